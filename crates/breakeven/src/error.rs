@@ -1,0 +1,164 @@
+//! The one error of the library.
+//!
+//! A bug in this library panics; bad bytes, a bad disk, a bad option or a caller's limit is an
+//! `Error` that names the thing, where it is, what was expected and what was found.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A result whose error is [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What can go wrong, worded for people: the thing, the place, expected against found.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused an operation on a file or device.
+    Io {
+        operation: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    /// Stored bytes are not what was written: a checksum, a length or a structure is wrong.
+    Corrupt {
+        what: &'static str,
+        offset: u64,
+        expected: String,
+        found: String,
+    },
+    /// A limit the caller set would be passed.
+    Limit {
+        what: &'static str,
+        limit_bytes: u64,
+        needed_bytes: u64,
+    },
+    /// The bytes or the request are well formed, but this build or version cannot serve them.
+    Unsupported { what: String },
+    /// A text (method, price, profile, trace) could not be read.
+    Parse {
+        what: &'static str,
+        text: String,
+        reason: String,
+    },
+    /// An option has a value outside its range.
+    Invalid { what: &'static str, reason: String },
+    /// The store refuses work because an earlier write or sync failed; reopen it.
+    Poisoned { what: String, cause: String },
+    /// The caller asked to stop.
+    Interrupted,
+}
+
+impl Error {
+    /// Wraps an operating-system error with the operation and the path it concerned.
+    pub fn io(operation: &'static str, path: impl AsRef<Path>, source: io::Error) -> Error {
+        Error::Io {
+            operation,
+            path: path.as_ref().to_path_buf(),
+            source,
+        }
+    }
+
+    /// Reports stored bytes that differ from what was written, `offset` bytes into `what`.
+    pub fn corrupt(
+        what: &'static str,
+        offset: u64,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> Error {
+        Error::Corrupt {
+            what,
+            offset,
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
+
+    /// Reports a text that could not be read as a `what`, cut to its first 120 characters.
+    pub fn parse(what: &'static str, text: &str, reason: impl fmt::Display) -> Error {
+        let text = text.chars().take(120).collect();
+        Error::Parse {
+            what,
+            text,
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Reports an option outside its range.
+    pub fn invalid(what: &'static str, reason: impl fmt::Display) -> Error {
+        Error::Invalid {
+            what,
+            reason: reason.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io {
+                operation,
+                path,
+                source,
+            } => {
+                write!(f, "{operation} {}: {source}", path.display())
+            }
+            Error::Corrupt {
+                what,
+                offset,
+                expected,
+                found,
+            } => {
+                write!(
+                    f,
+                    "corrupt {what} at byte {offset}: expected {expected}, found {found}"
+                )
+            }
+            Error::Limit {
+                what,
+                limit_bytes,
+                needed_bytes,
+            } => {
+                write!(
+                    f,
+                    "{what} needs {needed_bytes} bytes, the limit is {limit_bytes} bytes"
+                )
+            }
+            Error::Unsupported { what } => write!(f, "not supported: {what}"),
+            Error::Parse { what, text, reason } => write!(f, "{what} '{text}': {reason}"),
+            Error::Invalid { what, reason } => write!(f, "{what}: {reason}"),
+            Error::Poisoned { what, cause } => {
+                write!(
+                    f,
+                    "{what} refuses work after a failure ({cause}); reopen it"
+                )
+            }
+            Error::Interrupted => write!(f, "interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_thing_and_the_numbers() {
+        let error = Error::corrupt("record", 4096, "crc 0x01020304", "crc 0x00000000");
+        assert_eq!(
+            error.to_string(),
+            "corrupt record at byte 4096: expected crc 0x01020304, found crc 0x00000000"
+        );
+        let error = Error::io("open", "/no/such", io::Error::from(io::ErrorKind::NotFound));
+        assert!(error.to_string().starts_with("open /no/such: "));
+    }
+}

@@ -1,0 +1,25 @@
+//! Storage compression that pays for itself.
+//!
+//! Breakeven measures what compressing costs on this machine for this data, decides block by
+//! block, and keeps the books. The modules are floors: each stands only on those below it.
+//!
+//! | floor | modules |
+//! |---|---|
+//! | 0 | [`units`], [`error`] |
+//! | 1 | [`codec`], [`meter`], [`model`], [`storage`], [`arena`], [`pool`] |
+//! | 2 | [`medium`], [`decide`] |
+//! | 3 | [`advise`] |
+
+pub mod advise;
+pub mod arena;
+pub mod codec;
+pub mod decide;
+pub mod error;
+pub mod medium;
+pub mod meter;
+pub mod model;
+pub mod pool;
+pub mod storage;
+pub mod units;
+
+pub use error::{Error, Result};
