@@ -1,0 +1,58 @@
+# `make run` and `make test` do all the set-up on a fresh machine. They assume a C compiler, make
+# and Rust, and say how to get what is missing. Nothing here calls sudo.
+
+# The folder of rustup is not yet on the path of a shell that was open while it was installed.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-root test-full lint format-check clippy licences install setup \
+	setup-lint clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r target what; \
+		do printf '  make %-14s%s\n' "$$target" "$$what"; done
+
+run: ## build, then advise on this machine's own files (make run ARGS=PATH for yours)
+	@tools/setup build
+	cargo build --locked -p breakeven-cli
+	cargo run --quiet --locked -p breakeven-cli -- advise $(ARGS)
+
+test: ## install what the tests need (when root), then run every test
+	@tools/setup test
+	cargo test --locked --workspace
+	@$(MAKE) --no-print-directory test-root
+
+test-root: ## only the tests that need root (loop mounts, namespaces)
+	@tools/setup build
+	@tools/test-root
+
+test-full: ## every test with its long floors
+	BREAKEVEN_FULL=1 $(MAKE) --no-print-directory test
+
+lint: format-check clippy licences ## formatting, clippy, licences and sources
+
+format-check:
+	@tools/setup lint
+	cargo fmt --all --check
+
+clippy:
+	@tools/setup lint
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+licences:
+	@tools/setup build
+	@tools/licences
+
+install: ## install the `breakeven` command (the profile of run and test: nothing compiles twice)
+	@tools/setup build
+	cargo install --locked --profile dev --path crates/breakeven-cli
+
+setup: ## install what the tests need
+	@tools/setup test
+
+setup-lint: ## install what the lints need, cargo-deny included (under a minute)
+	@tools/setup lint
+	@tools/setup licences
+
+clean: ## remove everything that was built
+	cargo clean
