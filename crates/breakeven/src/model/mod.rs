@@ -1,1 +1,40 @@
-//! Placeholder.
+//! The papers' formulas as pure arithmetic: no I/O, no clock, no allocation, no failure.
+//!
+//! Every function is total over its stated domain and asserts on values outside it (a NaN, a
+//! negative count): such a value is a bug of the caller, not a fact about the world. What comes
+//! from outside must be checked before it gets here. Prices, times and counts are inputs; where
+//! the numbers come from is the caller's business. `docs/model.md` lists every formula with its
+//! symbols, units and source.
+//!
+//! - [`break_even`]: reads per write at which compressing pays, with bands (Kothiyal 2009).
+
+#![deny(unsafe_code)]
+
+pub mod break_even;
+
+pub use break_even::{
+    Answer, Line, Outcome, Quadruple, QuadrupleEstimate, SavingsEstimate, SharedFactor, Verdict,
+    outcome, savings, verdict, verdict_with_factor,
+};
+
+/// Returns the generator of a randomised test, seeded by `BREAKEVEN_SEED`, and prints its seed.
+#[cfg(test)]
+fn seeded(test: &str) -> fastrand::Rng {
+    let seed = std::env::var("BREAKEVEN_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(20_090_501);
+    println!("{test}: BREAKEVEN_SEED={seed}");
+    fastrand::Rng::with_seed(seed)
+}
+
+/// Asserts that two numbers agree to the relative tolerance, and names what was compared.
+#[cfg(test)]
+#[track_caller]
+fn assert_close(what: &str, found: f64, expected: f64, tolerance: f64) {
+    let scale = found.abs().max(expected.abs());
+    assert!(
+        (found - expected).abs() <= tolerance * scale,
+        "{what}: found {found}, expected {expected}"
+    );
+}
