@@ -1,1 +1,388 @@
-//! Placeholder.
+//! Blocks in and out of compressed form, behind one interface.
+//!
+//! A [`Method`] says how a block is to be stored, a [`Decoder`] what is stored beside it. A
+//! [`Compressor`] and a [`Decompressor`] hold the working memory of every codec they have been
+//! asked for, so that the steady state allocates nothing for store, lz4, zstd and deflate. Each
+//! has one dispatch, and both are in this file.
+//!
+//! Promises: compressing stops where the target ends; decoding fills the target exactly or fails;
+//! no input makes either panic, write outside its target or take memory beyond the stated limit.
+//! After an error or a "does not fit" the bytes of the target are unspecified.
+//!
+//! Not here: clocks, threads, policy. The bytes carry no check of their own; whoever stores a block
+//! stores its check.
+#![deny(unsafe_code)]
+
+mod bzip2;
+mod decoder;
+mod deflate;
+mod lz4;
+mod method;
+mod shuffle;
+mod xz;
+mod zstd;
+
+use crate::error::{Error, Result};
+
+pub use decoder::{Decoder, DecoderRow};
+pub use method::{Codec, Filter, Method};
+
+/// The longest block: 1 GiB, which every codec can count.
+pub const BLOCK_BYTES_MAX: usize = 1 << 30;
+
+/// The working memory for compressing, reused from block to block.
+///
+/// # Cost
+///
+/// Memory grows to the sum of [`Method::compressor_bytes`] over the codecs used; levels of one
+/// codec share it, except that lz4 and lz4hc each have their own.
+#[derive(Default)]
+pub struct Compressor {
+    lz4: lz4::Encoder,
+    zstd: zstd::Encoder,
+    deflate: deflate::Encoder,
+    planes: Vec<u8>,
+}
+
+impl Compressor {
+    /// Makes a compressor that holds no memory yet.
+    pub fn new() -> Compressor {
+        Compressor::default()
+    }
+
+    /// Compresses a block and returns the bytes it took, or `None` if it does not fit in `target`.
+    ///
+    /// The target's length is the caller's limit: a codec stops when it reaches it, so a short
+    /// target makes a hopeless block cheap.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a method out of range, `Limit` for a block above [`BLOCK_BYTES_MAX`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use breakeven::codec::{Compressor, Decompressor, Method};
+    ///
+    /// let method: Method = "zstd:3".parse()?;
+    /// let block = [7; 8192];
+    /// let mut stored = vec![0; method.bound(block.len())];
+    /// let size = Compressor::new().compress(method, &block, &mut stored)?.unwrap();
+    /// let mut back = [0; 8192];
+    /// Decompressor::new().decompress(method.decoder(), &stored[..size], &mut back)?;
+    /// assert_eq!(back, block);
+    /// # Ok::<(), breakeven::Error>(())
+    /// ```
+    pub fn compress(
+        &mut self,
+        method: Method,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<Option<usize>> {
+        method.check()?;
+        check_length(source.len())?;
+        let Filter::Shuffle { width } = method.filter else {
+            return self.encode(method, source, target);
+        };
+        let mut planes = std::mem::take(&mut self.planes);
+        let room = room(&mut planes, source.len());
+        shuffle::shuffle(width.into(), source, room);
+        let size = self.encode(method, room, target);
+        self.planes = planes;
+        size
+    }
+
+    /// The one dispatch of compression.
+    fn encode(
+        &mut self,
+        method: Method,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<Option<usize>> {
+        match method.codec {
+            Codec::Store => Ok(target.get_mut(..source.len()).map(|target| {
+                target.copy_from_slice(source);
+                source.len()
+            })),
+            Codec::Lz4 { acceleration } => self.lz4.compress_fast(acceleration, source, target),
+            Codec::Lz4Hc { level } => self.lz4.compress_dense(level, source, target),
+            Codec::Zstd { level } => self.zstd.compress(level, source, target),
+            Codec::Deflate { level } => self.deflate.compress(level, source, target),
+            Codec::Xz { level } => xz::compress(level, method.filter, source, target),
+            Codec::Bzip2 { level } => bzip2::compress(level, source, target),
+        }
+    }
+}
+
+/// The working memory for decoding, reused from block to block.
+pub struct Decompressor {
+    /// The most memory a block may ask for beside source and target, checked before it is taken.
+    /// Default 80 MiB: what the largest preset of `xz` asks for, with room.
+    pub memory_limit_bytes: usize,
+    zstd: zstd::Reader,
+    deflate: deflate::Reader,
+    planes: Vec<u8>,
+}
+
+impl Default for Decompressor {
+    fn default() -> Decompressor {
+        Decompressor {
+            memory_limit_bytes: 80 << 20,
+            zstd: zstd::Reader::default(),
+            deflate: deflate::Reader::default(),
+            planes: Vec::new(),
+        }
+    }
+}
+
+impl Decompressor {
+    /// Makes a decompressor that holds no memory yet.
+    pub fn new() -> Decompressor {
+        Decompressor::default()
+    }
+
+    /// Decodes a block into `target`, whose length is the block's.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the bytes are not a block of exactly the target's length, `Unsupported` if the
+    /// decoder is not in the table or names a dictionary, `Limit` if it asks for more memory than
+    /// [`Decompressor::memory_limit_bytes`] or the target is above [`BLOCK_BYTES_MAX`]. The target's
+    /// bytes are then unspecified.
+    pub fn decompress(&mut self, decoder: Decoder, source: &[u8], target: &mut [u8]) -> Result<()> {
+        check_length(target.len())?;
+        if decoder.dictionary != 0 {
+            return Err(Error::Unsupported {
+                what: format!("a block of dictionary {} without it", decoder.dictionary),
+            });
+        }
+        match decoder.shuffle_width() {
+            Some(1) => self.decode(decoder, source, target),
+            Some(width) => self.decode_planes(decoder, width, source, target),
+            None => Err(Error::Unsupported {
+                what: format!("filter number {}", decoder.filter),
+            }),
+        }
+    }
+
+    fn decode_planes(
+        &mut self,
+        decoder: Decoder,
+        width: usize,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<()> {
+        if target.len() > self.memory_limit_bytes {
+            return Err(Error::Limit {
+                what: "shuffled block",
+                limit_bytes: self.memory_limit_bytes as u64,
+                needed_bytes: target.len() as u64,
+            });
+        }
+        let mut planes = std::mem::take(&mut self.planes);
+        let room = room(&mut planes, target.len());
+        let outcome = self.decode(decoder, source, room);
+        if outcome.is_ok() {
+            shuffle::unshuffle(width, room, target);
+        }
+        self.planes = planes;
+        outcome
+    }
+
+    /// The one dispatch of decoding.
+    fn decode(&mut self, decoder: Decoder, source: &[u8], target: &mut [u8]) -> Result<()> {
+        match decoder.codec {
+            Decoder::CODEC_STORE if source.len() == target.len() => {
+                target.copy_from_slice(source);
+                Ok(())
+            }
+            Decoder::CODEC_STORE => Err(Error::corrupt(
+                "stored block",
+                0,
+                format!("{} bytes", target.len()),
+                format!("{} bytes", source.len()),
+            )),
+            Decoder::CODEC_LZ4 => lz4::decompress(source, target),
+            Decoder::CODEC_ZSTD => self.zstd.decompress(source, target),
+            Decoder::CODEC_DEFLATE => self.deflate.decompress(source, target),
+            Decoder::CODEC_XZ => xz::decompress(self.memory_limit_bytes, source, target),
+            Decoder::CODEC_BZIP2 => bzip2::decompress(self.memory_limit_bytes, source, target),
+            number => Err(Error::Unsupported {
+                what: format!("codec number {number}"),
+            }),
+        }
+    }
+}
+
+/// Returns the first `bytes` bytes of a scratch buffer that only ever grows, so that it is zeroed
+/// once and not for each block.
+fn room(scratch: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
+    if scratch.len() < bytes {
+        scratch.resize(bytes, 0);
+    }
+    &mut scratch[..bytes]
+}
+
+fn check_length(block_bytes: usize) -> Result<()> {
+    if block_bytes <= BLOCK_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::Limit {
+        what: "block",
+        limit_bytes: BLOCK_BYTES_MAX as u64,
+        needed_bytes: block_bytes as u64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One method of every codec and filter, and the ends of the level ranges.
+    pub(crate) const METHODS: &[&str] = &[
+        "store",
+        "lz4:1",
+        "lz4:a65537",
+        "lz4hc:2",
+        "lz4hc:9",
+        "lz4hc:12",
+        "zstd:-7",
+        "zstd:1",
+        "zstd:3",
+        "zstd:19",
+        "zstd:22",
+        "deflate:1",
+        "deflate:6",
+        "deflate:12",
+        "xz:0",
+        "xz:6",
+        "delta8+xz:6",
+        "delta256+xz:0",
+        "bzip2:1",
+        "bzip2:9",
+        "shuffle2+lz4:1",
+        "shuffle4+zstd:3",
+        "shuffle8+bzip2:9",
+        "shuffle8+deflate:6",
+        "shuffle4+lz4hc:9",
+    ];
+
+    /// Blocks that differ in kind and length, the short ones and the odd ones among them.
+    pub(crate) fn blocks() -> Vec<Vec<u8>> {
+        let mut random = fastrand::Rng::with_seed(7);
+        let text = "the quick brown fox jumps over the lazy dog; ".repeat(3000);
+        let numbers: Vec<u8> = (0..20_000u32)
+            .flat_map(|index| f64::from(index).sqrt().to_le_bytes())
+            .collect();
+        let noise: Vec<u8> = (0..150_000).map(|_| random.u8(..)).collect();
+        let mut blocks = vec![Vec::new(), vec![0; 200_000], vec![0xFF; 4096]];
+        for source in [text.as_bytes(), &numbers, &noise] {
+            for length in [1, 2, 7, 8, 13, 64, 300, 4095, 8192, 65_547, source.len()] {
+                blocks.push(source[..length.min(source.len())].to_vec());
+            }
+        }
+        blocks
+    }
+
+    fn check_round_trip(compressor: &mut Compressor, method: Method, block: &[u8]) {
+        let mut stored = vec![0xA5; method.bound(block.len())];
+        let size = compressor.compress(method, block, &mut stored).unwrap();
+        let size = size.unwrap_or_else(|| panic!("{method}: {} bytes pass the bound", block.len()));
+        let stored = &stored[..size];
+        let mut decompressor = Decompressor::new();
+        for fill in [0x00, 0x5A] {
+            let mut back = vec![fill; block.len()];
+            decompressor
+                .decompress(method.decoder(), stored, &mut back)
+                .unwrap_or_else(|error| panic!("{method}, {} bytes: {error}", block.len()));
+            assert!(back == block, "{method}: {} bytes differ", block.len());
+        }
+        let mut longer = vec![0; block.len() + 1];
+        assert!(
+            decompressor
+                .decompress(method.decoder(), stored, &mut longer)
+                .is_err(),
+            "{method}: a target one byte too long was filled"
+        );
+        if let Some(shorter) = block.len().checked_sub(1) {
+            assert!(
+                decompressor
+                    .decompress(method.decoder(), stored, &mut longer[..shorter])
+                    .is_err(),
+                "{method}: a target one byte too short was enough"
+            );
+        }
+        // The exact size suffices, one byte less never does.
+        let mut target = vec![0; size];
+        let again = compressor.compress(method, block, &mut target).unwrap();
+        if let Some(again) = again {
+            assert!(again <= size);
+            assert!(target[..again] == *stored, "{method}: other bytes");
+        }
+        if size > 0 && method.codec == Codec::Store {
+            let none = compressor.compress(method, block, &mut target[..size - 1]);
+            assert_eq!(none.unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn every_method_gives_every_block_back() {
+        let mut compressor = Compressor::new();
+        for block in blocks() {
+            for method in METHODS {
+                check_round_trip(&mut compressor, method.parse().unwrap(), &block);
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_target_is_no_error() {
+        let mut compressor = Compressor::new();
+        let mut random = fastrand::Rng::with_seed(11);
+        let noise: Vec<u8> = (0..100_000).map(|_| random.u8(..)).collect();
+        for method in METHODS {
+            let method: Method = method.parse().unwrap();
+            for limit in [0, 1, 2, 10, 100, 50_000, 99_999] {
+                let outcome = compressor.compress(method, &noise, &mut vec![0; limit]);
+                assert_eq!(outcome.unwrap(), None, "{method} in {limit} bytes");
+            }
+            // And the compressor still works.
+            check_round_trip(&mut compressor, method, b"after a block that did not fit");
+        }
+    }
+
+    #[test]
+    fn the_bytes_do_not_depend_on_what_was_compressed_before() {
+        let mut used = Compressor::new();
+        for block in blocks() {
+            for method in METHODS {
+                let method: Method = method.parse().unwrap();
+                let bound = method.bound(block.len());
+                let (mut first, mut second) = (vec![0; bound], vec![0; bound]);
+                let one = used.compress(method, &block, &mut first).unwrap().unwrap();
+                let mut fresh = Compressor::new();
+                let two = fresh.compress(method, &block, &mut second).unwrap();
+                assert_eq!(Some(one), two, "{method}, {} bytes", block.len());
+                assert!(first[..one] == second[..one], "{method}");
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_decoders_are_refused() {
+        let mut decompressor = Decompressor::new();
+        let mut check = |codec: u8, filter: u8, dictionary: u32| {
+            let decoder = Decoder {
+                codec,
+                filter,
+                dictionary,
+            };
+            let outcome = decompressor.decompress(decoder, &[1, 2, 3], &mut [0; 3]);
+            assert!(matches!(outcome, Err(Error::Unsupported { .. })));
+        };
+        check(6, 0, 0);
+        check(255, 0, 0);
+        check(0, 4, 0);
+        check(0, 0, 1);
+    }
+}

@@ -1,0 +1,75 @@
+//! Deflate blocks: one raw deflate stream each, by libdeflate.
+//!
+//! Bytes after the final deflate block are not looked at: libdeflate's safe interface does not
+//! say where it stopped. The compressor is kept while its level stays the same.
+
+use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
+
+use crate::error::{Error, Result};
+
+/// Bytes of libdeflate's decompressor, whatever the block.
+pub(super) const DECOMPRESSOR_BYTES: usize = 12 << 10;
+
+const BLOCK: &str = "deflate block";
+
+/// A compressor kept with its level.
+#[derive(Default)]
+pub(super) struct Encoder {
+    compressor: Option<(Compressor, u8)>,
+}
+
+impl Encoder {
+    /// Compresses `source`; `None` if it does not fit in `target`.
+    pub(super) fn compress(
+        &mut self,
+        level: u8,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<Option<usize>> {
+        let (compressor, _) = match self.compressor.take_if(|(_, current)| *current == level) {
+            Some(entry) => self.compressor.insert(entry),
+            None => {
+                let level_checked = CompressionLvl::new(level.into())
+                    .map_err(|_| Error::invalid("method", "deflate level outside 1..12"))?;
+                self.compressor
+                    .insert((Compressor::new(level_checked), level))
+            }
+        };
+        Ok(compressor.deflate_compress(source, target).ok())
+    }
+}
+
+/// A decompressor made at its first use.
+#[derive(Default)]
+pub(super) struct Reader {
+    decompressor: Option<Decompressor>,
+}
+
+impl Reader {
+    /// Decodes one stream that fills `target`.
+    pub(super) fn decompress(&mut self, source: &[u8], target: &mut [u8]) -> Result<()> {
+        let decompressor = self.decompressor.get_or_insert_with(Decompressor::new);
+        let found = match decompressor.deflate_decompress(source, target) {
+            Ok(size) if size == target.len() => return Ok(()),
+            Ok(size) => format!("{size} bytes"),
+            Err(DecompressionError::BadData) => "malformed data".to_string(),
+            Err(DecompressionError::InsufficientSpace) => "more bytes".to_string(),
+        };
+        let expected = format!("{} decoded bytes", target.len());
+        Err(Error::corrupt(BLOCK, 0, expected, found))
+    }
+}
+
+/// Returns the most bytes a stream of `source_bytes` bytes takes.
+pub(super) fn bound(source_bytes: usize) -> usize {
+    source_bytes + 5 * source_bytes.div_ceil(5000).max(1) + 1
+}
+
+/// Returns the memory of a compressor, which depends on the level alone.
+pub(super) fn compressor_bytes(level: u8) -> usize {
+    match level {
+        0..=1 => 208 << 10,
+        2..=9 => 512 << 10,
+        _ => 9 << 20,
+    }
+}

@@ -1,0 +1,120 @@
+//! xz blocks: one standard `.xz` stream each, without a check (what holds the block has one).
+//!
+//! The window is cut to the block, so that compressing and decoding small blocks does not take
+//! the many megabytes of the presets. liblzma has no way to reuse a stream through its safe
+//! interface; its set-up is small beside LZMA's own work.
+
+use liblzma::stream::{Action, Check, Filters, LzmaOptions, Status, Stream};
+
+use super::method::Filter;
+use crate::error::{Error, Result};
+
+const BLOCK: &str = "xz block";
+/// LZMA2's smallest window.
+const WINDOW_BYTES_MIN: usize = 4 << 10;
+/// Presets whose match finder is a hash chain; the others build binary trees.
+const HASH_CHAIN_LEVEL_MAX: u8 = 3;
+
+/// Compresses `source` as one stream; `None` if it does not fit in `target`.
+pub(super) fn compress(
+    level: u8,
+    filter: Filter,
+    source: &[u8],
+    target: &mut [u8],
+) -> Result<Option<usize>> {
+    let mut options = LzmaOptions::new_preset(level.into()).map_err(|error| refused(&error))?;
+    options.dict_size(window_bytes(level, source.len()) as u32);
+    let mut filters = Filters::new();
+    if let Filter::Delta { distance } = filter {
+        // The filter's one property byte is the distance less one.
+        let property = distance.wrapping_sub(1) as u8;
+        filters
+            .delta_properties(&[property])
+            .map_err(|error| refused(&error))?;
+    }
+    filters.lzma2(&options);
+    let mut stream =
+        Stream::new_stream_encoder(&filters, Check::None).map_err(|error| refused(&error))?;
+    match stream.process(source, target, Action::Finish) {
+        Ok(Status::StreamEnd) => Ok(Some(stream.total_out() as usize)),
+        Ok(_) => Ok(None),
+        Err(liblzma::stream::Error::Mem) => Err(no_memory()),
+        Err(error) => Err(refused(&error)),
+    }
+}
+
+/// Decodes one stream that fills `target`, with at most `memory_limit_bytes` beside it.
+pub(super) fn decompress(
+    memory_limit_bytes: usize,
+    source: &[u8],
+    target: &mut [u8],
+) -> Result<()> {
+    let mut stream = Stream::new_stream_decoder(memory_limit_bytes.max(1) as u64, 0)
+        .map_err(|error| refused(&error))?;
+    let outcome = stream.process(source, target, Action::Finish);
+    let found = match outcome {
+        Ok(Status::StreamEnd) if stream.total_in() != source.len() as u64 => {
+            format!("{} more bytes", source.len() as u64 - stream.total_in())
+        }
+        Ok(Status::StreamEnd) if stream.total_out() == target.len() as u64 => return Ok(()),
+        Ok(Status::StreamEnd) => format!("{} bytes", stream.total_out()),
+        Ok(_) => "no end within the target".to_string(),
+        Err(liblzma::stream::Error::MemLimit) => {
+            return Err(Error::Limit {
+                what: "xz window",
+                limit_bytes: memory_limit_bytes as u64,
+                needed_bytes: stream.memlimit().max(memory_limit_bytes as u64 + 1),
+            });
+        }
+        Err(liblzma::stream::Error::Mem) => return Err(no_memory()),
+        Err(error) => error.to_string(),
+    };
+    let expected = format!("{} decoded bytes and the end", target.len());
+    Err(Error::corrupt(BLOCK, stream.total_in(), expected, found))
+}
+
+fn refused(error: &liblzma::stream::Error) -> Error {
+    Error::Unsupported {
+        what: format!("xz: {error}"),
+    }
+}
+
+fn no_memory() -> Error {
+    Error::Unsupported {
+        what: "xz: the system gave no memory for a stream".to_string(),
+    }
+}
+
+fn window_bytes(level: u8, block_bytes: usize) -> usize {
+    const PRESET_LOG: [u32; 10] = [18, 20, 21, 22, 22, 23, 23, 24, 25, 26];
+    let preset = 1 << PRESET_LOG[usize::from(level.min(9))];
+    block_bytes.clamp(WINDOW_BYTES_MIN, preset)
+}
+
+/// Returns the most bytes a stream of `source_bytes` bytes takes: three for each chunk that LZMA2
+/// gives up on and stores, and the headers, index and footer.
+pub(super) fn bound(source_bytes: usize) -> usize {
+    source_bytes + 3 * (source_bytes / 8192 + 1) + 128
+}
+
+/// Returns the memory of the match finder and the rest, by the formula of the LZMA SDK.
+pub(super) fn compressor_bytes(level: u8, block_bytes: usize) -> usize {
+    let half_windows = if level <= HASH_CHAIN_LEVEL_MAX {
+        15
+    } else {
+        23
+    };
+    window_bytes(level, block_bytes) / 2 * half_windows + (5 << 19)
+}
+
+/// Returns the memory of a decoder: the window and LZMA's tables.
+pub(super) fn decompressor_bytes(level: u8, block_bytes: usize) -> usize {
+    // The stream's header can only say 2^n or 3 * 2^n.
+    let window = window_bytes(level, block_bytes);
+    let stated = [2, 3]
+        .iter()
+        .flat_map(|&mantissa| (11..=30).map(move |shift| mantissa << shift))
+        .filter(|&stated| stated >= window)
+        .min();
+    stated.unwrap_or(window) + (128 << 10)
+}
