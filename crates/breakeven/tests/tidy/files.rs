@@ -1,0 +1,225 @@
+//! What each Rust file must be: its header, its length, the length of its functions, its words.
+//!
+//! Functions are measured from the line of `fn` to their closing brace, comments and tests
+//! included, so a test that outgrows a page is refused like any other function.
+
+use crate::source::{Source, Token};
+
+const FILE_LINES_MAX: usize = 1500;
+const FUNCTION_LINES_MAX: usize = 70;
+/// The shortest header that can say what a file is.
+const HEADER_BYTES_MIN: usize = 10;
+
+/// Returns what is wrong with one Rust file.
+pub fn findings(source: &Source) -> Vec<String> {
+    let tokens = source.tokens();
+    let mut findings = Vec::new();
+    let mut add = |line: usize, what: String| {
+        findings.push(format!("{}:{line}: {what}", source.path));
+    };
+    let lines = source.text.lines().count();
+    if lines > FILE_LINES_MAX {
+        add(
+            lines,
+            format!("{lines} lines, the most is {FILE_LINES_MAX}"),
+        );
+    }
+    if source.header().len() < HEADER_BYTES_MIN {
+        add(1, "no `//!` header that says what the file is".to_string());
+    }
+    for (line, text) in source.text.lines().enumerate() {
+        if !text.is_ascii() {
+            add(line + 1, "not ASCII; write \\u{...}".to_string());
+        }
+    }
+    for (name, line, length) in functions(&tokens) {
+        if length > FUNCTION_LINES_MAX {
+            add(
+                line,
+                format!("fn {name}: {length} lines, the most is {FUNCTION_LINES_MAX}"),
+            );
+        }
+    }
+    for (line, what) in words(source, &tokens) {
+        add(line, what);
+    }
+    if let Some((line, what)) = unsafety(source, &tokens) {
+        add(line, what);
+    }
+    findings
+}
+
+/// Returns name, first line and lines of each function with a body.
+fn functions<'a>(tokens: &[Token<'a>]) -> Vec<(&'a str, usize, usize)> {
+    let mut found = Vec::new();
+    for (at, pair) in tokens.windows(2).enumerate() {
+        // `fn(` is a type.
+        if pair[0].text == "fn" && pair[1].text != "(" {
+            let end = body_end(&tokens[at..]);
+            let lines = end.map(|end| end.line + 1 - pair[0].line);
+            found.extend(lines.map(|lines| (pair[1].text, pair[0].line, lines)));
+        }
+    }
+    found
+}
+
+/// Returns the closing brace of the function that `tokens` starts with, if it has a body.
+fn body_end<'a>(tokens: &[Token<'a>]) -> Option<Token<'a>> {
+    let (mut brackets, mut braces) = (0, 0);
+    for token in tokens {
+        match token.text {
+            "(" | "[" => brackets += 1,
+            ")" | "]" => brackets -= 1,
+            ";" if brackets == 0 && braces == 0 => return None,
+            "{" => braces += 1,
+            "}" => {
+                braces -= 1;
+                if braces == 0 && brackets == 0 {
+                    return Some(*token);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Returns the uses of what is refused wherever it stands, and of what is refused in tests.
+fn words(source: &Source, tokens: &[Token]) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut in_tests = source.path.contains("/tests/");
+    for (at, token) in tokens.iter().enumerate() {
+        let next = |ahead: usize| tokens.get(at + ahead).map_or("", |token| token.text);
+        match token.text {
+            "todo" | "unimplemented" | "dbg" if next(1) == "!" => {
+                found.push((token.line, format!("{}! is not finished code", token.text)));
+            }
+            "ignore" if at > 0 && tokens[at - 1].text == "[" => {
+                found.push((token.line, "an ignored test proves nothing".to_string()));
+            }
+            "cfg" if next(2) == "test" => in_tests = true,
+            "sleep" if in_tests && next(1) == "(" => {
+                found.push((
+                    token.line,
+                    "a test that sleeps is slow or flaky".to_string(),
+                ));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Returns the first unsafe code in a file whose header does not announce it, or that has fewer
+/// safety comments than unsafe blocks (which comment belongs to which block is clippy's to say).
+fn unsafety(source: &Source, tokens: &[Token]) -> Option<(usize, String)> {
+    let first = tokens.iter().find(|token| token.text == "unsafe")?;
+    if !source.header().contains("unsafe") {
+        return Some((
+            first.line,
+            "unsafe in a file whose header does not say so".to_string(),
+        ));
+    }
+    let blocks = tokens
+        .windows(2)
+        .filter(|pair| pair[0].text == "unsafe" && matches!(pair[1].text, "{" | "impl"))
+        .count();
+    let comments = source.text.matches("SAFETY:").count();
+    (comments < blocks).then(|| {
+        let what = format!("{blocks} unsafe blocks, {comments} `// SAFETY:` comments");
+        (first.line, what)
+    })
+}
+
+const HEADER: &str = "//! A made-up file that the lints are tried on.\n";
+
+/// Checks a snippet below a good header, so that it starts in line 2.
+fn check(text: &str, expected: &[&str]) {
+    let source = Source::new("crates/a/src/a.rs", &format!("{HEADER}{text}"));
+    check_source(&source, expected);
+}
+
+fn check_source(source: &Source, expected: &[&str]) {
+    let found = findings(source);
+    assert_eq!(found.len(), expected.len(), "{}: {found:?}", source.text);
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.contains(expected), "{}: {found}", source.text);
+    }
+}
+
+#[test]
+fn headers_and_letters() {
+    check("", &[]);
+    check_source(
+        &Source::new("a.rs", "fn main() {}\n"),
+        &["a.rs:1: no `//!` header"],
+    );
+    check_source(
+        &Source::new("a.rs", "//! Hello.\n"),
+        &["a.rs:1: no `//!` header"],
+    );
+    check("// \u{b5}s\n", &["a.rs:2: not ASCII"]);
+}
+
+#[test]
+fn long_files_are_refused() {
+    check(&"\n".repeat(FILE_LINES_MAX - 1), &[]);
+    check(&"\n".repeat(FILE_LINES_MAX), &["1501 lines"]);
+}
+
+#[test]
+fn long_functions_are_refused() {
+    let body = |lines: usize| format!("fn f() -> [u8; 1] {{{}}}\n", "\n".repeat(lines - 1));
+    check(&body(FUNCTION_LINES_MAX), &[]);
+    check(&body(FUNCTION_LINES_MAX + 1), &["a.rs:2: fn f: 71 lines"]);
+    // Braces in literals and comments end nothing, a declaration or a type has no length.
+    let hidden = format!("fn g() {{ \"}}\"; /* }} */ '}}'; {}}}\n", "\n".repeat(70));
+    check(&hidden, &["fn g: 71 lines"]);
+    check(&format!("trait T {{ fn f(); {} }}", "\n".repeat(80)), &[]);
+    check(
+        &format!("static F: [fn(); 1] = {{ {} [f] }};", "\n".repeat(80)),
+        &[],
+    );
+    check(
+        &format!("impl T {{ {} fn f() {{}} }}", "\n".repeat(80)),
+        &[],
+    );
+}
+
+#[test]
+fn unfinished_code_and_lame_tests_are_refused() {
+    check("fn f() { todo!() }", &["todo!"]);
+    check(
+        "fn f() { dbg!(1); unimplemented!() }",
+        &["dbg!", "unimplemented!"],
+    );
+    check("// todo!\nfn todo() {}", &[]);
+    check(
+        "#[test]\n#[ignore = \"slow\"]\nfn f() {}",
+        &["a.rs:3: an ignored test"],
+    );
+    check("fn wait() { sleep(TICK) }\n#[cfg(test)]\nmod tests {}", &[]);
+    check(
+        "#[cfg(test)]\nmod tests { fn f() { thread::sleep(TICK) } }",
+        &["a.rs:3: a test that"],
+    );
+}
+
+#[test]
+fn unannounced_unsafe_is_refused() {
+    let announced = |text: &str, expected: &[&str]| {
+        let header = "//! Slabs of mapped memory; unsafe, because maps are.\n";
+        check_source(&Source::new("a.rs", &format!("{header}{text}")), expected);
+    };
+    check(
+        "// SAFETY: none.\nfn f() { unsafe { g() } }",
+        &["a.rs:3: unsafe in a file"],
+    );
+    check("#![deny(unsafe_code)] // no unsafe here", &[]);
+    announced("// SAFETY: none.\nfn f() { unsafe { g() } }", &[]);
+    announced("fn f() { unsafe { g() } }", &["1 unsafe blocks, 0"]);
+    announced(
+        "// SAFETY: none.\nunsafe impl Send for A {}\nunsafe impl Sync for A {}",
+        &["2 unsafe"],
+    );
+}
