@@ -99,7 +99,7 @@ fn arrows(depth: usize, tokens: &[Token]) -> Vec<(String, usize)> {
         match text(at) {
             "{" => blocks.push(at >= 2 && text(at - 2) == "mod"),
             "}" => drop(blocks.pop()),
-            "crate" if text(at + 1) == "::" => root_names(tokens, at + 2, &mut found),
+            "crate" if text(at + 1) == "::" => top_names(tokens, at + 2, &mut found),
             "super" => {
                 let inline = blocks.iter().filter(|is_module| **is_module).count();
                 let mut chain = 1;
@@ -107,7 +107,7 @@ fn arrows(depth: usize, tokens: &[Token]) -> Vec<(String, usize)> {
                     (chain, at) = (chain + 1, at + 2);
                 }
                 if chain >= depth + inline && text(at + 1) == "::" {
-                    root_names(tokens, at + 2, &mut found);
+                    top_names(tokens, at + 2, &mut found);
                 }
             }
             _ => {}
@@ -118,7 +118,7 @@ fn arrows(depth: usize, tokens: &[Token]) -> Vec<(String, usize)> {
 }
 
 /// Adds the first segments of the path or the group of paths that starts at `at`.
-fn root_names(tokens: &[Token], at: usize, found: &mut Vec<(String, usize)>) {
+fn top_names(tokens: &[Token], at: usize, found: &mut Vec<(String, usize)>) {
     let mut add = |token: &Token| {
         // The two names that the root gives to everybody live in `error`.
         let name = match token.text {

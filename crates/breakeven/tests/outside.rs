@@ -1,0 +1,7 @@
+//! The library against the outside: programs that know nothing of it, and real file systems.
+//!
+//! What is not there is said and left out (`make test` installs it where it may). Tests named
+//! `root_*` mount file systems and run only under `make test-root`.
+
+#[path = "outside/stock.rs"]
+mod stock;
