@@ -1,31 +1,69 @@
 //! The I/O seam: every file operation of every store goes through these two traits.
 //!
 //! [`Storage`] is a folder of named files; [`StorageFile`] is one open file. There are three
-//! implementations: real files, memory, and the simulated disk that tears, loses and misdirects
-//! writes from a seed. Stores take an `Arc<dyn Storage>`, so that what is proved on the simulated
-//! disk is what runs on the real one. A system call costs a microsecond, a virtual call a
-//! nanosecond: dynamic dispatch is free here.
+//! implementations: [`RealStorage`], [`MemoryStorage`], and the simulated disk that tears, loses
+//! and misdirects writes from a seed. Stores take an `Arc<dyn Storage>`, so that what is proved on
+//! the simulated disk is what runs on the real one. A system call costs a microsecond, a virtual
+//! call a nanosecond: dynamic dispatch is free here.
 //!
-//! The seam promises no more than POSIX does: a write is durable only after [`StorageFile::sync`],
-//! a name only after [`Storage::sync_directory`]; after a failed sync nothing written before it may
-//! be trusted, and nobody may retry it.
+//! # What the seam promises
+//!
+//! No more than POSIX does. A write is durable only after [`StorageFile::sync`], a name only after
+//! [`Storage::sync_directory`]. Short transfers and interrupted calls are finished inside. Errors
+//! name the operation and the path.
+//!
+//! **The failure latch.** After a failed write, sync, truncate or punch the handle refuses all
+//! changing work with [`Error::Poisoned`] until the file is opened again, and a failed directory
+//! sync does the same for the whole folder; reading stays allowed. A failed sync is never retried:
+//! Linux marks the pages clean all the same, so a second sync would report success for data that
+//! is gone. Two refusals change nothing and do not latch: a punch or an allocation that the file
+//! system does not know ([`Error::Unsupported`]), and an allocation for which there is no room.
+//!
+//! # Room for what a place will need
+//!
+//! * **Locks with owners.** A lock belongs to an open file description: `StorageFile` is exactly
+//!   one, so byte-range locks (`F_OFD_SETLK`) become methods of it, and the owner is the handle.
+//!   The simulated disk already ends all handles at process death, which is when locks go.
+//! * **Shared maps** (SQLite's shared memory) become a method of `StorageFile` that returns a
+//!   guard; nothing here hands out addresses of a file's bytes, so none can dangle meanwhile.
+//! * **io_uring.** [`StorageFile::submit`] takes a [`Batch`] that owns its buffers, and
+//!   [`Submission::complete`] gives them back. Today the batch has run when `submit` returns; its
+//!   contract (only a sync orders what stands before it against what stands after) already allows
+//!   a ring to reorder.
+
+#![deny(unsafe_code)]
 
 use std::io::{IoSlice, IoSliceMut};
+use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+
+mod batch;
+mod buffer;
+mod handle;
+mod memory;
+mod namespace;
+mod real;
+mod sparse;
+mod transfer;
+
+pub use batch::{Batch, Completion, Operation, Outcome, Submission};
+pub use buffer::AlignedBuffer;
+pub use memory::MemoryStorage;
+pub use real::RealStorage;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenOptions {
     /// Allow writing; otherwise every changing operation fails.
     pub write: bool,
-    /// Create the file if it is missing. Needs `write`.
+    /// Create the file if it is missing, readable and writable by its owner alone. Needs `write`.
     pub create: bool,
     /// Fail if the file exists. Needs `create`.
     pub exclusive: bool,
     /// Bypass the page cache (O_DIRECT): offsets, lengths and buffers must then be multiples of
-    /// [`StorageFile::alignment_bytes`].
+    /// [`StorageFile::alignment_bytes`]; see [`AlignedBuffer`].
     pub direct: bool,
 }
 
@@ -41,6 +79,33 @@ impl Default for OpenOptions {
     }
 }
 
+impl OpenOptions {
+    /// Returns the options that make a new file for writing and fail if it exists.
+    pub fn create_new() -> OpenOptions {
+        OpenOptions {
+            create: true,
+            exclusive: true,
+            ..OpenOptions::default()
+        }
+    }
+
+    /// Returns the options that open an existing file for reading alone.
+    pub fn read_only() -> OpenOptions {
+        OpenOptions {
+            write: false,
+            ..OpenOptions::default()
+        }
+    }
+
+    fn check(self) -> Result<()> {
+        if (self.create && !self.write) || (self.exclusive && !self.create) {
+            let reason = "create needs write, and exclusive needs create";
+            return Err(Error::invalid("open options", reason));
+        }
+        Ok(())
+    }
+}
+
 /// What is known of a file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStatus {
@@ -50,21 +115,50 @@ pub struct FileStatus {
     pub allocated_bytes: u64,
 }
 
-/// A folder of named files. Names are relative paths with `/` as separator, without `..`.
+/// One name in a folder.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// The name within its folder, without a separator.
+    pub name: String,
+    /// What the name stands for.
+    pub kind: EntryKind,
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// Anything else (a link, a socket, a device): never made here, never opened here.
+    Other,
+}
+
+/// A folder of named files.
+///
+/// Names are relative paths with `/` as separator: no empty part, no `.` or `..`, no NUL, at most
+/// 255 bytes a part; anything else is [`Error::Invalid`]. Links are not followed below the root.
 pub trait Storage: Send + Sync {
     /// Opens or creates a file.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if direct I/O was asked for and the file system does not offer it,
+    /// or if the name is no regular file.
     fn open(&self, name: &str, options: OpenOptions) -> Result<Arc<dyn StorageFile>>;
 
-    /// Renames a file, replacing `to` atomically if it exists.
+    /// Renames a file, replacing the file `to` atomically if it exists. The change is durable when
+    /// the folders of both names have been synced.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
-    /// Removes a name; open files stay readable through their handles.
+    /// Removes the name of a file; open handles stay usable.
     fn unlink(&self, name: &str) -> Result<()>;
 
-    /// Lists the names of the files directly in `folder` (`""` is the root), sorted.
-    fn list(&self, folder: &str) -> Result<Vec<String>>;
+    /// Lists what lies directly in `folder` (`""` is the root), sorted by name. Names that are not
+    /// UTF-8 cannot be ours and are left out.
+    fn list(&self, folder: &str) -> Result<Vec<Entry>>;
 
-    /// Creates a folder; an existing one is no error.
+    /// Creates a folder in an existing one; a folder that exists is no error.
     fn create_folder(&self, folder: &str) -> Result<()>;
 
     /// Makes the names in `folder` durable: creations, renames and unlinks before this call.
@@ -73,13 +167,17 @@ pub trait Storage: Send + Sync {
 
 /// One open file with positioned I/O. All methods may be called from several threads.
 pub trait StorageFile: Send + Sync {
+    /// Returns the path to show in messages.
+    fn path(&self) -> &Path;
+
     /// Reads at `offset` until the buffers are full or the file ends; returns the bytes read.
     fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize>;
 
     /// Writes all of `buffers` at `offset`, extending the file if needed.
     fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> Result<()>;
 
-    /// Makes the data and the size durable (fdatasync).
+    /// Makes the data and the size durable (fdatasync). Syncs of one handle take turns, so that
+    /// one that failed cannot be overtaken by one that reports success.
     fn sync(&self) -> Result<()>;
 
     /// Cuts or extends the file to `size_bytes`; new bytes read as zeros.
@@ -87,14 +185,56 @@ pub trait StorageFile: Send + Sync {
 
     /// Reserves blocks for the range without changing what it reads as; extends the file if the
     /// range passes its end.
-    fn allocate(&self, offset: u64, length: u64) -> Result<()>;
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the file system cannot.
+    fn allocate(&self, offset: u64, length_bytes: u64) -> Result<()>;
 
     /// Gives the blocks of the range back; it then reads as zeros and the size is unchanged.
-    fn punch(&self, offset: u64, length: u64) -> Result<()>;
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the file system cannot: the range is then as it was.
+    fn punch(&self, offset: u64, length_bytes: u64) -> Result<()>;
 
     /// Returns size and allocation.
     fn status(&self) -> Result<FileStatus>;
 
-    /// Returns the alignment that direct I/O needs, 1 where there is none.
+    /// Returns the alignment that this handle's offsets, lengths and buffers need: 1 unless it was
+    /// opened for direct I/O.
     fn alignment_bytes(&self) -> usize;
+
+    /// Submits a batch of operations; see [`Batch`] for the order they run in.
+    fn submit(&self, batch: Batch) -> Submission {
+        batch.run_in_order(self)
+    }
+
+    /// Fills `buffer` from `offset`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the file ends before the buffer is full.
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let wanted = buffer.len();
+        let read = self.read_at(&mut [IoSliceMut::new(buffer)], offset)?;
+        if read < wanted {
+            let found = format!("{read} before the end of {}", self.path().display());
+            return Err(Error::corrupt(
+                "file",
+                offset,
+                format_args!("{wanted} bytes"),
+                found,
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The seed of this module's randomised tests: `BREAKEVEN_SEED`, or a fixed one.
+#[cfg(test)]
+fn test_seed() -> u64 {
+    let text = std::env::var("BREAKEVEN_SEED");
+    let seed = text.map_or(20_140_907, |text| {
+        text.parse().expect("BREAKEVEN_SEED is a number")
+    });
+    println!("BREAKEVEN_SEED={seed}");
+    seed
 }

@@ -1,0 +1,221 @@
+//! What every handle has in common: its path, its rights, its alignment and its failure latch.
+//!
+//! All three implementations send their changing work through here, so that a store cannot forget
+//! to be careful: after the first failure nothing is changed through the same handle again.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::storage::OpenOptions;
+
+/// Remembers the first failure, and refuses work after it.
+#[derive(Debug, Default)]
+pub(super) struct Latch {
+    failure: OnceLock<String>,
+}
+
+impl Latch {
+    /// Fails if an earlier operation did.
+    pub(super) fn check(&self, path: &Path) -> Result<()> {
+        match self.failure.get() {
+            None => Ok(()),
+            Some(cause) => Err(Error::Poisoned {
+                what: path.display().to_string(),
+                cause: cause.clone(),
+            }),
+        }
+    }
+
+    /// Passes `result` on, remembering it if the system failed in it. A refusal that changed
+    /// nothing is another error than [`Error::Io`] and is not remembered.
+    pub(super) fn watch<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error @ Error::Io { .. }) = &result {
+            // The first failure is the cause; later ones are its consequences.
+            let _ = self.failure.set(error.to_string());
+        }
+        result
+    }
+}
+
+/// One open file's path, rights, alignment and latch.
+#[derive(Debug)]
+pub(super) struct Handle {
+    pub(super) path: PathBuf,
+    pub(super) alignment_bytes: usize,
+    writable: bool,
+    latch: Latch,
+    sync_turn: Mutex<()>,
+}
+
+impl Handle {
+    /// Makes the handle of a file opened with `options`; `direct_alignment_bytes` counts only if
+    /// they ask for direct I/O.
+    pub(super) fn new(
+        path: PathBuf,
+        options: OpenOptions,
+        direct_alignment_bytes: usize,
+    ) -> Handle {
+        let alignment_bytes = if options.direct {
+            direct_alignment_bytes
+        } else {
+            1
+        };
+        assert!(alignment_bytes.is_power_of_two(), "{alignment_bytes}");
+        Handle {
+            path,
+            alignment_bytes,
+            writable: options.write,
+            latch: Latch::default(),
+            sync_turn: Mutex::new(()),
+        }
+    }
+
+    /// Wraps a system error; "not supported" becomes an error that says just that.
+    pub(super) fn error(&self, operation: &'static str, error: io::Error) -> Error {
+        system_error(operation, &self.path, error)
+    }
+
+    /// Checks that a transfer stays within what a file can hold and fits direct I/O.
+    pub(super) fn check_transfer<'a>(
+        &self,
+        offset: u64,
+        buffers: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<()> {
+        let mask = self.alignment_bytes - 1;
+        let mut length_bytes = 0u64;
+        let mut misaligned = offset & mask as u64 != 0;
+        for buffer in buffers {
+            misaligned |= (buffer.len() | buffer.as_ptr().addr()) & mask != 0;
+            length_bytes = length_bytes.saturating_add(buffer.len() as u64);
+        }
+        if misaligned {
+            let unit = self.alignment_bytes;
+            let reason = format!("offset, length or buffer is no multiple of {unit} bytes");
+            return Err(Error::invalid("direct transfer", reason));
+        }
+        self.check_range(offset, length_bytes)
+    }
+
+    /// Checks that a range ends below the largest file offset, 2^63 - 1.
+    pub(super) fn check_range(&self, offset: u64, length_bytes: u64) -> Result<()> {
+        match offset.checked_add(length_bytes) {
+            Some(end) if end <= i64::MAX as u64 => Ok(()),
+            _ => {
+                let reason = format!("{length_bytes} bytes at {offset} pass the largest offset");
+                Err(Error::invalid("file range", reason))
+            }
+        }
+    }
+
+    /// Checks that the handle may change the file.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        if !self.writable {
+            let reason = format!("{} was opened for reading only", self.path.display());
+            return Err(Error::invalid("file handle", reason));
+        }
+        self.latch.check(&self.path)
+    }
+
+    /// Runs a changing operation unless an earlier one failed, and remembers its failure.
+    pub(super) fn change<T>(
+        &self,
+        operation: &'static str,
+        work: impl FnOnce() -> io::Result<T>,
+    ) -> Result<T> {
+        self.check_writable()?;
+        self.latch
+            .watch(work().map_err(|error| self.error(operation, error)))
+    }
+
+    /// Runs a sync unless an earlier operation failed. Syncs take turns: the kernel reports a
+    /// write-back failure once, so a second sync running at the same time could see success.
+    pub(super) fn sync(&self, work: impl FnOnce() -> io::Result<()>) -> Result<()> {
+        let _turn = self
+            .sync_turn
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.latch.check(&self.path)?;
+        self.latch
+            .watch(work().map_err(|error| self.error("sync", error)))
+    }
+}
+
+/// Wraps a system error; "not supported" becomes an error that says just that.
+pub(super) fn system_error(operation: &'static str, path: &Path, error: io::Error) -> Error {
+    if error.raw_os_error() == Some(libc::EOPNOTSUPP) {
+        let what = format!("{operation} {}", path.display());
+        return Error::Unsupported { what };
+    }
+    Error::io(operation, path, error)
+}
+
+/// Wraps the error of a rename, which concerns two names below `root`.
+pub(super) fn rename_error(root: &Path, from: &str, to: &str, error: io::Error) -> Error {
+    let (from, to) = (root.join(from), root.join(to));
+    let both = format!("{} to {}", from.display(), to.display());
+    system_error("rename", Path::new(&both), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handle(options: OpenOptions) -> Handle {
+        Handle::new(PathBuf::from("a"), options, 512)
+    }
+
+    #[test]
+    fn after_a_failure_changing_work_is_refused_with_its_cause() {
+        let handle = handle(OpenOptions::default());
+        let full = || io::Error::from_raw_os_error(libc::ENOSPC);
+        assert!(matches!(
+            handle.change("write", || Err::<(), _>(full())),
+            Err(Error::Io { .. })
+        ));
+        let refused = handle.change("write", || -> io::Result<()> { panic!("must not run") });
+        let Err(Error::Poisoned { what, cause }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(what, "a");
+        assert!(cause.starts_with("write a: No space left"), "{cause}");
+        assert!(matches!(
+            handle.sync(|| panic!("must not run")),
+            Err(Error::Poisoned { .. })
+        ));
+    }
+
+    #[test]
+    fn what_is_not_supported_does_not_latch() {
+        let handle = handle(OpenOptions::default());
+        let refusal = || Err::<(), _>(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        assert!(matches!(
+            handle.change("punch", refusal),
+            Err(Error::Unsupported { .. })
+        ));
+        handle.change("write", || Ok(())).unwrap();
+        handle.sync(|| Ok(())).unwrap();
+    }
+
+    #[test]
+    fn ranges_and_alignment_are_checked() {
+        let direct = OpenOptions {
+            direct: true,
+            ..OpenOptions::default()
+        };
+        let buffer = crate::storage::AlignedBuffer::zeroed(2048);
+        let check = |options, offset, range: std::ops::Range<usize>, expected: bool| {
+            let result = handle(options).check_transfer(offset, std::iter::once(&buffer[range]));
+            assert_eq!(result.is_ok(), expected, "{result:?}");
+        };
+        check(direct, 512, 512..1024, true);
+        check(direct, 511, 512..1024, false);
+        check(direct, 512, 512..1023, false);
+        check(direct, 512, 511..1023, false);
+        check(OpenOptions::default(), 511, 3..7, true);
+        check(OpenOptions::default(), i64::MAX as u64 - 4, 0..4, true);
+        check(OpenOptions::default(), i64::MAX as u64 - 3, 0..4, false);
+        check(OpenOptions::default(), u64::MAX, 0..4, false);
+    }
+}

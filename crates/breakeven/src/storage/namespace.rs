@@ -1,0 +1,205 @@
+//! Names and folders in memory, with the errors the system gives for them.
+//!
+//! [`MemoryStorage`](crate::storage::MemoryStorage) and the simulated disk share it, and the name
+//! rules are checked here for all three implementations. `T` stands for a file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use crate::error::{Error, Result};
+use crate::storage::{Entry, EntryKind, OpenOptions};
+
+/// The longest part of a name, as on all Linux file systems.
+const PART_BYTES_MAX: usize = 255;
+/// The longest name, as the system takes it.
+const NAME_BYTES_MAX: usize = 4095;
+
+/// Files and folders by their full name; the root folder is `""` and always there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Namespace<T> {
+    files: BTreeMap<String, T>,
+    folders: BTreeSet<String>,
+}
+
+/// Checks that `name` is a relative path that cannot leave its root.
+pub(super) fn check_name(name: &str) -> Result<()> {
+    let fault = |part: &str| {
+        if part.is_empty() {
+            Some("an empty part")
+        } else if part == "." || part == ".." {
+            Some("a part '.' or '..'")
+        } else if part.contains('\0') {
+            Some("a NUL")
+        } else if part.len() > PART_BYTES_MAX {
+            Some("a part over 255 bytes")
+        } else {
+            None
+        }
+    };
+    let found = match name.split('/').find_map(fault) {
+        None if name.len() > NAME_BYTES_MAX => Some("over 4095 bytes"),
+        found => found,
+    };
+    match found {
+        None => Ok(()),
+        Some(fault) => Err(Error::invalid("file name", format!("{name:?} has {fault}"))),
+    }
+}
+
+/// Checks the name of a folder, where `""` is the root.
+pub(super) fn check_folder(folder: &str) -> Result<()> {
+    if folder.is_empty() {
+        return Ok(());
+    }
+    check_name(folder)
+}
+
+/// Splits a name into its folder and its last part.
+pub(super) fn split_name(name: &str) -> (&str, &str) {
+    name.rsplit_once('/').unwrap_or(("", name))
+}
+
+impl<T> Default for Namespace<T> {
+    fn default() -> Namespace<T> {
+        Namespace {
+            files: BTreeMap::new(),
+            folders: BTreeSet::from([String::new()]),
+        }
+    }
+}
+
+impl<T: Clone> Namespace<T> {
+    /// Opens the file of that name, or creates it with `make` if the options say so; returns
+    /// whether it is new.
+    pub(super) fn open(
+        &mut self,
+        name: &str,
+        options: OpenOptions,
+        make: impl FnOnce() -> T,
+    ) -> io::Result<(T, bool)> {
+        self.check_ancestors(name)?;
+        let exists = self.files.contains_key(name) || self.folders.contains(name);
+        if exists && options.exclusive {
+            return Err(failure(libc::EEXIST));
+        }
+        match self.lookup(name)? {
+            Some(file) => Ok((file, false)),
+            None if options.create => {
+                let file = make();
+                self.files.insert(name.to_string(), file.clone());
+                Ok((file, true))
+            }
+            None => Err(failure(libc::ENOENT)),
+        }
+    }
+
+    /// Removes the name of a file and returns the file.
+    pub(super) fn unlink(&mut self, name: &str) -> io::Result<T> {
+        self.lookup(name)?;
+        self.files.remove(name).ok_or_else(|| failure(libc::ENOENT))
+    }
+
+    /// Renames a file and returns it, with the file it replaced.
+    pub(super) fn rename(&mut self, from: &str, to: &str) -> io::Result<(T, Option<T>)> {
+        self.check_ancestors(from)?;
+        self.check_ancestors(to)?;
+        let file = self.lookup(from)?.ok_or_else(|| failure(libc::ENOENT))?;
+        if from.starts_with(&format!("{to}/")) {
+            return Err(failure(libc::ENOTEMPTY));
+        }
+        let replaced = self.lookup(to)?;
+        if from == to {
+            return Ok((file, None));
+        }
+        self.files.remove(from);
+        self.files.insert(to.to_string(), file.clone());
+        Ok((file, replaced))
+    }
+
+    /// Creates a folder; returns whether it is new.
+    pub(super) fn create_folder(&mut self, folder: &str) -> io::Result<bool> {
+        self.check_ancestors(folder)?;
+        if self.files.contains_key(folder) {
+            return Err(failure(libc::EEXIST));
+        }
+        Ok(self.folders.insert(folder.to_string()))
+    }
+
+    /// Checks that `folder` is a folder.
+    pub(super) fn check_is_folder(&self, folder: &str) -> io::Result<()> {
+        self.check_ancestors(folder)?;
+        if self.folders.contains(folder) {
+            return Ok(());
+        }
+        let is_file = self.files.contains_key(folder);
+        Err(failure(if is_file { libc::ENOTDIR } else { libc::ENOENT }))
+    }
+
+    /// Lists what lies directly in `folder`, sorted.
+    pub(super) fn list(&self, folder: &str) -> io::Result<Vec<Entry>> {
+        self.check_is_folder(folder)?;
+        let entry = |name: &String, kind| {
+            let (parent, last) = split_name(name);
+            let name = last.to_string();
+            (parent == folder && !last.is_empty()).then_some(Entry { name, kind })
+        };
+        let files = self.files.keys();
+        let files = files.filter_map(|name| entry(name, EntryKind::File));
+        let folders = self.folders.iter();
+        let folders = folders.filter_map(|name| entry(name, EntryKind::Folder));
+        let mut entries: Vec<Entry> = files.chain(folders).collect();
+        entries.sort_unstable();
+        Ok(entries)
+    }
+
+    fn lookup(&self, name: &str) -> io::Result<Option<T>> {
+        self.check_ancestors(name)?;
+        if self.folders.contains(name) {
+            return Err(failure(libc::EISDIR));
+        }
+        Ok(self.files.get(name).cloned())
+    }
+
+    fn check_ancestors(&self, name: &str) -> io::Result<()> {
+        for (at, _) in name.match_indices('/') {
+            let ancestor = &name[..at];
+            if self.files.contains_key(ancestor) {
+                return Err(failure(libc::ENOTDIR));
+            }
+            if !self.folders.contains(ancestor) {
+                return Err(failure(libc::ENOENT));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn failure(errno: i32) -> io::Error {
+    io::Error::from_raw_os_error(errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(name: &str, expected: bool) {
+        let result = check_name(name);
+        assert_eq!(result.is_ok(), expected, "{name:?}: {result:?}");
+    }
+
+    #[test]
+    fn names_cannot_leave_the_root() {
+        check("a", true);
+        check("a/b.c/d", true);
+        check("...", true);
+        check(&"x".repeat(255), true);
+        for name in [
+            "", "/a", "a/", "a//b", ".", "..", "a/../b", "../a", "a/.", "a\0b",
+        ] {
+            check(name, false);
+        }
+        check(&"x".repeat(256), false);
+        check(&"x/".repeat(2500), false);
+        assert!(check_folder("").is_ok());
+    }
+}

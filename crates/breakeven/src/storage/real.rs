@@ -1,0 +1,646 @@
+//! Files on the machine's own file systems.
+//!
+//! A [`RealStorage`] holds its root folder open and resolves every name below it, one part at a
+//! time and through no link, so that neither a name nor a link planted in the folder leads outside.
+//! Where the kernel has `openat2`, it enforces this (`RESOLVE_BENEATH`); elsewhere every part is
+//! opened with `O_NOFOLLOW`. Files are made readable and writable by their owner alone.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{
+    AtFlags, FallocateFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fallocate,
+};
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::error::{Error, Result};
+use crate::storage::handle::{Handle, Latch, rename_error, system_error};
+use crate::storage::namespace::{check_folder, check_name, split_name};
+use crate::storage::transfer::{read_fully, write_fully};
+use crate::storage::{Entry, EntryKind, FileStatus, OpenOptions, Storage, StorageFile};
+
+/// What direct I/O is taken to need where the kernel does not say (Linux before 6.1): a page, which
+/// every common device accepts.
+const DIRECT_ALIGNMENT_FALLBACK_BYTES: usize = 4096;
+
+const FOLDER_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// A folder on a real file system.
+#[derive(Debug)]
+pub struct RealStorage {
+    path: PathBuf,
+    root: OwnedFd,
+    latch: Latch,
+}
+
+impl RealStorage {
+    /// Opens an existing folder as the root of a storage.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it is missing, no folder, or may not be read.
+    pub fn open_folder(path: impl AsRef<Path>) -> Result<RealStorage> {
+        let path = path.as_ref();
+        // The root itself is named by the caller, who may well mean a link.
+        let flags = FOLDER_FLAGS.difference(OFlags::NOFOLLOW);
+        let root = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
+            .map_err(|error| Error::io("open folder", path, error.into()))?;
+        Ok(RealStorage {
+            path: path.to_path_buf(),
+            root,
+            latch: Latch::default(),
+        })
+    }
+
+    /// Runs `work` on the folder that holds `name` and on the last part of the name.
+    fn in_folder<T>(
+        &self,
+        operation: &'static str,
+        name: &str,
+        work: impl FnOnce(BorrowedFd<'_>, &str) -> rustix::io::Result<T>,
+    ) -> Result<T> {
+        let (folder, last) = split_name(name);
+        self.open_subfolder(folder)
+            .and_then(|folder| work(folder.as_fd(), last))
+            .map_err(|error| system_error(operation, &self.path.join(name), error.into()))
+    }
+
+    fn open_subfolder(&self, folder: &str) -> rustix::io::Result<OwnedFd> {
+        let path = if folder.is_empty() { "." } else { folder };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let opened = retry_on_intr(|| {
+            rustix::fs::openat2(&self.root, path, FOLDER_FLAGS, Mode::empty(), resolve)
+        });
+        match opened {
+            // Old kernels do not know the call, and some sandboxes forbid it.
+            Err(Errno::NOSYS | Errno::PERM) => walk_to_folder(self.root.as_fd(), folder),
+            opened => opened,
+        }
+    }
+}
+
+/// Opens `folder` below `root` one part at a time, through no link.
+fn walk_to_folder(root: BorrowedFd<'_>, folder: &str) -> rustix::io::Result<OwnedFd> {
+    let open = |from: BorrowedFd<'_>, part: &str| {
+        retry_on_intr(|| rustix::fs::openat(from, part, FOLDER_FLAGS, Mode::empty()))
+    };
+    let mut reached = open(root, ".")?;
+    for part in folder.split('/').filter(|part| !part.is_empty()) {
+        reached = open(reached.as_fd(), part)?;
+    }
+    Ok(reached)
+}
+
+impl Storage for RealStorage {
+    fn open(&self, name: &str, options: OpenOptions) -> Result<Arc<dyn StorageFile>> {
+        check_name(name)?;
+        options.check()?;
+        if options.create {
+            self.latch.check(&self.path)?;
+        }
+        let path = self.path.join(name);
+        let opened = self.in_folder("open", name, |folder, last| {
+            let mode = Mode::RUSR | Mode::WUSR;
+            retry_on_intr(|| rustix::fs::openat(folder, last, open_flags(options), mode))
+        });
+        let descriptor = match opened {
+            Err(Error::Io { source, .. }) if options.direct && is_invalid(&source) => {
+                return Err(no_direct(&path));
+            }
+            opened => opened?,
+        };
+        let file_type = rustix::fs::fstat(&descriptor)
+            .map(|status| FileType::from_raw_mode(status.st_mode))
+            .map_err(|error| Error::io("status", &path, error.into()))?;
+        match file_type {
+            FileType::RegularFile => {}
+            FileType::Directory => {
+                let source = io::Error::from_raw_os_error(libc::EISDIR);
+                return Err(Error::io("open", path, source));
+            }
+            _ => {
+                let what = format!("open {}, which is no regular file", path.display());
+                return Err(Error::Unsupported { what });
+            }
+        }
+        let alignment_bytes = match options.direct {
+            true => direct_alignment_bytes(&descriptor).ok_or_else(|| no_direct(&path))?,
+            false => 1,
+        };
+        let handle = Handle::new(path, options, alignment_bytes);
+        Ok(Arc::new(RealFile { handle, descriptor }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        check_name(from)?;
+        check_name(to)?;
+        self.latch.check(&self.path)?;
+        let (from_folder, from_last) = split_name(from);
+        let (to_folder, to_last) = split_name(to);
+        let rename = || {
+            let source = self.open_subfolder(from_folder)?;
+            let target = self.open_subfolder(to_folder)?;
+            // The system would rename folders too; the seam renames files.
+            let status = rustix::fs::statat(&source, from_last, AtFlags::SYMLINK_NOFOLLOW)?;
+            if FileType::from_raw_mode(status.st_mode) == FileType::Directory {
+                return Err(Errno::ISDIR);
+            }
+            retry_on_intr(|| rustix::fs::renameat(&source, from_last, &target, to_last))
+        };
+        rename().map_err(|error| rename_error(&self.path, from, to, error.into()))
+    }
+
+    fn unlink(&self, name: &str) -> Result<()> {
+        check_name(name)?;
+        self.latch.check(&self.path)?;
+        self.in_folder("unlink", name, |folder, last| {
+            retry_on_intr(|| rustix::fs::unlinkat(folder, last, AtFlags::empty()))
+        })
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        check_folder(folder)?;
+        self.open_subfolder(folder)
+            .and_then(|descriptor| list_folder(&descriptor))
+            .map_err(|error| system_error("list", &self.path.join(folder), error.into()))
+    }
+
+    fn create_folder(&self, folder: &str) -> Result<()> {
+        check_name(folder)?;
+        self.latch.check(&self.path)?;
+        self.in_folder("create folder", folder, |parent, last| {
+            match retry_on_intr(|| rustix::fs::mkdirat(parent, last, Mode::RWXU)) {
+                // What exists may be a file or a link, which is an error: asking opens it.
+                Err(Errno::EXIST) => match walk_to_folder(parent, last) {
+                    Err(Errno::NOTDIR | Errno::LOOP) => Err(Errno::EXIST),
+                    opened => opened.map(drop),
+                },
+                result => result,
+            }
+        })
+    }
+
+    fn sync_directory(&self, folder: &str) -> Result<()> {
+        check_folder(folder)?;
+        self.latch.check(&self.path)?;
+        let path = self.path.join(folder);
+        let opened = self.open_subfolder(folder);
+        let descriptor = opened.map_err(|e| system_error("sync directory", &path, e.into()))?;
+        self.latch.watch(
+            retry_on_intr(|| rustix::fs::fsync(&descriptor))
+                .map_err(|error| system_error("sync directory", &path, error.into())),
+        )
+    }
+}
+
+fn open_flags(options: OpenOptions) -> OFlags {
+    // Without NONBLOCK, opening a pipe that took a file's name would wait for a writer for ever.
+    let mut flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    flags |= if options.write {
+        OFlags::RDWR
+    } else {
+        OFlags::RDONLY
+    };
+    flags.set(OFlags::CREATE, options.create);
+    flags.set(OFlags::EXCL, options.exclusive);
+    flags.set(OFlags::DIRECT, options.direct);
+    flags
+}
+
+fn is_invalid(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EINVAL)
+}
+
+fn no_direct(path: &Path) -> Error {
+    let what = format!("direct I/O on {}", path.display());
+    Error::Unsupported { what }
+}
+
+/// Returns what direct I/O on the file needs, `None` if it is not offered.
+fn direct_alignment_bytes(descriptor: &OwnedFd) -> Option<usize> {
+    let fallback = Some(DIRECT_ALIGNMENT_FALLBACK_BYTES);
+    let mask = StatxFlags::DIOALIGN;
+    let Ok(status) = rustix::fs::statx(descriptor, "", AtFlags::EMPTY_PATH, mask) else {
+        return fallback;
+    };
+    if status.stx_mask & mask.bits() == 0 {
+        return fallback;
+    }
+    let alignment_bytes = status.stx_dio_offset_align.max(status.stx_dio_mem_align);
+    let is_offered = status.stx_dio_offset_align > 0 && alignment_bytes.is_power_of_two();
+    is_offered.then_some(alignment_bytes as usize)
+}
+
+fn list_folder(descriptor: &OwnedFd) -> rustix::io::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for entry in rustix::fs::Dir::read_from(descriptor)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else {
+            continue;
+        };
+        if name == "." || name == ".." {
+            continue;
+        }
+        let file_type = match entry.file_type() {
+            // Some file systems do not say in the listing.
+            FileType::Unknown => {
+                let found = rustix::fs::statat(descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
+                match found {
+                    Ok(status) => FileType::from_raw_mode(status.st_mode),
+                    Err(Errno::NOENT) => continue,
+                    Err(error) => return Err(error),
+                }
+            }
+            known => known,
+        };
+        let kind = match file_type {
+            FileType::RegularFile => EntryKind::File,
+            FileType::Directory => EntryKind::Folder,
+            _ => EntryKind::Other,
+        };
+        let name = name.to_string();
+        entries.push(Entry { name, kind });
+    }
+    entries.sort_unstable();
+    Ok(entries)
+}
+
+struct RealFile {
+    handle: Handle,
+    descriptor: OwnedFd,
+}
+
+impl RealFile {
+    fn fallocate(&self, mode: FallocateFlags, offset: u64, length_bytes: u64) -> io::Result<()> {
+        if length_bytes == 0 {
+            return Ok(());
+        }
+        Ok(retry_on_intr(|| {
+            fallocate(&self.descriptor, mode, offset, length_bytes)
+        })?)
+    }
+}
+
+impl StorageFile for RealFile {
+    fn path(&self) -> &Path {
+        &self.handle.path
+    }
+
+    fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+        let slices = buffers.iter().map(|buffer| &**buffer);
+        self.handle.check_transfer(offset, slices)?;
+        let alignment_bytes = self.handle.alignment_bytes;
+        read_fully(buffers, offset, alignment_bytes, |buffers, offset| {
+            Ok(rustix::io::preadv(&self.descriptor, buffers, offset)?)
+        })
+        .map_err(|error| self.handle.error("read", error))
+    }
+
+    fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> Result<()> {
+        let slices = buffers.iter().map(|buffer| &**buffer);
+        self.handle.check_transfer(offset, slices)?;
+        let alignment_bytes = self.handle.alignment_bytes;
+        self.handle.change("write", || {
+            write_fully(buffers, offset, alignment_bytes, |buffers, offset| {
+                Ok(rustix::io::pwritev(&self.descriptor, buffers, offset)?)
+            })
+        })
+    }
+
+    fn sync(&self) -> Result<()> {
+        // An interrupted sync reported nothing and may run again; any other failure may not.
+        self.handle
+            .sync(|| Ok(retry_on_intr(|| rustix::fs::fdatasync(&self.descriptor))?))
+    }
+
+    fn truncate(&self, size_bytes: u64) -> Result<()> {
+        self.handle.check_range(size_bytes, 0)?;
+        self.handle.change("truncate", || {
+            Ok(retry_on_intr(|| {
+                rustix::fs::ftruncate(&self.descriptor, size_bytes)
+            })?)
+        })
+    }
+
+    fn allocate(&self, offset: u64, length_bytes: u64) -> Result<()> {
+        self.handle.check_range(offset, length_bytes)?;
+        self.handle.check_writable()?;
+        self.fallocate(FallocateFlags::empty(), offset, length_bytes)
+            .map_err(|error| self.handle.error("allocate", error))
+    }
+
+    fn punch(&self, offset: u64, length_bytes: u64) -> Result<()> {
+        self.handle.check_range(offset, length_bytes)?;
+        self.handle.change("punch", || {
+            let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            self.fallocate(mode, offset, length_bytes)
+        })
+    }
+
+    fn status(&self) -> Result<FileStatus> {
+        let status = rustix::fs::fstat(&self.descriptor)
+            .map_err(|error| self.handle.error("status", error.into()))?;
+        // Sizes are never negative, and st_blocks counts 512 bytes whatever the block size.
+        Ok(FileStatus {
+            size_bytes: status.st_size as u64,
+            allocated_bytes: status.st_blocks as u64 * 512,
+        })
+    }
+
+    fn alignment_bytes(&self) -> usize {
+        self.handle.alignment_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{AlignedBuffer, MemoryStorage, test_seed};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn real() -> (tempfile::TempDir, RealStorage) {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = RealStorage::open_folder(folder.path()).unwrap();
+        (folder, storage)
+    }
+
+    /// What an operation did, in a form that two implementations can be compared by.
+    fn outcome<T>(result: &Result<T>) -> String {
+        match result {
+            Ok(_) => "done".to_string(),
+            Err(Error::Io {
+                operation, source, ..
+            }) => {
+                format!("{operation}: errno {:?}", source.raw_os_error())
+            }
+            Err(Error::Invalid { what, .. }) => format!("invalid {what}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// The two storages under comparison, and the files open in both.
+    struct Pair {
+        real: RealStorage,
+        memory: MemoryStorage,
+        open: Vec<(Arc<dyn StorageFile>, Arc<dyn StorageFile>)>,
+        random: fastrand::Rng,
+    }
+
+    const NAMES: [&str; 8] = ["a", "b", "c", "d", "d/a", "d/b", "a/x", "missing/x"];
+
+    impl Pair {
+        fn check<T>(&self, what: &str, real: &Result<T>, memory: &Result<T>) {
+            assert_eq!(outcome(real), outcome(memory), "{what}");
+        }
+
+        fn step_names(&mut self) {
+            let name = NAMES[self.random.usize(..NAMES.len())];
+            let other = NAMES[self.random.usize(..NAMES.len())];
+            let storages: [&dyn Storage; 2] = [&self.real, &self.memory];
+            match self.random.u8(..8) {
+                0 => {
+                    let [real, memory] = storages.map(|storage| storage.rename(name, other));
+                    self.check(&format!("rename {name} {other}"), &real, &memory);
+                }
+                1 => {
+                    let [real, memory] = storages.map(|storage| storage.unlink(name));
+                    self.check(&format!("unlink {name}"), &real, &memory);
+                }
+                2 => {
+                    let [real, memory] = storages.map(|storage| storage.create_folder(name));
+                    self.check(&format!("create folder {name}"), &real, &memory);
+                }
+                3 => {
+                    let [real, memory] = storages.map(|storage| storage.sync_directory(name));
+                    self.check(&format!("sync {name}"), &real, &memory);
+                }
+                4 => {
+                    let folder = if self.random.bool() { "" } else { name };
+                    let [real, memory] = storages.map(|storage| storage.list(folder));
+                    self.check(&format!("list {folder}"), &real, &memory);
+                    assert_eq!(real.ok(), memory.ok());
+                }
+                _ => {
+                    let options = OpenOptions {
+                        write: self.random.u8(..8) > 0,
+                        create: self.random.bool(),
+                        exclusive: self.random.u8(..4) == 0,
+                        direct: false,
+                    };
+                    let [real, memory] = storages.map(|storage| storage.open(name, options));
+                    self.check(&format!("open {name} {options:?}"), &real, &memory);
+                    if let (Ok(real), Ok(memory)) = (real, memory) {
+                        self.open.push((real, memory));
+                    }
+                }
+            }
+        }
+
+        fn step_file(&mut self) {
+            if self.open.is_empty() {
+                return;
+            }
+            let at = self.random.usize(..self.open.len());
+            if self.open.len() > 6 || self.random.u8(..20) == 0 {
+                self.open.swap_remove(at);
+                return;
+            }
+            let (real, memory) = self.open[at].clone();
+            let files = [&real, &memory];
+            let offset = self.random.u64(..40_000);
+            let length = self.random.usize(..20_000);
+            let what = format!("{} {offset}+{length}", real.path().display());
+            match self.random.u8(..8) {
+                0..=2 => {
+                    let bytes: Vec<u8> = (0..length).map(|_| self.random.u8(..)).collect();
+                    let cut = self.random.usize(..=length);
+                    let buffers = [IoSlice::new(&bytes[..cut]), IoSlice::new(&bytes[cut..])];
+                    let [real, memory] = files.map(|file| file.write_at(&buffers, offset));
+                    self.check(&format!("write {what}"), &real, &memory);
+                }
+                3 => {
+                    let [real, memory] = files.map(|file| file.truncate(offset));
+                    self.check(&format!("truncate {what}"), &real, &memory);
+                }
+                4 => {
+                    let real = real.punch(offset, length as u64);
+                    if !matches!(real, Err(Error::Unsupported { .. })) {
+                        self.check(&what, &real, &memory.punch(offset, length as u64));
+                    }
+                }
+                5 => {
+                    let real = real.allocate(offset, length as u64);
+                    if !matches!(real, Err(Error::Unsupported { .. })) {
+                        self.check(&what, &real, &memory.allocate(offset, length as u64));
+                    }
+                }
+                6 => {
+                    let [real, memory] = files.map(|file| file.sync());
+                    self.check(&format!("sync {what}"), &real, &memory);
+                }
+                _ => check_content(&*real, &*memory, offset, length),
+            }
+            check_content(&*real, &*memory, 0, 70_000);
+        }
+    }
+
+    fn check_content(real: &dyn StorageFile, memory: &dyn StorageFile, offset: u64, length: usize) {
+        let sizes = [real, memory].map(|file| file.status().unwrap().size_bytes);
+        assert_eq!(sizes[0], sizes[1]);
+        let contents = [real, memory].map(|file| {
+            let (mut left, mut right) = (vec![0; length / 3], vec![0; length - length / 3]);
+            let buffers = &mut [IoSliceMut::new(&mut left), IoSliceMut::new(&mut right)];
+            let count = file.read_at(buffers, offset).unwrap();
+            left.append(&mut right);
+            left.truncate(count);
+            left
+        });
+        assert!(contents[0] == contents[1], "contents differ");
+    }
+
+    #[test]
+    fn real_files_and_memory_agree_on_random_operations() {
+        let (folder, real) = real();
+        let mut pair = Pair {
+            real,
+            memory: MemoryStorage::new(),
+            open: Vec::new(),
+            random: fastrand::Rng::with_seed(test_seed()),
+        };
+        let steps = 6000;
+        for step in 0..steps {
+            if step % 3 == 0 {
+                pair.step_names();
+            } else {
+                pair.step_file();
+            }
+        }
+        println!("{steps} operations on {}", folder.path().display());
+    }
+
+    #[test]
+    fn allocated_space_is_taken_and_given_back() {
+        let (_folder, storage) = real();
+        let file = storage.open("a", OpenOptions::create_new()).unwrap();
+        let mebibyte = 1 << 20;
+        if let Err(error @ Error::Unsupported { .. }) = file.allocate(0, 4 * mebibyte) {
+            println!("skipped: {error}");
+            return;
+        }
+        file.sync().unwrap();
+        let before = file.status().unwrap();
+        assert_eq!(before.size_bytes, 4 * mebibyte);
+        assert!(before.allocated_bytes >= 4 * mebibyte, "{before:?}");
+        match file.punch(mebibyte, 2 * mebibyte) {
+            Err(error @ Error::Unsupported { .. }) => println!("skipped: {error}"),
+            result => {
+                result.unwrap();
+                file.sync().unwrap();
+                let after = file.status().unwrap();
+                assert_eq!(after.size_bytes, before.size_bytes);
+                let freed = before.allocated_bytes - after.allocated_bytes;
+                assert!(freed >= mebibyte, "{before:?} {after:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn direct_transfers_work_where_the_file_system_offers_them() {
+        let (folder, storage) = real();
+        let options = OpenOptions {
+            direct: true,
+            ..OpenOptions::create_new()
+        };
+        let file = match storage.open("a", options) {
+            Err(error @ Error::Unsupported { .. }) => {
+                println!("skipped on {}: {error}", folder.path().display());
+                return;
+            }
+            file => file.unwrap(),
+        };
+        let unit = file.alignment_bytes();
+        println!("direct I/O needs multiples of {unit} bytes");
+        assert!(unit.is_power_of_two() && unit <= AlignedBuffer::ALIGNMENT_BYTES);
+        let mut buffer = AlignedBuffer::zeroed(8 * unit);
+        buffer.fill(0xBE);
+        file.write_at(&[IoSlice::new(&buffer)], unit as u64)
+            .unwrap();
+        file.truncate(9 * unit as u64 - 5).unwrap();
+        let mut copy = AlignedBuffer::zeroed(16 * unit);
+        let count = file.read_at(&mut [IoSliceMut::new(&mut copy)], 0).unwrap();
+        assert_eq!(count, 9 * unit - 5);
+        assert!(copy[..unit].iter().all(|byte| *byte == 0));
+        assert!(copy[unit..count].iter().all(|byte| *byte == 0xBE));
+        let odd = file.write_at(&[IoSlice::new(&buffer[..unit - 1])], 0);
+        assert!(matches!(odd, Err(Error::Invalid { .. })), "{odd:?}");
+        file.sync().unwrap();
+    }
+
+    #[test]
+    fn no_name_and_no_link_leads_outside() {
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("secret"), b"secret").unwrap();
+        let (folder, storage) = real();
+        let secret = outside.path().join("secret");
+        symlink(outside.path(), folder.path().join("link")).unwrap();
+        symlink(&secret, folder.path().join("file")).unwrap();
+        for name in [
+            "/etc/passwd",
+            "../x",
+            "a/../../x",
+            ".",
+            "",
+            "link/secret",
+            "file",
+        ] {
+            let result = storage.open(name, OpenOptions::read_only());
+            assert!(result.is_err(), "{name:?} was opened");
+            assert!(storage.open(name, OpenOptions::create_new()).is_err());
+        }
+        assert!(storage.rename("link/secret", "mine").is_err());
+        assert!(storage.unlink("link/secret").is_err());
+        assert!(storage.list("link").is_err());
+        assert!(storage.create_folder("link").is_err());
+        assert!(walk_to_folder(storage.root.as_fd(), "link").is_err());
+        let entry = |name: &str| Entry {
+            name: name.to_string(),
+            kind: EntryKind::Other,
+        };
+        assert_eq!(storage.list("").unwrap(), [entry("file"), entry("link")]);
+        assert_eq!(std::fs::read(&secret).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn folders_are_reached_with_and_without_openat2() {
+        let (folder, storage) = real();
+        storage.create_folder("a").unwrap();
+        storage.create_folder("a/b").unwrap();
+        storage.create_folder("a/b").unwrap();
+        storage.open("a/b/c", OpenOptions::create_new()).unwrap();
+        for path in ["", "a", "a/b"] {
+            let walked = walk_to_folder(storage.root.as_fd(), path).unwrap();
+            assert_eq!(list_folder(&walked).unwrap(), storage.list(path).unwrap());
+        }
+        let mode = std::fs::metadata(folder.path().join("a/b/c")).unwrap();
+        assert_eq!(mode.permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_and_never_waited_for() {
+        let (folder, storage) = real();
+        let path = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        for options in [OpenOptions::default(), OpenOptions::read_only()] {
+            let result = storage.open("pipe", options);
+            assert!(matches!(result, Err(Error::Unsupported { .. })));
+        }
+        storage.create_folder("folder").unwrap();
+        let error = storage.open("folder", OpenOptions::read_only()).err();
+        let message = error.unwrap().to_string();
+        assert!(message.contains("folder: Is a directory"), "{message}");
+    }
+}
