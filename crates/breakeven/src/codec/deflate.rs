@@ -26,13 +26,12 @@ impl Encoder {
         source: &[u8],
         target: &mut [u8],
     ) -> Result<Option<usize>> {
-        let (compressor, _) = match self.compressor.take_if(|(_, current)| *current == level) {
-            Some(entry) => self.compressor.insert(entry),
-            None => {
-                let level_checked = CompressionLvl::new(level.into())
+        let (compressor, _) = match &mut self.compressor {
+            Some(entry) if entry.1 == level => entry,
+            slot => {
+                let effort = CompressionLvl::new(level.into())
                     .map_err(|_| Error::invalid("method", "deflate level outside 1..12"))?;
-                self.compressor
-                    .insert((Compressor::new(level_checked), level))
+                slot.insert((Compressor::new(effort), level))
             }
         };
         Ok(compressor.deflate_compress(source, target).ok())

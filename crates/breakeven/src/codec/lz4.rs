@@ -9,6 +9,7 @@
 
 use std::ffi::{c_char, c_int};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use lz4_sys::{LZ4_createStream, LZ4_decompress_safe, LZ4_freeStream, LZ4StreamEncode};
 
@@ -49,22 +50,98 @@ unsafe extern "C" {
         target_bytes: c_int,
         level: c_int,
     ) -> c_int;
+    fn LZ4_initStream(state: *mut LZ4StreamEncode, state_bytes: usize) -> *mut LZ4StreamEncode;
+    fn LZ4_resetStream_fast(state: *mut LZ4StreamEncode);
+    fn LZ4_loadDictSlow(
+        state: *mut LZ4StreamEncode,
+        dictionary: *const c_char,
+        dictionary_bytes: c_int,
+    ) -> c_int;
+    fn LZ4_attach_dictionary(state: *mut LZ4StreamEncode, dictionary: *const LZ4StreamEncode);
+    fn LZ4_compress_fast_continue(
+        state: *mut LZ4StreamEncode,
+        source: *const c_char,
+        target: *mut c_char,
+        source_bytes: c_int,
+        target_bytes: c_int,
+        acceleration: c_int,
+    ) -> c_int;
+    fn LZ4_decompress_safe_usingDict(
+        source: *const c_char,
+        target: *mut c_char,
+        source_bytes: c_int,
+        target_bytes: c_int,
+        dictionary: *const c_char,
+        dictionary_bytes: c_int,
+    ) -> c_int;
+    fn LZ4_resetStreamHC_fast(state: *mut DenseState, level: c_int);
+    fn LZ4_loadDictHC(
+        state: *mut DenseState,
+        dictionary: *const c_char,
+        dictionary_bytes: c_int,
+    ) -> c_int;
+    fn LZ4_attach_HC_dictionary(state: *mut DenseState, dictionary: *const DenseState);
+    fn LZ4_compress_HC_continue(
+        state: *mut DenseState,
+        source: *const c_char,
+        target: *mut c_char,
+        source_bytes: c_int,
+        target_bytes: c_int,
+    ) -> c_int;
 }
 
-/// The two compressors, each with a state that is made at its first use.
+/// The two compressors, each with states that are made at their first use: one for plain blocks
+/// and one for blocks of a dictionary.
 #[derive(Default)]
 pub(super) struct Encoder {
     fast: Option<Fast>,
+    fast_with: Option<Fast>,
     dense: Option<Dense>,
+    dense_with: Option<Dense>,
 }
 
+/// A state of the fast compressor, always initialised.
 struct Fast(NonNull<LZ4StreamEncode>);
+/// A state of the dense compressor, always initialised.
 struct Dense(NonNull<DenseState>);
 
-// SAFETY: the states are plain memory of liblz4, reached only through `&mut`, bound to no thread.
+// SAFETY: the states are plain memory of liblz4, bound to no thread.
 unsafe impl Send for Fast {}
 // SAFETY: as above.
 unsafe impl Send for Dense {}
+
+impl Fast {
+    fn new() -> Result<Fast> {
+        // SAFETY: allocates and initialises, or returns null.
+        let state = unsafe { LZ4_createStream() };
+        NonNull::new(state).map(Fast).ok_or_else(no_memory)
+    }
+
+    fn as_ptr(&mut self) -> *mut LZ4StreamEncode {
+        self.0.as_ptr()
+    }
+
+    /// Takes the outcome of a call. A state that ran out of room is undefined: it starts afresh.
+    fn settle(&mut self, size: c_int) -> Option<usize> {
+        if size <= 0 {
+            // SAFETY: the memory of the state, with its size.
+            unsafe { LZ4_initStream(self.0.as_ptr(), FAST_STATE_BYTES) };
+        }
+        written(size)
+    }
+}
+
+impl Dense {
+    fn new() -> Result<Dense> {
+        // SAFETY: allocates zeroed memory, or returns null.
+        let state = unsafe { LZ4_createStreamHC() };
+        NonNull::new(state).map(Dense).ok_or_else(no_memory)
+    }
+
+    fn as_ptr(&mut self) -> *mut DenseState {
+        self.0.as_ptr()
+    }
+}
 
 impl Drop for Fast {
     fn drop(&mut self) {
@@ -80,6 +157,54 @@ impl Drop for Dense {
     }
 }
 
+/// A dictionary indexed for the fast compressor.
+pub(super) struct FastDictionary {
+    state: Fast,
+    /// The state points into these bytes.
+    _bytes: Arc<[u8]>,
+}
+
+// SAFETY: after it is made, the state is only read: by compressions it is attached to.
+unsafe impl Sync for FastDictionary {}
+
+impl FastDictionary {
+    pub(super) fn new(bytes: Arc<[u8]>) -> Result<FastDictionary> {
+        let mut state = Fast::new()?;
+        // SAFETY: a fresh state; the bytes live as long as the state, in the same struct.
+        unsafe { LZ4_loadDictSlow(state.as_ptr(), bytes.as_ptr().cast(), length(bytes.len())) };
+        Ok(FastDictionary {
+            state,
+            _bytes: bytes,
+        })
+    }
+}
+
+/// A dictionary indexed for the dense compressor: for its level 2, or for those above.
+pub(super) struct DenseDictionary {
+    state: Dense,
+    /// The state points into these bytes.
+    _bytes: Arc<[u8]>,
+}
+
+// SAFETY: after it is made, the state is only read: by compressions it is attached to.
+unsafe impl Sync for DenseDictionary {}
+
+impl DenseDictionary {
+    pub(super) fn new(level: u8, bytes: Arc<[u8]>) -> Result<DenseDictionary> {
+        let mut state = Dense::new()?;
+        // SAFETY: a fresh state, its level set before the load as the library asks; the bytes live
+        // as long as the state, in the same struct.
+        unsafe {
+            LZ4_resetStreamHC_fast(state.as_ptr(), level.into());
+            LZ4_loadDictHC(state.as_ptr(), bytes.as_ptr().cast(), length(bytes.len()));
+        }
+        Ok(DenseDictionary {
+            state,
+            _bytes: bytes,
+        })
+    }
+}
+
 impl Encoder {
     /// Compresses with the fast compressor; `None` if the block does not fit in `target`.
     pub(super) fn compress_fast(
@@ -91,16 +216,8 @@ impl Encoder {
         if source.is_empty() {
             return Ok(write_empty(target));
         }
-        let state = match &self.fast {
-            Some(state) => state.0,
-            // SAFETY: allocates, or returns null.
-            None => match NonNull::new(unsafe { LZ4_createStream() }) {
-                Some(state) => self.fast.insert(Fast(state)).0,
-                None => return Err(no_memory()),
-            },
-        };
-        // SAFETY: the state was initialised by LZ4_createStream and every call that used it
-        // succeeded (it is dropped below otherwise); the lengths are those of the two slices.
+        let state = made_once(&mut self.fast, Fast::new)?;
+        // SAFETY: an initialised state, and the slices with their lengths.
         let size = unsafe {
             LZ4_compress_fast_extState_fastReset(
                 state.as_ptr(),
@@ -111,11 +228,37 @@ impl Encoder {
                 acceleration as c_int,
             )
         };
-        if size <= 0 {
-            // A state that ran out of room may not be reused without a full reset.
-            self.fast = None;
+        Ok(state.settle(size))
+    }
+
+    /// As [`Encoder::compress_fast`], with a dictionary.
+    pub(super) fn compress_fast_with(
+        &mut self,
+        acceleration: u32,
+        dictionary: &FastDictionary,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<Option<usize>> {
+        if source.is_empty() {
+            return Ok(write_empty(target));
         }
-        Ok(written(size))
+        let state = made_once(&mut self.fast_with, Fast::new)?;
+        // SAFETY: an initialised state that starts a new chain of one block, and the slices with
+        // their lengths. The dictionary outlives the call; what the state keeps of it or of the
+        // source is forgotten by the reset before the next.
+        let size = unsafe {
+            LZ4_resetStream_fast(state.as_ptr());
+            LZ4_attach_dictionary(state.as_ptr(), dictionary.state.0.as_ptr());
+            LZ4_compress_fast_continue(
+                state.as_ptr(),
+                source.as_ptr().cast(),
+                target.as_mut_ptr().cast(),
+                length(source.len()),
+                length(target.len()),
+                acceleration as c_int,
+            )
+        };
+        Ok(state.settle(size))
     }
 
     /// Compresses with the dense compressor; `None` if the block does not fit in `target`.
@@ -128,16 +271,9 @@ impl Encoder {
         if source.is_empty() {
             return Ok(write_empty(target));
         }
-        let state = match &self.dense {
-            Some(state) => state.0,
-            // SAFETY: allocates zeroed memory, or returns null.
-            None => match NonNull::new(unsafe { LZ4_createStreamHC() }) {
-                Some(state) => self.dense.insert(Dense(state)).0,
-                None => return Err(no_memory()),
-            },
-        };
-        // SAFETY: the state was initialised by LZ4_createStreamHC; after a failed call the library
-        // itself resets it in full. The lengths are those of the two slices.
+        let state = made_once(&mut self.dense, Dense::new)?;
+        // SAFETY: an initialised state (after a call that ran out of room the library itself
+        // resets it in full), and the slices with their lengths.
         let size = unsafe {
             LZ4_compress_HC_extStateHC_fastReset(
                 state.as_ptr(),
@@ -149,6 +285,40 @@ impl Encoder {
             )
         };
         Ok(written(size))
+    }
+
+    /// As [`Encoder::compress_dense`], with a dictionary.
+    pub(super) fn compress_dense_with(
+        &mut self,
+        level: u8,
+        dictionary: &DenseDictionary,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<Option<usize>> {
+        if source.is_empty() {
+            return Ok(write_empty(target));
+        }
+        let state = made_once(&mut self.dense_with, Dense::new)?;
+        // SAFETY: as for the fast compressor with a dictionary.
+        let size = unsafe {
+            LZ4_resetStreamHC_fast(state.as_ptr(), level.into());
+            LZ4_attach_HC_dictionary(state.as_ptr(), dictionary.state.0.as_ptr());
+            LZ4_compress_HC_continue(
+                state.as_ptr(),
+                source.as_ptr().cast(),
+                target.as_mut_ptr().cast(),
+                length(source.len()),
+                length(target.len()),
+            )
+        };
+        Ok(written(size))
+    }
+}
+
+fn made_once<T>(slot: &mut Option<T>, make: impl FnOnce() -> Result<T>) -> Result<&mut T> {
+    match slot {
+        Some(state) => Ok(state),
+        None => Ok(slot.insert(make()?)),
     }
 }
 
@@ -162,6 +332,22 @@ pub(super) fn decompress(source: &[u8], target: &mut [u8]) -> Result<()> {
             target.as_mut_ptr().cast(),
             length(source.len()),
             length(target.len()),
+        )
+    };
+    filled(size, target.len())
+}
+
+/// As [`decompress`], with the dictionary the block was compressed with.
+pub(super) fn decompress_with(dictionary: &[u8], source: &[u8], target: &mut [u8]) -> Result<()> {
+    // SAFETY: as for `decompress`; matches before the target are read from the dictionary alone.
+    let size = unsafe {
+        LZ4_decompress_safe_usingDict(
+            source.as_ptr().cast(),
+            target.as_mut_ptr().cast(),
+            length(source.len()),
+            length(target.len()),
+            dictionary.as_ptr().cast(),
+            length(dictionary.len()),
         )
     };
     filled(size, target.len())

@@ -16,6 +16,8 @@
 mod bzip2;
 mod decoder;
 mod deflate;
+mod dictionary;
+mod features;
 mod lz4;
 mod method;
 mod shuffle;
@@ -25,6 +27,8 @@ mod zstd;
 use crate::error::{Error, Result};
 
 pub use decoder::{Decoder, DecoderRow};
+pub use dictionary::{DICTIONARY_BYTES_MAX, Dictionary, DictionaryHash, TRAINED_BYTES_MIN};
+pub use features::Features;
 pub use method::{Codec, Filter, Method};
 
 /// The longest block: 1 GiB, which every codec can count.
@@ -82,34 +86,71 @@ impl Compressor {
         method.check()?;
         check_length(source.len())?;
         let Filter::Shuffle { width } = method.filter else {
-            return self.encode(method, source, target);
+            return self.encode(method, None, source, target);
         };
         let mut planes = std::mem::take(&mut self.planes);
         let room = room(&mut planes, source.len());
         shuffle::shuffle(width.into(), source, room);
-        let size = self.encode(method, room, target);
+        let size = self.encode(method, None, room, target);
         self.planes = planes;
         size
+    }
+
+    /// Compresses a block with a dictionary: as [`Compressor::compress`], for lz4, lz4hc and zstd
+    /// without a filter.
+    ///
+    /// # Errors
+    ///
+    /// As [`Compressor::compress`], and `Unsupported` for another codec or a filter.
+    pub fn compress_with(
+        &mut self,
+        method: Method,
+        dictionary: &Dictionary,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<Option<usize>> {
+        method.check()?;
+        check_length(source.len())?;
+        if method.filter != Filter::None {
+            return Err(no_dictionary(method));
+        }
+        self.encode(method, Some(dictionary), source, target)
     }
 
     /// The one dispatch of compression.
     fn encode(
         &mut self,
         method: Method,
+        dictionary: Option<&Dictionary>,
         source: &[u8],
         target: &mut [u8],
     ) -> Result<Option<usize>> {
-        match method.codec {
-            Codec::Store => Ok(target.get_mut(..source.len()).map(|target| {
+        match (method.codec, dictionary) {
+            (Codec::Store, None) => Ok(target.get_mut(..source.len()).map(|target| {
                 target.copy_from_slice(source);
                 source.len()
             })),
-            Codec::Lz4 { acceleration } => self.lz4.compress_fast(acceleration, source, target),
-            Codec::Lz4Hc { level } => self.lz4.compress_dense(level, source, target),
-            Codec::Zstd { level } => self.zstd.compress(level, source, target),
-            Codec::Deflate { level } => self.deflate.compress(level, source, target),
-            Codec::Xz { level } => xz::compress(level, method.filter, source, target),
-            Codec::Bzip2 { level } => bzip2::compress(level, source, target),
+            (Codec::Lz4 { acceleration }, None) => {
+                self.lz4.compress_fast(acceleration, source, target)
+            }
+            (Codec::Lz4 { acceleration }, Some(dictionary)) => {
+                let dictionary = dictionary.lz4_encoder()?;
+                (self.lz4).compress_fast_with(acceleration, dictionary, source, target)
+            }
+            (Codec::Lz4Hc { level }, None) => self.lz4.compress_dense(level, source, target),
+            (Codec::Lz4Hc { level }, Some(dictionary)) => {
+                let dictionary = dictionary.lz4hc_encoder(level)?;
+                (self.lz4).compress_dense_with(level, dictionary, source, target)
+            }
+            (Codec::Zstd { level }, None) => self.zstd.compress(level, source, target),
+            (Codec::Zstd { level }, Some(dictionary)) => {
+                let dictionary = dictionary.zstd_encoder(level)?;
+                self.zstd.compress_with(dictionary, source, target)
+            }
+            (Codec::Deflate { level }, None) => self.deflate.compress(level, source, target),
+            (Codec::Xz { level }, None) => xz::compress(level, method.filter, source, target),
+            (Codec::Bzip2 { level }, None) => bzip2::compress(level, source, target),
+            (_, Some(_)) => Err(no_dictionary(method)),
         }
     }
 }
@@ -157,12 +198,37 @@ impl Decompressor {
             });
         }
         match decoder.shuffle_width() {
-            Some(1) => self.decode(decoder, source, target),
+            Some(1) => self.decode(decoder, None, source, target),
             Some(width) => self.decode_planes(decoder, width, source, target),
             None => Err(Error::Unsupported {
                 what: format!("filter number {}", decoder.filter),
             }),
         }
+    }
+
+    /// Decodes a block that was compressed with a dictionary into `target`.
+    ///
+    /// Whether it is the right one is for the caller to know: a trained dictionary's id is checked,
+    /// but with the wrong plain bytes a block may decode to other bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Decompressor::decompress`], and `Unsupported` if the decoder names no dictionary, or a
+    /// codec or filter that takes none.
+    pub fn decompress_with(
+        &mut self,
+        decoder: Decoder,
+        dictionary: &Dictionary,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<()> {
+        check_length(target.len())?;
+        if decoder.dictionary == 0 || decoder.filter != Decoder::FILTER_NONE {
+            return Err(Error::Unsupported {
+                what: format!("a dictionary for a block of {decoder:?}"),
+            });
+        }
+        self.decode(decoder, Some(dictionary), source, target)
     }
 
     fn decode_planes(
@@ -181,7 +247,7 @@ impl Decompressor {
         }
         let mut planes = std::mem::take(&mut self.planes);
         let room = room(&mut planes, target.len());
-        let outcome = self.decode(decoder, source, room);
+        let outcome = self.decode(decoder, None, source, room);
         if outcome.is_ok() {
             shuffle::unshuffle(width, room, target);
         }
@@ -190,27 +256,55 @@ impl Decompressor {
     }
 
     /// The one dispatch of decoding.
-    fn decode(&mut self, decoder: Decoder, source: &[u8], target: &mut [u8]) -> Result<()> {
-        match decoder.codec {
-            Decoder::CODEC_STORE if source.len() == target.len() => {
-                target.copy_from_slice(source);
-                Ok(())
+    fn decode(
+        &mut self,
+        decoder: Decoder,
+        dictionary: Option<&Dictionary>,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<()> {
+        let memory_limit_bytes = self.memory_limit_bytes;
+        match (decoder.codec, dictionary) {
+            (Decoder::CODEC_STORE, None) => copy(source, target),
+            (Decoder::CODEC_LZ4, None) => lz4::decompress(source, target),
+            (Decoder::CODEC_LZ4, Some(dictionary)) => {
+                lz4::decompress_with(dictionary.bytes(), source, target)
             }
-            Decoder::CODEC_STORE => Err(Error::corrupt(
-                "stored block",
-                0,
-                format!("{} bytes", target.len()),
-                format!("{} bytes", source.len()),
-            )),
-            Decoder::CODEC_LZ4 => lz4::decompress(source, target),
-            Decoder::CODEC_ZSTD => self.zstd.decompress(source, target),
-            Decoder::CODEC_DEFLATE => self.deflate.decompress(source, target),
-            Decoder::CODEC_XZ => xz::decompress(self.memory_limit_bytes, source, target),
-            Decoder::CODEC_BZIP2 => bzip2::decompress(self.memory_limit_bytes, source, target),
-            number => Err(Error::Unsupported {
-                what: format!("codec number {number}"),
+            (Decoder::CODEC_ZSTD, None) => self.zstd.decompress(source, target),
+            (Decoder::CODEC_ZSTD, Some(dictionary)) => {
+                let dictionary = dictionary.zstd_decoder();
+                self.zstd.decompress_with(dictionary, source, target)
+            }
+            (Decoder::CODEC_DEFLATE, None) => self.deflate.decompress(source, target),
+            (Decoder::CODEC_XZ, None) => xz::decompress(memory_limit_bytes, source, target),
+            (Decoder::CODEC_BZIP2, None) => bzip2::decompress(memory_limit_bytes, source, target),
+            (number, _) => Err(Error::Unsupported {
+                what: match dictionary {
+                    None => format!("codec number {number}"),
+                    Some(_) => format!("codec number {number} with a dictionary"),
+                },
             }),
         }
+    }
+}
+
+fn copy(source: &[u8], target: &mut [u8]) -> Result<()> {
+    if source.len() == target.len() {
+        target.copy_from_slice(source);
+        return Ok(());
+    }
+    let (expected, found) = (target.len(), source.len());
+    Err(Error::corrupt(
+        "stored block",
+        0,
+        format!("{expected} bytes"),
+        format!("{found} bytes"),
+    ))
+}
+
+fn no_dictionary(method: Method) -> Error {
+    Error::Unsupported {
+        what: format!("{method} with a dictionary; lz4, lz4hc and zstd take one"),
     }
 }
 

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use zstd_safe::zstd_sys::{self, ZSTD_ErrorCode};
-use zstd_safe::{CCtx, CParameter, DCtx, ResetDirective};
+use zstd_safe::{CCtx, CDict, CParameter, DCtx, DDict, ResetDirective};
 
 use crate::error::{Error, Result};
 
@@ -41,18 +41,36 @@ impl Encoder {
         fitted(outcome)
     }
 
+    /// As [`Encoder::compress`], with a prepared dictionary, whose level it takes.
+    pub(super) fn compress_with(
+        &mut self,
+        dictionary: &CDict<'_>,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<Option<usize>> {
+        fitted(
+            self.context()?
+                .0
+                .compress_using_cdict(target, source, dictionary),
+        )
+    }
+
     fn context_at(&mut self, level: i8) -> Result<&mut CCtx<'static>> {
-        let entry = match self.context.take() {
-            Some(entry) => entry,
-            None => (CCtx::try_create().ok_or_else(no_memory)?, 0),
-        };
-        let (context, current) = self.context.insert(entry);
+        let (context, current) = self.context()?;
         if *current != level {
             let parameter = CParameter::CompressionLevel(level.into());
             context.set_parameter(parameter).map_err(bug)?;
             *current = level;
         }
         Ok(context)
+    }
+
+    /// Returns the context and the level it is set to, 0 for none yet.
+    fn context(&mut self) -> Result<&mut (CCtx<'static>, i8)> {
+        match &mut self.context {
+            Some(context) => Ok(context),
+            slot => Ok(slot.insert((CCtx::try_create().ok_or_else(no_memory)?, 0))),
+        }
     }
 }
 
@@ -70,12 +88,26 @@ impl Reader {
         filled(context.decompress(target, source), target.len())
     }
 
+    /// As [`Reader::decompress`], with the dictionary the frame was compressed with.
+    pub(super) fn decompress_with(
+        &mut self,
+        dictionary: &DDict<'_>,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<()> {
+        check_one_frame(source)?;
+        let context = self.context()?;
+        filled(
+            context.decompress_using_ddict(target, source, dictionary),
+            target.len(),
+        )
+    }
+
     fn context(&mut self) -> Result<&mut DCtx<'static>> {
-        let context = match self.context.take() {
-            Some(context) => context,
-            None => DCtx::try_create().ok_or_else(no_memory)?,
-        };
-        Ok(self.context.insert(context))
+        match &mut self.context {
+            Some(context) => Ok(context),
+            slot => Ok(slot.insert(DCtx::try_create().ok_or_else(no_memory)?)),
+        }
     }
 }
 
