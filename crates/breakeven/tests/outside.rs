@@ -3,5 +3,7 @@
 //! What is not there is said and left out (`make test` installs it where it may). Tests named
 //! `root_*` mount file systems and run only under `make test-root`.
 
+#[path = "outside/file_systems.rs"]
+mod file_systems;
 #[path = "outside/stock.rs"]
 mod stock;
