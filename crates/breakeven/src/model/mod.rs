@@ -7,15 +7,18 @@
 //! symbols, units and source.
 //!
 //! - [`break_even`]: reads per write at which compressing pays, with bands (Kothiyal 2009).
+//! - [`energy_delay`]: energy times time, task by task and over the whole work.
 
 #![deny(unsafe_code)]
 
 pub mod break_even;
+pub mod energy_delay;
 
 pub use break_even::{
     Answer, Line, Outcome, Quadruple, QuadrupleEstimate, SavingsEstimate, SharedFactor, Verdict,
     outcome, savings, verdict, verdict_with_factor,
 };
+pub use energy_delay::{EnergyDelay, EnergyDelayEstimate, RunningTotals, WorkOutcome};
 
 /// Returns the generator of a randomised test, seeded by `BREAKEVEN_SEED`, and prints its seed.
 #[cfg(test)]
