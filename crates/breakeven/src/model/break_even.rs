@@ -89,9 +89,12 @@ impl Line {
     /// Returns the saving at `value`; negative is a loss.
     ///
     /// # Panics
-    /// When `value` is negative or NaN.
+    /// When `value` is negative, infinite or NaN.
     pub fn at(&self, value: f64) -> f64 {
-        assert!(value >= 0.0, "a saving is asked for at {value}, below 0");
+        assert!(
+            value >= 0.0 && value.is_finite(),
+            "a saving is asked for at {value}"
+        );
         self.at_zero + value * self.per_unit
     }
 
@@ -151,7 +154,7 @@ pub fn outcome(quadruple: &Quadruple) -> Outcome {
 /// Source: Kothiyal 2009, section 4.4 and Figure 5.4.
 ///
 /// # Panics
-/// When `reads_per_write` is negative or NaN.
+/// When `reads_per_write` is negative, infinite or NaN.
 pub fn savings(quadruple: &Quadruple, reads_per_write: f64) -> f64 {
     quadruple.line().at(reads_per_write)
 }
@@ -242,7 +245,7 @@ impl SavingsEstimate {
     /// Returns the saving over one write and `reads_per_write` reads.
     ///
     /// # Panics
-    /// When `reads_per_write` is negative or NaN.
+    /// When `reads_per_write` is negative, infinite or NaN.
     pub fn at(&self, reads_per_write: f64) -> Estimate {
         Estimate {
             mean: self.mean_line().at(reads_per_write),

@@ -52,7 +52,7 @@ fn seeded(test: &str) -> fastrand::Rng {
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(20_090_501);
-    println!("{test}: BREAKEVEN_SEED={seed}");
+    println!("{test}: seed {seed} (BREAKEVEN_SEED)");
     fastrand::Rng::with_seed(seed)
 }
 

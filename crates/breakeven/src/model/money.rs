@@ -131,7 +131,7 @@ mod tests {
             let net = keeping.net(40_000.0, three_months).0;
             assert_close("net", net, gross - 40_000.0 * whole.0, 1e-9);
         }
-        // What advice prints: 40 TB cost 24.55 EUR to compress, so 1.05 saves next to nothing.
+        // What advice prints: 40 TB cost 24.37 EUR to compress, so 1.05 saves next to nothing.
         let net = hirsch(1.05, whole).net(40_000.0, three_months).0;
         assert!((0.0..1.0).contains(&net), "{net}");
     }

@@ -199,10 +199,7 @@ impl WriteCall {
     /// # Panics
     /// When bytes, link or asynchronism are out of range.
     pub fn duration(&self) -> Seconds {
-        assert!(
-            self.raw_bytes >= 0.0 && self.link.0 > 0.0 && (0.0..=1.0).contains(&self.asynchronism),
-            "no such write call: {self:?}"
-        );
+        self.check();
         self.link.time_for(self.raw_bytes)
     }
 
@@ -211,6 +208,7 @@ impl WriteCall {
     ///
     /// Source: Hirsch 2017, equation 3.3.
     pub fn speedup(&self, codec: &CodecSpeeds) -> f64 {
+        self.check();
         codec.check();
         let codec_limit = codec.compress / self.link;
         let computing_limit = 1.0 / (2.0 * self.asynchronism);
@@ -244,6 +242,7 @@ impl WriteCall {
     /// # Panics
     /// When the prolonging factor is below 1.
     pub fn prolonging(&self, prolonging: f64, compress: BytesPerSecond) -> f64 {
+        self.check();
         check_prolonging(prolonging);
         let codec_limit = self.link / compress;
         let computing_limit = prolonging / 2.0 + self.asynchronism;
@@ -275,6 +274,13 @@ impl WriteCall {
     pub fn prolonged_cost(&self, prolonging: f64, prices: &ComputePrices) -> Euros {
         prices.above_idle(self.original_compression_time())
             + prices.machine(self.additional_compression_time(prolonging))
+    }
+
+    fn check(&self) {
+        assert!(
+            self.raw_bytes >= 0.0 && self.link.0 > 0.0 && (0.0..=1.0).contains(&self.asynchronism),
+            "no such write call: {self:?}"
+        );
     }
 }
 
