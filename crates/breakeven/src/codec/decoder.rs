@@ -123,3 +123,43 @@ impl DecoderRow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the rows as the tables of `docs/format.md` print them.
+    fn printed(rows: &[DecoderRow]) -> Vec<String> {
+        let print = |row: &DecoderRow| {
+            let since = row.since.map_or("reserved".to_string(), |v| v.to_string());
+            format!("| {} | {} | {} | {since} |", row.number, row.name, row.form)
+        };
+        rows.iter().map(print).collect()
+    }
+
+    /// Returns the rows of the table below the heading, with numbers in their first column.
+    fn documented(text: &str, heading: &str) -> Vec<String> {
+        let (_, section) = text.split_once(heading).expect("the heading");
+        let section = section.split("\n#").next().unwrap_or(section);
+        let is_row = |line: &&str| line.starts_with("| ") && line.as_bytes()[2].is_ascii_digit();
+        section.lines().filter(is_row).map(str::to_string).collect()
+    }
+
+    #[test]
+    fn the_document_lists_the_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/format.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        assert_eq!(documented(&text, "### Codecs\n"), printed(Decoder::CODECS));
+        assert_eq!(
+            documented(&text, "### Filters\n"),
+            printed(Decoder::FILTERS)
+        );
+    }
+
+    #[test]
+    fn no_number_is_given_twice() {
+        for rows in [Decoder::CODECS, Decoder::FILTERS] {
+            assert!(rows.is_sorted_by(|a, b| a.number < b.number));
+        }
+    }
+}

@@ -8,7 +8,7 @@ use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 use crate::error::{Error, Result};
 
 /// Bytes of libdeflate's decompressor, whatever the block.
-pub(super) const DECOMPRESSOR_BYTES: usize = 12 << 10;
+pub(super) const DECOMPRESSOR_BYTES: usize = 11_568;
 
 const BLOCK: &str = "deflate block";
 
@@ -64,11 +64,11 @@ pub(super) fn bound(source_bytes: usize) -> usize {
     source_bytes + 5 * source_bytes.div_ceil(5000).max(1) + 1
 }
 
-/// Returns the memory of a compressor, which depends on the level alone.
+/// Returns the memory of a compressor of libdeflate 1.26, which depends on the level alone.
 pub(super) fn compressor_bytes(level: u8) -> usize {
     match level {
-        0..=1 => 208 << 10,
-        2..=9 => 512 << 10,
-        _ => 9 << 20,
+        0..=1 => 202_720,
+        2..=9 => 668_256,
+        _ => 9_011_712,
     }
 }

@@ -130,8 +130,8 @@ impl Method {
     /// | lz4 | 16 KiB + 32 |
     /// | lz4hc | 262,200 |
     /// | zstd | what libzstd states for the level and the block (`ZSTD_estimateCCtxSize`) |
-    /// | deflate | 0.2 MiB at level 1, 0.5 MiB at 2 to 9, 9 MiB at 10 to 12 |
-    /// | xz | 7.5 (presets 0 to 3) or 11.5 times the window, + 2.5 MiB; window = min(preset's, block) |
+    /// | deflate | 202,720 at level 1, 668,256 at 2 to 9, 9,011,712 at 10 to 12 |
+    /// | xz | 1.5 w + 4 w (presets 0 to 3) or 8 w + 4 * max(64 Ki, w/2) + 1.25 MiB, w = min(preset's window, block) |
     /// | bzip2 | 400 kB + 8 * min(level * 100 kB, block rounded up to 100 kB) |
     ///
     /// A shuffle adds the block.
@@ -150,7 +150,7 @@ impl Method {
 
     /// Returns the most memory a [`super::Decompressor`] holds for a block of `block_bytes` made
     /// by this method, beside source and target: nothing for store and lz4, some 160 KiB for
-    /// zstd, 12 KiB for deflate, the window + 128 KiB for xz, 100 kB + 4 times the block size for
+    /// zstd, 11,568 bytes for deflate, the window + 128 KiB for xz, 100 kB + 4 times the block size for
     /// bzip2. A shuffle adds the block.
     pub fn decompressor_bytes(&self, block_bytes: usize) -> usize {
         let codec = match self.codec {

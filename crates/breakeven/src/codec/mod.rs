@@ -18,6 +18,8 @@ mod decoder;
 mod deflate;
 mod dictionary;
 mod features;
+#[cfg(test)]
+mod hostile;
 mod lz4;
 mod method;
 mod shuffle;

