@@ -1,1 +1,830 @@
-//! Placeholder.
+//! Memory in mapped slabs of one size, every byte of it under a budget.
+//!
+//! An [`Arena`] hands out [`Slab`]s: zeroed or used memory of one power-of-two size, aligned to
+//! that size (so fit for direct I/O), returned on drop. Memory that is mapped is either in use or
+//! free for the next caller; both count against the budget, which may change at any time. What
+//! goes over it goes back to the system at once, and [`Arena::give_back`] returns all that is
+//! free. Caches and buffer pools that share one arena trade whole slabs through it, which makes
+//! the budget the memory the process really has.
+//!
+//! Address space is reserved in regions of many slabs. A slab is given back with `MADV_DONTNEED`
+//! and not `munmap`: its memory leaves the process in the same call, but the map is not cut to
+//! pieces (a process has some 65,000), and the other threads' page faults are not held up by the
+//! lock on it. `MADV_FREE` would leave the memory counted until the system is short of it. Slabs
+//! below the size of a huge page refuse huge pages, one of which would give memory to slabs that
+//! never asked for it. Address space itself is returned when the last handle is gone; until then
+//! it is bounded by the largest budget that was ever in use.
+//!
+//! `unsafe` stands here for the maps and for slices of them. The arena does not divide slabs, does
+//! not move them, and does not clear them: a slab may hold what its last user left.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::error::{Error, Result};
+
+/// A region holds slabs of this many bytes together, or one larger slab.
+const REGION_BYTES: usize = 32 << 20;
+/// From this size on, huge pages cannot reach beyond the slab they are in.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+const SLAB_BYTES_MAX: usize = 1 << 30;
+
+/// How an arena is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArenaOptions {
+    /// Bytes of a slab: a power of two from the page size to 1 GiB. Default: 1 MiB.
+    pub slab_bytes: usize,
+    /// The most bytes that are mapped at once. Default: 64 MiB.
+    pub budget_bytes: u64,
+}
+
+impl Default for ArenaOptions {
+    fn default() -> ArenaOptions {
+        ArenaOptions {
+            slab_bytes: 1 << 20,
+            budget_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Where an arena's bytes are. All counts are exact at the moment of the call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArenaStats {
+    /// Bytes of a slab.
+    pub slab_bytes: u64,
+    /// The most bytes that may be mapped.
+    pub budget_bytes: u64,
+    /// Bytes of slabs that may hold memory: in use and free.
+    pub mapped_bytes: u64,
+    /// Bytes of slabs that callers hold.
+    pub in_use_bytes: u64,
+    /// Bytes of mapped slabs that nobody holds.
+    pub free_bytes: u64,
+    /// The most bytes that were ever mapped.
+    pub peak_mapped_bytes: u64,
+    /// Address space reserved, with or without memory behind it.
+    pub reserved_bytes: u64,
+    /// Heap bytes of the arena's own lists: 16 for each reserved slab, 16 for each region.
+    pub bookkeeping_bytes: u64,
+}
+
+/// A budget of mapped slabs. Clones are handles of the same arena; slabs keep it alive.
+///
+/// # Example
+///
+/// ```
+/// use breakeven::arena::{Arena, ArenaOptions};
+///
+/// let arena = Arena::new(ArenaOptions { slab_bytes: 64 << 10, budget_bytes: 128 << 10 })?;
+/// let mut slab = arena.allocate()?;
+/// slab[..5].copy_from_slice(b"bytes");
+/// assert_eq!(arena.stats().in_use_bytes, 64 << 10);
+/// drop(slab);
+/// assert_eq!(arena.give_back()?, 64 << 10);
+/// assert_eq!(arena.stats().mapped_bytes, 0);
+/// # Ok::<(), breakeven::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Arena {
+    shared: Arc<Shared>,
+}
+
+impl Arena {
+    /// Makes an empty arena.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the slab size is out of range or no power of two.
+    pub fn new(options: ArenaOptions) -> Result<Arena> {
+        let slab_bytes = options.slab_bytes;
+        let range = rustix::param::page_size()..=SLAB_BYTES_MAX;
+        if !slab_bytes.is_power_of_two() || !range.contains(&slab_bytes) {
+            return Err(Error::invalid(
+                "slab size",
+                format!(
+                    "{slab_bytes} bytes is not a power of two from {} to {}",
+                    range.start(),
+                    range.end()
+                ),
+            ));
+        }
+        Ok(Arena {
+            shared: Arc::new(Shared {
+                slab_bytes,
+                state: Mutex::new(State {
+                    budget_bytes: options.budget_bytes,
+                    ..State::default()
+                }),
+            }),
+        })
+    }
+
+    /// Returns the bytes of a slab.
+    pub fn slab_bytes(&self) -> usize {
+        self.shared.slab_bytes
+    }
+
+    /// Hands out a slab: a free one as its last user left it, else a new one of zeros.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] if the budget is used up, [`Error::Io`] if the system has no memory map
+    /// to give.
+    ///
+    /// # Cost
+    ///
+    /// One lock, some 40 ns. A new slab then takes a page fault for each page as it is touched,
+    /// which makes filling it ten times as long, unless it was [prepared](Arena::prepare); a new
+    /// region, once in 32 MiB, takes some system calls.
+    pub fn allocate(&self) -> Result<Slab> {
+        Ok(Slab {
+            address: self.shared.take()?,
+            shared: Arc::clone(&self.shared),
+        })
+    }
+
+    /// Maps and touches memory so that the next slabs, up to `bytes` together, cause no page
+    /// fault.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] if they do not fit the budget, with nothing changed; [`Error::Io`] if the
+    /// system has no memory.
+    pub fn prepare(&self, bytes: u64) -> Result<()> {
+        let shared = &self.shared;
+        let slab_bytes = shared.slab_bytes as u64;
+        let slab_count = bytes.div_ceil(slab_bytes);
+        {
+            let state = shared.lock();
+            let needed = slab_count
+                .checked_mul(slab_bytes)
+                .and_then(|bytes| bytes.checked_add(state.in_use_bytes));
+            if needed.is_none_or(|needed| needed > state.budget_bytes.max(state.mapped_bytes)) {
+                return Err(Error::Limit {
+                    what: "prepared slabs",
+                    limit_bytes: state.budget_bytes,
+                    needed_bytes: needed.unwrap_or(u64::MAX),
+                });
+            }
+        }
+        // Held together until all are touched, or the same one would be touched again and again.
+        let mut slabs = Vec::new();
+        for _ in 0..slab_count {
+            let mut slab = self.allocate()?;
+            slab.touch()?;
+            slabs.push(slab);
+        }
+        Ok(())
+    }
+
+    /// Changes the budget. Free slabs beyond it go back to the system now, slabs in use as their
+    /// holders drop them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if the system does not take memory back (it is locked); the budget has
+    /// changed all the same.
+    pub fn set_budget(&self, bytes: u64) -> Result<()> {
+        self.shared.lock().budget_bytes = bytes;
+        let is_over = |state: &State| state.mapped_bytes > state.budget_bytes;
+        self.shared.give_back_while(is_over).map(|_| ())
+    }
+
+    /// Gives all free slabs back to the system, and returns how many bytes these were.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if the system does not take memory back (it is locked).
+    ///
+    /// # Cost
+    ///
+    /// A system call for each slab, with the arena unlocked.
+    pub fn give_back(&self) -> Result<u64> {
+        self.shared.give_back_while(|_| true)
+    }
+
+    /// Returns where the bytes are.
+    pub fn stats(&self) -> ArenaStats {
+        let state = self.shared.lock();
+        let pointer = size_of::<Address>();
+        let lists = (state.free.capacity() + state.vacant.capacity()) * pointer;
+        let regions = state.regions.capacity() * size_of::<Region>();
+        ArenaStats {
+            slab_bytes: self.shared.slab_bytes as u64,
+            budget_bytes: state.budget_bytes,
+            mapped_bytes: state.mapped_bytes,
+            in_use_bytes: state.in_use_bytes,
+            free_bytes: state.mapped_bytes - state.in_use_bytes,
+            peak_mapped_bytes: state.peak_mapped_bytes,
+            reserved_bytes: state.regions.iter().map(|region| region.bytes as u64).sum(),
+            bookkeeping_bytes: (lists + regions) as u64,
+        }
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.stats().fmt(f)
+    }
+}
+
+/// One slab of memory, the holder's alone until it is dropped. It reads and writes as a byte
+/// slice, and its address is a multiple of its size.
+pub struct Slab {
+    address: Address,
+    shared: Arc<Shared>,
+}
+
+impl Slab {
+    /// Makes every page present.
+    fn touch(&mut self) -> Result<()> {
+        let bytes = self.shared.slab_bytes;
+        // SAFETY: the range is this slab, which is mapped and held by us alone; the advice makes
+        // its pages present and does not change what they hold.
+        let result = unsafe { madvise(self.address.pointer(), bytes, Advice::LinuxPopulateWrite) };
+        match result {
+            // Kernels before 5.14 do not know the advice.
+            Err(Errno::INVAL) => {
+                for page in self.chunks_mut(rustix::param::page_size()) {
+                    page[0] = std::hint::black_box(page[0]);
+                }
+                Ok(())
+            }
+            other => other.map_err(|error| system_error("touch", error)),
+        }
+    }
+}
+
+impl Deref for Slab {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the slab's whole range is mapped readable for as long as `shared` lives, holds
+        // initialised bytes (zeros when new), and nobody else has it while this handle exists.
+        unsafe { std::slice::from_raw_parts(self.address.0.as_ptr(), self.shared.slab_bytes) }
+    }
+}
+
+impl DerefMut for Slab {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, and `&mut self` excludes every other borrow of the slab.
+        unsafe { std::slice::from_raw_parts_mut(self.address.0.as_ptr(), self.shared.slab_bytes) }
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        self.shared.put(Address(self.address.0));
+    }
+}
+
+impl fmt::Debug for Slab {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Slab({:?}, {} bytes)",
+            self.address.0, self.shared.slab_bytes
+        )
+    }
+}
+
+/// The address of a slab. Whoever holds it has the slab: it is never in two places.
+struct Address(NonNull<u8>);
+
+// SAFETY: the address stands for memory that belongs to the process, not to a thread, and its one
+// holder is the only one to use it.
+unsafe impl Send for Address {}
+// SAFETY: a shared address gives no more than shared reading of the slab's bytes.
+unsafe impl Sync for Address {}
+
+impl Address {
+    fn pointer(&self) -> *mut std::ffi::c_void {
+        self.0.as_ptr().cast()
+    }
+}
+
+struct Shared {
+    slab_bytes: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    budget_bytes: u64,
+    /// Slabs in use, free, and just being given back.
+    mapped_bytes: u64,
+    in_use_bytes: u64,
+    peak_mapped_bytes: u64,
+    /// Slabs that nobody holds and that may hold memory; the last one dropped is the next to go.
+    free: Vec<Address>,
+    /// Slabs without memory: new, or given back.
+    vacant: Vec<Address>,
+    /// Dropped last, when no slab is left: each slab holds the arena.
+    regions: Vec<Region>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing here panics half-way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Result<Address> {
+        let slab_bytes = self.slab_bytes as u64;
+        let mut state = self.lock();
+        let address = match state.free.pop() {
+            Some(address) => address,
+            None => {
+                let needed_bytes = state.mapped_bytes.saturating_add(slab_bytes);
+                if needed_bytes > state.budget_bytes {
+                    return Err(Error::Limit {
+                        what: "slab",
+                        limit_bytes: state.budget_bytes,
+                        needed_bytes,
+                    });
+                }
+                let address = match state.vacant.pop() {
+                    Some(address) => address,
+                    None => self.extend(&mut state)?,
+                };
+                state.mapped_bytes = needed_bytes;
+                state.peak_mapped_bytes = state.peak_mapped_bytes.max(needed_bytes);
+                address
+            }
+        };
+        state.in_use_bytes += slab_bytes;
+        Ok(address)
+    }
+
+    fn put(&self, address: Address) {
+        let mut state = self.lock();
+        state.in_use_bytes -= self.slab_bytes as u64;
+        state.free.push(address);
+        let is_over = state.mapped_bytes > state.budget_bytes;
+        drop(state);
+        if is_over {
+            // What the system does not take now stays free and counted, for the next attempt.
+            let _ = self.give_back_while(|state| state.mapped_bytes > state.budget_bytes);
+        }
+    }
+
+    /// Reserves one more region and returns one of its slabs, leaving the others vacant.
+    fn extend(&self, state: &mut State) -> Result<Address> {
+        let slab_bytes = self.slab_bytes;
+        let budget_left = state.budget_bytes.saturating_sub(state.mapped_bytes);
+        let wanted = usize::try_from(budget_left).unwrap_or(usize::MAX);
+        let slab_count = (wanted.min(REGION_BYTES) / slab_bytes).max(1);
+        let region = Region::map(slab_count, slab_bytes)?;
+        let slab_count_total = state
+            .regions
+            .iter()
+            .map(|region| region.bytes / slab_bytes)
+            .sum::<usize>()
+            + slab_count;
+        // Room for every slab in both lists, so that dropping one never allocates.
+        let (free_len, vacant_len) = (state.free.len(), state.vacant.len());
+        state.free.reserve_exact(slab_count_total - free_len);
+        state.vacant.reserve_exact(slab_count_total - vacant_len);
+        // From the end, so that slabs are handed out in rising order.
+        for index in (1..slab_count).rev() {
+            state.vacant.push(region.slab(index, slab_bytes));
+        }
+        let first = region.slab(0, slab_bytes);
+        state.regions.push(region);
+        Ok(first)
+    }
+
+    /// Gives free slabs back, one after the other, for as long as `wanted` holds.
+    fn give_back_while(&self, wanted: impl Fn(&State) -> bool) -> Result<u64> {
+        let mut given_back_bytes = 0;
+        loop {
+            let mut state = self.lock();
+            if !wanted(&state) {
+                return Ok(given_back_bytes);
+            }
+            let Some(address) = state.free.pop() else {
+                return Ok(given_back_bytes);
+            };
+            drop(state);
+            // Neither free nor vacant meanwhile: nobody can take it before its memory is gone.
+            // SAFETY: the range is one mapped slab that nobody holds; it reads as zeros afterwards.
+            let result =
+                unsafe { madvise(address.pointer(), self.slab_bytes, Advice::LinuxDontNeed) };
+            let mut state = self.lock();
+            if let Err(error) = result {
+                state.free.push(address);
+                return Err(system_error("give back", error));
+            }
+            state.vacant.push(address);
+            state.mapped_bytes -= self.slab_bytes as u64;
+            given_back_bytes += self.slab_bytes as u64;
+        }
+    }
+}
+
+/// Address space for some slabs, unmapped on drop.
+struct Region {
+    base: Address,
+    bytes: usize,
+}
+
+impl Region {
+    fn map(slab_count: usize, slab_bytes: usize) -> Result<Region> {
+        let bytes = slab_count * slab_bytes;
+        // The kernel aligns to a page: one slab more, and what is too much at both ends cut off.
+        let whole = bytes + slab_bytes;
+        let (protection, flags) = (
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        );
+        // SAFETY: a new anonymous map at a place of the kernel's choice touches no memory of ours.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), whole, protection, flags) }
+            .map_err(|error| system_error("map", error))?;
+        let before = start.align_offset(slab_bytes);
+        assert!(
+            before < slab_bytes,
+            "no aligned slab in a map one slab too long"
+        );
+        let region = Region {
+            base: Address(
+                NonNull::new(start.wrapping_byte_add(before).cast()).expect("a map at 0"),
+            ),
+            bytes,
+        };
+        let end = start.wrapping_byte_add(before + bytes);
+        for (cut, length) in [(start, before), (end, slab_bytes - before)] {
+            if length > 0 {
+                // SAFETY: the range is an end of the map just made, outside the region kept.
+                unsafe { munmap(cut, length) }.map_err(|error| system_error("unmap", error))?;
+            }
+        }
+        if slab_bytes < HUGE_PAGE_BYTES {
+            // A kernel without huge pages refuses; there is nothing to refuse then.
+            // SAFETY: the range is the region just mapped; the advice changes no bytes.
+            let _ = unsafe { madvise(region.base.pointer(), bytes, Advice::LinuxNoHugepage) };
+        }
+        Ok(region)
+    }
+
+    /// Returns the address of a slab. Called once for each, when the region is new.
+    fn slab(&self, index: usize, slab_bytes: usize) -> Address {
+        let offset = index * slab_bytes;
+        assert!(offset < self.bytes, "slab {index} outside its region");
+        // SAFETY: the offset lies within the region's one map, as asserted.
+        Address(unsafe { self.base.0.add(offset) })
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the range is the region's own map; the arena drops with its last slab, so nothing
+        // borrows from it.
+        let result = unsafe { munmap(self.base.pointer(), self.bytes) };
+        // Fails only for a range that is no map, or when a split would be one map too many.
+        debug_assert!(result.is_ok(), "unmap: {result:?}");
+    }
+}
+
+fn system_error(operation: &'static str, error: Errno) -> Error {
+    Error::io(operation, "slab memory", error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    const SLAB: usize = 64 << 10;
+
+    fn arena(slab_bytes: usize, slab_count: u64) -> Arena {
+        Arena::new(ArenaOptions {
+            slab_bytes,
+            budget_bytes: slab_count * slab_bytes as u64,
+        })
+        .expect("an arena")
+    }
+
+    /// Bytes of the range that have memory behind them, by the process's page table: the range's
+    /// part of the resident size, whatever other tests do meanwhile.
+    fn resident_bytes(address: usize, bytes: usize) -> usize {
+        let page_bytes = rustix::param::page_size();
+        let mut entries = vec![0u8; bytes / page_bytes * 8];
+        std::fs::File::open("/proc/self/pagemap")
+            .and_then(|file| file.read_exact_at(&mut entries, (address / page_bytes * 8) as u64))
+            .expect("the page table");
+        // The highest bits of an entry: present, swapped.
+        entries
+            .chunks(8)
+            .filter(|entry| entry[7] & 0xc0 != 0)
+            .count()
+            * page_bytes
+    }
+
+    #[test]
+    fn memory_leaves_the_process_when_it_is_given_back() {
+        for slab_bytes in [SLAB, 4 << 20] {
+            let count = REGION_BYTES / slab_bytes;
+            let arena = arena(slab_bytes, count as u64);
+            let mut slabs: Vec<Slab> = (0..count)
+                .map(|_| arena.allocate().expect("a slab"))
+                .collect();
+            let address = slabs
+                .iter()
+                .map(|slab| slab.as_ptr() as usize)
+                .min()
+                .expect("slabs");
+            for slab in &mut slabs {
+                slab.fill(0x5a);
+            }
+            let resident = || resident_bytes(address, REGION_BYTES);
+            assert_eq!(resident(), REGION_BYTES);
+            drop(slabs);
+            assert_eq!(arena.stats().free_bytes, REGION_BYTES as u64);
+            assert_eq!(
+                resident(),
+                REGION_BYTES,
+                "free slabs are kept for the next caller"
+            );
+            assert_eq!(arena.give_back().expect("given back"), REGION_BYTES as u64);
+            assert_eq!(resident(), 0);
+            let mut again = arena.allocate().expect("a slab");
+            assert!(again.iter().all(|byte| *byte == 0), "new memory is zero");
+            again[0] = 1;
+        }
+    }
+
+    #[test]
+    fn prepared_slabs_cause_no_page_fault() {
+        let faults = || {
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("the thread");
+            let after_name = stat.rsplit_once(')').expect("a name").1;
+            let minor = after_name
+                .split_ascii_whitespace()
+                .nth(7)
+                .expect("minor faults");
+            minor.parse::<u64>().expect("a number")
+        };
+        let fill = |arena: &Arena| {
+            let mut slabs: Vec<Slab> = (0..64).map(|_| arena.allocate().expect("a slab")).collect();
+            let before = faults();
+            for slab in &mut slabs {
+                slab.fill(7);
+            }
+            faults() - before
+        };
+        let pages = (64 * SLAB / rustix::param::page_size()) as u64;
+        let cold = fill(&arena(SLAB, 64));
+        assert!(cold >= pages, "{cold} faults for {pages} pages");
+        let arena = arena(SLAB, 64);
+        arena.prepare(64 * SLAB as u64).expect("memory");
+        assert_eq!(arena.stats().free_bytes, 64 * SLAB as u64);
+        let warm = fill(&arena);
+        assert!(
+            warm < pages / 16,
+            "{warm} faults for {pages} prepared pages"
+        );
+    }
+
+    #[test]
+    fn slabs_are_aligned_and_do_not_overlap() {
+        for slab_bytes in [rustix::param::page_size(), SLAB, 1 << 20, 64 << 20] {
+            let arena = arena(slab_bytes, 3);
+            let slabs: Vec<Slab> = (0..3).map(|_| arena.allocate().expect("a slab")).collect();
+            let mut addresses: Vec<usize> =
+                slabs.iter().map(|slab| slab.as_ptr() as usize).collect();
+            addresses.sort_unstable();
+            for pair in addresses.windows(2) {
+                assert!(pair[1] - pair[0] >= slab_bytes);
+            }
+            for (slab, address) in slabs.iter().zip(&addresses) {
+                assert_eq!((slab.len(), address % slab_bytes), (slab_bytes, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn the_budget_is_refused_by_name_and_number() {
+        let arena = arena(SLAB, 2);
+        let held = (
+            arena.allocate().expect("one"),
+            arena.allocate().expect("two"),
+        );
+        let refused = arena.allocate().expect_err("over the budget");
+        let (limit, needed) = (2 * SLAB, 3 * SLAB);
+        assert_eq!(
+            refused.to_string(),
+            format!("slab needs {needed} bytes, the limit is {limit} bytes")
+        );
+        assert!(matches!(arena.prepare(1), Err(Error::Limit { .. })));
+        assert!(matches!(arena.prepare(u64::MAX), Err(Error::Limit { .. })));
+        drop(held);
+        arena.prepare(2 * SLAB as u64).expect("room");
+        assert!(matches!(
+            arena.prepare(2 * SLAB as u64 + 1),
+            Err(Error::Limit { .. })
+        ));
+        for slab_bytes in [0, 1, 100, 3 << 20, 2 << 30] {
+            let options = ArenaOptions {
+                slab_bytes,
+                ..ArenaOptions::default()
+            };
+            assert!(
+                matches!(Arena::new(options), Err(Error::Invalid { .. })),
+                "{slab_bytes}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_slab_outlives_the_arena_it_came_from() {
+        let mut slab = arena(SLAB, 1).allocate().expect("a slab");
+        slab.fill(9);
+        assert!(slab.iter().all(|byte| *byte == 9));
+    }
+
+    /// What the accounting should say, in whole slabs.
+    #[derive(Debug, Default)]
+    struct Naive {
+        budget: u64,
+        in_use: u64,
+        free: u64,
+        peak: u64,
+    }
+
+    impl Naive {
+        fn check(&mut self, arena: &Arena, step: &str) {
+            self.peak = self.peak.max(self.in_use + self.free);
+            let stats = arena.stats();
+            let slabs = |bytes: u64| {
+                assert_eq!(bytes % SLAB as u64, 0);
+                bytes / SLAB as u64
+            };
+            let found = [
+                slabs(stats.in_use_bytes),
+                slabs(stats.free_bytes),
+                slabs(stats.mapped_bytes),
+                slabs(stats.peak_mapped_bytes),
+            ];
+            let expected = [self.in_use, self.free, self.in_use + self.free, self.peak];
+            assert_eq!(found, expected, "after {step}: {self:?}");
+            assert!(stats.reserved_bytes >= stats.mapped_bytes);
+            let slabs_reserved = stats.reserved_bytes / SLAB as u64;
+            assert!(stats.bookkeeping_bytes <= 16 * slabs_reserved + 16 * 4.max(slabs_reserved));
+        }
+
+        /// Gives free slabs back until the budget holds.
+        fn shrink(&mut self) {
+            while self.free > 0 && self.in_use + self.free > self.budget {
+                self.free -= 1;
+            }
+        }
+
+        fn allocate(&mut self) -> bool {
+            if self.free > 0 {
+                self.free -= 1;
+            } else if self.in_use >= self.budget {
+                return false;
+            }
+            self.in_use += 1;
+            true
+        }
+
+        fn prepare(&mut self, count: u64) -> bool {
+            let fits = self.in_use + count <= self.budget.max(self.in_use + self.free);
+            if fits {
+                self.free = self.free.max(count);
+            }
+            fits
+        }
+    }
+
+    /// Does to both, at random, one of the operations that need no slab.
+    fn change(arena: &Arena, naive: &mut Naive, random: &mut fastrand::Rng) -> &'static str {
+        match random.u32(0..3) {
+            0 => {
+                let bytes = arena.give_back().expect("given back");
+                assert_eq!(bytes, naive.free * SLAB as u64);
+                naive.free = 0;
+                "give back"
+            }
+            1 => {
+                naive.budget = random.u64(0..24);
+                // Not a whole number of slabs: the rest is of no use.
+                let rest = random.u64(..SLAB as u64);
+                let budget_bytes = naive.budget * SLAB as u64 + rest;
+                arena.set_budget(budget_bytes).expect("set");
+                naive.shrink();
+                "set budget"
+            }
+            _ => {
+                let count = random.u64(0..6);
+                let prepared = arena.prepare(count * SLAB as u64).is_ok();
+                assert_eq!(prepared, naive.prepare(count), "{count}: {naive:?}");
+                "prepare"
+            }
+        }
+    }
+
+    #[test]
+    fn accounting_equals_a_naive_model_under_random_operations() {
+        let seed =
+            std::env::var("BREAKEVEN_SEED").map_or(1, |seed| seed.parse().expect("a number"));
+        let steps = if std::env::var_os("BREAKEVEN_FULL").is_some() {
+            200_000
+        } else {
+            20_000
+        };
+        println!("BREAKEVEN_SEED={seed}, {steps} steps");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let arena = arena(SLAB, 8);
+        let mut naive = Naive {
+            budget: 8,
+            ..Naive::default()
+        };
+        let mut held: Vec<(u8, Slab)> = Vec::new();
+        let mut refused = 0;
+        for step in 0..steps {
+            let operation = match random.u32(0..100) {
+                0..50 => {
+                    let slab = arena.allocate();
+                    assert_eq!(slab.is_ok(), naive.allocate(), "step {step}");
+                    match slab {
+                        Ok(mut slab) => {
+                            let mark = random.u8(..);
+                            (slab[0], slab[SLAB - 1]) = (mark, mark);
+                            held.push((mark, slab));
+                        }
+                        Err(_) => refused += 1,
+                    }
+                    "allocate"
+                }
+                50..90 if !held.is_empty() => {
+                    let (mark, slab) = held.swap_remove(random.usize(..held.len()));
+                    assert_eq!((slab[0], slab[SLAB - 1]), (mark, mark), "step {step}");
+                    drop(slab);
+                    naive.in_use -= 1;
+                    naive.free += 1;
+                    naive.shrink();
+                    "drop"
+                }
+                _ => change(&arena, &mut naive, &mut random),
+            };
+            naive.check(&arena, operation);
+        }
+        println!("{refused} allocations refused");
+        assert!(
+            refused > steps / 100,
+            "the budget was hardly tried: {refused}"
+        );
+    }
+
+    #[test]
+    fn threads_never_share_a_slab() {
+        let arena = arena(SLAB, 6);
+        let rounds = 2_000;
+        let done: usize = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..4u8)
+                .map(|mark| {
+                    let arena = arena.clone();
+                    scope.spawn(move || {
+                        let mut done = 0;
+                        for round in 0..rounds {
+                            let Ok(mut slab) = arena.allocate() else {
+                                continue;
+                            };
+                            for place in [0, SLAB / 2, SLAB - 1] {
+                                slab[place] = mark;
+                            }
+                            std::thread::yield_now();
+                            assert_eq!([slab[0], slab[SLAB / 2], slab[SLAB - 1]], [mark; 3]);
+                            drop(slab);
+                            match round % 16 {
+                                0 => drop(arena.give_back().expect("given back")),
+                                8 => arena
+                                    .set_budget(SLAB as u64 * (2 + round % 5))
+                                    .expect("set"),
+                                _ => {}
+                            }
+                            done += 1;
+                        }
+                        done
+                    })
+                })
+                .collect();
+            workers
+                .into_iter()
+                .map(|worker| worker.join().expect("a worker"))
+                .sum()
+        });
+        println!("{done} slabs handed out to 4 threads");
+        assert!(done as u64 > rounds, "{done}");
+        assert_eq!(arena.stats().in_use_bytes, 0);
+        arena.give_back().expect("given back");
+        assert_eq!(arena.stats().mapped_bytes, 0);
+    }
+}

@@ -234,7 +234,7 @@ impl Meter {
 ///
 /// # Cost
 ///
-/// One system call, some 100 to 300 ns.
+/// One system call: 0.4 us on a 2.6 GHz guest.
 pub fn thread_cpu() -> Seconds {
     clock_seconds(ClockId::ThreadCPUTime)
 }
