@@ -3,8 +3,8 @@
 //! A [`Medium`] answers what one operation costs: seconds, joules and euros for `B` bytes read or
 //! written, in sequence, at random or in Harper's mix of nine to one, with a number of operations
 //! in flight. It is a table of measured points between which it interpolates; each number keeps
-//! its interval and its [`Source`]. The points come from a named preset ([`presets`]) or from a
-//! probe of a real folder ([`probe`]).
+//! its interval and its [`Source`]. The points come from a named preset ([`presets`]), from a
+//! probe of a real folder ([`probe`]) or from fio's JSON ([`fio`]).
 //!
 //! **Seconds are the medium's own time**: the reciprocal of the operations completed in a second.
 //! With `d` operations in flight one operation takes `d` times as long to come back (Little's
@@ -16,6 +16,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod fio;
 pub mod folder;
 pub mod presets;
 pub mod probe;

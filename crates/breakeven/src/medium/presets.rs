@@ -81,6 +81,37 @@ pub fn preset(name: &str) -> Option<Medium> {
     Some(medium)
 }
 
+/// Returns the preset of the device that answers most like this one, for what was not measured of
+/// it. The kernel's word that it turns does not decide alone: virtual disks claim it. But no disk
+/// moves its arm within a millisecond.
+pub(super) fn similar(
+    random_read_seconds: f64,
+    read_bytes_per_second: f64,
+    is_rotational: Option<bool>,
+) -> Medium {
+    if random_read_seconds > 1e-3 && is_rotational != Some(false) {
+        with_power_assumed(hdd())
+    } else if read_bytes_per_second > 600e6 {
+        with_power_assumed(nvme())
+    } else {
+        with_power_assumed(sata_ssd())
+    }
+}
+
+/// Gives a preset's watts the widest band, because they are taken for another device of its kind.
+pub(super) fn with_power_assumed(mut medium: Medium) -> Medium {
+    let watts = [
+        Some(&mut medium.idle_watts),
+        Some(&mut medium.read.watts_above_idle),
+        Some(&mut medium.write.watts_above_idle),
+        medium.holding_watts_per_gib.as_mut(),
+    ];
+    for figure in watts.into_iter().flatten() {
+        *figure = Figure::assumed(figure.estimate.mean);
+    }
+    medium
+}
+
 impl FromStr for Medium {
     type Err = Error;
 
@@ -882,6 +913,20 @@ mod tests {
             0.005 / 1000.0 * EUR_PER_USD,
             1e-9,
         );
+    }
+
+    #[test]
+    fn the_most_similar_device_is_found() {
+        let check = |random_us: f64, mb_s: f64, is_rotational, expected: &str| {
+            let found = similar(random_us / 1e6, mb_s * 1e6, is_rotational);
+            assert_eq!(found.name, expected);
+            assert_eq!(found.read.watts_above_idle.source, Source::Default);
+        };
+        check(8000.0, 150.0, Some(true), "hdd");
+        check(8000.0, 150.0, None, "hdd");
+        check(8000.0, 150.0, Some(false), "sata-ssd");
+        check(60.0, 900.0, Some(true), "nvme");
+        check(60.0, 500.0, Some(true), "sata-ssd");
     }
 
     #[test]

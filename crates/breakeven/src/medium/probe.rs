@@ -54,6 +54,9 @@ const CELL_COUNT: u32 = 72;
 /// is a 95 % interval of the median whatever the distribution.
 const SLICES_PER_CELL: u32 = 8;
 
+/// The longest probe that may be asked for.
+const TIME_MAX: Duration = Duration::from_secs(3600);
+
 /// No slice needs to be longer: more slices say more than longer ones.
 const SLICE_TIME_MAX: Duration = Duration::from_millis(5);
 
@@ -73,7 +76,7 @@ const MIX_RUN: usize = 10;
 /// Limits of a probe.
 #[derive(Clone, Debug)]
 pub struct ProbeOptions {
-    /// Time in all. Default 2.5 s.
+    /// Time in all, at most an hour. Default 2.5 s.
     pub time_max: Duration,
     /// Size of the scratch file, 1 MiB to 1 GiB; less is taken when less than twice of it is free
     /// or may be written. Default 64 MiB.
@@ -241,6 +244,13 @@ fn probe_storage(
 
 /// Checks the options and returns the size of the scratch file that the free space allows.
 fn scratch_bytes(folder: &Folder, options: &ProbeOptions) -> Result<u64> {
+    if options.time_max > TIME_MAX {
+        let reason = format!(
+            "time_max is {:?}, expected at most {TIME_MAX:?}",
+            options.time_max
+        );
+        return Err(Error::invalid("probe", reason));
+    }
     let wanted = options.scratch_bytes;
     if !(SCRATCH_BYTES_MIN..=1 << 30).contains(&wanted) {
         let reason = format!("scratch_bytes is {wanted}, expected 1 MiB to 1 GiB");
@@ -712,7 +722,7 @@ impl ProbeReport {
     pub fn medium(&self) -> Medium {
         let like = self.nearest_preset();
         let service = |direction: Direction, like: Service| {
-            Service::new(self.curves(direction), assumed(like.watts_above_idle))
+            Service::new(self.curves(direction), like.watts_above_idle)
         };
         let device = self.folder.device.as_deref().unwrap_or("no single device");
         let access = match &self.access {
@@ -727,8 +737,8 @@ impl ProbeReport {
             read: service(Direction::Read, like.read),
             write: service(Direction::Write, like.write),
             allocation_unit_bytes: self.folder.allocation_unit_bytes,
-            idle_watts: assumed(like.idle_watts),
-            holding_watts_per_gib: like.holding_watts_per_gib.map(assumed),
+            idle_watts: like.idle_watts,
+            holding_watts_per_gib: like.holding_watts_per_gib,
             machine_idle_watts: None,
             price_eur_per_gib_month: None,
             billable_object_bytes_min: 0,
@@ -759,23 +769,22 @@ impl ProbeReport {
         curves
     }
 
-    /// Returns the preset whose power the place most likely has. The kernel's flag alone does not
-    /// decide: virtual disks claim to turn. No disk moves its arm within a millisecond.
+    /// Returns the preset whose power the place most likely has.
     fn nearest_preset(&self) -> Medium {
-        let smallest = |pattern: Pattern| {
-            let is_of = |cell: &&Cell| {
-                (cell.direction, cell.pattern, cell.depth) == (Direction::Read, pattern, 1)
-            };
-            self.cells.iter().find(is_of)
+        if matches!(self.folder.file_system.as_str(), "tmpfs" | "ramfs") {
+            let memory = presets::preset("ram").expect("a preset of that name");
+            return presets::with_power_assumed(memory);
+        }
+        let is_random_read = |cell: &&Cell| {
+            (cell.direction, cell.pattern, cell.depth) == (Direction::Read, Pattern::Random, 1)
         };
-        let random_s = smallest(Pattern::Random).map_or(1e-4, |cell| cell.seconds.mean);
-        let name = match self.folder.file_system.as_str() {
-            "tmpfs" | "ramfs" => "ram",
-            _ if random_s > 1e-3 && self.folder.is_rotational != Some(false) => "hdd",
-            _ if self.fastest_read() > 600e6 => "nvme",
-            _ => "sata-ssd",
-        };
-        presets::preset(name).expect("a preset of that name")
+        let random_read = self.cells.iter().find(is_random_read);
+        let random_read_s = random_read.map_or(0.0, |cell| cell.seconds.mean);
+        presets::similar(
+            random_read_s,
+            self.fastest_read(),
+            self.folder.is_rotational,
+        )
     }
 
     fn fastest_read(&self) -> f64 {
@@ -785,11 +794,6 @@ impl ProbeReport {
             .map(|cell| cell.bytes as f64 / cell.seconds.mean)
             .fold(0.0, f64::max)
     }
-}
-
-/// Takes a preset's number for another device of its kind, with the widest band.
-fn assumed(figure: Figure) -> Figure {
-    Figure::assumed(figure.estimate.mean)
 }
 
 #[cfg(test)]
@@ -1292,7 +1296,16 @@ mod tests {
     }
 
     #[test]
-    fn no_time_at_all_is_told() {
+    fn no_time_at_all_and_too_much_are_told() {
+        let options = ProbeOptions {
+            time_max: Duration::MAX,
+            ..quick()
+        };
+        let error = run_on(&MemoryStorage::new(), &options).expect_err("too long");
+        assert!(
+            error.to_string().contains("expected at most 3600s"),
+            "{error}"
+        );
         let options = ProbeOptions {
             time_max: Duration::ZERO,
             ..quick()
