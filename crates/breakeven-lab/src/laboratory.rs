@@ -1,0 +1,189 @@
+//! The runner: cells measured one by one, each kept as soon as it is done.
+//!
+//! A cell whose complete record exists for this code, this machine and these parameters is taken from
+//! the record instead of being measured again. What is measured, and what it means, belongs to the
+//! experiments in `papers`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::origin::Origin;
+use crate::record::{self, CellRecord, Record, Row};
+use crate::statistics::{Interval, Verdict};
+
+/// What a run of the laboratory was asked for.
+pub struct Laboratory {
+    /// A handful of cells and few runs: enough to see that everything works.
+    pub quick: bool,
+    /// Measure even what is recorded.
+    pub again: bool,
+    /// Replace the committed table of sizes.
+    pub update: bool,
+    /// The folder of real data.
+    pub data: Option<PathBuf>,
+    /// The folder of records.
+    pub records: PathBuf,
+    /// Whether new rows are kept there.
+    pub keep: bool,
+    pub origin: Origin,
+}
+
+/// A named combination of parameters.
+pub struct Cell<'a> {
+    pub name: String,
+    /// Everything that decides what is measured, as `key=value` words.
+    pub parameters: String,
+    /// Measures all runs of the cell.
+    pub measure: Box<dyn FnOnce() -> Result<Vec<Row>> + 'a>,
+}
+
+/// What a run found out about one question.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    pub question: String,
+    pub found: Interval,
+    pub verdict: Verdict,
+    /// What else a reader wants to know.
+    pub note: String,
+}
+
+impl Laboratory {
+    /// Measures cells, or takes them from the record, in order.
+    pub fn measure(
+        &self,
+        experiment: &str,
+        columns: &'static [&'static str],
+        cells: Vec<Cell<'_>>,
+    ) -> Result<Vec<CellRecord>> {
+        let record = Record::new(&self.records, experiment, columns);
+        let recorded = if self.again {
+            Vec::new()
+        } else {
+            record.read()?
+        };
+        let count = cells.len();
+        let mut measured = Vec::with_capacity(count);
+        for (index, cell) in cells.into_iter().enumerate() {
+            let known = recorded
+                .iter()
+                .rev()
+                .find(|old| self.is_same(old, &cell))
+                .cloned();
+            let source = match &known {
+                Some(old) => format!("recorded {}", old.date),
+                None => "measuring".to_string(),
+            };
+            eprintln!("{experiment} {}/{count} {}: {source}", index + 1, cell.name);
+            measured.push(match known {
+                Some(known) => known,
+                None => self.measure_cell(&record, cell)?,
+            });
+        }
+        Ok(measured)
+    }
+
+    fn is_same(&self, old: &CellRecord, cell: &Cell<'_>) -> bool {
+        old.commit == self.origin.commit
+            && old.machine == self.origin.machine
+            && old.cell == cell.name
+            && old.parameters == cell.parameters
+    }
+
+    fn measure_cell(&self, record: &Record, cell: Cell<'_>) -> Result<CellRecord> {
+        let rows = (cell.measure)().with_context(|| format!("cell {}", cell.name))?;
+        let done = CellRecord {
+            date: self.origin.date.clone(),
+            commit: self.origin.commit.clone(),
+            machine: self.origin.machine.clone(),
+            cell: cell.name,
+            parameters: cell.parameters,
+            rows,
+        };
+        if self.keep {
+            record.append(&done)?;
+            record::note_machine(&self.records, &self.origin)?;
+        }
+        Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::path::Path;
+
+    fn laboratory(folder: &Path, commit: &str) -> Laboratory {
+        Laboratory {
+            quick: true,
+            again: false,
+            update: false,
+            data: None,
+            records: folder.to_path_buf(),
+            keep: true,
+            origin: Origin {
+                commit: commit.to_string(),
+                machine: "00000001".to_string(),
+                machine_description: "fast".to_string(),
+                date: "2026-01-01".to_string(),
+            },
+        }
+    }
+
+    /// Measures two cells and returns the names of those that were not taken from the record.
+    fn measured(laboratory: &Laboratory, parameters: &str, fails: &str) -> Vec<String> {
+        let names = RefCell::new(Vec::new());
+        let cells = ["one", "two"].map(|name| {
+            let names = &names;
+            Cell {
+                name: name.to_string(),
+                parameters: parameters.to_string(),
+                measure: Box::new(move || {
+                    anyhow::ensure!(name != fails, "{name} failed");
+                    names.borrow_mut().push(name.to_string());
+                    Ok(vec![Row {
+                        task: "work".to_string(),
+                        run: 1,
+                        runs: 1,
+                        contender: "a".to_string(),
+                        values: vec![1.0],
+                    }])
+                }),
+            }
+        });
+        let outcome = laboratory.measure("paper/name", &["seconds"], cells.into());
+        assert_eq!(outcome.is_err(), !fails.is_empty());
+        if let Ok(cells) = outcome {
+            let found: Vec<&str> = cells.iter().map(|cell| cell.cell.as_str()).collect();
+            assert_eq!(found, ["one", "two"]);
+        }
+        names.into_inner()
+    }
+
+    #[test]
+    fn a_run_goes_on_where_the_last_one_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut laboratory = laboratory(folder.path(), "abc");
+        assert_eq!(measured(&laboratory, "seed=1", "two"), ["one"]);
+        assert_eq!(measured(&laboratory, "seed=1", ""), ["two"]);
+        assert_eq!(measured(&laboratory, "seed=1", ""), [""; 0]);
+        assert_eq!(measured(&laboratory, "seed=2", ""), ["one", "two"]);
+        laboratory.again = true;
+        assert_eq!(measured(&laboratory, "seed=2", ""), ["one", "two"]);
+        laboratory.again = false;
+        laboratory.origin.commit = "def".to_string();
+        assert_eq!(measured(&laboratory, "seed=2", ""), ["one", "two"]);
+        laboratory.origin.machine = "00000002".to_string();
+        assert_eq!(measured(&laboratory, "seed=2", ""), ["one", "two"]);
+    }
+
+    #[test]
+    fn nothing_is_kept_unless_it_is_wanted() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut laboratory = laboratory(folder.path(), "abc");
+        laboratory.keep = false;
+        assert_eq!(measured(&laboratory, "seed=1", ""), ["one", "two"]);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

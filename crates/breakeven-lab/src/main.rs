@@ -1,0 +1,166 @@
+//! `breakeven-lab`: the claims of the papers and of this project, measured on this machine.
+//!
+//! Options and exit codes. 0: no claim was refuted. 1: a claim was, or something could not be done.
+//! 2: usage. A quick run has too few runs to refute a claim about speed.
+#![deny(unsafe_code)]
+
+mod clock;
+mod data;
+mod interleave;
+mod laboratory;
+mod origin;
+mod papers;
+mod record;
+mod statistics;
+mod tables;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Parser, Subcommand};
+
+use crate::laboratory::Laboratory;
+use crate::origin::Origin;
+use crate::papers::Experiment;
+use crate::statistics::Verdict;
+
+/// Measures the claims of the papers and of this project on this machine.
+#[derive(Parser)]
+#[command(version)]
+struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List the experiments with their claims.
+    List,
+    /// Measure, record and judge.
+    Run(RunOptions),
+    /// Write the tables of docs/lab/README.md from the records.
+    Figures {
+        /// The folder of records [default: the tree's own]
+        #[arg(long, value_name = "DIR")]
+        records: Option<PathBuf>,
+    },
+}
+
+#[derive(Args)]
+struct RunOptions {
+    /// What to run: PAPER/EXPERIMENT, PAPER, or all.
+    #[arg(required = true)]
+    experiments: Vec<String>,
+    /// A handful of cells and few runs, to see that everything works; recorded only with --records.
+    #[arg(long)]
+    quick: bool,
+    /// A folder of real data with a MANIFEST.tsv.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// The folder of records [default: the tree's own]
+    #[arg(long, value_name = "DIR")]
+    records: Option<PathBuf>,
+    /// Measure again what is recorded for this code, machine and parameters.
+    #[arg(long)]
+    again: bool,
+    /// Replace the committed table of compressed sizes by what is found.
+    #[arg(long)]
+    update: bool,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Options::parse().command {
+        Command::List => {
+            list();
+            Ok(Verdict::Holds)
+        }
+        Command::Run(options) => match chosen(&options.experiments) {
+            Ok(experiments) => run(options, &experiments),
+            Err(error) => {
+                eprintln!("breakeven-lab: {error:#}");
+                return ExitCode::from(2);
+            }
+        },
+        Command::Figures { records } => figures(records).map(|()| Verdict::Holds),
+    };
+    match outcome {
+        Ok(Verdict::Holds | Verdict::CannotTell) => ExitCode::SUCCESS,
+        Ok(Verdict::Differs) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("breakeven-lab: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn list() {
+    for experiment in papers::all() {
+        println!("{}\n    {}", experiment.key, experiment.claim);
+        println!(
+            "    expected: {} ({})",
+            experiment.target, experiment.source
+        );
+    }
+}
+
+/// Returns what the words mean.
+fn chosen(words: &[String]) -> Result<Vec<&'static Experiment>> {
+    let mut experiments = Vec::new();
+    for word in words {
+        let named = papers::named(word);
+        ensure!(
+            !named.is_empty(),
+            "no experiment '{word}'; see breakeven-lab list"
+        );
+        experiments.extend(named);
+    }
+    Ok(experiments)
+}
+
+fn run(options: RunOptions, experiments: &[&Experiment]) -> Result<Verdict> {
+    let laboratory = Laboratory {
+        quick: options.quick,
+        again: options.again,
+        update: options.update,
+        data: options.data,
+        keep: !options.quick || options.records.is_some(),
+        records: options.records.unwrap_or_else(default_records),
+        origin: Origin::read(),
+    };
+    eprintln!("machine {}", laboratory.origin.machine_description);
+    let mut worst = Verdict::Holds;
+    for experiment in experiments {
+        let findings = (experiment.run)(&laboratory).with_context(|| experiment.key.to_string())?;
+        println!("{}: {}", experiment.key, experiment.claim);
+        println!("{}\n", tables::expectation(experiment));
+        println!("{}", tables::findings(&findings));
+        println!("verdict: {}\n", tables::summary(&findings));
+        worst = findings
+            .iter()
+            .map(|finding| finding.verdict)
+            .fold(worst, Verdict::max);
+    }
+    Ok(worst)
+}
+
+fn figures(records: Option<PathBuf>) -> Result<()> {
+    let records = records.unwrap_or_else(default_records);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab/README.md");
+    let old = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let mut page = old.clone();
+    for experiment in papers::all() {
+        let section =
+            tables::section(experiment, &records).with_context(|| experiment.key.to_string())?;
+        page = tables::splice(&page, experiment.key, &section)?;
+    }
+    if page != old {
+        fs::write(&path, page).with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn default_records() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("records")
+}

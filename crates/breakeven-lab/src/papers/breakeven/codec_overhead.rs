@@ -1,0 +1,264 @@
+//! What the block interface costs: `codec` against direct calls of the same C libraries.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use breakeven::codec::Method;
+
+use super::block_race::{BEST, CONTENDERS, Compressing, Decompressing, INTERFACE, USUAL};
+use crate::data::{self, Kind, SEED};
+use crate::interleave::{self, Batch, Plan};
+use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::papers::Experiment;
+use crate::record::{CellRecord, Record, Row};
+use crate::statistics::{Interval, Target};
+use crate::tables;
+
+pub const EXPERIMENT: Experiment = Experiment {
+    key: "breakeven/codec-overhead",
+    claim: "The block interface keeps at least 0.97 of the speed of direct calls of the same C library, both ways.",
+    source: "this project's own target",
+    figure: "speed of the block interface over speed of direct calls",
+    target: TARGET,
+    parameters: &[
+        (
+            "methods",
+            "lz4:1, zstd:1, zstd:3, deflate:6 by the library, and by liblz4, libzstd and libdeflate called directly in the same process",
+        ),
+        (
+            "blocks",
+            "128 of 8 KiB or 4 of 1 MiB, generated (mixed unless named), or spread over a file of --data",
+        ),
+        (
+            "runs",
+            "30 (quick: 4), each contender about 40 ms (quick: 2 ms) in turn; ratio of processor times of one run",
+        ),
+        (
+            "direct calls",
+            "the usual and the best way, with their contexts kept; the faster of the two counts",
+        ),
+    ],
+    analysis: "The interface adds a range check of the method, one `match`, and a check that a zstd block is one \
+        frame; all are paid per block, so they show first where a block is small and its codec fast. Processor time \
+        judges, because nothing here waits; wall time is recorded beside it. Where a library has one way of being called, \
+        the two direct contenders are the same code, and how far they lie apart (`direct against direct`) is what \
+        chance does to this comparison.",
+    run,
+    table,
+};
+
+const TARGET: Target = Target::at_least(0.97);
+const METHODS: &[&str] = &["lz4:1", "zstd:1", "zstd:3", "deflate:6"];
+/// The fastest and the most usual method, on which the data are varied.
+const VARIED_METHODS: &[&str] = &["lz4:1", "zstd:1"];
+const SMALL_BYTES: usize = 8 << 10;
+const LARGE_BYTES: usize = 1 << 20;
+/// Files of the folder of real data that make good variations, where they are there.
+const SHARED_NAMES: &[&str] = &[
+    "silesia/dickens",
+    "elf-tar/coreutils-9.1-amd64.tar",
+    "postgres/pg_btree_text_leg.idx",
+    "video/bigbuckbunny.mp4",
+];
+
+const COLUMNS: &[&str] = &[
+    "passes",
+    "raw_bytes",
+    "stored_bytes",
+    "wall_seconds",
+    "cpu_seconds",
+];
+const PASSES: usize = 0;
+const RAW_BYTES: usize = 1;
+const WALL_SECONDS: usize = 3;
+const CPU_SECONDS: usize = 4;
+const TASKS: [&str; 2] = ["compress", "decompress"];
+
+fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
+    let cells = cells(laboratory)?;
+    let measured = laboratory.measure(EXPERIMENT.key, COLUMNS, cells)?;
+    Ok(measured.iter().flat_map(judge).collect())
+}
+
+fn table(records: &Path) -> Result<String> {
+    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).read()?;
+    let latest = tables::latest(cells);
+    let findings: Vec<Finding> = latest.iter().flat_map(judge).collect();
+    let origin = tables::origin(records, &latest);
+    Ok(format!("{origin}{}", tables::findings(&findings)))
+}
+
+/// Where a cell's bytes come from.
+#[derive(Clone)]
+enum Source {
+    Generated(Kind),
+    Shared(data::SharedFile),
+}
+
+impl Source {
+    fn load(&self, folder: Option<&Path>, bytes: usize, extent_bytes: usize) -> Result<Vec<u8>> {
+        match self {
+            Source::Generated(kind) => Ok(kind.generate(bytes, SEED)),
+            Source::Shared(file) => {
+                let whole = file.load(folder.context("no folder of data")?)?;
+                Ok(data::spread(&whole, bytes / extent_bytes, extent_bytes))
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Source::Generated(kind) => kind.to_string(),
+            Source::Shared(file) => file.name.clone(),
+        }
+    }
+}
+
+/// Returns the core cells, and the variations of their data.
+fn cells(laboratory: &Laboratory) -> Result<Vec<Cell<'_>>> {
+    let mixed = Source::Generated(Kind::Mixed);
+    let mut combinations: Vec<(&str, usize, Source)> = Vec::new();
+    if laboratory.quick {
+        combinations.extend(
+            METHODS
+                .iter()
+                .map(|name| (*name, SMALL_BYTES, mixed.clone())),
+        );
+    } else {
+        for block_bytes in [SMALL_BYTES, LARGE_BYTES] {
+            combinations.extend(
+                METHODS
+                    .iter()
+                    .map(|name| (*name, block_bytes, mixed.clone())),
+            );
+        }
+        for source in varied_sources(laboratory)? {
+            let varied = VARIED_METHODS.iter();
+            combinations.extend(varied.map(|name| (*name, SMALL_BYTES, source.clone())));
+        }
+    }
+    combinations
+        .into_iter()
+        .map(|(method, block_bytes, source)| cell(laboratory, method, block_bytes, source))
+        .collect()
+}
+
+fn varied_sources(laboratory: &Laboratory) -> Result<Vec<Source>> {
+    let generated = [Kind::Text, Kind::Rows, Kind::Numbers, Kind::Noise];
+    let mut sources: Vec<Source> = generated.map(Source::Generated).into();
+    if let Some(folder) = &laboratory.data {
+        let files = data::shared_files(folder)?.into_iter();
+        let wanted = files.filter(|file| SHARED_NAMES.contains(&file.name.as_str()));
+        sources.extend(wanted.map(Source::Shared));
+    }
+    Ok(sources)
+}
+
+fn cell<'a>(
+    laboratory: &'a Laboratory,
+    method: &str,
+    block_bytes: usize,
+    source: Source,
+) -> Result<Cell<'a>> {
+    let method: Method = method.parse()?;
+    let blocks = if block_bytes == SMALL_BYTES { 128 } else { 4 };
+    let plan = if laboratory.quick {
+        Plan {
+            runs: 4,
+            batch_seconds: 0.002,
+        }
+    } else {
+        Plan {
+            runs: 30,
+            batch_seconds: 0.04,
+        }
+    };
+    let size = tables::binary_size(block_bytes);
+    let name = match &source {
+        Source::Generated(Kind::Mixed) => format!("{method} {size}"),
+        _ => format!("{method} {size} {}", source.name()),
+    };
+    let parameters = format!(
+        "method={method} block_bytes={block_bytes} blocks={blocks} data={} seed={SEED} runs={} batch_seconds={}",
+        source.name(),
+        plan.runs,
+        plan.batch_seconds
+    );
+    let measure = move || {
+        let folder = laboratory.data.as_deref();
+        let bytes = source.load(folder, blocks * block_bytes, block_bytes)?;
+        measure(method, &bytes, block_bytes, plan)
+    };
+    Ok(Cell {
+        name,
+        parameters,
+        measure: Box::new(measure),
+    })
+}
+
+fn measure(method: Method, bytes: &[u8], block_bytes: usize, plan: Plan) -> Result<Vec<Row>> {
+    let blocks: Vec<&[u8]> = bytes.chunks(block_bytes).collect();
+    let mut compressing = Compressing::new(method, &blocks)?;
+    let compressed = interleave::interleave(&mut compressing, CONTENDERS.len(), plan)?;
+    let stored = compressing.into_stored();
+    let stored_bytes = stored.iter().map(Vec::len).sum::<usize>();
+    let mut decompressing = Decompressing::new(method, &blocks, &stored)?;
+    let decompressed = interleave::interleave(&mut decompressing, CONTENDERS.len(), plan)?;
+    let row = |task: &str, run: usize, contender: usize, batch: &Batch| Row {
+        task: task.to_string(),
+        run: run + 1,
+        runs: plan.runs,
+        contender: CONTENDERS[contender].to_string(),
+        values: vec![
+            batch.passes as f64,
+            bytes.len() as f64,
+            stored_bytes as f64,
+            batch.duration.wall_seconds,
+            batch.duration.cpu_seconds,
+        ],
+    };
+    let mut rows = Vec::new();
+    for run in 0..plan.runs {
+        for (task, batches) in TASKS.iter().zip([&compressed, &decompressed]) {
+            let batches = batches[run].iter().enumerate();
+            rows.extend(batches.map(|(contender, batch)| row(task, run, contender, batch)));
+        }
+    }
+    Ok(rows)
+}
+
+/// Returns what a cell says about each direction.
+fn judge(cell: &CellRecord) -> Vec<Finding> {
+    TASKS.iter().map(|task| judge_task(cell, task)).collect()
+}
+
+fn judge_task(cell: &CellRecord, task: &str) -> Finding {
+    let column = |contender: &str, column: usize| cell.column(task, contender, column);
+    let total = |contender: &str| column(contender, CPU_SECONDS).iter().sum::<f64>();
+    let ratio = |peer: &str, own: &str, clock: usize| {
+        let pairs = column(peer, clock).into_iter().zip(column(own, clock));
+        Interval::of_ratios(&pairs.map(|(peer, own)| peer / own).collect::<Vec<f64>>())
+    };
+    let (faster, slower) = if total(USUAL) < total(BEST) {
+        (USUAL, BEST)
+    } else {
+        (BEST, USUAL)
+    };
+    let speed = |contender: &str| {
+        let passes: f64 = column(contender, PASSES).iter().sum();
+        passes * column(contender, RAW_BYTES)[0] / total(contender) / 1e6
+    };
+    let found = ratio(faster, INTERFACE, CPU_SECONDS);
+    Finding {
+        question: format!("{} {task}", cell.cell),
+        found,
+        verdict: TARGET.judge(found),
+        note: format!(
+            "{:.0} of {:.0} MB/s; by wall time {:.3}; direct against direct {:.3}",
+            speed(INTERFACE),
+            speed(faster),
+            ratio(faster, INTERFACE, WALL_SECONDS).mean,
+            ratio(faster, slower, CPU_SECONDS).mean,
+        ),
+    }
+}

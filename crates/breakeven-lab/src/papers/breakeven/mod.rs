@@ -1,0 +1,10 @@
+//! What this project claims of itself.
+
+mod block_race;
+mod codec_overhead;
+mod direct;
+mod stored_sizes;
+
+use super::Experiment;
+
+pub const EXPERIMENTS: &[Experiment] = &[codec_overhead::EXPERIMENT, stored_sizes::EXPERIMENT];

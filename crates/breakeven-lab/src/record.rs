@@ -1,0 +1,334 @@
+//! Records: what was measured, appended to a CSV file for each experiment.
+//!
+//! A file begins with a schema line and a header. Every row is one measurement run and says where it
+//! comes from. The rows of a cell are appended together, runs outermost, when the cell is done, so a
+//! cell that was cut off lacks its last rows, and is then not complete and not used. Fields hold
+//! neither commas, quotes nor line ends, so there is no quoting.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::origin::Origin;
+
+const SCHEMA: &str = "# breakeven-lab record 1, one row per measurement run";
+const COMMON: &str = "date,commit,machine,cell,parameters,task,run,runs,contender";
+const COMMON_COUNT: usize = 9;
+
+/// One measurement run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// What was done, where a cell does more than one thing.
+    pub task: String,
+    /// Counted from 1. Rows of one run were measured side by side.
+    pub run: usize,
+    /// How many runs the cell has.
+    pub runs: usize,
+    /// Who did it.
+    pub contender: String,
+    /// The experiment's own columns.
+    pub values: Vec<f64>,
+}
+
+/// All rows of one cell from one origin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CellRecord {
+    pub date: String,
+    pub commit: String,
+    pub machine: String,
+    pub cell: String,
+    pub parameters: String,
+    pub rows: Vec<Row>,
+}
+
+impl CellRecord {
+    /// Returns the values of one column of one contender at one task, by run.
+    pub fn column(&self, task: &str, contender: &str, column: usize) -> Vec<f64> {
+        self.rows
+            .iter()
+            .filter(|row| row.task == task && row.contender == contender)
+            .map(|row| row.values[column])
+            .collect()
+    }
+
+    /// Whether every contender has every run of every task.
+    fn is_complete(&self) -> bool {
+        let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        for row in &self.rows {
+            *counts.entry((&row.task, &row.contender)).or_default() += 1;
+        }
+        let runs = self.rows.first().map_or(0, |row| row.runs);
+        counts.values().all(|count| *count == runs)
+    }
+}
+
+/// The record file of one experiment.
+pub struct Record {
+    path: PathBuf,
+    columns: &'static [&'static str],
+}
+
+impl Record {
+    /// Names the file of `experiment` (as `paper/name`) below `folder`; nothing is opened.
+    pub fn new(folder: &Path, experiment: &str, columns: &'static [&'static str]) -> Record {
+        Record {
+            path: folder.join(format!("{experiment}.csv")),
+            columns,
+        }
+    }
+
+    /// Reads the complete cells, oldest first; none if there is no file.
+    ///
+    /// # Errors
+    ///
+    /// If a line that has an end is not a row of this experiment.
+    pub fn read(&self) -> Result<Vec<CellRecord>> {
+        let text = match fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => bail!("read {}: {error}", self.path.display()),
+        };
+        let mut lines = whole_lines(&text).lines();
+        let (schema, header) = (lines.next(), lines.next());
+        ensure!(
+            schema.is_none_or(|line| line == SCHEMA)
+                && header.is_none_or(|line| line == self.header()),
+            "{}: not a record with the columns {}",
+            self.path.display(),
+            self.header()
+        );
+        let mut cells: Vec<CellRecord> = Vec::new();
+        for (index, line) in lines.enumerate() {
+            let cell = self
+                .parse(line)
+                .with_context(|| format!("{}:{}: '{line}'", self.path.display(), index + 3))?;
+            match cells.last_mut() {
+                Some(last) if same_cell(last, &cell) => last.rows.extend(cell.rows),
+                _ => cells.push(cell),
+            }
+        }
+        cells.retain(CellRecord::is_complete);
+        Ok(cells)
+    }
+
+    /// Appends one cell. A line that an earlier run left unfinished is cut off first.
+    pub fn append(&self, cell: &CellRecord) -> Result<()> {
+        let mut text = String::new();
+        let old = fs::read_to_string(&self.path).unwrap_or_default();
+        let mut whole = whole_lines(&old);
+        if whole.lines().count() < 2 {
+            whole = "";
+            text.push_str(&format!("{SCHEMA}\n{}\n", self.header()));
+        }
+        for row in &cell.rows {
+            text.push_str(&self.format(cell, row));
+        }
+        let folder = self.path.parent().expect("a file below a folder");
+        let write = || -> std::io::Result<()> {
+            fs::create_dir_all(folder)?;
+            let mut file = OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(&self.path)?;
+            file.set_len(whole.len() as u64)?;
+            file.write_all(text.as_bytes())
+        };
+        write().with_context(|| format!("write {}", self.path.display()))
+    }
+
+    fn header(&self) -> String {
+        format!("{COMMON},{}", self.columns.join(","))
+    }
+
+    fn format(&self, cell: &CellRecord, row: &Row) -> String {
+        assert_eq!(row.values.len(), self.columns.len(), "values for columns");
+        let (run, runs) = (row.run.to_string(), row.runs.to_string());
+        let fields = [
+            &cell.date,
+            &cell.commit,
+            &cell.machine,
+            &cell.cell,
+            &cell.parameters,
+            &row.task,
+            &run,
+            &runs,
+            &row.contender,
+        ];
+        assert_eq!(fields.len(), COMMON_COUNT);
+        let plain = |field: &&&String| !field.contains([',', '"', '\n', '\r']);
+        assert!(fields.iter().all(|field| plain(&field)), "{fields:?}");
+        let fields = fields.map(String::as_str).join(",");
+        let values: String = row.values.iter().map(|value| format!(",{value}")).collect();
+        format!("{fields}{values}\n")
+    }
+
+    fn parse(&self, line: &str) -> Result<CellRecord> {
+        let fields: Vec<&str> = line.split(',').collect();
+        let expected = COMMON_COUNT + self.columns.len();
+        ensure!(
+            fields.len() == expected,
+            "{} fields, expected {expected}",
+            fields.len()
+        );
+        let text = |index: usize| fields[index].to_string();
+        let values: Result<Vec<f64>, _> = fields[COMMON_COUNT..]
+            .iter()
+            .map(|field| field.parse())
+            .collect();
+        let row = Row {
+            task: text(5),
+            run: fields[6].parse()?,
+            runs: fields[7].parse()?,
+            contender: text(8),
+            values: values?,
+        };
+        Ok(CellRecord {
+            date: text(0),
+            commit: text(1),
+            machine: text(2),
+            cell: text(3),
+            parameters: text(4),
+            rows: vec![row],
+        })
+    }
+}
+
+fn same_cell(one: &CellRecord, other: &CellRecord) -> bool {
+    let key = |cell: &CellRecord| {
+        [
+            cell.date.clone(),
+            cell.commit.clone(),
+            cell.machine.clone(),
+            cell.cell.clone(),
+            cell.parameters.clone(),
+        ]
+    };
+    key(one) == key(other)
+}
+
+fn whole_lines(text: &str) -> &str {
+    &text[..text.rfind('\n').map_or(0, |end| end + 1)]
+}
+
+/// Adds the origin's machine to `machines.csv` in `folder` unless it stands there.
+pub fn note_machine(folder: &Path, origin: &Origin) -> Result<()> {
+    const HEADER: &str = "machine,description\n";
+    let path = folder.join("machines.csv");
+    let mut text = fs::read_to_string(&path).unwrap_or_else(|_| HEADER.to_string());
+    let line = format!("{},{}\n", origin.machine, origin.machine_description);
+    if text.contains(&line) {
+        return Ok(());
+    }
+    text.push_str(&line);
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(&path, text))
+        .with_context(|| format!("write {}", path.display()))
+}
+
+/// Returns the description of a machine, or its number where `machines.csv` has none.
+pub fn machine_description(folder: &Path, machine: &str) -> String {
+    let text = fs::read_to_string(folder.join("machines.csv")).unwrap_or_default();
+    let found = text.lines().find_map(|line| {
+        let (id, description) = line.split_once(',')?;
+        (id == machine).then(|| description.to_string())
+    });
+    found.unwrap_or_else(|| machine.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: &[&str] = &["raw_bytes", "wall_seconds"];
+
+    fn cell(date: &str, runs: usize) -> CellRecord {
+        let row = |run: usize, contender: &str| Row {
+            task: "compress".to_string(),
+            run,
+            runs,
+            contender: contender.to_string(),
+            values: vec![8192.0, 1.25e-7 * run as f64],
+        };
+        CellRecord {
+            date: date.to_string(),
+            commit: "abc".to_string(),
+            machine: "00000001".to_string(),
+            cell: "lz4:1 8 KiB".to_string(),
+            parameters: "seed=1 runs=2".to_string(),
+            rows: (1..=runs)
+                .flat_map(|run| [row(run, "a"), row(run, "b")])
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn cells_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = Record::new(folder.path(), "paper/name", COLUMNS);
+        assert_eq!(record.read().unwrap(), []);
+        let (one, two) = (cell("2026-01-01", 2), cell("2026-01-02", 3));
+        record.append(&one).unwrap();
+        record.append(&two).unwrap();
+        let found = record.read().unwrap();
+        assert_eq!(found, [one, two]);
+        assert_eq!(found[0].column("compress", "b", 1), [1.25e-7, 2.5e-7]);
+        let other = Record::new(folder.path(), "paper/name", &["raw_bytes"]);
+        assert!(other.read().is_err());
+    }
+
+    #[test]
+    fn a_cell_cut_off_anywhere_is_not_used_and_not_in_the_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = Record::new(folder.path(), "paper/name", COLUMNS);
+        let one = cell("2026-01-01", 2);
+        record.append(&one).unwrap();
+        let first = fs::read(&record.path).unwrap();
+        let two = cell("2026-01-02", 2);
+        record.append(&two).unwrap();
+        let whole = fs::read(&record.path).unwrap();
+        for length in 0..whole.len() {
+            fs::write(&record.path, &whole[..length]).unwrap();
+            let found = record.read().unwrap();
+            assert_eq!(found.len(), usize::from(length >= first.len()), "{length}");
+            let three = cell("2026-01-03", 2);
+            record.append(&three).unwrap();
+            assert!(record.read().unwrap().contains(&three), "{length}");
+        }
+    }
+
+    #[test]
+    fn foreign_lines_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = Record::new(folder.path(), "name", COLUMNS);
+        record.append(&cell("2026-01-01", 1)).unwrap();
+        let good = fs::read_to_string(&record.path).unwrap();
+        for bad in ["a,b\n", "\n", "d,c,m,n,p,t,1,1,a,8192,fast\n"] {
+            fs::write(&record.path, format!("{good}{bad}")).unwrap();
+            let message = format!("{:#}", record.read().unwrap_err());
+            assert!(message.contains("name.csv:5"), "{message}");
+        }
+    }
+
+    #[test]
+    fn machines_are_described_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let origin = Origin {
+            commit: "abc".to_string(),
+            machine: "00000001".to_string(),
+            machine_description: "fast; 2 threads".to_string(),
+            date: "2026-01-01".to_string(),
+        };
+        note_machine(folder.path(), &origin).unwrap();
+        note_machine(folder.path(), &origin).unwrap();
+        let text = fs::read_to_string(folder.path().join("machines.csv")).unwrap();
+        assert_eq!(text.lines().count(), 2);
+        assert_eq!(
+            machine_description(folder.path(), "00000001"),
+            "fast; 2 threads"
+        );
+        assert_eq!(machine_description(folder.path(), "00000002"), "00000002");
+    }
+}

@@ -1,0 +1,236 @@
+//! Markdown from records, and its place in a page.
+//!
+//! A page keeps, for each experiment, a pair of marks; what stands between them is written by
+//! `breakeven-lab figures` from the records and by nobody else. The rest of the page is prose.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::laboratory::Finding;
+use crate::papers::Experiment;
+use crate::record::{self, CellRecord};
+use crate::statistics::Verdict;
+
+/// Returns a size as people write it, in KiB or MiB where it is whole.
+pub fn binary_size(bytes: usize) -> String {
+    match bytes {
+        _ if bytes > 0 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        _ if bytes > 0 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        _ => format!("{bytes} bytes"),
+    }
+}
+
+/// Returns the last record of each cell on the machine that was used last, in the order in which
+/// the cells were first measured.
+pub fn latest(cells: Vec<CellRecord>) -> Vec<CellRecord> {
+    let Some(machine) = cells.last().map(|cell| cell.machine.clone()) else {
+        return Vec::new();
+    };
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    let mut latest: Vec<CellRecord> = Vec::new();
+    for cell in cells.into_iter().filter(|cell| cell.machine == machine) {
+        match places.get(&cell.cell) {
+            Some(place) => latest[*place] = cell,
+            None => {
+                places.insert(cell.cell.clone(), latest.len());
+                latest.push(cell);
+            }
+        }
+    }
+    latest
+}
+
+/// Returns a line that says where cells come from.
+pub fn origin(records: &Path, cells: &[CellRecord]) -> String {
+    let Some(last) = cells.last() else {
+        return "Nothing is recorded yet.\n".to_string();
+    };
+    let machine = record::machine_description(records, &last.machine);
+    let first = cells.iter().map(|cell| &cell.date).min();
+    let first = first.map_or("", |date| &date[..date.len().min(10)]);
+    let mut commits: Vec<&str> = cells.iter().map(|cell| cell.commit.as_str()).collect();
+    commits.dedup();
+    format!(
+        "Machine: {machine}. Code: {}. Since {first}.\n\n",
+        commits.join(", ")
+    )
+}
+
+/// Returns a table of findings.
+pub fn findings(findings: &[Finding]) -> String {
+    if findings.is_empty() {
+        return String::new();
+    }
+    let mut text =
+        "| cell | figure | 95 % interval | verdict | |\n|---|---:|---:|---|---|\n".to_string();
+    for finding in findings {
+        let found = &finding.found;
+        let interval = match found.runs {
+            0 => "exact".to_string(),
+            _ => format!("{:.3} to {:.3}", found.low, found.high),
+        };
+        let mean = match found.runs {
+            0 => found.mean.to_string(),
+            _ => format!("{:.3}", found.mean),
+        };
+        text.push_str(&format!(
+            "| {} | {mean} | {interval} | {} | {} |\n",
+            finding.question, finding.verdict, finding.note
+        ));
+    }
+    text
+}
+
+/// Returns a line that sums findings up: the worst verdict, and how many had which.
+pub fn summary(findings: &[Finding]) -> String {
+    let count = |verdict: Verdict| findings.iter().filter(|f| f.verdict == verdict).count();
+    let worst = findings.iter().map(|finding| finding.verdict).max();
+    let worst = worst.map_or("nothing measured".to_string(), |verdict| {
+        verdict.to_string()
+    });
+    format!(
+        "{worst} ({} hold, {} differ, {} cannot tell)",
+        count(Verdict::Holds),
+        count(Verdict::Differs),
+        count(Verdict::CannotTell)
+    )
+}
+
+/// Returns what is expected of an experiment, and by whom.
+pub fn expectation(experiment: &Experiment) -> String {
+    format!(
+        "Expected: {} {} ({})",
+        experiment.figure, experiment.target, experiment.source
+    )
+}
+
+/// Returns all that a page says about an experiment.
+pub fn section(experiment: &Experiment, records: &Path) -> Result<String> {
+    let mut text = format!("**{}** {}.\n\n", experiment.claim, expectation(experiment));
+    for (name, value) in experiment.parameters {
+        text.push_str(&format!("- {name}: {value}\n"));
+    }
+    text.push_str(&format!("\n{}\n\n", experiment.analysis));
+    text.push_str(&format!(
+        "    cargo run -p breakeven-lab -- run {} && cargo run -p breakeven-lab -- figures\n\n",
+        experiment.key
+    ));
+    text.push_str((experiment.table)(records)?.trim_end());
+    Ok(text)
+}
+
+/// Puts `section` between the marks of `key`.
+///
+/// # Errors
+///
+/// If the page has no such marks, or the second before the first.
+pub fn splice(page: &str, key: &str, section: &str) -> Result<String> {
+    let (begin, end) = (
+        format!("<!-- BEGIN {key} -->\n"),
+        format!("<!-- END {key} -->\n"),
+    );
+    let missing = || format!("the page has no '{}'", begin.trim_end());
+    let (before, rest) = page.split_once(&begin).with_context(missing)?;
+    let missing = || format!("the page has no '{}' after its begin", end.trim_end());
+    let (_, after) = rest.split_once(&end).with_context(missing)?;
+    Ok(format!(
+        "{before}{begin}\n{}\n\n{end}{after}",
+        section.trim()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::papers;
+    use crate::statistics::{Interval, Target};
+
+    #[test]
+    fn sections_are_put_between_their_marks() {
+        let page = "a\n<!-- BEGIN x/y -->\nold\n<!-- END x/y -->\nb\n";
+        let found = splice(page, "x/y", "new\n").unwrap();
+        assert_eq!(
+            found,
+            "a\n<!-- BEGIN x/y -->\n\nnew\n\n<!-- END x/y -->\nb\n"
+        );
+        assert_eq!(splice(&found, "x/y", "new").unwrap(), found);
+        assert!(splice(page, "x/z", "new").is_err());
+        assert!(splice("<!-- END x/y -->\n<!-- BEGIN x/y -->\n", "x/y", "").is_err());
+    }
+
+    #[test]
+    fn the_page_says_what_the_records_say() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let page = std::fs::read_to_string(root.join("../../docs/lab/README.md")).unwrap();
+        for experiment in papers::all() {
+            let section = section(experiment, &root.join("records")).unwrap();
+            let fresh = splice(&page, experiment.key, &section).unwrap();
+            let key = experiment.key;
+            assert!(page == fresh, "{key} is stale: run breakeven-lab figures");
+        }
+    }
+
+    #[test]
+    fn findings_become_rows() {
+        let found = Interval {
+            mean: 0.9812,
+            low: 0.975,
+            high: 0.99,
+            runs: 12,
+        };
+        let list = [
+            Finding {
+                question: "lz4:1 8 KiB compress".to_string(),
+                found,
+                verdict: Target::at_least(0.97).judge(found),
+                note: "a note".to_string(),
+            },
+            Finding {
+                question: "sizes".to_string(),
+                found: Interval::exact(3.0),
+                verdict: Verdict::Differs,
+                note: "rows".to_string(),
+            },
+        ];
+        let text = findings(&list);
+        assert!(
+            text.contains("| lz4:1 8 KiB compress | 0.981 | 0.975 to 0.990 | holds | a note |\n")
+        );
+        assert!(text.contains("| sizes | 3 | exact | differs | rows |\n"));
+        assert_eq!(summary(&list), "differs (1 hold, 1 differ, 0 cannot tell)");
+        assert_eq!(
+            summary(&[]),
+            "nothing measured (0 hold, 0 differ, 0 cannot tell)"
+        );
+    }
+
+    #[test]
+    fn the_latest_record_of_each_cell_counts() {
+        let cell = |name: &str, machine: &str, date: &str| CellRecord {
+            date: date.to_string(),
+            commit: "abc".to_string(),
+            machine: machine.to_string(),
+            cell: name.to_string(),
+            parameters: String::new(),
+            rows: Vec::new(),
+        };
+        let cells = vec![
+            cell("a", "1", "1"),
+            cell("a", "2", "2"),
+            cell("b", "2", "3"),
+            cell("a", "2", "4"),
+        ];
+        let found = latest(cells.clone());
+        assert_eq!(found, [cells[3].clone(), cells[2].clone()]);
+        assert_eq!(latest(Vec::new()), []);
+    }
+
+    #[test]
+    fn sizes_are_binary() {
+        assert_eq!(binary_size(8192), "8 KiB");
+        assert_eq!(binary_size(1 << 20), "1 MiB");
+        assert_eq!(binary_size(1000), "1000 bytes");
+    }
+}
