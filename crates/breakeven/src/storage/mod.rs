@@ -1,7 +1,7 @@
 //! The I/O seam: every file operation of every store goes through these two traits.
 //!
 //! [`Storage`] is a folder of named files; [`StorageFile`] is one open file. There are three
-//! implementations: [`RealStorage`], [`MemoryStorage`], and the simulated disk that tears, loses
+//! implementations: [`RealStorage`], [`MemoryStorage`], and the [`SimulatedDisk`] that tears, loses
 //! and misdirects writes from a seed. Stores take an `Arc<dyn Storage>`, so that what is proved on
 //! the simulated disk is what runs on the real one. A system call costs a microsecond, a virtual
 //! call a nanosecond: dynamic dispatch is free here.
@@ -41,10 +41,13 @@ use crate::error::{Error, Result};
 
 mod batch;
 mod buffer;
+#[cfg(test)]
+mod differential;
 mod handle;
 mod memory;
 mod namespace;
 mod real;
+pub mod simulated;
 mod sparse;
 mod transfer;
 
@@ -52,6 +55,7 @@ pub use batch::{Batch, Completion, Operation, Outcome, Submission};
 pub use buffer::AlignedBuffer;
 pub use memory::MemoryStorage;
 pub use real::RealStorage;
+pub use simulated::SimulatedDisk;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -152,6 +152,40 @@ impl<T: Clone> Namespace<T> {
         Ok(entries)
     }
 
+    /// Names a file whatever the name stood for: replaying changes of which some were lost.
+    pub(super) fn link(&mut self, name: &str, file: T) {
+        self.folders.remove(name);
+        self.files.insert(name.to_string(), file);
+    }
+
+    /// Makes a folder whatever the name stood for.
+    pub(super) fn link_folder(&mut self, folder: &str) {
+        self.files.remove(folder);
+        self.folders.insert(folder.to_string());
+    }
+
+    /// Removes the name of a file if it is there.
+    pub(super) fn forget(&mut self, name: &str) {
+        self.files.remove(name);
+    }
+
+    /// Forgets names whose folder is gone.
+    pub(super) fn remove_orphans(&mut self) {
+        // Folders sort before what lies in them, so one pass sees parents first.
+        for folder in std::mem::take(&mut self.folders) {
+            if folder.is_empty() || self.folders.contains(split_name(&folder).0) {
+                self.folders.insert(folder);
+            }
+        }
+        let Namespace { files, folders } = self;
+        files.retain(|name, _| folders.contains(split_name(name).0));
+    }
+
+    /// Returns all files by their full name, sorted.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.files.iter().map(|(name, file)| (name.as_str(), file))
+    }
+
     fn lookup(&self, name: &str) -> io::Result<Option<T>> {
         self.check_ancestors(name)?;
         if self.folders.contains(name) {

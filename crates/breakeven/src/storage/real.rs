@@ -359,7 +359,7 @@ impl StorageFile for RealFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::{AlignedBuffer, MemoryStorage, test_seed};
+    use crate::storage::{AlignedBuffer, differential};
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn real() -> (tempfile::TempDir, RealStorage) {
@@ -368,158 +368,11 @@ mod tests {
         (folder, storage)
     }
 
-    /// What an operation did, in a form that two implementations can be compared by.
-    fn outcome<T>(result: &Result<T>) -> String {
-        match result {
-            Ok(_) => "done".to_string(),
-            Err(Error::Io {
-                operation, source, ..
-            }) => {
-                format!("{operation}: errno {:?}", source.raw_os_error())
-            }
-            Err(Error::Invalid { what, .. }) => format!("invalid {what}"),
-            Err(error) => error.to_string(),
-        }
-    }
-
-    /// The two storages under comparison, and the files open in both.
-    struct Pair {
-        real: RealStorage,
-        memory: MemoryStorage,
-        open: Vec<(Arc<dyn StorageFile>, Arc<dyn StorageFile>)>,
-        random: fastrand::Rng,
-    }
-
-    const NAMES: [&str; 8] = ["a", "b", "c", "d", "d/a", "d/b", "a/x", "missing/x"];
-
-    impl Pair {
-        fn check<T>(&self, what: &str, real: &Result<T>, memory: &Result<T>) {
-            assert_eq!(outcome(real), outcome(memory), "{what}");
-        }
-
-        fn step_names(&mut self) {
-            let name = NAMES[self.random.usize(..NAMES.len())];
-            let other = NAMES[self.random.usize(..NAMES.len())];
-            let storages: [&dyn Storage; 2] = [&self.real, &self.memory];
-            match self.random.u8(..8) {
-                0 => {
-                    let [real, memory] = storages.map(|storage| storage.rename(name, other));
-                    self.check(&format!("rename {name} {other}"), &real, &memory);
-                }
-                1 => {
-                    let [real, memory] = storages.map(|storage| storage.unlink(name));
-                    self.check(&format!("unlink {name}"), &real, &memory);
-                }
-                2 => {
-                    let [real, memory] = storages.map(|storage| storage.create_folder(name));
-                    self.check(&format!("create folder {name}"), &real, &memory);
-                }
-                3 => {
-                    let [real, memory] = storages.map(|storage| storage.sync_directory(name));
-                    self.check(&format!("sync {name}"), &real, &memory);
-                }
-                4 => {
-                    let folder = if self.random.bool() { "" } else { name };
-                    let [real, memory] = storages.map(|storage| storage.list(folder));
-                    self.check(&format!("list {folder}"), &real, &memory);
-                    assert_eq!(real.ok(), memory.ok());
-                }
-                _ => {
-                    let options = OpenOptions {
-                        write: self.random.u8(..8) > 0,
-                        create: self.random.bool(),
-                        exclusive: self.random.u8(..4) == 0,
-                        direct: false,
-                    };
-                    let [real, memory] = storages.map(|storage| storage.open(name, options));
-                    self.check(&format!("open {name} {options:?}"), &real, &memory);
-                    if let (Ok(real), Ok(memory)) = (real, memory) {
-                        self.open.push((real, memory));
-                    }
-                }
-            }
-        }
-
-        fn step_file(&mut self) {
-            if self.open.is_empty() {
-                return;
-            }
-            let at = self.random.usize(..self.open.len());
-            if self.open.len() > 6 || self.random.u8(..20) == 0 {
-                self.open.swap_remove(at);
-                return;
-            }
-            let (real, memory) = self.open[at].clone();
-            let files = [&real, &memory];
-            let offset = self.random.u64(..40_000);
-            let length = self.random.usize(..20_000);
-            let what = format!("{} {offset}+{length}", real.path().display());
-            match self.random.u8(..8) {
-                0..=2 => {
-                    let bytes: Vec<u8> = (0..length).map(|_| self.random.u8(..)).collect();
-                    let cut = self.random.usize(..=length);
-                    let buffers = [IoSlice::new(&bytes[..cut]), IoSlice::new(&bytes[cut..])];
-                    let [real, memory] = files.map(|file| file.write_at(&buffers, offset));
-                    self.check(&format!("write {what}"), &real, &memory);
-                }
-                3 => {
-                    let [real, memory] = files.map(|file| file.truncate(offset));
-                    self.check(&format!("truncate {what}"), &real, &memory);
-                }
-                4 => {
-                    let real = real.punch(offset, length as u64);
-                    if !matches!(real, Err(Error::Unsupported { .. })) {
-                        self.check(&what, &real, &memory.punch(offset, length as u64));
-                    }
-                }
-                5 => {
-                    let real = real.allocate(offset, length as u64);
-                    if !matches!(real, Err(Error::Unsupported { .. })) {
-                        self.check(&what, &real, &memory.allocate(offset, length as u64));
-                    }
-                }
-                6 => {
-                    let [real, memory] = files.map(|file| file.sync());
-                    self.check(&format!("sync {what}"), &real, &memory);
-                }
-                _ => check_content(&*real, &*memory, offset, length),
-            }
-            check_content(&*real, &*memory, 0, 70_000);
-        }
-    }
-
-    fn check_content(real: &dyn StorageFile, memory: &dyn StorageFile, offset: u64, length: usize) {
-        let sizes = [real, memory].map(|file| file.status().unwrap().size_bytes);
-        assert_eq!(sizes[0], sizes[1]);
-        let contents = [real, memory].map(|file| {
-            let (mut left, mut right) = (vec![0; length / 3], vec![0; length - length / 3]);
-            let buffers = &mut [IoSliceMut::new(&mut left), IoSliceMut::new(&mut right)];
-            let count = file.read_at(buffers, offset).unwrap();
-            left.append(&mut right);
-            left.truncate(count);
-            left
-        });
-        assert!(contents[0] == contents[1], "contents differ");
-    }
-
     #[test]
     fn real_files_and_memory_agree_on_random_operations() {
         let (folder, real) = real();
-        let mut pair = Pair {
-            real,
-            memory: MemoryStorage::new(),
-            open: Vec::new(),
-            random: fastrand::Rng::with_seed(test_seed()),
-        };
-        let steps = 6000;
-        for step in 0..steps {
-            if step % 3 == 0 {
-                pair.step_names();
-            } else {
-                pair.step_file();
-            }
-        }
-        println!("{steps} operations on {}", folder.path().display());
+        println!("on {}", folder.path().display());
+        differential::check(&real, 6000);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! that were never written take no room and read as zeros, so a file may have any size.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 /// The unit in which space is allocated and given back.
@@ -13,7 +14,7 @@ pub(super) const BLOCK_BYTES: usize = 4096;
 type Block = [u8; BLOCK_BYTES];
 
 /// A file's content: a size, and the blocks that are allocated.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct SparseBytes {
     size_bytes: u64,
     blocks: BTreeMap<u64, Arc<Block>>,
@@ -105,6 +106,13 @@ impl SparseBytes {
 
     fn block_mut(&mut self, block: u64) -> &mut Block {
         Arc::make_mut(self.blocks.entry(block).or_insert_with(zero_block))
+    }
+}
+
+impl fmt::Debug for SparseBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (size_bytes, count) = (self.size_bytes, self.blocks.len());
+        write!(f, "SparseBytes({size_bytes} bytes, {count} blocks)")
     }
 }
 

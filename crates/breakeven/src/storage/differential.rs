@@ -1,0 +1,160 @@
+//! Random operations on a storage and on memory, whose results and errors must agree.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::storage::{MemoryStorage, OpenOptions, Storage, StorageFile, test_seed};
+
+const NAMES: [&str; 8] = ["a", "b", "c", "d", "d/a", "d/b", "a/x", "missing/x"];
+
+/// Runs `steps` random operations on the empty `storage` and on memory and compares everything
+/// that can be seen.
+pub(super) fn check(storage: &dyn Storage, steps: usize) {
+    let mut pair = Pair {
+        tested: storage,
+        memory: MemoryStorage::new(),
+        open: Vec::new(),
+        random: fastrand::Rng::with_seed(test_seed()),
+    };
+    for step in 0..steps {
+        if step % 3 == 0 {
+            pair.step_names();
+        } else {
+            pair.step_file();
+        }
+    }
+    println!("{steps} operations agree");
+}
+
+/// The two storages under comparison, and the files open in both.
+struct Pair<'a> {
+    tested: &'a dyn Storage,
+    memory: MemoryStorage,
+    open: Vec<(Arc<dyn StorageFile>, Arc<dyn StorageFile>)>,
+    random: fastrand::Rng,
+}
+
+/// What an operation did, in a form that two implementations can be compared by.
+fn outcome<T>(result: &Result<T>) -> String {
+    match result {
+        Ok(_) => "done".to_string(),
+        Err(Error::Io {
+            operation, source, ..
+        }) => {
+            format!("{operation}: errno {:?}", source.raw_os_error())
+        }
+        Err(Error::Invalid { what, .. }) => format!("invalid {what}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+impl Pair<'_> {
+    fn check<T>(&self, what: &str, tested: &Result<T>, memory: &Result<T>) {
+        assert_eq!(outcome(tested), outcome(memory), "{what}");
+    }
+
+    fn step_names(&mut self) {
+        let name = NAMES[self.random.usize(..NAMES.len())];
+        let other = NAMES[self.random.usize(..NAMES.len())];
+        let storages: [&dyn Storage; 2] = [self.tested, &self.memory];
+        match self.random.u8(..8) {
+            0 => {
+                let [tested, memory] = storages.map(|storage| storage.rename(name, other));
+                self.check(&format!("rename {name} {other}"), &tested, &memory);
+            }
+            1 => {
+                let [tested, memory] = storages.map(|storage| storage.unlink(name));
+                self.check(&format!("unlink {name}"), &tested, &memory);
+            }
+            2 => {
+                // A folder stays for ever: were every name to become one, no file would be left.
+                let is_any = self.random.u8(..100) == 0;
+                let folder = if is_any { name } else { "d" };
+                let [tested, memory] = storages.map(|storage| storage.create_folder(folder));
+                self.check(&format!("create folder {folder}"), &tested, &memory);
+            }
+            3 => {
+                let [tested, memory] = storages.map(|storage| storage.sync_directory(name));
+                self.check(&format!("sync {name}"), &tested, &memory);
+            }
+            4 => {
+                let folder = if self.random.bool() { "" } else { name };
+                let [tested, memory] = storages.map(|storage| storage.list(folder));
+                self.check(&format!("list {folder}"), &tested, &memory);
+                assert_eq!(tested.ok(), memory.ok());
+            }
+            _ => {
+                let options = OpenOptions {
+                    write: self.random.u8(..8) > 0,
+                    create: self.random.bool(),
+                    exclusive: self.random.u8(..4) == 0,
+                    direct: false,
+                };
+                let [tested, memory] = storages.map(|storage| storage.open(name, options));
+                self.check(&format!("open {name} {options:?}"), &tested, &memory);
+                if let (Ok(tested), Ok(memory)) = (tested, memory) {
+                    self.open.push((tested, memory));
+                }
+            }
+        }
+    }
+
+    fn step_file(&mut self) {
+        if self.open.is_empty() {
+            return;
+        }
+        let at = self.random.usize(..self.open.len());
+        if self.open.len() > 6 || self.random.u8(..20) == 0 {
+            self.open.swap_remove(at);
+            return;
+        }
+        let (tested, memory) = self.open[at].clone();
+        let files = [&tested, &memory];
+        let offset = self.random.u64(..40_000);
+        let length = self.random.usize(..20_000);
+        let what = format!("{} {offset}+{length}", tested.path().display());
+        match self.random.u8(..8) {
+            0..=2 => {
+                let bytes: Vec<u8> = (0..length).map(|_| self.random.u8(..)).collect();
+                let cut = self.random.usize(..=length);
+                let buffers = [IoSlice::new(&bytes[..cut]), IoSlice::new(&bytes[cut..])];
+                let [tested, memory] = files.map(|file| file.write_at(&buffers, offset));
+                self.check(&format!("write {what}"), &tested, &memory);
+            }
+            3 => {
+                let [tested, memory] = files.map(|file| file.truncate(offset));
+                self.check(&format!("truncate {what}"), &tested, &memory);
+            }
+            // What a file system does not offer is left out on both sides.
+            4 => match tested.punch(offset, length as u64) {
+                Err(Error::Unsupported { .. }) => {}
+                punched => self.check(&what, &punched, &memory.punch(offset, length as u64)),
+            },
+            5 => match tested.allocate(offset, length as u64) {
+                Err(Error::Unsupported { .. }) => {}
+                allocated => self.check(&what, &allocated, &memory.allocate(offset, length as u64)),
+            },
+            6 => {
+                let [tested, memory] = files.map(|file| file.sync());
+                self.check(&format!("sync {what}"), &tested, &memory);
+            }
+            _ => check_content(files.map(|file| &**file), offset, length),
+        }
+        check_content(files.map(|file| &**file), 0, 70_000);
+    }
+}
+
+fn check_content(files: [&dyn StorageFile; 2], offset: u64, length: usize) {
+    let sizes = files.map(|file| file.status().unwrap().size_bytes);
+    assert_eq!(sizes[0], sizes[1]);
+    let contents = files.map(|file| {
+        let (mut left, mut right) = (vec![0; length / 3], vec![0; length - length / 3]);
+        let buffers = &mut [IoSliceMut::new(&mut left), IoSliceMut::new(&mut right)];
+        let count = file.read_at(buffers, offset).unwrap();
+        left.append(&mut right);
+        left.truncate(count);
+        left
+    });
+    assert!(contents[0] == contents[1], "contents differ");
+}
