@@ -15,6 +15,8 @@ pub mod arena;
 pub mod codec;
 pub mod decide;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 pub mod medium;
 pub mod meter;
 pub mod model;

@@ -16,6 +16,8 @@ const FLOORS: &[&[&str]] = &[
     &["cache"],
     &["stream", "pages", "objects", "vault"],
     &["advise"],
+    // Promises of every floor, tried with any bytes.
+    &["fuzz"],
 ];
 
 /// The arrows within a floor that are allowed: from, to, why.
