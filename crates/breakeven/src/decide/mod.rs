@@ -9,6 +9,27 @@
 #![deny(unsafe_code)]
 
 pub mod class;
+mod effects;
 pub mod fields;
+mod prior;
+pub mod profile;
+mod tracker;
 
 pub use class::Class;
+pub use profile::{Basis, Factor, MethodEstimate, Observation, Profile, ProfileOptions};
+
+/// Returns the generator of a randomised test, seeded by `BREAKEVEN_SEED`, and prints its seed.
+#[cfg(test)]
+fn seeded(test: &str) -> fastrand::Rng {
+    let text = std::env::var("BREAKEVEN_SEED");
+    let seed = text.map_or(20_170_301, |text| text.parse().expect("a decimal seed"));
+    println!("{test}: BREAKEVEN_SEED={seed}");
+    fastrand::Rng::with_seed(seed)
+}
+
+/// Returns a number of the standard normal distribution (Box and Muller 1958).
+#[cfg(test)]
+fn standard_normal(random: &mut fastrand::Rng) -> f64 {
+    let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * random.f64()).cos()
+}
