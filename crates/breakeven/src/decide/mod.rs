@@ -8,14 +8,18 @@
 //! price belongs to its place and arrives as a number.
 #![deny(unsafe_code)]
 
+pub mod choose;
 pub mod class;
 mod effects;
 pub mod fields;
+pub mod price;
 mod prior;
 pub mod profile;
 mod tracker;
 
+pub use choose::{Decision, Pays, Reason, choose};
 pub use class::Class;
+pub use price::{BlockLife, Candidate, Part, Prices, Quantities};
 pub use profile::{Basis, Factor, MethodEstimate, Observation, Profile, ProfileOptions};
 
 /// Returns the generator of a randomised test, seeded by `BREAKEVEN_SEED`, and prints its seed.

@@ -1,0 +1,701 @@
+//! The choice by price: which method a block is stored by, and how sure that is.
+//!
+//! [`choose`] prices each [`Candidate`] over the block's life and returns one [`Decision`]: the
+//! method of least cost, the runner-up, both margins with their bands, and the reason. `store` is
+//! always a candidate, so "do nothing" is always a possible answer. The decision is also the one
+//! event of it: the ledger joins it with what was then measured.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use crate::codec::Method;
+use crate::decide::class::Class;
+use crate::decide::price::{self, BlockLife, Candidate, Part, Prices, Quantities};
+use crate::model::Overlap;
+use crate::units::Estimate;
+
+/// Why the method was chosen over the runner-up: where it costs less and where it costs more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reason {
+    /// The part in which it saves most, if it saves in any.
+    pub saves_in: Option<Part>,
+    /// The part in which it pays most, if it pays in any.
+    pub pays_in: Option<Part>,
+}
+
+impl Reason {
+    fn of(best: Ranked, other: Ranked, life: &BlockLife, prices: &Prices) -> Reason {
+        let parts = |it: Ranked| price::parts(&it.quantities, life, prices);
+        let saved = (parts(other).into_iter())
+            .zip(parts(best))
+            .map(|(other, best)| (best.0, other.1 - best.1));
+        let most = saved.clone().max_by(|a, b| a.1.total_cmp(&b.1));
+        let least = saved.min_by(|a, b| a.1.total_cmp(&b.1));
+        Reason {
+            saves_in: most.filter(|it| it.1 > 0.0).map(|it| it.0),
+            pays_in: least.filter(|it| it.1 < 0.0).map(|it| it.0),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.saves_in, self.pays_in) {
+            (Some(saves), Some(pays)) => {
+                write!(
+                    f,
+                    "what it saves in {saves} exceeds what it costs in {pays}"
+                )
+            }
+            (Some(saves), None) => write!(f, "it saves in {saves} and costs nothing more"),
+            (None, _) => f.write_str("nothing else costs less"),
+        }
+    }
+}
+
+/// Whether the best codec costs less than storing the block raw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pays {
+    /// It costs less all through the band.
+    Yes,
+    /// It costs as much or more all through the band.
+    No,
+    /// The sign changes inside the band.
+    Undecided,
+}
+
+/// The one event of a decision: what was chosen on which estimates. The ledger joins it with what
+/// was then measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decision {
+    /// The block's class.
+    pub class: Class,
+    /// The block's length before compression.
+    pub raw_bytes: u64,
+    /// The method of least cost.
+    pub method: Method,
+    /// What it was expected to ask for.
+    pub quantities: Quantities,
+    /// What it was expected to cost, in the prices' unit.
+    pub cost: Estimate,
+    /// What storing the block raw was expected to cost.
+    pub store_cost: Estimate,
+    /// The best method other than `store`, and the mean of its cost. None without such candidates.
+    pub best_codec: Option<(Method, f64)>,
+    /// Cost of `store` less cost of `best_codec`: negative where compressing loses. Zero without
+    /// one.
+    pub saving: Estimate,
+    /// Whether compressing pays.
+    pub pays: Pays,
+    /// The second best method. None where `store` was the only candidate.
+    pub runner_up: Option<Method>,
+    /// Cost of the runner-up less cost of the method; its mean is never negative.
+    pub margin: Estimate,
+    /// Whether the best two cross inside their bands: another method may well be as good.
+    pub undecided: bool,
+    /// Why not the runner-up.
+    pub reason: Reason,
+    /// How codec and medium were taken to share the clock.
+    pub overlap: Overlap,
+}
+
+impl Decision {
+    /// Returns the method whose cost a counterfactual sample measures: `store` where the choice
+    /// compresses, the best codec where it does not.
+    pub fn alternative(&self) -> Option<Method> {
+        match self.method {
+            Method::STORE => self.best_codec.map(|(method, _)| method),
+            _ => Some(Method::STORE),
+        }
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} for {}", self.method, self.class)?;
+        if let Some(runner_up) = self.runner_up {
+            let how = if self.undecided {
+                "undecided"
+            } else {
+                "decided"
+            };
+            write!(f, ", {how} against {runner_up}: {}", self.reason)?;
+        }
+        f.write_str(match self.overlap {
+            Overlap::Serial => " (serial)",
+            Overlap::Overlapped => " (overlapped)",
+        })
+    }
+}
+
+/// Chooses the method of least cost for a block; `store` joins the candidates if it is missing.
+///
+/// Costs that are equal to the last bit are settled by less working memory, then cheaper decoding,
+/// then cheaper encoding, then the order of methods, so that the answer never depends on the order
+/// of the candidates.
+///
+/// # Panics
+/// When the prices or the life fail their `check()`, or an estimate is no number.
+///
+/// # Cost
+/// Some 2 microseconds for the bands, and 0.1 a candidate, 0.3 where bytes are held in units; nothing
+/// is allocated.
+///
+/// # Example
+/// ```
+/// use breakeven::codec::Method;
+/// use breakeven::decide::{choose, BlockLife, Candidate, Class, Prices, Profile};
+/// use breakeven::units::Estimate;
+///
+/// let profile = Profile::default();
+/// let class = Class::TEXT;
+/// let candidates: Vec<Candidate> = ["lz4:1", "zstd:3", "xz:6"]
+///     .map(|name| name.parse::<Method>().unwrap())
+///     .map(|method| Candidate::new(method, profile.estimate(class, method, 1 << 20)))
+///     .to_vec();
+/// // A thread waits for its core, then for a link of 100 MB/s each way.
+/// let prices = Prices {
+///     per_core_second: Estimate::exact(1.0),
+///     per_byte_written: Estimate::exact(1e-8),
+///     per_byte_read: Estimate::exact(1e-8),
+///     ..Prices::default()
+/// };
+/// let decision = choose(&BlockLife::new(class, 1 << 20), &candidates, &prices);
+/// assert_eq!(decision.method.to_string(), "zstd:3");
+/// ```
+pub fn choose(life: &BlockLife, candidates: &[Candidate], prices: &Prices) -> Decision {
+    life.check().expect("a block's life within its bounds");
+    prices.check().expect("prices within their bounds");
+    let Ranking {
+        store,
+        codec,
+        second_codec,
+    } = Ranking::of(life, candidates, prices);
+    let codec_wins = codec.is_some_and(|it| it.order(&store) == Ordering::Less);
+    let best = codec.filter(|_| codec_wins).unwrap_or(store);
+    let runner_up = match codec_wins {
+        true => Some(second_codec.map_or(store, |it| it.min(store))),
+        false => codec,
+    };
+    let less = |other: Ranked, one: Ranked| {
+        price::difference(&other.quantities, &one.quantities, life, prices)
+    };
+    let margin = runner_up.map_or(Estimate::exact(0.0), |it| less(it, best));
+    let saving = codec.map_or(Estimate::exact(0.0), |it| less(store, it));
+    Decision {
+        class: life.class,
+        raw_bytes: life.raw_bytes,
+        method: best.method,
+        quantities: best.quantities,
+        cost: price::cost_band(&best.quantities, life, prices),
+        store_cost: price::cost_band(&store.quantities, life, prices),
+        best_codec: codec.map(|it| (it.method, it.cost)),
+        saving,
+        pays: match saving {
+            _ if codec.is_none() => Pays::No,
+            Estimate { low, .. } if low > 0.0 => Pays::Yes,
+            Estimate { high, .. } if high <= 0.0 => Pays::No,
+            _ => Pays::Undecided,
+        },
+        runner_up: runner_up.map(|it| it.method),
+        margin,
+        undecided: runner_up.is_some() && margin.low <= 0.0,
+        reason: runner_up.map_or(Reason::default(), |it| Reason::of(best, it, life, prices)),
+        overlap: prices.overlap,
+    }
+}
+
+/// The best `store`, the best other method, and the best method other than both.
+struct Ranking {
+    store: Ranked,
+    codec: Option<Ranked>,
+    second_codec: Option<Ranked>,
+}
+
+impl Ranking {
+    fn of(life: &BlockLife, candidates: &[Candidate], prices: &Prices) -> Ranking {
+        let given =
+            |it: &Candidate| Ranked::new(it.method, it.memory_bytes, Quantities::of(it, life));
+        let store = (candidates.iter())
+            .filter(|it| it.method == Method::STORE)
+            .map(|it| given(it).priced(life, prices))
+            .reduce(Ranked::min);
+        let raw = || Ranked::new(Method::STORE, 0, Quantities::of_store(life)).priced(life, prices);
+        let mut ranking = Ranking {
+            store: store.unwrap_or_else(raw),
+            codec: None,
+            second_codec: None,
+        };
+        for candidate in candidates.iter().filter(|it| it.method != Method::STORE) {
+            ranking.add_codec(given(candidate).priced(life, prices));
+        }
+        ranking
+    }
+
+    fn add_codec(&mut self, new: Ranked) {
+        let before = |old: Option<Ranked>| old.is_none_or(|it| new.order(&it) == Ordering::Less);
+        let is_same = |old: Option<Ranked>| old.is_some_and(|it| it.method == new.method);
+        if before(self.codec) {
+            if !is_same(self.codec) {
+                self.second_codec = self.codec;
+            }
+            self.codec = Some(new);
+        } else if !is_same(self.codec) && before(self.second_codec) {
+            self.second_codec = Some(new);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Ranked {
+    method: Method,
+    memory_bytes: u64,
+    quantities: Quantities,
+    cost: f64,
+}
+
+impl Ranked {
+    fn new(method: Method, memory_bytes: u64, quantities: Quantities) -> Ranked {
+        Ranked {
+            method,
+            memory_bytes,
+            quantities,
+            cost: f64::INFINITY,
+        }
+    }
+
+    fn priced(mut self, life: &BlockLife, prices: &Prices) -> Ranked {
+        self.cost = self.quantities.cost(life, prices);
+        self
+    }
+
+    fn min(self, other: Ranked) -> Ranked {
+        match other.order(&self) {
+            Ordering::Less => other,
+            _ => self,
+        }
+    }
+
+    fn order(&self, other: &Ranked) -> Ordering {
+        let decode = |it: &Ranked| it.quantities.decode_core_seconds.mean;
+        let encode = |it: &Ranked| it.quantities.encode_core_seconds.mean;
+        (self.cost.total_cmp(&other.cost))
+            .then(self.memory_bytes.cmp(&other.memory_bytes))
+            .then(decode(self).total_cmp(&decode(other)))
+            .then(encode(self).total_cmp(&encode(other)))
+            .then(self.method.cmp(&other.method))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::profile::{Basis, Factor, MethodEstimate};
+    use crate::decide::seeded;
+    use crate::model::Allocation;
+
+    fn factor(value: Estimate) -> Factor {
+        Factor {
+            value,
+            spread: 0.0,
+            weight: 1.0,
+            basis: Basis::Measured,
+        }
+    }
+
+    /// A method that encodes and decodes at some ns a byte and leaves a share, each within a
+    /// factor of `band`.
+    fn candidate(name: &str, encode_ns: f64, decode_ns: f64, stored: f64, band: f64) -> Candidate {
+        let within = |value: f64| factor(Estimate::within_factor(value, band));
+        Candidate::new(
+            name.parse().unwrap(),
+            MethodEstimate {
+                encode_seconds_per_byte: within(encode_ns * 1e-9),
+                decode_seconds_per_byte: within(decode_ns * 1e-9),
+                stored_per_raw: within(stored),
+            },
+        )
+    }
+
+    /// Text as lzbench sees it: 577 and 3716, 246 and 1229, 3 and 127 MB/s.
+    fn text(band: f64) -> Vec<Candidate> {
+        vec![
+            candidate("lz4:1", 1.73, 0.27, 0.476, band),
+            candidate("zstd:3", 4.07, 0.81, 0.317, band),
+            candidate("xz:6", 337.0, 7.87, 0.232, band),
+        ]
+    }
+
+    fn noise() -> Vec<Candidate> {
+        vec![
+            candidate("lz4:1", 0.1, 0.05, 1.0, 1.0),
+            candidate("zstd:3", 0.5, 0.1, 1.0, 1.0),
+        ]
+    }
+
+    /// The time of a waiting thread in front of a medium of `mb_s` each way.
+    fn time(mb_s: f64, overlap: Overlap) -> Prices {
+        Prices {
+            per_core_second: Estimate::exact(1.0),
+            per_byte_written: Estimate::exact(1e-6 / mb_s),
+            per_byte_read: Estimate::exact(1e-6 / mb_s),
+            overlap,
+            ..Prices::default()
+        }
+    }
+
+    /// Joules: a busy core's watts, and joules per gigabyte moved.
+    fn energy(core_watts: Estimate, joules_per_gb: f64) -> Prices {
+        Prices {
+            per_core_second: core_watts,
+            per_byte_written: Estimate::exact(joules_per_gb * 1e-9),
+            per_byte_read: Estimate::exact(joules_per_gb * 1e-9),
+            ..Prices::default()
+        }
+    }
+
+    fn life(raw_bytes: u64, reads: f64) -> BlockLife {
+        BlockLife {
+            reads_per_write: Estimate::exact(reads),
+            ..BlockLife::new(Class::TEXT, raw_bytes)
+        }
+    }
+
+    #[track_caller]
+    fn check(
+        (life, candidates, prices): (BlockLife, &[Candidate], Prices),
+        expected: &str,
+        pays: Pays,
+        undecided: bool,
+    ) -> Decision {
+        let decision = choose(&life, candidates, &prices);
+        assert_eq!(decision.method.to_string(), expected, "{decision:#?}");
+        assert_eq!(decision.pays, pays, "{decision:#?}");
+        assert_eq!(decision.undecided, undecided, "{decision:#?}");
+        decision
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn the_slower_the_medium_the_denser_the_method() {
+        let text = &text(1.05)[..];
+        let at = |mb_s| (life(MIB, 3.0), text, time(mb_s, Overlap::Serial));
+        check(at(0.2), "xz:6", Pays::Yes, false);
+        check(at(100.0), "zstd:3", Pays::Yes, false);
+        check(at(700.0), "lz4:1", Pays::Yes, false);
+        check(at(10_000.0), "store", Pays::No, false);
+        // Where a method and storing raw cost the same, neither answer is honest:
+        // 1.73 + 3 * 0.27 ns of codec against (1 - 0.476) * 4 transfers of x ns.
+        check(at(825.0), "lz4:1", Pays::Undecided, true);
+    }
+
+    #[test]
+    fn overlapped_stages_cost_the_slower_one() {
+        let text = &text(1.02)[..];
+        let at = |mb_s, overlap| (life(MIB, 3.0), text, time(mb_s, overlap));
+        // At 1500 MB/s a byte takes 0.67 ns: lz4 reads in max(0.32, 0.27) but writes in 1.73.
+        check(at(1500.0, Overlap::Serial), "store", Pays::No, false);
+        check(at(1000.0, Overlap::Overlapped), "lz4:1", Pays::Yes, false);
+        check(at(100.0, Overlap::Overlapped), "zstd:3", Pays::Yes, false);
+    }
+
+    #[test]
+    fn reads_per_write_flip_the_method() {
+        let methods = &[
+            candidate("lz4:1", 1.7, 0.3, 0.5, 1.05),
+            candidate("zstd:19", 300.0, 0.9, 0.25, 1.05),
+        ][..];
+        let at = |reads| (life(MIB, reads), methods, time(100.0, Overlap::Serial));
+        check(at(0.0), "lz4:1", Pays::Yes, false);
+        check(at(1000.0), "zstd:19", Pays::Yes, false);
+        let unknown = BlockLife {
+            reads_per_write: Estimate {
+                mean: 170.0,
+                low: 10.0,
+                high: 1000.0,
+            },
+            ..life(MIB, 0.0)
+        };
+        // At 10 reads zstd:19 loses to both, at 1000 it beats both.
+        let case = (unknown, methods, time(100.0, Overlap::Serial));
+        check(case, "zstd:19", Pays::Undecided, true);
+    }
+
+    #[test]
+    fn doing_nothing_is_an_answer() {
+        let noise = &noise()[..];
+        check(
+            (life(MIB, 3.0), noise, time(1.0, Overlap::Serial)),
+            "store",
+            Pays::No,
+            false,
+        );
+        let decision = check(
+            (life(MIB, 3.0), &[], time(1.0, Overlap::Serial)),
+            "store",
+            Pays::No,
+            false,
+        );
+        assert_eq!((decision.runner_up, decision.alternative()), (None, None));
+        // An empty block costs nothing either way.
+        let empty = (life(0, 3.0), noise, time(1.0, Overlap::Serial));
+        check(empty, "store", Pays::No, true);
+    }
+
+    #[test]
+    fn one_uncertain_factor_for_all_decides_nothing() {
+        // At 10 W a core and 30 J/GB moved, lz4 spends 25 J/GB and saves 63.
+        let text = &text(1.02)[..2];
+        let watts = Estimate::exact(10.0);
+        let certain = energy(watts, 30.0);
+        check((life(MIB, 3.0), text, certain), "lz4:1", Pays::Yes, false);
+        // All joules scaled alike: the answer stands, the cost is uncertain.
+        let scaled = Prices {
+            common_factor: Estimate::within_factor(1.0, 3.0),
+            ..certain
+        };
+        let decision = check((life(MIB, 3.0), text, scaled), "lz4:1", Pays::Yes, false);
+        assert!(decision.cost.high > 2.9 * decision.cost.mean);
+        // Only the core's watts uncertain: at 30 W lz4 costs 76 J/GB and saves 63.
+        let uncertain = energy(Estimate::within_factor(10.0, 3.0), 30.0);
+        check(
+            (life(MIB, 3.0), text, uncertain),
+            "lz4:1",
+            Pays::Undecided,
+            true,
+        );
+    }
+
+    #[test]
+    fn two_methods_of_one_price_are_compared_at_the_same_price() {
+        // lz4 is cheaper in core time and dearer in bytes: priced apart, bands this wide would
+        // overlap; priced alike, both ends agree.
+        let methods = &[
+            candidate("lz4:1", 2.0, 0.3, 0.5, 1.0),
+            candidate("zstd:3", 2.5, 0.8, 0.25, 1.0),
+        ][..];
+        let prices = Prices {
+            per_core_second: Estimate::within_factor(1.0, 4.0),
+            ..time(20.0, Overlap::Serial)
+        };
+        check(
+            (life(MIB, 2.0), methods, prices),
+            "zstd:3",
+            Pays::Yes,
+            false,
+        );
+    }
+
+    #[test]
+    fn bytes_are_held_in_units() {
+        let held = |stored: f64, spread: f64| {
+            let mut method = candidate("zstd:3", 4.0, 0.8, stored, 1.0);
+            method.estimate.stored_per_raw.spread = spread;
+            let life = BlockLife {
+                held_seconds: Estimate::exact(1e6),
+                allocation: Allocation {
+                    unit_bytes: 4096,
+                    minimum_bytes: 0,
+                },
+                overhead_bytes: 32,
+                ..life(16_384, 0.0)
+            };
+            let prices = Prices {
+                per_core_second: Estimate::exact(1.0),
+                per_byte_second_held: Estimate::exact(1e-13),
+                ..Prices::default()
+            };
+            choose(&life, &[method], &prices)
+        };
+        // The header pushes a raw page into a fifth unit, and one that hardly shrinks too.
+        let decision = held(0.999, 0.0);
+        assert!((decision.store_cost.mean / 20_480e-7 - 1.0).abs() < 1e-12);
+        assert_eq!(decision.method, Method::STORE);
+        let decision = held(0.2, 0.0);
+        assert_eq!(decision.quantities.held_bytes.mean, 4096.0);
+        assert_eq!(decision.quantities.stored_bytes.mean, 0.2 * 16_384.0 + 32.0);
+        // Half of the blocks need a second unit where the median fits one exactly.
+        let median = (4096.0 - 32.0) / 16_384.0;
+        let decision = held(median * f64::exp(0.02f64.powi(2) / 2.0), 0.02);
+        let units = decision.quantities.held_bytes.mean / 4096.0;
+        assert!((units - 1.5).abs() < 1e-3, "{units}");
+    }
+
+    #[test]
+    fn a_dual_price_moves_the_choice() {
+        let text = &text(1.02)[..];
+        let place = time(700.0, Overlap::Serial);
+        check((life(MIB, 0.0), text, place), "store", Pays::No, false);
+        let scarce = Prices {
+            per_byte_written: Estimate::exact(1e-7),
+            ..Prices::default()
+        };
+        let raised = place.plus(&scarce);
+        check((life(MIB, 0.0), text, raised), "zstd:3", Pays::Yes, false);
+    }
+
+    #[test]
+    fn an_accelerator_pays_in_joules_of_its_own() {
+        let mut offloaded = candidate("zstd:3", 0.1, 0.1, 0.317, 1.0);
+        let at = |joules_per_byte: f64, offloaded: &mut Candidate| {
+            offloaded.encode_joules_per_byte = Estimate::exact(joules_per_byte);
+            offloaded.decode_joules_per_byte = Estimate::exact(joules_per_byte);
+            let prices = Prices {
+                per_device_joule: Estimate::exact(1.0),
+                ..energy(Estimate::exact(5.0), 30.0)
+            };
+            choose(&life(MIB, 3.0), &[*offloaded], &prices)
+                .method
+                .to_string()
+        };
+        assert_eq!(at(1e-9, &mut offloaded), "zstd:3");
+        assert_eq!(at(1e-6, &mut offloaded), "store");
+    }
+
+    #[test]
+    fn ties_are_settled_by_memory_then_decoding() {
+        // Times and prices are powers of two, so that equal costs are equal to the last bit.
+        let method = |name: &str, encode: f64, decode: f64, memory_bytes: u64| {
+            let mut it = candidate(name, 0.0, 0.0, 0.5, 1.0);
+            it.estimate.encode_seconds_per_byte = Factor::exact(encode * f64::exp2(-30.0));
+            it.estimate.decode_seconds_per_byte = Factor::exact(decode * f64::exp2(-30.0));
+            it.memory_bytes = memory_bytes;
+            it
+        };
+        let prices = Prices {
+            per_core_second: Estimate::exact(1.0),
+            per_byte_read: Estimate::exact(f64::exp2(-20.0)),
+            ..Prices::default()
+        };
+        let check = |first: Candidate, second: Candidate| {
+            for order in [[first, second], [second, first]] {
+                let decision = choose(&life(MIB, 2.0), &order, &prices);
+                assert_eq!(decision.method, first.method);
+                assert_eq!(decision.margin.mean, 0.0);
+                assert!(decision.undecided);
+            }
+        };
+        check(
+            method("zstd:3", 2.0, 0.5, 100),
+            method("lz4:1", 2.0, 0.5, 200),
+        );
+        check(
+            method("zstd:3", 2.0, 0.5, 100),
+            method("lz4:1", 1.0, 1.0, 100),
+        );
+        check(
+            method("lz4:1", 2.0, 0.5, 100),
+            method("zstd:3", 2.0, 0.5, 100),
+        );
+    }
+
+    #[test]
+    fn the_reason_names_the_parts() {
+        let decision = choose(&life(MIB, 3.0), &text(1.02), &time(100.0, Overlap::Serial));
+        assert_eq!(
+            decision.to_string(),
+            "zstd:3 for text, decided against lz4:1: what it saves in reading exceeds what it \
+             costs in encoding (serial)"
+        );
+    }
+
+    fn random_estimate(random: &mut fastrand::Rng, mean: f64) -> Estimate {
+        let value = mean * f64::exp(4.0 * random.f64() - 2.0);
+        Estimate::within_factor(value, 1.0 + random.f64())
+    }
+
+    fn random_case(random: &mut fastrand::Rng) -> (BlockLife, Vec<Candidate>, Prices) {
+        const NAMES: [&str; 6] = ["lz4:1", "zstd:1", "zstd:9", "deflate:6", "xz:6", "bzip2:9"];
+        let mut candidates = Vec::new();
+        for name in &NAMES[..random.usize(..=NAMES.len())] {
+            let mut it = candidate(name, 1.0, 1.0, 1.0, 1.0);
+            it.estimate.encode_seconds_per_byte = factor(random_estimate(random, 3e-9));
+            it.estimate.decode_seconds_per_byte = factor(random_estimate(random, 1e-9));
+            it.estimate.stored_per_raw = factor(random_estimate(random, 0.4));
+            it.memory_bytes = random.u64(..3);
+            candidates.push(it);
+        }
+        random.shuffle(&mut candidates);
+        let life = BlockLife {
+            reads_per_write: random_estimate(random, 3.0),
+            held_seconds: random_estimate(random, 1e6),
+            overhead_bytes: random.u64(..100),
+            ..BlockLife::new(Class::TEXT, random.u64(1..2_000_000))
+        };
+        let prices = Prices {
+            per_core_second: random_estimate(random, 1.0),
+            per_byte_written: random_estimate(random, 2e-9),
+            per_byte_read: random_estimate(random, 2e-9),
+            per_write_operation: random_estimate(random, 1e-4),
+            per_read_operation: random_estimate(random, 1e-4),
+            per_byte_second_held: random_estimate(random, 1e-15),
+            overlap: match random.bool() {
+                true => Overlap::Serial,
+                false => Overlap::Overlapped,
+            },
+            ..Prices::default()
+        };
+        (life, candidates, prices)
+    }
+
+    /// The cost written out again, plainly.
+    fn naive_cost(candidate: Option<&Candidate>, life: &BlockLife, prices: &Prices) -> f64 {
+        let raw = life.raw_bytes as f64;
+        let (encode, decode, share) = candidate.map_or((0.0, 0.0, 1.0), |it| {
+            let MethodEstimate {
+                encode_seconds_per_byte: encode,
+                decode_seconds_per_byte: decode,
+                stored_per_raw: stored,
+            } = it.estimate;
+            let share = stored.value.mean.min(1.0);
+            (encode.value.mean * raw, decode.value.mean * raw, share)
+        });
+        let bytes = share * raw + life.overhead_bytes as f64;
+        let write = bytes * prices.per_byte_written.mean + prices.per_write_operation.mean;
+        let read = bytes * prices.per_byte_read.mean + prices.per_read_operation.mean;
+        let (encode, decode) = (
+            encode * prices.per_core_second.mean,
+            decode * prices.per_core_second.mean,
+        );
+        let hold = bytes * life.held_seconds.mean * prices.per_byte_second_held.mean;
+        let both = |a: f64, b: f64| match prices.overlap {
+            Overlap::Serial => a + b,
+            Overlap::Overlapped => a.max(b),
+        };
+        both(encode, write) + life.reads_per_write.mean * both(read, decode) + hold
+    }
+
+    #[test]
+    fn the_choice_is_the_least_of_all_and_ignores_their_order() {
+        let mut random = seeded("choice against brute force");
+        let (mut stores, mut undecided) = (0, 0);
+        let cases = 20_000;
+        for _ in 0..cases {
+            let (life, mut candidates, prices) = random_case(&mut random);
+            let decision = choose(&life, &candidates, &prices);
+            let naive = |method: Method| {
+                let candidate = candidates.iter().find(|it| it.method == method);
+                naive_cost(candidate, &life, &prices)
+            };
+            let mut costs: Vec<f64> = candidates.iter().map(|it| naive(it.method)).collect();
+            costs.push(naive(Method::STORE));
+            costs.sort_by(f64::total_cmp);
+            let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * (a.abs() + b.abs());
+            assert!(close(naive(decision.method), costs[0]), "{decision:?}");
+            assert!(close(decision.cost.mean, costs[0]), "{decision:?}");
+            assert!(close(decision.store_cost.mean, naive(Method::STORE)));
+            if let Some(runner_up) = decision.runner_up {
+                assert!(close(naive(runner_up), costs[1]), "{decision:?}");
+                assert!(decision.margin.mean >= 0.0);
+            }
+            assert!(decision.margin.low <= decision.margin.mean);
+            random.shuffle(&mut candidates);
+            assert_eq!(choose(&life, &candidates, &prices), decision);
+            stores += u32::from(decision.method == Method::STORE);
+            undecided += u32::from(decision.undecided);
+        }
+        println!("{cases} choices: {stores} store, {undecided} undecided");
+        assert!(stores > 1000 && stores < 19_000 && undecided > 1000 && undecided < 19_000);
+    }
+}

@@ -1,0 +1,537 @@
+//! Quantities dotted with prices: what a block costs over its life, with its band.
+//!
+//! [`BlockLife`] says what becomes of a block in its place, [`Quantities`] what a method asks for on
+//! it, [`Prices`] what each of that costs there. The formula is [`crate::model::cost()`]; this file
+//! brings estimates to it. A price, a number of reads or a time held is one and the same unknown
+//! for every method, so a comparison varies it for both sides at once; the estimates of two methods
+//! are taken as independent of each other.
+//!
+//! Not here: which method is best (`choose.rs`), and what moves a price. The stream's price of its
+//! link and the cache's price of its last byte arrive as [`Prices`] ([`Prices::plus`]).
+
+use std::fmt;
+
+use crate::codec::Method;
+use crate::decide::class::Class;
+use crate::decide::profile::{Factor, MethodEstimate};
+use crate::error::{Error, Result};
+use crate::model::{self, Allocation, Block, Life, Overlap, Place};
+use crate::units::{Estimate, Seconds};
+
+/// What each quantity costs, all in one unit: seconds, joules or euros.
+///
+/// Energy-delay is followed by linear prices: time priced at the running energy, energy at the
+/// running time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prices {
+    /// One second of one core: 1 for the time of a waiting thread, the watts a busy core adds for
+    /// energy, its rent for money.
+    pub per_core_second: Estimate,
+    /// One joule spent outside the host's cores, by an accelerator; joules of the host's cores
+    /// belong to `per_core_second`, so that uncertain watts are one number for all candidates.
+    pub per_device_joule: Estimate,
+    /// One byte written to the medium.
+    pub per_byte_written: Estimate,
+    /// One byte read from the medium.
+    pub per_byte_read: Estimate,
+    /// One write request.
+    pub per_write_operation: Estimate,
+    /// One read request.
+    pub per_read_operation: Estimate,
+    /// One byte held for one second.
+    pub per_byte_second_held: Estimate,
+    /// A factor on the whole cost that is uncertain but the same for all candidates (a scale of
+    /// watts, an exchange rate): it widens each cost and no comparison. Default 1.
+    pub common_factor: Estimate,
+    /// How codec and medium share the clock. Default serial, the only one true for energy and
+    /// money.
+    pub overlap: Overlap,
+}
+
+impl Default for Prices {
+    fn default() -> Prices {
+        let free = Estimate::exact(0.0);
+        Prices {
+            per_core_second: free,
+            per_device_joule: free,
+            per_byte_written: free,
+            per_byte_read: free,
+            per_write_operation: free,
+            per_read_operation: free,
+            per_byte_second_held: free,
+            common_factor: Estimate::exact(1.0),
+            overlap: Overlap::Serial,
+        }
+    }
+}
+
+impl Prices {
+    /// Returns these prices raised by `dual`, the price a place's own controller puts on what is
+    /// scarce now; `common_factor` and `overlap` stay.
+    pub fn plus(self, dual: &Prices) -> Prices {
+        let add = |a: Estimate, b: Estimate| Estimate {
+            mean: a.mean + b.mean,
+            low: a.low + b.low,
+            high: a.high + b.high,
+        };
+        Prices {
+            per_core_second: add(self.per_core_second, dual.per_core_second),
+            per_device_joule: add(self.per_device_joule, dual.per_device_joule),
+            per_byte_written: add(self.per_byte_written, dual.per_byte_written),
+            per_byte_read: add(self.per_byte_read, dual.per_byte_read),
+            per_write_operation: add(self.per_write_operation, dual.per_write_operation),
+            per_read_operation: add(self.per_read_operation, dual.per_read_operation),
+            per_byte_second_held: add(self.per_byte_second_held, dual.per_byte_second_held),
+            ..self
+        }
+    }
+
+    /// Checks that every price is a finite number of at least 0 with its interval in order.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the first price that is not.
+    pub fn check(&self) -> Result<()> {
+        let named = [
+            ("price per core second", self.per_core_second),
+            ("price per device joule", self.per_device_joule),
+            ("price per byte written", self.per_byte_written),
+            ("price per byte read", self.per_byte_read),
+            ("price per write operation", self.per_write_operation),
+            ("price per read operation", self.per_read_operation),
+            ("price per byte second held", self.per_byte_second_held),
+            ("common factor of prices", self.common_factor),
+        ];
+        for (what, price) in named {
+            check_amount(what, price)?;
+        }
+        Ok(())
+    }
+}
+
+/// One block and the life that awaits it in its place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockLife {
+    /// What kind of data it is; carried into the decision, not used to choose.
+    pub class: Class,
+    /// Its length before compression.
+    pub raw_bytes: u64,
+    /// How often it is read after it was written once. Default 2 to 4, as on common servers
+    /// (Kothiyal 2009, section 3.3).
+    pub reads_per_write: Estimate,
+    /// How long it is held, in seconds. Default 0: holding costs nothing.
+    pub held_seconds: Estimate,
+    /// The units in which the place occupies bytes. Default: every byte counts.
+    pub allocation: Allocation,
+    /// Whether whole units are written and read too: padded frames, direct I/O. Default false.
+    pub moves_whole_units: bool,
+    /// Header and trailer the place adds to every stored block, raw ones too. Default 0.
+    pub overhead_bytes: u64,
+    /// Requests to the medium for a write. Default 1.
+    pub write_operations: f64,
+    /// Requests to the medium for a read. Default 1.
+    pub read_operations: f64,
+}
+
+impl BlockLife {
+    /// Makes the life of a block of `raw_bytes` with the defaults of the fields.
+    pub fn new(class: Class, raw_bytes: u64) -> BlockLife {
+        BlockLife {
+            class,
+            raw_bytes,
+            reads_per_write: Estimate {
+                mean: 3.0,
+                low: 2.0,
+                high: 4.0,
+            },
+            held_seconds: Estimate::exact(0.0),
+            allocation: Allocation::default(),
+            moves_whole_units: false,
+            overhead_bytes: 0,
+            write_operations: 1.0,
+            read_operations: 1.0,
+        }
+    }
+
+    /// Checks that every amount is finite, at least 0 and in order, and the unit at least 1.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the first field that is wrong.
+    pub fn check(&self) -> Result<()> {
+        check_amount("reads per write", self.reads_per_write)?;
+        check_amount("seconds held", self.held_seconds)?;
+        check_amount("write operations", Estimate::exact(self.write_operations))?;
+        check_amount("read operations", Estimate::exact(self.read_operations))?;
+        if self.allocation.unit_bytes == 0 {
+            return Err(Error::invalid(
+                "allocation unit",
+                "it must be at least 1 byte",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn check_amount(what: &'static str, amount: Estimate) -> Result<()> {
+    let Estimate { mean, low, high } = amount;
+    if low >= 0.0 && low <= mean && mean <= high && high.is_finite() {
+        return Ok(());
+    }
+    let reason = format!("expected 0 <= low <= mean <= high, found {low}, {mean}, {high}");
+    Err(Error::invalid(what, reason))
+}
+
+/// A method that may store the block, with what is known of it on the block's class.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// The method.
+    pub method: Method,
+    /// Its cost and ratio, from the profile or measured on this very block.
+    pub estimate: MethodEstimate,
+    /// Working memory it needs, which breaks ties. Default 0.
+    pub memory_bytes: u64,
+    /// Joules per raw byte that encoding costs outside the host's cores. Default 0.
+    pub encode_joules_per_byte: Estimate,
+    /// Joules per raw byte that decoding costs outside the host's cores. Default 0.
+    pub decode_joules_per_byte: Estimate,
+}
+
+impl Candidate {
+    /// Makes a candidate run by the host's cores, with the defaults of the fields.
+    pub fn new(method: Method, estimate: MethodEstimate) -> Candidate {
+        Candidate {
+            method,
+            estimate,
+            memory_bytes: 0,
+            encode_joules_per_byte: Estimate::exact(0.0),
+            decode_joules_per_byte: Estimate::exact(0.0),
+        }
+    }
+}
+
+/// What storing one block by one method asks for, before prices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantities {
+    /// Core seconds to encode it once.
+    pub encode_core_seconds: Estimate,
+    /// Core seconds to decode it once.
+    pub decode_core_seconds: Estimate,
+    /// Joules outside the host's cores to encode it once.
+    pub encode_device_joules: Estimate,
+    /// Joules outside the host's cores to decode it once.
+    pub decode_device_joules: Estimate,
+    /// Bytes written once and read at each read, with the place's overhead.
+    pub stored_bytes: Estimate,
+    /// Bytes occupied while held: rounded up to the place's units, block by block.
+    pub held_bytes: Estimate,
+}
+
+impl Quantities {
+    /// Returns the quantities of a candidate on a block.
+    pub fn of(candidate: &Candidate, life: &BlockLife) -> Quantities {
+        let raw = life.raw_bytes as f64;
+        let scaled = |estimate: Estimate| estimate.map(|value| value * raw);
+        let Factor { value, spread, .. } = candidate.estimate.stored_per_raw;
+        let (stored_bytes, held_bytes) = stored_and_held(value.map(|it| it * raw), spread, life);
+        Quantities {
+            encode_core_seconds: scaled(candidate.estimate.encode_seconds_per_byte.value),
+            decode_core_seconds: scaled(candidate.estimate.decode_seconds_per_byte.value),
+            encode_device_joules: scaled(candidate.encode_joules_per_byte),
+            decode_device_joules: scaled(candidate.decode_joules_per_byte),
+            stored_bytes,
+            held_bytes,
+        }
+    }
+
+    /// Returns the quantities of a block that is stored as it is and never copied by a codec.
+    pub fn of_store(life: &BlockLife) -> Quantities {
+        let none = Estimate::exact(0.0);
+        let raw = Estimate::exact(life.raw_bytes as f64);
+        let (stored_bytes, held_bytes) = stored_and_held(raw, 0.0, life);
+        Quantities {
+            encode_core_seconds: none,
+            decode_core_seconds: none,
+            encode_device_joules: none,
+            decode_device_joules: none,
+            stored_bytes,
+            held_bytes,
+        }
+    }
+
+    /// Returns the cost of these quantities at the means of the prices, in the prices' unit.
+    ///
+    /// # Cost
+    /// About twenty multiplications: a controller may call it for every arm of every block.
+    pub fn cost(&self, life: &BlockLife, prices: &Prices) -> f64 {
+        let own = self.inputs().map(|input| input.mean);
+        let shared = shared_inputs(life, prices).map(|input| input.mean);
+        Point::new(self, &own, &shared, life).cost(prices.overlap) * prices.common_factor.mean
+    }
+
+    fn inputs(&self) -> [Estimate; OWN_COUNT] {
+        [
+            self.encode_core_seconds,
+            self.decode_core_seconds,
+            self.encode_device_joules,
+            self.decode_device_joules,
+            // Stored and held bytes are uncertain together: from both low to both high.
+            Estimate::plus_minus(0.0, 1.0),
+        ]
+    }
+}
+
+/// A part of the cost of a block's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Encoding once.
+    Encode,
+    /// Writing once.
+    Write,
+    /// Reading, over all reads.
+    Read,
+    /// Decoding, over all reads.
+    Decode,
+    /// Holding.
+    Hold,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Part::Encode => "encoding",
+            Part::Write => "writing",
+            Part::Read => "reading",
+            Part::Decode => "decoding",
+            Part::Hold => "holding",
+        })
+    }
+}
+
+const OWN_COUNT: usize = 5;
+const SHARED_COUNT: usize = 9;
+const PART_COUNT: usize = 5;
+
+fn shared_inputs(life: &BlockLife, prices: &Prices) -> [Estimate; SHARED_COUNT] {
+    [
+        life.reads_per_write,
+        life.held_seconds,
+        prices.per_core_second,
+        prices.per_device_joule,
+        prices.per_byte_written,
+        prices.per_byte_read,
+        prices.per_write_operation,
+        prices.per_read_operation,
+        prices.per_byte_second_held,
+    ]
+}
+
+/// All inputs of one block's cost at one point of their bands.
+struct Point {
+    block: Block,
+    place: Place,
+    life: Life,
+}
+
+impl Point {
+    fn new(quantities: &Quantities, own: &[f64], shared: &[f64], life: &BlockLife) -> Point {
+        let &[encode, decode, encode_joules, decode_joules, bytes] = own else {
+            unreachable!("{OWN_COUNT} quantities");
+        };
+        let &[
+            reads,
+            held,
+            core,
+            joule,
+            written,
+            read,
+            write_request,
+            read_request,
+            hold,
+        ] = shared
+        else {
+            unreachable!("{SHARED_COUNT} shared inputs");
+        };
+        Point {
+            block: Block {
+                encode: encode * core + encode_joules * joule,
+                decode: decode * core + decode_joules * joule,
+                stored_bytes: within(quantities.stored_bytes, bytes),
+                held_bytes: within(quantities.held_bytes, bytes),
+            },
+            place: Place {
+                write_operation: life.write_operations * write_request,
+                write_byte: written,
+                read_operation: life.read_operations * read_request,
+                read_byte: read,
+                hold_byte_second: hold,
+            },
+            life: Life {
+                reads,
+                kept: Seconds(held),
+            },
+        }
+    }
+
+    fn cost(&self, overlap: Overlap) -> f64 {
+        model::cost(&self.block, &self.place, &self.life, overlap)
+    }
+
+    fn parts(&self) -> [(Part, f64); PART_COUNT] {
+        let Point { block, place, life } = self;
+        let read = place.read_operation + place.read_byte * block.stored_bytes;
+        let write = place.write_operation + place.write_byte * block.stored_bytes;
+        [
+            (Part::Encode, block.encode),
+            (Part::Write, write),
+            (Part::Read, life.reads * read),
+            (Part::Decode, life.reads * block.decode),
+            (
+                Part::Hold,
+                place.hold_byte_second * life.kept.0 * block.held_bytes,
+            ),
+        ]
+    }
+}
+
+/// Returns the value at a place between low (-1), mean (0) and high (1).
+fn within(estimate: Estimate, place: f64) -> f64 {
+    let end = if place < 0.0 {
+        estimate.low
+    } else {
+        estimate.high
+    };
+    estimate.mean + place.abs() * (end - estimate.mean)
+}
+
+/// Cost of `a` less cost of `b`, with what they share varied for both at once.
+pub(super) fn difference(
+    a: &Quantities,
+    b: &Quantities,
+    life: &BlockLife,
+    prices: &Prices,
+) -> Estimate {
+    let mut inputs = [Estimate::default(); 2 * OWN_COUNT + SHARED_COUNT];
+    inputs[..OWN_COUNT].copy_from_slice(&a.inputs());
+    inputs[OWN_COUNT..2 * OWN_COUNT].copy_from_slice(&b.inputs());
+    inputs[2 * OWN_COUNT..].copy_from_slice(&shared_inputs(life, prices));
+    let factor = prices.common_factor.mean;
+    in_quadrature(inputs, |at| {
+        let (own, shared) = at.split_at(2 * OWN_COUNT);
+        let (own_a, own_b) = own.split_at(OWN_COUNT);
+        let cost_a = Point::new(a, own_a, shared, life).cost(prices.overlap);
+        let cost_b = Point::new(b, own_b, shared, life).cost(prices.overlap);
+        (cost_a - cost_b) * factor
+    })
+}
+
+pub(super) fn cost_band(quantities: &Quantities, life: &BlockLife, prices: &Prices) -> Estimate {
+    let mut inputs = [Estimate::default(); OWN_COUNT + SHARED_COUNT + 1];
+    inputs[..OWN_COUNT].copy_from_slice(&quantities.inputs());
+    inputs[OWN_COUNT..OWN_COUNT + SHARED_COUNT].copy_from_slice(&shared_inputs(life, prices));
+    inputs[OWN_COUNT + SHARED_COUNT] = prices.common_factor;
+    in_quadrature(inputs, |at| {
+        let (own, rest) = at.split_at(OWN_COUNT);
+        let (shared, factor) = rest.split_at(SHARED_COUNT);
+        Point::new(quantities, own, shared, life).cost(prices.overlap) * factor[0]
+    })
+}
+
+/// Returns the parts of the cost at the means of all inputs, without the common factor.
+pub(super) fn parts(
+    quantities: &Quantities,
+    life: &BlockLife,
+    prices: &Prices,
+) -> [(Part, f64); PART_COUNT] {
+    let own = quantities.inputs().map(|input| input.mean);
+    let shared = shared_inputs(life, prices).map(|input| input.mean);
+    Point::new(quantities, &own, &shared, life).parts()
+}
+
+/// Propagates independent bands through `function`: each input is moved to both ends alone, and
+/// the deviations are added in quadrature, those upward apart from those downward.
+fn in_quadrature<const COUNT: usize>(
+    inputs: [Estimate; COUNT],
+    function: impl Fn(&[f64; COUNT]) -> f64,
+) -> Estimate {
+    let mut at = inputs.map(|input| input.mean);
+    let mean = function(&at);
+    let (mut below, mut above) = (0.0, 0.0);
+    for (index, input) in inputs.iter().enumerate() {
+        if input.low == input.high {
+            continue;
+        }
+        at[index] = input.low;
+        let one = function(&at) - mean;
+        at[index] = input.high;
+        let other = function(&at) - mean;
+        at[index] = input.mean;
+        below += one.min(other).min(0.0).powi(2);
+        above += one.max(other).max(0.0).powi(2);
+    }
+    Estimate {
+        mean,
+        low: mean - f64::sqrt(below),
+        high: mean + f64::sqrt(above),
+    }
+}
+
+/// Returns stored and held bytes of a block from the mean of its encoded length and its spread.
+/// What does not shrink is stored raw.
+fn stored_and_held(encoded: Estimate, spread: f64, life: &BlockLife) -> (Estimate, Estimate) {
+    let raw = life.raw_bytes as f64;
+    let encoded = encoded.map(|bytes| bytes.min(raw));
+    let held = encoded.map(|bytes| expected_held_bytes(bytes, spread, life));
+    match life.moves_whole_units {
+        true => (held, held),
+        false => (
+            encoded.map(|bytes| bytes + life.overhead_bytes as f64),
+            held,
+        ),
+    }
+}
+
+/// Units beyond which rounding up adds half a unit on average, whatever the distribution.
+const UNITS_COUNTED_MAX: f64 = 64.0;
+
+/// Returns the mean of the bytes that a place occupies for a block whose encoded length is
+/// lognormal with the given mean and spread (standard deviation of its logarithm).
+///
+/// Rounding the mean up would put a cliff where there is a slope: of blocks of 4000 bytes on
+/// average many need a second unit of 4096. The sum over k of P(length > k units) is the mean
+/// number of units.
+fn expected_held_bytes(encoded: f64, spread: f64, life: &BlockLife) -> f64 {
+    let overhead = life.overhead_bytes as f64;
+    let unit = life.allocation.unit_bytes as f64;
+    let minimum = life.allocation.minimum_bytes as f64;
+    if unit == 1.0 {
+        return (encoded + overhead).max(minimum);
+    }
+    let rounded = |bytes: f64| (bytes.max(minimum) / unit).ceil() * unit;
+    let raw = life.raw_bytes as f64;
+    let most = rounded(raw + overhead);
+    if spread <= 0.0 || encoded <= 0.0 || encoded >= raw {
+        return rounded(encoded + overhead);
+    }
+    if most / unit > UNITS_COUNTED_MAX {
+        return (encoded + overhead).max(minimum).min(most - unit / 2.0) + unit / 2.0;
+    }
+    let median_ln = encoded.ln() - spread * spread / 2.0;
+    let units = (0..(most / unit) as u32).map(|index| {
+        let room = f64::from(index) * unit - overhead;
+        match f64::from(index) * unit < minimum || room <= 0.0 {
+            true => 1.0,
+            false => normal_upper_tail((room.ln() - median_ln) / spread),
+        }
+    });
+    units.sum::<f64>() * unit
+}
+
+/// Returns P(Z > z) for a standard normal Z, to within 1e-7 (Abramowitz and Stegun, 26.2.17).
+fn normal_upper_tail(z: f64) -> f64 {
+    let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
+    let series = t
+        * (0.319_381_530
+            + t * (-0.356_563_782
+                + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
+    let tail = (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt() * series;
+    if z >= 0.0 { tail } else { 1.0 - tail }
+}
