@@ -396,3 +396,21 @@ fn no_memory() -> Error {
 pub(super) fn bound(source_bytes: usize) -> usize {
     source_bytes + source_bytes / 255 + 16
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" {
+        fn LZ4_sizeofState() -> c_int;
+        fn LZ4_sizeofStateHC() -> c_int;
+    }
+
+    #[test]
+    fn states_have_the_stated_size() {
+        // SAFETY: both take nothing and return a constant of the library.
+        let (fast, dense) = unsafe { (LZ4_sizeofState(), LZ4_sizeofStateHC()) };
+        assert_eq!(usize::try_from(fast), Ok(FAST_STATE_BYTES));
+        assert_eq!(usize::try_from(dense), Ok(DENSE_STATE_BYTES));
+    }
+}

@@ -75,8 +75,8 @@ impl Method {
         }
     }
 
-    /// Returns the most bytes this method makes of `source_bytes` bytes, so that a target of this
-    /// size always suffices.
+    /// Returns the most bytes this method makes of `source_bytes` bytes, at most
+    /// [`super::BLOCK_BYTES_MAX`]: a target of this size always suffices.
     ///
     /// | codec | bound for n bytes |
     /// |---|---|
@@ -131,7 +131,7 @@ impl Method {
     /// | lz4hc | 262,200 |
     /// | zstd | what libzstd states for the level and the block (`ZSTD_estimateCCtxSize`) |
     /// | deflate | 202,720 at level 1, 668,256 at 2 to 9, 9,011,712 at 10 to 12 |
-    /// | xz | 1.5 w + 4 w (presets 0 to 3) or 8 w + 4 * max(64 Ki, w/2) + 1.25 MiB, w = min(preset's window, block) |
+    /// | xz | 1.5 w + 4 w (presets 0 to 3) or 8 w + 4 * max(64 Ki, w'/2) + 1.25 MiB, w = min(preset's window, block), w' = w rounded up to a power of 2 |
     /// | bzip2 | 400 kB + 8 * min(level * 100 kB, block rounded up to 100 kB) |
     ///
     /// A shuffle adds the block.

@@ -367,10 +367,10 @@ mod tests {
     pub(crate) fn blocks() -> Vec<Vec<u8>> {
         let mut random = fastrand::Rng::with_seed(7);
         let text = "the quick brown fox jumps over the lazy dog; ".repeat(3000);
-        let numbers: Vec<u8> = (0..20_000u32)
+        let numbers: Vec<u8> = (0..9_000u32)
             .flat_map(|index| f64::from(index).sqrt().to_le_bytes())
             .collect();
-        let noise: Vec<u8> = (0..150_000).map(|_| random.u8(..)).collect();
+        let noise: Vec<u8> = (0..70_000).map(|_| random.u8(..)).collect();
         let mut blocks = vec![Vec::new(), vec![0; 200_000], vec![0xFF; 4096]];
         for source in [text.as_bytes(), &numbers, &noise] {
             for length in [1, 2, 7, 8, 13, 64, 300, 4095, 8192, 65_547, source.len()] {
@@ -462,6 +462,16 @@ mod tests {
                 assert!(first[..one] == second[..one], "{method}");
             }
         }
+    }
+
+    #[test]
+    fn workspaces_move_between_threads() {
+        fn check<T: Send + 'static>(workspace: T) {
+            let thread = std::thread::spawn(move || drop(workspace));
+            thread.join().unwrap();
+        }
+        check(Compressor::new());
+        check(Decompressor::new());
     }
 
     #[test]

@@ -99,13 +99,14 @@ pub(super) fn bound(source_bytes: usize) -> usize {
 }
 
 /// Returns the memory of the match finder and the rest: a window and a half, a hash of half the
-/// window's positions (at least 64 Ki) and two short ones, links of 4 or 8 bytes for each position,
-/// and a MiB. liblzma's own figures lie at most 15 % below.
+/// window's positions (at least 64 Ki) and short ones, links of 4 or 8 bytes for each position, and
+/// a MiB.
 pub(super) fn compressor_bytes(level: u8, block_bytes: usize) -> usize {
     let window = window_bytes(level, block_bytes);
     let link_bytes = if level <= HASH_CHAIN_LEVEL_MAX { 4 } else { 8 };
-    let hash_slots = (window.next_power_of_two() / 2).max(64 << 10) + (65 << 10);
-    window * 3 / 2 + window * link_bytes + hash_slots * 4 + (1 << 20)
+    let short_slots = if level == 0 { 1 << 10 } else { 65 << 10 };
+    let slots = (window.next_power_of_two() / 2).max(64 << 10) + short_slots;
+    window * 3 / 2 + window * link_bytes + slots * 4 + (1 << 20)
 }
 
 /// Returns the memory of a decoder: the window and LZMA's tables.
@@ -118,4 +119,37 @@ pub(super) fn decompressor_bytes(level: u8, block_bytes: usize) -> usize {
         .filter(|&stated| stated >= window)
         .min();
     stated.unwrap_or(window) + (128 << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The figures are those of liblzma 5.8.4's `lzma_raw_encoder_memusage` and
+    /// `lzma_raw_decoder_memusage`.
+    fn check(level: u8, block_bytes: usize, encoder_bytes: usize, decoder_bytes: usize) {
+        let pairs = [
+            (compressor_bytes(level, block_bytes), encoder_bytes),
+            (decompressor_bytes(level, block_bytes), decoder_bytes),
+        ];
+        for (stated, found) in pairs {
+            let most = found + found * 15 / 100 + (64 << 10);
+            assert!(
+                (found..=most).contains(&stated),
+                "xz:{level}, {block_bytes} bytes: {stated} stated, {found} by liblzma"
+            );
+        }
+    }
+
+    #[test]
+    fn memory_is_what_liblzma_states() {
+        check(0, 4096, 1_174_023, 70_264);
+        check(0, 1 << 18, 2_855_431, 328_312);
+        check(1, 1 << 20, 9_015_815, 1_114_744);
+        check(3, 4 << 20, 32_608_775, 4_260_472);
+        check(4, 1 << 16, 2_036_235, 131_704);
+        check(6, 1 << 20, 13_210_123, 1_114_744);
+        check(6, 100 << 20, 97_620_491, 8_454_776);
+        check(9, 1 << 30, 705_794_571, 67_175_032);
+    }
 }
