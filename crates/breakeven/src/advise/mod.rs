@@ -1,1 +1,376 @@
-//! Placeholder.
+//! Advice: whether, where and with what compressing pays, for this data on this machine.
+//!
+//! [`advise`] draws a sample of the data ([`population`], [`sample`]), estimates what every method
+//! does to every class of it ([`measure`], [`estimate`]), and asks each place what that is worth
+//! there ([`verdict`]). What comes from the machine, the medium and the user is handed in by the
+//! door as a [`Setting`] and [`AdviseOptions`]; the answer is a [`Report`].
+#![deny(unsafe_code)]
+
+pub mod default_data;
+pub mod estimate;
+mod headline;
+pub mod measure;
+mod order;
+pub mod population;
+pub mod report;
+pub mod sample;
+mod setting;
+pub mod verdict;
+
+use std::sync::atomic::AtomicBool;
+
+use crate::advise::headline::headline;
+use crate::advise::population::Population;
+use crate::advise::report::{
+    ClassReport, EnergyReport, MediumReport, MethodReport, Report, SCHEMA, SampleReport,
+    VerdictReport,
+};
+use crate::advise::sample::{CACHE_BLOCK_BYTES, CellEstimate, Sample, SampleOptions};
+use crate::advise::verdict::{METRICS, MethodCosts};
+use crate::codec::Method;
+use crate::error::{Error, Result};
+use crate::model::Access;
+use crate::units::Estimate;
+
+pub use setting::Setting;
+
+/// By how much a measured speed may be off besides its sampling error: another run on the same
+/// quiet machine differs by about this factor.
+const TIMING_BAND: f64 = 1.05;
+
+/// What the one-sentence answer goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preference {
+    /// Least money over the days kept.
+    Money,
+    /// Least time over one write and its reads.
+    Time,
+    /// Least energy over one write and its reads.
+    Energy,
+    /// Least space.
+    Space,
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct AdviseOptions {
+    /// How the data is sampled.
+    pub sample: SampleOptions,
+    /// Reads for each write: the number asked about, and its range. Default 3 in 2 to 4 (Kothiyal
+    /// 2009, section 4.4).
+    pub reads_per_write: Estimate,
+    /// Days the data is kept. Default 90.
+    pub days_kept: f64,
+    /// What the one-sentence answer goes by. Default money.
+    pub preference: Preference,
+    /// Threads that compress and decompress. Default 1.
+    pub threads: u32,
+    /// Database page size in bytes, one of those sampled. Default 16 KiB.
+    pub page_bytes: usize,
+    /// Memory of a buffer cache in bytes. Default a quarter of the data.
+    pub memory_bytes: Option<u64>,
+    /// Data behind a buffer cache in bytes. Default the data looked at.
+    pub data_bytes: Option<u64>,
+    /// How accesses to buffers spread. Default Zipf with exponent 0.9.
+    pub access: Access,
+}
+
+impl Default for AdviseOptions {
+    fn default() -> AdviseOptions {
+        AdviseOptions {
+            sample: SampleOptions::default(),
+            reads_per_write: Estimate {
+                mean: 3.0,
+                low: 2.0,
+                high: 4.0,
+            },
+            days_kept: 90.0,
+            preference: Preference::Money,
+            threads: 1,
+            page_bytes: 16 << 10,
+            memory_bytes: None,
+            data_bytes: None,
+            access: Access::Zipf(0.9),
+        }
+    }
+}
+
+impl AdviseOptions {
+    fn check(&self) -> Result<()> {
+        let Estimate { mean, low, high } = self.reads_per_write;
+        if !(0.0 <= low && low <= mean && mean <= high && high.is_finite()) {
+            return Err(Error::invalid(
+                "reads per write",
+                format!("{low} to {high}"),
+            ));
+        }
+        if !sample::PAGE_BLOCK_BYTES.contains(&self.page_bytes) {
+            let reason = format!("{} bytes, expected 4 KiB or 16 KiB", self.page_bytes);
+            return Err(Error::invalid("page size", reason));
+        }
+        if !(4096..=1 << 20).contains(&self.sample.block_bytes) {
+            let reason = format!("{} bytes, expected 4 KiB to 1 MiB", self.sample.block_bytes);
+            return Err(Error::invalid("block size", reason));
+        }
+        Ok(())
+    }
+}
+
+/// Advises on a population. `stop` ends the sampling early with what is known; `progress` is called
+/// after every cluster with the sample so far.
+///
+/// # Errors
+/// Options outside their range; what a codec reports; no readable byte in the population.
+pub fn advise(
+    population: &Population,
+    options: &AdviseOptions,
+    setting: &Setting,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Sample),
+) -> Result<Report> {
+    options.check()?;
+    let sample = Sample::draw(population, &options.sample, stop, progress)?;
+    if sample.raw_bytes() == 0 {
+        return Err(Error::invalid(
+            "data",
+            "nothing could be read: see the files' permissions",
+        ));
+    }
+    Ok(answer(population, options, setting, &sample))
+}
+
+/// Draws up the report from a sample, however small.
+pub fn answer(
+    population: &Population,
+    options: &AdviseOptions,
+    setting: &Setting,
+    sample: &Sample,
+) -> Report {
+    let mut groups: Vec<usize> = (0..sample.groups().len()).collect();
+    let bytes = |group: &usize| sample.group_bytes(Some(*group)).mean;
+    groups.sort_by(|a, b| bytes(b).total_cmp(&bytes(a)));
+    let mut classes: Vec<ClassReport> = groups
+        .iter()
+        .map(|group| {
+            class_report(
+                sample,
+                Some(*group),
+                sample.groups()[*group].name(),
+                setting,
+            )
+        })
+        .collect();
+    classes.push(class_report(sample, None, "all".to_string(), setting));
+    let mut verdicts = Vec::new();
+    for (position, class) in classes.iter().enumerate() {
+        let group = groups.get(position).copied();
+        verdicts.extend(class_verdicts(sample, group, &class.name, options, setting));
+    }
+    let mut report = Report {
+        schema: SCHEMA.to_string(),
+        headline: String::new(),
+        machine: setting.machine.clone(),
+        medium: medium_report(setting),
+        sample: sample_report(population, sample, options),
+        classes,
+        verdicts,
+        notes: notes(population, sample, setting),
+    };
+    report.headline = headline(&report, options);
+    report
+}
+
+fn class_report(
+    sample: &Sample,
+    group: Option<usize>,
+    name: String,
+    setting: &Setting,
+) -> ClassReport {
+    let methods = (0..sample.cells().len())
+        .filter_map(|cell| Some((cell, sample.estimate(group, cell)?)))
+        .map(|(cell, estimate)| method_report(sample, cell, &estimate, setting))
+        .collect();
+    ClassReport {
+        name,
+        bytes: sample.group_bytes(group),
+        methods,
+    }
+}
+
+fn method_report(
+    sample: &Sample,
+    cell: usize,
+    estimate: &CellEstimate,
+    setting: &Setting,
+) -> MethodReport {
+    let cell = sample.cells()[cell];
+    let rate = |seconds: Estimate| 1e-6 / seconds.mean;
+    let watts = setting.power.marginal_watts_per_core().0;
+    let band = setting.power.source().band();
+    let joules = |seconds: Estimate| Estimate::within_factor(1e9 * seconds.mean * watts, band);
+    MethodReport {
+        method: cell.method.to_string(),
+        block_bytes: cell.block_bytes as u64,
+        ratio: estimate.stored_per_raw.map(|stored| 1.0 / stored),
+        compress_mb_s: rate(estimate.encode_seconds_per_byte),
+        decompress_mb_s: rate(estimate.decode_seconds_per_byte),
+        energy: EnergyReport {
+            compress_j_per_gb: joules(estimate.encode_seconds_per_byte),
+            decompress_j_per_gb: joules(estimate.decode_seconds_per_byte),
+            source: setting.power.source().to_string(),
+        },
+        clusters: estimate.clusters as u64,
+    }
+}
+
+/// All verdicts for one class; the cache's only for all data, since one cache serves all of it.
+fn class_verdicts(
+    sample: &Sample,
+    group: Option<usize>,
+    class: &str,
+    options: &AdviseOptions,
+    setting: &Setting,
+) -> Vec<VerdictReport> {
+    let block_bytes = options.sample.block_bytes;
+    let whole_bytes = |estimate: &CellEstimate| estimate.stored_per_raw;
+    let in_units = |estimate: &CellEstimate| estimate.allocated_per_raw;
+    let files = method_costs(sample, group, block_bytes, whole_bytes);
+    let pages = method_costs(sample, group, options.page_bytes, in_units);
+    let buffers = method_costs(sample, group, CACHE_BLOCK_BYTES, whole_bytes);
+    let mut verdicts = Vec::new();
+    for metric in METRICS {
+        verdicts.extend(setting.file(options).verdict(metric, class, &files));
+        verdicts.extend(setting.link(options).verdict(metric, class, &files));
+        verdicts.extend(setting.pages(options).verdict(metric, class, &pages));
+        if group.is_none() {
+            let data_bytes = options
+                .data_bytes
+                .unwrap_or(sample.group_bytes(None).mean as u64);
+            let cache = setting.cache(options, data_bytes);
+            verdicts.extend(cache.verdict(metric, class, &buffers));
+        }
+    }
+    verdicts
+}
+
+/// What every method measured at one block size costs on a class.
+fn method_costs(
+    sample: &Sample,
+    group: Option<usize>,
+    block_bytes: usize,
+    stored: fn(&CellEstimate) -> Estimate,
+) -> Vec<MethodCosts> {
+    let timed = |estimate: Estimate| Estimate {
+        mean: estimate.mean,
+        low: estimate.low / TIMING_BAND,
+        high: estimate.high * TIMING_BAND,
+    };
+    let costs = |(cell, estimate): (usize, CellEstimate)| MethodCosts {
+        method: sample.cells()[cell].method,
+        stored: stored(&estimate),
+        encode: timed(estimate.encode_seconds_per_byte),
+        decode: timed(estimate.decode_seconds_per_byte),
+    };
+    (0..sample.cells().len())
+        .filter(|cell| sample.cells()[*cell].block_bytes == block_bytes)
+        .filter_map(|cell| Some((cell, sample.estimate(group, cell)?)))
+        .map(costs)
+        .collect()
+}
+
+fn medium_report(setting: &Setting) -> MediumReport {
+    MediumReport {
+        name: setting.medium.name.clone(),
+        source: setting.medium.source.to_string(),
+        read_mb_s: setting.read_bytes_per_second().map(|rate| rate / 1e6),
+        write_mb_s: setting.write_bytes_per_second().map(|rate| rate / 1e6),
+        random_read_us: setting.miss().map(|seconds| seconds * 1e6),
+        allocation_unit_bytes: setting.medium.allocation_unit_bytes,
+    }
+}
+
+fn sample_report(
+    population: &Population,
+    sample: &Sample,
+    options: &AdviseOptions,
+) -> SampleReport {
+    let bound = (0..sample.cells().len())
+        .filter(|cell| sample.cells()[*cell].block_bytes == options.sample.block_bytes)
+        .filter_map(|cell| sample.estimate(None, cell))
+        .map(|estimate| (estimate.stored_per_raw.high / estimate.stored_per_raw.mean) - 1.0)
+        .fold(0.0, f64::max);
+    SampleReport {
+        bytes: sample.raw_bytes(),
+        population_bytes: population.bytes(),
+        files: population.item_count() as u64,
+        uncovered_bytes: population.uncovered_bytes,
+        block_bytes: options.sample.block_bytes as u64,
+        seed: options.sample.seed,
+        bound,
+        seconds: sample.elapsed.as_secs_f64(),
+        ended: sample.ended.to_string(),
+    }
+}
+
+/// What was passed over, assumed or cut short.
+fn notes(population: &Population, sample: &Sample, setting: &Setting) -> Vec<String> {
+    let skipped = &population.skipped;
+    let mut notes = Vec::new();
+    let mut count = |count: u64, what: &str| {
+        if count > 0 {
+            notes.push(format!("{count} {what}"));
+        }
+    };
+    count(skipped.links, "symbolic links not followed");
+    count(skipped.special, "pipes, sockets or devices passed over");
+    count(skipped.empty, "empty files");
+    count(
+        skipped.hole_bytes,
+        "bytes of holes in sparse files, which take no space",
+    );
+    count(
+        sample.vanished_pieces,
+        "pieces could not be read, or changed or vanished meanwhile",
+    );
+    count(skipped.unreadable, "files or folders could not be read:");
+    notes.extend(
+        skipped
+            .unreadable_examples
+            .iter()
+            .map(|example| format!("  {example}")),
+    );
+    if population.uncovered_bytes > 0 {
+        let all = (population.bytes() + population.uncovered_bytes) as f64;
+        notes.push(format!(
+            "no time to look into all folders: about {:.0} % of the bytes are not covered",
+            100.0 * population.uncovered_bytes as f64 / all
+        ));
+    }
+    let band = setting.power.source().band();
+    notes.push(format!(
+        "joules are watts of one busy core ({:.1} W, {}, to a factor of {band}) times its seconds",
+        setting.power.marginal_watts_per_core().0,
+        setting.power.source(),
+    ));
+    notes.push(format!("prices of {}", setting.prices_date));
+    notes.push("blocks that do not shrink are counted as stored raw".to_string());
+    notes
+}
+
+/// Returns the method that a report's verdict names, for a place, metric and class.
+fn find<'r>(
+    report: &'r Report,
+    place: &str,
+    metric: &str,
+    class: &str,
+) -> Option<&'r VerdictReport> {
+    report.verdicts.iter().find(|verdict| {
+        (verdict.place.as_str(), verdict.metric.as_str()) == (place, metric)
+            && verdict.class == class
+    })
+}
+
+/// The text of the method that changes nothing.
+fn store_text() -> String {
+    Method::STORE.to_string()
+}

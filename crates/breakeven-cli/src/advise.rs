@@ -1,0 +1,243 @@
+//! `breakeven advise`: gathers the setting, runs the library, prints the report.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use breakeven::advise::population::Population;
+use breakeven::advise::sample::{Sample, SampleOptions};
+use breakeven::advise::{AdviseOptions, Preference, Setting, advise, default_data};
+use breakeven::codec::Method;
+use breakeven::medium::Medium;
+use breakeven::medium::fio::{FIO_JSON_BYTES_MAX, from_json};
+use breakeven::medium::probe::{ProbeEvent, ProbeOptions, probe};
+use breakeven::meter::{
+    Clock, DeclaredWatts, EnergyMeter, EnergyOptions, Machine, MachineProfile, Roots,
+};
+use breakeven::model::Access;
+use breakeven::units::{Estimate, Watts};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::environment;
+use crate::options::{AdviseOptions as Typed, Preference as Typed_Preference};
+use crate::prices::PriceFile;
+use crate::text;
+
+/// A method that takes longer than this for a mebibyte is measured on a subsample.
+const SLOW: [&str; 7] = [
+    "lz4hc", "deflate", "zstd:9", "zstd:19", "bzip2", "xz", "delta",
+];
+
+/// Runs the command; the exit code is 1 if a named path could not be read.
+pub fn run(typed: &Typed) -> Result<ExitCode> {
+    let begun = Instant::now();
+    let stop = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))
+        .context("catch Ctrl-C")?;
+    let time = Duration::from_secs_f64(typed.time.min(86_400.0));
+    let prices = PriceFile::load(typed.prices.as_deref())?;
+    let link: Medium = typed.link.parse()?;
+    let access = parse_access(&typed.skew)?;
+    let bar = progress_bar();
+    bar.set_message("looking at the files");
+    let population = match typed.paths.as_slice() {
+        [] => default_data::gather()?,
+        paths => Population::walk(paths, time / 6, typed.seed)?,
+    };
+    let machine = Machine::read(&Roots::default());
+    let power = choose_power(typed, &machine)?;
+    let medium = choose_medium(typed, time / 12, &stop, &bar)?;
+    let options = resolve(
+        typed,
+        &machine,
+        &medium,
+        access,
+        time.saturating_sub(begun.elapsed()),
+    );
+    let setting = Setting {
+        machine,
+        power: power.model().clone(),
+        medium,
+        link,
+        prices: prices.prices,
+        prices_date: prices.date,
+        priced_machine_threads: prices.machine_threads,
+    };
+    let report = advise(&population, &options, &setting, &stop, &mut |sample| {
+        show_progress(&bar, sample);
+    })?;
+    bar.finish_and_clear();
+    let text = if typed.json {
+        let mut text = serde_json::to_string_pretty(&report).context("write the report")?;
+        text.push('\n');
+        text
+    } else {
+        text::render(&report)
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    // Another Ctrl-C is not needed any more, and the answer is as good as it got.
+    let unreadable = population.skipped.unreadable > 0;
+    Ok(ExitCode::from(u8::from(
+        unreadable && population.bytes() == 0,
+    )))
+}
+
+/// Turns what was typed into what is meant on this machine.
+fn resolve(
+    typed: &Typed,
+    machine: &Machine,
+    medium: &Medium,
+    access: Access,
+    time_left: Duration,
+) -> AdviseOptions {
+    let (low, high) = typed.reads;
+    let mut sample = SampleOptions {
+        seed: typed.seed,
+        // The verdicts and the printing want a moment.
+        time_limit: time_left.mul_f64(0.9),
+        block_bytes: typed.block_size as usize,
+        allocation_unit_bytes: medium.allocation_unit_bytes,
+        ..SampleOptions::default()
+    };
+    if !typed.methods.is_empty() {
+        let slow = |method: &&Method| {
+            let text = method.to_string();
+            SLOW.iter().any(|slow| text.starts_with(slow))
+        };
+        let methods = typed.methods.iter();
+        sample.slow = methods.clone().filter(slow).copied().collect();
+        sample.cheap = methods.filter(|method| !slow(method)).copied().collect();
+    }
+    AdviseOptions {
+        sample,
+        reads_per_write: Estimate {
+            mean: (low + high) / 2.0,
+            low,
+            high,
+        },
+        days_kept: typed.days,
+        preference: match typed.prefer {
+            Typed_Preference::Money => Preference::Money,
+            Typed_Preference::Time => Preference::Time,
+            Typed_Preference::Energy => Preference::Energy,
+            Typed_Preference::Space => Preference::Space,
+        },
+        threads: typed.threads.unwrap_or(machine.threads.max(1)),
+        page_bytes: typed.page_size as usize,
+        memory_bytes: typed.memory,
+        data_bytes: typed.data,
+        access,
+    }
+}
+
+fn choose_power(typed: &Typed, machine: &Machine) -> Result<EnergyMeter> {
+    let declared = typed.watts.map(|(idle, busy)| DeclaredWatts {
+        idle: Watts(idle),
+        busy: Watts(busy),
+    });
+    let profile_path = environment::cache_folder().map(|folder| MachineProfile::path_in(&folder));
+    let options = EnergyOptions {
+        declared,
+        profile_path,
+        counters: false,
+        ..EnergyOptions::default()
+    };
+    Ok(EnergyMeter::choose(&options, machine, Clock::real())?)
+}
+
+/// The medium the data lies on: named, imported, or probed where the first path is.
+fn choose_medium(
+    typed: &Typed,
+    time_max: Duration,
+    stop: &Arc<AtomicBool>,
+    bar: &ProgressBar,
+) -> Result<Medium> {
+    if let Some(name) = &typed.medium {
+        return Ok(name.parse()?);
+    }
+    if let Some(path) = &typed.fio {
+        return import_fio(path);
+    }
+    let folder = scratch_folder(&typed.paths)?;
+    bar.set_message(format!("probing {}", folder.display()));
+    let options = ProbeOptions {
+        time_max: time_max.min(ProbeOptions::default().time_max),
+        seed: typed.seed,
+        ..ProbeOptions::default()
+    };
+    let probed = probe(&folder, &options, stop, &mut |event| {
+        if let ProbeEvent::Scratch { path, bytes } = event {
+            let size = text::size(bytes as f64);
+            bar.suspend(|| eprintln!("scratch file {} of {size}, removed at once", path.display()));
+        }
+    })?;
+    Ok(probed.medium())
+}
+
+/// Reads fio's results; what they lack or say twice is told on stderr.
+fn import_fio(path: &Path) -> Result<Medium> {
+    let context = || format!("fio results {}", path.display());
+    let mut bytes = Vec::new();
+    let file = File::open(path).with_context(context)?;
+    // One byte more than the importer takes, so that it is the one to refuse a larger file.
+    file.take(FIO_JSON_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut bytes)
+        .with_context(context)?;
+    let import = from_json(&path.display().to_string(), &bytes).with_context(context)?;
+    for warning in &import.warnings {
+        eprintln!("fio results {}: {warning}", path.display());
+    }
+    Ok(import.medium)
+}
+
+/// The folder of the first path, or the present one.
+fn scratch_folder(paths: &[PathBuf]) -> Result<PathBuf> {
+    match paths.first() {
+        None => Ok(std::env::temp_dir()),
+        Some(path) if path.is_dir() => Ok(path.clone()),
+        Some(path) => {
+            let parent = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
+            Ok(parent.unwrap_or(Path::new(".")).to_path_buf())
+        }
+    }
+}
+
+fn parse_access(text: &str) -> Result<Access> {
+    match text.split_once(':') {
+        None if text == "even" => Ok(Access::Even),
+        None if text == "pareto" => Ok(Access::Pareto),
+        Some(("zipf", exponent)) => match exponent.parse::<f64>() {
+            Ok(exponent) if (0.0..=100.0).contains(&exponent) => Ok(Access::Zipf(exponent)),
+            _ => bail!("skew '{text}': expected zipf:S with S from 0 to 100"),
+        },
+        _ => bail!("skew '{text}': expected even, pareto or zipf:S"),
+    }
+}
+
+fn progress_bar() -> ProgressBar {
+    let target = ProgressDrawTarget::stderr_with_hz(4);
+    let bar = ProgressBar::with_draw_target(None, target);
+    let style =
+        ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("a sound template");
+    bar.with_style(style)
+}
+
+fn show_progress(bar: &ProgressBar, sample: &Sample) {
+    let (drawn, of) = sample.clusters();
+    let zstd: Method = "zstd:3".parse().expect("a method");
+    let cell = sample.cells().iter().position(|cell| cell.method == zstd);
+    let so_far = cell
+        .and_then(|cell| sample.estimate_cheap(cell))
+        .map_or(String::new(), |stored| {
+            format!(", zstd:3 saves {} so far", text::percent(1.0 - stored))
+        });
+    bar.set_message(format!("measured {drawn} of {of} clusters{so_far}"));
+    bar.tick();
+}

@@ -1,0 +1,216 @@
+//! What can be typed: the one table of options, from which the parser and the help are made.
+//!
+//! Texts are parsed here into plain values; what they mean on this machine is resolved by the
+//! command that uses them.
+
+use std::path::PathBuf;
+
+use breakeven::codec::Method;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Storage compression that pays for itself.
+#[derive(Debug, Parser)]
+#[command(name = "breakeven", version, max_term_width = 100)]
+pub struct Options {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Say whether, where and with what compressing pays: on this machine, for this data
+    Advise(AdviseOptions),
+}
+
+/// What counts most in the one-sentence answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Preference {
+    /// Least money over the days kept: processor, energy and space together
+    Money,
+    /// Least time for one write and its reads
+    Time,
+    /// Least energy for one write and its reads
+    Energy,
+    /// Least space
+    Space,
+}
+
+/// Options of `breakeven advise`.
+#[derive(Debug, Args)]
+pub struct AdviseOptions {
+    /// Files and folders to advise on; without any, Kothiyal's four file types (text, binary,
+    /// zero, random) gathered from this machine
+    pub paths: Vec<PathBuf>,
+
+    /// How often data is read for each time it is written: a number or a range
+    #[arg(long, value_name = "N[..M]", default_value = "2..4", value_parser = parse_range)]
+    pub reads: (f64, f64),
+
+    /// What counts most in the one-sentence answer
+    #[arg(long, value_enum, default_value = "money")]
+    pub prefer: Preference,
+
+    /// Days the data is kept
+    #[arg(long, value_name = "DAYS", default_value = "90", value_parser = parse_positive)]
+    pub days: f64,
+
+    /// The link data travels over: a preset (1gbe, 10gbe, fdr) or a rate (117MB/s, 10Gbit/s)
+    #[arg(long, value_name = "LINK", default_value = "1gbe")]
+    pub link: String,
+
+    /// The medium the data lies on, instead of probing it: a preset (hdd, nvme, s3, ...)
+    #[arg(long, value_name = "MEDIUM")]
+    pub medium: Option<String>,
+
+    /// Take the medium from the results of `fio --output-format=json`
+    #[arg(long, value_name = "FILE", conflicts_with = "medium")]
+    pub fio: Option<PathBuf>,
+
+    /// Memory for a buffer cache; a quarter of the data unless given
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
+
+    /// Size of the data set a buffer cache serves; the data looked at unless given
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub data: Option<u64>,
+
+    /// How unevenly buffers are asked for: even, pareto (80 % of the requests for 20 % of the
+    /// data) or zipf:S
+    #[arg(long, value_name = "SKEW", default_value = "zipf:0.9")]
+    pub skew: String,
+
+    /// Compressing threads; the processors of this machine unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+
+    /// Block size of files and links, 4KiB to 1MiB
+    #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = parse_bytes)]
+    pub block_size: u64,
+
+    /// Database page size, 4KiB or 16KiB
+    #[arg(long, value_name = "BYTES", default_value = "16KiB", value_parser = parse_bytes)]
+    pub page_size: u64,
+
+    /// Methods to measure, instead of the usual ones: lz4:1,zstd:3,xz:6
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub methods: Vec<Method>,
+
+    /// Prices to use, instead of the dated ones that come with the program
+    #[arg(long, value_name = "FILE")]
+    pub prices: Option<PathBuf>,
+
+    /// Let a device compress: fpga, asic, qat, nvcomp, free
+    #[arg(long, value_name = "NAME")]
+    pub offload: Option<String>,
+
+    /// The machine's watts when idle and when all its cores are busy
+    #[arg(long, value_name = "IDLE,BUSY", value_parser = parse_watts)]
+    pub watts: Option<(f64, f64)>,
+
+    /// Seconds it may take at the most
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_positive)]
+    pub time: f64,
+
+    /// Seed of the sample
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: u64,
+
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
+        _ => Err("expected a number above 0".to_string()),
+    }
+}
+
+fn parse_range(text: &str) -> Result<(f64, f64), String> {
+    let number = |text: &str| match text.trim().parse::<f64>() {
+        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
+        _ => Err("expected a number from 0 up, or two with '..' between".to_string()),
+    };
+    let (low, high) = match text.split_once("..") {
+        Some((low, high)) => (number(low)?, number(high)?),
+        None => (number(text)?, number(text)?),
+    };
+    if low > high {
+        return Err(format!("the range {text} runs backwards"));
+    }
+    Ok((low, high))
+}
+
+fn parse_watts(text: &str) -> Result<(f64, f64), String> {
+    let parts: Vec<_> = text
+        .split(',')
+        .map(|part| part.trim().parse::<f64>())
+        .collect();
+    match parts[..] {
+        [Ok(idle), Ok(busy)] if idle >= 0.0 && busy >= idle && busy.is_finite() => Ok((idle, busy)),
+        _ => Err("expected two numbers such as 40,95, the second not below the first".to_string()),
+    }
+}
+
+/// Parses a size such as `4096`, `8KiB`, `1MB`, `16G` (the bare letter is binary).
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: f64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kib" => 1024.0,
+        "m" | "mib" => 1024.0 * 1024.0,
+        "g" | "gib" => 1024.0 * 1024.0 * 1024.0,
+        "t" | "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        _ => {
+            return Err(format!(
+                "unit '{unit}': expected B, KiB, MiB, GiB, TiB, kB, MB, GB or TB"
+            ));
+        }
+    };
+    match number.parse::<f64>() {
+        Ok(number) if number > 0.0 && number * factor < 9e18 => Ok((number * factor) as u64),
+        _ => Err("expected a size above 0 such as 16GiB".to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_option_table_is_sound() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_and_ranges_are_parsed_or_refused() {
+        for (text, expected) in [
+            ("4096", Some(4096)),
+            ("8KiB", Some(8192)),
+            ("1.5MB", Some(1_500_000)),
+            ("2g", Some(2 << 30)),
+        ] {
+            assert_eq!(parse_bytes(text).ok(), expected, "{text}");
+        }
+        for text in ["", "x", "-1", "0", "1 parsec", "1e30TiB", "1..2"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_range("2..4"), Ok((2.0, 4.0)));
+        assert_eq!(parse_range("5.6"), Ok((5.6, 5.6)));
+        for text in ["4..2", "a", "-1", "1..inf", ""] {
+            assert!(parse_range(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_watts("40,95"), Ok((40.0, 95.0)));
+        assert!(parse_watts("95,40").is_err() && parse_watts("1").is_err());
+    }
+}

@@ -1,0 +1,284 @@
+//! The report as text: stable, aligned, readable in a pipe and in a terminal.
+
+use std::fmt::Write;
+
+use breakeven::advise::report::{ClassReport, Flip, MethodReport, Report, VerdictReport};
+use breakeven::units::Estimate;
+
+/// Renders the whole report.
+pub fn render(report: &Report) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{}\n", report.headline);
+    facts(&mut out, report);
+    classes(&mut out, report);
+    verdicts(&mut out, report);
+    for note in &report.notes {
+        let _ = writeln!(out, "note: {note}");
+    }
+    out
+}
+
+fn facts(out: &mut String, report: &Report) {
+    let (sample, medium) = (&report.sample, &report.medium);
+    let _ = writeln!(
+        out,
+        "sample   {} of {} in {} files, blocks of {}, seed {}: ratios +- {} ({}, {:.0} s)",
+        size(sample.bytes as f64),
+        size(sample.population_bytes as f64),
+        sample.files,
+        binary_size(sample.block_bytes),
+        sample.seed,
+        percent(sample.bound),
+        sample.ended,
+        sample.seconds,
+    );
+    let _ = writeln!(out, "machine  {}", machine_line(report));
+    let _ = writeln!(
+        out,
+        "medium   {}: reads {} MB/s, writes {} MB/s, random 8 KiB read {} us [{}]\n",
+        medium.name,
+        figures(medium.read_mb_s.mean),
+        figures(medium.write_mb_s.mean),
+        figures(medium.random_read_us.mean),
+        medium.source,
+    );
+}
+
+fn machine_line(report: &Report) -> String {
+    let machine = &report.machine;
+    let memory = machine
+        .memory_bytes
+        .map_or(String::new(), |bytes| format!(", {}", size(bytes as f64)));
+    let virtualisation = machine.virtualisation.as_deref().unwrap_or("bare metal");
+    format!(
+        "{}, {} cores{memory}, {virtualisation}",
+        machine.processor, machine.cores
+    )
+}
+
+fn classes(out: &mut String, report: &Report) {
+    let total = report.sample.population_bytes as f64;
+    let _ = writeln!(
+        out,
+        "{:<24} {:>7}  {:<11} {:>7}  {:>15}  {:>9} {:>9}  {:>7} {:>7}",
+        "class", "bytes", "method", "block", "ratio", "comp MB/s", "dec MB/s", "c J/GB", "d J/GB"
+    );
+    for class in &report.classes {
+        let mut name = class.name.as_str();
+        let mut share = percent(class.bytes.mean / total);
+        for method in shown(class, report) {
+            let _ = writeln!(
+                out,
+                "{:<24} {:>7}  {:<11} {:>7}  {:>15}  {:>9} {:>9}  {:>7} {:>7}",
+                name,
+                share,
+                method.method,
+                binary_size(method.block_bytes),
+                ratio(&method.ratio),
+                figures(method.compress_mb_s),
+                figures(method.decompress_mb_s),
+                figures(method.energy.compress_j_per_gb.mean),
+                figures(method.energy.decompress_j_per_gb.mean),
+            );
+            (name, share) = ("", String::new());
+        }
+    }
+    if let Some(energy) = report
+        .classes
+        .iter()
+        .flat_map(|class| &class.methods)
+        .next()
+    {
+        let _ = writeln!(out, "joules of one core [{}]\n", energy.energy.source);
+    }
+}
+
+/// All methods at the files' block size; at other sizes only for all data together.
+fn shown<'r>(class: &'r ClassReport, report: &'r Report) -> impl Iterator<Item = &'r MethodReport> {
+    let all = class.name == "all";
+    let file_block = report.sample.block_bytes;
+    class
+        .methods
+        .iter()
+        .filter(move |method| all || method.block_bytes == file_block)
+}
+
+/// The verdicts for all data in full, then what is best for each class.
+fn verdicts(out: &mut String, report: &Report) {
+    let _ = writeln!(
+        out,
+        "{:<6} {:<13} {:<10} {:>12}  {:<47} flips",
+        "place", "metric", "best", "cost of raw", "answer for all data"
+    );
+    for verdict in report
+        .verdicts
+        .iter()
+        .filter(|verdict| verdict.class == "all")
+    {
+        let flips: Vec<String> = verdict.flips_at.iter().map(flip).collect();
+        let _ = writeln!(
+            out,
+            "{:<6} {:<13} {:<10} {:>12}  {:<47} {}",
+            verdict.place,
+            verdict.metric,
+            verdict.method,
+            percent_range(&verdict.cost_ratio),
+            answer(verdict),
+            flips.join("; "),
+        );
+    }
+    let _ = writeln!(
+        out,
+        "\n{:<24} best in time, energy, energy-delay, money",
+        "class"
+    );
+    for class in report.classes.iter().filter(|class| class.name != "all") {
+        let places = ["file", "link", "pages"].map(|place| {
+            let of_place =
+                |verdict: &&VerdictReport| verdict.place == place && verdict.class == class.name;
+            let methods: Vec<&str> = report
+                .verdicts
+                .iter()
+                .filter(of_place)
+                .map(|verdict| match verdict.answer.as_str() {
+                    "undecided" => "undecided",
+                    _ => verdict.method.as_str(),
+                })
+                .collect();
+            format!("{place}: {}", methods.join(", "))
+        });
+        let _ = writeln!(out, "{:<24} {}", class.name, places.join("; "));
+    }
+    let _ = writeln!(out);
+}
+
+/// The candidate's cost as a share of storing raw.
+fn percent_range(ratio: &Estimate) -> String {
+    let (low, high) = (100.0 * ratio.low, 100.0 * ratio.high);
+    if high - low < 1.0 {
+        format!("{:.0} %", 100.0 * ratio.mean)
+    } else {
+        format!("{low:.0}-{high:.0} %")
+    }
+}
+
+fn flip(flip: &Flip) -> String {
+    let value = figures(flip.value);
+    let then = &flip.then;
+    match flip.quantity.as_str() {
+        "medium_speed_factor" if flip.value >= 1.0 => format!("{then} if {value}x faster"),
+        "medium_speed_factor" => format!("{then} if {}x slower", figures(1.0 / flip.value)),
+        "reads_per_write" => format!("{then} from {value} reads"),
+        "link_mb_s" => format!("{then} at {value} MB/s"),
+        "miss_us" => format!("{then} at misses of {value} us"),
+        quantity => format!("{then} at {quantity} {value}"),
+    }
+}
+
+/// The unit of a break-even in words.
+fn unit(verdict: &VerdictReport) -> &str {
+    match verdict.unit.as_str() {
+        "reads_per_write" => "reads",
+        "link_mb_s" => "MB/s",
+        "compressed_share" => "of memory",
+        other => other,
+    }
+}
+
+/// One verdict in words, with its break-even and the band of it.
+pub fn answer(verdict: &VerdictReport) -> String {
+    let (candidate, unit) = (&verdict.candidate, unit(verdict));
+    let band = match (verdict.break_even, verdict.low, verdict.high) {
+        (Some(value), Some(low), Some(high)) if high > low => {
+            format!("{} ({} to {})", figures(value), figures(low), figures(high))
+        }
+        (Some(value), _, _) => figures(value),
+        (None, Some(low), Some(high)) => format!("{} to {}", figures(low), figures(high)),
+        _ => String::new(),
+    };
+    match verdict.answer.as_str() {
+        "pays" => format!("{candidate} pays"),
+        "pays_above" => format!("{candidate} pays above {band} {unit}"),
+        "pays_below" => format!("{candidate} pays below {band} {unit}"),
+        "never" => format!("{candidate} never pays"),
+        _ if band.is_empty() => format!("{candidate} undecided"),
+        _ => format!("{candidate} undecided, break-even {band} {unit}"),
+    }
+}
+
+/// A size in decimal units, as disks are sold.
+pub fn size(bytes: f64) -> String {
+    let (value, unit) = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")]
+        .into_iter()
+        .find(|(scale, _)| bytes >= *scale)
+        .map_or((bytes, "B"), |(scale, unit)| (bytes / scale, unit));
+    format!("{} {unit}", figures(value))
+}
+
+fn binary_size(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        bytes => format!("{} KiB", bytes >> 10),
+    }
+}
+
+fn ratio(ratio: &Estimate) -> String {
+    let half_width = (ratio.high - ratio.low) / 2.0;
+    if half_width < 0.005 * ratio.mean.abs().max(1.0) && half_width < 0.005 {
+        return figures(ratio.mean);
+    }
+    if !half_width.is_finite() {
+        return format!("{} +- ?", figures(ratio.mean));
+    }
+    format!("{} +- {:.2}", figures(ratio.mean), half_width)
+}
+
+/// A share in percent.
+pub fn percent(share: f64) -> String {
+    if share.is_finite() {
+        format!("{:.1} %", 100.0 * share)
+    } else {
+        "?".to_string()
+    }
+}
+
+/// Three significant figures, thousands set apart.
+pub fn figures(value: f64) -> String {
+    if !value.is_finite() {
+        return "?".to_string();
+    }
+    match value.abs() {
+        0.0 => "0".to_string(),
+        size if !(1e-3..1e6).contains(&size) => format!("{value:.2e}"),
+        size if size >= 1000.0 => {
+            let whole = value.round() as i64;
+            format!("{},{:03}", whole / 1000, whole.abs() % 1000)
+        }
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits() {
+        for (value, expected) in [
+            (0.0, "0"),
+            (0.0123, "0.012"),
+            (2.5, "2.50"),
+            (12.34, "12.3"),
+            (456.7, "457"),
+            (12_345.6, "12,346"),
+            (3.2e7, "3.20e7"),
+            (f64::INFINITY, "?"),
+        ] {
+            assert_eq!(figures(value), expected);
+        }
+        assert_eq!(size(3_210_000_000.0), "3.21 GB");
+    }
+}

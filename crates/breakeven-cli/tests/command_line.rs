@@ -1,0 +1,321 @@
+//! The binary as a user meets it: what it prints, what it refuses, what it leaves behind.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use breakeven::advise::report::Report;
+use tempfile::TempDir;
+
+/// Seconds after which a command counts as hanging: a deadline, not a measurement.
+const DEADLINE_SECONDS: &str = "120";
+
+/// The binary under a deadline, with a cache folder of its own and no terminal.
+fn breakeven(cache: &TempDir) -> Command {
+    let mut command = Command::new("timeout");
+    command.args([
+        "--signal=KILL",
+        DEADLINE_SECONDS,
+        env!("CARGO_BIN_EXE_breakeven"),
+    ]);
+    command
+        .env("BREAKEVEN_CACHE", cache.path())
+        .stdin(Stdio::null());
+    command
+}
+
+/// Runs the binary to its end.
+fn run(cache: &TempDir, arguments: &[&dyn AsRef<OsStr>]) -> Output {
+    let mut command = breakeven(cache);
+    for argument in arguments {
+        command.arg(argument);
+    }
+    command.output().expect("the binary starts")
+}
+
+/// Data small enough to be measured completely.
+fn data() -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::write(folder.path().join("noise"), noise(300_000)).expect("a file");
+    let mut log = Vec::new();
+    for line in 0..20_000 {
+        log.extend_from_slice(format!("{line} the quick brown fox, {}\n", line % 97).as_bytes());
+    }
+    fs::write(folder.path().join("log.txt"), &log).expect("a file");
+    folder
+}
+
+/// Bytes without structure, always the same.
+fn noise(count: usize) -> Vec<u8> {
+    let mut state = 1u64;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// The options that make a run quick: a named medium instead of a probe, cheap methods.
+const QUICK: [&str; 4] = [
+    "--medium=hdd",
+    "--methods=lz4:1,zstd:1,zstd:9",
+    "--time=20",
+    "--seed=7",
+];
+
+fn advise(cache: &TempDir, path: &Path, more: &[&str]) -> Output {
+    let mut arguments: Vec<&dyn AsRef<OsStr>> = vec![&"advise", &path];
+    arguments.extend(QUICK.iter().map(|option| option as &dyn AsRef<OsStr>));
+    arguments.extend(more.iter().map(|option| option as &dyn AsRef<OsStr>));
+    run(cache, &arguments)
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+#[test]
+fn advice_says_first_what_to_do() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    let output = advise(&cache, data.path(), &[]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    let first = text.lines().next().expect("a first line");
+    assert!(
+        first.starts_with("Compress with ") && first.contains(" +- "),
+        "{first}"
+    );
+    assert!(first.contains("Store raw: "), "the noise is named: {first}");
+    assert!(
+        text.contains("file   time ") && text.contains("cache  money"),
+        "{text}"
+    );
+}
+
+#[test]
+fn json_has_the_documented_form() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    let output = advise(&cache, data.path(), &["--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(value["schema"], "breakeven.advise/1");
+    for field in ["bytes", "block_bytes", "seed", "bound"] {
+        assert!(value["sample"][field].is_number(), "{field}");
+    }
+    assert_eq!(value["sample"]["ended"], "complete");
+    let report: Report = serde_json::from_value(value).expect("the library reads its own form");
+    for class in &report.classes {
+        for method in &class.methods {
+            assert!(
+                method.ratio.low <= method.ratio.mean && method.ratio.mean <= method.ratio.high
+            );
+            assert!(method.compress_mb_s > 0.0 && method.decompress_mb_s > 0.0);
+        }
+    }
+    let answers = ["pays", "pays_above", "pays_below", "never", "undecided"];
+    assert!(
+        report
+            .verdicts
+            .iter()
+            .all(|verdict| answers.contains(&verdict.answer.as_str()))
+    );
+    for place in ["file", "link", "cache", "pages"] {
+        assert!(
+            report.verdicts.iter().any(|verdict| verdict.place == place),
+            "{place}"
+        );
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_ratios() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    let ratios = || {
+        let output = advise(&cache, data.path(), &["--json"]);
+        let report: Report = serde_json::from_slice(&output.stdout).expect("JSON");
+        let all = report.classes.last().expect("all").clone();
+        all.methods
+            .iter()
+            .map(|method| method.ratio.mean)
+            .collect::<Vec<f64>>()
+    };
+    assert_eq!(ratios(), ratios());
+}
+
+#[track_caller]
+fn check_refused(output: &Output, code: i32, words: &[&str]) {
+    let message = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{message}");
+    for word in words {
+        assert!(message.contains(word), "'{word}' is missing in: {message}");
+    }
+    assert!(!message.contains("panicked"), "{message}");
+}
+
+#[test]
+fn bad_paths_are_named() {
+    let cache = tempfile::tempdir().expect("a folder");
+    check_refused(
+        &advise(&cache, Path::new("/no/such/thing"), &[]),
+        1,
+        &["/no/such/thing"],
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    check_refused(&advise(&cache, folder.path(), &[]), 1, &["no bytes"]);
+    fs::write(folder.path().join("empty"), b"").expect("a file");
+    check_refused(
+        &advise(&cache, &folder.path().join("empty"), &[]),
+        1,
+        &["no bytes"],
+    );
+    let knot = folder.path().join("knot");
+    symlink(&knot, &knot).expect("a link to itself");
+    check_refused(&advise(&cache, &knot, &[]), 1, &["knot", "symbolic links"]);
+    check_refused(
+        &advise(&cache, Path::new("/dev/null"), &[]),
+        1,
+        &["/dev/null", "device"],
+    );
+    let odd = folder.path().join(OsStr::from_bytes(b"not \xff utf-8"));
+    fs::write(&odd, vec![b'x'; 100_000]).expect("a file");
+    assert!(
+        advise(&cache, &odd, &[]).status.success(),
+        "any name will do"
+    );
+    assert!(
+        advise(&cache, folder.path(), &[]).status.success(),
+        "and a folder with one in it"
+    );
+}
+
+#[test]
+fn bad_options_are_usage_errors() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    for (option, word) in [
+        ("--reads=4..2", "backwards"),
+        ("--methods=zstd:99", "zstd"),
+        ("--block-size=banana", "banana"),
+        ("--watts=1", "two numbers"),
+        ("--no-such-option", "no-such-option"),
+    ] {
+        let path = data.path();
+        let output = run(&cache, &[&"advise", &path, &option]);
+        check_refused(&output, 2, &[word]);
+    }
+    for (option, word) in [
+        ("--medium=floppy", "floppy"),
+        ("--link=fast", "fast"),
+        ("--skew=zipf:x", "zipf:x"),
+        ("--block-size=2MiB", "block size"),
+        ("--page-size=8KiB", "page size"),
+    ] {
+        let path = data.path();
+        let output = run(&cache, &[&"advise", &path, &"--time=5", &option]);
+        check_refused(&output, 1, &[word]);
+    }
+}
+
+#[test]
+fn bad_price_files_are_named() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    let prices = data.path().join("prices.toml");
+    for text in ["", "date = 1", "[[[", "\u{0}\u{1}", "machine_threads = -1"] {
+        fs::write(&prices, text).expect("a file");
+        let option = format!("--prices={}", prices.display());
+        check_refused(
+            &advise(&cache, data.path(), &[&option]),
+            1,
+            &["prices.toml"],
+        );
+    }
+}
+
+#[test]
+fn nothing_is_left_behind_by_a_probe() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    let path = data.path();
+    let output = run(
+        &cache,
+        &[
+            &"advise",
+            &path,
+            &"--methods=lz4:1,zstd:1",
+            &"--time=6",
+            &"--json",
+        ],
+    );
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("scratch file"),
+        "it is announced: {}",
+        stderr(&output)
+    );
+    let mut names: Vec<_> = fs::read_dir(path)
+        .expect("a folder")
+        .map(|entry| entry.expect("one").file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["log.txt", "noise"]);
+    let report: Report = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report.medium.source, "measured");
+}
+
+#[test]
+fn an_unwritable_folder_is_advised_on_with_a_named_medium() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    let closed = fs::Permissions::from_mode(0o555);
+    fs::set_permissions(data.path(), closed).expect("read only");
+    assert!(advise(&cache, data.path(), &[]).status.success());
+    fs::set_permissions(data.path(), fs::Permissions::from_mode(0o755)).expect("writable again");
+}
+
+#[test]
+fn ctrl_c_gives_what_is_known_so_far() {
+    let cache = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a folder");
+    for index in 0..64 {
+        let name = folder.path().join(format!("file{index}"));
+        fs::write(name, noise(2 << 20)).expect("a file");
+    }
+    // The signal comes while it measures: so much noise keeps it busy for longer than this.
+    let output = Command::new("timeout")
+        .args(["--signal=INT", "2", env!("CARGO_BIN_EXE_breakeven")])
+        .args(["advise", "--medium=hdd", "--json", "--time=100"])
+        .arg(folder.path())
+        .env("BREAKEVEN_CACHE", cache.path())
+        .output()
+        .expect("the binary starts");
+    let report: Report = serde_json::from_slice(&output.stdout).expect("JSON after Ctrl-C");
+    assert_eq!(report.sample.ended, "interrupted");
+    assert!(report.sample.bytes > 0);
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    let mut child = breakeven(&cache)
+        .args([
+            "advise",
+            "--medium=hdd",
+            "--methods=lz4:1,zstd:1",
+            "--time=10",
+        ])
+        .arg(data.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("its end");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(stderr(&output).matches("Broken pipe").count(), 0);
+}

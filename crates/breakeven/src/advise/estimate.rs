@@ -1,0 +1,264 @@
+//! Estimates from a sample of clusters, with their 95 % intervals.
+//!
+//! Clusters are drawn without replacement, so an estimate from all of them is exact and its
+//! interval empty. Two estimators: the *ratio* estimator for what was measured on every cluster of
+//! the sample, and the *regression* estimator for slow methods measured on a subsample, which leans
+//! on a cheap method known on the whole sample (Cochran, Sampling Techniques, chapters 6 and 12).
+//! Pure arithmetic.
+
+use crate::units::Estimate;
+
+/// One cluster: the bytes, and what was counted on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Count {
+    /// Raw bytes of the cluster (in the class looked at; 0 if it has none).
+    pub raw: f64,
+    /// Stored bytes, or seconds: whatever is estimated per raw byte.
+    pub value: f64,
+}
+
+/// One cluster of the subsample: a slow method's count with the cheap method's on the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pair {
+    pub raw: f64,
+    /// The cheap method's stored bytes, known for every cluster of the first phase.
+    pub auxiliary: f64,
+    /// The slow method's stored bytes.
+    pub value: f64,
+}
+
+/// Estimates sum(value) / sum(raw) over a population of `cluster_count` clusters from a simple
+/// random sample of it without replacement. `None` if no raw byte was seen.
+///
+/// Source: Cochran, section 6.3 (ratio estimator) with Student's t and the finite population
+/// correction. A term of `(1 - f) / n` times the spread seen is added to the half-width: with `n`
+/// clusters seen, a kind of cluster that is a share `1 / n` of the population may well be missing.
+pub fn ratio_estimate(sample: &[Count], cluster_count: u64) -> Option<Estimate> {
+    let raw: f64 = sample.iter().map(|count| count.raw).sum();
+    if raw <= 0.0 {
+        return None;
+    }
+    let value: f64 = sample.iter().map(|count| count.value).sum();
+    let mean = value / raw;
+    let half_width = half_width(
+        sample
+            .iter()
+            .map(|count| (count.raw, count.value - mean * count.raw)),
+        raw,
+        cluster_count,
+    );
+    Some(Estimate {
+        mean,
+        low: (mean - half_width).max(0.0),
+        high: mean + half_width,
+    })
+}
+
+/// Estimates sum(value) / sum(raw) from a subsample with an auxiliary count whose estimate over the
+/// whole first-phase sample is `auxiliary`. `None` with fewer than three pairs.
+///
+/// Source: Cochran, section 12.6 (regression in double sampling): the slope and the residuals come
+/// from the subsample, the level of the auxiliary from the first phase. The two errors add as
+/// independent: the second phase's residuals, and the slope times the first phase's interval.
+pub fn regression_estimate(
+    pairs: &[Pair],
+    auxiliary: Estimate,
+    cluster_count: u64,
+) -> Option<Estimate> {
+    let raw: f64 = pairs.iter().map(|pair| pair.raw).sum();
+    if pairs.len() < 3 || raw <= 0.0 {
+        return None;
+    }
+    let mean_value = pairs.iter().map(|pair| pair.value).sum::<f64>() / raw;
+    let mean_auxiliary = pairs.iter().map(|pair| pair.auxiliary).sum::<f64>() / raw;
+    let (mut covariance, mut variance) = (0.0, 0.0);
+    for pair in pairs {
+        let deviation = pair.auxiliary - mean_auxiliary * pair.raw;
+        covariance += deviation * (pair.value - mean_value * pair.raw);
+        variance += deviation * deviation;
+    }
+    let slope = if variance > 0.0 {
+        covariance / variance
+    } else {
+        0.0
+    };
+    let mean = (mean_value + slope * (auxiliary.mean - mean_auxiliary)).max(0.0);
+    let residuals = pairs.iter().map(|pair| {
+        let predicted =
+            mean_value * pair.raw + slope * (pair.auxiliary - mean_auxiliary * pair.raw);
+        (pair.raw, pair.value - predicted)
+    });
+    let second_phase = half_width(residuals, raw, cluster_count);
+    let first_phase = slope.abs() * (auxiliary.high - auxiliary.low) / 2.0;
+    let half_width = second_phase.hypot(first_phase);
+    Some(Estimate {
+        mean,
+        low: (mean - half_width).max(0.0),
+        high: mean + half_width,
+    })
+}
+
+/// Returns the 97.5 % point of Student's t with `degrees` of freedom (infinite for none).
+///
+/// Source: Hill 1970, "Algorithm 396: Student's t-quantiles", its expansion about the normal point;
+/// exact to 0.5 % from four degrees on, tabled below.
+pub fn student_t_975(degrees: usize) -> f64 {
+    match degrees {
+        0 => f64::INFINITY,
+        1 => 12.706,
+        2 => 4.303,
+        3 => 3.182,
+        _ => {
+            let (z, n) = (1.959_964_f64, degrees as f64);
+            let g1 = (z.powi(3) + z) / 4.0;
+            let g2 = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
+            let g3 = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
+            z + g1 / n + g2 / (n * n) + g3 / (n * n * n)
+        }
+    }
+}
+
+/// The 95 % half-width of a mean per raw byte, from residuals that sum to zero.
+fn half_width(
+    residuals: impl Iterator<Item = (f64, f64)> + Clone,
+    raw: f64,
+    cluster_count: u64,
+) -> f64 {
+    let count = residuals.clone().count();
+    let sampled_share = (count as f64 / cluster_count.max(1) as f64).min(1.0);
+    let unsampled_share = 1.0 - sampled_share;
+    if unsampled_share == 0.0 {
+        return 0.0;
+    }
+    if count < 2 {
+        return f64::INFINITY;
+    }
+    let squares: f64 = residuals
+        .clone()
+        .map(|(_, residual)| residual * residual)
+        .sum();
+    let n = count as f64;
+    let mean_raw = raw / n;
+    let standard_error = (unsampled_share * squares / (n - 1.0) / n).sqrt() / mean_raw;
+    let (low, high) = residuals
+        .filter(|(raw, _)| *raw > 0.0)
+        .map(|(raw, residual)| residual / raw)
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| {
+            (low.min(x), high.max(x))
+        });
+    student_t_975(count - 1) * standard_error + unsampled_share * (high - low) / n
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn students_t_matches_the_tables() {
+        for (degrees, expected) in [
+            (1, 12.706),
+            (2, 4.303),
+            (3, 3.182),
+            (5, 2.571),
+            (9, 2.262),
+            (30, 2.042),
+            (1000, 1.962),
+        ] {
+            let found = student_t_975(degrees);
+            assert!(
+                (found / expected - 1.0).abs() < 0.005,
+                "{degrees}: {found} for {expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_census_is_exact() {
+        let sample = [
+            Count {
+                raw: 10.0,
+                value: 4.0,
+            },
+            Count {
+                raw: 30.0,
+                value: 20.0,
+            },
+        ];
+        let estimate = ratio_estimate(&sample, 2).expect("bytes were seen");
+        assert_eq!(estimate, Estimate::exact(0.6));
+        assert_eq!(ratio_estimate(&[], 2), None);
+    }
+
+    /// Draws many samples from mixed populations and counts how often the interval holds the truth.
+    #[test]
+    fn intervals_hold_the_truth_19_times_in_20() {
+        let mut random = fastrand::Rng::with_seed(11);
+        let (mut ratio_held, mut regression_held, mut tried) = (0, 0, 0);
+        for population_seed in 0..40 {
+            let clusters = population(population_seed);
+            let truth_auxiliary = total(&clusters, |pair| pair.auxiliary);
+            let truth_value = total(&clusters, |pair| pair.value);
+            for _ in 0..25 {
+                let mut order: Vec<usize> = (0..clusters.len()).collect();
+                random.shuffle(&mut order);
+                let first: Vec<Pair> = order[..60].iter().map(|index| clusters[*index]).collect();
+                let counts: Vec<Count> = first
+                    .iter()
+                    .map(|pair| Count {
+                        raw: pair.raw,
+                        value: pair.auxiliary,
+                    })
+                    .collect();
+                let count = clusters.len() as u64;
+                let cheap = ratio_estimate(&counts, count).expect("bytes");
+                let slow = regression_estimate(&first[..15], cheap, count).expect("pairs");
+                tried += 1;
+                ratio_held += usize::from(holds(cheap, truth_auxiliary));
+                regression_held += usize::from(holds(slow, truth_value));
+            }
+        }
+        println!("ratio {ratio_held}, regression {regression_held} of {tried}");
+        assert!(tried >= 1000);
+        assert!(
+            ratio_held * 20 >= tried * 19,
+            "ratio held {ratio_held} of {tried}"
+        );
+        assert!(
+            regression_held * 20 >= tried * 19,
+            "regression held {regression_held} of {tried}"
+        );
+    }
+
+    fn holds(estimate: Estimate, truth: f64) -> bool {
+        estimate.low <= truth && truth <= estimate.high
+    }
+
+    fn total(clusters: &[Pair], value: impl Fn(&Pair) -> f64) -> f64 {
+        let raw: f64 = clusters.iter().map(|pair| pair.raw).sum();
+        clusters.iter().map(value).sum::<f64>() / raw
+    }
+
+    /// Clusters of three kinds (dense, middling, incompressible) in shares drawn from the seed.
+    fn population(seed: u64) -> Vec<Pair> {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let shares = [random.f64(), random.f64()];
+        (0..1000)
+            .map(|_| {
+                let raw = 0.5 + random.f64() / 2.0;
+                let kind = random.f64();
+                let level = match kind {
+                    kind if kind < shares[0] / 2.0 => 0.1,
+                    kind if kind < shares[0] / 2.0 + shares[1] / 2.0 => 0.4,
+                    _ => 0.98,
+                };
+                let auxiliary = level * (0.8 + 0.4 * random.f64()).min(1.02 / level);
+                let value = auxiliary * (0.7 + 0.2 * random.f64());
+                Pair {
+                    raw,
+                    auxiliary: raw * auxiliary,
+                    value: raw * value,
+                }
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,176 @@
+//! The one sentence that comes first: what to do, and what it saves with its error.
+
+use crate::advise::report::{ClassReport, Report, VerdictReport};
+use crate::advise::{AdviseOptions, Preference, find, store_text};
+use crate::units::Estimate;
+
+/// Words the answer that the user's preference asks for.
+pub fn headline(report: &Report, options: &AdviseOptions) -> String {
+    let metric = match options.preference {
+        Preference::Money => "money",
+        Preference::Time => "time",
+        Preference::Energy => "energy",
+        Preference::Space => return densest(report, options),
+    };
+    let Some(verdict) = find(report, "file", metric, "all") else {
+        return "Undecided: nothing was measured.".to_string();
+    };
+    let terms = terms(options, metric);
+    if verdict.answer == "undecided" || straddles(&verdict.cost_ratio) {
+        return format!(
+            "Undecided: {} costs {} of storing raw in {metric} {terms}, which is within the error.",
+            verdict.candidate,
+            percent_range(&verdict.cost_ratio),
+        );
+    }
+    if verdict.method == store_text() {
+        return format!(
+            "Do nothing: compressing does not pay. The best method, {}, would cost {} of storing raw in {metric} {terms}.",
+            verdict.candidate,
+            percent_range(&verdict.cost_ratio),
+        );
+    }
+    let (saved, total) = saved_bytes(report, verdict, metric, options);
+    let mut text = format!(
+        "Compress with {} in {} blocks: saves {} of the space and costs {} of storing raw in {metric} {terms}.",
+        verdict.method,
+        block(options.sample.block_bytes),
+        share(&saved.map(|bytes| bytes / total)),
+        percent_range(&verdict.cost_ratio),
+    );
+    let raw = raw_classes(report, metric);
+    if !raw.is_empty() {
+        text.push_str(&format!(" Store raw: {}.", raw.join(", ")));
+    }
+    text
+}
+
+/// The sentence for those who want the least space whatever it takes.
+fn densest(report: &Report, options: &AdviseOptions) -> String {
+    let Some(all) = report.classes.last() else {
+        return String::new();
+    };
+    let best = all
+        .methods
+        .iter()
+        .filter(|method| method.block_bytes == options.sample.block_bytes as u64)
+        .max_by(|a, b| a.ratio.mean.total_cmp(&b.ratio.mean));
+    match best {
+        Some(method) if method.ratio.mean > 1.0 => format!(
+            "Compress with {} in {} blocks: saves {} of the space, at {:.3} MB/s a core.",
+            method.method,
+            block(options.sample.block_bytes),
+            share(&method.ratio.map(|ratio| 1.0 - 1.0 / ratio)),
+            method.compress_mb_s,
+        ),
+        _ => "Do nothing: no method makes this data smaller.".to_string(),
+    }
+}
+
+/// Bytes saved by the method of `verdict` on the classes where compressing is best.
+fn saved_bytes(
+    report: &Report,
+    verdict: &VerdictReport,
+    metric: &str,
+    options: &AdviseOptions,
+) -> (Estimate, f64) {
+    let block_bytes = options.sample.block_bytes as u64;
+    let mut saved = Estimate::exact(0.0);
+    let mut total = 0.0;
+    for class in report.classes.iter().filter(|class| class.name != "all") {
+        total += class.bytes.mean;
+        let chosen = find(report, "file", metric, &class.name);
+        if chosen.is_none_or(|chosen| chosen.method == store_text()) {
+            continue;
+        }
+        let method = class
+            .methods
+            .iter()
+            .find(|method| method.method == verdict.method && method.block_bytes == block_bytes);
+        if let Some(method) = method {
+            let part = method
+                .ratio
+                .map(|ratio| class.bytes.mean * (1.0 - 1.0 / ratio));
+            saved.mean += part.mean;
+        }
+    }
+    // The error is that of all data together: the classes' own errors are not independent.
+    let all = report.classes.last().and_then(|all| {
+        all.methods
+            .iter()
+            .find(|method| method.method == verdict.method && method.block_bytes == block_bytes)
+    });
+    let half_width = all.map_or(0.0, |method| {
+        let stored = method.ratio.map(|ratio| 1.0 / ratio);
+        total * (stored.high - stored.low) / 2.0
+    });
+    (Estimate::plus_minus(saved.mean, half_width), total)
+}
+
+/// Classes of at least 1 % of the bytes that are better left alone.
+fn raw_classes(report: &Report, metric: &str) -> Vec<String> {
+    let classes: Vec<&ClassReport> = report
+        .classes
+        .iter()
+        .filter(|class| class.name != "all")
+        .collect();
+    let total: f64 = classes.iter().map(|class| class.bytes.mean).sum();
+    classes
+        .into_iter()
+        .filter(|class| class.bytes.mean >= 0.01 * total)
+        .filter(|class| {
+            find(report, "file", metric, &class.name)
+                .is_some_and(|verdict| verdict.method == store_text())
+        })
+        .map(|class| {
+            format!(
+                "{} ({:.0} % of the bytes)",
+                class.name,
+                100.0 * class.bytes.mean / total
+            )
+        })
+        .collect()
+}
+
+fn terms(options: &AdviseOptions, metric: &str) -> String {
+    let Estimate { low, high, .. } = options.reads_per_write;
+    let reads = if low == high {
+        format!("{low} reads per write")
+    } else {
+        format!("{low} to {high} reads per write")
+    };
+    if metric == "money" {
+        format!("over {} days and {reads}", options.days_kept)
+    } else {
+        format!("for {reads}")
+    }
+}
+
+fn straddles(cost_ratio: &Estimate) -> bool {
+    cost_ratio.low < 1.0 && cost_ratio.high >= 1.0
+}
+
+fn percent_range(ratio: &Estimate) -> String {
+    let (low, high) = (100.0 * ratio.low, 100.0 * ratio.high);
+    if high - low < 1.0 {
+        format!("{:.0} %", 100.0 * ratio.mean)
+    } else {
+        format!("{low:.0} to {high:.0} %")
+    }
+}
+
+fn share(share: &Estimate) -> String {
+    let half_width = 100.0 * (share.high - share.low) / 2.0;
+    if !half_width.is_finite() {
+        return format!("about {:.0} %", 100.0 * share.mean);
+    }
+    format!("{:.1} % +- {half_width:.1} %", 100.0 * share.mean)
+}
+
+fn block(bytes: usize) -> String {
+    if bytes >= 1 << 20 {
+        format!("{} MiB", bytes >> 20)
+    } else {
+        format!("{} KiB", bytes >> 10)
+    }
+}

@@ -1,0 +1,194 @@
+//! Measures methods on blocks: stored bytes and core-seconds each way.
+//!
+//! Compresses, decompresses, compares, and reads the thread's CPU clock in between; a block that
+//! does not shrink is stored raw and charged for the attempt, as every place does. Clocks are read
+//! around a batch of blocks and not around each, since reading the thread clock is a system call.
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::codec::{Compressor, Decoder, Decompressor, Method};
+use crate::error::{Error, Result};
+
+/// The bytes that a page store keeps before each stored page: its frame header.
+pub const PAGE_HEADER_BYTES: u64 = 32;
+
+/// One thing that is measured: a method at a block size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    pub block_bytes: usize,
+    pub method: Method,
+    /// Measured only on a subsample, since a block takes milliseconds.
+    pub slow: bool,
+}
+
+/// What a method did to some blocks, added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sums {
+    pub blocks: u64,
+    pub raw_bytes: u64,
+    pub stored_bytes: u64,
+    /// Stored bytes with a page header, each block rounded up to the allocation unit.
+    pub allocated_bytes: u64,
+    pub encode_seconds: f64,
+    pub decode_seconds: f64,
+}
+
+impl Sums {
+    /// Adds what was measured on other blocks.
+    pub fn add(&mut self, other: &Sums) {
+        self.blocks += other.blocks;
+        self.raw_bytes += other.raw_bytes;
+        self.stored_bytes += other.stored_bytes;
+        self.allocated_bytes += other.allocated_bytes;
+        self.encode_seconds += other.encode_seconds;
+        self.decode_seconds += other.decode_seconds;
+    }
+}
+
+/// Workspaces reused from block to block: codec contexts and two buffers.
+///
+/// Memory: the codecs' workspaces (see `Method::compressor_bytes`), twice the largest batch.
+pub struct Bench {
+    compressor: Compressor,
+    decompressor: Decompressor,
+    encoded: Vec<u8>,
+    decoded: Vec<u8>,
+    /// Start, length and decoder of each block in `encoded`.
+    stored: Vec<(usize, usize, Decoder)>,
+    warm: Vec<Method>,
+    allocation_unit_bytes: u64,
+}
+
+impl Bench {
+    /// Makes a bench that rounds stored pages up to `allocation_unit_bytes` (at least 1).
+    pub fn new(allocation_unit_bytes: u64) -> Bench {
+        Bench {
+            compressor: Compressor::new(),
+            decompressor: Decompressor::new(),
+            encoded: Vec::new(),
+            decoded: Vec::new(),
+            stored: Vec::new(),
+            warm: Vec::new(),
+            allocation_unit_bytes: allocation_unit_bytes.max(1),
+        }
+    }
+
+    /// Stores and restores `blocks` by `method`, and says what that took.
+    ///
+    /// # Errors
+    /// What the codec reports; `Corrupt` if a block does not come back as it was.
+    pub fn measure(&mut self, method: Method, blocks: &[&[u8]]) -> Result<Sums> {
+        if !self.warm.contains(&method) {
+            // The first call of a method allocates its contexts: not a cost of the blocks.
+            self.encode(method, &blocks[..1])?;
+            self.decode(&blocks[..1])?;
+            self.warm.push(method);
+        }
+        let start = thread_seconds();
+        self.encode(method, blocks)?;
+        let encoded = thread_seconds();
+        self.decode(blocks)?;
+        let decoded = thread_seconds();
+        self.compare(blocks)?;
+        let mut sums = Sums {
+            encode_seconds: encoded - start,
+            decode_seconds: decoded - encoded,
+            ..Sums::default()
+        };
+        for (block, (_, length, _)) in blocks.iter().zip(&self.stored) {
+            let (raw, stored) = (block.len() as u64, *length as u64);
+            let unit = self.allocation_unit_bytes;
+            let page = |bytes: u64| bytes.div_ceil(unit) * unit;
+            sums.blocks += 1;
+            sums.raw_bytes += raw;
+            sums.stored_bytes += stored;
+            sums.allocated_bytes += page(raw).min(page(stored + PAGE_HEADER_BYTES));
+        }
+        Ok(sums)
+    }
+
+    fn encode(&mut self, method: Method, blocks: &[&[u8]]) -> Result<()> {
+        let bytes: usize = blocks.iter().map(|block| block.len()).sum();
+        if self.encoded.len() < bytes {
+            self.encoded.resize(bytes, 0);
+            self.decoded.resize(bytes, 0);
+        }
+        self.stored.clear();
+        let mut start = 0;
+        for block in blocks {
+            let target = &mut self.encoded[start..start + block.len()];
+            // One byte less than raw: what does not shrink is not worth a decoder's time.
+            let limit = block.len().saturating_sub(1);
+            let stored = match self
+                .compressor
+                .compress(method, block, &mut target[..limit])?
+            {
+                Some(length) => (start, length, method.decoder()),
+                None => {
+                    target.copy_from_slice(block);
+                    (start, block.len(), Method::STORE.decoder())
+                }
+            };
+            self.stored.push(stored);
+            start += block.len();
+        }
+        Ok(())
+    }
+
+    fn decode(&mut self, blocks: &[&[u8]]) -> Result<()> {
+        let mut start = 0;
+        for (block, (from, length, decoder)) in blocks.iter().zip(&self.stored) {
+            let target = &mut self.decoded[start..start + block.len()];
+            self.decompressor
+                .decompress(*decoder, &self.encoded[*from..from + length], target)?;
+            start += block.len();
+        }
+        Ok(())
+    }
+
+    fn compare(&self, blocks: &[&[u8]]) -> Result<()> {
+        let mut start = 0;
+        for block in blocks {
+            if self.decoded[start..start + block.len()] != **block {
+                return Err(Error::corrupt(
+                    "restored block",
+                    start as u64,
+                    "the bytes that were compressed",
+                    "other bytes",
+                ));
+            }
+            start += block.len();
+        }
+        Ok(())
+    }
+}
+
+/// The CPU time this thread has used, in seconds.
+fn thread_seconds() -> f64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_of_whole_blocks_and_rounded_pages() {
+        let text: Vec<u8> = b"what is measured is what is stored. ".repeat(2000);
+        let mut random = fastrand::Rng::with_seed(1);
+        let noise: Vec<u8> = (0..4096).map(|_| random.u8(..)).collect();
+        let blocks: Vec<&[u8]> = vec![&text[..16384], &text[16384..32768], &noise];
+        let mut bench = Bench::new(4096);
+        let method: Method = "zstd:1".parse().expect("a method");
+        let sums = bench.measure(method, &blocks).expect("a measurement");
+        assert_eq!((sums.blocks, sums.raw_bytes), (3, 36_864));
+        // Two compressible pages of one unit each, and one that is kept raw.
+        assert_eq!(sums.allocated_bytes, 3 * 4096);
+        assert!(
+            sums.stored_bytes > 4096 && sums.stored_bytes < 8192,
+            "{}",
+            sums.stored_bytes
+        );
+    }
+}

@@ -1,0 +1,585 @@
+//! The population: which bytes there are to advise on.
+//!
+//! Walks the named paths once, in random order and within a time limit, and cuts what it finds into
+//! *clusters* of about one mebibyte: a piece of a large file, or a run of small files. Clusters are
+//! what is sampled, so that every byte has nearly the same chance. Links are not followed below a
+//! named path; pipes, sockets and devices are counted and left alone; a sparse file counts only
+//! with the bytes it really holds. Reads nothing but names and sizes.
+
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+
+/// The size of a cluster and of the largest sample block, in bytes.
+pub const CLUSTER_BYTES: u64 = 1 << 20;
+
+/// The most files the population keeps; what lies beyond is reported as uncovered.
+const FILES_MAX: usize = 1_000_000;
+
+/// The most data segments of a sparse file that are looked through.
+const SEGMENTS_MAX: usize = 4096;
+
+/// Random descents made to weigh the folders that the walk did not reach.
+const DESCENTS: usize = 200;
+
+/// Where the bytes of an item come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A file: the index of its folder and its name there.
+    File { folder: u32, name: OsString },
+    /// Zeros, made when read.
+    Zeros,
+    /// Random bytes, made when read from this seed.
+    Random { seed: u64 },
+}
+
+/// One file, or one generated run of bytes.
+#[derive(Clone, Debug)]
+pub struct Item {
+    pub content: Content,
+    /// The bytes it holds, holes excluded.
+    pub bytes: u64,
+    /// Its length, holes included; equal to `bytes` unless sparse.
+    pub length: u64,
+    /// The name of its group, for data that comes with one (the embedded default).
+    pub label: Option<&'static str>,
+}
+
+/// A piece of one item: what is read and compressed as one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub item: u32,
+    pub offset: u64,
+    pub bytes: u32,
+}
+
+/// What the walk passed over, and why.
+#[derive(Clone, Debug, Default)]
+pub struct Skipped {
+    /// Symbolic links below the named paths.
+    pub links: u64,
+    /// Pipes, sockets and devices.
+    pub special: u64,
+    /// Files and folders that could not be read, the first few with their reasons.
+    pub unreadable: u64,
+    pub unreadable_examples: Vec<String>,
+    /// Empty files.
+    pub empty: u64,
+    /// Bytes of holes in sparse files.
+    pub hole_bytes: u64,
+}
+
+/// The bytes to advise on, cut into clusters.
+#[derive(Default)]
+pub struct Population {
+    folders: Vec<PathBuf>,
+    items: Vec<Item>,
+    /// First cluster of each span, ascending, one entry a span.
+    span_first_cluster: Vec<u64>,
+    spans: Vec<Span>,
+    cluster_count: u64,
+    bytes: u64,
+    pub skipped: Skipped,
+    /// Estimated bytes under folders that there was no time to look into.
+    pub uncovered_bytes: u64,
+}
+
+/// A run of clusters.
+#[derive(Clone, Copy, Debug)]
+enum Span {
+    /// One large item, cut every `CLUSTER_BYTES`.
+    Large { item: u32 },
+    /// Items `first..end`, whole, in one cluster.
+    Small { first: u32, end: u32 },
+}
+
+impl Population {
+    /// Walks `paths` for at most `time_limit`, in an order drawn from `seed`.
+    ///
+    /// # Errors
+    /// A named path that is missing, not permitted, or neither file nor folder; an empty result.
+    pub fn walk(paths: &[PathBuf], time_limit: Duration, seed: u64) -> Result<Population> {
+        let mut population = Population::default();
+        let mut random = fastrand::Rng::with_seed(seed);
+        let deadline = Instant::now() + time_limit;
+        let mut frontier = Vec::new();
+        for path in paths {
+            // The user named it, so a link is followed here and nowhere else.
+            let metadata = fs::metadata(path).map_err(|error| Error::io("look at", path, error))?;
+            if metadata.is_dir() {
+                fs::read_dir(path).map_err(|error| Error::io("list", path, error))?;
+                frontier.push(path.clone());
+            } else if metadata.is_file() {
+                fs::File::open(path).map_err(|error| Error::io("open", path, error))?;
+                let parent = path.parent().unwrap_or(Path::new("")).to_path_buf();
+                let folder = population.add_folder(parent);
+                let name = path.file_name().unwrap_or(path.as_os_str()).to_os_string();
+                population.add_file(folder, name, &metadata);
+            } else {
+                let kind = special_kind(&metadata);
+                return Err(Error::invalid(
+                    "path",
+                    format!("{} is a {kind}, not a file or folder", path.display()),
+                ));
+            }
+        }
+        while !frontier.is_empty() {
+            if Instant::now() > deadline || population.items.len() >= FILES_MAX {
+                population.weigh_frontier(&frontier, &mut random, deadline + time_limit / 4);
+                break;
+            }
+            let folder = frontier.swap_remove(random.usize(..frontier.len()));
+            population.look_into(&folder, &mut frontier);
+        }
+        population.finish()
+    }
+
+    /// Makes a population of items that the caller gathered, with their folders.
+    pub fn from_items(folders: Vec<PathBuf>, items: Vec<Item>) -> Result<Population> {
+        Population {
+            folders,
+            items,
+            ..Population::default()
+        }
+        .finish()
+    }
+
+    /// Returns the bytes the clusters hold together.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns how many clusters there are.
+    pub fn cluster_count(&self) -> u64 {
+        self.cluster_count
+    }
+
+    /// Returns how many files and generated items there are.
+    pub fn item_count(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Returns one item.
+    pub fn item(&self, index: u32) -> &Item {
+        &self.items[index as usize]
+    }
+
+    /// Returns the path of an item that is a file.
+    pub fn path(&self, item: &Item) -> Option<PathBuf> {
+        match &item.content {
+            Content::File { folder, name } => Some(self.folders[*folder as usize].join(name)),
+            Content::Zeros | Content::Random { .. } => None,
+        }
+    }
+
+    /// Returns the pieces of one cluster, into `pieces`.
+    ///
+    /// # Panics
+    /// When `cluster` is not below [`Population::cluster_count`].
+    pub fn pieces(&self, cluster: u64, pieces: &mut Vec<Piece>) {
+        assert!(
+            cluster < self.cluster_count,
+            "cluster {cluster} of {}",
+            self.cluster_count
+        );
+        pieces.clear();
+        let span = self
+            .span_first_cluster
+            .partition_point(|first| *first <= cluster)
+            - 1;
+        match self.spans[span] {
+            Span::Large { item } => {
+                let offset = (cluster - self.span_first_cluster[span]) * CLUSTER_BYTES;
+                let bytes = CLUSTER_BYTES.min(self.item(item).bytes - offset) as u32;
+                pieces.push(Piece {
+                    item,
+                    offset,
+                    bytes,
+                });
+            }
+            Span::Small { first, end } => {
+                for item in first..end {
+                    let bytes = self.item(item).bytes as u32;
+                    pieces.push(Piece {
+                        item,
+                        offset: 0,
+                        bytes,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Reads a piece; returns the bytes read, fewer if the file shrank, vanished or is not
+    /// readable.
+    pub fn read(&self, piece: &Piece, target: &mut [u8]) -> usize {
+        let item = self.item(piece.item);
+        match &item.content {
+            Content::Zeros => {
+                target.fill(0);
+                target.len()
+            }
+            Content::Random { seed } => {
+                fastrand::Rng::with_seed(seed.wrapping_add(piece.offset)).fill(target);
+                target.len()
+            }
+            Content::File { .. } => {
+                let path = self.path(item).expect("a file has a path");
+                let Ok(file) = open_regular(&path) else {
+                    return 0;
+                };
+                let sparse = item.length > item.bytes;
+                let offset = if sparse {
+                    data_offset(&file, piece.offset)
+                } else {
+                    piece.offset
+                };
+                read_up_to(&file, target, offset)
+            }
+        }
+    }
+
+    fn add_folder(&mut self, path: PathBuf) -> u32 {
+        self.folders.push(path);
+        u32::try_from(self.folders.len() - 1).expect("fewer than 2^32 folders")
+    }
+
+    fn add_file(&mut self, folder: u32, name: OsString, metadata: &Metadata) {
+        let length = metadata.len();
+        let allocated = metadata.blocks().saturating_mul(512);
+        // Small files may live in the inode with no block at all: those are not holes.
+        let bytes = if length > allocated && length > CLUSTER_BYTES {
+            allocated
+        } else {
+            length
+        };
+        self.skipped.hole_bytes += length - bytes;
+        if bytes == 0 {
+            self.skipped.empty += u64::from(length == 0);
+            return;
+        }
+        let content = Content::File { folder, name };
+        self.items.push(Item {
+            content,
+            bytes,
+            length,
+            label: None,
+        });
+    }
+
+    fn look_into(&mut self, path: &Path, frontier: &mut Vec<PathBuf>) {
+        let entries = match fs::read_dir(path) {
+            Ok(entries) => entries,
+            Err(error) => return self.unreadable(path, &error),
+        };
+        let folder = self.add_folder(path.to_path_buf());
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => return self.unreadable(path, &error),
+            };
+            match entry.metadata() {
+                Ok(metadata) if metadata.is_dir() => frontier.push(entry.path()),
+                Ok(metadata) if metadata.is_file() => {
+                    if self.items.len() < FILES_MAX {
+                        self.add_file(folder, entry.file_name(), &metadata);
+                    } else {
+                        self.uncovered_bytes += metadata.len();
+                    }
+                }
+                Ok(metadata) if metadata.is_symlink() => self.skipped.links += 1,
+                Ok(_) => self.skipped.special += 1,
+                // A file that vanished between the listing and the look is no file.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => self.unreadable(&entry.path(), &error),
+            }
+        }
+    }
+
+    fn unreadable(&mut self, path: &Path, error: &std::io::Error) {
+        self.skipped.unreadable += 1;
+        if self.skipped.unreadable_examples.len() < 5 {
+            self.skipped
+                .unreadable_examples
+                .push(format!("{}: {error}", path.display()));
+        }
+    }
+
+    /// Estimates the bytes below the folders not looked into, by random descents whose weight is
+    /// the product of the branchings passed (Knuth 1975, "Estimating the efficiency of backtrack
+    /// programs"), and adds the files found on the way to the population.
+    fn weigh_frontier(
+        &mut self,
+        frontier: &[PathBuf],
+        random: &mut fastrand::Rng,
+        deadline: Instant,
+    ) {
+        let mut descents = 0u64;
+        let mut weighted_bytes = 0.0;
+        while descents < DESCENTS as u64 && Instant::now() < deadline {
+            descents += 1;
+            let mut weight = frontier.len() as f64;
+            let mut folder = frontier[random.usize(..frontier.len())].clone();
+            loop {
+                let items_before = self.items.len();
+                let mut children = Vec::new();
+                self.look_into(&folder, &mut children);
+                let found: u64 = self.items[items_before..]
+                    .iter()
+                    .map(|item| item.bytes)
+                    .sum();
+                weighted_bytes += weight * found as f64;
+                if children.is_empty() || self.items.len() >= FILES_MAX {
+                    break;
+                }
+                weight *= children.len() as f64;
+                folder = children.swap_remove(random.usize(..children.len()));
+            }
+        }
+        self.uncovered_bytes += (weighted_bytes / descents.max(1) as f64) as u64;
+    }
+
+    /// Cuts the items into clusters: large items first, then runs of small ones.
+    fn finish(mut self) -> Result<Population> {
+        self.items.retain(|item| item.bytes > 0);
+        if self.items.is_empty() {
+            return Err(Error::invalid(
+                "data",
+                "no bytes to advise on: nothing readable, or all empty",
+            ));
+        }
+        let mut small_first = None;
+        let mut small_bytes = 0;
+        // Items that fill at least half a cluster alone are cut alone; runs of the others share one.
+        self.items
+            .sort_by_key(|item| item.bytes < CLUSTER_BYTES / 2);
+        for index in 0..self.items.len() {
+            let bytes = self.items[index].bytes;
+            self.bytes += bytes;
+            if bytes >= CLUSTER_BYTES / 2 {
+                self.push_span(
+                    Span::Large { item: index as u32 },
+                    bytes.div_ceil(CLUSTER_BYTES),
+                );
+                continue;
+            }
+            if small_bytes + bytes > CLUSTER_BYTES {
+                let first = small_first.take().expect("bytes imply a first item");
+                self.push_span(
+                    Span::Small {
+                        first,
+                        end: index as u32,
+                    },
+                    1,
+                );
+                small_bytes = 0;
+            }
+            small_first.get_or_insert(index as u32);
+            small_bytes += bytes;
+        }
+        if let Some(first) = small_first {
+            self.push_span(
+                Span::Small {
+                    first,
+                    end: self.items.len() as u32,
+                },
+                1,
+            );
+        }
+        Ok(self)
+    }
+
+    fn push_span(&mut self, span: Span, clusters: u64) {
+        self.span_first_cluster.push(self.cluster_count);
+        self.spans.push(span);
+        self.cluster_count += clusters;
+    }
+}
+
+fn special_kind(metadata: &Metadata) -> &'static str {
+    let kind = metadata.file_type();
+    if kind.is_fifo() {
+        "named pipe"
+    } else if kind.is_socket() {
+        "socket"
+    } else if kind.is_block_device() {
+        "block device"
+    } else if kind.is_char_device() {
+        "character device"
+    } else {
+        "special file"
+    }
+}
+
+/// Opens what is still a regular file; never blocks on a pipe that has taken its place.
+fn open_regular(path: &std::path::Path) -> std::io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let file = File::options()
+        .read(true)
+        .custom_flags(flags.bits() as i32)
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(std::io::Error::from(std::io::ErrorKind::InvalidInput))
+    }
+}
+
+fn read_up_to(file: &File, target: &mut [u8], offset: u64) -> usize {
+    let mut read = 0;
+    while read < target.len() {
+        match file.read_at(&mut target[read..], offset + read as u64) {
+            Ok(0) => break,
+            Ok(count) => read += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    read
+}
+
+/// Finds where in a sparse file its `data_position`-th byte of data lies.
+fn data_offset(file: &File, data_position: u64) -> u64 {
+    use rustix::fs::{SeekFrom, seek};
+    let (mut at, mut passed) = (0, 0);
+    for _ in 0..SEGMENTS_MAX {
+        let Ok(start) = seek(file, SeekFrom::Data(at)) else {
+            break;
+        };
+        let Ok(end) = seek(file, SeekFrom::Hole(start)) else {
+            break;
+        };
+        if passed + (end - start) > data_position {
+            return start + (data_position - passed);
+        }
+        passed += end - start;
+        at = end;
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    fn folder_with(files: &[(&str, usize)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for (name, bytes) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("a subfolder");
+            fs::write(path, vec![7u8; *bytes]).expect("a file");
+        }
+        folder
+    }
+
+    #[test]
+    fn every_byte_is_in_exactly_one_piece() {
+        let mib = CLUSTER_BYTES as usize;
+        let folder = folder_with(&[
+            ("large", 3 * mib + 5),
+            ("half", mib / 2),
+            ("a/small1", 1000),
+            ("a/small2", 400_000),
+            ("b/small3", 500_000),
+            ("b/small4", 200_000),
+            ("empty", 0),
+        ]);
+        let population = Population::walk(&[folder.path().into()], LIMIT, 1).expect("a walk");
+        assert_eq!(
+            population.bytes() as usize,
+            3 * mib + 5 + mib / 2 + 1_101_000
+        );
+        assert_eq!(population.skipped.empty, 1);
+        let mut covered = vec![0u64; population.item_count()];
+        let mut pieces = Vec::new();
+        for cluster in 0..population.cluster_count() {
+            population.pieces(cluster, &mut pieces);
+            let bytes: u64 = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
+            assert!((1..=CLUSTER_BYTES).contains(&bytes));
+            for piece in &pieces {
+                assert_eq!(piece.offset, covered[piece.item as usize]);
+                covered[piece.item as usize] += u64::from(piece.bytes);
+            }
+        }
+        for (index, bytes) in covered.iter().enumerate() {
+            assert_eq!(*bytes, population.item(index as u32).bytes);
+        }
+    }
+
+    #[test]
+    fn links_pipes_and_holes_are_counted_not_followed() {
+        let folder = folder_with(&[("a/file", 10)]);
+        symlink(folder.path(), folder.path().join("a/loop")).expect("a link");
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .expect("a pipe");
+        let sparse = fs::File::create(folder.path().join("sparse")).expect("a file");
+        sparse.set_len(1 << 42).expect("a hole of 4 TiB");
+        let population = Population::walk(&[folder.path().into()], LIMIT, 1).expect("a walk");
+        assert_eq!(
+            (population.skipped.links, population.skipped.special),
+            (1, 1)
+        );
+        assert_eq!(population.bytes(), 10);
+        assert_eq!(population.skipped.hole_bytes, 1 << 42);
+        let error = Population::walk(&[pipe], LIMIT, 1)
+            .err()
+            .expect("a pipe is refused");
+        assert!(error.to_string().contains("named pipe"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_or_empty_path_is_named() {
+        let error = Population::walk(&["/no/such/path".into()], LIMIT, 1)
+            .err()
+            .expect("missing");
+        assert!(error.to_string().contains("/no/such/path"), "{error}");
+        let folder = folder_with(&[("empty", 0)]);
+        assert!(Population::walk(&[folder.path().into()], LIMIT, 1).is_err());
+    }
+
+    #[test]
+    fn a_tree_without_time_is_weighed_by_descents() {
+        let names: Vec<String> = (0..64).map(|n| format!("f{}/g{}/file", n / 8, n)).collect();
+        let files: Vec<(&str, usize)> = names.iter().map(|name| (name.as_str(), 1000)).collect();
+        let folder = folder_with(&files);
+        let mut population = Population::default();
+        let mut random = fastrand::Rng::with_seed(3);
+        let frontier = vec![folder.path().to_path_buf()];
+        population.weigh_frontier(&frontier, &mut random, Instant::now() + LIMIT);
+        // The tree is regular, so every descent sees the same weight.
+        assert_eq!(population.uncovered_bytes, 64_000);
+        assert!(!population.items.is_empty());
+    }
+
+    #[test]
+    fn holes_are_passed_over() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("sparse");
+        let file = File::create(&path).expect("a file");
+        let data = vec![0x5a; 2 << 20];
+        file.write_all_at(&data, 1 << 40)
+            .expect("data after a hole of a TiB");
+        let population = Population::walk(std::slice::from_ref(&path), LIMIT, 1).expect("a walk");
+        assert!(population.bytes() < 3 << 20, "{}", population.bytes());
+        let mut pieces = Vec::new();
+        population.pieces(1, &mut pieces);
+        let mut target = vec![0; pieces[0].bytes as usize];
+        assert_eq!(population.read(&pieces[0], &mut target), target.len());
+        assert!(target.iter().all(|byte| *byte == 0x5a));
+    }
+}

@@ -1,0 +1,128 @@
+//! The report: all that `advise` found out, as plain data.
+//!
+//! The JSON form is stable and documented in docs/guide.md: fields are only added under the same
+//! `schema`. Text and pictures are drawn from the same facts by the door.
+
+use serde::{Deserialize, Serialize};
+
+use crate::meter::Machine;
+use crate::units::Estimate;
+
+/// The name and version of the JSON form.
+pub const SCHEMA: &str = "breakeven.advise/1";
+
+/// Everything `advise` found out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    pub schema: String,
+    /// What to do and what it saves, in one sentence.
+    pub headline: String,
+    pub machine: Machine,
+    pub medium: MediumReport,
+    pub sample: SampleReport,
+    /// The classes of data found, largest first; then `all`.
+    pub classes: Vec<ClassReport>,
+    pub verdicts: Vec<VerdictReport>,
+    /// What the reader should know: what was passed over, assumed, or cut short.
+    pub notes: Vec<String>,
+}
+
+/// The medium the data lies on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MediumReport {
+    pub name: String,
+    pub source: String,
+    /// Sequential rates in MB/s (10^6 bytes).
+    pub read_mb_s: Estimate,
+    pub write_mb_s: Estimate,
+    /// One random read of 8 KiB, in microseconds.
+    pub random_read_us: Estimate,
+    pub allocation_unit_bytes: u64,
+}
+
+/// What the numbers rest on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SampleReport {
+    /// Raw bytes read and measured.
+    pub bytes: u64,
+    /// Bytes there are to advise on.
+    pub population_bytes: u64,
+    pub files: u64,
+    /// Estimated bytes that there was no time to look at.
+    pub uncovered_bytes: u64,
+    pub block_bytes: u64,
+    pub seed: u64,
+    /// The widest 95 % half-width among the printed ratios of `all`, as a share of the ratio.
+    pub bound: f64,
+    pub seconds: f64,
+    /// Why the sampling ended: `complete`, `precise`, `time`, `interrupted`.
+    pub ended: String,
+}
+
+/// One class of data.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClassReport {
+    pub name: String,
+    pub bytes: Estimate,
+    pub methods: Vec<MethodReport>,
+}
+
+/// One method on one class at one block size.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MethodReport {
+    pub method: String,
+    pub block_bytes: u64,
+    /// Raw bytes over stored bytes.
+    pub ratio: Estimate,
+    /// MB/s (10^6 raw bytes) of one core.
+    pub compress_mb_s: f64,
+    pub decompress_mb_s: f64,
+    pub energy: EnergyReport,
+    /// Clusters it was measured on.
+    pub clusters: u64,
+}
+
+/// Active energy of one core working, per GB (10^9 raw bytes).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EnergyReport {
+    pub compress_j_per_gb: Estimate,
+    pub decompress_j_per_gb: Estimate,
+    pub source: String,
+}
+
+/// The answer at one place, in one metric, for one class.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VerdictReport {
+    /// `file`, `link`, `cache` or `pages`.
+    pub place: String,
+    /// `time`, `energy`, `energy-delay` or `money`.
+    pub metric: String,
+    pub class: String,
+    /// The best method; `store` where doing nothing is best.
+    pub method: String,
+    /// The best method that compresses, which the break-even is about.
+    pub candidate: String,
+    /// `pays`, `pays_above`, `pays_below`, `never` or `undecided`.
+    pub answer: String,
+    /// What the break-even is counted in: `reads_per_write`, `link_mb_s`, `compressed_share`,
+    /// `days_kept`.
+    pub unit: String,
+    pub break_even: Option<f64>,
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    /// Where else the verdict flips: the quantity and its value.
+    pub flips_at: Vec<Flip>,
+    /// `serial` where stage times add, `overlapped` where the slowest stage decides.
+    pub stages: String,
+    /// Cost of the best method over the cost of storing raw, at the numbers asked for.
+    pub cost_ratio: Estimate,
+}
+
+/// A quantity at whose value the verdict changes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Flip {
+    pub quantity: String,
+    pub value: f64,
+    /// The best method beyond.
+    pub then: String,
+}

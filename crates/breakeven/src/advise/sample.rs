@@ -1,0 +1,837 @@
+//! The sampler: draws clusters, sorts them into groups, measures methods on them in two phases.
+//!
+//! Cheap methods are measured on every cluster drawn; slow ones on a subsample, each about as often
+//! as the square root of its cost allows, and never for more than half of the time. Drawing stops
+//! when every interval that matters is narrow, when nothing is left, or when time is up. The state
+//! is always complete: whoever stops early has an answer, with wider intervals.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::advise::estimate::{Count, Pair, ratio_estimate, regression_estimate};
+use crate::advise::measure::{Bench, Cell, Sums};
+use crate::advise::order::Permutation;
+use crate::advise::population::{Piece, Population};
+use crate::codec::{Features, Method};
+use crate::decide::Class;
+use crate::error::Result;
+use crate::units::Estimate;
+
+/// The block sizes that are looked at besides the files' own: cache buffers and database pages.
+pub const CACHE_BLOCK_BYTES: usize = 8 << 10;
+/// The two usual database page sizes.
+pub const PAGE_BLOCK_BYTES: [usize; 2] = [4 << 10, 16 << 10];
+
+/// Bytes taken from a cluster for each small block size, contiguous.
+const WINDOW_BYTES: usize = 64 << 10;
+
+/// What is sampled, and for how long.
+#[derive(Clone, Debug)]
+pub struct SampleOptions {
+    /// Seed of the order in which clusters are drawn; printed with the advice.
+    pub seed: u64,
+    /// Time for drawing and measuring. Default 40 s.
+    pub time_limit: Duration,
+    /// Drawing stops when the 95 % half-width of every ratio that matters is below this share of
+    /// it. Default 0.01.
+    pub precision: f64,
+    /// Blocks of files and links, at most 1 MiB. Default 1 MiB.
+    pub block_bytes: usize,
+    /// Methods measured on every cluster.
+    pub cheap: Vec<Method>,
+    /// Methods measured on a subsample, at the files' block size only.
+    pub slow: Vec<Method>,
+    /// Space is given out in these steps where pages are stored. Default 4096.
+    pub allocation_unit_bytes: u64,
+}
+
+impl Default for SampleOptions {
+    fn default() -> SampleOptions {
+        let methods = |texts: &[&str]| {
+            texts
+                .iter()
+                .map(|text| text.parse().expect("a method's text"))
+                .collect()
+        };
+        SampleOptions {
+            seed: 1,
+            time_limit: Duration::from_secs(40),
+            precision: 0.01,
+            block_bytes: 1 << 20,
+            cheap: methods(&["lz4:1", "zstd:1", "zstd:3"]),
+            slow: methods(&[
+                "lz4hc:9",
+                "deflate:6",
+                "zstd:9",
+                "zstd:19",
+                "bzip2:9",
+                "xz:6",
+            ]),
+            allocation_unit_bytes: 4096,
+        }
+    }
+}
+
+/// What the bytes of a group have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// The data came with this label.
+    Label(&'static str),
+    /// The blocks look like this class.
+    Class(Class),
+}
+
+impl Group {
+    /// Returns the name for people.
+    pub fn name(&self) -> String {
+        match self {
+            Group::Label(label) => (*label).to_string(),
+            Group::Class(class) => class.name().to_string(),
+        }
+    }
+}
+
+/// What was measured on one cluster, in one group: one entry a cell.
+#[derive(Clone, Debug)]
+struct Observation {
+    group: usize,
+    raw_bytes: u64,
+    cells: Vec<Option<Sums>>,
+}
+
+/// Why drawing ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Everything was measured by every method.
+    Complete,
+    /// Every ratio that matters is known as well as asked for.
+    Precise,
+    /// Time was up.
+    Time,
+    /// The caller asked to stop.
+    Interrupted,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Ended::Complete => "complete",
+            Ended::Precise => "precise",
+            Ended::Time => "time",
+            Ended::Interrupted => "interrupted",
+        })
+    }
+}
+
+/// One cluster drawn.
+struct Drawn {
+    cluster: u64,
+    observations: Vec<Observation>,
+}
+
+/// The sample so far, and all that can be estimated from it.
+pub struct Sample {
+    cells: Vec<Cell>,
+    groups: Vec<Group>,
+    drawn: Vec<Drawn>,
+    cluster_count: u64,
+    population_bytes: u64,
+    /// Pieces that could not be read, or changed or vanished while being read.
+    pub vanished_pieces: u64,
+    /// Wall time spent drawing and measuring.
+    pub elapsed: Duration,
+    /// Why drawing ended.
+    pub ended: Ended,
+}
+
+/// An estimate with the number of clusters behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct CellEstimate {
+    /// Stored bytes per raw byte.
+    pub stored_per_raw: Estimate,
+    /// Bytes given out per raw byte, page headers and allocation units counted.
+    pub allocated_per_raw: Estimate,
+    /// Core-seconds per raw byte.
+    pub encode_seconds_per_byte: Estimate,
+    /// Core-seconds per raw byte.
+    pub decode_seconds_per_byte: Estimate,
+    pub clusters: usize,
+}
+
+impl Sample {
+    /// Draws from `population` until precise, exhausted, out of time, or told to stop; `progress`
+    /// is called after every cluster.
+    ///
+    /// # Errors
+    /// Only what a codec reports; files that cannot be read are counted and passed over.
+    pub fn draw(
+        population: &Population,
+        options: &SampleOptions,
+        stop: &AtomicBool,
+        progress: &mut dyn FnMut(&Sample),
+    ) -> Result<Sample> {
+        let mut sampler = Sampler::new(population, options);
+        let begun = Instant::now();
+        let deadline = begun + options.time_limit;
+        let order = Permutation::new(population.cluster_count(), options.seed);
+        let mut ended = None;
+        for position in 0..population.cluster_count() {
+            sampler.draw_cluster(order.at(position))?;
+            sampler.sample.elapsed = begun.elapsed();
+            progress(&sampler.sample);
+            ended = sampler.over(stop, deadline);
+            if ended.is_some() || sampler.precise(position, options.precision) {
+                break;
+            }
+        }
+        // Everything drawn has its cheap methods; the rest of the time belongs to the slow ones.
+        while ended.is_none() {
+            if sampler.complete() {
+                ended = Some(Ended::Complete);
+            } else if sampler.slow_precise(options.precision) || !sampler.complete_one()? {
+                ended = Some(Ended::Precise);
+            } else {
+                ended = sampler.over(stop, deadline);
+                sampler.sample.elapsed = begun.elapsed();
+                progress(&sampler.sample);
+            }
+        }
+        sampler.sample.ended = ended.expect("the loop ends with a reason");
+        Ok(sampler.sample)
+    }
+
+    /// Returns the groups seen, in the order seen.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Returns what is measured.
+    pub fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
+    /// Returns how many clusters were drawn, of how many.
+    pub fn clusters(&self) -> (usize, u64) {
+        (self.drawn.len(), self.cluster_count)
+    }
+
+    /// Returns the raw bytes read and measured.
+    pub fn raw_bytes(&self) -> u64 {
+        self.observations()
+            .map(|(_, observation)| observation.raw_bytes)
+            .sum()
+    }
+
+    /// Estimates the bytes of the population in a group; all of them for `None`.
+    pub fn group_bytes(&self, group: Option<usize>) -> Estimate {
+        let total = self.raw_bytes() as f64 / self.drawn.len().max(1) as f64;
+        let counts: Vec<Count> = self
+            .drawn
+            .iter()
+            .map(|drawn| {
+                let value = drawn
+                    .observations
+                    .iter()
+                    .filter(|observation| group.is_none_or(|group| group == observation.group))
+                    .map(|observation| observation.raw_bytes as f64)
+                    .sum();
+                Count { raw: total, value }
+            })
+            .collect();
+        let share = ratio_estimate(&counts, self.cluster_count).unwrap_or_default();
+        share.map(|share| share.min(1.0) * self.population_bytes as f64)
+    }
+
+    /// Estimates a cell for one group, or for all groups together. `None` until measured.
+    pub fn estimate(&self, group: Option<usize>, cell: usize) -> Option<CellEstimate> {
+        let auxiliary = self.auxiliary_cell();
+        let stored = |sums: &Sums| sums.stored_bytes as f64;
+        let slow = self.cells[cell].slow;
+        let measured = self.counts(group, cell, stored);
+        let stored_per_raw = match (slow, auxiliary) {
+            (true, Some(auxiliary)) if measured.len() < self.drawn.len() => {
+                let first_phase = self.counts(group, auxiliary, stored);
+                let first_phase = ratio_estimate(&first_phase, self.cluster_count)?;
+                let pairs = self.pairs(group, auxiliary, cell);
+                regression_estimate(&pairs, first_phase, self.cluster_count)
+                    .or_else(|| ratio_estimate(&measured, self.cluster_count))?
+            }
+            _ => ratio_estimate(&measured, self.cluster_count)?,
+        };
+        let of = |value: fn(&Sums) -> f64| {
+            ratio_estimate(&self.counts(group, cell, value), self.cluster_count)
+        };
+        Some(CellEstimate {
+            stored_per_raw: bounded(stored_per_raw, 1.0),
+            allocated_per_raw: bounded(of(|sums| sums.allocated_bytes as f64)?, 1.0),
+            encode_seconds_per_byte: bounded(of(|sums| sums.encode_seconds)?, f64::MAX),
+            decode_seconds_per_byte: bounded(of(|sums| sums.decode_seconds)?, f64::MAX),
+            clusters: measured.iter().filter(|count| count.raw > 0.0).count(),
+        })
+    }
+
+    /// Returns the stored bytes per raw byte seen so far, without an interval: for progress.
+    pub fn estimate_cheap(&self, cell: usize) -> Option<f64> {
+        let (mut raw, mut stored) = (0, 0);
+        for (_, observation) in self.observations() {
+            if let Some(sums) = &observation.cells[cell] {
+                raw += sums.raw_bytes;
+                stored += sums.stored_bytes;
+            }
+        }
+        (raw > 0).then(|| stored as f64 / raw as f64)
+    }
+
+    /// Returns the cell whose method every cluster has and the slow methods lean on: the last cheap
+    /// one at the files' block size.
+    fn auxiliary_cell(&self) -> Option<usize> {
+        self.cells
+            .iter()
+            .position(|cell| cell.slow)
+            .and_then(|first_slow| first_slow.checked_sub(1))
+    }
+
+    fn observations(&self) -> impl Iterator<Item = (u64, &Observation)> {
+        self.drawn.iter().flat_map(|drawn| {
+            drawn
+                .observations
+                .iter()
+                .map(|observation| (drawn.cluster, observation))
+        })
+    }
+
+    /// One count for each cluster on which the cell was measured: over the group's bytes in it.
+    fn counts(&self, group: Option<usize>, cell: usize, value: fn(&Sums) -> f64) -> Vec<Count> {
+        let mut counts = Vec::with_capacity(self.drawn.len());
+        for drawn in &self.drawn {
+            if !drawn
+                .observations
+                .iter()
+                .any(|observation| observation.cells[cell].is_some())
+            {
+                continue;
+            }
+            let mut count = Count::default();
+            for observation in in_group(&drawn.observations, group) {
+                if let Some(sums) = &observation.cells[cell] {
+                    // Small blocks are measured on a window: weigh it as the bytes it stands for.
+                    let weight = observation.raw_bytes as f64 / sums.raw_bytes.max(1) as f64;
+                    count.raw += weight * sums.raw_bytes as f64;
+                    count.value += weight * value(sums);
+                }
+            }
+            counts.push(count);
+        }
+        counts
+    }
+
+    fn pairs(&self, group: Option<usize>, auxiliary: usize, cell: usize) -> Vec<Pair> {
+        let mut pairs = Vec::new();
+        for drawn in &self.drawn {
+            let mut pair = Pair {
+                raw: 0.0,
+                auxiliary: 0.0,
+                value: 0.0,
+            };
+            for observation in in_group(&drawn.observations, group) {
+                let both = observation.cells[auxiliary].zip(observation.cells[cell]);
+                if let Some((cheap, slow)) = both {
+                    pair.raw += slow.raw_bytes as f64;
+                    pair.auxiliary += cheap.stored_bytes as f64;
+                    pair.value += slow.stored_bytes as f64;
+                }
+            }
+            if pair.raw > 0.0 {
+                pairs.push(pair);
+            }
+        }
+        pairs
+    }
+}
+
+/// Bounds the interval of a sample too small to have one: by what is possible (nothing is stored
+/// in more than its own bytes), and else by a factor of ten, which stands for "not known".
+fn bounded(estimate: Estimate, most: f64) -> Estimate {
+    let Estimate { mean, low, high } = estimate;
+    Estimate {
+        mean,
+        low: low.max(mean / 10.0),
+        high: high.min(10.0 * mean).min(most).max(mean),
+    }
+}
+
+fn in_group(
+    observations: &[Observation],
+    group: Option<usize>,
+) -> impl Iterator<Item = &Observation> {
+    observations
+        .iter()
+        .filter(move |observation| group.is_none_or(|g| g == observation.group))
+}
+
+/// The work of drawing: buffers, the bench, and the times spent.
+struct Sampler<'a> {
+    population: &'a Population,
+    sample: Sample,
+    bench: Bench,
+    block_bytes: usize,
+    buffer: Vec<u8>,
+    pieces: Vec<Piece>,
+    cheap_seconds: f64,
+    slow_seconds: f64,
+    /// Seconds spent and clusters measured, for each cell.
+    spent: Vec<(f64, u64)>,
+    random: fastrand::Rng,
+}
+
+impl<'a> Sampler<'a> {
+    fn new(population: &'a Population, options: &SampleOptions) -> Sampler<'a> {
+        let cells = cells(options);
+        let spent = vec![(0.0, 0); cells.len()];
+        let sample = Sample {
+            cells,
+            groups: Vec::new(),
+            drawn: Vec::new(),
+            cluster_count: population.cluster_count(),
+            population_bytes: population.bytes(),
+            vanished_pieces: 0,
+            elapsed: Duration::ZERO,
+            ended: Ended::Complete,
+        };
+        Sampler {
+            population,
+            sample,
+            bench: Bench::new(options.allocation_unit_bytes),
+            block_bytes: options.block_bytes,
+            buffer: Vec::new(),
+            pieces: Vec::new(),
+            cheap_seconds: 0.0,
+            slow_seconds: 0.0,
+            spent,
+            random: fastrand::Rng::with_seed(options.seed ^ 0x5eed),
+        }
+    }
+
+    fn over(&self, stop: &AtomicBool, deadline: Instant) -> Option<Ended> {
+        if stop.load(Ordering::Relaxed) {
+            Some(Ended::Interrupted)
+        } else if Instant::now() >= deadline {
+            Some(Ended::Time)
+        } else {
+            None
+        }
+    }
+
+    /// Says whether everything was measured by every method.
+    fn complete(&self) -> bool {
+        let sample = &self.sample;
+        sample.drawn.len() as u64 == sample.cluster_count
+            && sample.observations().all(|(_, observation)| {
+                observation
+                    .cells
+                    .iter()
+                    .zip(&sample.cells)
+                    .all(|(sums, cell)| sums.is_some() || cell.block_bytes < self.block_bytes)
+            })
+    }
+
+    /// Says whether the cheap methods' ratios are known well enough; looked at now and then only.
+    fn precise(&self, position: u64, precision: f64) -> bool {
+        position >= 127
+            && position % 32 == 31
+            && self.narrow(precision, |cell| {
+                !cell.slow && cell.block_bytes == self.block_bytes
+            })
+    }
+
+    fn slow_precise(&self, precision: f64) -> bool {
+        self.narrow(precision, |cell| cell.slow)
+    }
+
+    fn narrow(&self, precision: f64, which: impl Fn(&Cell) -> bool) -> bool {
+        let bytes = self.sample.population_bytes as f64;
+        let groups = (0..self.sample.groups.len())
+            .filter(|group| self.sample.group_bytes(Some(*group)).mean > 0.05 * bytes)
+            .map(Some)
+            .chain([None]);
+        for group in groups {
+            for (index, cell) in self.sample.cells.iter().enumerate() {
+                if !which(cell) {
+                    continue;
+                }
+                let Some(estimate) = self.sample.estimate(group, index) else {
+                    return false;
+                };
+                let stored = estimate.stored_per_raw;
+                if stored.high - stored.mean > precision * stored.mean {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Reads one cluster and measures the cheap methods on it, then slow ones while their share of
+    /// the time lasts.
+    fn draw_cluster(&mut self, cluster: u64) -> Result<()> {
+        let blocks = self.read_cluster(cluster);
+        let begun = Instant::now();
+        let mut observations = self.sort_into_groups(&blocks);
+        for index in 0..self.sample.cells.len() {
+            if !self.sample.cells[index].slow {
+                self.measure_cell(index, &blocks, &mut observations)?;
+            }
+        }
+        self.cheap_seconds += begun.elapsed().as_secs_f64();
+        while let Some(index) = self.next_slow_cell(&observations) {
+            let begun = Instant::now();
+            self.measure_cell(index, &blocks, &mut observations)?;
+            self.slow_seconds += begun.elapsed().as_secs_f64();
+        }
+        let observations = observations
+            .into_iter()
+            .map(|(_, observation)| observation)
+            .collect();
+        self.sample.drawn.push(Drawn {
+            cluster,
+            observations,
+        });
+        Ok(())
+    }
+
+    /// Measures one more slow cell on a cluster already drawn. False when none is left.
+    fn complete_one(&mut self) -> Result<bool> {
+        let missing = |cell: usize, drawn: &Drawn| {
+            drawn
+                .observations
+                .iter()
+                .any(|observation| observation.cells[cell].is_none())
+        };
+        let Some((index, position)) = self.cells_by_urgency().into_iter().find_map(|index| {
+            let position = self
+                .sample
+                .drawn
+                .iter()
+                .position(|drawn| missing(index, drawn))?;
+            Some((index, position))
+        }) else {
+            return Ok(false);
+        };
+        let cluster = self.sample.drawn[position].cluster;
+        let blocks = self.read_cluster(cluster);
+        let mut observations = self.sort_into_groups(&blocks);
+        self.measure_cell(index, &blocks, &mut observations)?;
+        for (_, found) in observations {
+            for kept in &mut self.sample.drawn[position].observations {
+                if kept.group == found.group {
+                    kept.cells[index] = found.cells[index];
+                }
+            }
+        }
+        // What could not be measured again (the file is gone) must not be asked for for ever.
+        for kept in &mut self.sample.drawn[position].observations {
+            kept.cells[index].get_or_insert_with(Sums::default);
+        }
+        Ok(true)
+    }
+
+    /// The slow cells, the one that most deserves the next measurement first: counts in proportion
+    /// to one over the square root of the cost are optimal (Cochran, section 5.5).
+    fn cells_by_urgency(&self) -> Vec<usize> {
+        let mut cells: Vec<usize> = (0..self.spent.len())
+            .filter(|index| self.sample.cells[*index].slow)
+            .collect();
+        let weight = |index: &usize| {
+            let (seconds, count) = self.spent[*index];
+            if count == 0 {
+                0.0
+            } else {
+                (seconds * count as f64).sqrt()
+            }
+        };
+        cells.sort_by(|a, b| weight(a).total_cmp(&weight(b)));
+        cells
+    }
+
+    fn next_slow_cell(&self, observations: &[(Vec<usize>, Observation)]) -> Option<usize> {
+        let open = |index: &usize| {
+            observations
+                .iter()
+                .any(|(_, observation)| observation.cells[*index].is_none())
+        };
+        let next = self.cells_by_urgency().into_iter().find(open)?;
+        let never_measured = self.spent[next].1 == 0;
+        // The first answer comes first: no slow method before a few clusters were seen.
+        let begun = self.sample.drawn.len() >= 4 || self.sample.cluster_count < 4;
+        (begun && (never_measured || self.slow_seconds <= self.cheap_seconds)).then_some(next)
+    }
+
+    fn measure_cell(
+        &mut self,
+        index: usize,
+        blocks: &[Block],
+        observations: &mut [(Vec<usize>, Observation)],
+    ) -> Result<()> {
+        let cell = self.sample.cells[index];
+        let begun = Instant::now();
+        for (members, observation) in observations {
+            let mut slices: Vec<&[u8]> = Vec::new();
+            for member in members.iter() {
+                let block = blocks[*member].bytes(&self.buffer);
+                if cell.block_bytes >= self.block_bytes {
+                    slices.extend(block.chunks(cell.block_bytes));
+                } else {
+                    slices.extend(window(block, &mut self.random).chunks_exact(cell.block_bytes));
+                    if slices.len() * cell.block_bytes >= WINDOW_BYTES {
+                        break;
+                    }
+                }
+            }
+            observation.cells[index] = if slices.is_empty() {
+                None
+            } else {
+                Some(self.bench.measure(cell.method, &slices)?)
+            };
+        }
+        let (seconds, count) = &mut self.spent[index];
+        *seconds += begun.elapsed().as_secs_f64();
+        *count += 1;
+        Ok(())
+    }
+
+    /// Reads the pieces of a cluster into the buffer, passing over what cannot be read.
+    fn read_cluster(&mut self, cluster: u64) -> Vec<Block> {
+        self.population.pieces(cluster, &mut self.pieces);
+        self.buffer.clear();
+        let mut blocks = Vec::with_capacity(self.pieces.len());
+        for piece in &self.pieces {
+            let start = self.buffer.len();
+            self.buffer.resize(start + piece.bytes as usize, 0);
+            let item = self.population.item(piece.item);
+            let target = &mut self.buffer[start..];
+            let read = self.population.read(piece, target);
+            if read < target.len() {
+                self.sample.vanished_pieces += 1;
+            }
+            self.buffer.truncate(start + read);
+            if read > 0 {
+                blocks.push(Block {
+                    start,
+                    length: read,
+                    label: item.label,
+                });
+            }
+        }
+        blocks
+    }
+
+    /// Sorts blocks into groups: the members of each, and an observation without measurements.
+    fn sort_into_groups(&mut self, blocks: &[Block]) -> Vec<(Vec<usize>, Observation)> {
+        let mut sorted: Vec<(Vec<usize>, Observation)> = Vec::new();
+        for (member, block) in blocks.iter().enumerate() {
+            let group = match block.label {
+                Some(label) => Group::Label(label),
+                None => Group::Class(Class::content(&Features::of(block.bytes(&self.buffer)))),
+            };
+            let known = self.sample.groups.iter().position(|known| *known == group);
+            let group = known.unwrap_or_else(|| {
+                self.sample.groups.push(group);
+                self.sample.groups.len() - 1
+            });
+            let raw_bytes = block.length as u64;
+            match sorted
+                .iter_mut()
+                .find(|(_, observation)| observation.group == group)
+            {
+                Some((members, observation)) => {
+                    members.push(member);
+                    observation.raw_bytes += raw_bytes;
+                }
+                None => {
+                    let cells = vec![None; self.sample.cells.len()];
+                    sorted.push((
+                        vec![member],
+                        Observation {
+                            group,
+                            raw_bytes,
+                            cells,
+                        },
+                    ));
+                }
+            }
+        }
+        sorted
+    }
+}
+
+/// One block in the buffer: a piece that was read.
+struct Block {
+    start: usize,
+    length: usize,
+    label: Option<&'static str>,
+}
+
+impl Block {
+    fn bytes<'b>(&self, buffer: &'b [u8]) -> &'b [u8] {
+        &buffer[self.start..self.start + self.length]
+    }
+}
+
+/// The cells in measuring order: cheap methods at the files' block size, slow ones, small blocks.
+fn cells(options: &SampleOptions) -> Vec<Cell> {
+    let cell = |block_bytes: usize, method: Method, slow: bool| Cell {
+        block_bytes,
+        method,
+        slow,
+    };
+    let file = options.block_bytes;
+    let mut cells: Vec<Cell> = options
+        .cheap
+        .iter()
+        .map(|method| cell(file, *method, false))
+        .collect();
+    cells.extend(options.slow.iter().map(|method| cell(file, *method, true)));
+    for block_bytes in [CACHE_BLOCK_BYTES, PAGE_BLOCK_BYTES[0], PAGE_BLOCK_BYTES[1]] {
+        if block_bytes < file {
+            cells.extend(
+                options
+                    .cheap
+                    .iter()
+                    .map(|method| cell(block_bytes, *method, false)),
+            );
+        }
+    }
+    cells
+}
+
+/// A random stretch of at most `WINDOW_BYTES`, aligned to 16 KiB where there is more than that.
+fn window<'b>(block: &'b [u8], random: &mut fastrand::Rng) -> &'b [u8] {
+    if block.len() <= WINDOW_BYTES {
+        return block;
+    }
+    let step = PAGE_BLOCK_BYTES[1];
+    let start = random.usize(0..=(block.len() - WINDOW_BYTES) / step) * step;
+    &block[start..start + WINDOW_BYTES]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Compressor;
+
+    fn options(precision: f64) -> SampleOptions {
+        let method = |text: &str| text.parse().expect("a method");
+        SampleOptions {
+            precision,
+            block_bytes: 64 << 10,
+            cheap: vec![method("lz4:1"), method("zstd:1")],
+            slow: vec![method("zstd:9"), method("xz:1")],
+            ..SampleOptions::default()
+        }
+    }
+
+    /// Files of text-like, number-like and random bytes, 7.5 MiB in all.
+    fn mixed_folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut random = fastrand::Rng::with_seed(5);
+        for index in 0..12 {
+            let bytes: Vec<u8> = match index % 3 {
+                0 => (0..640 << 10)
+                    .map(|_| b"etaoin shrdlu\n"[random.usize(..14)])
+                    .collect(),
+                1 => (0..80u64 << 10)
+                    .flat_map(|n| (n * n / 1000 + random.u64(..8)).to_le_bytes())
+                    .collect(),
+                _ => (0..640 << 10).map(|_| random.u8(..)).collect(),
+            };
+            std::fs::write(folder.path().join(format!("file{index}")), bytes).expect("a file");
+        }
+        folder
+    }
+
+    fn draw(folder: &tempfile::TempDir, options: &SampleOptions) -> Sample {
+        let paths = [folder.path().to_path_buf()];
+        let population = Population::walk(&paths, Duration::from_secs(30), 1).expect("a walk");
+        let stop = AtomicBool::new(false);
+        Sample::draw(&population, options, &stop, &mut |_| {}).expect("a sample")
+    }
+
+    /// Stored bytes over raw bytes of every block of every file.
+    fn truth(folder: &tempfile::TempDir, method: Method, block_bytes: usize) -> f64 {
+        let mut compressor = Compressor::new();
+        let (mut raw, mut stored) = (0, 0);
+        let mut target = vec![0; block_bytes];
+        for entry in std::fs::read_dir(folder.path()).expect("a folder") {
+            let bytes = std::fs::read(entry.expect("an entry").path()).expect("a file");
+            for block in bytes.chunks(block_bytes) {
+                let limit = &mut target[..block.len() - 1];
+                let size = compressor
+                    .compress(method, block, limit)
+                    .expect("compressing");
+                raw += block.len();
+                stored += size.unwrap_or(block.len());
+            }
+        }
+        stored as f64 / raw as f64
+    }
+
+    #[test]
+    fn a_census_is_exact_for_every_method() {
+        let folder = mixed_folder();
+        let sample = draw(&folder, &options(0.0));
+        assert_eq!(sample.clusters().0 as u64, sample.clusters().1);
+        for (index, cell) in sample.cells().iter().enumerate() {
+            if cell.block_bytes != 64 << 10 {
+                continue;
+            }
+            let estimate = sample
+                .estimate(None, index)
+                .expect("an estimate")
+                .stored_per_raw;
+            let expected = truth(&folder, cell.method, cell.block_bytes);
+            assert!(
+                (estimate.mean - expected).abs() < 1e-9,
+                "{cell:?}: {estimate:?}, {expected}"
+            );
+            assert_eq!(estimate.low, estimate.high, "{cell:?}");
+        }
+        let bytes: f64 = (0..sample.groups().len())
+            .map(|group| sample.group_bytes(Some(group)).mean)
+            .sum();
+        assert!((bytes / (7680 << 10) as f64 - 1.0).abs() < 1e-9, "{bytes}");
+    }
+
+    #[test]
+    fn a_stopped_sample_has_an_answer() {
+        let folder = mixed_folder();
+        let paths = [folder.path().to_path_buf()];
+        let population = Population::walk(&paths, Duration::from_secs(30), 1).expect("a walk");
+        let stop = AtomicBool::new(true);
+        let sample =
+            Sample::draw(&population, &options(0.0), &stop, &mut |_| {}).expect("a sample");
+        assert_eq!(sample.clusters().0, 1);
+        let estimate = sample
+            .estimate(None, 0)
+            .expect("an estimate")
+            .stored_per_raw;
+        assert!(
+            estimate.mean > 0.0 && estimate.low < estimate.mean,
+            "{estimate:?}"
+        );
+    }
+
+    #[test]
+    fn files_that_vanish_or_shrink_are_counted() {
+        let folder = mixed_folder();
+        let paths = [folder.path().to_path_buf()];
+        let population = Population::walk(&paths, Duration::from_secs(30), 1).expect("a walk");
+        std::fs::remove_file(folder.path().join("file0")).expect("removed");
+        std::fs::write(folder.path().join("file1"), b"short").expect("shortened");
+        let stop = AtomicBool::new(false);
+        let sample =
+            Sample::draw(&population, &options(0.0), &stop, &mut |_| {}).expect("a sample");
+        assert!(sample.vanished_pieces > 1);
+        assert!(sample.estimate(None, 0).is_some());
+    }
+}

@@ -1,0 +1,227 @@
+//! The setting of an advice: machine, medium, link and prices, and the places they make.
+
+use crate::advise::AdviseOptions;
+use crate::advise::sample::CACHE_BLOCK_BYTES;
+use crate::advise::verdict::{Cache, Link, Metrics, Place, PlaceTimes, Weights};
+use crate::medium::{Direction, Medium, Operation, Pattern};
+use crate::meter::{Machine, PowerModel};
+use crate::model::Prices;
+use crate::units::{Estimate, Joules, Seconds};
+
+const SECONDS_PER_DAY: f64 = 86_400.0;
+/// The operation by which a sequential stream is judged.
+const STREAM_BYTES: u64 = 1 << 20;
+/// Operations in flight while a stream is written or read ahead.
+const STREAM_DEPTH: u32 = 4;
+
+/// What surrounds the data.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    pub machine: Machine,
+    pub power: PowerModel,
+    /// Where the data lies.
+    pub medium: Medium,
+    /// What the data travels over.
+    pub link: Medium,
+    pub prices: Prices,
+    /// When the prices were looked up, for the reader.
+    pub prices_date: String,
+    /// Hardware threads of the machine that `prices` describes.
+    pub priced_machine_threads: f64,
+}
+
+impl Setting {
+    /// Returns the rate at which the medium reads a stream.
+    pub fn read_bytes_per_second(&self) -> Estimate {
+        self.medium.bytes_per_second(stream(Direction::Read))
+    }
+
+    /// Returns the rate at which the medium writes a stream.
+    pub fn write_bytes_per_second(&self) -> Estimate {
+        self.medium.bytes_per_second(stream(Direction::Write))
+    }
+
+    /// Returns the seconds until one missed buffer of a cache is read.
+    pub fn miss(&self) -> Estimate {
+        self.medium
+            .latency_for(random(CACHE_BLOCK_BYTES as u64, Direction::Read))
+    }
+
+    /// A file at rest, written and read as a stream.
+    pub(super) fn file(&self, options: &AdviseOptions) -> Place<'static> {
+        let seconds = |rate: Estimate| rate.map(|rate| 1.0 / rate);
+        let times = PlaceTimes {
+            write_fixed: 0.0,
+            write_byte: seconds(self.write_bytes_per_second()),
+            read_fixed: 0.0,
+            read_byte: seconds(self.read_bytes_per_second()),
+        };
+        Place {
+            name: "file",
+            times,
+            metrics: self.metrics(options, STREAM_BYTES),
+            reads_per_write: options.reads_per_write,
+        }
+    }
+
+    /// Database pages, each written and read alone while somebody waits.
+    pub(super) fn pages(&self, options: &AdviseOptions) -> Place<'static> {
+        let page = options.page_bytes as f64;
+        let line = |direction: Direction| {
+            let seconds = |bytes: u64| self.medium.latency_for(random(bytes, direction));
+            let (small, large) = (seconds(4 << 10), seconds(16 << 10));
+            let step = ((16 - 4) << 10) as f64;
+            let slope = (large.mean - small.mean).max(0.0) / step;
+            let fixed = (small.mean - slope * f64::from(4 << 10)).max(0.0);
+            // The relative band of a page read is that of the larger operation.
+            let band = large.map(|seconds| slope * seconds / large.mean);
+            (fixed / page, band)
+        };
+        let ((write_fixed, write_byte), (read_fixed, read_byte)) =
+            (line(Direction::Write), line(Direction::Read));
+        let mut metrics = self.metrics(options, options.page_bytes as u64);
+        // One page is one thread's work.
+        metrics.time.core_second = 1.0;
+        Place {
+            name: "pages",
+            times: PlaceTimes {
+                write_fixed,
+                write_byte,
+                read_fixed,
+                read_byte,
+            },
+            metrics,
+            reads_per_write: options.reads_per_write,
+        }
+    }
+
+    /// The link, all threads compressing at one end and decompressing at the other.
+    pub(super) fn link(&self, options: &AdviseOptions) -> Link {
+        let rate = self.link.bytes_per_second(stream(Direction::Write)).mean;
+        let watts = self.link.write.watts_above_idle.estimate.mean;
+        let charge = self.link.euros_for(stream(Direction::Write)).mean / STREAM_BYTES as f64;
+        let eur = self.eur_per_joule();
+        let core_watts = self.power.marginal_watts_per_core().0;
+        Link {
+            bytes_per_second: rate,
+            threads: f64::from(options.threads),
+            metrics: Metrics {
+                time: Weights {
+                    medium_second: 1.0,
+                    core_second: 0.0,
+                    byte_written: 0.0,
+                    byte_read: 0.0,
+                },
+                energy: Weights {
+                    medium_second: self.power.idle_watts().0 + watts,
+                    core_second: core_watts,
+                    byte_written: 0.0,
+                    byte_read: 0.0,
+                },
+                money: Weights {
+                    medium_second: watts * eur,
+                    core_second: self.eur_per_core_second() + core_watts * eur,
+                    byte_written: charge,
+                    byte_read: 0.0,
+                },
+            },
+        }
+    }
+
+    /// A buffer cache before the medium.
+    pub(super) fn cache(&self, options: &AdviseOptions, data_bytes: u64) -> Cache {
+        let memory_bytes = options.memory_bytes.unwrap_or(data_bytes / 4);
+        Cache {
+            memory_bytes: memory_bytes.max(1) as f64,
+            data_bytes: data_bytes.max(1) as f64,
+            buffer_bytes: CACHE_BLOCK_BYTES as f64,
+            access: options.access,
+            miss: self.miss(),
+            threads: f64::from(options.threads),
+            metrics: self.metrics(options, CACHE_BLOCK_BYTES as u64),
+        }
+    }
+
+    /// What seconds and bytes cost in each metric, for blocks of `block_bytes`.
+    ///
+    /// Time: the medium's second and the compressing threads' share of one. Energy: while anything
+    /// runs the machine idles along (Kothiyal's passive part), plus what the device and the cores
+    /// draw above that. Money: the cores' rent and all energy above idle, charges, and holding.
+    fn metrics(&self, options: &AdviseOptions, block_bytes: u64) -> Metrics {
+        let threads = f64::from(options.threads);
+        let idle = self.power.idle_watts().0;
+        let core = self.power.marginal_watts_per_core().0;
+        let device = self.medium.read.watts_above_idle.estimate.mean;
+        let eur = self.eur_per_joule();
+        let charge = |direction: Direction| {
+            let operation = Operation {
+                bytes: block_bytes,
+                ..stream(direction)
+            };
+            self.medium.euros_for(operation).mean / block_bytes as f64
+        };
+        Metrics {
+            time: Weights {
+                medium_second: 1.0,
+                core_second: 1.0 / threads,
+                byte_written: 0.0,
+                byte_read: 0.0,
+            },
+            energy: Weights {
+                medium_second: idle + device,
+                core_second: core + idle / threads,
+                // Capacity saved saves energy only if devices are really not powered: not counted.
+                byte_written: 0.0,
+                byte_read: 0.0,
+            },
+            money: Weights {
+                medium_second: device * eur,
+                core_second: self.eur_per_core_second() + core * eur,
+                byte_written: charge(Direction::Write) + self.holding_eur(options.days_kept),
+                byte_read: charge(Direction::Read),
+            },
+        }
+    }
+
+    /// Rent of one hardware thread for a second, without its energy.
+    fn eur_per_core_second(&self) -> f64 {
+        let parts = self.prices.machine_cost(Seconds(1.0));
+        (parts.investment + parts.maintenance).0 / self.priced_machine_threads
+    }
+
+    fn eur_per_joule(&self) -> f64 {
+        self.prices.energy_cost(Joules(1.0)).0 * (1.0 + self.prices.machine.cooling_share)
+    }
+
+    /// Euros for holding one byte for some days: the medium's own price where it has one.
+    fn holding_eur(&self, days: f64) -> f64 {
+        const GIB: u64 = 1 << 30;
+        match &self.medium.price_eur_per_gib_month {
+            Some(_) => self.medium.euros_for_holding(GIB, days).mean / GIB as f64,
+            None => {
+                self.prices
+                    .storage_cost(1.0, Seconds(days * SECONDS_PER_DAY))
+                    .total()
+                    .0
+            }
+        }
+    }
+}
+
+fn stream(direction: Direction) -> Operation {
+    Operation {
+        bytes: STREAM_BYTES,
+        pattern: Pattern::Sequential,
+        direction,
+        depth: STREAM_DEPTH,
+    }
+}
+
+fn random(bytes: u64, direction: Direction) -> Operation {
+    Operation {
+        bytes,
+        pattern: Pattern::Random,
+        direction,
+        depth: 1,
+    }
+}

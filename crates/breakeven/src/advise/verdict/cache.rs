@@ -1,0 +1,145 @@
+//! A buffer cache of which a share of the memory holds compressed buffers.
+//!
+//! Harper's model with the honest restoration: whoever hits a compressed buffer waits for one
+//! thread, victims are compressed in bulk. The break-even is the share of memory given to the
+//! compressed pool; the verdict is at the best share. At worst the cache places hits blindly, as
+//! the thesis has it; at the means and at best it keeps its hottest buffers raw.
+
+use super::{
+    Case, MethodCosts, Metrics, Subject, Weighed, Weights, cheapest, or_store, report, turn,
+};
+use crate::advise::report::{Flip, VerdictReport};
+use crate::model::{Access, BufferCache, BufferCodec, Outcome, Overheads, Placement, Rates};
+use crate::units::{Estimate, Seconds};
+
+/// A buffer cache in front of a medium.
+#[derive(Clone, Copy, Debug)]
+pub struct Cache {
+    pub memory_bytes: f64,
+    pub data_bytes: f64,
+    pub buffer_bytes: f64,
+    pub access: Access,
+    /// Seconds until a missed buffer is read.
+    pub miss: Estimate,
+    /// Threads that compress victims in bulk.
+    pub threads: f64,
+    pub metrics: Metrics,
+}
+
+impl Cache {
+    /// The model's cache with every time weighed by the metric: its "seconds" are then joules or
+    /// euros, which the model only adds up and compares.
+    fn weighed(&self, weights: &Weights, costs: &MethodCosts, case: Case) -> BufferCache {
+        let core = |seconds: f64| Seconds(seconds * self.buffer_bytes * weights.core_second);
+        let (encode, decode) = (case.cost(costs.encode), case.cost(costs.decode));
+        BufferCache {
+            memory_bytes: self.memory_bytes,
+            data_set_bytes: self.data_bytes,
+            buffer_bytes: self.buffer_bytes,
+            access: self.access,
+            disk_read: Seconds(case.saving(self.miss) * weights.medium_second),
+            codec: BufferCodec {
+                ratio: 1.0 / case.cost(costs.stored).max(1e-9),
+                compress_bulk: core(encode),
+                decompress_bulk: core(decode),
+                // Someone waits for it, so all of the thread's time counts, not its share.
+                compress_latency: core(encode * self.threads),
+                decompress_latency: core(decode * self.threads),
+            },
+            rates: Rates::default(),
+            overheads: Overheads::default(),
+            placement: if case == Case::Worst {
+                Placement::Blind
+            } else {
+                Placement::HottestRaw
+            },
+        }
+    }
+
+    /// Cost over the raw cache's at the best share of compressed memory.
+    fn cost_ratio(&self, metric: &str, costs: &MethodCosts, case: Case) -> f64 {
+        let at_best = |weights: &Weights| {
+            let cache = self.weighed(weights, costs, case);
+            let raw = cache.raw_cost();
+            // Where no share pays, the least bad one stands for the method.
+            cache
+                .best_share()
+                .map_or_else(|| cache.cost(0.0) / raw, |share| cache.cost(share) / raw)
+        };
+        match metric {
+            "time" => at_best(&self.metrics.time),
+            "energy" => at_best(&self.metrics.energy),
+            "money" => at_best(&self.metrics.money),
+            _ => at_best(&self.metrics.time) * at_best(&self.metrics.energy),
+        }
+    }
+
+    /// The share of memory from which compressing pays.
+    fn outcome(&self, metric: &str, costs: &MethodCosts, case: Case) -> Outcome {
+        let weights = match metric {
+            "energy" | "energy-delay" => &self.metrics.energy,
+            "money" => &self.metrics.money,
+            _ => &self.metrics.time,
+        };
+        match self.weighed(weights, costs, case).break_even() {
+            None => Outcome::Never,
+            Some(shares) if shares.from <= 0.001 => Outcome::Always,
+            Some(shares) => Outcome::Above(shares.from),
+        }
+    }
+
+    /// Returns the verdict in one metric for one class, its break-even in the share of memory given
+    /// to compressed buffers. Where the raw cache misses nothing there is nothing to decide.
+    pub fn verdict(
+        &self,
+        metric: &str,
+        class: &str,
+        methods: &[MethodCosts],
+    ) -> Option<VerdictReport> {
+        if self.memory_bytes >= self.data_bytes {
+            return None;
+        }
+        let ratio = |costs: &MethodCosts| self.cost_ratio(metric, costs, Case::Means);
+        let (costs, mean_ratio) = cheapest(methods, ratio)?;
+        let asked = Case::ALL.map(|case| self.cost_ratio(metric, costs, case));
+        let weighed = Weighed {
+            candidate: costs.method,
+            outcomes: Case::ALL.map(|case| self.outcome(metric, costs, case)),
+            asked,
+            cost_ratio: Estimate {
+                mean: mean_ratio,
+                low: asked[2].min(mean_ratio),
+                high: asked[1].max(mean_ratio),
+            },
+        };
+        let flip = self.miss_flip(metric, methods, mean_ratio < 1.0);
+        let subject = Subject {
+            place: "cache",
+            metric,
+            class,
+            unit: "compressed_share",
+            stages: "serial",
+            unit_scale: 1.0,
+        };
+        Some(report(&subject, &weighed, flip.into_iter().collect()))
+    }
+
+    /// The miss cost at which compressing starts or stops to pay.
+    fn miss_flip(&self, metric: &str, methods: &[MethodCosts], pays: bool) -> Option<Flip> {
+        let step = if pays { 0.5 } else { 2.0 };
+        let (value, then) = turn(self.miss.mean, step, 1e3, |miss| {
+            let cache = Cache {
+                miss: Estimate::exact(miss),
+                ..*self
+            };
+            let ratio = |costs: &MethodCosts| cache.cost_ratio(metric, costs, Case::Means);
+            let method = cheapest(methods, ratio).map(or_store)?;
+            Some((method == crate::codec::Method::STORE, method))
+        })?;
+        Some(Flip {
+            quantity: "miss_us".to_string(),
+            value: value * 1e6,
+            then: then.to_string(),
+        })
+    }
+}

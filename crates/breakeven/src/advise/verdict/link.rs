@@ -1,0 +1,149 @@
+//! A link that data travels over: stages overlap, so the slowest decides.
+//!
+//! The break-even is the link's speed (Hirsch 2017, section 3.2.2).
+
+use super::{
+    Case, MethodCosts, Metrics, Subject, Weighed, Weights, cheapest, or_store, report, turn,
+};
+use crate::advise::report::{Flip, VerdictReport};
+use crate::model::{CodecSpeeds, Outcome, Overlap};
+use crate::units::{BytesPerSecond, Estimate};
+
+/// A link: stages overlap, so the slowest decides.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    pub bytes_per_second: f64,
+    /// Compressing and decompressing threads at either end.
+    pub threads: f64,
+    pub metrics: Metrics,
+}
+
+impl Link {
+    fn speeds(&self, costs: &MethodCosts, case: Case) -> CodecSpeeds {
+        CodecSpeeds {
+            compress: BytesPerSecond(self.threads / case.cost(costs.encode).max(1e-15)),
+            decompress: BytesPerSecond(self.threads / case.cost(costs.decode).max(1e-15)),
+            ratio: 1.0 / case.cost(costs.stored).max(1e-9),
+        }
+    }
+
+    /// Cost of moving one raw byte raw, and compressed, over a link of `speed` bytes per second.
+    pub(super) fn totals(
+        &self,
+        metric: &str,
+        costs: &MethodCosts,
+        case: Case,
+        speed: f64,
+    ) -> (f64, f64) {
+        let link = BytesPerSecond(speed);
+        let seconds = self
+            .speeds(costs, case)
+            .transfer_time(1.0, link, Overlap::Overlapped)
+            .0;
+        let stored = case.cost(costs.stored);
+        let cores = case.cost(costs.encode) + case.cost(costs.decode);
+        // Where stages overlap, time runs for the slowest stage and cores are paid as they work.
+        let cost = |weights: &Weights, seconds: f64, bytes: f64, cores: f64| {
+            seconds * weights.medium_second
+                + cores * weights.core_second
+                + bytes * weights.byte_written
+        };
+        let overlapped = Weights {
+            core_second: 0.0,
+            ..self.metrics.time
+        };
+        let time = (
+            cost(&overlapped, 1.0 / speed, 1.0, 0.0),
+            cost(&overlapped, seconds, stored, cores),
+        );
+        let of = |weights: &Weights| {
+            (
+                cost(weights, 1.0 / speed, 1.0, 0.0),
+                cost(weights, seconds, stored, cores),
+            )
+        };
+        match metric {
+            "time" => time,
+            "energy" => of(&self.metrics.energy),
+            "money" => of(&self.metrics.money),
+            _ => {
+                let energy = of(&self.metrics.energy);
+                (time.0 * energy.0, time.1 * energy.1)
+            }
+        }
+    }
+
+    fn cost_ratio(&self, metric: &str, costs: &MethodCosts, case: Case, speed: f64) -> f64 {
+        let (raw, compressed) = self.totals(metric, costs, case, speed);
+        compressed / raw
+    }
+
+    /// Returns the verdict in one metric for one class, its break-even in MB/s of the link.
+    pub fn verdict(
+        &self,
+        metric: &str,
+        class: &str,
+        methods: &[MethodCosts],
+    ) -> Option<VerdictReport> {
+        let speed = self.bytes_per_second;
+        let at = |speed: f64| {
+            cheapest(methods, |costs| {
+                self.cost_ratio(metric, costs, Case::Means, speed)
+            })
+        };
+        let (costs, mean_ratio) = at(speed)?;
+        let asked = Case::ALL.map(|case| self.cost_ratio(metric, costs, case, speed));
+        let weighed = Weighed {
+            candidate: costs.method,
+            outcomes: Case::ALL.map(|case| self.break_even(metric, costs, case)),
+            asked,
+            cost_ratio: Estimate {
+                mean: mean_ratio,
+                low: asked[2],
+                high: asked[1],
+            },
+        };
+        let chosen = |speed: f64| at(speed).map(or_store).map(|method| (method, method));
+        let flips = [1.25, 1.0 / 1.25].into_iter().filter_map(|step| {
+            let (value, then) = turn(speed, step, 1e3, chosen)?;
+            let quantity = "link_mb_s".to_string();
+            Some(Flip {
+                quantity,
+                value: value / 1e6,
+                then: then.to_string(),
+            })
+        });
+        let subject = Subject {
+            place: "link",
+            metric,
+            class,
+            unit: "link_mb_s",
+            stages: "overlapped",
+            unit_scale: 1e6,
+        };
+        Some(report(&subject, &weighed, flips.collect()))
+    }
+
+    /// The link speed below which a method pays. In time this has a closed form; in the other
+    /// metrics the saving falls as the link gets faster, so its zero is found by halving.
+    fn break_even(&self, metric: &str, costs: &MethodCosts, case: Case) -> Outcome {
+        if metric == "time" {
+            return self.speeds(costs, case).pays_at_link(Overlap::Overlapped);
+        }
+        let saves = |speed: f64| {
+            let (raw, compressed) = self.totals(metric, costs, case, speed);
+            compressed < raw
+        };
+        let (mut slow, mut fast) = (1e3_f64, 1e13_f64);
+        match (saves(slow), saves(fast)) {
+            (false, _) => return Outcome::Never,
+            (true, true) => return Outcome::Always,
+            (true, false) => {}
+        }
+        while fast / slow > 1.0 + 1e-6 {
+            let middle = (slow * fast).sqrt();
+            *(if saves(middle) { &mut slow } else { &mut fast }) = middle;
+        }
+        Outcome::Below((slow * fast).sqrt())
+    }
+}

@@ -1,0 +1,385 @@
+//! The verdicts: at each place and in each metric, the best method and where that changes.
+//!
+//! Everything is per raw byte. A metric weighs the seconds in which a medium works, the core-seconds
+//! and the bytes of each task. What is uncertain is tried in three cases: the means, and the two
+//! corners at which compressing looks worst and best. One medium serves both sides of a comparison
+//! and one figure of watts prices both, so these are varied together.
+//!
+//! Pure: sees no bytes, no clock, no medium; the caller hands in costs, rates and weights.
+
+mod cache;
+mod link;
+mod place;
+
+use crate::advise::report::{Flip, VerdictReport};
+use crate::codec::Method;
+use crate::model::{Answer, Outcome, Verdict};
+use crate::units::Estimate;
+
+pub use cache::Cache;
+pub use link::Link;
+pub use place::{Place, PlaceTimes};
+
+/// What a method costs on a class, per raw byte.
+#[derive(Clone, Copy, Debug)]
+pub struct MethodCosts {
+    pub method: Method,
+    /// Stored bytes (allocated bytes where space is given out in units).
+    pub stored: Estimate,
+    /// Core-seconds to compress.
+    pub encode: Estimate,
+    /// Core-seconds to decompress.
+    pub decode: Estimate,
+}
+
+/// How a metric weighs what a task takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weights {
+    /// Cost of one second in which the medium works.
+    pub medium_second: f64,
+    /// Cost of one core-second.
+    pub core_second: f64,
+    /// Cost of each byte written, beside its time: charges, and holding it.
+    pub byte_written: f64,
+    /// Cost of each byte read, beside its time.
+    pub byte_read: f64,
+}
+
+/// The four metrics of a place; energy-delay is made of time and energy.
+#[derive(Clone, Copy, Debug)]
+pub struct Metrics {
+    pub time: Weights,
+    pub energy: Weights,
+    pub money: Weights,
+}
+
+/// The metrics' names, in the order of the report.
+pub const METRICS: [&str; 4] = ["time", "energy", "energy-delay", "money"];
+
+/// Which values of the uncertain inputs are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    Means,
+    /// The corner at which compressing looks worst: dense data, slow cores, a fast medium.
+    Worst,
+    /// The opposite corner.
+    Best,
+}
+
+impl Case {
+    const ALL: [Case; 3] = [Case::Means, Case::Worst, Case::Best];
+
+    /// Takes a cost of compressing.
+    fn cost(self, estimate: Estimate) -> f64 {
+        match self {
+            Case::Means => estimate.mean,
+            Case::Worst => estimate.high,
+            Case::Best => estimate.low,
+        }
+    }
+
+    /// Takes a cost of the medium: the higher, the better for compressing.
+    fn saving(self, estimate: Estimate) -> f64 {
+        match self {
+            Case::Means => estimate.mean,
+            Case::Worst => estimate.low,
+            Case::Best => estimate.high,
+        }
+    }
+}
+
+/// The best compressing method somewhere, with its outcomes and its cost over raw's in all cases.
+struct Weighed {
+    candidate: Method,
+    /// Outcomes at the means, the worst and the best corner.
+    outcomes: [Outcome; 3],
+    /// Cost over raw's at the value asked about, at the means, the worst and the best corner.
+    asked: [f64; 3],
+    /// Cost over raw's with its band over the whole range asked about.
+    cost_ratio: Estimate,
+}
+
+/// What a verdict is about.
+struct Subject<'a> {
+    place: &'a str,
+    metric: &'a str,
+    class: &'a str,
+    unit: &'static str,
+    stages: &'static str,
+    /// Divides break-evens on their way to the report.
+    unit_scale: f64,
+}
+
+/// Words a verdict. What flips inside the bands at the value asked about is undecided; what is
+/// undecided over all values may still be clear for that one.
+fn report(subject: &Subject<'_>, weighed: &Weighed, flips_at: Vec<Flip>) -> VerdictReport {
+    let [mean, worst, best] = weighed.outcomes;
+    let verdict = Verdict::over(mean, [worst, best]);
+    let pays = weighed.asked.map(|cost_ratio| cost_ratio < 1.0);
+    let answer = match (pays, verdict.answer) {
+        ([true, true, true], Answer::Undecided) => Answer::Pays,
+        ([false, false, false], Answer::Undecided) => Answer::Never,
+        ([true, true, true] | [false, false, false], answer) => answer,
+        _ => Answer::Undecided,
+    };
+    let pays = weighed.cost_ratio.mean < 1.0;
+    let method = if pays {
+        weighed.candidate
+    } else {
+        Method::STORE
+    };
+    let scaled = |value: Option<f64>| value.map(|value| value / subject.unit_scale);
+    VerdictReport {
+        place: subject.place.to_string(),
+        metric: subject.metric.to_string(),
+        class: subject.class.to_string(),
+        method: method.to_string(),
+        candidate: weighed.candidate.to_string(),
+        answer: answer_text(answer).to_string(),
+        unit: subject.unit.to_string(),
+        break_even: scaled(verdict.break_even),
+        low: scaled(verdict.low),
+        high: scaled(verdict.high),
+        flips_at,
+        stages: subject.stages.to_string(),
+        cost_ratio: weighed.cost_ratio,
+    }
+}
+
+/// Returns the compressing method with the least cost over raw's, and that ratio.
+fn cheapest(
+    methods: &[MethodCosts],
+    cost_ratio: impl Fn(&MethodCosts) -> f64,
+) -> Option<(&MethodCosts, f64)> {
+    methods
+        .iter()
+        .filter(|costs| costs.method != Method::STORE)
+        .map(|costs| (costs, cost_ratio(costs)))
+        .min_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// `store` unless compressing costs less.
+fn or_store((costs, cost_ratio): (&MethodCosts, f64)) -> Method {
+    if cost_ratio < 1.0 {
+        costs.method
+    } else {
+        Method::STORE
+    }
+}
+
+/// Looks from `start` in steps of `step` for where the key of `look` changes, at most a factor of
+/// `reach` away; returns the place to one part in a thousand, and what is found beyond it.
+fn turn<Key: PartialEq, Found: Copy>(
+    start: f64,
+    step: f64,
+    reach: f64,
+    look: impl Fn(f64) -> Option<(Key, Found)>,
+) -> Option<(f64, Found)> {
+    let now = look(start)?.0;
+    let (mut inside, mut outside) = (start, start * step);
+    let mut found = look(outside)?;
+    while found.0 == now {
+        (inside, outside) = (outside, outside * step);
+        if outside > start * reach || outside < start / reach {
+            return None;
+        }
+        found = look(outside)?;
+    }
+    while (inside / outside - 1.0).abs() > 1e-3 {
+        let middle = (inside * outside).sqrt();
+        let seen = look(middle)?;
+        if seen.0 == now {
+            inside = middle;
+        } else {
+            (outside, found) = (middle, seen);
+        }
+    }
+    Some((outside, found.1))
+}
+
+/// The answer as the report spells it.
+pub fn answer_text(answer: Answer) -> &'static str {
+    match answer {
+        Answer::Pays => "pays",
+        Answer::PaysAbove => "pays_above",
+        Answer::PaysBelow => "pays_below",
+        Answer::Never => "never",
+        Answer::Undecided => "undecided",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Access;
+
+    /// A method of ratio 2 that compresses 500 MB/s and decompresses 2 GB/s on a core.
+    fn fast() -> MethodCosts {
+        costs("lz4:1", 0.5, 500e6, 2e9)
+    }
+
+    /// A method of ratio 4 that compresses 5 MB/s and decompresses 100 MB/s on a core.
+    fn dense() -> MethodCosts {
+        costs("xz:6", 0.25, 5e6, 100e6)
+    }
+
+    fn costs(method: &str, stored: f64, encode: f64, decode: f64) -> MethodCosts {
+        MethodCosts {
+            method: method.parse().expect("a method"),
+            stored: Estimate::plus_minus(stored, 0.01),
+            encode: Estimate::within_factor(1.0 / encode, 1.05),
+            decode: Estimate::within_factor(1.0 / decode, 1.05),
+        }
+    }
+
+    fn metrics() -> Metrics {
+        let weights = |medium_second: f64, core_second: f64, byte_written: f64| Weights {
+            medium_second,
+            core_second,
+            byte_written,
+            byte_read: 0.0,
+        };
+        Metrics {
+            time: weights(1.0, 1.0, 0.0),
+            energy: weights(60.0, 54.0, 0.0),
+            money: weights(1e-6, 1e-5, 1e-11),
+        }
+    }
+
+    fn file(bytes_per_second: f64, reads: f64) -> Place<'static> {
+        let seconds = Estimate::within_factor(1.0 / bytes_per_second, 1.1);
+        Place {
+            name: "file",
+            times: PlaceTimes {
+                write_fixed: 0.0,
+                write_byte: seconds,
+                read_fixed: 0.0,
+                read_byte: seconds,
+            },
+            metrics: metrics(),
+            reads_per_write: Estimate {
+                mean: reads,
+                low: reads,
+                high: reads,
+            },
+        }
+    }
+
+    #[track_caller]
+    fn check_file(rate: f64, reads: f64, metric: &str, expected: (&str, &str)) {
+        let verdict = file(rate, reads)
+            .verdict(metric, "all", &[fast(), dense()])
+            .expect("methods");
+        assert_eq!(
+            (verdict.method.as_str(), verdict.answer.as_str()),
+            expected,
+            "{verdict:?}"
+        );
+        let pays = verdict.cost_ratio.mean < 1.0;
+        assert_eq!(pays, verdict.method != "store", "{verdict:?}");
+    }
+
+    #[test]
+    fn files_are_compressed_where_the_medium_is_slower() {
+        check_file(100e6, 3.0, "time", ("lz4:1", "pays"));
+        check_file(3e9, 3.0, "time", ("store", "never"));
+        // Written at a loss, read at a gain: 1/400 MB/s x 0.5 - 1/500 MB/s at the write.
+        check_file(400e6, 3.0, "time", ("lz4:1", "pays_above"));
+        check_file(400e6, 0.1, "time", ("store", "pays_above"));
+        check_file(1e6, 3.0, "time", ("xz:6", "pays"));
+        check_file(100e6, 3.0, "energy", ("lz4:1", "pays"));
+        check_file(3e9, 3.0, "energy", ("store", "never"));
+        check_file(100e6, 3.0, "energy-delay", ("lz4:1", "pays"));
+    }
+
+    #[test]
+    fn a_verdict_inside_the_error_is_undecided() {
+        // At this rate the write's loss is the read's gain to within the medium's band.
+        let break_even = 500e6 * 0.5 / (1.0 + 500e6 / 2e9) * 2.0;
+        check_file(break_even, 1.0, "time", ("store", "undecided"));
+    }
+
+    #[test]
+    fn the_break_even_is_where_the_costs_meet() {
+        let place = file(400e6, 3.0);
+        let verdict = place.verdict("time", "all", &[fast()]).expect("a method");
+        let at = verdict.break_even.expect("a break-even");
+        let (raw, compressed) = place.totals("time", &fast(), Case::Means, at);
+        assert!((raw / compressed - 1.0).abs() < 1e-9, "{raw} {compressed}");
+        assert!(verdict.low.expect("low") < at && at < verdict.high.expect("high"));
+        let flip = &verdict.flips_at[0];
+        assert_eq!(
+            (flip.quantity.as_str(), flip.then.as_str()),
+            ("medium_speed_factor", "store")
+        );
+        assert!(flip.value > 1.0);
+        let faster = file(400e6 * flip.value * 1.01, 3.0);
+        assert_eq!(faster.chosen("time", &[fast()], 3.0), Some(Method::STORE));
+    }
+
+    fn link(bytes_per_second: f64) -> Link {
+        Link {
+            bytes_per_second,
+            threads: 2.0,
+            metrics: metrics(),
+        }
+    }
+
+    #[test]
+    fn a_link_pays_below_the_slower_codec_direction() {
+        let verdict = link(100e6)
+            .verdict("time", "all", &[fast()])
+            .expect("a method");
+        assert_eq!(
+            (verdict.method.as_str(), verdict.answer.as_str()),
+            ("lz4:1", "pays_below")
+        );
+        assert!((verdict.break_even.expect("a speed") / 1000.0 - 1.0).abs() < 1e-9);
+        assert_eq!(verdict.stages, "overlapped");
+        // Two threads compress 1 GB/s: the link is then no bottleneck and time is saved in half.
+        assert!((verdict.cost_ratio.mean - 0.5).abs() < 1e-9);
+        let verdict = link(5e9)
+            .verdict("time", "all", &[fast()])
+            .expect("a method");
+        assert_eq!(verdict.method, "store");
+        let verdict = link(100e6)
+            .verdict("energy", "all", &[fast()])
+            .expect("a method");
+        let at = verdict.break_even.expect("a speed") * 1e6;
+        let (raw, compressed) = link(at).totals("energy", &fast(), Case::Means, at);
+        assert!((raw / compressed - 1.0).abs() < 1e-4);
+    }
+
+    #[test]
+    fn a_cache_compresses_where_misses_are_dear() {
+        let cache = |miss: f64| Cache {
+            memory_bytes: 1e9,
+            data_bytes: 4e9,
+            buffer_bytes: 8192.0,
+            access: Access::Zipf(0.9),
+            miss: Estimate::within_factor(miss, 1.05),
+            threads: 2.0,
+            metrics: metrics(),
+        };
+        let slow = cache(1e-3)
+            .verdict("time", "all", &[fast()])
+            .expect("a method");
+        assert_eq!(slow.method, "lz4:1");
+        assert!(slow.break_even.is_none_or(|share| share < 0.1), "{slow:?}");
+        let quick = cache(2e-6)
+            .verdict("time", "all", &[fast()])
+            .expect("a method");
+        assert_eq!(
+            (quick.method.as_str(), quick.answer.as_str()),
+            ("store", "never")
+        );
+        let whole = Cache {
+            memory_bytes: 4e9,
+            ..cache(1e-3)
+        };
+        assert!(
+            whole.verdict("time", "all", &[fast()]).is_none(),
+            "nothing is missed"
+        );
+    }
+}

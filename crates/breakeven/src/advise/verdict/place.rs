@@ -1,0 +1,215 @@
+//! A place that is written once and read several times: a file at rest, database pages.
+//!
+//! Four tasks of a raw byte (Kothiyal's plain-write, compress-write, plain-read, decompress-read)
+//! in each metric; stages add. The break-even is in reads per write.
+
+use super::{
+    Case, MethodCosts, Metrics, Subject, Weighed, Weights, cheapest, or_store, report, turn,
+};
+use crate::advise::report::{Flip, VerdictReport};
+use crate::codec::Method;
+use crate::model::{EnergyDelay, Outcome, Quadruple, WorkOutcome};
+use crate::units::Estimate;
+
+/// What the medium of a place takes for a raw byte.
+#[derive(Clone, Copy, Debug)]
+pub struct PlaceTimes {
+    /// Seconds of every write that do not depend on the bytes, per raw byte of a block.
+    pub write_fixed: f64,
+    /// Seconds for each byte written.
+    pub write_byte: Estimate,
+    /// Seconds of every read that do not depend on the bytes, per raw byte of a block.
+    pub read_fixed: f64,
+    /// Seconds for each byte read.
+    pub read_byte: Estimate,
+}
+
+/// One place, with all that is needed to weigh any method there.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    pub name: &'a str,
+    pub times: PlaceTimes,
+    pub metrics: Metrics,
+    pub reads_per_write: Estimate,
+}
+
+impl Place<'_> {
+    /// The four tasks of one raw byte in one metric.
+    fn quadruple(&self, weights: &Weights, costs: &MethodCosts, case: Case) -> Quadruple {
+        let stored = case.cost(costs.stored);
+        let write = |bytes: f64| {
+            (self.times.write_fixed + bytes * case.saving(self.times.write_byte))
+                * weights.medium_second
+                + bytes * weights.byte_written
+        };
+        let read = |bytes: f64| {
+            (self.times.read_fixed + bytes * case.saving(self.times.read_byte))
+                * weights.medium_second
+                + bytes * weights.byte_read
+        };
+        Quadruple {
+            write: write(1.0),
+            compress: write(stored) + case.cost(costs.encode) * weights.core_second,
+            read: read(1.0),
+            decompress: read(stored) + case.cost(costs.decode) * weights.core_second,
+        }
+    }
+
+    fn energy_delay(&self, costs: &MethodCosts, case: Case) -> EnergyDelay {
+        EnergyDelay {
+            energy: self.quadruple(&self.metrics.energy, costs, case),
+            time: self.quadruple(&self.metrics.time, costs, case),
+        }
+    }
+
+    /// Costs of storing raw and of a method over one write and `reads` reads.
+    pub(super) fn totals(
+        &self,
+        metric: &str,
+        costs: &MethodCosts,
+        case: Case,
+        reads: f64,
+    ) -> (f64, f64) {
+        if metric == "energy-delay" {
+            let work = self.energy_delay(costs, case);
+            return (work.plain(reads), work.compressed(reads));
+        }
+        let tasks = self.quadruple(self.weights(metric), costs, case);
+        (
+            tasks.write + reads * tasks.read,
+            tasks.compress + reads * tasks.decompress,
+        )
+    }
+
+    fn weights(&self, metric: &str) -> &Weights {
+        match metric {
+            "time" => &self.metrics.time,
+            "energy" => &self.metrics.energy,
+            "money" => &self.metrics.money,
+            other => panic!("no weights for the metric {other}"),
+        }
+    }
+
+    fn outcome(&self, metric: &str, costs: &MethodCosts, case: Case) -> WorkOutcome {
+        if metric == "energy-delay" {
+            self.energy_delay(costs, case).outcome()
+        } else {
+            self.quadruple(self.weights(metric), costs, case)
+                .line()
+                .outcome()
+                .into()
+        }
+    }
+
+    /// Cost over raw's, over one write and `reads` reads.
+    fn cost_ratio(&self, metric: &str, costs: &MethodCosts, case: Case, reads: f64) -> f64 {
+        let (raw, compressed) = self.totals(metric, costs, case, reads);
+        compressed / raw
+    }
+
+    /// The method to use at `reads` reads per write: `store` unless compressing costs less.
+    pub(super) fn chosen(
+        &self,
+        metric: &str,
+        methods: &[MethodCosts],
+        reads: f64,
+    ) -> Option<Method> {
+        let ratio = |costs: &MethodCosts| self.cost_ratio(metric, costs, Case::Means, reads);
+        cheapest(methods, ratio).map(or_store)
+    }
+
+    /// Returns the verdict in one metric for one class, its break-even in reads per write.
+    pub fn verdict(
+        &self,
+        metric: &str,
+        class: &str,
+        methods: &[MethodCosts],
+    ) -> Option<VerdictReport> {
+        let Estimate { mean, low, high } = self.reads_per_write;
+        let ratio = |costs: &MethodCosts| self.cost_ratio(metric, costs, Case::Means, mean);
+        let (costs, mean_ratio) = cheapest(methods, ratio)?;
+        let corners = [low, high].map(|reads| {
+            [Case::Worst, Case::Best].map(|case| self.cost_ratio(metric, costs, case, reads))
+        });
+        let corners = corners.as_flattened();
+        let weighed = Weighed {
+            candidate: costs.method,
+            outcomes: Case::ALL.map(|case| single(self.outcome(metric, costs, case), mean)),
+            asked: Case::ALL.map(|case| self.cost_ratio(metric, costs, case, mean)),
+            cost_ratio: Estimate {
+                mean: mean_ratio,
+                low: corners.iter().copied().fold(f64::INFINITY, f64::min),
+                high: corners.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            },
+        };
+        let flips = [
+            self.medium_flip(metric, methods),
+            self.reads_flip(metric, methods),
+        ];
+        let subject = Subject {
+            place: self.name,
+            metric,
+            class,
+            unit: "reads_per_write",
+            stages: "serial",
+            unit_scale: 1.0,
+        };
+        Some(report(
+            &subject,
+            &weighed,
+            flips.into_iter().flatten().collect(),
+        ))
+    }
+
+    /// The factor on the medium's speed beyond which the choice turns.
+    fn medium_flip(&self, metric: &str, methods: &[MethodCosts]) -> Option<Flip> {
+        let at_speed = |speed: f64| {
+            let mut place = *self;
+            place.times.write_byte = self.times.write_byte.map(|seconds| seconds / speed);
+            place.times.read_byte = self.times.read_byte.map(|seconds| seconds / speed);
+            place.times.write_fixed /= speed;
+            place.times.read_fixed /= speed;
+            place.chosen(metric, methods, self.reads_per_write.mean)
+        };
+        // A slower medium favours compressing, a faster one storing raw.
+        let slower = at_speed(1.0)? == Method::STORE;
+        let (value, then) = turn(1.0, if slower { 1.0 / 1.25 } else { 1.25 }, 1e3, |speed| {
+            let method = at_speed(speed)?;
+            // Among compressing methods the choice moves all the time; here only in or out counts.
+            Some((method == Method::STORE, method))
+        })?;
+        Some(Flip {
+            quantity: "medium_speed_factor".to_string(),
+            value,
+            then: then.to_string(),
+        })
+    }
+
+    /// The reads per write beyond which another method is best.
+    fn reads_flip(&self, metric: &str, methods: &[MethodCosts]) -> Option<Flip> {
+        let start = self.reads_per_write.mean.max(0.01);
+        let (value, then) = turn(start, 1.25, 100.0, |reads| {
+            let method = self.chosen(metric, methods, reads)?;
+            Some((method, method))
+        })?;
+        Some(Flip {
+            quantity: "reads_per_write".to_string(),
+            value,
+            then: then.to_string(),
+        })
+    }
+}
+
+/// Folds an outcome with two break-evens into the one that bounds the reads asked about.
+fn single(outcome: WorkOutcome, reads: f64) -> Outcome {
+    match outcome {
+        WorkOutcome::Always => Outcome::Always,
+        WorkOutcome::Never => Outcome::Never,
+        WorkOutcome::Above(value) => Outcome::Above(value),
+        WorkOutcome::Below(value) => Outcome::Below(value),
+        WorkOutcome::Between { low, .. } if reads <= low => Outcome::Above(low),
+        WorkOutcome::Between { high, .. } => Outcome::Below(high),
+        WorkOutcome::Outside { high, .. } if reads >= high => Outcome::Above(high),
+        WorkOutcome::Outside { low, .. } => Outcome::Below(low),
+    }
+}
