@@ -19,7 +19,8 @@ use breakeven::medium::probe::{ProbeEvent, ProbeOptions, probe};
 use breakeven::meter::{
     Clock, DeclaredWatts, EnergyMeter, EnergyOptions, Machine, MachineProfile, Roots,
 };
-use breakeven::model::Access;
+use breakeven::model::offload::PROFILES;
+use breakeven::model::{Access, FREE_COMPRESSION, Offload};
 use breakeven::units::{Estimate, Watts};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -67,6 +68,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         prices: prices.prices,
         prices_date: prices.date,
         priced_machine_threads: prices.machine_threads,
+        offload: typed.offload.as_deref().map(parse_offload).transpose()?,
     };
     let report = advise(&population, &options, &setting, &stop, &mut |sample| {
         show_progress(&bar, sample);
@@ -175,8 +177,33 @@ fn choose_medium(
             let size = text::size(bytes as f64);
             bar.suspend(|| eprintln!("scratch file {} of {size}, removed at once", path.display()));
         }
-    })?;
-    Ok(probed.medium())
+    });
+    match probed {
+        Ok(probed) => Ok(probed.medium()),
+        Err(error) if not_ours_to_write(&error) => {
+            bar.suspend(|| {
+                eprintln!("{error}: taking the medium for {ASSUMED_MEDIUM}, see --medium")
+            });
+            Ok(ASSUMED_MEDIUM.parse()?)
+        }
+        Err(error) => {
+            Err(error).context("probe the medium (--medium NAME goes without a scratch file)")
+        }
+    }
+}
+
+/// Taken for a folder that may be read and not written: the usual thing today.
+const ASSUMED_MEDIUM: &str = "nvme";
+
+/// Says whether a folder just may not be written by this user; anything else wants attention.
+fn not_ours_to_write(error: &breakeven::Error) -> bool {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    match error {
+        breakeven::Error::Io { source, .. } => {
+            matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem)
+        }
+        _ => false,
+    }
 }
 
 /// Reads fio's results; what they lack or say twice is told on stderr.
@@ -218,6 +245,17 @@ fn parse_access(text: &str) -> Result<Access> {
             _ => bail!("skew '{text}': expected zipf:S with S from 0 to 100"),
         },
         _ => bail!("skew '{text}': expected even, pareto or zipf:S"),
+    }
+}
+
+fn parse_offload(text: &str) -> Result<Offload> {
+    let devices = || PROFILES.iter().chain([&FREE_COMPRESSION]);
+    match devices().find(|device| device.name == text) {
+        Some(device) => Ok(*device),
+        None => {
+            let names: Vec<&str> = devices().map(|device| device.name).collect();
+            bail!("offload device '{text}': expected {}", names.join(", "))
+        }
     }
 }
 

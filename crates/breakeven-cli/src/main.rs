@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 mod advise;
+mod calibrate;
 mod environment;
 mod options;
 mod prices;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     };
     let outcome = match options.command {
         Command::Advise(options) => advise::run(&options),
+        Command::Calibrate(options) => calibrate::run(&options),
     };
     match outcome {
         Ok(code) => code,

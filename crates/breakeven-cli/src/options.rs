@@ -20,7 +20,9 @@ pub struct Options {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Say whether, where and with what compressing pays: on this machine, for this data
-    Advise(AdviseOptions),
+    Advise(Box<AdviseOptions>),
+    /// Measure this machine's watts over its load, with a meter of yours, for later advice
+    Calibrate(CalibrateOptions),
 }
 
 /// What counts most in the one-sentence answer.
@@ -100,7 +102,8 @@ pub struct AdviseOptions {
     #[arg(long, value_name = "FILE")]
     pub prices: Option<PathBuf>,
 
-    /// Let a device compress: fpga, asic, qat, nvcomp, free
+    /// Let a published device compress or decompress: fpga-lz4, asic-zlib, qat-zstd,
+    /// nvcomp-engine; or see the limit of free compression: free
     #[arg(long, value_name = "NAME")]
     pub offload: Option<String>,
 
@@ -119,6 +122,27 @@ pub struct AdviseOptions {
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `breakeven calibrate`.
+#[derive(Debug, Args)]
+pub struct CalibrateOptions {
+    /// A command that prints the machine's watts, the first number on its last line: a wall meter,
+    /// `ipmitool dcmi power reading`, a Redfish query
+    #[arg(long, value_name = "CMD")]
+    pub meter: String,
+
+    /// Seconds for which each load is measured
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_positive)]
+    pub phase: f64,
+
+    /// Seconds between two readings
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_positive)]
+    pub interval: f64,
+
+    /// Seconds a new load has to settle
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_positive)]
+    pub settle: f64,
 }
 
 fn parse_positive(text: &str) -> Result<f64, String> {

@@ -61,15 +61,13 @@ fn noise(count: usize) -> Vec<u8> {
 }
 
 /// The options that make a run quick: a named medium instead of a probe, cheap methods.
-const QUICK: [&str; 4] = [
-    "--medium=hdd",
-    "--methods=lz4:1,zstd:1,zstd:9",
-    "--time=20",
-    "--seed=7",
-];
+const QUICK: [&str; 3] = ["--methods=lz4:1,zstd:1,zstd:9", "--time=20", "--seed=7"];
 
 fn advise(cache: &TempDir, path: &Path, more: &[&str]) -> Output {
     let mut arguments: Vec<&dyn AsRef<OsStr>> = vec![&"advise", &path];
+    if !more.iter().any(|option| option.starts_with("--medium")) {
+        arguments.push(&"--medium=hdd");
+    }
     arguments.extend(QUICK.iter().map(|option| option as &dyn AsRef<OsStr>));
     arguments.extend(more.iter().map(|option| option as &dyn AsRef<OsStr>));
     run(cache, &arguments)
@@ -318,4 +316,89 @@ fn a_closed_pipe_is_no_error() {
     let output = child.wait_with_output().expect("its end");
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(stderr(&output).matches("Broken pipe").count(), 0);
+}
+
+#[test]
+fn a_calibration_is_stored_and_used() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    // A meter that sees the load: the number of running tasks in /proc/loadavg's fourth field.
+    let meter = "--meter=awk '{split($4, t, \"/\"); print 20 + 10 * t[1]}' /proc/loadavg";
+    let times = ["--phase=0.2", "--interval=0.05", "--settle=0.05"];
+    let output = run(
+        &cache,
+        &[&"calibrate", &meter, &times[0], &times[1], &times[2]],
+    );
+    // A busy machine may hide the load from such a meter: then it is refused with that reason.
+    if !output.status.success() {
+        check_refused(&output, 1, &["meter"]);
+        return;
+    }
+    assert!(stdout(&output).contains("stored in"), "{}", stdout(&output));
+    let output = advise(&cache, data.path(), &["--json"]);
+    let report: Report = serde_json::from_slice(&output.stdout).expect("JSON");
+    let source = &report.classes[0].methods[0].energy.source;
+    assert!(source.starts_with("model-calibrated"), "{source}");
+}
+
+#[test]
+fn a_bad_meter_is_named() {
+    let cache = tempfile::tempdir().expect("a folder");
+    for (meter, word) in [
+        ("--meter=false", "false"),
+        ("--meter=echo watts", "no number"),
+        ("--meter=", "meter"),
+    ] {
+        let output = run(
+            &cache,
+            &[&"calibrate", &meter, &"--phase=0.2", &"--interval=0.05"],
+        );
+        check_refused(&output, 1, &[word]);
+    }
+    assert!(
+        fs::read_dir(cache.path())
+            .expect("a folder")
+            .next()
+            .is_none(),
+        "nothing is stored"
+    );
+}
+
+#[test]
+fn a_device_changes_the_verdicts_and_is_named() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    let report = |more: &[&str]| -> Report {
+        let output = advise(
+            &cache,
+            data.path(),
+            &[&["--json", "--medium=nvme"], more].concat(),
+        );
+        assert!(output.status.success(), "{}", stderr(&output));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let cost = |report: &Report| {
+        let of_file = |verdict: &&breakeven::advise::report::VerdictReport| {
+            verdict.place == "file" && verdict.metric == "time" && verdict.class == "all"
+        };
+        report
+            .verdicts
+            .iter()
+            .find(of_file)
+            .expect("a verdict")
+            .cost_ratio
+            .mean
+    };
+    let (plain, free) = (report(&[]), report(&["--offload=free"]));
+    assert!(
+        cost(&free) < cost(&plain),
+        "{} {}",
+        cost(&free),
+        cost(&plain)
+    );
+    assert!(
+        free.notes.iter().any(|note| note.contains("free")),
+        "{:?}",
+        free.notes
+    );
+    let output = advise(&cache, data.path(), &["--offload=abacus"]);
+    check_refused(&output, 1, &["abacus", "fpga-lz4"]);
 }

@@ -234,9 +234,9 @@ fn class_verdicts(
     let block_bytes = options.sample.block_bytes;
     let whole_bytes = |estimate: &CellEstimate| estimate.stored_per_raw;
     let in_units = |estimate: &CellEstimate| estimate.allocated_per_raw;
-    let files = method_costs(sample, group, block_bytes, whole_bytes);
-    let pages = method_costs(sample, group, options.page_bytes, in_units);
-    let buffers = method_costs(sample, group, CACHE_BLOCK_BYTES, whole_bytes);
+    let files = method_costs(sample, group, setting, block_bytes, whole_bytes);
+    let pages = method_costs(sample, group, setting, options.page_bytes, in_units);
+    let buffers = method_costs(sample, group, setting, CACHE_BLOCK_BYTES, whole_bytes);
     let mut verdicts = Vec::new();
     for metric in METRICS {
         verdicts.extend(setting.file(options).verdict(metric, class, &files));
@@ -257,6 +257,7 @@ fn class_verdicts(
 fn method_costs(
     sample: &Sample,
     group: Option<usize>,
+    setting: &Setting,
     block_bytes: usize,
     stored: fn(&CellEstimate) -> Estimate,
 ) -> Vec<MethodCosts> {
@@ -265,11 +266,20 @@ fn method_costs(
         low: estimate.low / TIMING_BAND,
         high: estimate.high * TIMING_BAND,
     };
+    let method = |cell: usize| sample.cells()[cell].method;
     let costs = |(cell, estimate): (usize, CellEstimate)| MethodCosts {
-        method: sample.cells()[cell].method,
+        method: method(cell),
         stored: stored(&estimate),
-        encode: timed(estimate.encode_seconds_per_byte),
-        decode: timed(estimate.decode_seconds_per_byte),
+        encode: setting.encode_work(
+            method(cell),
+            block_bytes as u64,
+            timed(estimate.encode_seconds_per_byte),
+        ),
+        decode: setting.decode_work(
+            method(cell),
+            block_bytes as u64,
+            timed(estimate.decode_seconds_per_byte),
+        ),
     };
     (0..sample.cells().len())
         .filter(|cell| sample.cells()[*cell].block_bytes == block_bytes)
@@ -352,6 +362,12 @@ fn notes(population: &Population, sample: &Sample, setting: &Setting) -> Vec<Str
         setting.power.marginal_watts_per_core().0,
         setting.power.source(),
     ));
+    if let Some(offload) = &setting.offload {
+        notes.push(format!(
+            "verdicts with the device {}: {}",
+            offload.name, offload.source
+        ));
+    }
     notes.push(format!("prices of {}", setting.prices_date));
     notes.push("blocks that do not shrink are counted as stored raw".to_string());
     notes

@@ -2,10 +2,11 @@
 
 use crate::advise::AdviseOptions;
 use crate::advise::sample::CACHE_BLOCK_BYTES;
-use crate::advise::verdict::{Cache, Link, Metrics, Place, PlaceTimes, Weights};
+use crate::advise::verdict::{Cache, Link, Metrics, Place, PlaceTimes, Weights, Work};
+use crate::codec::{Codec, Method};
 use crate::medium::{Direction, Medium, Operation, Pattern};
 use crate::meter::{Machine, PowerModel};
-use crate::model::Prices;
+use crate::model::{self, Offload, Prices};
 use crate::units::{Estimate, Joules, Seconds};
 
 const SECONDS_PER_DAY: f64 = 86_400.0;
@@ -28,6 +29,8 @@ pub struct Setting {
     pub prices_date: String,
     /// Hardware threads of the machine that `prices` describes.
     pub priced_machine_threads: f64,
+    /// A device that compresses or decompresses in place of the cores.
+    pub offload: Option<Offload>,
 }
 
 impl Setting {
@@ -59,7 +62,7 @@ impl Setting {
         Place {
             name: "file",
             times,
-            metrics: self.metrics(options, STREAM_BYTES),
+            metrics: self.metrics(options, options.threads, STREAM_BYTES),
             reads_per_write: options.reads_per_write,
         }
     }
@@ -79,9 +82,8 @@ impl Setting {
         };
         let ((write_fixed, write_byte), (read_fixed, read_byte)) =
             (line(Direction::Write), line(Direction::Read));
-        let mut metrics = self.metrics(options, options.page_bytes as u64);
         // One page is one thread's work.
-        metrics.time.core_second = 1.0;
+        let metrics = self.metrics(options, 1, options.page_bytes as u64);
         Place {
             name: "pages",
             times: PlaceTimes {
@@ -108,21 +110,20 @@ impl Setting {
             metrics: Metrics {
                 time: Weights {
                     medium_second: 1.0,
-                    core_second: 0.0,
-                    byte_written: 0.0,
-                    byte_read: 0.0,
+                    ..Weights::default()
                 },
                 energy: Weights {
                     medium_second: self.power.idle_watts().0 + watts,
                     core_second: core_watts,
-                    byte_written: 0.0,
-                    byte_read: 0.0,
+                    joule: 1.0,
+                    ..Weights::default()
                 },
                 money: Weights {
                     medium_second: watts * eur,
                     core_second: self.eur_per_core_second() + core_watts * eur,
+                    joule: eur,
                     byte_written: charge,
-                    byte_read: 0.0,
+                    ..Weights::default()
                 },
             },
         }
@@ -137,8 +138,8 @@ impl Setting {
             buffer_bytes: CACHE_BLOCK_BYTES as f64,
             access: options.access,
             miss: self.miss(),
-            threads: f64::from(options.threads),
-            metrics: self.metrics(options, CACHE_BLOCK_BYTES as u64),
+            metrics: self.metrics(options, options.threads, CACHE_BLOCK_BYTES as u64),
+            restore_metrics: self.metrics(options, 1, CACHE_BLOCK_BYTES as u64),
         }
     }
 
@@ -147,8 +148,8 @@ impl Setting {
     /// Time: the medium's second and the compressing threads' share of one. Energy: while anything
     /// runs the machine idles along (Kothiyal's passive part), plus what the device and the cores
     /// draw above that. Money: the cores' rent and all energy above idle, charges, and holding.
-    fn metrics(&self, options: &AdviseOptions, block_bytes: u64) -> Metrics {
-        let threads = f64::from(options.threads);
+    fn metrics(&self, options: &AdviseOptions, threads: u32, block_bytes: u64) -> Metrics {
+        let threads = f64::from(threads);
         let idle = self.power.idle_watts().0;
         let core = self.power.marginal_watts_per_core().0;
         let device = self.medium.read.watts_above_idle.estimate.mean;
@@ -164,22 +165,63 @@ impl Setting {
             time: Weights {
                 medium_second: 1.0,
                 core_second: 1.0 / threads,
-                byte_written: 0.0,
-                byte_read: 0.0,
+                device_second: 1.0,
+                ..Weights::default()
             },
             energy: Weights {
                 medium_second: idle + device,
                 core_second: core + idle / threads,
+                device_second: idle,
+                joule: 1.0,
                 // Capacity saved saves energy only if devices are really not powered: not counted.
-                byte_written: 0.0,
-                byte_read: 0.0,
+                ..Weights::default()
             },
             money: Weights {
                 medium_second: device * eur,
                 core_second: self.eur_per_core_second() + core * eur,
+                joule: eur,
                 byte_written: charge(Direction::Write) + self.holding_eur(options.days_kept),
                 byte_read: charge(Direction::Read),
+                ..Weights::default()
             },
+        }
+    }
+
+    /// What compressing a raw byte takes here, given what the cores take for it.
+    pub(super) fn encode_work(&self, method: Method, block_bytes: u64, cores: Estimate) -> Work {
+        let direction = self.offload.and_then(|offload| offload.compress);
+        self.work(method, direction, block_bytes, cores)
+    }
+
+    /// What decompressing a raw byte takes here, given what the cores take for it.
+    pub(super) fn decode_work(&self, method: Method, block_bytes: u64, cores: Estimate) -> Work {
+        let direction = self.offload.and_then(|offload| offload.decompress);
+        self.work(method, direction, block_bytes, cores)
+    }
+
+    fn work(
+        &self,
+        method: Method,
+        direction: Option<model::Direction>,
+        block_bytes: u64,
+        cores: Estimate,
+    ) -> Work {
+        let (Some(offload), Some(direction)) = (self.offload, direction) else {
+            return Work::of_cores(cores);
+        };
+        let takes = offload.formats.is_empty() || offload.formats.contains(&format(method));
+        let software = Seconds(cores.mean * block_bytes as f64);
+        match direction.time(block_bytes, software) {
+            Some(time) if takes => {
+                let host = direction.host_seconds_per_byte;
+                let joules = direction.energy(block_bytes, software).unwrap_or_default();
+                Work {
+                    core_seconds: Estimate::exact(host),
+                    device_seconds: time.0 / block_bytes as f64 - host,
+                    device_joules: joules.0 / block_bytes as f64,
+                }
+            }
+            _ => Work::of_cores(cores),
         }
     }
 
@@ -223,5 +265,17 @@ fn random(bytes: u64, direction: Direction) -> Operation {
         pattern: Pattern::Random,
         direction,
         depth: 1,
+    }
+}
+
+/// The name of a method's format, as devices name it.
+fn format(method: Method) -> &'static str {
+    match method.codec {
+        Codec::Store => "store",
+        Codec::Lz4 { .. } | Codec::Lz4Hc { .. } => "lz4",
+        Codec::Zstd { .. } => "zstd",
+        Codec::Deflate { .. } => "deflate",
+        Codec::Xz { .. } => "xz",
+        Codec::Bzip2 { .. } => "bzip2",
     }
 }

@@ -6,7 +6,7 @@
 //! the thesis has it; at the means and at best it keeps its hottest buffers raw.
 
 use super::{
-    Case, MethodCosts, Metrics, Subject, Weighed, Weights, cheapest, or_store, report, turn,
+    Case, MethodCosts, Metrics, Subject, Weighed, Weights, Work, cheapest, or_store, report, turn,
 };
 use crate::advise::report::{Flip, VerdictReport};
 use crate::model::{Access, BufferCache, BufferCodec, Outcome, Overheads, Placement, Rates};
@@ -21,30 +21,32 @@ pub struct Cache {
     pub access: Access,
     /// Seconds until a missed buffer is read.
     pub miss: Estimate,
-    /// Threads that compress victims in bulk.
-    pub threads: f64,
+    /// What compressing victims in bulk costs, on all threads.
     pub metrics: Metrics,
+    /// What restoring a buffer costs while somebody waits for one thread.
+    pub restore_metrics: Metrics,
 }
 
 impl Cache {
     /// The model's cache with every time weighed by the metric: its "seconds" are then joules or
     /// euros, which the model only adds up and compares.
-    fn weighed(&self, weights: &Weights, costs: &MethodCosts, case: Case) -> BufferCache {
-        let core = |seconds: f64| Seconds(seconds * self.buffer_bytes * weights.core_second);
-        let (encode, decode) = (case.cost(costs.encode), case.cost(costs.decode));
+    fn weighed(&self, metric: &str, costs: &MethodCosts, case: Case) -> BufferCache {
+        let bulk = self.metrics.weights(metric);
+        let alone = self.restore_metrics.weights(metric);
+        let buffer =
+            |work: Work, weights: &Weights| Seconds(work.cost(weights, case) * self.buffer_bytes);
         BufferCache {
             memory_bytes: self.memory_bytes,
             data_set_bytes: self.data_bytes,
             buffer_bytes: self.buffer_bytes,
             access: self.access,
-            disk_read: Seconds(case.saving(self.miss) * weights.medium_second),
+            disk_read: Seconds(case.saving(self.miss) * bulk.medium_second),
             codec: BufferCodec {
                 ratio: 1.0 / case.cost(costs.stored).max(1e-9),
-                compress_bulk: core(encode),
-                decompress_bulk: core(decode),
-                // Someone waits for it, so all of the thread's time counts, not its share.
-                compress_latency: core(encode * self.threads),
-                decompress_latency: core(decode * self.threads),
+                compress_bulk: buffer(costs.encode, bulk),
+                decompress_bulk: buffer(costs.decode, bulk),
+                compress_latency: buffer(costs.encode, alone),
+                decompress_latency: buffer(costs.decode, alone),
             },
             rates: Rates::default(),
             overheads: Overheads::default(),
@@ -58,8 +60,8 @@ impl Cache {
 
     /// Cost over the raw cache's at the best share of compressed memory.
     fn cost_ratio(&self, metric: &str, costs: &MethodCosts, case: Case) -> f64 {
-        let at_best = |weights: &Weights| {
-            let cache = self.weighed(weights, costs, case);
+        let at_best = |metric: &str| {
+            let cache = self.weighed(metric, costs, case);
             let raw = cache.raw_cost();
             // Where no share pays, the least bad one stands for the method.
             cache
@@ -67,21 +69,20 @@ impl Cache {
                 .map_or_else(|| cache.cost(0.0) / raw, |share| cache.cost(share) / raw)
         };
         match metric {
-            "time" => at_best(&self.metrics.time),
-            "energy" => at_best(&self.metrics.energy),
-            "money" => at_best(&self.metrics.money),
-            _ => at_best(&self.metrics.time) * at_best(&self.metrics.energy),
+            "energy-delay" => at_best("time") * at_best("energy"),
+            metric => at_best(metric),
         }
     }
 
     /// The share of memory from which compressing pays.
     fn outcome(&self, metric: &str, costs: &MethodCosts, case: Case) -> Outcome {
-        let weights = match metric {
-            "energy" | "energy-delay" => &self.metrics.energy,
-            "money" => &self.metrics.money,
-            _ => &self.metrics.time,
+        // Energy-delay has no share of its own: that of energy, the stricter one, stands for it.
+        let metric = if metric == "energy-delay" {
+            "energy"
+        } else {
+            metric
         };
-        match self.weighed(weights, costs, case).break_even() {
+        match self.weighed(metric, costs, case).break_even() {
             None => Outcome::Never,
             Some(shares) if shares.from <= 0.001 => Outcome::Always,
             Some(shares) => Outcome::Above(shares.from),

@@ -3,7 +3,7 @@
 //! The break-even is the link's speed (Hirsch 2017, section 3.2.2).
 
 use super::{
-    Case, MethodCosts, Metrics, Subject, Weighed, Weights, cheapest, or_store, report, turn,
+    Case, MethodCosts, Metrics, Subject, Weighed, Weights, Work, cheapest, or_store, report, turn,
 };
 use crate::advise::report::{Flip, VerdictReport};
 use crate::model::{CodecSpeeds, Outcome, Overlap};
@@ -15,14 +15,17 @@ pub struct Link {
     pub bytes_per_second: f64,
     /// Compressing and decompressing threads at either end.
     pub threads: f64,
+    /// In time only the link's second counts: cores and devices work meanwhile.
     pub metrics: Metrics,
 }
 
 impl Link {
     fn speeds(&self, costs: &MethodCosts, case: Case) -> CodecSpeeds {
+        let rate =
+            |work: Work| BytesPerSecond(1.0 / work.elapsed_seconds(self.threads, case).max(1e-15));
         CodecSpeeds {
-            compress: BytesPerSecond(self.threads / case.cost(costs.encode).max(1e-15)),
-            decompress: BytesPerSecond(self.threads / case.cost(costs.decode).max(1e-15)),
+            compress: rate(costs.encode),
+            decompress: rate(costs.decode),
             ratio: 1.0 / case.cost(costs.stored).max(1e-9),
         }
     }
@@ -41,33 +44,20 @@ impl Link {
             .transfer_time(1.0, link, Overlap::Overlapped)
             .0;
         let stored = case.cost(costs.stored);
-        let cores = case.cost(costs.encode) + case.cost(costs.decode);
-        // Where stages overlap, time runs for the slowest stage and cores are paid as they work.
-        let cost = |weights: &Weights, seconds: f64, bytes: f64, cores: f64| {
-            seconds * weights.medium_second
-                + cores * weights.core_second
-                + bytes * weights.byte_written
-        };
-        let overlapped = Weights {
-            core_second: 0.0,
-            ..self.metrics.time
-        };
-        let time = (
-            cost(&overlapped, 1.0 / speed, 1.0, 0.0),
-            cost(&overlapped, seconds, stored, cores),
-        );
+        // Time runs for the slowest stage; what works beside it is paid for as it works.
         let of = |weights: &Weights| {
-            (
-                cost(weights, 1.0 / speed, 1.0, 0.0),
-                cost(weights, seconds, stored, cores),
-            )
+            let moved = |seconds: f64, bytes: f64| {
+                seconds * weights.medium_second + bytes * weights.byte_written
+            };
+            let work = costs.encode.cost(weights, case) + costs.decode.cost(weights, case);
+            (moved(1.0 / speed, 1.0), moved(seconds, stored) + work)
         };
         match metric {
-            "time" => time,
+            "time" => of(&self.metrics.time),
             "energy" => of(&self.metrics.energy),
             "money" => of(&self.metrics.money),
             _ => {
-                let energy = of(&self.metrics.energy);
+                let (time, energy) = (of(&self.metrics.time), of(&self.metrics.energy));
                 (time.0 * energy.0, time.1 * energy.1)
             }
         }

@@ -26,19 +26,56 @@ pub struct MethodCosts {
     pub method: Method,
     /// Stored bytes (allocated bytes where space is given out in units).
     pub stored: Estimate,
-    /// Core-seconds to compress.
-    pub encode: Estimate,
-    /// Core-seconds to decompress.
-    pub decode: Estimate,
+    /// What compressing takes.
+    pub encode: Work,
+    /// What decompressing takes.
+    pub decode: Work,
+}
+
+/// What compressing or decompressing a raw byte takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// Seconds of a core of the host.
+    pub core_seconds: Estimate,
+    /// Seconds of a device beside the processor, which nobody uses in parallel.
+    pub device_seconds: f64,
+    /// Joules of that device.
+    pub device_joules: f64,
+}
+
+impl Work {
+    /// Work done by the host's cores alone.
+    pub fn of_cores(core_seconds: Estimate) -> Work {
+        Work {
+            core_seconds,
+            device_seconds: 0.0,
+            device_joules: 0.0,
+        }
+    }
+
+    fn cost(&self, weights: &Weights, case: Case) -> f64 {
+        case.cost(self.core_seconds) * weights.core_second
+            + self.device_seconds * weights.device_second
+            + self.device_joules * weights.joule
+    }
+
+    /// Elapsed seconds when `threads` cores share the work.
+    fn elapsed_seconds(&self, threads: f64, case: Case) -> f64 {
+        case.cost(self.core_seconds) / threads + self.device_seconds
+    }
 }
 
 /// How a metric weighs what a task takes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Weights {
     /// Cost of one second in which the medium works.
     pub medium_second: f64,
     /// Cost of one core-second.
     pub core_second: f64,
+    /// Cost of one second in which a device beside the processor works.
+    pub device_second: f64,
+    /// Cost of one joule of such a device.
+    pub joule: f64,
     /// Cost of each byte written, beside its time: charges, and holding it.
     pub byte_written: f64,
     /// Cost of each byte read, beside its time.
@@ -51,6 +88,18 @@ pub struct Metrics {
     pub time: Weights,
     pub energy: Weights,
     pub money: Weights,
+}
+
+impl Metrics {
+    /// The weights of a metric that has its own.
+    fn weights(&self, metric: &str) -> &Weights {
+        match metric {
+            "time" => &self.time,
+            "energy" => &self.energy,
+            "money" => &self.money,
+            other => panic!("no weights for the metric {other}"),
+        }
+    }
 }
 
 /// The metrics' names, in the order of the report.
@@ -227,8 +276,8 @@ mod tests {
         MethodCosts {
             method: method.parse().expect("a method"),
             stored: Estimate::plus_minus(stored, 0.01),
-            encode: Estimate::within_factor(1.0 / encode, 1.05),
-            decode: Estimate::within_factor(1.0 / decode, 1.05),
+            encode: Work::of_cores(Estimate::within_factor(1.0 / encode, 1.05)),
+            decode: Work::of_cores(Estimate::within_factor(1.0 / decode, 1.05)),
         }
     }
 
@@ -237,7 +286,7 @@ mod tests {
             medium_second,
             core_second,
             byte_written,
-            byte_read: 0.0,
+            ..Weights::default()
         };
         Metrics {
             time: weights(1.0, 1.0, 0.0),
@@ -321,7 +370,13 @@ mod tests {
         Link {
             bytes_per_second,
             threads: 2.0,
-            metrics: metrics(),
+            metrics: Metrics {
+                time: Weights {
+                    core_second: 0.0,
+                    ..metrics().time
+                },
+                ..metrics()
+            },
         }
     }
 
@@ -358,8 +413,8 @@ mod tests {
             buffer_bytes: 8192.0,
             access: Access::Zipf(0.9),
             miss: Estimate::within_factor(miss, 1.05),
-            threads: 2.0,
             metrics: metrics(),
+            restore_metrics: metrics(),
         };
         let slow = cache(1e-3)
             .verdict("time", "all", &[fast()])

@@ -49,9 +49,9 @@ impl Place<'_> {
         };
         Quadruple {
             write: write(1.0),
-            compress: write(stored) + case.cost(costs.encode) * weights.core_second,
+            compress: write(stored) + costs.encode.cost(weights, case),
             read: read(1.0),
-            decompress: read(stored) + case.cost(costs.decode) * weights.core_second,
+            decompress: read(stored) + costs.decode.cost(weights, case),
         }
     }
 
@@ -74,27 +74,18 @@ impl Place<'_> {
             let work = self.energy_delay(costs, case);
             return (work.plain(reads), work.compressed(reads));
         }
-        let tasks = self.quadruple(self.weights(metric), costs, case);
+        let tasks = self.quadruple(self.metrics.weights(metric), costs, case);
         (
             tasks.write + reads * tasks.read,
             tasks.compress + reads * tasks.decompress,
         )
     }
 
-    fn weights(&self, metric: &str) -> &Weights {
-        match metric {
-            "time" => &self.metrics.time,
-            "energy" => &self.metrics.energy,
-            "money" => &self.metrics.money,
-            other => panic!("no weights for the metric {other}"),
-        }
-    }
-
     fn outcome(&self, metric: &str, costs: &MethodCosts, case: Case) -> WorkOutcome {
         if metric == "energy-delay" {
             self.energy_delay(costs, case).outcome()
         } else {
-            self.quadruple(self.weights(metric), costs, case)
+            self.quadruple(self.metrics.weights(metric), costs, case)
                 .line()
                 .outcome()
                 .into()
