@@ -100,8 +100,8 @@ fn resolve(
     let (low, high) = typed.reads;
     let mut sample = SampleOptions {
         seed: typed.seed,
-        // The verdicts and the printing want a moment.
-        time_limit: time_left.mul_f64(0.9),
+        // The last measurement may overrun, and the verdicts want a moment.
+        time_limit: time_left.mul_f64(0.85),
         block_bytes: typed.block_size as usize,
         allocation_unit_bytes: medium.allocation_unit_bytes,
         ..SampleOptions::default()

@@ -5,6 +5,7 @@
 //! when every interval that matters is narrow, when nothing is left, or when time is up. The state
 //! is always complete: whoever stops early has an answer, with wider intervals.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -243,32 +244,123 @@ impl Sample {
         share.map(|share| share.min(1.0) * self.population_bytes as f64)
     }
 
-    /// Estimates a cell for one group, or for all groups together. `None` until measured.
+    /// Estimates a cell for one group, or for all groups together. `None` until measured: for all
+    /// groups, until measured on every group that matters.
     pub fn estimate(&self, group: Option<usize>, cell: usize) -> Option<CellEstimate> {
-        let auxiliary = self.auxiliary_cell();
-        let stored = |sums: &Sums| sums.stored_bytes as f64;
-        let slow = self.cells[cell].slow;
-        let measured = self.counts(group, cell, stored);
-        let stored_per_raw = match (slow, auxiliary) {
-            (true, Some(auxiliary)) if measured.len() < self.drawn.len() => {
-                let first_phase = self.counts(group, auxiliary, stored);
-                let first_phase = ratio_estimate(&first_phase, self.cluster_count)?;
-                let pairs = self.pairs(group, auxiliary, cell);
-                regression_estimate(&pairs, first_phase, self.cluster_count)
-                    .or_else(|| ratio_estimate(&measured, self.cluster_count))?
-            }
-            _ => ratio_estimate(&measured, self.cluster_count)?,
+        let bounds = |estimate: CellEstimate| CellEstimate {
+            stored_per_raw: bounded(estimate.stored_per_raw, 1.0),
+            allocated_per_raw: bounded(estimate.allocated_per_raw, 1.0),
+            encode_seconds_per_byte: bounded(estimate.encode_seconds_per_byte, f64::MAX),
+            decode_seconds_per_byte: bounded(estimate.decode_seconds_per_byte, f64::MAX),
+            clusters: estimate.clusters,
         };
-        let of = |value: fn(&Sums) -> f64| {
-            ratio_estimate(&self.counts(group, cell, value), self.cluster_count)
+        let estimate = match (group, self.cells[cell].slow) {
+            (Some(group), true) => self.slow_estimate(group, cell),
+            (None, true) => self.combined_estimate(cell),
+            (group, false) => self.cheap_estimate(group, cell),
         };
+        estimate.map(bounds)
+    }
+
+    /// A method measured on every cluster drawn.
+    fn cheap_estimate(&self, group: Option<usize>, cell: usize) -> Option<CellEstimate> {
+        let counts = |value: fn(&Sums) -> f64| self.counts(group, cell, value);
+        let of = |value: fn(&Sums) -> f64| ratio_estimate(&counts(value), self.cluster_count);
         Some(CellEstimate {
-            stored_per_raw: bounded(stored_per_raw, 1.0),
-            allocated_per_raw: bounded(of(|sums| sums.allocated_bytes as f64)?, 1.0),
-            encode_seconds_per_byte: bounded(of(|sums| sums.encode_seconds)?, f64::MAX),
-            decode_seconds_per_byte: bounded(of(|sums| sums.decode_seconds)?, f64::MAX),
-            clusters: measured.iter().filter(|count| count.raw > 0.0).count(),
+            stored_per_raw: of(|sums| sums.stored_bytes as f64)?,
+            allocated_per_raw: of(|sums| sums.allocated_bytes as f64)?,
+            encode_seconds_per_byte: of(|sums| sums.encode_seconds)?,
+            decode_seconds_per_byte: of(|sums| sums.decode_seconds)?,
+            clusters: counts(|_| 0.0)
+                .iter()
+                .filter(|count| count.raw > 0.0)
+                .count(),
         })
+    }
+
+    /// A method measured on a subsample of a group's clusters. The group is a stratum of its own:
+    /// what is drawn from it does not depend on what is drawn from others.
+    fn slow_estimate(&self, group: usize, cell: usize) -> Option<CellEstimate> {
+        let of_group = |counts: Vec<Count>| -> Vec<Count> {
+            counts.into_iter().filter(|count| count.raw > 0.0).collect()
+        };
+        let counts = |value: fn(&Sums) -> f64| of_group(self.counts(Some(group), cell, value));
+        let drawn = self.clusters_of(group);
+        let scale = self.cluster_count as f64 / self.drawn.len().max(1) as f64;
+        let clusters = (drawn as f64 * scale).round() as u64;
+        let of = |value: fn(&Sums) -> f64| ratio_estimate(&counts(value), clusters);
+        let stored = |sums: &Sums| sums.stored_bytes as f64;
+        let measured = counts(stored).len();
+        let plain = of(stored)?;
+        let leaning = self
+            .auxiliary_cell()
+            .filter(|_| measured < drawn)
+            .and_then(|auxiliary| {
+                let first_phase = self.counts(Some(group), auxiliary, stored);
+                let first_phase = ratio_estimate(&first_phase, self.cluster_count)?;
+                regression_estimate(
+                    &self.pairs(Some(group), auxiliary, cell),
+                    first_phase,
+                    clusters,
+                )
+            });
+        Some(CellEstimate {
+            stored_per_raw: leaning.unwrap_or(plain),
+            allocated_per_raw: of(|sums| sums.allocated_bytes as f64)?,
+            encode_seconds_per_byte: of(|sums| sums.encode_seconds)?,
+            decode_seconds_per_byte: of(|sums| sums.decode_seconds)?,
+            clusters: measured,
+        })
+    }
+
+    /// Adds up the groups' estimates of a slow method, each by its share of the bytes. `None` while
+    /// a group of at least a hundredth of the bytes has none.
+    ///
+    /// Source: Cochran, section 5.3 (stratified mean and its variance).
+    fn combined_estimate(&self, cell: usize) -> Option<CellEstimate> {
+        let raw = self.raw_bytes() as f64;
+        let mut parts = Vec::new();
+        for group in 0..self.groups.len() {
+            let share = self.group_raw_bytes(group) as f64 / raw;
+            match self.slow_estimate(group, cell) {
+                Some(estimate) => parts.push((share, estimate)),
+                None if share < 0.01 => {}
+                None => return None,
+            }
+        }
+        let covered: f64 = parts.iter().map(|(share, _)| share).sum();
+        let sum = |of: fn(&CellEstimate) -> Estimate| {
+            let weighed = || {
+                parts
+                    .iter()
+                    .map(|(share, part)| (share / covered, of(part)))
+            };
+            let mean: f64 = weighed().map(|(share, part)| share * part.mean).sum();
+            let half = |(share, part): (f64, Estimate)| share * (part.high - part.mean);
+            let squares: f64 = weighed().map(half).map(|half| half * half).sum();
+            Estimate::plus_minus(mean, squares.sqrt())
+        };
+        (!parts.is_empty()).then(|| CellEstimate {
+            stored_per_raw: sum(|part| part.stored_per_raw),
+            allocated_per_raw: sum(|part| part.allocated_per_raw),
+            encode_seconds_per_byte: sum(|part| part.encode_seconds_per_byte),
+            decode_seconds_per_byte: sum(|part| part.decode_seconds_per_byte),
+            clusters: parts.iter().map(|(_, part)| part.clusters).sum(),
+        })
+    }
+
+    fn group_raw_bytes(&self, group: usize) -> u64 {
+        let of_group = |(_, observation): &(u64, &Observation)| observation.group == group;
+        self.observations()
+            .filter(of_group)
+            .map(|(_, observation)| observation.raw_bytes)
+            .sum()
+    }
+
+    /// Clusters drawn that hold bytes of a group.
+    fn clusters_of(&self, group: usize) -> usize {
+        let holds = |drawn: &&Drawn| in_group(&drawn.observations, Some(group)).next().is_some();
+        self.drawn.iter().filter(holds).count()
     }
 
     /// Returns the stored bytes per raw byte seen so far, without an interval: for progress.
@@ -382,6 +474,8 @@ struct Sampler<'a> {
     slow_seconds: f64,
     /// Seconds spent and clusters measured, for each cell.
     spent: Vec<(f64, u64)>,
+    /// Clusters of each group measured by each slow cell.
+    measured: BTreeMap<(usize, usize), u64>,
     random: fastrand::Rng,
 }
 
@@ -409,6 +503,7 @@ impl<'a> Sampler<'a> {
             cheap_seconds: 0.0,
             slow_seconds: 0.0,
             spent,
+            measured: BTreeMap::new(),
             random: fastrand::Rng::with_seed(options.seed ^ 0x5eed),
         }
     }
@@ -446,7 +541,8 @@ impl<'a> Sampler<'a> {
     }
 
     fn slow_precise(&self, precision: f64) -> bool {
-        self.narrow(precision, |cell| cell.slow)
+        // Slow methods are seldom best and dear to measure: their ratios may be half as sure.
+        self.narrow(2.0 * precision, |cell| cell.slow)
     }
 
     fn narrow(&self, precision: f64, which: impl Fn(&Cell) -> bool) -> bool {
@@ -502,19 +598,19 @@ impl<'a> Sampler<'a> {
 
     /// Measures one more slow cell on a cluster already drawn. False when none is left.
     fn complete_one(&mut self) -> Result<bool> {
-        let missing = |cell: usize, drawn: &Drawn| {
-            drawn
-                .observations
-                .iter()
-                .any(|observation| observation.cells[cell].is_none())
+        let groups = 0..self.sample.groups.len();
+        let slow = (0..self.spent.len()).filter(|cell| self.sample.cells[*cell].slow);
+        let mut pairs: Vec<(usize, usize)> = slow
+            .flat_map(|cell| groups.clone().map(move |group| (cell, group)))
+            .collect();
+        pairs.sort_by(|a, b| self.satiety(a.0, a.1).total_cmp(&self.satiety(b.0, b.1)));
+        let missing = |cell: usize, group: usize, drawn: &Drawn| {
+            in_group(&drawn.observations, Some(group)).any(|found| found.cells[cell].is_none())
         };
-        let Some((index, position)) = self.cells_by_urgency().into_iter().find_map(|index| {
-            let position = self
-                .sample
-                .drawn
-                .iter()
-                .position(|drawn| missing(index, drawn))?;
-            Some((index, position))
+        let Some((index, position)) = pairs.into_iter().find_map(|(cell, group)| {
+            let drawn = &self.sample.drawn;
+            let position = drawn.iter().position(|drawn| missing(cell, group, drawn))?;
+            Some((cell, position))
         }) else {
             return Ok(false);
         };
@@ -536,32 +632,29 @@ impl<'a> Sampler<'a> {
         Ok(true)
     }
 
-    /// The slow cells, the one that most deserves the next measurement first: counts in proportion
-    /// to one over the square root of the cost are optimal (Cochran, section 5.5).
-    fn cells_by_urgency(&self) -> Vec<usize> {
-        let mut cells: Vec<usize> = (0..self.spent.len())
-            .filter(|index| self.sample.cells[*index].slow)
-            .collect();
-        let weight = |index: &usize| {
-            let (seconds, count) = self.spent[*index];
-            if count == 0 {
-                0.0
-            } else {
-                (seconds * count as f64).sqrt()
-            }
-        };
-        cells.sort_by(|a, b| weight(a).total_cmp(&weight(b)));
-        cells
+    /// How little a slow cell deserves another measurement on a group: counts in proportion to the
+    /// group's share of the bytes, over the square root of the cost, are optimal (Cochran, section
+    /// 5.5).
+    fn satiety(&self, cell: usize, group: usize) -> f64 {
+        let (seconds, count) = self.spent[cell];
+        let measured = self.measured.get(&(cell, group)).copied().unwrap_or(0);
+        let share =
+            self.sample.group_raw_bytes(group) as f64 / self.sample.raw_bytes().max(1) as f64;
+        measured as f64 * (seconds / count.max(1) as f64).sqrt() / share.max(0.01)
     }
 
+    /// The slow cell to measure on the cluster at hand, if one is due.
     fn next_slow_cell(&self, observations: &[(Vec<usize>, Observation)]) -> Option<usize> {
-        let open = |index: &usize| {
-            observations
-                .iter()
-                .any(|(_, observation)| observation.cells[*index].is_none())
-        };
-        let next = self.cells_by_urgency().into_iter().find(open)?;
-        let never_measured = self.spent[next].1 == 0;
+        let (_, largest) = observations
+            .iter()
+            .max_by_key(|(_, found)| found.raw_bytes)?;
+        let next = (0..self.spent.len())
+            .filter(|cell| self.sample.cells[*cell].slow && largest.cells[*cell].is_none())
+            .min_by(|a, b| {
+                self.satiety(*a, largest.group)
+                    .total_cmp(&self.satiety(*b, largest.group))
+            })?;
+        let never_measured = !self.measured.contains_key(&(next, largest.group));
         // The first answer comes first: no slow method before a few clusters were seen.
         let begun = self.sample.drawn.len() >= 4 || self.sample.cluster_count < 4;
         (begun && (never_measured || self.slow_seconds <= self.cheap_seconds)).then_some(next)
@@ -587,6 +680,9 @@ impl<'a> Sampler<'a> {
                         break;
                     }
                 }
+            }
+            if cell.slow {
+                *self.measured.entry((index, observation.group)).or_default() += 1;
             }
             observation.cells[index] = if slices.is_empty() {
                 None
