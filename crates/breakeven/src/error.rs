@@ -45,6 +45,8 @@ pub enum Error {
     Invalid { what: &'static str, reason: String },
     /// The store refuses work because an earlier write or sync failed; reopen it.
     Poisoned { what: String, cause: String },
+    /// A piece of work ended in a panic: a bug, in it or below it.
+    Panicked { what: &'static str, message: String },
     /// The caller asked to stop.
     Interrupted,
 }
@@ -133,6 +135,7 @@ impl fmt::Display for Error {
                     "{what} refuses work after a failure ({cause}); reopen it"
                 )
             }
+            Error::Panicked { what, message } => write!(f, "{what} panicked: {message}"),
             Error::Interrupted => write!(f, "interrupted"),
         }
     }
