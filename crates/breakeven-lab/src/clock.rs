@@ -2,9 +2,9 @@
 //!
 //! Nothing else in the laboratory reads a clock.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use rustix::time::{ClockId, clock_gettime};
+use breakeven::meter::thread_cpu;
 
 /// Wall and processor seconds of a piece of work on the calling thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,20 +16,14 @@ pub struct Duration {
 
 /// Runs `work` and returns how long it took.
 pub fn time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
-    let (wall, cpu) = (seconds(ClockId::Monotonic), seconds(ClockId::ThreadCPUTime));
+    let (wall, cpu) = (Instant::now(), thread_cpu());
     let outcome = work();
-    let cpu_seconds = seconds(ClockId::ThreadCPUTime) - cpu;
-    let wall_seconds = seconds(ClockId::Monotonic) - wall;
+    let cpu_seconds = (thread_cpu() - cpu).0;
     let duration = Duration {
-        wall_seconds,
+        wall_seconds: wall.elapsed().as_secs_f64(),
         cpu_seconds,
     };
     (duration, outcome)
-}
-
-fn seconds(clock: ClockId) -> f64 {
-    let now = clock_gettime(clock);
-    now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
 }
 
 /// Returns the date and time of the machine's clock, as `2026-01-31T23:59:59Z`.

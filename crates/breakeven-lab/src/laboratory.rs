@@ -42,6 +42,8 @@ pub struct Cell<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     pub question: String,
+    /// Whether the claim is judged by it; the others show where it bends.
+    pub core: bool,
     pub found: Interval,
     pub verdict: Verdict,
     /// What else a reader wants to know.

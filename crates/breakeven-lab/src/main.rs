@@ -137,10 +137,7 @@ fn run(options: RunOptions, experiments: &[&Experiment]) -> Result<Verdict> {
         println!("{}\n", tables::expectation(experiment));
         println!("{}", tables::findings(&findings));
         println!("verdict: {}\n", tables::summary(&findings));
-        worst = findings
-            .iter()
-            .map(|finding| finding.verdict)
-            .fold(worst, Verdict::max);
+        worst = tables::verdict(&findings).map_or(worst, |verdict| verdict.max(worst));
     }
     Ok(worst)
 }

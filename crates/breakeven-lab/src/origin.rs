@@ -4,9 +4,10 @@
 //! make them stale; local changes add a hash of themselves. The machine is a hash of its
 //! description, and the description stands once in `machines.csv`.
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
+
+use breakeven::meter::{Machine, Roots};
 
 use crate::clock;
 
@@ -24,7 +25,7 @@ pub struct Origin {
 impl Origin {
     /// Reads the origin of a run that begins now.
     pub fn read() -> Origin {
-        let machine_description = describe_machine(&read("/proc/cpuinfo"), &read("/proc/meminfo"));
+        let machine_description = describe(&Machine::read(&Roots::default()));
         Origin {
             commit: commit(),
             machine: hash(machine_description.as_bytes()),
@@ -34,48 +35,21 @@ impl Origin {
     }
 }
 
-fn read(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default()
-}
-
-/// Returns the machine in one line without commas.
-fn describe_machine(cpuinfo: &str, meminfo: &str) -> String {
-    let field = |name: &str| {
-        let line = cpuinfo.lines().find(|line| {
-            line.split_once(':')
-                .is_some_and(|(key, _)| key.trim() == name)
-        });
-        line.and_then(|line| line.split_once(':'))
-            .map_or("unknown", |(_, value)| value.trim())
-    };
-    let threads = cpuinfo
-        .lines()
-        .filter(|line| line.starts_with("processor"))
-        .count();
-    let memory_kib: Option<u64> = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))
-        .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse().ok());
+/// Returns what decides a machine's speed, in one line without commas.
+fn describe(machine: &Machine) -> String {
+    let or = |text: &Option<String>, absent: &str| text.clone().unwrap_or(absent.to_string());
     // A kernel reserves a little more or less at each start; whole GiB do not change.
-    let memory_gib = memory_kib.map_or(0, |kib| (kib + (1 << 19)) >> 20);
-    let governor = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-    let governor = match governor.trim() {
-        "" => "no governor",
-        governor => governor,
-    };
-    let guest = field("flags").split(' ').any(|flag| flag == "hypervisor");
+    let memory_gib = machine
+        .memory_bytes
+        .map_or(0, |bytes| (bytes + (1 << 29)) >> 30);
     let description = format!(
-        "{} family {} model {} stepping {}; {threads} threads; {memory_gib} GiB; Linux {}; {governor}; {}",
-        field("model name"),
-        field("cpu family"),
-        field("model"),
-        field("stepping"),
-        read("/proc/sys/kernel/osrelease").trim(),
-        if guest {
-            "virtual machine"
-        } else {
-            "bare metal"
-        },
+        "{}; {} cores; {} threads; {memory_gib} GiB; Linux {}; governor {}; {}",
+        machine.processor,
+        machine.cores,
+        machine.threads,
+        or(&machine.kernel, "unknown"),
+        or(&machine.governor, "none"),
+        or(&machine.virtualisation, "bare metal")
     );
     description.replace(',', " ")
 }
@@ -124,16 +98,17 @@ mod tests {
 
     #[test]
     fn a_machine_is_described_in_one_field() {
-        let cpuinfo = "processor\t: 0\nmodel name\t: Fast, 9000\ncpu family\t: 6\nmodel\t\t: 7\n\
-                       stepping\t: 1\nflags\t\t: fpu hypervisor sse\n\nprocessor\t: 1\n";
-        let found = describe_machine(cpuinfo, "MemTotal:       24684092 kB\n");
-        assert!(
-            found.starts_with("Fast  9000 family 6 model 7 stepping 1; 2 threads; 24 GiB; Linux "),
-            "{found}"
-        );
-        assert!(found.ends_with("; virtual machine"), "{found}");
-        assert!(!found.contains(','));
-        assert!(describe_machine("", "").starts_with("unknown family unknown"));
+        let mut machine = Machine {
+            memory_bytes: Some(24_684_092 << 10),
+            threads: 2,
+            cores: 1,
+            ..Machine::default()
+        };
+        machine.processor.name = "Fast, 9000".to_string();
+        let found = describe(&machine);
+        assert!(found.starts_with("Fast  9000 ("), "{found}");
+        let end = "1 cores; 2 threads; 24 GiB; Linux unknown; governor none; bare metal";
+        assert!(found.ends_with(end), "{found}");
     }
 
     #[test]

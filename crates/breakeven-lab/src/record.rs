@@ -133,7 +133,9 @@ impl Record {
                 .create(true)
                 .append(true)
                 .open(&self.path)?;
-            file.set_len(whole.len() as u64)?;
+            if whole.len() < old.len() {
+                file.set_len(whole.len() as u64)?;
+            }
             file.write_all(text.as_bytes())
         };
         write().with_context(|| format!("write {}", self.path.display()))
@@ -290,6 +292,7 @@ mod tests {
         record.append(&two).unwrap();
         let whole = fs::read(&record.path).unwrap();
         for length in 0..whole.len() {
+            let record = Record::new(folder.path(), &format!("paper/{length}"), COLUMNS);
             fs::write(&record.path, &whole[..length]).unwrap();
             let found = record.read().unwrap();
             assert_eq!(found.len(), usize::from(length >= first.len()), "{length}");

@@ -83,19 +83,37 @@ pub fn findings(findings: &[Finding]) -> String {
     text
 }
 
-/// Returns a line that sums findings up: the worst verdict, and how many had which.
+/// Returns the verdict on a claim: the worst on its core cells.
+pub fn verdict(findings: &[Finding]) -> Option<Verdict> {
+    let core = findings.iter().filter(|finding| finding.core);
+    core.map(|finding| finding.verdict).max()
+}
+
+/// Returns a line that sums findings up.
 pub fn summary(findings: &[Finding]) -> String {
-    let count = |verdict: Verdict| findings.iter().filter(|f| f.verdict == verdict).count();
-    let worst = findings.iter().map(|finding| finding.verdict).max();
-    let worst = worst.map_or("nothing measured".to_string(), |verdict| {
+    let counts = |core: bool| {
+        let count = |verdict: Verdict| {
+            let same = findings
+                .iter()
+                .filter(|f| f.core == core && f.verdict == verdict);
+            same.count()
+        };
+        format!(
+            "{} hold, {} differ, {} cannot tell",
+            count(Verdict::Holds),
+            count(Verdict::Differs),
+            count(Verdict::CannotTell)
+        )
+    };
+    let verdict = verdict(findings);
+    let verdict = verdict.map_or("nothing measured".to_string(), |verdict| {
         verdict.to_string()
     });
-    format!(
-        "{worst} ({} hold, {} differ, {} cannot tell)",
-        count(Verdict::Holds),
-        count(Verdict::Differs),
-        count(Verdict::CannotTell)
-    )
+    let mut text = format!("{verdict} (core: {}", counts(true));
+    if findings.iter().any(|finding| !finding.core) {
+        text.push_str(&format!("; variations: {}", counts(false)));
+    }
+    text + ")"
 }
 
 /// Returns what is expected of an experiment, and by whom.
@@ -183,12 +201,14 @@ mod tests {
         let list = [
             Finding {
                 question: "lz4:1 8 KiB compress".to_string(),
+                core: true,
                 found,
                 verdict: Target::at_least(0.97).judge(found),
                 note: "a note".to_string(),
             },
             Finding {
                 question: "sizes".to_string(),
+                core: false,
                 found: Interval::exact(3.0),
                 verdict: Verdict::Differs,
                 note: "rows".to_string(),
@@ -199,11 +219,14 @@ mod tests {
             text.contains("| lz4:1 8 KiB compress | 0.981 | 0.975 to 0.990 | holds | a note |\n")
         );
         assert!(text.contains("| sizes | 3 | exact | differs | rows |\n"));
-        assert_eq!(summary(&list), "differs (1 hold, 1 differ, 0 cannot tell)");
+        assert_eq!(verdict(&list), Some(Verdict::Holds));
         assert_eq!(
-            summary(&[]),
-            "nothing measured (0 hold, 0 differ, 0 cannot tell)"
+            summary(&list),
+            "holds (core: 1 hold, 0 differ, 0 cannot tell; \
+             variations: 0 hold, 1 differ, 0 cannot tell)"
         );
+        assert_eq!(verdict(&list[1..]), None);
+        assert!(summary(&[]).starts_with("nothing measured"));
     }
 
     #[test]

@@ -47,6 +47,10 @@ fn every_listed_experiment_runs_quickly_and_once() {
         let run = ["run", key, "--quick", "--records", records];
         let all = check(&run, 0, "verdict: ");
         assert!(all.contains(&format!("{key}: ")), "{all}");
+        assert!(
+            all.contains("verdict: cannot tell"),
+            "a quick run judged: {all}"
+        );
         let record = folder.path().join(format!("{key}.csv"));
         let before = rows(&record);
         assert!(before > 10, "{before} lines");

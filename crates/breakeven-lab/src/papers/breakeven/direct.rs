@@ -2,7 +2,7 @@
 //!
 //! Each codec in two ways. `Usual` is the call that most programs make, with a context that is kept
 //! where the call takes one; `Best` keeps everything that can be kept. Where a library has one way
-//! only, the two are the same call with a context each, and their difference is the noise.
+//! only, the two are the same call, and their difference is the noise.
 //!
 //! `unsafe` here: the calls of liblz4, which has no safe binding for blocks, and what they need.
 #![allow(unsafe_code)]
@@ -26,6 +26,11 @@ unsafe extern "C" {
         target_bytes: c_int,
         acceleration: c_int,
     ) -> c_int;
+}
+
+/// Whether a library has two ways of compressing by a method; every library has one of decoding.
+pub fn has_two_ways(method: Method) -> bool {
+    matches!(method.codec, Codec::Lz4 { .. } | Codec::Zstd { .. })
 }
 
 /// How a library is called.

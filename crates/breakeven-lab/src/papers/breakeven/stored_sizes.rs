@@ -4,7 +4,7 @@
 //! of ours. It changes only with a reason, by `run breakeven/stored-sizes --update`. Rows of
 //! generated data are computed by each test run; rows of real files where `--data` names their folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     parameters: &[
         (
             "data",
-            "1 MiB of each generated kind, 128 KiB of it in blocks below 1 MiB; with --data, of every file 2 extents of 1 MiB",
+            "1 MiB of each generated kind, 128 KiB of it in blocks below 1 MiB; with --data, of every file above 64 KiB 2 extents of 1 MiB",
         ),
         (
             "blocks",
@@ -53,6 +53,8 @@ const GENERATED: &[Kind] = &[
     Kind::Zero,
 ];
 const GENERATED_BYTES: usize = 1 << 20;
+/// Real files below this have too few blocks to say anything.
+const SHARED_BYTES_MIN: u64 = 64 << 10;
 /// The part of generated data that goes into blocks below 1 MiB: the dense methods are slow, and
 /// this is recomputed by every run of the tests.
 const GENERATED_PART_BYTES: usize = 128 << 10;
@@ -82,8 +84,7 @@ const METHODS: &[&str] = &[
 struct Key {
     data: String,
     block_bytes: usize,
-    /// The place in the list of methods, so that the table is in its order.
-    method: usize,
+    method: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,38 +98,50 @@ type Table = BTreeMap<Key, Sizes>;
 fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
     let path = path(&laboratory.records);
     let mut committed = read(&path)?;
-    let mut findings = Vec::new();
-    let mut compare = |question: &str, sets: &[(String, Vec<u8>)]| -> Result<()> {
-        let computed = compute(sets)?;
-        let differences = differences(&committed, &computed);
-        for line in differences.iter().take(20) {
-            eprintln!("{line}");
-        }
-        if laboratory.update {
-            let names: Vec<&String> = sets.iter().map(|(name, _)| name).collect();
-            committed.retain(|key, _| !names.contains(&&key.data));
-            committed.extend(computed.clone());
-        }
-        let found = Interval::exact(differences.len() as f64);
-        findings.push(Finding {
-            question: question.to_string(),
-            found,
-            verdict: TARGET.judge(found),
-            note: format!("rows that differ, of {}", computed.len()),
-        });
-        Ok(())
-    };
-    compare("generated data", &generated())?;
+    let mut findings = vec![compare(&mut committed, "generated data", &generated())?];
     if let Some(folder) = laboratory.data.as_ref().filter(|_| !laboratory.quick) {
-        for file in data::shared_files(folder)? {
+        let files = data::shared_files(folder)?.into_iter();
+        for file in files.filter(|file| file.raw_bytes >= SHARED_BYTES_MIN) {
+            eprintln!("{} {}", EXPERIMENT.key, file.name);
             let bytes = data::spread(&file.load(folder)?, 2, 1 << 20);
-            compare(&file.name, &[(file.name.clone(), bytes)])?;
+            let set = [(file.name.clone(), bytes)];
+            findings.push(compare(&mut committed, &file.name, &set)?);
         }
     }
     if laboratory.update {
         write(&path, &committed)?;
     }
     Ok(findings)
+}
+
+/// Computes the rows of some data, puts them in the place of the committed ones, and returns how
+/// many were others.
+fn compare(committed: &mut Table, question: &str, sets: &[(String, Vec<u8>)]) -> Result<Finding> {
+    let computed = compute(sets)?;
+    // Generated data are always computed together, so a kind that is gone leaves no rows behind.
+    let of_these = |key: &Key| {
+        let names = |(name, _): &(String, _)| {
+            *name == key.data || (is_generated(name) && is_generated(&key.data))
+        };
+        sets.iter().any(names)
+    };
+    let mut old = committed.clone();
+    old.retain(|key, _| of_these(key));
+    committed.retain(|key, _| !of_these(key));
+    let differences = differences(&old, &computed);
+    for line in differences.iter().take(20) {
+        eprintln!("{line}");
+    }
+    let found = Interval::exact(differences.len() as f64);
+    let note = format!("rows that differ, of {}", computed.len());
+    committed.extend(computed);
+    Ok(Finding {
+        question: question.to_string(),
+        core: true,
+        found,
+        verdict: TARGET.judge(found),
+        note,
+    })
 }
 
 fn path(records: &Path) -> PathBuf {
@@ -148,7 +161,7 @@ fn compute(sets: &[(String, Vec<u8>)]) -> Result<Table> {
     let mut scratch = Scratch::default();
     let mut table = Table::new();
     for (name, bytes) in sets {
-        for (method, method_name) in METHODS.iter().enumerate() {
+        for method in METHODS {
             for block_bytes in BLOCK_BYTES {
                 let part = if is_generated(name) && *block_bytes < GENERATED_BYTES {
                     &bytes[..bytes.len().min(GENERATED_PART_BYTES)]
@@ -156,21 +169,18 @@ fn compute(sets: &[(String, Vec<u8>)]) -> Result<Table> {
                     bytes
                 };
                 let stored_bytes = scratch
-                    .stored_bytes(method_name.parse()?, part, *block_bytes)
-                    .with_context(|| format!("{name} by {method_name}"))?;
+                    .stored_bytes(method.parse()?, part, *block_bytes)
+                    .with_context(|| format!("{name} by {method}"))?;
                 let key = Key {
                     data: name.clone(),
                     block_bytes: *block_bytes,
-                    method,
+                    method: method.to_string(),
                 };
-                let raw_bytes = part.len() as u64;
-                table.insert(
-                    key,
-                    Sizes {
-                        raw_bytes,
-                        stored_bytes,
-                    },
-                );
+                let sizes = Sizes {
+                    raw_bytes: part.len() as u64,
+                    stored_bytes,
+                };
+                table.insert(key, sizes);
             }
         }
     }
@@ -210,25 +220,26 @@ impl Scratch {
     }
 }
 
-/// Returns a line for each computed row that the committed table has not, or has otherwise.
+/// Returns a line for each row that is not in both tables, or not the same.
 fn differences(committed: &Table, computed: &Table) -> Vec<String> {
-    let differing = computed
-        .iter()
-        .filter(|(key, sizes)| committed.get(key) != Some(sizes));
+    let keys: BTreeSet<&Key> = committed.keys().chain(computed.keys()).collect();
+    let text = |sizes: Option<&Sizes>| match sizes {
+        Some(sizes) => format!("{} of {} bytes", sizes.stored_bytes, sizes.raw_bytes),
+        None => "no row".to_string(),
+    };
+    let differing = keys
+        .into_iter()
+        .filter(|key| committed.get(key) != computed.get(key));
     differing
-        .map(|(key, sizes)| {
-            let expected = match committed.get(key) {
-                Some(old) => format!("{} of {} bytes", old.stored_bytes, old.raw_bytes),
-                None => "no row".to_string(),
-            };
+        .map(|key| {
             format!(
-                "{}, {}, {} by {}: expected {expected}, found {} of {} bytes",
+                "{}: {} in {} by {}: expected {}, found {}",
                 EXPERIMENT.key,
                 key.data,
                 tables::binary_size(key.block_bytes),
-                METHODS[key.method],
-                sizes.stored_bytes,
-                sizes.raw_bytes
+                key.method,
+                text(committed.get(key)),
+                text(computed.get(key))
             )
         })
         .collect()
@@ -257,11 +268,10 @@ fn parse(line: &str) -> Result<(Key, Sizes)> {
     let [data, block_bytes, method, raw_bytes, stored_bytes] = fields[..] else {
         anyhow::bail!("{} fields, expected 5", fields.len());
     };
-    let known = METHODS.iter().position(|known| *known == method);
     let key = Key {
         data: data.to_string(),
         block_bytes: block_bytes.parse()?,
-        method: known.context("a method that is not in the list")?,
+        method: method.to_string(),
     };
     let sizes = Sizes {
         raw_bytes: raw_bytes.parse()?,
@@ -275,7 +285,7 @@ fn write(path: &Path, table: &Table) -> Result<()> {
     for (key, sizes) in table {
         text.push_str(&format!(
             "{},{},{},{},{}\n",
-            key.data, key.block_bytes, METHODS[key.method], sizes.raw_bytes, sizes.stored_bytes
+            key.data, key.block_bytes, key.method, sizes.raw_bytes, sizes.stored_bytes
         ));
     }
     fs::create_dir_all(path.parent().expect("a file below a folder"))?;
@@ -296,11 +306,11 @@ fn table(records: &Path) -> Result<String> {
             text.push_str(&format!(" {} |", tables::binary_size(*block_bytes)));
         }
         text.push_str(&format!("\n|---|{}\n", "---:|".repeat(BLOCK_BYTES.len())));
-        for (index, method) in METHODS.iter().enumerate() {
+        for method in METHODS {
             text.push_str(&format!("| {method} |"));
             for block_bytes in BLOCK_BYTES {
                 let rows = sizes.iter().filter(|(key, _)| {
-                    chosen(key) && key.method == index && key.block_bytes == *block_bytes
+                    chosen(key) && key.method == *method && key.block_bytes == *block_bytes
                 });
                 let (raw, stored) = rows.fold((0, 0), |(raw, stored), (_, sizes)| {
                     (raw + sizes.raw_bytes, stored + sizes.stored_bytes)
@@ -317,6 +327,7 @@ fn table(records: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::Verdict;
 
     #[test]
     fn a_changed_size_is_found() {
@@ -324,16 +335,29 @@ mod tests {
         let computed = compute(&sets).unwrap();
         let mut committed = computed.clone();
         assert_eq!(differences(&committed, &computed), [""; 0]);
-        let key = computed.keys().next().unwrap();
-        committed.get_mut(key).unwrap().stored_bytes += 1;
-        committed.remove(computed.keys().next_back().unwrap());
-        let found = differences(&committed, &computed);
-        assert_eq!(found.len(), 2, "{found:?}");
+        committed.first_entry().unwrap().get_mut().stored_bytes += 1;
+        committed.pop_last();
+        let mut unknown = computed.keys().next().unwrap().clone();
+        unknown.method = "zstd:4".to_string();
+        let sizes = Sizes {
+            raw_bytes: 1,
+            stored_bytes: 1,
+        };
+        committed.insert(unknown, sizes);
+        let found = differences(&committed, &computed).join("\n");
+        assert_eq!(found.lines().count(), 3, "{found}");
         assert!(
-            found[0].contains("a, 4 KiB by lz4:1: expected "),
-            "{found:?}"
+            found.contains("a in 4 KiB by bzip2:9: expected "),
+            "{found}"
         );
-        assert!(found[1].contains("expected no row"), "{found:?}");
+        assert!(found.contains("expected no row, found "), "{found}");
+        assert!(found.contains("1 of 1 bytes, found no row"), "{found}");
+        let finding = compare(&mut committed, "a", &sets).unwrap();
+        assert_eq!(
+            (finding.found.mean, finding.verdict),
+            (3.0, Verdict::Differs)
+        );
+        assert_eq!(committed, computed);
     }
 
     #[test]
@@ -345,7 +369,7 @@ mod tests {
         let computed = compute(&sets).unwrap();
         write(&path, &computed).unwrap();
         assert_eq!(read(&path).unwrap(), computed);
-        for line in ["a,4096,lz4:1,4096", "a,4096,lzma,1,1", "a,4096,lz4:1,x,1"] {
+        for line in ["a,4096,lz4:1,4096", "a,4 KiB,lz4:1,1,1", "a,4096,lz4:1,x,1"] {
             fs::write(&path, format!("{SCHEMA}\n{HEADER}\n{line}\n")).unwrap();
             let message = format!("{:#}", read(&path).unwrap_err());
             assert!(message.contains("stored-sizes.csv:3"), "{message}");
