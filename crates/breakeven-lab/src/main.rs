@@ -98,10 +98,7 @@ fn main() -> ExitCode {
 fn list() {
     for experiment in papers::all() {
         println!("{}\n    {}", experiment.key, experiment.claim);
-        println!(
-            "    expected: {} ({})",
-            experiment.target, experiment.source
-        );
+        println!("    {}", tables::expectation(experiment));
     }
 }
 

@@ -42,8 +42,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     ],
     analysis: "The interface adds, for each block, a range check of the method, two matches, and for zstd a check \
         that the block is one frame: 0.1 to 0.5 % of the instructions of an 8 KiB block that shrinks. It shows where \
-        decoding is no more than a copy (noise): there the check adds some 25 ns to a sixth of a microsecond. Processor time judges, because nothing \
-        here waits; wall time is recorded beside it. How far `best over usual` lies from 1 where both are the same \
+        decoding is no more than a copy (noise): there the check adds some 25 ns to a sixth of a microsecond. \
+        Processor time judges, because nothing here waits; wall time is recorded beside it. How far `best over usual` lies from 1 where both are the same \
         code (deflate, and all decoding) is what chance does to this comparison.",
     run,
     table,
@@ -87,7 +87,11 @@ fn table(records: &Path) -> Result<String> {
     let latest = tables::latest(cells);
     let findings: Vec<Finding> = latest.iter().flat_map(judge).collect();
     let origin = tables::origin(records, &latest);
-    Ok(format!("{origin}{}", tables::findings(&findings)))
+    if findings.is_empty() {
+        return Ok(origin);
+    }
+    let (rows, summary) = (tables::findings(&findings), tables::summary(&findings));
+    Ok(format!("{origin}Verdict: {summary}.\n\n{rows}"))
 }
 
 /// Where a cell's bytes come from.
@@ -308,5 +312,103 @@ impl fmt::Display for Peer {
             Peer::Faster(way) => way,
             Peer::Both => "direct",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::Verdict;
+
+    /// A cell of 10 runs in which the interface takes 1.00 to 1.02 seconds, and the direct
+    /// contenders as many times that as is said, the first one wavering by as much as `waver`.
+    fn cell(parameters: &str, usual: f64, best: f64, waver: f64) -> CellRecord {
+        let runs = 10;
+        let mut rows = Vec::new();
+        for run in 1..=runs {
+            let own = 1.0 + 0.02 * (run % 2) as f64;
+            let wavering = usual
+                * if run % 2 == 0 {
+                    1.0 + waver
+                } else {
+                    1.0 / (1.0 + waver)
+                };
+            for task in TASKS {
+                for (contender, factor) in CONTENDERS.iter().zip([1.0, wavering, best]) {
+                    rows.push(Row {
+                        task: task.to_string(),
+                        run,
+                        runs,
+                        contender: contender.to_string(),
+                        values: vec![1000.0, 1e6, 4e5, 2.0 * own * factor, own * factor],
+                    });
+                }
+            }
+        }
+        CellRecord {
+            date: "2026-01-01T00:00:00Z".to_string(),
+            commit: "abc".to_string(),
+            machine: "00000001".to_string(),
+            cell: "cell".to_string(),
+            parameters: parameters.to_string(),
+            rows,
+        }
+    }
+
+    fn check(cell: &CellRecord, task: usize, figure: f64, verdict: Verdict, note: &str) {
+        let found = &judge(cell)[task];
+        assert!((found.found.mean - figure).abs() < 1e-9, "{found:?}");
+        assert_eq!(found.verdict, verdict, "{found:?}");
+        assert!(found.note.contains(note), "{found:?}");
+    }
+
+    #[test]
+    fn the_faster_way_counts_and_equal_ways_are_averaged() {
+        let zstd = cell("method=zstd:1 data=mixed seed=1", 0.99, 0.96, 0.0);
+        check(&zstd, 0, 0.96, Verdict::Differs, "peer direct-best");
+        let mean = (0.99_f64 * 0.96).sqrt();
+        check(&zstd, 1, mean, Verdict::Holds, "peer direct,");
+        check(&zstd, 1, mean, Verdict::Holds, "best over usual 1.031");
+        let deflate = cell("method=deflate:6 data=mixed seed=1", 0.99, 0.96, 0.0);
+        check(
+            &deflate,
+            0,
+            mean,
+            Verdict::Holds,
+            "990 MB/s; by wall time 0.975; peer direct,",
+        );
+        let wide = cell("method=zstd:1 data=mixed seed=1", 0.98, 1.20, 0.05);
+        check(&wide, 0, 0.98, Verdict::CannotTell, "peer direct-usual");
+    }
+
+    #[test]
+    fn mixed_data_are_the_core() {
+        assert!(judge(&cell("method=zstd:1 data=mixed seed=1", 1.0, 1.0, 0.0))[0].core);
+        assert!(!judge(&cell("method=zstd:1 data=text seed=1", 1.0, 1.0, 0.0))[0].core);
+    }
+
+    #[test]
+    fn there_are_at_most_twelve_core_cells() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut laboratory = Laboratory {
+            quick: false,
+            again: false,
+            update: false,
+            data: None,
+            records: folder.path().to_path_buf(),
+            keep: false,
+            origin: crate::origin::Origin::read(),
+        };
+        let core = |cells: &[Cell<'_>]| {
+            let core = cells
+                .iter()
+                .filter(|cell| cell.parameters.contains(" data=mixed "));
+            core.count()
+        };
+        let full = cells(&laboratory).unwrap();
+        assert_eq!((core(&full), full.len()), (8, 16));
+        drop(full);
+        laboratory.quick = true;
+        assert_eq!(cells(&laboratory).unwrap().len(), 4);
     }
 }
