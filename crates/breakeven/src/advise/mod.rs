@@ -23,10 +23,10 @@ use crate::advise::headline::headline;
 use crate::advise::population::Population;
 use crate::advise::report::{
     ClassReport, EnergyReport, MediumReport, MethodReport, Report, SCHEMA, SampleReport,
-    VerdictReport,
+    VerdictReport, WorkReport,
 };
 use crate::advise::sample::{CACHE_BLOCK_BYTES, CellEstimate, Sample, SampleOptions};
-use crate::advise::verdict::{METRICS, MethodCosts};
+use crate::advise::verdict::{METRICS, MethodCosts, Work};
 use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::model::Access;
@@ -172,6 +172,7 @@ pub fn answer(
         machine: setting.machine.clone(),
         medium: medium_report(setting),
         sample: sample_report(population, sample, options),
+        terms: setting.terms(options, data_bytes(sample, options)),
         classes,
         verdicts,
         notes: notes(population, sample, setting),
@@ -214,12 +215,30 @@ fn method_report(
         ratio: estimate.stored_per_raw.map(|stored| 1.0 / stored),
         compress_mb_s: rate(estimate.encode_seconds_per_byte),
         decompress_mb_s: rate(estimate.decode_seconds_per_byte),
+        compress_work: work_report(setting.encode_work(
+            cell.method,
+            cell.block_bytes as u64,
+            timed(estimate.encode_seconds_per_byte),
+        )),
+        decompress_work: work_report(setting.decode_work(
+            cell.method,
+            cell.block_bytes as u64,
+            timed(estimate.decode_seconds_per_byte),
+        )),
         energy: EnergyReport {
             compress_j_per_gb: joules(estimate.encode_seconds_per_byte),
             decompress_j_per_gb: joules(estimate.decode_seconds_per_byte),
             source: setting.power.source().to_string(),
         },
         clusters: estimate.clusters as u64,
+    }
+}
+
+fn work_report(work: Work) -> WorkReport {
+    WorkReport {
+        core_s_per_gb: work.core_seconds.map(|seconds| 1e9 * seconds),
+        device_s_per_gb: 1e9 * work.device_seconds,
+        device_j_per_gb: 1e9 * work.device_joules,
     }
 }
 
@@ -243,14 +262,26 @@ fn class_verdicts(
         verdicts.extend(setting.link(options).verdict(metric, class, &files));
         verdicts.extend(setting.pages(options).verdict(metric, class, &pages));
         if group.is_none() {
-            let data_bytes = options
-                .data_bytes
-                .unwrap_or(sample.group_bytes(None).mean as u64);
-            let cache = setting.cache(options, data_bytes);
+            let cache = setting.cache(options, data_bytes(sample, options));
             verdicts.extend(cache.verdict(metric, class, &buffers));
         }
     }
     verdicts
+}
+
+/// The data behind a buffer cache.
+fn data_bytes(sample: &Sample, options: &AdviseOptions) -> u64 {
+    let sampled = sample.group_bytes(None).mean as u64;
+    options.data_bytes.unwrap_or(sampled).max(1)
+}
+
+/// Widens what was sampled by the difference of another run.
+fn timed(estimate: Estimate) -> Estimate {
+    Estimate {
+        mean: estimate.mean,
+        low: estimate.low / TIMING_BAND,
+        high: estimate.high * TIMING_BAND,
+    }
 }
 
 /// What every method measured at one block size costs on a class.
@@ -261,11 +292,6 @@ fn method_costs(
     block_bytes: usize,
     stored: fn(&CellEstimate) -> Estimate,
 ) -> Vec<MethodCosts> {
-    let timed = |estimate: Estimate| Estimate {
-        mean: estimate.mean,
-        low: estimate.low / TIMING_BAND,
-        high: estimate.high * TIMING_BAND,
-    };
     let method = |cell: usize| sample.cells()[cell].method;
     let costs = |(cell, estimate): (usize, CellEstimate)| MethodCosts {
         method: method(cell),

@@ -20,6 +20,7 @@ pub struct Report {
     pub machine: Machine,
     pub medium: MediumReport,
     pub sample: SampleReport,
+    pub terms: TermsReport,
     /// The classes of data found, largest first; then `all`.
     pub classes: Vec<ClassReport>,
     pub verdicts: Vec<VerdictReport>,
@@ -38,6 +39,53 @@ pub struct MediumReport {
     /// One random read of 8 KiB, in microseconds.
     pub random_read_us: Estimate,
     pub allocation_unit_bytes: u64,
+}
+
+/// What was asked, and what seconds, joules and bytes cost where it was asked. With `medium` and
+/// the methods of a class, all that the verdict on a file at rest is computed from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TermsReport {
+    pub reads_per_write: Estimate,
+    pub days_kept: f64,
+    /// What the headline goes by: `money`, `time`, `energy` or `space`.
+    pub prefer: String,
+    /// Threads that compress and decompress.
+    pub threads: u32,
+    pub page_bytes: u64,
+    /// Memory of the buffer cache, and the data behind it.
+    pub memory_bytes: u64,
+    pub data_bytes: u64,
+    /// How accesses to buffers spread: `even`, `pareto` or `zipf:S`.
+    pub access: String,
+    pub link_name: String,
+    pub link_mb_s: f64,
+    /// The machine's power when idle.
+    pub idle_watts: f64,
+    /// What one busy core adds to that, and the medium while it works.
+    pub core_watts: f64,
+    pub medium_watts: f64,
+    pub prices: PricesReport,
+}
+
+/// Prices, reduced to what the verdicts use.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PricesReport {
+    /// When they were looked up.
+    pub date: String,
+    pub eur_per_kwh: f64,
+    /// Power for cooling as a share of the machine's.
+    pub cooling_share: f64,
+    /// Rent of one hardware thread, without its energy.
+    pub core_eur_per_hour: f64,
+    /// Holding a TB (10^12 bytes), without its energy.
+    pub storage_eur_per_tb_year: f64,
+    /// Power for holding a TB, cooling included.
+    pub storage_watts_per_tb: f64,
+    /// What is held for fewer days is billed for this many.
+    pub billable_days_min: f64,
+    /// Charges for moving a GB to and from the medium.
+    pub write_eur_per_gb: f64,
+    pub read_eur_per_gb: f64,
 }
 
 /// What the numbers rest on.
@@ -77,9 +125,22 @@ pub struct MethodReport {
     /// MB/s (10^6 raw bytes) of one core.
     pub compress_mb_s: f64,
     pub decompress_mb_s: f64,
+    /// What the verdicts count, an offload device included.
+    pub compress_work: WorkReport,
+    pub decompress_work: WorkReport,
     pub energy: EnergyReport,
     /// Clusters it was measured on.
     pub clusters: u64,
+}
+
+/// What compressing or decompressing a GB (10^9 raw bytes) takes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WorkReport {
+    /// Core-seconds, with the band of sampling and timing.
+    pub core_s_per_gb: Estimate,
+    /// Seconds and joules of a device beside the processor.
+    pub device_s_per_gb: f64,
+    pub device_j_per_gb: f64,
 }
 
 /// Active energy of one core working, per GB (10^9 raw bytes).

@@ -1,15 +1,17 @@
 //! The setting of an advice: machine, medium, link and prices, and the places they make.
 
-use crate::advise::AdviseOptions;
+use crate::advise::report::{PricesReport, TermsReport};
 use crate::advise::sample::CACHE_BLOCK_BYTES;
 use crate::advise::verdict::{Cache, Link, Metrics, Place, PlaceTimes, Weights, Work};
+use crate::advise::{AdviseOptions, Preference};
 use crate::codec::{Codec, Method};
 use crate::medium::{Direction, Medium, Operation, Pattern};
 use crate::meter::{Machine, PowerModel};
-use crate::model::{self, Offload, Prices};
+use crate::model::{self, Access, Offload, Prices};
 use crate::units::{Estimate, Joules, Seconds};
 
 const SECONDS_PER_DAY: f64 = 86_400.0;
+const DAYS_PER_YEAR: f64 = 365.0;
 /// The operation by which a sequential stream is judged.
 const STREAM_BYTES: u64 = 1 << 20;
 /// Operations in flight while a stream is written or read ahead.
@@ -48,6 +50,70 @@ impl Setting {
     pub fn miss(&self) -> Estimate {
         self.medium
             .latency_for(random(CACHE_BLOCK_BYTES as u64, Direction::Read))
+    }
+
+    /// What was asked, and what seconds, joules and bytes cost here.
+    pub(super) fn terms(&self, options: &AdviseOptions, data_bytes: u64) -> TermsReport {
+        TermsReport {
+            reads_per_write: options.reads_per_write,
+            days_kept: options.days_kept,
+            prefer: match options.preference {
+                Preference::Money => "money",
+                Preference::Time => "time",
+                Preference::Energy => "energy",
+                Preference::Space => "space",
+            }
+            .to_string(),
+            threads: options.threads,
+            page_bytes: options.page_bytes as u64,
+            memory_bytes: self.cache(options, data_bytes).memory_bytes as u64,
+            data_bytes,
+            access: match options.access {
+                Access::Even => "even".to_string(),
+                Access::Pareto => "pareto".to_string(),
+                Access::Zipf(exponent) => format!("zipf:{exponent}"),
+            },
+            link_name: self.link.name.clone(),
+            link_mb_s: self.link_bytes_per_second() / 1e6,
+            idle_watts: self.power.idle_watts().0,
+            core_watts: self.power.marginal_watts_per_core().0,
+            medium_watts: self.medium.read.watts_above_idle.estimate.mean,
+            prices: self.prices_report(),
+        }
+    }
+
+    fn prices_report(&self) -> PricesReport {
+        let gigabyte = 1e9 / STREAM_BYTES as f64;
+        let charge = |direction| self.medium.euros_for(stream(direction)).mean * gigabyte;
+        let (storage_eur_per_tb_year, storage_watts_per_tb) =
+            match &self.medium.price_eur_per_gib_month {
+                Some(_) => (self.holding_eur(DAYS_PER_YEAR) * 1e12, 0.0),
+                None => {
+                    let storage = &self.prices.storage;
+                    let year = Seconds(DAYS_PER_YEAR * SECONDS_PER_DAY);
+                    let parts = self.prices.storage_cost(1e12, year);
+                    let watts = storage.power_watts_per_pb / 1e3 * (1.0 + storage.cooling_share);
+                    ((parts.investment + parts.maintenance).0, watts)
+                }
+            };
+        PricesReport {
+            date: self.prices_date.clone(),
+            eur_per_kwh: self.prices.eur_per_kwh,
+            cooling_share: self.prices.machine.cooling_share,
+            core_eur_per_hour: self.eur_per_core_second() * 3600.0,
+            storage_eur_per_tb_year,
+            storage_watts_per_tb,
+            billable_days_min: match &self.medium.price_eur_per_gib_month {
+                Some(_) => self.medium.billable_days_min,
+                None => 0.0,
+            },
+            write_eur_per_gb: charge(Direction::Write),
+            read_eur_per_gb: charge(Direction::Read),
+        }
+    }
+
+    fn link_bytes_per_second(&self) -> f64 {
+        self.link.bytes_per_second(stream(Direction::Write)).mean
     }
 
     /// A file at rest, written and read as a stream.
@@ -99,7 +165,7 @@ impl Setting {
 
     /// The link, all threads compressing at one end and decompressing at the other.
     pub(super) fn link(&self, options: &AdviseOptions) -> Link {
-        let rate = self.link.bytes_per_second(stream(Direction::Write)).mean;
+        let rate = self.link_bytes_per_second();
         let watts = self.link.write.watts_above_idle.estimate.mean;
         let charge = self.link.euros_for(stream(Direction::Write)).mean / STREAM_BYTES as f64;
         let eur = self.eur_per_joule();
