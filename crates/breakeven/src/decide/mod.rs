@@ -12,6 +12,7 @@ pub mod choose;
 pub mod class;
 mod effects;
 pub mod fields;
+pub mod learned;
 pub mod price;
 mod prior;
 pub mod profile;

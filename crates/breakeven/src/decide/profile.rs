@@ -20,7 +20,7 @@
 //! A shift of a cell's residuals (Page 1954, Hinkley 1971) cuts the weight of what the class had
 //! taught, so that a profile follows its data and its machine.
 //!
-//! It reads no clock and measures nothing.
+//! It reads no clock and measures nothing; `learned.rs` keeps it between runs.
 
 use std::collections::BTreeMap;
 
@@ -212,21 +212,21 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    fn new(key: &CellKey) -> Cell {
+    pub fn new(key: &CellKey) -> Cell {
         Cell {
             prior: prior::of_method(key.1, 1 << key.2),
             trackers: Default::default(),
         }
     }
 
-    fn weight(&self) -> f64 {
+    pub fn weight(&self) -> f64 {
         self.trackers.iter().map(|tracker| tracker.weight).sum()
     }
 }
 
 /// Blocks of fewer and of more bytes share the cells of 2^6 and of 2^24.
-const LENGTH_BITS_MIN: u8 = 6;
-const LENGTH_BITS_MAX: u8 = 24;
+pub(super) const LENGTH_BITS_MIN: u8 = 6;
+pub(super) const LENGTH_BITS_MAX: u8 = 24;
 
 const STORED_PER_RAW_MIN: f64 = 1e-7;
 
@@ -439,6 +439,22 @@ impl Profile {
             self.effects[factor] = Effects::fit(&self.cells, self.scale[factor], factor);
         }
         self.pending = 0;
+    }
+
+    pub(super) fn options(&self) -> ProfileOptions {
+        self.options
+    }
+
+    pub(super) fn cells(&self) -> &BTreeMap<CellKey, Cell> {
+        &self.cells
+    }
+
+    /// Makes a profile of cells that were learned before.
+    pub(super) fn from_cells(options: ProfileOptions, cells: BTreeMap<CellKey, Cell>) -> Profile {
+        let mut profile = Profile::new(options);
+        profile.cells = cells;
+        profile.fit();
+        profile
     }
 }
 

@@ -75,6 +75,16 @@ impl Tracker {
     /// Least deviation residuals are measured in: rounding is no drift.
     const DRIFT_DEVIATION_MIN: f64 = 0.02;
 
+    pub fn of_moments(weight: f64, mean_ln: f64, variance_ln: f64, mean: f64) -> Tracker {
+        Tracker {
+            weight,
+            mean_ln,
+            variance_ln,
+            mean,
+            ..Tracker::default()
+        }
+    }
+
     pub fn observe(&mut self, value: f64, factor: usize, options: &ProfileOptions) -> bool {
         let drifts = self.drifts(value.ln(), factor, options.drift_threshold);
         self.weight = self.weight * options.kept_per_observation() + 1.0;

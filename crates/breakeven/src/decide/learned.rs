@@ -1,0 +1,544 @@
+//! The learned profile file: what one processor and library version learned, kept between runs.
+//!
+//! One JSON file in a folder that the caller names, shared by all places and processes:
+//!
+//! ```text
+//! {"schema":1,"crc32c":"89abcdef","profile":{"processor":..,"libraries":..,"cells":[..]}}
+//! ```
+//!
+//! It is a cache and no store: written beside itself and renamed, so it is old or new and never
+//! half; a file that is corrupt, foreign, of a later version or too big is ignored with a reason,
+//! and the next [`save`] replaces it. Only content classes are kept, since a place's own classes
+//! mean nothing to others.
+//!
+//! It does not name the processor or find the folder: doors do.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use crate::codec::Method;
+use crate::decide::class::Class;
+use crate::decide::prior::{DECODE, ENCODE, FACTOR_COUNT, STORED};
+use crate::decide::profile::{Cell, CellKey, LENGTH_BITS_MAX, LENGTH_BITS_MIN};
+use crate::decide::profile::{Profile, ProfileOptions};
+use crate::decide::tracker::Tracker;
+use crate::error::{Error, Result};
+
+/// What must be the same for a measurement to be worth anything: the machine and the codecs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprint {
+    /// The processor's model, as the system names it.
+    pub processor: String,
+    /// This library's version and those of its codecs.
+    pub libraries: String,
+}
+
+impl Fingerprint {
+    /// Returns the name of the file for this fingerprint, so that machines which share a home
+    /// folder do not share a profile.
+    pub fn file_name(&self) -> String {
+        let text = format!("{}\n{}", self.processor, self.libraries);
+        format!(
+            "profile-{:016x}.json",
+            xxhash_rust::xxh64::xxh64(text.as_bytes(), 0)
+        )
+    }
+}
+
+/// What [`load`] found.
+#[derive(Clone, Debug)]
+pub struct Learned {
+    /// What earlier runs filled, or a fresh profile.
+    pub profile: Profile,
+    /// Whether there was a file that could be used.
+    pub found: bool,
+    /// A file that could not be used.
+    pub ignored: Option<Ignored>,
+}
+
+/// A file that cannot be used; the next [`save`] replaces it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ignored {
+    /// The file.
+    pub path: PathBuf,
+    /// Why, for people.
+    pub reason: String,
+}
+
+const SCHEMA: u32 = 1;
+/// The largest file that is read; one of [`CELLS_SAVED_MAX`] cells is half of it.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The most cells written: those of most weight.
+const CELLS_SAVED_MAX: usize = 2048;
+/// Observations that earlier runs count for: enough to start from, soon outweighed.
+const WEIGHT_LOADED_MAX: f64 = 8.0;
+
+/// Reads what earlier runs learned; never fails, since a profile without a file is a profile.
+///
+/// # Example
+/// ```
+/// use breakeven::decide::learned::{self, Fingerprint};
+/// use breakeven::decide::{Profile, ProfileOptions};
+///
+/// let folder = tempfile::tempdir().unwrap();
+/// let fingerprint = Fingerprint {
+///     processor: "EPYC 9554".to_string(),
+///     libraries: "breakeven 0.1.0, zstd 1.5.7, lz4 1.10.0".to_string(),
+/// };
+/// learned::save(&Profile::default(), folder.path(), &fingerprint)?;
+/// let learned = learned::load(folder.path(), &fingerprint, ProfileOptions::default());
+/// assert!(learned.found);
+/// # Ok::<(), breakeven::Error>(())
+/// ```
+pub fn load(folder: &Path, fingerprint: &Fingerprint, options: ProfileOptions) -> Learned {
+    let path = folder.join(fingerprint.file_name());
+    let cells = read_bounded(&path).and_then(|bytes| match bytes {
+        Some(bytes) => parse(&bytes, fingerprint).map(Some),
+        None => Ok(None),
+    });
+    match cells {
+        Ok(cells) => Learned {
+            found: cells.is_some(),
+            profile: Profile::from_cells(options, cells.unwrap_or_default()),
+            ignored: None,
+        },
+        Err(reason) => Learned {
+            found: false,
+            profile: Profile::new(options),
+            ignored: Some(Ignored { path, reason }),
+        },
+    }
+}
+
+/// Writes what was learned, together with what other runs wrote since; a file that cannot be used
+/// is replaced. Makes the folder if it is missing.
+///
+/// Two processes that save at once leave the file of one of them, whole.
+///
+/// # Errors
+/// [`Error::Io`] when the folder or the file cannot be written; nothing is left behind.
+pub fn save(profile: &Profile, folder: &Path, fingerprint: &Fingerprint) -> Result<()> {
+    let path = folder.join(fingerprint.file_name());
+    fs::create_dir_all(folder).map_err(|error| Error::io("create folder", folder, error))?;
+    let mut all = load(folder, fingerprint, profile.options()).profile;
+    all.merge(profile);
+    let text = render(&all, fingerprint);
+    let temporary = write_beside(&path, text.as_bytes())?;
+    fs::rename(&temporary, &path).map_err(|error| {
+        // Best effort: the error that matters is the first.
+        let _ = fs::remove_file(&temporary);
+        Error::io("rename to", &path, error)
+    })
+}
+
+/// Writes a new file beside `path` and returns its name.
+fn write_beside(path: &Path, bytes: &[u8]) -> Result<PathBuf> {
+    let (temporary, mut file) = create_beside(path)?;
+    file.write_all(bytes).map_err(|error| {
+        let _ = fs::remove_file(&temporary);
+        Error::io("write", &temporary, error)
+    })?;
+    Ok(temporary)
+}
+
+fn create_beside(path: &Path) -> Result<(PathBuf, File)> {
+    static FILES: AtomicU64 = AtomicU64::new(0);
+    // A name may be taken: by a process of the same number that was killed, or that runs now in
+    // another container.
+    let mut attempts = 64;
+    loop {
+        let count = FILES.fetch_add(1, Ordering::Relaxed);
+        let suffix = format!("{}-{count}.tmp", std::process::id());
+        let temporary = path.with_extension(suffix);
+        attempts -= 1;
+        match File::create_new(&temporary) {
+            Ok(file) => return Ok((temporary, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempts > 0 => {}
+            Err(error) => return Err(Error::io("create", &temporary, error)),
+        }
+    }
+}
+
+fn read_bounded(path: &Path) -> std::result::Result<Option<Vec<u8>>, String> {
+    let status = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        status => status.map_err(|error| error.to_string())?,
+    };
+    // A FIFO would wait for ever.
+    if !status.is_file() {
+        return Err("it is no regular file".to_string());
+    }
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(|error| error.to_string())?;
+    match bytes.len() as u64 > FILE_BYTES_MAX {
+        true => Err(format!("it is longer than {FILE_BYTES_MAX} bytes")),
+        false => Ok(Some(bytes)),
+    }
+}
+
+/// Weight, mean and variance of the logarithm, mean of the value.
+type Moments = [f64; 4];
+
+#[derive(Serialize, Deserialize)]
+struct Body {
+    #[serde(flatten)]
+    fingerprint: Fingerprint,
+    cells: Vec<SavedCell>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SavedCell {
+    class: u16,
+    /// For people; the number counts.
+    name: String,
+    method: Method,
+    /// Blocks of up to two to this power bytes.
+    length_bits: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encode: Option<Moments>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decode: Option<Moments>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stored: Option<Moments>,
+}
+
+fn render(profile: &Profile, fingerprint: &Fingerprint) -> String {
+    let mut cells: Vec<(&CellKey, &Cell)> = profile.cells().iter().collect();
+    cells.retain(|(key, _)| key.0.is_content());
+    cells.sort_by(|a, b| b.1.weight().total_cmp(&a.1.weight()).then(a.0.cmp(b.0)));
+    cells.truncate(CELLS_SAVED_MAX);
+    cells.sort_by_key(|(key, _)| **key);
+    let moments = |tracker: &Tracker| {
+        let moments = [
+            tracker.weight,
+            tracker.mean_ln,
+            tracker.variance_ln,
+            tracker.mean,
+        ];
+        (tracker.weight > 0.0).then_some(moments)
+    };
+    let saved = |(key, cell): (&CellKey, &Cell)| SavedCell {
+        class: key.0.number(),
+        name: key.0.to_string(),
+        method: key.1,
+        length_bits: key.2,
+        encode: moments(&cell.trackers[ENCODE]),
+        decode: moments(&cell.trackers[DECODE]),
+        stored: moments(&cell.trackers[STORED]),
+    };
+    let body = Body {
+        fingerprint: fingerprint.clone(),
+        cells: cells.into_iter().map(saved).collect(),
+    };
+    let body = serde_json::to_string(&body).expect("numbers and texts are always JSON");
+    let checksum = crc32c::crc32c(body.as_bytes());
+    format!("{{\"schema\":{SCHEMA},\"crc32c\":\"{checksum:08x}\",\"profile\":{body}}}\n")
+}
+
+/// Reads a file's bytes into cells, or says what is wrong with them.
+fn parse(
+    bytes: &[u8],
+    fingerprint: &Fingerprint,
+) -> std::result::Result<BTreeMap<CellKey, Cell>, String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "it is no text".to_string())?;
+    let (schema, rest) = text
+        .strip_prefix("{\"schema\":")
+        .and_then(|rest| rest.split_once(','))
+        .ok_or("it is no profile")?;
+    match schema.parse::<u32>() {
+        Ok(SCHEMA) => {}
+        Ok(schema) if schema > SCHEMA => {
+            return Err(format!("it is of schema {schema}, later than {SCHEMA}"));
+        }
+        _ => return Err(format!("it is of no known schema, expected {SCHEMA}")),
+    }
+    let (checksum, body) = rest
+        .strip_prefix("\"crc32c\":\"")
+        .and_then(|rest| rest.strip_suffix("}\n"))
+        .and_then(|rest| rest.split_once("\",\"profile\":"))
+        .ok_or("it is cut or changed")?;
+    let found = format!("{:08x}", crc32c::crc32c(body.as_bytes()));
+    if checksum != found {
+        return Err(format!("its checksum is {found}, expected {checksum}"));
+    }
+    let body: Body = serde_json::from_str(body).map_err(|error| error.to_string())?;
+    if body.fingerprint != *fingerprint {
+        let Fingerprint {
+            processor,
+            libraries,
+        } = body.fingerprint;
+        return Err(format!("it was made by '{processor}' with '{libraries}'"));
+    }
+    if body.cells.len() > CELLS_SAVED_MAX {
+        return Err(format!(
+            "it has {} cells, at most {CELLS_SAVED_MAX}",
+            body.cells.len()
+        ));
+    }
+    body.cells.iter().map(parse_cell).collect()
+}
+
+fn parse_cell(saved: &SavedCell) -> std::result::Result<(CellKey, Cell), String> {
+    let class = Class::from_content_number(saved.class)
+        .ok_or_else(|| format!("no class has number {}", saved.class))?;
+    let bits = saved.length_bits;
+    if !(LENGTH_BITS_MIN..=LENGTH_BITS_MAX).contains(&bits) {
+        return Err(format!("no block has 2^{bits} bytes"));
+    }
+    let key = (class, saved.method, bits);
+    let mut cell = Cell::new(&key);
+    let moments: [Option<Moments>; FACTOR_COUNT] = [saved.encode, saved.decode, saved.stored];
+    for (tracker, moments) in cell.trackers.iter_mut().zip(moments) {
+        let Some([weight, mean_ln, variance_ln, mean]) = moments else {
+            continue;
+        };
+        let is_sound = weight > 0.0
+            && mean_ln.abs() < 50.0
+            && (0.0..1000.0).contains(&variance_ln)
+            && mean > 0.0
+            && mean.ln().abs() < 50.0;
+        if !is_sound {
+            return Err(format!("{moments:?} are no moments"));
+        }
+        let weight = weight.min(WEIGHT_LOADED_MAX);
+        *tracker = Tracker::of_moments(weight, mean_ln, variance_ln, mean);
+    }
+    Ok((key, cell))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::profile::{Basis, Observation};
+    use crate::decide::seeded;
+    use crate::units::Seconds;
+    use tempfile::TempDir;
+
+    fn fingerprint() -> Fingerprint {
+        Fingerprint {
+            processor: "AMD \"EPYC\" 9554".to_string(),
+            libraries: "breakeven 0.1.0, zstd 1.5.7".to_string(),
+        }
+    }
+
+    fn folder() -> TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    fn observe(profile: &mut Profile, class: Class, name: &str, stored_bytes: u64) {
+        for _ in 0..20 {
+            profile.observe(&Observation {
+                class,
+                method: name.parse().unwrap(),
+                raw_bytes: 65_536,
+                stored_bytes,
+                encode: Some(Seconds(1e-4)),
+                decode: None,
+            });
+        }
+    }
+
+    fn taught() -> Profile {
+        let mut profile = Profile::default();
+        observe(&mut profile, Class::TEXT, "zstd:3", 20_000);
+        observe(&mut profile, Class::BINARY, "shuffle4+lz4:1", 40_000);
+        observe(&mut profile, Class::place(3), "lz4:1", 50_000);
+        profile
+    }
+
+    fn load_from(folder: &TempDir) -> Learned {
+        load(folder.path(), &fingerprint(), ProfileOptions::default())
+    }
+
+    fn found(folder: &TempDir) -> Profile {
+        let learned = load_from(folder);
+        assert!(learned.found, "{:?}", learned.ignored);
+        learned.profile
+    }
+
+    fn file(folder: &TempDir) -> PathBuf {
+        folder.path().join(fingerprint().file_name())
+    }
+
+    #[track_caller]
+    fn check_ignored(bytes: &[u8], expected: &str) {
+        let folder = folder();
+        fs::write(file(&folder), bytes).unwrap();
+        let learned = load_from(&folder);
+        assert!(
+            !learned.found,
+            "accepted: {}",
+            String::from_utf8_lossy(bytes)
+        );
+        let Ignored { path, reason } = learned.ignored.unwrap();
+        assert_eq!(path, file(&folder));
+        assert!(reason.contains(expected), "{reason}, expected {expected}");
+        // What was ignored is replaced by what is learned next.
+        save(&taught(), folder.path(), &fingerprint()).unwrap();
+        assert_eq!(found(&folder).cells().len(), 2);
+    }
+
+    #[test]
+    fn what_is_saved_is_found_again() {
+        let folder = folder();
+        let missing = load_from(&folder);
+        assert!(!missing.found && missing.ignored.is_none());
+        let profile = taught();
+        save(&profile, folder.path(), &fingerprint()).unwrap();
+        let found = found(&folder);
+        for (class, name) in [(Class::TEXT, "zstd:3"), (Class::BINARY, "shuffle4+lz4:1")] {
+            let at = |it: &Profile| it.estimate(class, name.parse().unwrap(), 65_536);
+            let (before, after) = (at(&profile).stored_per_raw, at(&found).stored_per_raw);
+            assert_eq!(
+                (after.basis, after.weight),
+                (Basis::Measured, WEIGHT_LOADED_MAX)
+            );
+            assert!((before.value.mean / after.value.mean - 1.0).abs() < 0.05);
+            assert_eq!(at(&found).decode_seconds_per_byte.weight, 0.0);
+        }
+        let kept = found.cells().keys().all(|key| key.0.is_content());
+        assert!(kept && found.cells().len() == 2, "a place's class was kept");
+        let names: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+    }
+
+    #[test]
+    fn two_runs_learn_together() {
+        let folder = folder();
+        let (mut first, mut second) = (Profile::default(), Profile::default());
+        observe(&mut first, Class::TEXT, "zstd:3", 20_000);
+        observe(&mut second, Class::TEXT, "lz4:1", 40_000);
+        save(&first, folder.path(), &fingerprint()).unwrap();
+        save(&second, folder.path(), &fingerprint()).unwrap();
+        assert_eq!(found(&folder).cells().len(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_ignored_with_a_reason() {
+        let good = render(&taught(), &fingerprint());
+        let sealed = |body: &str| {
+            let checksum = crc32c::crc32c(body.as_bytes());
+            format!("{{\"schema\":1,\"crc32c\":\"{checksum:08x}\",\"profile\":{body}}}\n")
+        };
+        let body = &good[good.find("{\"processor").unwrap()..good.len() - 2];
+        assert_eq!(sealed(body), good);
+        let changed = |from: &str, to: &str| {
+            assert!(body.contains(from), "{body}");
+            sealed(&body.replacen(from, to, 1))
+        };
+        check_ignored(b"", "no profile");
+        check_ignored(b"\xFF\xFE", "no text");
+        check_ignored(b"{\"schema\":2,\"anything\":0}", "schema 2, later than 1");
+        check_ignored(b"{\"schema\":0,", "no known schema");
+        check_ignored(b"{\"schema\":1,\"crc32c\":\"0\"}\n", "cut or changed");
+        check_ignored(
+            &vec![b' '; 1 + FILE_BYTES_MAX as usize],
+            "longer than 1048576",
+        );
+        check_ignored(
+            changed("9554", "9654").as_bytes(),
+            "made by 'AMD \"EPYC\" 9654'",
+        );
+        check_ignored(changed("1.5.7", "1.5.6").as_bytes(), "zstd 1.5.6");
+        check_ignored(changed("zstd:3", "zstd:99").as_bytes(), "99");
+        check_ignored(
+            changed("\"class\":12", "\"class\":300").as_bytes(),
+            "number 300",
+        );
+        check_ignored(changed("_bits\":16", "_bits\":99").as_bytes(), "2^99");
+        check_ignored(
+            changed("\"encode\":[", "\"encode\":[-").as_bytes(),
+            "no moments",
+        );
+        check_ignored(changed("\"encode\":[", "\"encode\":[1e999,").as_bytes(), "");
+        check_ignored(sealed(&"[".repeat(200_000)).as_bytes(), "");
+        check_ignored(sealed("{}").as_bytes(), "");
+    }
+
+    #[test]
+    fn no_byte_can_be_lost_or_changed_unseen() {
+        let good = render(&taught(), &fingerprint()).into_bytes();
+        assert!(parse(&good, &fingerprint()).is_ok());
+        let mut random = seeded("changed profiles");
+        for length in 0..good.len() {
+            assert!(
+                parse(&good[..length], &fingerprint()).is_err(),
+                "cut at {length}"
+            );
+            let mut changed = good.clone();
+            changed[length] ^= 1 << random.u32(..8);
+            assert!(
+                parse(&changed, &fingerprint()).is_err(),
+                "changed at {length}"
+            );
+        }
+        println!("{} cuts and changes", 2 * good.len());
+        assert!(good.len() > 400);
+    }
+
+    #[test]
+    fn odd_things_in_the_place_of_the_file() {
+        let folder = folder();
+        fs::create_dir(file(&folder)).unwrap();
+        let ignored = load_from(&folder).ignored.unwrap();
+        assert_eq!(ignored.reason, "it is no regular file");
+        assert!(save(&taught(), folder.path(), &fingerprint()).is_err());
+        assert_eq!(
+            fs::read_dir(folder.path()).unwrap().count(),
+            1,
+            "left behind"
+        );
+        // A file where the folder should be.
+        let blocked = folder.path().join("file");
+        fs::write(&blocked, b"").unwrap();
+        assert!(save(&taught(), &blocked.join("below"), &fingerprint()).is_err());
+    }
+
+    #[test]
+    fn a_full_profile_fits_the_file() {
+        let mut profile = Profile::new(ProfileOptions::default());
+        for class in Class::all_content() {
+            for level in 1..=22 {
+                for bits in LENGTH_BITS_MIN..=LENGTH_BITS_MAX {
+                    profile.observe(&Observation {
+                        class,
+                        method: format!("zstd:{level}").parse().unwrap(),
+                        raw_bytes: 1 << bits,
+                        stored_bytes: 1 << (bits - 1),
+                        encode: Some(Seconds(1.0 / 3.0)),
+                        decode: Some(Seconds(1.0 / 7.0)),
+                    });
+                }
+            }
+        }
+        assert_eq!(profile.cells().len(), Profile::CELLS_MAX);
+        let text = render(&profile, &fingerprint());
+        println!("{} bytes for {CELLS_SAVED_MAX} cells", text.len());
+        assert!((text.len() as u64) < FILE_BYTES_MAX);
+        let cells = parse(text.as_bytes(), &fingerprint()).unwrap();
+        assert_eq!(cells.len(), CELLS_SAVED_MAX);
+    }
+
+    #[test]
+    fn writers_at_once_leave_a_whole_file() {
+        let folder = folder();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        save(&taught(), folder.path(), &fingerprint()).unwrap();
+                        assert_eq!(found(&folder).cells().len(), 2);
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}
