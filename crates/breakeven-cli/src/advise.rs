@@ -13,6 +13,8 @@ use breakeven::advise::population::Population;
 use breakeven::advise::sample::{Sample, SampleOptions};
 use breakeven::advise::{AdviseOptions, Preference, Setting, advise, default_data};
 use breakeven::codec::Method;
+use breakeven::decide::learned::{self, Fingerprint};
+use breakeven::decide::{Profile, ProfileOptions};
 use breakeven::medium::Medium;
 use breakeven::medium::fio::{FIO_JSON_BYTES_MAX, from_json};
 use breakeven::medium::probe::{ProbeEvent, ProbeOptions, probe};
@@ -60,8 +62,10 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         access,
         time.saturating_sub(begun.elapsed()),
     );
-    let setting = Setting {
+    let (profile, store) = learned_profile(&machine);
+    let mut setting = Setting {
         machine,
+        profile,
         power: power.model().clone(),
         medium,
         link,
@@ -70,10 +74,16 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         priced_machine_threads: prices.machine_threads,
         offload: typed.offload.as_deref().map(parse_offload).transpose()?,
     };
-    let report = advise(&population, &options, &setting, &stop, &mut |sample| {
+    let report = advise(&population, &options, &mut setting, &stop, &mut |sample| {
         show_progress(&bar, sample);
     })?;
     bar.finish_and_clear();
+    if let Some((folder, fingerprint)) = store {
+        // What was learned is a convenience: an answer is not withheld because of it.
+        if let Err(error) = learned::save(&setting.profile, &folder, &fingerprint) {
+            eprintln!("what was learned is not kept: {error}");
+        }
+    }
     let text = if typed.json {
         let mut text = serde_json::to_string_pretty(&report).context("write the report")?;
         text.push('\n');
@@ -150,6 +160,22 @@ fn choose_power(typed: &Typed, machine: &Machine) -> Result<EnergyMeter> {
         ..EnergyOptions::default()
     };
     Ok(EnergyMeter::choose(&options, machine, Clock::real())?)
+}
+
+/// What earlier runs learned of this machine's codecs, and where to keep it.
+fn learned_profile(machine: &Machine) -> (Profile, Option<(PathBuf, Fingerprint)>) {
+    let Some(folder) = environment::cache_folder() else {
+        return (Profile::default(), None);
+    };
+    let fingerprint = Fingerprint {
+        processor: machine.processor.to_string(),
+        libraries: format!("breakeven {}", env!("CARGO_PKG_VERSION")),
+    };
+    let learned = learned::load(&folder, &fingerprint, ProfileOptions::default());
+    if let Some(ignored) = learned.ignored {
+        eprintln!("ignored {}: {}", ignored.path.display(), ignored.reason);
+    }
+    (learned.profile, Some((folder, fingerprint)))
 }
 
 /// The medium the data lies on: named, imported, or probed where the first path is.

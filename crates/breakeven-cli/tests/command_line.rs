@@ -402,3 +402,24 @@ fn a_device_changes_the_verdicts_and_is_named() {
     let output = advise(&cache, data.path(), &["--offload=abacus"]);
     check_refused(&output, 1, &["abacus", "fpga-lz4"]);
 }
+
+#[test]
+fn what_was_learned_is_kept_and_a_broken_file_is_ignored() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    assert!(advise(&cache, data.path(), &[]).status.success());
+    let files: Vec<_> = fs::read_dir(cache.path())
+        .expect("a folder")
+        .map(|entry| entry.expect("one").path())
+        .collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    for bytes in [&b""[..], b"{", b"\xff\x00", b"{\"schema\": 99}"] {
+        fs::write(&files[0], bytes).expect("a broken file");
+        let output = advise(&cache, data.path(), &[]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert!(stderr(&output).contains("ignored"), "{}", stderr(&output));
+    }
+    assert!(
+        !stderr(&advise(&cache, data.path(), &[])).contains("ignored"),
+        "it was replaced"
+    );
+}

@@ -20,17 +20,18 @@ pub mod verdict;
 use std::sync::atomic::AtomicBool;
 
 use crate::advise::headline::headline;
+use crate::advise::measure::Cell;
 use crate::advise::population::Population;
 use crate::advise::report::{
     ClassReport, EnergyReport, MediumReport, MethodReport, Report, SCHEMA, SampleReport,
     VerdictReport, WorkReport,
 };
-use crate::advise::sample::{CACHE_BLOCK_BYTES, CellEstimate, Sample, SampleOptions};
+use crate::advise::sample::{CACHE_BLOCK_BYTES, CellEstimate, Group, Sample, SampleOptions};
 use crate::advise::verdict::{METRICS, MethodCosts, Work};
 use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::model::Access;
-use crate::units::Estimate;
+use crate::units::{Estimate, Source};
 
 pub use setting::Setting;
 
@@ -117,18 +118,20 @@ impl AdviseOptions {
 }
 
 /// Advises on a population. `stop` ends the sampling early with what is known; `progress` is called
-/// after every cluster with the sample so far.
+/// after every cluster with the sample so far. What was measured is taught to the setting's profile,
+/// which in turn predicts slow methods that there was no time for.
 ///
 /// # Errors
 /// Options outside their range; what a codec reports; no readable byte in the population.
 pub fn advise(
     population: &Population,
     options: &AdviseOptions,
-    setting: &Setting,
+    setting: &mut Setting,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&Sample),
 ) -> Result<Report> {
     options.check()?;
+    measure::scale_test(&mut setting.profile)?;
     let sample = Sample::draw(population, &options.sample, stop, progress)?;
     if sample.raw_bytes() == 0 {
         return Err(Error::invalid(
@@ -136,6 +139,7 @@ pub fn advise(
             "nothing could be read: see the files' permissions",
         ));
     }
+    sample.teach(&mut setting.profile);
     Ok(answer(population, options, setting, &sample))
 }
 
@@ -188,8 +192,8 @@ fn class_report(
     setting: &Setting,
 ) -> ClassReport {
     let methods = (0..sample.cells().len())
-        .filter_map(|cell| Some((cell, sample.estimate(group, cell)?)))
-        .map(|(cell, estimate)| method_report(sample, cell, &estimate, setting))
+        .filter_map(|cell| Some((cell, known(sample, group, cell, setting)?)))
+        .map(|(cell, known)| method_report(sample, cell, &known, setting))
         .collect();
     ClassReport {
         name,
@@ -198,13 +202,49 @@ fn class_report(
     }
 }
 
-fn method_report(
-    sample: &Sample,
-    cell: usize,
-    estimate: &CellEstimate,
-    setting: &Setting,
-) -> MethodReport {
-    let cell = sample.cells()[cell];
+/// An estimate with where it comes from.
+struct Known {
+    estimate: CellEstimate,
+    source: Source,
+}
+
+/// What is known of a cell on a class: measured, or predicted from what was learned on this
+/// machine before.
+fn known(sample: &Sample, group: Option<usize>, cell: usize, setting: &Setting) -> Option<Known> {
+    if let Some(estimate) = sample.estimate(group, cell) {
+        return Some(Known {
+            estimate,
+            source: Source::Measured,
+        });
+    }
+    let Group::Class(class) = sample.groups()[group?] else {
+        return None;
+    };
+    let Cell {
+        method,
+        block_bytes,
+        ..
+    } = sample.cells()[cell];
+    let predicted = setting.profile.estimate(class, method, block_bytes as u64);
+    let estimate = CellEstimate {
+        stored_per_raw: predicted.stored_per_raw.value,
+        allocated_per_raw: predicted.stored_per_raw.value,
+        encode_seconds_per_byte: predicted.encode_seconds_per_byte.value,
+        decode_seconds_per_byte: predicted.decode_seconds_per_byte.value,
+        clusters: 0,
+    };
+    // The least trusted of the three speaks for all.
+    let factors = [
+        predicted.stored_per_raw.basis,
+        predicted.encode_seconds_per_byte.basis,
+        predicted.decode_seconds_per_byte.basis,
+    ];
+    let source = factors.into_iter().max().map(|basis| basis.source())?;
+    Some(Known { estimate, source })
+}
+
+fn method_report(sample: &Sample, cell: usize, known: &Known, setting: &Setting) -> MethodReport {
+    let (cell, estimate) = (sample.cells()[cell], &known.estimate);
     let rate = |seconds: Estimate| 1e-6 / seconds.mean;
     let watts = setting.power.marginal_watts_per_core().0;
     let band = setting.power.source().band();
@@ -231,6 +271,7 @@ fn method_report(
             source: setting.power.source().to_string(),
         },
         clusters: estimate.clusters as u64,
+        source: known.source.to_string(),
     }
 }
 
@@ -309,7 +350,7 @@ fn method_costs(
     };
     (0..sample.cells().len())
         .filter(|cell| sample.cells()[*cell].block_bytes == block_bytes)
-        .filter_map(|cell| Some((cell, sample.estimate(group, cell)?)))
+        .filter_map(|cell| Some((cell, known(sample, group, cell, setting)?.estimate)))
         .map(costs)
         .collect()
 }

@@ -129,8 +129,10 @@ pub struct MethodReport {
     pub compress_work: WorkReport,
     pub decompress_work: WorkReport,
     pub energy: EnergyReport,
-    /// Clusters it was measured on.
+    /// Clusters it was measured on; 0 where it is predicted.
     pub clusters: u64,
+    /// `measured`, or what the prediction rests on.
+    pub source: String,
 }
 
 /// What compressing or decompressing a GB (10^9 raw bytes) takes.

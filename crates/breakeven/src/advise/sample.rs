@@ -15,7 +15,7 @@ use crate::advise::measure::{Bench, Cell, Sums};
 use crate::advise::order::Permutation;
 use crate::advise::population::{Piece, Population};
 use crate::codec::{Features, Method};
-use crate::decide::Class;
+use crate::decide::{Class, Profile};
 use crate::error::Result;
 use crate::units::Estimate;
 
@@ -361,6 +361,21 @@ impl Sample {
     fn clusters_of(&self, group: usize) -> usize {
         let holds = |drawn: &&Drawn| in_group(&drawn.observations, Some(group)).next().is_some();
         self.drawn.iter().filter(holds).count()
+    }
+
+    /// Teaches a profile what was measured: one observation for each cluster, class and cell.
+    pub fn teach(&self, profile: &mut Profile) {
+        for (_, observation) in self.observations() {
+            let Group::Class(class) = self.groups[observation.group] else {
+                continue;
+            };
+            for (cell, sums) in self.cells.iter().zip(&observation.cells) {
+                let Some(sums) = sums.filter(|sums| sums.blocks > 0) else {
+                    continue;
+                };
+                profile.observe(&sums.of_one_block(class, cell.method));
+            }
+        }
     }
 
     /// Returns the stored bytes per raw byte seen so far, without an interval: for progress.

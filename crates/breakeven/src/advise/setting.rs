@@ -5,6 +5,7 @@ use crate::advise::sample::CACHE_BLOCK_BYTES;
 use crate::advise::verdict::{Cache, Link, Metrics, Place, PlaceTimes, Weights, Work};
 use crate::advise::{AdviseOptions, Preference};
 use crate::codec::{Codec, Method};
+use crate::decide::Profile;
 use crate::medium::{Direction, Medium, Operation, Pattern};
 use crate::meter::{Machine, PowerModel};
 use crate::model::{self, Access, Offload, Prices};
@@ -26,6 +27,8 @@ pub struct Setting {
     pub medium: Medium,
     /// What the data travels over.
     pub link: Medium,
+    /// What is known of this machine's codecs; advice adds to it.
+    pub profile: Profile,
     pub prices: Prices,
     /// When the prices were looked up, for the reader.
     pub prices_date: String,
