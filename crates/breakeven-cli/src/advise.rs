@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use breakeven::advise::population::Population;
-use breakeven::advise::sample::{Sample, SampleOptions};
-use breakeven::advise::{AdviseOptions, Preference, Setting, advise, default_data};
+use breakeven::advise::sample::SampleOptions;
+use breakeven::advise::{AdviseOptions, Preference, Progress, Setting, advise, default_data};
 use breakeven::codec::Method;
 use breakeven::decide::learned::{self, Fingerprint};
 use breakeven::decide::{Profile, ProfileOptions};
@@ -74,9 +74,19 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         priced_machine_threads: prices.machine_threads,
         offload: typed.offload.as_deref().map(parse_offload).transpose()?,
     };
-    let report = advise(&population, &options, &mut setting, &stop, &mut |sample| {
-        show_progress(&bar, sample);
-    })?;
+    let next = Instant::now() + Duration::from_secs(1);
+    let mut shown = Shown {
+        bar: bar.clone(),
+        headline: String::new(),
+        next,
+    };
+    let report = advise(
+        &population,
+        &options,
+        &mut setting,
+        &stop,
+        &mut |progress| shown.show(progress),
+    )?;
     bar.finish_and_clear();
     if let Some((folder, fingerprint)) = store {
         // What was learned is a convenience: an answer is not withheld because of it.
@@ -293,15 +303,23 @@ fn progress_bar() -> ProgressBar {
     bar.with_style(style)
 }
 
-fn show_progress(bar: &ProgressBar, sample: &Sample) {
-    let (drawn, of) = sample.clusters();
-    let zstd: Method = "zstd:3".parse().expect("a method");
-    let cell = sample.cells().iter().position(|cell| cell.method == zstd);
-    let so_far = cell
-        .and_then(|cell| sample.estimate_cheap(cell))
-        .map_or(String::new(), |stored| {
-            format!(", zstd:3 saves {} so far", text::percent(1.0 - stored))
-        });
-    bar.set_message(format!("measured {drawn} of {of} clusters{so_far}"));
-    bar.tick();
+/// What the terminal is told while measuring goes on.
+struct Shown {
+    bar: ProgressBar,
+    headline: String,
+    next: Instant,
+}
+
+impl Shown {
+    fn show(&mut self, progress: &Progress<'_>) {
+        // The first answer comes within five seconds; after that it is refined before one's eyes.
+        if !self.bar.is_hidden() && Instant::now() >= self.next {
+            self.headline = progress.headline();
+            self.next = Instant::now() + Duration::from_secs(2);
+        }
+        let (drawn, of) = progress.sample.clusters();
+        self.bar
+            .set_message(format!("{drawn} of {of} MiB looked at. {}", self.headline));
+        self.bar.tick();
+    }
 }

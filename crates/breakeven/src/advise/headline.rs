@@ -1,16 +1,13 @@
 //! The one sentence that comes first: what to do, and what it saves with its error.
 
 use crate::advise::report::{ClassReport, Report, VerdictReport};
-use crate::advise::{AdviseOptions, Preference, find, store_text};
+use crate::advise::{AdviseOptions, find, store_text};
 use crate::units::Estimate;
 
 /// Words the answer that the user's preference asks for.
 pub fn headline(report: &Report, options: &AdviseOptions) -> String {
-    let metric = match options.preference {
-        Preference::Money => "money",
-        Preference::Time => "time",
-        Preference::Energy => "energy",
-        Preference::Space => return densest(report, options),
+    let Some(metric) = options.preference.metric() else {
+        return densest(report, options);
     };
     let Some(verdict) = find(report, "file", metric, "all") else {
         return "Undecided: nothing was measured.".to_string();

@@ -52,6 +52,18 @@ pub enum Preference {
     Space,
 }
 
+impl Preference {
+    /// The metric it goes by; space is none.
+    fn metric(self) -> Option<&'static str> {
+        match self {
+            Preference::Money => Some("money"),
+            Preference::Time => Some("time"),
+            Preference::Energy => Some("energy"),
+            Preference::Space => None,
+        }
+    }
+}
+
 /// What is asked.
 #[derive(Clone, Debug)]
 pub struct AdviseOptions {
@@ -128,11 +140,19 @@ pub fn advise(
     options: &AdviseOptions,
     setting: &mut Setting,
     stop: &AtomicBool,
-    progress: &mut dyn FnMut(&Sample),
+    progress: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<Report> {
     options.check()?;
     measure::scale_test(&mut setting.profile)?;
-    let sample = Sample::draw(population, &options.sample, stop, progress)?;
+    let drawn = |sample: &Sample| {
+        progress(&Progress {
+            population,
+            options,
+            setting,
+            sample,
+        });
+    };
+    let sample = Sample::draw(population, &options.sample, stop, &mut { drawn })?;
     if sample.raw_bytes() == 0 {
         return Err(Error::invalid(
             "data",
@@ -143,12 +163,52 @@ pub fn advise(
     Ok(answer(population, options, setting, &sample))
 }
 
+/// An advice in the making: the sample so far, and the answer it would give.
+pub struct Progress<'a> {
+    population: &'a Population,
+    options: &'a AdviseOptions,
+    setting: &'a Setting,
+    /// What was drawn so far.
+    pub sample: &'a Sample,
+}
+
+impl Progress<'_> {
+    /// Returns the one-sentence answer as it stands.
+    ///
+    /// # Cost
+    /// Some milliseconds: it is for people to look at, not to be asked for at every call.
+    pub fn headline(&self) -> String {
+        let wanted = |place: &str, metric: &str| {
+            place == "file" && Some(metric) == self.options.preference.metric()
+        };
+        draw_up(
+            self.population,
+            self.options,
+            self.setting,
+            self.sample,
+            &wanted,
+        )
+        .headline
+    }
+}
+
 /// Draws up the report from a sample, however small.
 pub fn answer(
     population: &Population,
     options: &AdviseOptions,
     setting: &Setting,
     sample: &Sample,
+) -> Report {
+    draw_up(population, options, setting, sample, &|_, _| true)
+}
+
+/// Draws up a report with the verdicts that are wanted, by place and metric.
+fn draw_up(
+    population: &Population,
+    options: &AdviseOptions,
+    setting: &Setting,
+    sample: &Sample,
+    wanted: &dyn Fn(&str, &str) -> bool,
 ) -> Report {
     let mut groups: Vec<usize> = (0..sample.groups().len()).collect();
     let bytes = |group: &usize| sample.group_bytes(Some(*group)).mean;
@@ -168,7 +228,12 @@ pub fn answer(
     let mut verdicts = Vec::new();
     for (position, class) in classes.iter().enumerate() {
         let group = groups.get(position).copied();
-        verdicts.extend(class_verdicts(sample, group, &class.name, options, setting));
+        let seen = Seen {
+            sample,
+            group,
+            class: &class.name,
+        };
+        verdicts.extend(class_verdicts(&seen, options, setting, wanted));
     }
     let mut report = Report {
         schema: SCHEMA.to_string(),
@@ -283,14 +348,25 @@ fn work_report(work: Work) -> WorkReport {
     }
 }
 
-/// All verdicts for one class; the cache's only for all data, since one cache serves all of it.
-fn class_verdicts(
-    sample: &Sample,
+/// A class as the sample saw it; `None` is the group of all data.
+struct Seen<'a> {
+    sample: &'a Sample,
     group: Option<usize>,
-    class: &str,
+    class: &'a str,
+}
+
+/// The wanted verdicts for one class; the cache's only for all data, since one cache serves all.
+fn class_verdicts(
+    seen: &Seen<'_>,
     options: &AdviseOptions,
     setting: &Setting,
+    wanted: &dyn Fn(&str, &str) -> bool,
 ) -> Vec<VerdictReport> {
+    let Seen {
+        sample,
+        group,
+        class,
+    } = *seen;
     let block_bytes = options.sample.block_bytes;
     let whole_bytes = |estimate: &CellEstimate| estimate.stored_per_raw;
     let in_units = |estimate: &CellEstimate| estimate.allocated_per_raw;
@@ -299,10 +375,16 @@ fn class_verdicts(
     let buffers = method_costs(sample, group, setting, CACHE_BLOCK_BYTES, whole_bytes);
     let mut verdicts = Vec::new();
     for metric in METRICS {
-        verdicts.extend(setting.file(options).verdict(metric, class, &files));
-        verdicts.extend(setting.link(options).verdict(metric, class, &files));
-        verdicts.extend(setting.pages(options).verdict(metric, class, &pages));
-        if group.is_none() {
+        if wanted("file", metric) {
+            verdicts.extend(setting.file(options).verdict(metric, class, &files));
+        }
+        if wanted("link", metric) {
+            verdicts.extend(setting.link(options).verdict(metric, class, &files));
+        }
+        if wanted("pages", metric) {
+            verdicts.extend(setting.pages(options).verdict(metric, class, &pages));
+        }
+        if group.is_none() && wanted("cache", metric) {
             let cache = setting.cache(options, data_bytes(sample, options));
             verdicts.extend(cache.verdict(metric, class, &buffers));
         }

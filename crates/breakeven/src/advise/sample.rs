@@ -378,18 +378,6 @@ impl Sample {
         }
     }
 
-    /// Returns the stored bytes per raw byte seen so far, without an interval: for progress.
-    pub fn estimate_cheap(&self, cell: usize) -> Option<f64> {
-        let (mut raw, mut stored) = (0, 0);
-        for (_, observation) in self.observations() {
-            if let Some(sums) = &observation.cells[cell] {
-                raw += sums.raw_bytes;
-                stored += sums.stored_bytes;
-            }
-        }
-        (raw > 0).then(|| stored as f64 / raw as f64)
-    }
-
     /// Returns the cell whose method every cluster has and the slow methods lean on: the last cheap
     /// one at the files' block size.
     fn auxiliary_cell(&self) -> Option<usize> {
