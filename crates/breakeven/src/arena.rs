@@ -17,6 +17,7 @@
 //!
 //! `unsafe` stands here for the maps and for slices of them. The arena does not divide slabs, does
 //! not move them, and does not clear them: a slab may hold what its last user left.
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -8,7 +8,9 @@
 //! | 0 | [`units`], [`error`] |
 //! | 1 | [`codec`], [`meter`], [`model`], [`storage`], [`arena`], [`pool`] |
 //! | 2 | [`medium`], [`decide`] |
-//! | 3 | [`advise`] |
+//! | 5 | [`advise`] |
+//!
+//! Floor 3 (the buffer cache) and floor 4 (the other places) are still to be built.
 
 pub mod advise;
 pub mod arena;

@@ -3,6 +3,7 @@
 //! The only file of the meter with `unsafe`: the system call fills a struct by pointer, and
 //! `rustix` does not offer it. It promises the kernel's own split of user and system time for
 //! three scopes, in microseconds of resolution; it does not read any other field.
+#![allow(unsafe_code)]
 
 use crate::units::Seconds;
 

@@ -3,6 +3,7 @@
 //! ext4 on a loop device knows an ioctl that stops it without writing anything more: what was not
 //! synced is gone after the next mount, as after a power cut. So what the storage seam calls
 //! durable is held against a kernel, not only against the simulated disk.
+#![allow(unsafe_code)]
 
 use std::fs;
 use std::io::IoSlice;

@@ -8,7 +8,7 @@ use crate::source::{Source, Token};
 const FILE_LINES_MAX: usize = 1500;
 const FUNCTION_LINES_MAX: usize = 70;
 /// The shortest header that can say what a file is.
-const HEADER_BYTES_MIN: usize = 10;
+const HEADER_BYTES_MIN: usize = 35;
 
 /// Returns what is wrong with one Rust file.
 pub fn findings(source: &Source) -> Vec<String> {
@@ -155,7 +155,7 @@ fn headers_and_letters() {
         &["a.rs:1: no `//!` header"],
     );
     check_source(
-        &Source::new("a.rs", "//! Hello.\n"),
+        &Source::new("a.rs", "//! Does many things.\n"),
         &["a.rs:1: no `//!` header"],
     );
     check("// \u{b5}s\n", &["a.rs:2: not ASCII"]);
