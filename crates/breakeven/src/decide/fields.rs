@@ -85,6 +85,38 @@ pub struct Field<T> {
 }
 
 impl<T> Field<T> {
+    /// Makes a field that only ever grows.
+    pub const fn counter(
+        name: &'static str,
+        unit: Unit,
+        help: &'static str,
+        value: fn(&T) -> Value,
+    ) -> Field<T> {
+        Field {
+            name,
+            unit,
+            kind: Kind::Counter,
+            help,
+            value,
+        }
+    }
+
+    /// Makes a field that may rise and fall.
+    pub const fn gauge(
+        name: &'static str,
+        unit: Unit,
+        help: &'static str,
+        value: fn(&T) -> Value,
+    ) -> Field<T> {
+        Field {
+            name,
+            unit,
+            kind: Kind::Gauge,
+            help,
+            value,
+        }
+    }
+
     /// Returns the name with its unit, as text and JSON spell it: `raw_bytes`.
     pub fn key(&self) -> String {
         match self.unit {
@@ -94,10 +126,13 @@ impl<T> Field<T> {
     }
 }
 
+/// A label's name and value, such as `("class", "text")`; names follow the rule of field names.
+pub type Label = (&'static str, String);
+
 /// One struct to render, with the labels that tell it from its siblings.
 pub struct Row<'a, T> {
-    /// Label names and values, such as `("class", "text")`; names follow the rule of field names.
-    pub labels: &'a [(&'static str, String)],
+    /// What tells it from the other rows.
+    pub labels: &'a [Label],
     /// The struct.
     pub stats: &'a T,
 }
@@ -106,16 +141,14 @@ pub struct Row<'a, T> {
 ///
 /// # Example
 /// ```
-/// use breakeven::decide::fields::{Field, FieldTable, Kind, Row, Unit, Value};
+/// use breakeven::decide::fields::{Field, FieldTable, Row, Unit, Value};
 ///
 /// struct Stats { raw_bytes: u64 }
-/// const TABLE: FieldTable<Stats> = FieldTable::new("breakeven_demo", &[Field {
-///     name: "raw",
-///     unit: Unit::Bytes,
-///     kind: Kind::Counter,
-///     help: "Bytes before compression",
-///     value: |stats| Value::Count(stats.raw_bytes),
-/// }]);
+/// const TABLE: FieldTable<Stats> = FieldTable::new("breakeven_demo", &[
+///     Field::counter("raw", Unit::Bytes, "Bytes before compression", |stats| {
+///         Value::Count(stats.raw_bytes)
+///     }),
+/// ]);
 /// let text = TABLE.prometheus(&[Row { labels: &[], stats: &Stats { raw_bytes: 7 } }]);
 /// assert!(text.ends_with("breakeven_demo_raw_bytes_total 7\n"));
 /// ```
@@ -226,7 +259,7 @@ const fn assert_name(name: &str) {
     }
 }
 
-fn prometheus_labels(labels: &[(&'static str, String)]) -> String {
+fn prometheus_labels(labels: &[Label]) -> String {
     if labels.is_empty() {
         return String::new();
     }
@@ -266,38 +299,29 @@ mod tests {
     const TABLE: FieldTable<Stats> = FieldTable::new(
         "breakeven_demo",
         &[
-            Field {
-                name: "blocks",
-                unit: Unit::None,
-                kind: Kind::Counter,
-                help: "Blocks\\written,\nall of them",
-                value: |stats| Value::Count(stats.blocks),
-            },
-            Field {
-                name: "encode",
-                unit: Unit::Seconds,
-                kind: Kind::Counter,
-                help: "Time spent encoding",
-                value: |stats| Value::Real(stats.encode_seconds),
-            },
-            Field {
-                name: "compression",
-                unit: Unit::Ratio,
-                kind: Kind::Gauge,
-                help: "Raw over stored bytes",
-                value: |stats| stats.ratio.into(),
-            },
+            Field::counter(
+                "blocks",
+                Unit::None,
+                "Blocks\\written,\nall of them",
+                |stats| Value::Count(stats.blocks),
+            ),
+            Field::counter("encode", Unit::Seconds, "Time spent encoding", |stats| {
+                Value::Real(stats.encode_seconds)
+            }),
+            Field::gauge(
+                "compression",
+                Unit::Ratio,
+                "Raw over stored bytes",
+                |stats| stats.ratio.into(),
+            ),
         ],
     );
 
-    fn labels(class: &str) -> Vec<(&'static str, String)> {
+    fn labels(class: &str) -> Vec<Label> {
         vec![("class", class.to_string())]
     }
 
-    fn rows<'a>(
-        stats: &'a [Stats],
-        labels: &'a [Vec<(&'static str, String)>],
-    ) -> Vec<Row<'a, Stats>> {
+    fn rows<'a>(stats: &'a [Stats], labels: &'a [Vec<Label>]) -> Vec<Row<'a, Stats>> {
         stats
             .iter()
             .zip(labels)

@@ -13,13 +13,16 @@ pub mod class;
 mod effects;
 pub mod fields;
 pub mod learned;
+pub mod ledger;
 pub mod price;
 mod prior;
 pub mod profile;
+mod savings;
 mod tracker;
 
 pub use choose::{Decision, Pays, Reason, choose};
 pub use class::Class;
+pub use ledger::{Counterfactual, Earnings, Fetched, Ledger, LedgerOptions, Written};
 pub use price::{BlockLife, Candidate, Part, Prices, Quantities};
 pub use profile::{Basis, Factor, MethodEstimate, Observation, Profile, ProfileOptions};
 

@@ -692,7 +692,10 @@ mod tests {
             }
             let mut seen = |shift: f64, profile: &mut Profile| {
                 let ns = 4.0 * (0.2 * standard_normal(&mut random) + shift).exp();
-                profile.observe(&block(Class::TEXT, "zstd:3", MIB, 0.3, ns))
+                profile.observe(&Observation {
+                    decode: None,
+                    ..block(Class::TEXT, "zstd:3", MIB, 0.3, ns)
+                })
             };
             alarms += (0..500).filter(|_| seen(0.0, &mut profile)).count();
             let delay = (1..100).find(|_| seen(0.6, &mut profile));

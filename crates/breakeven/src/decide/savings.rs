@@ -1,0 +1,283 @@
+//! The estimator behind the ledger: the total saving over all blocks, from a random sample.
+//!
+//! Private to `decide`. Of every block the *expected* saving is known, of the sampled ones the
+//! *real* saving too. The regression estimator of survey sampling (Cochran 1977, section 7.2)
+//! takes the sample's mean of real savings and corrects it by how far the sample's expected
+//! savings lie from everybody's:
+//!
+//! ```text
+//! total = N * (mean y + b * (mean X - mean x)),    b = S_xy / S_xx
+//! ```
+//!
+//! so that a good profile narrows the interval and a bad one biases nothing. Real savings spread the
+//! more the larger they are, and are skew; the textbook variance then held the truth in 88 % of
+//! cases instead of 95. The variance is therefore that of the delete-a-group jackknife (Kott 2001).
+
+use crate::units::Estimate;
+
+/// Least samples for an interval: fewer say nothing of the spread.
+const SAMPLES_MIN: f64 = 8.0;
+/// Groups of the jackknife: fewer widen the interval (Student's t), more cost memory.
+const GROUP_COUNT: usize = 16;
+
+/// A population of blocks and the sample drawn from it. Counts are real numbers, since old ones
+/// fade.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Savings {
+    blocks: f64,
+    expected: f64,
+    groups: [Moments; GROUP_COUNT],
+    /// The group of the next sample: each in turn.
+    next: usize,
+}
+
+/// Moments of expected (x) and real (y) savings over a sample: means, sums about the means.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moments {
+    samples: f64,
+    mean_x: f64,
+    mean_y: f64,
+    sum_xx: f64,
+    sum_xy: f64,
+}
+
+impl Moments {
+    fn merge(&mut self, other: &Moments) {
+        if other.samples <= 0.0 {
+            return;
+        }
+        // Chan, Golub and LeVeque 1983: sums about the means, without cancellation.
+        let samples = self.samples + other.samples;
+        let share = other.samples / samples;
+        let (apart_x, apart_y) = (other.mean_x - self.mean_x, other.mean_y - self.mean_y);
+        let weight = self.samples * share;
+        self.sum_xx += other.sum_xx + weight * apart_x * apart_x;
+        self.sum_xy += other.sum_xy + weight * apart_x * apart_y;
+        self.mean_x += share * apart_x;
+        self.mean_y += share * apart_y;
+        self.samples = samples;
+    }
+
+    /// The regression estimate of the mean of y where the mean of x is known.
+    fn mean_y_at(&self, mean_x: f64) -> f64 {
+        // Where expectations hardly differ they explain nothing: the slope would be noise.
+        let scale = self.mean_x.abs() * 1e-6;
+        let slope = match self.sum_xx > self.samples * scale * scale {
+            true => self.sum_xy / self.sum_xx,
+            false => 0.0,
+        };
+        self.mean_y + slope * (mean_x - self.mean_x)
+    }
+}
+
+impl Savings {
+    /// Counts a block, sampled or not.
+    pub fn add_block(&mut self, expected: f64) {
+        self.blocks += 1.0;
+        self.expected += expected;
+    }
+
+    /// Takes in a sample of a block that was or will be counted.
+    pub fn add_sample(&mut self, expected: f64, real: f64) {
+        self.groups[self.next].merge(&Moments {
+            samples: 1.0,
+            mean_x: expected,
+            mean_y: real,
+            ..Moments::default()
+        });
+        self.next = (self.next + 1) % GROUP_COUNT;
+    }
+
+    pub fn merge(&mut self, other: &Savings) {
+        self.blocks += other.blocks;
+        self.expected += other.expected;
+        for (ours, theirs) in self.groups.iter_mut().zip(&other.groups) {
+            ours.merge(theirs);
+        }
+    }
+
+    /// Makes everything so far count half.
+    pub fn fade(&mut self) {
+        self.blocks /= 2.0;
+        self.expected /= 2.0;
+        for group in &mut self.groups {
+            group.samples /= 2.0;
+            group.sum_xx /= 2.0;
+            group.sum_xy /= 2.0;
+        }
+    }
+
+    pub fn samples(&self) -> f64 {
+        self.groups.iter().map(|group| group.samples).sum()
+    }
+
+    /// The sum of the expected savings.
+    pub fn expected(&self) -> f64 {
+        self.expected
+    }
+
+    /// Returns the total real saving with its 95 % interval; none while samples are too few, zero
+    /// where there are no blocks.
+    ///
+    /// # Cost
+    /// Some microseconds.
+    pub fn total(&self) -> Option<Estimate> {
+        if self.blocks <= 0.0 {
+            return Some(Estimate::exact(0.0));
+        }
+        let samples = self.samples();
+        if samples < SAMPLES_MIN {
+            return None;
+        }
+        let mean_x = self.expected / self.blocks;
+        let mean = self.without(None).mean_y_at(mean_x);
+        let used = (0..GROUP_COUNT).filter(|&index| self.groups[index].samples > 0.0);
+        let group_count = used.clone().count() as f64;
+        let squares = used.map(|index| {
+            let left = self.without(Some(index)).mean_y_at(mean_x);
+            (left - mean) * (left - mean)
+        });
+        let unsampled = (1.0 - samples / self.blocks).max(0.0);
+        let variance = (group_count - 1.0) / group_count * squares.sum::<f64>() * unsampled;
+        let half_width = student_975(group_count - 1.0) * variance.sqrt();
+        Some(Estimate::plus_minus(mean, half_width).map(|saving| saving * self.blocks))
+    }
+
+    /// The sample without one of its groups.
+    fn without(&self, left_out: Option<usize>) -> Moments {
+        let mut moments = Moments::default();
+        for (index, group) in self.groups.iter().enumerate() {
+            if Some(index) != left_out {
+                moments.merge(group);
+            }
+        }
+        moments
+    }
+}
+
+/// Returns the 97.5 % point of Student's t, for 7 degrees of freedom or more to within 0.2 %
+/// (Abramowitz and Stegun, 26.7.5).
+fn student_975(freedom: f64) -> f64 {
+    let z: f64 = 1.959_964;
+    let first = (z.powi(3) + z) / 4.0;
+    let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
+    let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
+    z + first / freedom + second / freedom.powi(2) + third / freedom.powi(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{seeded, standard_normal};
+
+    #[test]
+    fn student_is_that_of_the_tables() {
+        for (freedom, expected) in [(7.0, 2.365), (10.0, 2.228), (30.0, 2.042), (15.0, 2.131)] {
+            let found = student_975(freedom);
+            assert!(
+                (found / expected - 1.0).abs() < 0.002,
+                "{found}, expected {expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_census_is_exact_and_merging_changes_nothing() {
+        let (mut whole, mut parts) = (Savings::default(), [Savings::default(); 3]);
+        let mut sum = 0.0;
+        for index in 0..100 {
+            let (expected, real) = (f64::from(index % 7), f64::from(index % 11) - 3.0);
+            sum += real;
+            for savings in [&mut whole, &mut parts[index as usize % 3]] {
+                savings.add_block(expected);
+                savings.add_sample(expected, real);
+            }
+        }
+        let total = whole.total().unwrap();
+        assert!(
+            (total.mean - sum).abs() < 1e-9 && total.high - total.low < 1e-9,
+            "{total:?}"
+        );
+        let [mut merged, second, third] = parts;
+        merged.merge(&second);
+        merged.merge(&third);
+        assert!((merged.total().unwrap().mean - sum).abs() < 1e-9);
+        let mut faded = whole;
+        faded.fade();
+        assert!((faded.total().unwrap().mean - sum / 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn few_samples_are_no_answer() {
+        let mut savings = Savings::default();
+        assert_eq!(savings.total(), Some(Estimate::exact(0.0)));
+        for _ in 0..7 {
+            savings.add_block(1.0);
+            savings.add_sample(1.0, 1.0);
+        }
+        assert_eq!(savings.total(), None);
+    }
+
+    /// Returns in how many of `trials` the interval of a sampled total holds the truth.
+    fn coverage(
+        random: &mut fastrand::Rng,
+        trials: u32,
+        sampled_share: f64,
+        real: impl Fn(f64, &mut fastrand::Rng) -> f64,
+    ) -> u32 {
+        let mut covered = 0;
+        for _ in 0..trials {
+            let mut savings = Savings::default();
+            let mut truth = 0.0;
+            for _ in 0..3000 {
+                let expected = (0.7 * standard_normal(random)).exp() - 0.5;
+                let real = real(expected, random);
+                truth += real;
+                savings.add_block(expected);
+                if random.f64() < sampled_share {
+                    savings.add_sample(expected, real);
+                }
+            }
+            let total = savings.total().expect("dozens of samples");
+            covered += u32::from((total.low..=total.high).contains(&truth));
+        }
+        covered
+    }
+
+    #[test]
+    fn intervals_hold_the_truth_as_often_as_they_say() {
+        let mut random = seeded("coverage of the ledger's intervals");
+        let trials = 400;
+        let mut check = |what: &str, share: f64, real: &dyn Fn(f64, &mut fastrand::Rng) -> f64| {
+            let covered = coverage(&mut random, trials, share, real);
+            println!(
+                "{what}, 1 in {:.0} sampled: {covered} of {trials}",
+                1.0 / share
+            );
+            // 95 % less what skew costs an interval of some 50 samples, and four deviations.
+            assert!(f64::from(covered) >= 0.885 * f64::from(trials), "{what}");
+        };
+        check("a fair profile", 1.0 / 32.0, &|x, random| {
+            0.8 * x + 0.3 * standard_normal(random)
+        });
+        check("a useless profile", 1.0 / 32.0, &|_, random| {
+            standard_normal(random)
+        });
+        check("a profile with the wrong sign", 1.0 / 64.0, &|x, random| {
+            0.1 - 0.5 * x + 0.2 * standard_normal(random)
+        });
+        check(
+            "rare large losses",
+            1.0 / 32.0,
+            &|x, random| match random.f64() < 0.1 {
+                true => x - 4.0,
+                false => x,
+            },
+        );
+        check(
+            "spread that grows with the saving",
+            1.0 / 32.0,
+            &|x, random| x * (1.0 + 0.5 * standard_normal(random)),
+        );
+    }
+}
