@@ -12,12 +12,12 @@
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
-use crate::units::{Joules, Seconds, Watts};
+use crate::units::{Joules, Seconds, Source, Watts};
 
 use super::load::with_busy_threads;
 use super::machine::{IdlePower, Machine};
 use super::machine_profile::MachineProfile;
-use super::power::{DeclaredWatts, Energy, LoadPoint, PowerModel, Traffic, check_points};
+use super::power::{DeclaredWatts, Energy, LoadPoint, OTHER_CORES_MAX, PowerModel, Traffic};
 use super::rapl::{Rapl, RaplUnavailable};
 use super::roots::{Clock, Roots};
 use super::usage::Usage;
@@ -158,11 +158,10 @@ impl EnergyMeter {
         }
         match self.learn(&rapl, options.phase, machine, clock) {
             Ok(model) => {
-                if options.declared.is_some() || options.profile_path.is_some() {
-                    self.notes.push(format!(
-                        "declared or calibrated watts are not used: {} measures",
-                        rapl.source()
-                    ));
+                let unused = self.model.source();
+                if matches!(unused, Source::Declared | Source::ModelCalibrated(_)) {
+                    let note = format!("{unused} watts are not used: {} measures", rapl.source());
+                    self.notes.push(note);
                 }
                 self.model = model;
                 self.counters = Some(rapl);
@@ -185,10 +184,8 @@ impl EnergyMeter {
         };
         let before = MachineLoad::now(&self.roots);
         let idle_first = watts(0)?;
-        let others = before
-            .zip(MachineLoad::now(&self.roots))
-            .map(|(before, after)| before.other_cores(&after, phase));
-        if let Some(cores) = others.filter(|cores| *cores > 0.1) {
+        let others = before.and_then(|before| before.other_cores_since(&self.roots, phase));
+        if let Some(cores) = others.filter(|cores| *cores > OTHER_CORES_MAX) {
             self.notes.push(format!(
                 "idle power was taken while others kept {cores:.1} cores busy: it is too high"
             ));
@@ -205,10 +202,8 @@ impl EnergyMeter {
             points.push(LoadPoint::new(1.0 / f64::from(machine.threads), one.0));
         }
         points.push(LoadPoint::new(1.0, all.0));
-        check_points(&points)
-            .map_err(|reason| format!("{} does not follow the load: {reason}", rapl.source()))?;
         PowerModel::from_points(points, machine.threads, rapl.source(), rapl.scope())
-            .map_err(|error| error.to_string())
+            .map_err(|reason| format!("{} does not follow the load: {reason}", rapl.source()))
     }
 }
 
@@ -280,8 +275,7 @@ impl EnergySpan<'_> {
         };
         let other_cores = watch
             .machine_load
-            .zip(MachineLoad::now(&self.meter.roots))
-            .map(|(before, after)| before.other_cores(&after, usage.wall));
+            .and_then(|before| before.other_cores_since(&self.meter.roots, usage.wall));
         let total = watch.guard.stop(rapl);
         let energy = match total {
             Ok(total) if usage.wall >= COUNTER_SPAN_MIN => {
@@ -386,7 +380,9 @@ mod tests {
         assert_eq!(meter.idle_power().watts, Watts(60.0));
         assert_eq!(meter.idle_power().source.to_string(), "measured-rapl(pkg)");
         assert_eq!(meter.model().marginal_watts_per_core(), Watts(15.0));
-        assert!(meter.notes()[0].contains("not used: measured-rapl(pkg) measures"));
+        assert!(
+            meter.notes()[0].contains("declared watts are not used: measured-rapl(pkg) measures")
+        );
 
         let span = meter.start();
         // The phases wrapped the counter to 143.17115 J.

@@ -25,6 +25,8 @@ use super::usage::Usage;
 const DEFAULT_IDLE_W_PER_THREAD: f64 = 0.64;
 /// Marginal watts of a core where the family is unknown: likewise.
 const DEFAULT_MARGINAL_W_PER_CORE: f64 = 5.5;
+/// More than this much of a core used by others spoils a counter's reading.
+pub(super) const OTHER_CORES_MAX: f64 = 0.1;
 /// No machine this library runs on draws more.
 const WATTS_MAX: f64 = 1e6;
 
@@ -105,10 +107,10 @@ impl Energy {
         }
     }
 
-    /// Tells whether others used enough of the machine, a tenth of a core, to make a counter's
-    /// reading theirs as well.
+    /// Tells whether others used enough of the machine to make a counter's reading theirs as well.
     pub fn is_disturbed(&self) -> bool {
-        self.other_cores.is_some_and(|cores| cores > 0.1)
+        self.other_cores
+            .is_some_and(|cores| cores > OTHER_CORES_MAX)
     }
 
     /// Adds the device's part for `traffic`.

@@ -135,8 +135,14 @@ impl MachineLoad {
         })
     }
 
+    /// Returns how many cores others kept busy since this moment, `span` ago, or nothing if the
+    /// machine does not tell.
+    pub fn other_cores_since(&self, roots: &Roots, span: Seconds) -> Option<f64> {
+        Some(self.other_cores(&MachineLoad::now(roots)?, span))
+    }
+
     /// Returns how many cores others kept busy from here to `after`, `span` apart.
-    pub fn other_cores(&self, after: &MachineLoad, span: Seconds) -> f64 {
+    fn other_cores(&self, after: &MachineLoad, span: Seconds) -> f64 {
         let others = (after.all - self.all) - (after.own - self.own);
         if span.0 > 0.0 {
             (others / span).max(0.0)

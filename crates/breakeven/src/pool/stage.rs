@@ -143,8 +143,8 @@ impl<J: Send + 'static, R: Send + 'static, W: Send + 'static> Stage<J, R, W> {
     ///
     /// # Errors
     ///
-    /// The first error that `take` returns; the jobs already queued are then done, and their results
-    /// dropped, and no more are started.
+    /// The first error that `take` returns; no more is then drawn from `jobs`, and the results of
+    /// those already queued are dropped.
     ///
     /// # Panics
     ///
@@ -155,7 +155,7 @@ impl<J: Send + 'static, R: Send + 'static, W: Send + 'static> Stage<J, R, W> {
         mut take: impl FnMut(Result<R>) -> Result<()>,
     ) -> Result<()> {
         assert_eq!(self.outstanding(), 0, "results of earlier jobs are left");
-        let fed = jobs.into_iter().try_for_each(|job| {
+        let mut verdict = jobs.into_iter().try_for_each(|job| {
             if self.is_full() {
                 self.next_result().map_or(Ok(()), &mut take)?;
             }
@@ -166,7 +166,6 @@ impl<J: Send + 'static, R: Send + 'static, W: Send + 'static> Stage<J, R, W> {
             }
             Ok(())
         });
-        let mut verdict = fed;
         while let Some(result) = self.next_result() {
             if verdict.is_ok() {
                 verdict = take(result);
