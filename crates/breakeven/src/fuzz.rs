@@ -6,6 +6,7 @@
 //! unless the feature `fuzzing` asks for it.
 
 use crate::codec::{Compressor, Decoder, Decompressor, Dictionary, Method};
+use crate::storage::fuzz::{fuzz_record, fuzz_superblock};
 
 /// A fuzz target and the name of its folder.
 #[derive(Clone, Copy)]
@@ -27,8 +28,16 @@ pub const TARGETS: &[Target] = &[
         run: fuzz_method,
     },
     Target {
+        name: "record",
+        run: fuzz_record,
+    },
+    Target {
         name: "round_trip",
         run: fuzz_round_trip,
+    },
+    Target {
+        name: "superblock",
+        run: fuzz_superblock,
     },
 ];
 

@@ -43,12 +43,17 @@ mod batch;
 mod buffer;
 #[cfg(test)]
 mod differential;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod handle;
 mod memory;
 mod namespace;
 mod real;
+pub mod record;
+mod seeded;
 pub mod simulated;
 mod sparse;
+pub mod superblock;
 mod transfer;
 
 pub use batch::{Batch, Completion, Operation, Outcome, Submission};

@@ -38,7 +38,7 @@ pub enum Damage {
     GarbageTail,
     /// All is left but for one sector, which holds what lay there before.
     StaleSector,
-    /// All is left but for one sector, which holds zeros.
+    /// All is left, but one sector of space the file grew by holds zeros.
     ZeroSector,
     /// All data is left, but no file has grown or shrunk.
     SizeLost,
@@ -108,7 +108,7 @@ impl Damage {
         }
         let mut view = medium.durable.clone();
         let changes: Vec<&Change> = medium.pending.iter().map(|p| &p.change).collect();
-        let choice = Choice::new(self, &changes, random);
+        let choice = Choice::new(self, medium, &changes, random)?;
         let some = self == Damage::SomeChanges;
         let coins: Vec<bool> = changes.iter().map(|_| some && random.bool()).collect();
         for (index, change) in changes.iter().enumerate() {
@@ -157,7 +157,7 @@ pub(super) fn write_back(
     for (at, change) in changes.iter().enumerate() {
         let size_before = cached.size_bytes();
         change.apply_to(&mut cached);
-        let mut copy = Copy {
+        let mut copy = SectorCopy {
             from: &cached,
             to: content,
             sector: vec![0; sector_bytes as usize],
@@ -191,13 +191,13 @@ pub(super) fn write_back(
 }
 
 /// Copies sectors from the cached content to the medium's.
-struct Copy<'a> {
+struct SectorCopy<'a> {
     from: &'a SparseBytes,
     to: &'a mut SparseBytes,
     sector: Vec<u8>,
 }
 
-impl Copy<'_> {
+impl SectorCopy<'_> {
     fn copy(&mut self, number: u64) {
         let offset = number * self.sector.len() as u64;
         self.sector.fill(0);
@@ -236,36 +236,64 @@ fn inodes(changes: &[&Change]) -> Vec<InodeNumber> {
 struct Choice {
     damage: Damage,
     last: usize,
-    /// The last write, and the sector in the middle of it at which things go wrong.
-    last_write: Option<usize>,
+    /// The write that goes wrong, by its place among the changes.
+    struck: usize,
+    /// The sector in the middle of it at which it goes wrong.
     sector: u64,
 }
 
 impl Choice {
-    fn new(damage: Damage, changes: &[&Change], random: &mut Rng) -> Choice {
-        let is_write = |change: &&Change| matches!(change, Change::Write { .. });
-        let last_write = changes.iter().rposition(is_write);
-        // A torn write is the last one; a stale or zeroed sector may lie in any.
-        let struck = match damage {
-            Damage::StaleSector | Damage::ZeroSector => {
-                let writes = changes.iter().enumerate().filter(|(_, c)| is_write(c));
-                random.choice(writes.map(|(at, _)| at).collect::<Vec<_>>())
-            }
-            _ => last_write,
-        };
-        let sector = match struck.map(|at| changes[at]) {
-            Some(Change::Write { offset, bytes, .. }) => {
-                let range = sectors(*offset, bytes.len() as u64, damage.sector_bytes());
-                random.u64(range.start..range.end.max(range.start + 1))
-            }
-            _ => 0,
-        };
-        Choice {
+    /// Chooses what goes wrong, `None` if nothing can.
+    fn new(
+        damage: Damage,
+        medium: &Medium,
+        changes: &[&Change],
+        random: &mut Rng,
+    ) -> Option<Choice> {
+        let last = changes.len().saturating_sub(1);
+        let none = Choice {
             damage,
-            last: changes.len().saturating_sub(1),
-            last_write: struck,
+            last,
+            struck: usize::MAX,
+            sector: 0,
+        };
+        let mut writes = changes
+            .iter()
+            .enumerate()
+            .filter_map(|(at, change)| match change {
+                Change::Write {
+                    inode,
+                    offset,
+                    bytes,
+                } => Some((
+                    at,
+                    *inode,
+                    sectors(*offset, bytes.len() as u64, damage.sector_bytes()),
+                )),
+                _ => None,
+            });
+        // What a torn write loses lies in the last one; one sector may go wrong in any.
+        let sectors: Vec<(usize, u64)> = match damage {
+            Damage::Torn512 | Damage::Torn4096 => writes
+                .next_back()
+                .map(|(at, _, sectors)| sectors.map(|sector| (at, sector)).collect())
+                .unwrap_or_default(),
+            Damage::StaleSector => writes
+                .flat_map(|(at, _, sectors)| sectors.map(move |sector| (at, sector)))
+                .collect(),
+            Damage::ZeroSector | Damage::GarbageTail => writes
+                .flat_map(|(at, inode, sectors)| sectors.map(move |sector| (at, inode, sector)))
+                .filter(|(_, inode, sector)| is_new(medium, *inode, *sector))
+                .map(|(at, _, sector)| (at, sector))
+                .collect(),
+            _ => return Some(none),
+        };
+        let (struck, sector) = random.choice(sectors)?;
+        Some(Choice {
+            struck,
             sector,
-        }
+            ..none
+        })
     }
 
     fn keeps_names(&self, index: usize, coins: &[bool]) -> bool {
@@ -279,7 +307,7 @@ impl Choice {
     }
 
     fn keeps(&self, index: usize, piece: Piece, coins: &[bool], random: &mut Rng) -> bool {
-        let is_struck = Some(index) == self.last_write;
+        let is_struck = index == self.struck;
         match self.damage {
             Damage::LoseAll | Damage::OnlyNames => false,
             Damage::LoseLast => index != self.last,
@@ -304,42 +332,41 @@ impl Choice {
 
     /// Puts wrong bytes where the damage has them.
     fn spoil(&self, medium: &Medium, changes: &[&Change], view: &mut View, random: &mut Rng) {
-        let Some(struck) = self.last_write else {
-            return;
-        };
-        let Change::Write {
+        let Some(Change::Write {
             inode,
             offset,
             bytes,
-        } = changes[struck]
+        }) = changes.get(self.struck)
         else {
             return;
         };
         let at = self.sector * SECTOR_BYTES;
-        let durable = medium.durable.content(*inode);
         let mut sector = [0; SECTOR_BYTES as usize];
         match self.damage {
             Damage::StaleSector => {
-                durable.map(|content| content.read(at, &mut sector));
+                if let Some(content) = medium.durable.content(*inode) {
+                    content.read(at, &mut sector);
+                }
                 overwrite(view, *inode, at, &sector);
             }
             Damage::ZeroSector => overwrite(view, *inode, at, &sector),
             Damage::GarbageTail => {
-                let end = offset + bytes.len() as u64;
-                for number in self.sector..end.div_ceil(SECTOR_BYTES) {
+                let end = sectors(*offset, bytes.len() as u64, SECTOR_BYTES).end;
+                for number in (self.sector..end).filter(|number| is_new(medium, *inode, *number)) {
                     let at = number * SECTOR_BYTES;
-                    let is_new = durable.is_none_or(|content| {
-                        content.size_bytes() <= at || content.missing_bytes(at, 1) > 0
-                    });
-                    if is_new {
-                        garbage(medium, at, &mut sector, random);
-                        overwrite(view, *inode, at, &sector);
-                    }
+                    garbage(medium, at, &mut sector, random);
+                    overwrite(view, *inode, at, &sector);
                 }
             }
             _ => {}
         }
     }
+}
+
+/// Returns whether a 512-byte sector is space that the file did not have at the last sync.
+fn is_new(medium: &Medium, inode: InodeNumber, sector: u64) -> bool {
+    let durable = medium.durable.content(inode);
+    durable.is_none_or(|content| content.missing_bytes(sector * SECTOR_BYTES, 1) > 0)
 }
 
 /// Overwrites a sector without changing the size of the file.

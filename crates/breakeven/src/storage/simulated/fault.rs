@@ -56,11 +56,13 @@ pub enum FaultKind {
     TooManyFiles,
     /// Unlinks fail (EIO).
     UnlinkError,
+    /// The process dies in the call, whichever it is, before the call does anything.
+    ProcessDeath,
 }
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [FaultKind; 17] = [
+    pub const ALL: [FaultKind; 18] = [
         FaultKind::ReadError,
         FaultKind::WriteError,
         FaultKind::NoSpace,
@@ -78,6 +80,7 @@ impl FaultKind {
         FaultKind::RenameAcrossDevices,
         FaultKind::TooManyFiles,
         FaultKind::UnlinkError,
+        FaultKind::ProcessDeath,
     ];
 
     /// Returns whether calls of this kind can meet the fault.
@@ -101,6 +104,7 @@ impl FaultKind {
             FaultKind::RenameAcrossDevices => call == Call::Rename,
             FaultKind::TooManyFiles => call == Call::Open,
             FaultKind::UnlinkError => call == Call::Unlink,
+            FaultKind::ProcessDeath => true,
         }
     }
 
@@ -114,6 +118,7 @@ impl FaultKind {
             FaultKind::PunchUnsupported | FaultKind::AllocateUnsupported => Some(libc::EOPNOTSUPP),
             FaultKind::RenameAcrossDevices => Some(libc::EXDEV),
             FaultKind::TooManyFiles => Some(libc::EMFILE),
+            FaultKind::ProcessDeath => Some(libc::EBADF),
             _ => Some(libc::EIO),
         }
     }

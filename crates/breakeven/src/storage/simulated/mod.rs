@@ -103,10 +103,7 @@ impl SimulatedDisk {
     /// Ends all handles. What was written stays in the page cache: the next process sees it, and a
     /// later power cut may still lose it.
     pub fn kill_process(&self) {
-        let mut disk = self.lock();
-        disk.epoch += 1;
-        disk.handle_counts.clear();
-        disk.remove_unused();
+        self.lock().end_process();
     }
 
     /// Ends all handles and leaves what the medium holds, with `damage` to the unsynced changes (or
@@ -167,6 +164,12 @@ impl SimulatedDisk {
 }
 
 impl Disk {
+    fn end_process(&mut self) {
+        self.epoch += 1;
+        self.handle_counts.clear();
+        self.remove_unused();
+    }
+
     fn check_alive(&self, epoch: u64) -> io::Result<()> {
         match epoch == self.epoch {
             true => Ok(()),
@@ -177,7 +180,12 @@ impl Disk {
     /// Starts a call of the process that was started in `epoch`.
     fn enter(&mut self, epoch: u64, call: Call) -> io::Result<Option<Strike>> {
         self.check_alive(epoch)?;
-        Ok(self.injector.as_mut().and_then(|waits| waits.strike(call)))
+        let strike = self.injector.as_mut().and_then(|waits| waits.strike(call));
+        if let Some(Strike::Fail(FaultKind::ProcessDeath, error)) = strike {
+            self.end_process();
+            return Err(error);
+        }
+        Ok(strike)
     }
 
     /// Starts a call that fails whole if it is struck.

@@ -70,12 +70,23 @@ impl Recording {
     ///
     /// # Cost
     /// For each image, a clone of the block maps and a copy of the unsynced sectors.
-    pub fn for_each_crash(&self, damages: &[Damage], seed: u64, mut visit: impl FnMut(Crash)) {
+    pub fn for_each_crash(&self, damages: &[Damage], seed: u64, visit: impl FnMut(Crash)) {
+        self.for_each_crash_from(0, damages, seed, visit);
+    }
+
+    /// Does the same for the boundaries behind the first `steps` steps alone.
+    pub fn for_each_crash_from(
+        &self,
+        steps: usize,
+        damages: &[Damage],
+        seed: u64,
+        mut visit: impl FnMut(Crash),
+    ) {
         let mut medium = Medium::new(self.base.clone());
         let mut mark = None;
         for step in 0..=self.events.len() {
             // A mark changes nothing on the medium: the boundary behind it says more.
-            if !matches!(self.events.get(step), Some(Event::Mark(_))) {
+            if step >= steps && !matches!(self.events.get(step), Some(Event::Mark(_))) {
                 for (at, damage) in damages.iter().enumerate() {
                     let mut random = Rng::with_seed(mix(seed, step as u64, at as u64));
                     if let Some(view) = damage.image(&medium, &mut random) {

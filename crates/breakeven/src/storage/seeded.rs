@@ -1,0 +1,63 @@
+//! Safety steps that a test can switch off, to prove that the tests would notice.
+//!
+//! Outside of tests every switch is a constant `false` and costs nothing.
+
+/// A mistake that some log, here or elsewhere, once made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(test), allow(dead_code))]
+pub(super) enum SeededBug {
+    /// The checksum does not cover where the record lies.
+    ChecksumWithoutAddress,
+    /// Neither header nor checksum tell the uses of a region apart.
+    GenerationIgnored,
+    /// A record with a wrong checksum is taken all the same: a garbage tail is replayed.
+    ChecksumIgnored,
+    /// Every superblock is written to the same slot.
+    SuperblockInPlace,
+    /// A superblock is written and not synced.
+    SuperblockNotSynced,
+    /// The superblock read on opening is built on without a sync.
+    OpenedWithoutSync,
+    /// The superblock read on opening is synced without being written again.
+    OpenedWithoutWrite,
+    /// A commit of the reference log is acknowledged without a sync.
+    CommitNotSynced,
+    /// The reference log renames a snapshot without syncing the folder.
+    FolderNotSynced,
+    /// The reference log gives space back before what replaces it is durable.
+    FreedTooEarly,
+    /// The reference log continues behind a gap in the same generation.
+    GenerationKept,
+    /// The reference log takes records without a commit that covers them.
+    CommitNotAwaited,
+    /// The reference log goes on behind a gap, as if nothing were missing.
+    HoleSkipped,
+    /// The reference log works on after a failed write or sync, and syncs again.
+    FailureIgnored,
+}
+
+#[cfg(test)]
+thread_local! {
+    static SEEDED: std::cell::Cell<Option<SeededBug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Returns whether a test has switched the safety step off.
+#[cfg(test)]
+pub(super) fn is_seeded(bug: SeededBug) -> bool {
+    SEEDED.get() == Some(bug)
+}
+
+/// Returns whether a test has switched the safety step off: never, outside of tests.
+#[cfg(not(test))]
+pub(super) const fn is_seeded(_: SeededBug) -> bool {
+    false
+}
+
+/// Runs `work` with a safety step switched off on this thread.
+#[cfg(test)]
+pub(super) fn with_seeded<T>(bug: SeededBug, work: impl FnOnce() -> T) -> T {
+    SEEDED.set(Some(bug));
+    let result = work();
+    SEEDED.set(None);
+    result
+}

@@ -1,0 +1,536 @@
+//! The superblock: a store's first fixed point, in two slots that are written in turn.
+//!
+//! A crash can tear the slot being written and never the other one, so the newest valid slot is
+//! always a state that was complete. The format is in `docs/format.md`. The payload is the store's
+//! own. This module promises that a superblock it returns from [`Superblocks::open`] or
+//! [`Superblocks::write`] is durable; that everything the payload points to was synced before is
+//! the store's to see to, as is keeping what the older slot points to until the newer one is written.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use crc32c::{crc32c, crc32c_append};
+
+use crate::error::{Error, Result};
+use crate::storage::seeded::{SeededBug, is_seeded};
+use crate::storage::{AlignedBuffer, StorageFile};
+
+/// The length of one slot.
+pub const SLOT_BYTES: usize = 4096;
+/// The most bytes a store can put into a superblock.
+pub const PAYLOAD_BYTES_MAX: usize = SLOT_BYTES - PAYLOAD_AT;
+
+const MAGIC: [u8; 8] = *b"\x89BKVN\r\n\x1A";
+const PAYLOAD_AT: usize = 64;
+
+/// What a store says of itself, and checks when it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreKind {
+    /// Which kind of store, four ASCII letters.
+    pub name: [u8; 4],
+    /// The version of the store's format that this library writes, the only one it reads.
+    pub version: u32,
+    /// The flags this library knows; any other makes it refuse the store.
+    pub known_flags: u64,
+    /// The offsets of the two slots in the file, multiples of 4,096.
+    pub slots: [u64; 2],
+}
+
+impl StoreKind {
+    /// Returns a kind without flags whose slots begin the file.
+    pub const fn new(name: [u8; 4], version: u32) -> StoreKind {
+        StoreKind {
+            name,
+            version,
+            known_flags: 0,
+            slots: [0, SLOT_BYTES as u64],
+        }
+    }
+}
+
+/// One superblock, as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Its number, from 1; number n lies in slot n mod 2.
+    pub sequence: u64,
+    /// The random id of the log, which its records are bound to.
+    pub log_id: [u8; 16],
+    /// What the store needs to be known before anything is read.
+    pub flags: u64,
+    /// The store's own bytes.
+    pub payload: Vec<u8>,
+}
+
+/// What is wrong with a slot.
+#[derive(Debug)]
+pub enum SlotFault {
+    /// It was never written.
+    Unwritten,
+    /// It is torn, rotten or misdirected; the text says what was expected and found.
+    Damaged {
+        expected: &'static str,
+        found: String,
+    },
+    /// It is valid, and not for this library to read: the whole store must be refused.
+    Refused { why: String },
+}
+
+/// Reads the slot at `offset`.
+///
+/// # Errors
+/// What is wrong with the slot.
+pub fn parse(
+    slot: &[u8; SLOT_BYTES],
+    kind: &StoreKind,
+    offset: u64,
+) -> std::result::Result<Superblock, SlotFault> {
+    let damaged = |expected, found: String| Err(SlotFault::Damaged { expected, found });
+    let refused = |why: String| Err(SlotFault::Refused { why });
+    if slot[..8] != MAGIC {
+        if slot.iter().all(|byte| *byte == 0) {
+            return Err(SlotFault::Unwritten);
+        }
+        return damaged("a superblock", format!("bytes {:02x?}", &slot[..8]));
+    }
+    let (stored, computed) = (u32_at(slot, 8), checksum(slot, offset));
+    if stored != computed {
+        let found = format!("checksum {stored:#010x} over bytes of {computed:#010x}");
+        return damaged("an unchanged superblock", found);
+    }
+    let name = &slot[12..16];
+    if name != kind.name {
+        let (found, wanted) = (name.escape_ascii(), kind.name.escape_ascii());
+        return refused(format!("a store '{found}', where '{wanted}' was expected"));
+    }
+    let version = u32_at(slot, 16);
+    if version != kind.version {
+        let (store, known) = (kind.name.escape_ascii(), kind.version);
+        return refused(format!("store '{store}' of version {version}, not {known}"));
+    }
+    let flags = u64_at(slot, 24);
+    if flags & !kind.known_flags != 0 {
+        let unknown = flags & !kind.known_flags;
+        return refused(format!("a store with unknown flags {unknown:#x}"));
+    }
+    let payload_bytes = u32_at(slot, 20) as usize;
+    let Some(payload) = slot[PAYLOAD_AT..].get(..payload_bytes) else {
+        return refused(format!(
+            "a superblock with {payload_bytes} bytes of payload"
+        ));
+    };
+    let rest = &slot[PAYLOAD_AT + payload_bytes..];
+    if slot[56..PAYLOAD_AT]
+        .iter()
+        .chain(rest)
+        .any(|byte| *byte != 0)
+    {
+        return refused("a superblock with unknown fields".to_string());
+    }
+    let sequence = u64_at(slot, 32);
+    // A store that writes one slot alone must be caught by its tests, not by its reader.
+    let is_number = sequence > 0 && sequence < u64::MAX;
+    let is_own_slot = is_number && kind.slots[sequence as usize % 2] == offset;
+    if !is_own_slot && !is_seeded(SeededBug::SuperblockInPlace) {
+        let found = format!("number {sequence} at byte {offset}");
+        return damaged("a superblock of this slot", found);
+    }
+    Ok(Superblock {
+        sequence,
+        log_id: *slot[40..].first_chunk().expect("sixteen bytes"),
+        flags,
+        payload: payload.to_vec(),
+    })
+}
+
+/// Lays out the slot of a superblock at `offset`.
+///
+/// # Panics
+/// If the payload is longer than [`PAYLOAD_BYTES_MAX`].
+pub fn encode(superblock: &Superblock, kind: &StoreKind, offset: u64, slot: &mut [u8; SLOT_BYTES]) {
+    let payload_bytes = superblock.payload.len();
+    assert!(payload_bytes <= PAYLOAD_BYTES_MAX, "{payload_bytes} bytes");
+    slot.fill(0);
+    slot[..8].copy_from_slice(&MAGIC);
+    slot[12..16].copy_from_slice(&kind.name);
+    slot[16..20].copy_from_slice(&kind.version.to_le_bytes());
+    slot[20..24].copy_from_slice(&(payload_bytes as u32).to_le_bytes());
+    slot[24..32].copy_from_slice(&superblock.flags.to_le_bytes());
+    slot[32..40].copy_from_slice(&superblock.sequence.to_le_bytes());
+    slot[40..56].copy_from_slice(&superblock.log_id);
+    slot[PAYLOAD_AT..PAYLOAD_AT + payload_bytes].copy_from_slice(&superblock.payload);
+    let checksum = checksum(slot, offset);
+    slot[8..12].copy_from_slice(&checksum.to_le_bytes());
+}
+
+fn checksum(slot: &[u8; SLOT_BYTES], offset: u64) -> u32 {
+    let checksum = crc32c_append(crc32c(&offset.to_le_bytes()), &slot[..8]);
+    crc32c_append(checksum, &slot[12..])
+}
+
+/// Gives a slot the checksum it should have: random bytes would never get past it.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn seal(slot: &mut [u8; SLOT_BYTES], offset: u64) {
+    slot[..8].copy_from_slice(&MAGIC);
+    let checksum = checksum(slot, offset);
+    slot[8..12].copy_from_slice(&checksum.to_le_bytes());
+}
+
+fn u32_at(slot: &[u8; SLOT_BYTES], at: usize) -> u32 {
+    u32::from_le_bytes(*slot[at..].first_chunk().expect("four bytes"))
+}
+
+fn u64_at(slot: &[u8; SLOT_BYTES], at: usize) -> u64 {
+    u64::from_le_bytes(*slot[at..].first_chunk().expect("eight bytes"))
+}
+
+/// The pair of slots of an open store.
+pub struct Superblocks {
+    file: Arc<dyn StorageFile>,
+    kind: StoreKind,
+    current: Superblock,
+    is_only_one: bool,
+}
+
+impl Superblocks {
+    /// Writes the first two superblocks of a new store, with the same payload, and syncs them. The
+    /// file's name becomes durable with the sync of its folder, which is the store's to do.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if the payload is too long, and those of writing.
+    pub fn create(
+        file: Arc<dyn StorageFile>,
+        kind: StoreKind,
+        log_id: [u8; 16],
+        flags: u64,
+        payload: &[u8],
+    ) -> Result<Superblocks> {
+        kind.check()?;
+        let current = Superblock {
+            sequence: 0,
+            log_id,
+            flags,
+            payload: Vec::new(),
+        };
+        let mut superblocks = Superblocks {
+            file,
+            kind,
+            current,
+            is_only_one: true,
+        };
+        superblocks.write(payload)?;
+        superblocks.write(payload)?;
+        Ok(superblocks)
+    }
+
+    /// Opens the superblocks of a store that will be written: reads both slots, takes the newest
+    /// valid one, and writes and syncs it again, unchanged, before it is built on.
+    ///
+    /// A sync alone would not do: if an earlier process's sync failed, the system shows that
+    /// process's pages and counts them as clean, so that a sync writes nothing and succeeds. Writing
+    /// the same bytes cannot tear a slot that the medium already holds, and one that it does not
+    /// hold is not needed yet.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a store of another kind or version, or with an unknown flag, in
+    /// whichever slot; [`Error::Corrupt`] if no slot is valid or the two are of different logs; and
+    /// those of reading, writing and syncing.
+    pub fn open(file: Arc<dyn StorageFile>, kind: StoreKind) -> Result<Superblocks> {
+        let superblocks = Superblocks::open_read_only(file, kind)?;
+        if !is_seeded(SeededBug::OpenedWithoutWrite) && !is_seeded(SeededBug::OpenedWithoutSync) {
+            superblocks.put(&superblocks.current)?;
+        }
+        if !is_seeded(SeededBug::OpenedWithoutSync) {
+            superblocks.file.sync()?;
+        }
+        Ok(superblocks)
+    }
+
+    /// Opens the superblocks of a store that will only be read.
+    ///
+    /// # Errors
+    /// As [`Superblocks::open`], but for the sync.
+    pub fn open_read_only(file: Arc<dyn StorageFile>, kind: StoreKind) -> Result<Superblocks> {
+        kind.check()?;
+        let mut valid: Vec<Superblock> = Vec::new();
+        let mut faults = Vec::new();
+        for offset in kind.slots {
+            let mut buffer = AlignedBuffer::zeroed(SLOT_BYTES);
+            file.read_at(&mut [IoSliceMut::new(&mut buffer)], offset)?;
+            let slot = buffer.first_chunk().expect("a slot's bytes");
+            match parse(slot, &kind, offset) {
+                Ok(superblock) => valid.push(superblock),
+                Err(fault) => faults.push((offset, fault)),
+            }
+        }
+        if let Some((_, SlotFault::Refused { why })) = faults
+            .iter()
+            .find(|(_, fault)| matches!(fault, SlotFault::Refused { .. }))
+        {
+            let what = format!("{}: {why}", file.path().display());
+            return Err(Error::Unsupported { what });
+        }
+        if valid.iter().any(|other| other.log_id != valid[0].log_id) {
+            let [expected, found] = [0, 1].map(|at| format!("{:02x?}", valid[at].log_id));
+            return Err(Error::corrupt("superblock", kind.slots[1], expected, found));
+        }
+        let is_only_one = valid.len() == 1;
+        let newest = valid
+            .into_iter()
+            .max_by_key(|superblock| superblock.sequence);
+        let Some(current) = newest else {
+            let (offset, fault) = faults.swap_remove(0);
+            return Err(fault.into_error(offset));
+        };
+        Ok(Superblocks {
+            file,
+            kind,
+            current,
+            is_only_one,
+        })
+    }
+
+    /// Returns the newest superblock.
+    pub fn current(&self) -> &Superblock {
+        &self.current
+    }
+
+    /// Returns whether the other slot is not valid: a crash tore it, or it rotted and the newest
+    /// state is lost. Records of a later time than the current superblock's tell the two apart.
+    pub fn is_only_one(&self) -> bool {
+        self.is_only_one
+    }
+
+    /// Writes the next superblock to the other slot and syncs it.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if the payload is too long, and those of writing and syncing, after which
+    /// either superblock may be found when the store is opened again.
+    pub fn write(&mut self, payload: &[u8]) -> Result<()> {
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(Error::Limit {
+                what: "superblock",
+                limit_bytes: PAYLOAD_BYTES_MAX as u64,
+                needed_bytes: payload.len() as u64,
+            });
+        }
+        let next = Superblock {
+            sequence: self.current.sequence + 1,
+            payload: payload.to_vec(),
+            ..self.current.clone()
+        };
+        self.put(&next)?;
+        if !is_seeded(SeededBug::SuperblockNotSynced) {
+            self.file.sync()?;
+        }
+        self.is_only_one = self.current.sequence == 0;
+        self.current = next;
+        Ok(())
+    }
+
+    /// Writes a superblock to the slot of its number.
+    fn put(&self, superblock: &Superblock) -> Result<()> {
+        let slot_number = match is_seeded(SeededBug::SuperblockInPlace) {
+            true => 0,
+            false => superblock.sequence as usize % 2,
+        };
+        let offset = self.kind.slots[slot_number];
+        let mut buffer = AlignedBuffer::zeroed(SLOT_BYTES);
+        let slot = buffer.first_chunk_mut().expect("a slot's bytes");
+        encode(superblock, &self.kind, offset, slot);
+        self.file.write_at(&[IoSlice::new(&buffer)], offset)
+    }
+}
+
+impl StoreKind {
+    fn check(&self) -> Result<()> {
+        let [first, second] = self.slots;
+        let is_aligned = self
+            .slots
+            .iter()
+            .all(|slot| slot.is_multiple_of(SLOT_BYTES as u64));
+        if first == second || !is_aligned {
+            let reason = format!("slots at {first} and {second}");
+            return Err(Error::invalid("superblock", reason));
+        }
+        Ok(())
+    }
+}
+
+impl SlotFault {
+    fn into_error(self, offset: u64) -> Error {
+        match self {
+            SlotFault::Unwritten => Error::corrupt("superblock", offset, "a superblock", "zeros"),
+            SlotFault::Damaged { expected, found } => {
+                Error::corrupt("superblock", offset, expected, found)
+            }
+            SlotFault::Refused { why } => Error::Unsupported { what: why },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{MemoryStorage, OpenOptions, Storage};
+
+    const KIND: StoreKind = StoreKind::new(*b"TEST", 3);
+    const ID: [u8; 16] = *b"a log under test";
+
+    fn new_file() -> Arc<dyn StorageFile> {
+        let storage = MemoryStorage::new();
+        storage.open("a", OpenOptions::create_new()).unwrap()
+    }
+
+    fn slot_of(superblock: &Superblock, kind: &StoreKind, offset: u64) -> [u8; SLOT_BYTES] {
+        let mut slot = [0; SLOT_BYTES];
+        encode(superblock, kind, offset, &mut slot);
+        slot
+    }
+
+    fn superblock(sequence: u64, payload: &[u8]) -> Superblock {
+        Superblock {
+            sequence,
+            log_id: ID,
+            flags: 0,
+            payload: payload.to_vec(),
+        }
+    }
+
+    /// Opens a file with these two slots, and returns the payload or the error's text.
+    fn open(slots: [&[u8; SLOT_BYTES]; 2]) -> std::result::Result<Vec<u8>, String> {
+        let file = new_file();
+        file.write_at(&[IoSlice::new(slots[0]), IoSlice::new(slots[1])], 0)
+            .unwrap();
+        let opened = Superblocks::open(file, KIND);
+        opened
+            .map(|found| found.current().payload.clone())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_format() {
+        let superblock = Superblock {
+            flags: 0x0807_0605_0403_0201,
+            ..superblock(0x0102_0304_0506_0709, b"pay")
+        };
+        let slot = slot_of(&superblock, &KIND, 4096);
+        let mut expected = [0; SLOT_BYTES];
+        expected[..8].copy_from_slice(&[0x89, 0x42, 0x4B, 0x56, 0x4E, 0x0D, 0x0A, 0x1A]);
+        expected[12..24].copy_from_slice(b"TEST\x03\0\0\0\x03\0\0\0");
+        expected[24..32].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        expected[32..40].copy_from_slice(&[9, 7, 6, 5, 4, 3, 2, 1]);
+        expected[40..56].copy_from_slice(&ID);
+        expected[64..67].copy_from_slice(b"pay");
+        let checked = [&4096u64.to_le_bytes(), &expected[..8], &expected[12..]].concat();
+        expected[8..12].copy_from_slice(&crc32c(&checked).to_le_bytes());
+        assert_eq!(expected[8..12], [0xCE, 0x21, 0xEC, 0xB8]);
+        assert!(slot == expected);
+    }
+
+    #[test]
+    fn the_newest_is_found_and_written_in_turn() {
+        let file = new_file();
+        let mut written =
+            Superblocks::create(Arc::clone(&file), KIND, ID, 0, b"payload 2").unwrap();
+        for number in 3..20u64 {
+            let payload = format!("payload {number}");
+            written.write(payload.as_bytes()).unwrap();
+            let found = Superblocks::open(Arc::clone(&file), KIND).unwrap();
+            assert_eq!(*found.current(), superblock(number, payload.as_bytes()));
+            assert!(!found.is_only_one());
+        }
+        assert_eq!(file.status().unwrap().size_bytes, 2 * SLOT_BYTES as u64);
+    }
+
+    #[test]
+    fn a_torn_slot_leaves_the_other() {
+        let old = slot_of(&superblock(8, &[1; 3000]), &KIND, 0);
+        let other = slot_of(&superblock(9, &[2; 3000]), &KIND, 4096);
+        let new = slot_of(&superblock(10, &[3; 3000]), &KIND, 0);
+        // Every set of 512-byte sectors of the new slot.
+        for kept in 0..256u32 {
+            let mut torn = old;
+            for sector in (0..8).filter(|sector| kept >> sector & 1 == 1) {
+                let range = sector * 512..(sector + 1) * 512;
+                torn[range.clone()].copy_from_slice(&new[range]);
+            }
+            // The last two sectors hold zeros in both.
+            let expected = if kept & 0x3F == 0x3F { 3 } else { 2 };
+            assert_eq!(open([&torn, &other]).unwrap()[0], expected, "{kept:08b}");
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let slot = slot_of(&superblock(8, &[1; 3000]), &KIND, 0);
+        for bit in 0..SLOT_BYTES * 8 {
+            let mut flipped = slot;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(
+                matches!(parse(&flipped, &KIND, 0), Err(SlotFault::Damaged { .. })),
+                "{bit}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_to_read_is_refused() {
+        let good = slot_of(&superblock(8, b"good"), &KIND, 0);
+        let empty = [0; SLOT_BYTES];
+        assert_eq!(open([&good, &empty]).unwrap(), b"good");
+        let refuse = |kind: StoreKind, other: Superblock, expected: &str| {
+            let slot = slot_of(&other, &kind, 4096);
+            let error = open([&good, &slot]).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        };
+        let next = superblock(9, b"next");
+        refuse(
+            StoreKind::new(*b"TEST", 4),
+            next.clone(),
+            "store 'TEST' of version 4, not 3",
+        );
+        // An older number does not make a newer version readable.
+        refuse(
+            StoreKind::new(*b"TEST", 4),
+            superblock(7, b""),
+            "of version 4, not 3",
+        );
+        refuse(StoreKind::new(*b"VALT", 3), next.clone(), "a store 'VALT'");
+        let flagged = Superblock {
+            flags: 4,
+            ..next.clone()
+        };
+        refuse(KIND, flagged, "unknown flags 0x4");
+        let foreign = Superblock {
+            log_id: *b"another log's id",
+            ..next.clone()
+        };
+        refuse(KIND, foreign, "corrupt superblock at byte 4096");
+        let mut unknown = slot_of(&next, &KIND, 4096);
+        unknown[60] = 1;
+        seal(&mut unknown, 4096);
+        assert!(
+            open([&good, &unknown])
+                .unwrap_err()
+                .contains("unknown fields")
+        );
+        // A slot of the other place or parity is damage, and the good one is left.
+        assert_eq!(open([&good, &slot_of(&next, &KIND, 0)]).unwrap(), b"good");
+        assert_eq!(
+            open([&good, &slot_of(&superblock(10, b"x"), &KIND, 4096)]).unwrap(),
+            b"good"
+        );
+        assert!(open([&empty, &empty]).unwrap_err().contains("found zeros"));
+    }
+
+    #[test]
+    fn a_payload_that_is_too_long_changes_nothing() {
+        let file = new_file();
+        let longest = vec![5; PAYLOAD_BYTES_MAX];
+        let mut written = Superblocks::create(Arc::clone(&file), KIND, ID, 0, &longest).unwrap();
+        let error = written.write(&vec![6; PAYLOAD_BYTES_MAX + 1]).unwrap_err();
+        assert!(matches!(error, Error::Limit { .. }), "{error}");
+        let found = Superblocks::open_read_only(file, KIND).unwrap();
+        assert_eq!(found.current().payload, longest);
+    }
+}
