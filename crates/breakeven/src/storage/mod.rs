@@ -48,6 +48,8 @@ pub mod fuzz;
 mod handle;
 mod memory;
 mod namespace;
+#[cfg(test)]
+mod proof;
 mod real;
 pub mod record;
 mod seeded;
