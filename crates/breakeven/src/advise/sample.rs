@@ -26,6 +26,8 @@ pub const PAGE_BLOCK_BYTES: [usize; 2] = [4 << 10, 16 << 10];
 
 /// Bytes taken from a cluster for each small block size, contiguous.
 const WINDOW_BYTES: usize = 64 << 10;
+/// With no more clusters than this, small blocks are cut from all of each.
+const WHOLE_CLUSTERS_MAX: u64 = 64;
 
 /// What is sampled, and for how long.
 #[derive(Clone, Debug)]
@@ -138,6 +140,8 @@ pub struct Sample {
     drawn: Vec<Drawn>,
     cluster_count: u64,
     population_bytes: u64,
+    /// Whether small blocks are cut from all of a cluster and not from a window in it.
+    windows_are_whole: bool,
     /// Pieces that could not be read, or changed or vanished while being read.
     pub vanished_pieces: u64,
     /// Wall time spent drawing and measuring.
@@ -265,7 +269,11 @@ impl Sample {
     /// A method measured on every cluster drawn.
     fn cheap_estimate(&self, group: Option<usize>, cell: usize) -> Option<CellEstimate> {
         let counts = |value: fn(&Sums) -> f64| self.counts(group, cell, value);
-        let of = |value: fn(&Sums) -> f64| ratio_estimate(&counts(value), self.cluster_count);
+        // A window is one of many that a cluster has: then there is no end to what could be drawn.
+        let file_block = self.cells[0].block_bytes;
+        let whole = self.windows_are_whole || self.cells[cell].block_bytes == file_block;
+        let clusters = if whole { self.cluster_count } else { u64::MAX };
+        let of = |value: fn(&Sums) -> f64| ratio_estimate(&counts(value), clusters);
         Some(CellEstimate {
             stored_per_raw: of(|sums| sums.stored_bytes as f64)?,
             allocated_per_raw: of(|sums| sums.allocated_bytes as f64)?,
@@ -479,19 +487,25 @@ struct Sampler<'a> {
     spent: Vec<(f64, u64)>,
     /// Clusters of each group measured by each slow cell.
     measured: BTreeMap<(usize, usize), u64>,
-    random: fastrand::Rng,
+    /// Bytes of a cluster that small blocks are cut from, and where in it, 0 to 1: one place for
+    /// all small cells, so that they can be compared.
+    window_bytes: usize,
+    window_place: f64,
+    seed: u64,
 }
 
 impl<'a> Sampler<'a> {
     fn new(population: &'a Population, options: &SampleOptions) -> Sampler<'a> {
         let cells = cells(options);
         let spent = vec![(0.0, 0); cells.len()];
+        let few = population.cluster_count() <= WHOLE_CLUSTERS_MAX;
         let sample = Sample {
             cells,
             groups: Vec::new(),
             drawn: Vec::new(),
             cluster_count: population.cluster_count(),
             population_bytes: population.bytes(),
+            windows_are_whole: few,
             vanished_pieces: 0,
             elapsed: Duration::ZERO,
             ended: Ended::Complete,
@@ -507,7 +521,9 @@ impl<'a> Sampler<'a> {
             slow_seconds: 0.0,
             spent,
             measured: BTreeMap::new(),
-            random: fastrand::Rng::with_seed(options.seed ^ 0x5eed),
+            window_bytes: if few { usize::MAX } else { WINDOW_BYTES },
+            window_place: 0.0,
+            seed: options.seed,
         }
     }
 
@@ -677,11 +693,9 @@ impl<'a> Sampler<'a> {
                 let block = blocks[*member].bytes(&self.buffer);
                 if cell.block_bytes >= self.block_bytes {
                     slices.extend(block.chunks(cell.block_bytes));
-                } else {
-                    slices.extend(window(block, &mut self.random).chunks_exact(cell.block_bytes));
-                    if slices.len() * cell.block_bytes >= WINDOW_BYTES {
-                        break;
-                    }
+                } else if slices.len() * cell.block_bytes < self.window_bytes {
+                    let window = window(block, self.window_bytes, self.window_place);
+                    slices.extend(window.chunks_exact(cell.block_bytes));
                 }
             }
             if cell.slow {
@@ -702,6 +716,7 @@ impl<'a> Sampler<'a> {
     /// Reads the pieces of a cluster into the buffer, passing over what cannot be read.
     fn read_cluster(&mut self, cluster: u64) -> Vec<Block> {
         self.population.pieces(cluster, &mut self.pieces);
+        self.window_place = fastrand::Rng::with_seed(self.seed ^ (cluster << 1)).f64();
         self.buffer.clear();
         let mut blocks = Vec::with_capacity(self.pieces.len());
         for piece in &self.pieces {
@@ -804,14 +819,15 @@ fn cells(options: &SampleOptions) -> Vec<Cell> {
     cells
 }
 
-/// A random stretch of at most `WINDOW_BYTES`, aligned to 16 KiB where there is more than that.
-fn window<'b>(block: &'b [u8], random: &mut fastrand::Rng) -> &'b [u8] {
-    if block.len() <= WINDOW_BYTES {
+/// A stretch of at most `bytes`, aligned to 16 KiB, at a `place` from 0 to 1 of the block.
+fn window(block: &[u8], bytes: usize, place: f64) -> &[u8] {
+    if block.len() <= bytes {
         return block;
     }
     let step = PAGE_BLOCK_BYTES[1];
-    let start = random.usize(0..=(block.len() - WINDOW_BYTES) / step) * step;
-    &block[start..start + WINDOW_BYTES]
+    let steps = (block.len() - bytes) / step + 1;
+    let start = ((place * steps as f64) as usize).min(steps - 1) * step;
+    &block[start..start + bytes]
 }
 
 #[cfg(test)]

@@ -171,7 +171,7 @@ fn report(subject: &Subject<'_>, weighed: &Weighed, flips_at: Vec<Flip>) -> Verd
         ([true, true, true] | [false, false, false], answer) => answer,
         _ => Answer::Undecided,
     };
-    let pays = weighed.cost_ratio.mean < 1.0;
+    let pays = weighed.cost_ratio.mean < WORTH_WHILE;
     let method = if pays {
         weighed.candidate
     } else {
@@ -207,9 +207,12 @@ fn cheapest(
         .min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// `store` unless compressing costs less.
+/// A method whose cost is not below this share of storing raw is not worth its while.
+const WORTH_WHILE: f64 = 0.99;
+
+/// `store` unless compressing costs less by an amount that matters.
 fn or_store((costs, cost_ratio): (&MethodCosts, f64)) -> Method {
-    if cost_ratio < 1.0 {
+    if cost_ratio < WORTH_WHILE {
         costs.method
     } else {
         Method::STORE
@@ -324,7 +327,7 @@ mod tests {
             expected,
             "{verdict:?}"
         );
-        let pays = verdict.cost_ratio.mean < 1.0;
+        let pays = verdict.cost_ratio.mean < WORTH_WHILE;
         assert_eq!(pays, verdict.method != "store", "{verdict:?}");
     }
 
