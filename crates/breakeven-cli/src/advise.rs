@@ -39,9 +39,7 @@ const SLOW: [&str; 7] = [
 /// Runs the command; the exit code is 1 if a named path could not be read.
 pub fn run(typed: &Typed) -> Result<ExitCode> {
     let begun = Instant::now();
-    let stop = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))
-        .context("catch Ctrl-C")?;
+    let stop = stop_at_interrupt()?;
     let time = Duration::from_secs_f64(typed.time.min(86_400.0));
     let prices = PriceFile::load(typed.prices.as_deref())?;
     let link: Medium = typed.link.parse()?;
@@ -107,6 +105,14 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(
         unreadable && population.bytes() == 0,
     )))
+}
+
+/// Returns a flag that Ctrl-C raises.
+fn stop_at_interrupt() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))
+        .context("catch Ctrl-C")?;
+    Ok(stop)
 }
 
 /// Turns what was typed into what is meant on this machine.
