@@ -50,8 +50,9 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         [] => default_data::gather()?,
         paths => Population::walk(paths, time / 6, typed.seed)?,
     };
-    let machine = Machine::read(&Roots::default());
+    let mut machine = Machine::read(&Roots::default());
     let power = choose_power(typed, &machine)?;
+    machine.idle_power = Some(power.idle_power());
     let medium = choose_medium(typed, time / 12, &stop, &bar)?;
     let options = resolve(
         typed,
@@ -65,6 +66,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         machine,
         profile,
         power: power.model().clone(),
+        power_notes: power.notes().to_vec(),
         medium,
         link,
         prices: prices.prices,
@@ -172,7 +174,6 @@ fn choose_power(typed: &Typed, machine: &Machine) -> Result<EnergyMeter> {
     let options = EnergyOptions {
         declared,
         profile_path,
-        counters: false,
         ..EnergyOptions::default()
     };
     Ok(EnergyMeter::choose(&options, machine, Clock::real())?)

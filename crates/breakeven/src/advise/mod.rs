@@ -505,6 +505,7 @@ fn notes(population: &Population, sample: &Sample, setting: &Setting) -> Vec<Str
             100.0 * population.uncovered_bytes as f64 / all
         ));
     }
+    notes.extend(setting.power_notes.iter().cloned());
     let band = setting.power.source().band();
     notes.push(format!(
         "joules are watts of one busy core ({:.1} W, {}, to a factor of {band}) times its seconds",

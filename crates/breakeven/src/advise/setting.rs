@@ -23,6 +23,8 @@ const STREAM_DEPTH: u32 = 4;
 pub struct Setting {
     pub machine: Machine,
     pub power: PowerModel,
+    /// Better sources of watts that could not be used, and what would help.
+    pub power_notes: Vec<String>,
     /// Where the data lies.
     pub medium: Medium,
     /// What the data travels over.

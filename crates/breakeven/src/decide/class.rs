@@ -40,7 +40,7 @@ pub struct Class(u16);
 const NAMES: [&str; 24] = [
     "zero",
     "constant",
-    "noise",
+    "incompressible",
     "packed",
     "smooth-numbers-1",
     "rough-numbers-1",
@@ -257,9 +257,13 @@ mod tests {
         check(&[], "zero", "zero");
         check(&[0; 100], "zero", "zero");
         check(&[9; 100_000], "constant", "constant");
-        check(&noise, "noise", "noise");
-        check(&noise[..600], "noise", "noise");
-        check(&noise[..2048].repeat(32), "noise", "repetitive-binary");
+        check(&noise, "incompressible", "incompressible");
+        check(&noise[..600], "incompressible", "incompressible");
+        check(
+            &noise[..2048].repeat(32),
+            "incompressible",
+            "repetitive-binary",
+        );
         check(&letters, "text", "dense-text");
         check(&letters[..100].repeat(50), "text", "repetitive-text");
         check(log.as_bytes(), "text", "structured-text");
@@ -303,7 +307,7 @@ mod tests {
         let pinned = [
             (Class::ZERO, 0, "zero"),
             (Class::CONSTANT, 1, "constant"),
-            (Class::NOISE, 2, "noise"),
+            (Class::NOISE, 2, "incompressible"),
             (Class::PACKED, 3, "packed"),
             (Class::TEXT, 12, "text"),
             (Class::BINARY, 18, "binary"),
