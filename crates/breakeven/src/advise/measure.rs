@@ -4,11 +4,10 @@
 //! does not shrink is stored raw and charged for the attempt, as every place does. Clocks are read
 //! around a batch of blocks and not around each, since reading the thread clock is a system call.
 
-use rustix::time::{ClockId, clock_gettime};
-
 use crate::codec::{Compressor, Decoder, Decompressor, Features, Method};
 use crate::decide::{Class, Observation, Profile};
 use crate::error::{Error, Result};
+use crate::meter::thread_cpu;
 use crate::units::Seconds;
 
 /// The bytes that a page store keeps before each stored page: its frame header.
@@ -126,15 +125,15 @@ impl Bench {
             self.decode(&blocks[..1])?;
             self.warm.push(method);
         }
-        let start = thread_seconds();
+        let start = thread_cpu();
         self.encode(method, blocks)?;
-        let encoded = thread_seconds();
+        let encoded = thread_cpu();
         self.decode(blocks)?;
-        let decoded = thread_seconds();
+        let decoded = thread_cpu();
         self.compare(blocks)?;
         let mut sums = Sums {
-            encode_seconds: encoded - start,
-            decode_seconds: decoded - encoded,
+            encode_seconds: (encoded - start).0,
+            decode_seconds: (decoded - encoded).0,
             ..Sums::default()
         };
         for (block, (_, length, _)) in blocks.iter().zip(&self.stored) {
@@ -203,12 +202,6 @@ impl Bench {
         }
         Ok(())
     }
-}
-
-/// The CPU time this thread has used, in seconds.
-fn thread_seconds() -> f64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
 }
 
 #[cfg(test)]
