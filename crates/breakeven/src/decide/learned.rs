@@ -8,8 +8,12 @@
 //!
 //! It is a cache and no store: written beside itself and renamed, so it is old or new and never
 //! half; a file that is corrupt, foreign, of a later version or too big is ignored with a reason,
-//! and the next [`save`] replaces it. Only content classes are kept, since a place's own classes
-//! mean nothing to others.
+//! and the next [`save`] replaces it.
+//!
+//! Times are kept, ratios are not: those belong to the data and not to the machine. Leaving out one
+//! of 43 files at a time, times learned on the others lower the error of ln encode from 0.55 to
+//! 0.42 (root mean square), but ratios learned there raise that of ln stored from the shipped
+//! prior's 0.28 to 0.39. Nor are a place's own classes kept, which mean nothing to others.
 //!
 //! It does not name the processor or find the folder: doors do.
 
@@ -23,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::codec::Method;
 use crate::decide::class::Class;
-use crate::decide::prior::{DECODE, ENCODE, FACTOR_COUNT, STORED};
+use crate::decide::prior::{DECODE, ENCODE};
 use crate::decide::profile::{Cell, CellKey, LENGTH_BITS_MAX, LENGTH_BITS_MIN};
 use crate::decide::profile::{Profile, ProfileOptions};
 use crate::decide::tracker::Tracker;
@@ -75,8 +79,9 @@ const SCHEMA: u32 = 1;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The most cells written: those of most weight.
 const CELLS_SAVED_MAX: usize = 2048;
-/// Observations that earlier runs count for: enough to start from, soon outweighed.
-const WEIGHT_LOADED_MAX: f64 = 8.0;
+/// Observations that earlier runs count for in a cell: theirs was other data. With a half, 92 to 94
+/// of 100 intervals hold times of the file left out; with two, 82 to 87.
+const WEIGHT_LOADED_MAX: f64 = 0.5;
 
 /// Reads what earlier runs learned; never fails, since a profile without a file is a profile.
 ///
@@ -205,13 +210,16 @@ struct SavedCell {
     encode: Option<Moments>,
     #[serde(skip_serializing_if = "Option::is_none")]
     decode: Option<Moments>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stored: Option<Moments>,
 }
 
 fn render(profile: &Profile, fingerprint: &Fingerprint) -> String {
     let mut cells: Vec<(&CellKey, &Cell)> = profile.cells().iter().collect();
-    cells.retain(|(key, _)| key.0.is_content());
+    let is_timed = |cell: &Cell| {
+        [ENCODE, DECODE]
+            .iter()
+            .any(|&it| cell.trackers[it].weight > 0.0)
+    };
+    cells.retain(|(key, cell)| key.0.is_content() && is_timed(cell));
     cells.sort_by(|a, b| b.1.weight().total_cmp(&a.1.weight()).then(a.0.cmp(b.0)));
     cells.truncate(CELLS_SAVED_MAX);
     cells.sort_by_key(|(key, _)| **key);
@@ -231,7 +239,6 @@ fn render(profile: &Profile, fingerprint: &Fingerprint) -> String {
         length_bits: key.2,
         encode: moments(&cell.trackers[ENCODE]),
         decode: moments(&cell.trackers[DECODE]),
-        stored: moments(&cell.trackers[STORED]),
     };
     let body = Body {
         fingerprint: fingerprint.clone(),
@@ -294,8 +301,7 @@ fn parse_cell(saved: &SavedCell) -> std::result::Result<(CellKey, Cell), String>
     }
     let key = (class, saved.method, bits);
     let mut cell = Cell::new(&key);
-    let moments: [Option<Moments>; FACTOR_COUNT] = [saved.encode, saved.decode, saved.stored];
-    for (tracker, moments) in cell.trackers.iter_mut().zip(moments) {
+    for (factor, moments) in [(ENCODE, saved.encode), (DECODE, saved.decode)] {
         let Some([weight, mean_ln, variance_ln, mean]) = moments else {
             continue;
         };
@@ -308,7 +314,7 @@ fn parse_cell(saved: &SavedCell) -> std::result::Result<(CellKey, Cell), String>
             return Err(format!("{moments:?} are no moments"));
         }
         let weight = weight.min(WEIGHT_LOADED_MAX);
-        *tracker = Tracker::of_moments(weight, mean_ln, variance_ln, mean);
+        cell.trackers[factor] = Tracker::of_moments(weight, mean_ln, variance_ln, mean);
     }
     Ok((key, cell))
 }
@@ -316,7 +322,7 @@ fn parse_cell(saved: &SavedCell) -> std::result::Result<(CellKey, Cell), String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::profile::{Basis, Observation};
+    use crate::decide::profile::Observation;
     use crate::decide::seeded;
     use crate::units::Seconds;
     use tempfile::TempDir;
@@ -395,13 +401,13 @@ mod tests {
         let found = found(&folder);
         for (class, name) in [(Class::TEXT, "zstd:3"), (Class::BINARY, "shuffle4+lz4:1")] {
             let at = |it: &Profile| it.estimate(class, name.parse().unwrap(), 65_536);
-            let (before, after) = (at(&profile).stored_per_raw, at(&found).stored_per_raw);
-            assert_eq!(
-                (after.basis, after.weight),
-                (Basis::Measured, WEIGHT_LOADED_MAX)
-            );
-            assert!((before.value.mean / after.value.mean - 1.0).abs() < 0.05);
-            assert_eq!(at(&found).decode_seconds_per_byte.weight, 0.0);
+            let (before, after) = (at(&profile), at(&found));
+            let moved = before.encode_seconds_per_byte.value.mean
+                / after.encode_seconds_per_byte.value.mean;
+            assert!((0.5..2.0).contains(&moved), "{moved}");
+            assert_eq!(after.encode_seconds_per_byte.weight, WEIGHT_LOADED_MAX);
+            assert_eq!(after.decode_seconds_per_byte.weight, 0.0);
+            assert_eq!(after.stored_per_raw.weight, 0.0, "a ratio was kept");
         }
         let kept = found.cells().keys().all(|key| key.0.is_content());
         assert!(kept && found.cells().len() == 2, "a place's class was kept");

@@ -14,7 +14,7 @@
 //!
 //! The priors are shipped (`prior.rs`). The other terms are normal with mean zero and fitted to
 //! the cells by backfitting; each shrinks to zero where little was measured, so an unknown method
-//! on a known class, and the reverse, start from what their relatives did here. On blocks of 42
+//! on a known class, and the reverse, start from what their relatives did here. On blocks of 43
 //! files class plus method predict ln(stored / raw) of a pair to a deviation of 0.11.
 //!
 //! A shift of a cell's residuals (Page 1954, Hinkley 1971) cuts the weight of what the class had
