@@ -129,7 +129,7 @@ fn resolve(
     let mut sample = SampleOptions {
         seed: typed.seed,
         // The last measurement may overrun, and the verdicts want a moment.
-        time_limit: time_left.mul_f64(0.85),
+        time_limit: time_left.mul_f64(0.8),
         block_bytes: typed.block_size as usize,
         allocation_unit_bytes: medium.allocation_unit_bytes,
         ..SampleOptions::default()

@@ -83,6 +83,9 @@ pub fn scale_test(profile: &mut Profile) -> Result<()> {
     profile.scale(&sums.of_one_block(class, method))
 }
 
+/// The block by which a method is warmed up, at the most.
+const WARM_UP_BYTES: usize = 64 << 10;
+
 /// A block of the scale test.
 const SCALE_TEST_BYTES: usize = 64 << 10;
 
@@ -121,8 +124,9 @@ impl Bench {
     pub fn measure(&mut self, method: Method, blocks: &[&[u8]]) -> Result<Sums> {
         if !self.warm.contains(&method) {
             // The first call of a method allocates its contexts: not a cost of the blocks.
-            self.encode(method, &blocks[..1])?;
-            self.decode(&blocks[..1])?;
+            let first = &blocks[0][..blocks[0].len().min(WARM_UP_BYTES)];
+            self.encode(method, &[first])?;
+            self.decode(&[first])?;
             self.warm.push(method);
         }
         let start = thread_cpu();

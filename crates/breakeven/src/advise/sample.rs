@@ -182,7 +182,7 @@ impl Sample {
         let order = Permutation::new(population.cluster_count(), options.seed);
         let mut ended = None;
         for position in 0..population.cluster_count() {
-            sampler.draw_cluster(order.at(position))?;
+            sampler.draw_cluster(order.at(position), deadline)?;
             sampler.sample.elapsed = begun.elapsed();
             progress(&sampler.sample);
             ended = sampler.over(stop, deadline);
@@ -483,6 +483,8 @@ struct Sampler<'a> {
     pieces: Vec<Piece>,
     cheap_seconds: f64,
     slow_seconds: f64,
+    /// Time that slow methods may take before the cheap ones have taken as much.
+    slow_head_start_seconds: f64,
     /// Seconds spent and clusters measured, for each cell.
     spent: Vec<(f64, u64)>,
     /// Clusters of each group measured by each slow cell.
@@ -519,6 +521,7 @@ impl<'a> Sampler<'a> {
             pieces: Vec::new(),
             cheap_seconds: 0.0,
             slow_seconds: 0.0,
+            slow_head_start_seconds: 0.05 * options.time_limit.as_secs_f64(),
             spent,
             measured: BTreeMap::new(),
             window_bytes: if few { usize::MAX } else { WINDOW_BYTES },
@@ -589,7 +592,7 @@ impl<'a> Sampler<'a> {
 
     /// Reads one cluster and measures the cheap methods on it, then slow ones while their share of
     /// the time lasts.
-    fn draw_cluster(&mut self, cluster: u64) -> Result<()> {
+    fn draw_cluster(&mut self, cluster: u64, deadline: Instant) -> Result<()> {
         let blocks = self.read_cluster(cluster);
         let begun = Instant::now();
         let mut observations = self.sort_into_groups(&blocks);
@@ -601,6 +604,9 @@ impl<'a> Sampler<'a> {
         self.cheap_seconds += begun.elapsed().as_secs_f64();
         while let Some(index) = self.next_slow_cell(&observations) {
             let begun = Instant::now();
+            if begun >= deadline {
+                break;
+            }
             self.measure_cell(index, &blocks, &mut observations)?;
             self.slow_seconds += begun.elapsed().as_secs_f64();
         }
@@ -673,10 +679,10 @@ impl<'a> Sampler<'a> {
                 self.satiety(*a, largest.group)
                     .total_cmp(&self.satiety(*b, largest.group))
             })?;
-        let never_measured = !self.measured.contains_key(&(next, largest.group));
         // The first answer comes first: no slow method before a few clusters were seen.
         let begun = self.sample.drawn.len() >= 4 || self.sample.cluster_count < 4;
-        (begun && (never_measured || self.slow_seconds <= self.cheap_seconds)).then_some(next)
+        let due = self.slow_seconds <= self.cheap_seconds.max(self.slow_head_start_seconds);
+        (begun && due).then_some(next)
     }
 
     fn measure_cell(
