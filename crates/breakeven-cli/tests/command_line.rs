@@ -276,6 +276,16 @@ fn an_unwritable_folder_is_advised_on_with_a_named_medium() {
     fs::set_permissions(data.path(), fs::Permissions::from_mode(0o755)).expect("writable again");
 }
 
+/// Returns whether a process has a handler for SIGINT, which is signal 2.
+fn catches_interrupt(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    caught.is_some_and(|caught| {
+        let mask = u64::from_str_radix(caught.trim(), 16).expect("a mask in hexadecimal");
+        mask & 0b10 != 0
+    })
+}
+
 #[test]
 fn ctrl_c_gives_what_is_known_so_far() {
     let cache = tempfile::tempdir().expect("a folder");
@@ -284,14 +294,23 @@ fn ctrl_c_gives_what_is_known_so_far() {
         let name = folder.path().join(format!("file{index}"));
         fs::write(name, noise(2 << 20)).expect("a file");
     }
-    // The signal comes while it measures: so much noise keeps it busy for longer than this.
-    let output = Command::new("timeout")
-        .args(["--signal=INT", "2", env!("CARGO_BIN_EXE_breakeven")])
+    // Not under `timeout`, which would catch the signal itself; --time bounds it.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_breakeven"))
+        .env("BREAKEVEN_CACHE", cache.path())
         .args(["advise", "--medium=hdd", "--json", "--time=100"])
         .arg(folder.path())
-        .env("BREAKEVEN_CACHE", cache.path())
-        .output()
+        .stdout(Stdio::piped())
+        .spawn()
         .expect("the binary starts");
+    // It catches the signal from its first step on, long before it can be through with the data.
+    while !catches_interrupt(child.id()) {
+        assert_eq!(child.try_wait().expect("a state"), None, "ended before");
+        std::thread::yield_now();
+    }
+    let identifier = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &identifier]).status();
+    assert!(sent.expect("kill runs").success());
+    let output = child.wait_with_output().expect("its end");
     let report: Report = serde_json::from_slice(&output.stdout).expect("JSON after Ctrl-C");
     assert_eq!(report.sample.ended, "interrupted");
     assert!(report.sample.bytes > 0);
