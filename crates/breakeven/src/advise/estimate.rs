@@ -46,6 +46,7 @@ pub fn ratio_estimate(sample: &[Count], cluster_count: u64) -> Option<Estimate> 
             .map(|count| (count.raw, count.value - mean * count.raw)),
         raw,
         cluster_count,
+        1,
     );
     Some(Estimate {
         mean,
@@ -54,42 +55,104 @@ pub fn ratio_estimate(sample: &[Count], cluster_count: u64) -> Option<Estimate> 
     })
 }
 
-/// Estimates sum(value) / sum(raw) from a subsample with an auxiliary count whose estimate over the
-/// whole first-phase sample is `auxiliary`. `None` with fewer than three pairs.
+/// From this many pairs on a line has its own intercept; with fewer it goes through the origin, since
+/// what a slow method stores is nearly in proportion to what a fast one does, and every parameter
+/// fitted to few pairs costs a degree of freedom.
+const LINE_PAIRS_MIN: usize = 6;
+
+/// What a slow method stores as a line of what a cheap one does, fitted to a subsample.
 ///
-/// Source: Cochran, section 12.6 (regression in double sampling): the slope and the residuals come
-/// from the subsample, the level of the auxiliary from the first phase. The two errors add as
-/// independent: the second phase's residuals, and the slope times the first phase's interval.
+/// Source: Cochran, section 12.6 (regression in double sampling), with the residual variance over
+/// `n - 2` and the term for the level of the auxiliary; below [`LINE_PAIRS_MIN`] pairs the ratio
+/// in double sampling, section 12.8.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    mean_value: f64,
+    mean_auxiliary: f64,
+    slope: f64,
+    /// Sum of squared deviations of the auxiliary; `None` for a line through the origin.
+    auxiliary_squares: Option<f64>,
+}
+
+impl Line {
+    /// Fits a line; `None` without a raw byte.
+    pub fn fit(pairs: &[Pair]) -> Option<Line> {
+        let raw: f64 = pairs.iter().map(|pair| pair.raw).sum();
+        if raw <= 0.0 {
+            return None;
+        }
+        let mean_value = pairs.iter().map(|pair| pair.value).sum::<f64>() / raw;
+        let mean_auxiliary = pairs.iter().map(|pair| pair.auxiliary).sum::<f64>() / raw;
+        let (mut covariance, mut squares) = (0.0, 0.0);
+        for pair in pairs {
+            let deviation = pair.auxiliary - mean_auxiliary * pair.raw;
+            covariance += deviation * (pair.value - mean_value * pair.raw);
+            squares += deviation * deviation;
+        }
+        let own_intercept = pairs.len() >= LINE_PAIRS_MIN && squares > 0.0;
+        let slope = if own_intercept {
+            covariance / squares
+        } else if mean_auxiliary > 0.0 {
+            mean_value / mean_auxiliary
+        } else {
+            0.0
+        };
+        Some(Line {
+            mean_value,
+            mean_auxiliary,
+            slope,
+            auxiliary_squares: own_intercept.then_some(squares),
+        })
+    }
+
+    /// Returns the value expected on bytes of which the auxiliary is known.
+    pub fn predict(&self, raw: f64, auxiliary: f64) -> f64 {
+        let expected = self.mean_value * raw + self.slope * (auxiliary - self.mean_auxiliary * raw);
+        expected.max(0.0)
+    }
+
+    /// Returns the 95 % half-width, per raw byte, of the mean value where the mean auxiliary is
+    /// `auxiliary`: the error of the line alone. Infinite with too few pairs to tell.
+    pub fn half_width(&self, pairs: &[Pair], auxiliary: f64, cluster_count: u64) -> f64 {
+        let raw: f64 = pairs.iter().map(|pair| pair.raw).sum();
+        let residuals = pairs.iter().map(|pair| {
+            let deviation = pair.auxiliary - self.mean_auxiliary * pair.raw;
+            let predicted = self.mean_value * pair.raw + self.slope * deviation;
+            (pair.raw, pair.value - predicted)
+        });
+        let parameters = 1 + usize::from(self.auxiliary_squares.is_some());
+        let at_mean = half_width(residuals, raw, cluster_count, parameters);
+        if !at_mean.is_finite() || at_mean == 0.0 {
+            return at_mean;
+        }
+        // Away from the subsample's own level the line is less sure.
+        let count = pairs.len() as f64;
+        let lever = match self.auxiliary_squares {
+            Some(squares) => {
+                let distance = (auxiliary - self.mean_auxiliary) * raw / count;
+                (1.0 + count * distance * distance / squares).sqrt()
+            }
+            None if self.mean_auxiliary > 0.0 => (auxiliary / self.mean_auxiliary).max(1.0),
+            None => 1.0,
+        };
+        at_mean * lever
+    }
+}
+
+/// Estimates sum(value) / sum(raw) from a subsample with an auxiliary count whose estimate over the
+/// whole first-phase sample is `auxiliary`. `None` without a raw byte.
+///
+/// The two errors add as independent: that of the [`Line`], and its slope times the first phase's
+/// interval.
 pub fn regression_estimate(
     pairs: &[Pair],
     auxiliary: Estimate,
     cluster_count: u64,
 ) -> Option<Estimate> {
-    let raw: f64 = pairs.iter().map(|pair| pair.raw).sum();
-    if pairs.len() < 3 || raw <= 0.0 {
-        return None;
-    }
-    let mean_value = pairs.iter().map(|pair| pair.value).sum::<f64>() / raw;
-    let mean_auxiliary = pairs.iter().map(|pair| pair.auxiliary).sum::<f64>() / raw;
-    let (mut covariance, mut variance) = (0.0, 0.0);
-    for pair in pairs {
-        let deviation = pair.auxiliary - mean_auxiliary * pair.raw;
-        covariance += deviation * (pair.value - mean_value * pair.raw);
-        variance += deviation * deviation;
-    }
-    let slope = if variance > 0.0 {
-        covariance / variance
-    } else {
-        0.0
-    };
-    let mean = (mean_value + slope * (auxiliary.mean - mean_auxiliary)).max(0.0);
-    let residuals = pairs.iter().map(|pair| {
-        let predicted =
-            mean_value * pair.raw + slope * (pair.auxiliary - mean_auxiliary * pair.raw);
-        (pair.raw, pair.value - predicted)
-    });
-    let second_phase = half_width(residuals, raw, cluster_count);
-    let first_phase = slope.abs() * (auxiliary.high - auxiliary.low) / 2.0;
+    let line = Line::fit(pairs)?;
+    let mean = line.predict(1.0, auxiliary.mean);
+    let second_phase = line.half_width(pairs, auxiliary.mean, cluster_count);
+    let first_phase = line.slope.abs() * (auxiliary.high - auxiliary.low) / 2.0;
     let half_width = second_phase.hypot(first_phase);
     Some(Estimate {
         mean,
@@ -118,11 +181,13 @@ pub fn student_t_975(degrees: usize) -> f64 {
     }
 }
 
-/// The 95 % half-width of a mean per raw byte, from residuals that sum to zero.
+/// The 95 % half-width of a mean per raw byte, from residuals that sum to zero and are what is left
+/// by so many fitted `parameters`.
 fn half_width(
     residuals: impl Iterator<Item = (f64, f64)> + Clone,
     raw: f64,
     cluster_count: u64,
+    parameters: usize,
 ) -> f64 {
     let count = residuals.clone().count();
     let sampled_share = (count as f64 / cluster_count.max(1) as f64).min(1.0);
@@ -130,7 +195,7 @@ fn half_width(
     if unsampled_share == 0.0 {
         return 0.0;
     }
-    if count < 2 {
+    if count <= parameters {
         return f64::INFINITY;
     }
     let squares: f64 = residuals
@@ -139,14 +204,15 @@ fn half_width(
         .sum();
     let n = count as f64;
     let mean_raw = raw / n;
-    let standard_error = (unsampled_share * squares / (n - 1.0) / n).sqrt() / mean_raw;
+    let degrees = count - parameters;
+    let standard_error = (unsampled_share * squares / degrees as f64 / n).sqrt() / mean_raw;
     let (low, high) = residuals
         .filter(|(raw, _)| *raw > 0.0)
         .map(|(raw, residual)| residual / raw)
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| {
             (low.min(x), high.max(x))
         });
-    student_t_975(count - 1) * standard_error + unsampled_share * (high - low) / n
+    student_t_975(degrees) * standard_error + unsampled_share * (high - low) / n
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::advise::estimate::{Count, Pair, ratio_estimate, regression_estimate};
+use crate::advise::estimate::{Count, Line, Pair, ratio_estimate, regression_estimate};
 use crate::advise::measure::{Bench, Cell, Sums};
 use crate::advise::order::Permutation;
 use crate::advise::population::{Piece, Population};
@@ -348,13 +348,71 @@ impl Sample {
             let squares: f64 = weighed().map(half).map(|half| half * half).sum();
             Estimate::plus_minus(mean, squares.sqrt())
         };
-        (!parts.is_empty()).then(|| CellEstimate {
-            stored_per_raw: sum(|part| part.stored_per_raw),
+        if parts.is_empty() {
+            return None;
+        }
+        Some(CellEstimate {
+            stored_per_raw: self.combined_stored(cell)?,
             allocated_per_raw: sum(|part| part.allocated_per_raw),
             encode_seconds_per_byte: sum(|part| part.encode_seconds_per_byte),
             decode_seconds_per_byte: sum(|part| part.decode_seconds_per_byte),
             clusters: parts.iter().map(|(_, part)| part.clusters).sum(),
         })
+    }
+
+    /// The stored bytes of a slow method over all groups: what was measured, and by each group's
+    /// line what was not. Its errors are those of the lines, and that of the clusters drawn, which
+    /// holds how much of each group they happen to have.
+    ///
+    /// Source: Cochran, sections 12.2 and 12.6 (double sampling for stratification and regression).
+    fn combined_stored(&self, cell: usize) -> Option<Estimate> {
+        let auxiliary = self.auxiliary_cell()?;
+        let raw = self.raw_bytes() as f64;
+        let scale = self.cluster_count as f64 / self.drawn.len().max(1) as f64;
+        let pooled = Line::fit(&self.pairs(None, auxiliary, cell))?;
+        let mut lines = Vec::with_capacity(self.groups.len());
+        let mut squares = 0.0;
+        for group in 0..self.groups.len() {
+            let pairs = self.pairs(Some(group), auxiliary, cell);
+            let line = Line::fit(&pairs);
+            lines.push(line.unwrap_or(pooled));
+            let drawn = self.clusters_of(group);
+            if pairs.len() == drawn {
+                continue;
+            }
+            let level = ratio_estimate(
+                &self.counts(Some(group), auxiliary, |sums| sums.stored_bytes as f64),
+                self.cluster_count,
+            )?
+            .mean;
+            let clusters = (drawn as f64 * scale).round() as u64;
+            // Nothing is stored in less than nothing or more than its own bytes.
+            let known = line.map_or(1.0, |line| line.half_width(&pairs, level, clusters));
+            let share = self.group_raw_bytes(group) as f64 / raw;
+            squares += (share * known.min(1.0)).powi(2);
+        }
+        let counts: Vec<Count> = self
+            .drawn
+            .iter()
+            .map(|drawn| {
+                let mut count = Count::default();
+                for observation in &drawn.observations {
+                    let bytes = observation.raw_bytes as f64;
+                    let cheap = observation.cells[auxiliary]
+                        .unwrap_or_default()
+                        .stored_bytes;
+                    count.raw += bytes;
+                    count.value += match observation.cells[cell] {
+                        Some(sums) => sums.stored_bytes as f64,
+                        None => lines[observation.group].predict(bytes, cheap as f64),
+                    };
+                }
+                count
+            })
+            .collect();
+        let first_phase = ratio_estimate(&counts, self.cluster_count)?;
+        let half_width = (first_phase.high - first_phase.mean).hypot(squares.sqrt());
+        Some(Estimate::plus_minus(first_phase.mean, half_width))
     }
 
     fn group_raw_bytes(&self, group: usize) -> u64 {
