@@ -93,7 +93,7 @@ impl Class {
     /// Every byte is the same, but not 0.
     pub const CONSTANT: Class = Class(1);
     /// Bytes without visible order: encrypted, random, or compressed to the last bit.
-    pub const NOISE: Class = Class(2);
+    pub const INCOMPRESSIBLE: Class = Class(2);
     /// Little visible order: compressed media, packed floats.
     pub const PACKED: Class = Class(3);
     /// Printable text, not probed.
@@ -134,7 +134,7 @@ impl Class {
             _ => NOISE_BITS,
         };
         if !is_text && bits >= noise_bits && probe_below(NOISE_PROBE_RATIO) {
-            return Class::NOISE;
+            return Class::INCOMPRESSIBLE;
         }
         if !is_text && bits >= PACKED_BITS && probe_below(PROBE_CUTS[0]) {
             return Class::PACKED;
@@ -307,7 +307,7 @@ mod tests {
         let pinned = [
             (Class::ZERO, 0, "zero"),
             (Class::CONSTANT, 1, "constant"),
-            (Class::NOISE, 2, "incompressible"),
+            (Class::INCOMPRESSIBLE, 2, "incompressible"),
             (Class::PACKED, 3, "packed"),
             (Class::TEXT, 12, "text"),
             (Class::BINARY, 18, "binary"),

@@ -373,6 +373,12 @@ mod tests {
         folder.path().join(fingerprint().file_name())
     }
 
+    /// A file with this body and its right checksum.
+    fn sealed(body: &str) -> String {
+        let checksum = crc32c::crc32c(body.as_bytes());
+        format!("{{\"schema\":1,\"crc32c\":\"{checksum:08x}\",\"profile\":{body}}}\n")
+    }
+
     #[track_caller]
     fn check_ignored(bytes: &[u8], expected: &str) {
         let folder = folder();
@@ -429,10 +435,6 @@ mod tests {
     #[test]
     fn what_cannot_be_used_is_ignored_with_a_reason() {
         let good = render(&taught(), &fingerprint());
-        let sealed = |body: &str| {
-            let checksum = crc32c::crc32c(body.as_bytes());
-            format!("{{\"schema\":1,\"crc32c\":\"{checksum:08x}\",\"profile\":{body}}}\n")
-        };
         let body = &good[good.find("{\"processor").unwrap()..good.len() - 2];
         assert_eq!(sealed(body), good);
         let changed = |from: &str, to: &str| {
@@ -487,6 +489,37 @@ mod tests {
         }
         println!("{} cuts and changes", 2 * good.len());
         assert!(good.len() > 400);
+    }
+
+    #[test]
+    fn what_passes_the_checksum_is_still_checked() {
+        let good = render(&taught(), &fingerprint());
+        let body = &good[good.find("{\"processor").unwrap()..good.len() - 2];
+        let mut random = seeded("profiles changed and sealed again");
+        let (changes, mut accepted) = (20_000, 0);
+        for _ in 0..changes {
+            let mut bytes = body.as_bytes().to_vec();
+            for _ in 0..random.usize(1..4) {
+                let at = random.usize(..bytes.len());
+                bytes[at] = random
+                    .choice(b"0123456789eE+-.,:[]{}\"ns ")
+                    .copied()
+                    .unwrap();
+            }
+            let body = String::from_utf8(bytes).unwrap();
+            let Ok(cells) = parse(sealed(&body).as_bytes(), &fingerprint()) else {
+                continue;
+            };
+            accepted += 1;
+            let profile = Profile::from_cells(ProfileOptions::default(), cells);
+            for (class, name) in [(Class::TEXT, "zstd:3"), (Class::BINARY, "lz4:1")] {
+                let estimate = profile.estimate(class, name.parse().unwrap(), 65_536);
+                let time = estimate.encode_seconds_per_byte.value;
+                assert!(time.low > 0.0 && time.high.is_finite(), "{body}");
+            }
+        }
+        println!("{accepted} of {changes} accepted");
+        assert!(accepted > 1000 && accepted < changes - 1000);
     }
 
     #[test]

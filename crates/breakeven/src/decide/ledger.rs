@@ -849,7 +849,7 @@ mod tests {
     #[test]
     fn overhead_alone_can_exceed_the_bound() {
         let mut ledger = Ledger::default();
-        let incompressible = decision(Class::NOISE, 1.0);
+        let incompressible = decision(Class::INCOMPRESSIBLE, 1.0);
         assert_eq!(incompressible.method, Method::STORE);
         for _ in 0..320 {
             ledger.wrote(&incompressible, &written(RAW_BYTES));

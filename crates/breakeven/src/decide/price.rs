@@ -116,7 +116,7 @@ pub struct BlockLife {
     /// Its length before compression.
     pub raw_bytes: u64,
     /// How often it is read after it was written once. Default 2 to 4, as on common servers
-    /// (Kothiyal 2009, section 3.3).
+    /// (Kothiyal 2009, section 5.6).
     pub reads_per_write: Estimate,
     /// How long it is held, in seconds. Default 0: holding costs nothing.
     pub held_seconds: Estimate,
@@ -534,4 +534,126 @@ fn normal_upper_tail(z: f64) -> f64 {
                 + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
     let tail = (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt() * series;
     if z >= 0.0 { tail } else { 1.0 - tail }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{seeded, standard_normal};
+
+    #[test]
+    fn the_normal_tail_is_that_of_the_tables() {
+        for (z, expected) in [
+            (0.0, 0.5),
+            (1.0, 0.158_655),
+            (1.959_964, 0.025),
+            (-3.0, 0.998_650),
+        ] {
+            let found = normal_upper_tail(z);
+            assert!(
+                (found - expected).abs() < 1e-6,
+                "{found}, expected {expected}"
+            );
+        }
+    }
+
+    /// Compares the mean of held bytes with that of drawn blocks, each rounded by itself.
+    fn check_held(random: &mut fastrand::Rng, encoded: f64, spread: f64, life: &BlockLife) {
+        let draws = 20_000;
+        let raw = life.raw_bytes as f64;
+        let mut sum = 0.0;
+        for _ in 0..draws {
+            let ln = encoded.ln() - spread * spread / 2.0 + spread * standard_normal(random);
+            let stored = ln.exp().min(raw) as u64 + life.overhead_bytes;
+            sum += life.allocation.held_bytes(stored) as f64;
+        }
+        let drawn = sum / f64::from(draws);
+        let found = expected_held_bytes(encoded, spread, life);
+        let tolerance = 0.02 * drawn;
+        assert!(
+            (found - drawn).abs() < tolerance,
+            "mean {encoded}, spread {spread}, {life:?}: {found}, drawn {drawn}"
+        );
+    }
+
+    #[test]
+    fn held_bytes_are_the_mean_over_blocks() {
+        let mut random = seeded("held bytes");
+        for (raw_bytes, unit_bytes, minimum_bytes, overhead_bytes) in [
+            (16_384, 4096, 0, 32),
+            (16_384, 512, 0, 0),
+            (65_536, 4096, 20_000, 0),
+            (1 << 20, 4096, 0, 16),
+            (8192, 1, 0, 24),
+        ] {
+            let life = BlockLife {
+                allocation: Allocation {
+                    unit_bytes,
+                    minimum_bytes,
+                },
+                overhead_bytes,
+                ..BlockLife::new(Class::TEXT, raw_bytes)
+            };
+            for share in [0.05, 0.24, 0.4, 0.5] {
+                for spread in [0.02, 0.1, 0.3] {
+                    check_held(&mut random, share * raw_bytes as f64, spread, &life);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bands_of_differences_hold_what_is_drawn_from_them() {
+        let mut random = seeded("bands of differences");
+        let (mut inside, mut drawn) = (0, 0);
+        for _ in 0..200 {
+            let mut near = |mean: f64| {
+                let mean = mean * (0.5 + random.f64());
+                Estimate::plus_minus(mean, mean * 0.4 * random.f64())
+            };
+            let mut quantities = || Quantities {
+                encode_core_seconds: near(4e-3),
+                decode_core_seconds: near(1e-3),
+                stored_bytes: near(4e5),
+                held_bytes: near(4e5),
+                ..Quantities::of_store(&BlockLife::new(Class::TEXT, 0))
+            };
+            let (a, b) = (quantities(), quantities());
+            let prices = Prices {
+                per_core_second: near(1.0),
+                per_byte_written: near(1e-8),
+                per_byte_read: near(1e-8),
+                per_byte_second_held: near(1e-14),
+                ..Prices::default()
+            };
+            let life = BlockLife {
+                held_seconds: near(1e6),
+                ..BlockLife::new(Class::TEXT, 1 << 20)
+            };
+            let band = difference(&a, &b, &life, &prices);
+            for _ in 0..50 {
+                let mut draw = |it: Estimate| {
+                    let value = it.mean + (it.high - it.mean) / 1.96 * standard_normal(&mut random);
+                    value.max(0.0)
+                };
+                let shared = shared_inputs(&life, &prices).map(&mut draw);
+                let own = [a, b].map(|it| {
+                    let mut own = it.inputs().map(|_| 0.0);
+                    own[0] = draw(it.encode_core_seconds);
+                    own[1] = draw(it.decode_core_seconds);
+                    own[4] = draw(Estimate::plus_minus(5.0, 1.0)) - 5.0;
+                    own
+                });
+                let cost_of = |it: &Quantities, own: &[f64]| {
+                    Point::new(it, own, &shared, &life).cost(prices.overlap)
+                };
+                let found = cost_of(&a, &own[0]) - cost_of(&b, &own[1]);
+                inside += u32::from((band.low..=band.high).contains(&found));
+                drawn += 1;
+            }
+        }
+        println!("{inside} of {drawn} draws inside the band");
+        // 95 % less the curvature that quadrature ignores.
+        assert!(drawn == 10_000 && inside >= 9_250);
+    }
 }

@@ -258,7 +258,7 @@ pub(super) fn of_class(class: Class) -> ClassPrior {
 const CONTENT: [(&str, Factors); 24] = [
     ("zero", [-2.2, -1.0, -4.5]),
     ("constant", [-2.2, -1.0, -4.5]),
-    ("noise", [-1.55, -2.4, 1.6]),
+    ("incompressible", [-1.55, -2.4, 1.6]),
     ("packed", [-0.95, -0.7, 0.8]),
     ("smooth-numbers-1", [-0.3, -0.2, -0.8]),
     ("rough-numbers-1", [-1.3, -0.8, 0.8]),

@@ -522,7 +522,10 @@ mod tests {
         let filtered = profile.estimate(Class::TEXT, method("shuffle4+zstd:1"), MIB);
         assert_eq!(filtered.stored_per_raw.basis, Basis::Default);
         for name in ["lz4:1", "zstd:3", "xz:6"] {
-            assert!(ratio(&profile, Class::NOISE, name) < 1.05, "{name}");
+            assert!(
+                ratio(&profile, Class::INCOMPRESSIBLE, name) < 1.05,
+                "{name}"
+            );
             assert!(ratio(&profile, Class::ZERO, name) > 50.0, "{name}");
         }
         let store = profile
