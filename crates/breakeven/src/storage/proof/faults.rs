@@ -115,3 +115,34 @@ fn no_failing_call_loses_what_was_acknowledged() {
     println!("{counts:?}");
     assert!(counts.struck > 500 * seeds as usize, "{counts:?}");
 }
+
+/// Disks of every size from too small to large enough: whatever found room stays.
+#[test]
+fn a_full_disk_loses_nothing_that_was_acknowledged() {
+    let mut counts = Counts::default();
+    let mut refusals = 0;
+    for run in 0..60 {
+        let mut driver = Driver::create(test_seed().wrapping_add(run));
+        driver.disk.set_capacity_bytes(Some((5 + run % 10) * 4096));
+        for _ in 0..STEPS {
+            match driver.step() {
+                Ok(right) => right.unwrap(),
+                Err(_) => refusals += 1,
+            }
+            if driver.log.is_none() {
+                break;
+            }
+        }
+        check_after_crash(&driver, &mut counts).unwrap();
+        driver.disk.set_capacity_bytes(None);
+        driver.disk.kill_process();
+        driver.reopen().unwrap().unwrap();
+        driver.commit(true).unwrap();
+        check_after_crash(&driver, &mut counts).unwrap();
+    }
+    println!("{refusals} refusals, {counts:?}");
+    assert!(
+        refusals > 20 && counts.images > 500,
+        "{refusals}, {counts:?}"
+    );
+}

@@ -407,7 +407,9 @@ fn recover(
             Some(Found::Record(record)) => record,
         };
         if let Some(gap_sequence) = gap_sequence {
-            // The log has ended; what is left can only prove that it should not have.
+            // The log has ended; what is left can only prove that it should not have. That it is there
+            // at all is worth a word: the end is a torn one, if it is one.
+            found.is_damaged = true;
             if record.label.kind == COMMIT && u64_at(record.body, 8) > gap_sequence {
                 let (expected, found) = ("the record synced here", "a gap before durable ones");
                 return Err(Error::corrupt("log", record.address, expected, found));

@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
-use crate::error::Result;
-use crate::storage::SimulatedDisk;
+use crate::error::{Error, Result};
+use crate::storage::{MemoryStorage, RealStorage, SimulatedDisk, Storage, test_seed};
 use log::{Log, Mode, Operation, Recovered, State};
 
 /// What a check found wrong, for people.
@@ -241,6 +241,40 @@ fn check_recovered(
         true => format!("transaction {} is there with other content", found.0),
         false => format!("transaction {} is there, not one of {numbers:?}", found.0),
     })
+}
+
+/// The same transactions on real files and in memory give the same log.
+#[test]
+fn the_log_is_the_same_on_real_files() {
+    for is_direct in [false, true] {
+        let mode = Mode {
+            is_direct,
+            keeps_stale: false,
+            is_preallocated: false,
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let real = Arc::new(RealStorage::open_folder(folder.path()).unwrap());
+        let memory = Arc::new(MemoryStorage::new());
+        let storages: [Arc<dyn Storage>; 2] = [real, memory];
+        let mut driver = Driver::create(test_seed());
+        let mut run = |storage: &Arc<dyn Storage>| -> Result<State> {
+            let mut log = Log::create(Arc::clone(storage), mode)?;
+            driver.random = Rng::with_seed(7);
+            for number in 0..60 {
+                log.commit(&driver.random_operations(number), number % 3 > 0)?;
+                if number % 20 == 19 {
+                    drop(log);
+                    log = Log::open(Arc::clone(storage), mode)?;
+                }
+            }
+            log.sync()?;
+            Ok(log::read(&**storage)?.state)
+        };
+        match run(&storages[0]) {
+            Err(error @ Error::Unsupported { .. }) => println!("skipped: {error}"),
+            state => assert_eq!(state.unwrap(), run(&storages[1]).unwrap()),
+        }
+    }
 }
 
 mod seeded {

@@ -161,7 +161,7 @@ struct Lies {
     refused: usize,
     reported: usize,
     harmless: usize,
-    /// The last transactions vanished without a trace, as if never written.
+    /// The last write vanished without a trace, as if it had never been made.
     tails_lost: usize,
 }
 
@@ -199,7 +199,7 @@ fn try_lies(seed: u64, rounds: usize) -> Result<Lies, Failure> {
                 lies.harmless += 1;
             } else if recovered.is_damaged {
                 lies.reported += 1;
-            } else if which + 3 >= recording.write_count() {
+            } else if which + 1 == recording.write_count() {
                 lies.tails_lost += 1;
             } else {
                 return Err(format!(

@@ -416,7 +416,7 @@ impl SimulatedFile {
             None => {}
         }
         while !disk.has_room(self.inode, offset, bytes.len() as u64) {
-            if bytes.len() < DIRECT_ALIGNMENT_BYTES {
+            if bytes.len() <= DIRECT_ALIGNMENT_BYTES {
                 return Err(io::Error::from_raw_os_error(libc::ENOSPC));
             }
             bytes.truncate(self.half(bytes.len()));
