@@ -36,49 +36,29 @@ const SLOW: [&str; 7] = [
     "lz4hc", "deflate", "zstd:9", "zstd:19", "bzip2", "xz", "delta",
 ];
 
-/// Runs the command; the exit code is 1 if a named path could not be read.
+/// Runs the command.
 pub fn run(typed: &Typed) -> Result<ExitCode> {
     let begun = Instant::now();
-    let stop = stop_at_interrupt()?;
+    let stop = environment::stop_at_interrupt()?;
     let time = Duration::from_secs_f64(typed.time.min(86_400.0));
-    let prices = PriceFile::load(typed.prices.as_deref())?;
-    let link: Medium = typed.link.parse()?;
     let access = parse_access(&typed.skew)?;
     let bar = progress_bar();
+    let mut setting = gather_setting(typed, time, &stop, &bar)?;
     bar.set_message("looking at the files");
     let population = match typed.paths.as_slice() {
         [] => default_data::gather()?,
         paths => Population::walk(paths, time / 6, typed.seed)?,
     };
-    let mut machine = Machine::read(&Roots::default());
-    let power = choose_power(typed, &machine)?;
-    machine.idle_power = Some(power.idle_power());
-    let medium = choose_medium(typed, time / 12, &stop, &bar)?;
     let options = resolve(
         typed,
-        &machine,
-        &medium,
+        &setting,
         access,
         time.saturating_sub(begun.elapsed()),
     );
-    let (profile, store) = learned_profile(&machine);
-    let mut setting = Setting {
-        machine,
-        profile,
-        power: power.model().clone(),
-        power_notes: power.notes().to_vec(),
-        medium,
-        link,
-        prices: prices.prices,
-        prices_date: prices.date,
-        priced_machine_threads: prices.machine_threads,
-        offload: typed.offload.as_deref().map(parse_offload).transpose()?,
-    };
-    let next = Instant::now() + Duration::from_secs(1);
     let mut shown = Shown {
         bar: bar.clone(),
         headline: String::new(),
-        next,
+        next: Instant::now() + Duration::from_secs(1),
     };
     let report = advise(
         &population,
@@ -88,50 +68,58 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         &mut |progress| shown.show(progress),
     )?;
     bar.finish_and_clear();
-    if let Some((folder, fingerprint)) = store {
-        // What was learned is a convenience: an answer is not withheld because of it.
-        if let Err(error) = learned::save(&setting.profile, &folder, &fingerprint) {
-            eprintln!("what was learned is not kept: {error}");
-        }
-    }
+    keep_what_was_learned(&setting);
     let text = if typed.json {
-        let mut text = serde_json::to_string_pretty(&report).context("write the report")?;
-        text.push('\n');
-        text
+        serde_json::to_string_pretty(&report).context("write the report")? + "\n"
     } else {
         text::render(&report)
     };
     io::stdout().write_all(text.as_bytes())?;
-    // Another Ctrl-C is not needed any more, and the answer is as good as it got.
-    let unreadable = population.skipped.unreadable > 0;
-    Ok(ExitCode::from(u8::from(
-        unreadable && population.bytes() == 0,
-    )))
+    Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a flag that Ctrl-C raises.
-fn stop_at_interrupt() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))
-        .context("catch Ctrl-C")?;
-    Ok(stop)
+/// Finds out about machine, medium and prices; options that are wrong are refused before anything
+/// is measured.
+fn gather_setting(
+    typed: &Typed,
+    time: Duration,
+    stop: &Arc<AtomicBool>,
+    bar: &ProgressBar,
+) -> Result<Setting> {
+    let prices = PriceFile::load(typed.prices.as_deref())?;
+    let link: Medium = typed.link.parse()?;
+    let offload = typed.offload.as_deref().map(parse_offload).transpose()?;
+    for path in &typed.paths {
+        // A missing path is told before a probe of some other folder makes one wait.
+        path.metadata()
+            .with_context(|| format!("look at {}", path.display()))?;
+    }
+    let mut machine = Machine::read(&Roots::default());
+    let power = choose_power(typed, &machine)?;
+    machine.idle_power = Some(power.idle_power());
+    Ok(Setting {
+        profile: learned_profile(&machine),
+        machine,
+        power: power.model().clone(),
+        power_notes: power.notes().to_vec(),
+        medium: choose_medium(typed, time / 12, stop, bar)?,
+        link,
+        prices: prices.prices,
+        prices_date: prices.date,
+        priced_machine_threads: prices.machine_threads,
+        offload,
+    })
 }
 
 /// Turns what was typed into what is meant on this machine.
-fn resolve(
-    typed: &Typed,
-    machine: &Machine,
-    medium: &Medium,
-    access: Access,
-    time_left: Duration,
-) -> AdviseOptions {
+fn resolve(typed: &Typed, setting: &Setting, access: Access, time_left: Duration) -> AdviseOptions {
     let (low, high) = typed.reads;
     let mut sample = SampleOptions {
         seed: typed.seed,
         // The last measurement may overrun, and the verdicts want a moment.
         time_limit: time_left.mul_f64(0.8),
         block_bytes: typed.block_size as usize,
-        allocation_unit_bytes: medium.allocation_unit_bytes,
+        allocation_unit_bytes: setting.medium.allocation_unit_bytes,
         ..SampleOptions::default()
     };
     if !typed.methods.is_empty() {
@@ -157,7 +145,7 @@ fn resolve(
             Typed_Preference::Energy => Preference::Energy,
             Typed_Preference::Space => Preference::Space,
         },
-        threads: typed.threads.unwrap_or(machine.threads.max(1)),
+        threads: typed.threads.unwrap_or(setting.machine.threads.max(1)),
         page_bytes: typed.page_size as usize,
         memory_bytes: typed.memory,
         data_bytes: typed.data,
@@ -179,20 +167,35 @@ fn choose_power(typed: &Typed, machine: &Machine) -> Result<EnergyMeter> {
     Ok(EnergyMeter::choose(&options, machine, Clock::real())?)
 }
 
-/// What earlier runs learned of this machine's codecs, and where to keep it.
-fn learned_profile(machine: &Machine) -> (Profile, Option<(PathBuf, Fingerprint)>) {
+/// What earlier runs learned of this machine's codecs.
+fn learned_profile(machine: &Machine) -> Profile {
     let Some(folder) = environment::cache_folder() else {
-        return (Profile::default(), None);
+        return Profile::default();
     };
-    let fingerprint = Fingerprint {
-        processor: machine.processor.to_string(),
-        libraries: format!("breakeven {}", env!("CARGO_PKG_VERSION")),
-    };
-    let learned = learned::load(&folder, &fingerprint, ProfileOptions::default());
+    let learned = learned::load(&folder, &fingerprint(machine), ProfileOptions::default());
     if let Some(ignored) = learned.ignored {
         eprintln!("ignored {}: {}", ignored.path.display(), ignored.reason);
     }
-    (learned.profile, Some((folder, fingerprint)))
+    learned.profile
+}
+
+/// Keeps it for the next run. It is a convenience: an answer is not withheld because of it.
+fn keep_what_was_learned(setting: &Setting) {
+    let Some(folder) = environment::cache_folder() else {
+        return;
+    };
+    let saved = learned::save(&setting.profile, &folder, &fingerprint(&setting.machine));
+    if let Err(error) = saved {
+        eprintln!("what was learned is not kept: {error}");
+    }
+}
+
+/// What must be the same for a speed learned by one run to hold for another.
+fn fingerprint(machine: &Machine) -> Fingerprint {
+    Fingerprint {
+        processor: machine.processor.to_string(),
+        libraries: format!("breakeven {}", env!("CARGO_PKG_VERSION")),
+    }
 }
 
 /// The medium the data lies on: named, imported, or probed where the first path is.

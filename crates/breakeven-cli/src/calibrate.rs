@@ -3,8 +3,7 @@
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
@@ -18,9 +17,7 @@ use crate::options::CalibrateOptions as Typed;
 pub fn run(typed: &Typed) -> Result<ExitCode> {
     let folder = environment::cache_folder()
         .context("no folder for the profile: set HOME, XDG_CACHE_HOME or BREAKEVEN_CACHE")?;
-    let stop = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))
-        .context("catch Ctrl-C")?;
+    let stop = environment::stop_at_interrupt()?;
     let machine = Machine::read(&Roots::default());
     let options = CalibrationOptions {
         command: typed.meter.clone(),
