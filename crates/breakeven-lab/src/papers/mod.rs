@@ -54,7 +54,7 @@ mod tests {
     fn words_mean_experiments() {
         let check = |word: &str, expected: usize| assert_eq!(named(word).len(), expected, "{word}");
         check("all", all().count());
-        check("breakeven", 2);
+        check("breakeven", 3);
         check("breakeven/codec-overhead", 1);
         check("codec-overhead", 0);
         check("", 0);

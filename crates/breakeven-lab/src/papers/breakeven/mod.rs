@@ -1,5 +1,6 @@
 //! What this project claims of itself.
 
+mod advise_accuracy;
 mod block_race;
 mod codec_overhead;
 mod direct;
@@ -7,4 +8,8 @@ mod stored_sizes;
 
 use super::Experiment;
 
-pub const EXPERIMENTS: &[Experiment] = &[codec_overhead::EXPERIMENT, stored_sizes::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[
+    codec_overhead::EXPERIMENT,
+    stored_sizes::EXPERIMENT,
+    advise_accuracy::EXPERIMENT,
+];

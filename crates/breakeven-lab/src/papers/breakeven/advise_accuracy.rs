@@ -1,0 +1,708 @@
+//! Is the advice true? Predicted against found: ratios of every byte, and seconds of doing it.
+//!
+//! Every file is advised on as a user would have it, and once more in a fraction of the time, so
+//! that a sample is one; then every byte is compressed. What the verdict on time says is then done
+//! in a real folder, beside storing raw. Nothing is left out of a record that was printed as measured.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{IoSlice, IoSliceMut};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use breakeven::advise::population::Population;
+use breakeven::advise::report::{MethodReport, Report};
+use breakeven::advise::sample::SampleOptions;
+use breakeven::advise::{AdviseOptions, Setting, advise};
+use breakeven::codec::{Compressor, Decoder, Decompressor, Method};
+use breakeven::decide::Profile;
+use breakeven::medium::Medium;
+use breakeven::medium::probe::{ProbeOptions, probe};
+use breakeven::meter::{Machine, PowerModel, Roots};
+use breakeven::model::HIRSCH_2017;
+use breakeven::storage::{AlignedBuffer, OpenOptions, RealStorage, Storage, StorageFile};
+
+use crate::clock;
+use crate::data::{self, Kind, SEED};
+use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::papers::Experiment;
+use crate::record::{CellRecord, Record, Row};
+use crate::statistics::{Interval, Target};
+use crate::tables;
+
+pub const EXPERIMENT: Experiment = Experiment {
+    key: "breakeven/advise-accuracy",
+    claim: "What `advise` prints is true: ratios, their intervals, seconds and verdicts.",
+    source: "this project's own target",
+    figure: "share of printed 95 % intervals that hold the ratio of every byte",
+    target: COVERAGE,
+    parameters: &[
+        (
+            "data",
+            "every file above 1 MB of --data, and all of the folder as one tree; without it, 16 MiB of each of four generated kinds",
+        ),
+        (
+            "ratios",
+            "all data, each method and block size printed as measured; `usual`: 10 s a file, 40 s for the tree; `short`: a second for each 64 MiB, so that few clusters are seen",
+        ),
+        (
+            "truth",
+            "every block of every file, one that does not shrink counted as raw; below 1 MiB whole blocks only, as the advice counts them",
+        ),
+        (
+            "seconds",
+            "the file verdict on time, 3 reads per write: 10 runs of at least 64 MiB beside storing raw, direct I/O, four operations of 1 MiB in flight; first the codec, then the medium, as the verdict adds them",
+        ),
+    ],
+    analysis: "An error above 2 % is looked for where the advice had its usual time; a short one only has to know how \
+        wrong it may be. A verdict is confirmed if doing it, or not doing what it advises against, came out cheaper. \
+        The medium is probed once, before; what another program does to it later counts against the advice.",
+    run,
+    table,
+};
+
+const COVERAGE: Target = Target::at_least(0.95);
+const ERROR: Target = Target {
+    low: 0.0,
+    high: 0.02,
+};
+const SECONDS: Target = Target {
+    low: 0.85,
+    high: 1.15,
+};
+const COLUMNS: &[&str] = &[
+    "raw_bytes",
+    "predicted",
+    "low",
+    "high",
+    "found",
+    "clusters",
+    "decided",
+];
+const PREDICTED: usize = 1;
+const LOW: usize = 2;
+const HIGH: usize = 3;
+const FOUND: usize = 4;
+const DECIDED: usize = 6;
+const MEBIBYTE: usize = 1 << 20;
+/// Operations in flight, as a stream is judged by.
+const DEPTH: usize = 4;
+const FILE_BYTES_MIN: u64 = 1_000_000;
+const READS_PER_WRITE: f64 = 3.0;
+const TREE: &str = "all files";
+
+fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
+    let bench = Bench::new(laboratory)?;
+    let mut cells = Vec::new();
+    for name in bench.names(laboratory) {
+        for task in ["ratios", "seconds"] {
+            let (bench, name) = (&bench, name.clone());
+            cells.push(Cell {
+                name: format!("{name}: {task}"),
+                parameters: format!("quick={} seed={SEED}", laboratory.quick),
+                measure: Box::new(move || match task {
+                    "ratios" => bench.ratio_rows(&name),
+                    _ => bench.second_rows(&name),
+                }),
+            });
+        }
+    }
+    let measured = laboratory.measure(EXPERIMENT.key, COLUMNS, cells)?;
+    Ok(judge(&measured))
+}
+
+fn table(records: &Path) -> Result<String> {
+    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).read()?;
+    let latest = tables::latest(cells);
+    let origin = tables::origin(records, &latest);
+    if latest.is_empty() {
+        return Ok(origin);
+    }
+    let findings = judge(&latest);
+    let (rows, summary) = (tables::findings(&findings), tables::summary(&findings));
+    Ok(format!("{origin}Verdict: {summary}.\n\n{rows}"))
+}
+
+/// Sums of one method at one block size.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sizes {
+    raw_bytes: u64,
+    stored_bytes: u64,
+}
+
+/// Method and block size.
+type Way = (String, u64);
+
+/// The files on the medium, what surrounds them, and what every byte of them came to.
+struct Bench {
+    folder: tempfile::TempDir,
+    files: BTreeMap<String, u64>,
+    medium: Medium,
+    quick: bool,
+    truths: RefCell<BTreeMap<(String, Way), Sizes>>,
+    reports: RefCell<BTreeMap<String, Report>>,
+}
+
+impl Bench {
+    fn new(laboratory: &Laboratory) -> Result<Bench> {
+        // Beside the records, because the folder of temporary files is often memory.
+        fs::create_dir_all(&laboratory.records)?;
+        let folder = tempfile::Builder::new()
+            .prefix(".advise-accuracy")
+            .tempdir_in(&laboratory.records)?;
+        let mut files = BTreeMap::new();
+        let mut keep = |name: &str, bytes: &[u8]| -> Result<()> {
+            let path = folder.path().join("data").join(name);
+            fs::create_dir_all(path.parent().context("a file below a folder")?)?;
+            fs::write(&path, bytes).with_context(|| format!("write {}", path.display()))?;
+            files.insert(name.to_string(), bytes.len() as u64);
+            Ok(())
+        };
+        match laboratory.data.as_ref().filter(|_| !laboratory.quick) {
+            Some(data) => {
+                for file in data::shared_files(data)? {
+                    keep(&file.name, &file.load(data)?)?;
+                }
+            }
+            None => {
+                let bytes = if laboratory.quick { 3 << 19 } else { 16 << 20 };
+                for kind in [Kind::Text, Kind::Rows, Kind::Numbers, Kind::Mixed] {
+                    keep(&kind.to_string(), &kind.generate(bytes, SEED))?;
+                }
+            }
+        }
+        let medium = if laboratory.quick {
+            "nvme".parse()?
+        } else {
+            let options = ProbeOptions {
+                time_max: Duration::from_secs(10),
+                ..ProbeOptions::default()
+            };
+            let stop = AtomicBool::new(false);
+            probe(folder.path(), &options, &stop, &mut |_| {})?.medium()
+        };
+        Ok(Bench {
+            folder,
+            files,
+            medium,
+            quick: laboratory.quick,
+            truths: RefCell::default(),
+            reports: RefCell::default(),
+        })
+    }
+
+    /// The cells: the larger files, and all of them as a tree.
+    fn names(&self, laboratory: &Laboratory) -> Vec<String> {
+        let large = |(name, bytes): (&String, &u64)| {
+            (*bytes >= FILE_BYTES_MIN && !laboratory.quick).then(|| name.clone())
+        };
+        let files = self.files.iter().filter_map(large);
+        files.chain([TREE.to_string()]).collect()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        let data = self.folder.path().join("data");
+        if name == TREE { data } else { data.join(name) }
+    }
+
+    fn bytes(&self, name: &str) -> u64 {
+        match self.files.get(name) {
+            Some(bytes) => *bytes,
+            None => self.files.values().sum(),
+        }
+    }
+
+    /// The advice as a user would have it.
+    fn usual_report(&self, name: &str) -> Result<Report> {
+        if let Some(known) = self.reports.borrow().get(name) {
+            return Ok(known.clone());
+        }
+        let limit = Duration::from_secs(if name == TREE { 40 } else { 10 });
+        let report = self.advise(name, limit)?;
+        let kept = report.clone();
+        self.reports.borrow_mut().insert(name.to_string(), kept);
+        Ok(report)
+    }
+
+    fn advise(&self, name: &str, time_limit: Duration) -> Result<Report> {
+        let mut sample = SampleOptions {
+            time_limit,
+            ..SampleOptions::default()
+        };
+        if self.quick {
+            sample.slow = vec!["zstd:9".parse()?];
+        }
+        let options = AdviseOptions {
+            sample,
+            ..AdviseOptions::default()
+        };
+        let machine = Machine::read(&Roots::default());
+        let mut setting = Setting {
+            power: PowerModel::default_for(&machine),
+            power_notes: Vec::new(),
+            machine,
+            medium: self.medium.clone(),
+            link: "1Gbit/s".parse()?,
+            profile: Profile::default(),
+            prices: HIRSCH_2017,
+            prices_date: "2017".to_string(),
+            priced_machine_threads: 24.0,
+            offload: None,
+        };
+        let population = Population::walk(&[self.path(name)], Duration::from_secs(10), SEED)?;
+        let stop = AtomicBool::new(false);
+        Ok(advise(
+            &population,
+            &options,
+            &mut setting,
+            &stop,
+            &mut |_| {},
+        )?)
+    }
+
+    fn ratio_rows(&self, name: &str) -> Result<Vec<Row>> {
+        let bytes = self.bytes(name) as f64;
+        let short = Duration::from_secs_f64(bytes / (64 * MEBIBYTE) as f64);
+        let mut rows = self.printed_rows(name, "usual", &self.usual_report(name)?)?;
+        rows.extend(self.printed_rows(name, "short", &self.advise(name, short)?)?);
+        Ok(rows)
+    }
+
+    /// One row for each ratio printed as measured.
+    fn printed_rows(&self, name: &str, task: &str, report: &Report) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        for method in printed(report) {
+            let sizes = self.truth(name, &(method.method.clone(), method.block_bytes))?;
+            let found = sizes.raw_bytes as f64 / sizes.stored_bytes as f64;
+            let ratio = method.ratio;
+            rows.push(Row {
+                task: format!("ratio {task}"),
+                run: 1,
+                runs: 1,
+                contender: format!("{} {}", method.method, method.block_bytes),
+                values: vec![
+                    sizes.raw_bytes as f64,
+                    ratio.mean,
+                    ratio.low,
+                    ratio.high,
+                    found,
+                    method.clusters as f64,
+                    0.0,
+                ],
+            });
+        }
+        Ok(rows)
+    }
+
+    /// What a method makes of every byte of a file, or of all files.
+    fn truth(&self, name: &str, way: &Way) -> Result<Sizes> {
+        if name == TREE {
+            let mut all = Sizes::default();
+            for file in self.files.keys() {
+                let sizes = self.truth(file, way)?;
+                all.raw_bytes += sizes.raw_bytes;
+                all.stored_bytes += sizes.stored_bytes;
+            }
+            return Ok(all);
+        }
+        let key = (name.to_string(), way.clone());
+        if let Some(known) = self.truths.borrow().get(&key) {
+            return Ok(*known);
+        }
+        let bytes = fs::read(self.path(name))?;
+        let block_bytes = usize::try_from(way.1)?;
+        let whole = bytes.len() - bytes.len() % block_bytes;
+        // Pages and buffers are whole; the last block of a file is not.
+        let counted = if block_bytes < MEBIBYTE {
+            whole
+        } else {
+            bytes.len()
+        };
+        let (_, stored) = compress(way.0.parse()?, block_bytes, &bytes[..counted])?;
+        let sizes = Sizes {
+            raw_bytes: counted as u64,
+            stored_bytes: stored.iter().map(|block| block.bytes.len() as u64).sum(),
+        };
+        self.truths.borrow_mut().insert(key, sizes);
+        Ok(sizes)
+    }
+
+    /// Does what the verdict on time says, beside storing raw.
+    fn second_rows(&self, name: &str) -> Result<Vec<Row>> {
+        let report = &self.usual_report(name)?;
+        let verdict = report
+            .verdicts
+            .iter()
+            .find(|verdict| {
+                (&*verdict.place, &*verdict.metric, &*verdict.class) == ("file", "time", "all")
+            })
+            .context("no verdict on time")?;
+        let block_bytes = MEBIBYTE as u64;
+        let candidate = printed(report)
+            .find(|method| method.method == verdict.candidate && method.block_bytes == block_bytes)
+            .context("the candidate was not measured")?;
+        let asked = verdict.cost_ratio;
+        let decided = match (verdict.answer.as_str(), asked.low < 1.0, asked.high < 1.0) {
+            ("undecided", _, _) | (_, true, false) => 0.0,
+            (_, true, true) => 1.0,
+            (_, false, _) => -1.0,
+        };
+        let mut raw = Vec::new();
+        for file in self
+            .files
+            .keys()
+            .filter(|file| name == TREE || *file == name)
+        {
+            raw.extend(fs::read(self.path(file))?);
+        }
+        let least = if self.quick { 1 } else { 64 * MEBIBYTE };
+        let (runs, once) = (if self.quick { 2 } else { 10 }, raw.len());
+        while raw.len() < least {
+            raw.extend_from_within(..once);
+        }
+        let predicted = [None, Some(candidate)].map(|method| seconds(report, method, raw.len()));
+        let mut rows = Vec::new();
+        for run in 1..=runs {
+            let methods = [Method::STORE, candidate.method.parse()?];
+            for (index, contender) in ["raw", "compressed"].into_iter().enumerate() {
+                let found = self.store(methods[index], &raw)?;
+                rows.push(Row {
+                    task: "seconds".to_string(),
+                    run,
+                    runs,
+                    contender: contender.to_string(),
+                    values: vec![
+                        raw.len() as f64,
+                        predicted[index],
+                        asked.low,
+                        asked.high,
+                        found,
+                        candidate.clusters as f64,
+                        decided,
+                    ],
+                });
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Returns the seconds of one write and its reads.
+    fn store(&self, method: Method, raw: &[u8]) -> Result<f64> {
+        let encoding = || match method {
+            Method::STORE => Ok((0.0, Vec::new())),
+            method => compress(method, MEBIBYTE, raw),
+        };
+        let (encode, stored) = encoding()?;
+        let parts: Vec<&[u8]> = match method {
+            Method::STORE => vec![raw],
+            _ => stored.iter().map(|block| &*block.bytes).collect(),
+        };
+        let moved: usize = parts.iter().map(|part| part.len()).sum();
+        let mut image = AlignedBuffer::zeroed(moved.next_multiple_of(MEBIBYTE));
+        let mut at = 0;
+        for part in parts {
+            image[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        // The last operation is a part of one; what it moves beyond the data is taken off.
+        let share = moved as f64 / image.len() as f64;
+        let (write, read) = self.transfer(&mut image)?;
+        let decode = match method {
+            Method::STORE => 0.0,
+            _ => decompress(&stored, raw)?,
+        };
+        Ok(encode + share * write + READS_PER_WRITE * (share * read + decode))
+    }
+
+    /// Writes an image and reads it back past the page cache, where the file system lets it.
+    fn transfer(&self, image: &mut AlignedBuffer) -> Result<(f64, f64)> {
+        let storage = RealStorage::open_folder(self.folder.path())?;
+        let direct = OpenOptions {
+            direct: true,
+            ..OpenOptions::create_new()
+        };
+        let file = match storage.open("image", direct) {
+            Ok(file) => file,
+            Err(_) if self.quick => storage.open("image", OpenOptions::create_new())?,
+            Err(error) => return Err(error.into()),
+        };
+        // A place that is written again and again has its space, as the probe's has.
+        file.allocate(0, image.len() as u64)?;
+        in_flight(image, &file, |file, part, at| {
+            file.write_at(&[IoSlice::new(part)], at)
+        })?;
+        file.sync()?;
+        let (write, done) = clock::time(|| {
+            in_flight(image, &file, |file, part, at| {
+                file.write_at(&[IoSlice::new(part)], at)
+            })?;
+            file.sync()
+        });
+        done?;
+        let (read, done) = clock::time(|| {
+            in_flight(image, &file, |file, part, at| {
+                file.read_at(&mut [IoSliceMut::new(part)], at).map(drop)
+            })
+        });
+        done?;
+        storage.unlink("image")?;
+        Ok((write.wall_seconds, read.wall_seconds))
+    }
+}
+
+/// Works on an image in operations of 1 MiB, some of them in flight.
+fn in_flight(
+    image: &mut AlignedBuffer,
+    file: &Arc<dyn StorageFile>,
+    work: impl Fn(&dyn StorageFile, &mut [u8], u64) -> breakeven::error::Result<()> + Sync,
+) -> breakeven::error::Result<()> {
+    let mut turns: Vec<Vec<(u64, &mut [u8])>> = (0..DEPTH).map(|_| Vec::new()).collect();
+    for (index, part) in image.chunks_mut(MEBIBYTE).enumerate() {
+        turns[index % DEPTH].push(((index * MEBIBYTE) as u64, part));
+    }
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = turns
+            .into_iter()
+            .map(|turn| {
+                let work = &work;
+                scope.spawn(move || {
+                    turn.into_iter()
+                        .try_for_each(|(at, part)| work(&**file, part, at))
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().expect("a worker returns"))
+    })
+}
+
+/// A block as it is stored.
+struct Block {
+    bytes: Vec<u8>,
+    decoder: Decoder,
+    raw_bytes: usize,
+}
+
+/// Compresses every block; one that does not shrink stays raw. The seconds are those of the calls.
+fn compress(method: Method, block_bytes: usize, raw: &[u8]) -> Result<(f64, Vec<Block>)> {
+    let mut compressor = Compressor::new();
+    let mut target = vec![0; block_bytes];
+    let (mut stored, mut sum) = (Vec::new(), 0.0);
+    for block in raw.chunks(block_bytes) {
+        let limit = &mut target[..block.len() - 1];
+        let (spent, size) = clock::time(|| compressor.compress(method, block, limit));
+        sum += spent.wall_seconds;
+        let (bytes, decoder) = match size? {
+            Some(size) => (target[..size].to_vec(), method.decoder()),
+            None => (block.to_vec(), Decoder::STORE),
+        };
+        stored.push(Block {
+            bytes,
+            decoder,
+            raw_bytes: block.len(),
+        });
+    }
+    Ok((sum, stored))
+}
+
+/// Restores every block, compares it, and returns the seconds of the calls.
+fn decompress(stored: &[Block], raw: &[u8]) -> Result<f64> {
+    let mut decompressor = Decompressor::new();
+    let mut target = vec![0; MEBIBYTE];
+    let (mut sum, mut at) = (0.0, 0);
+    for block in stored {
+        let target = &mut target[..block.raw_bytes];
+        let (spent, done) =
+            clock::time(|| decompressor.decompress(block.decoder, &block.bytes, target));
+        done?;
+        sum += spent.wall_seconds;
+        let end = at + block.raw_bytes;
+        ensure!(*target == raw[at..end], "another block came back");
+        at = end;
+    }
+    Ok(sum)
+}
+
+/// The ratios of all data that were measured and not predicted.
+fn printed(report: &Report) -> impl Iterator<Item = &MethodReport> {
+    let all = report.classes.last().map(|class| class.methods.as_slice());
+    let methods = all.unwrap_or_default().iter();
+    methods.filter(|method| method.clusters > 0 && method.source == "measured")
+}
+
+/// Seconds of one write and its reads, from the printed figures alone.
+fn seconds(report: &Report, method: Option<&MethodReport>, raw_bytes: usize) -> f64 {
+    let moved = method.map_or(1.0, |method| 1.0 / method.ratio.mean);
+    let core = |work: fn(&MethodReport) -> f64| method.map_or(0.0, work) / 1e9;
+    let encode = core(|method| method.compress_work.core_s_per_gb.mean);
+    let decode = core(|method| method.decompress_work.core_s_per_gb.mean);
+    let write = encode + moved / (report.medium.write_mb_s.mean * 1e6);
+    let read = decode + moved / (report.medium.read_mb_s.mean * 1e6);
+    raw_bytes as f64 * (write + READS_PER_WRITE * read)
+}
+
+fn judge(cells: &[CellRecord]) -> Vec<Finding> {
+    let quick = cells
+        .iter()
+        .all(|cell| cell.parameters.starts_with("quick=true"));
+    let count = |figure: f64| Interval {
+        runs: usize::from(quick),
+        ..Interval::exact(figure)
+    };
+    let mut findings = Vec::new();
+    for (task, what) in [("ratio usual", "usual time"), ("ratio short", "cut short")] {
+        let rows = || rows_of(cells, task);
+        let tried = rows().count();
+        let held = rows().filter(|(_, row)| holds(row)).count();
+        let error = |row: &Row| (row.values[PREDICTED] / row.values[FOUND] - 1.0).abs();
+        let worst = rows().max_by(|a, b| error(a.1).total_cmp(&error(b.1)));
+        let (Some((cell, row)), true) = (worst, tried > 0) else {
+            continue;
+        };
+        let share = count(held as f64 / tried as f64);
+        let open = || rows().filter(|(_, row)| row.values[LOW] < row.values[HIGH]);
+        let open_held = open().filter(|(_, row)| holds(row)).count();
+        findings.push(Finding {
+            question: format!("{what}: intervals that hold the ratio"),
+            core: true,
+            found: share,
+            verdict: COVERAGE.judge(share),
+            note: format!(
+                "{held} of {tried}; of those that are no census {open_held} of {}",
+                open().count()
+            ),
+        });
+        let worst = count(error(row));
+        findings.push(Finding {
+            question: format!("{what}: largest error of a ratio"),
+            core: task == "ratio usual",
+            found: worst,
+            verdict: ERROR.judge(worst),
+            note: format!("{} bytes in {}", row.contender, cell.cell),
+        });
+    }
+    let done = |cell: &&CellRecord| cell.rows.iter().any(|row| row.task == "seconds");
+    let done: Vec<&CellRecord> = cells.iter().filter(done).collect();
+    findings.extend(done.iter().flat_map(|cell| judge_seconds(cell)));
+    findings.push(judge_verdicts(&done, count));
+    findings
+}
+
+/// Whether the interval holds what was found, but for the last digit of a division.
+fn holds(row: &Row) -> bool {
+    let found = row.values[FOUND];
+    row.values[LOW] <= found * (1.0 + 1e-9) && found <= row.values[HIGH] * (1.0 + 1e-9)
+}
+
+fn rows_of<'a>(
+    cells: &'a [CellRecord],
+    task: &'a str,
+) -> impl Iterator<Item = (&'a CellRecord, &'a Row)> {
+    cells.iter().flat_map(move |cell| {
+        let rows = cell.rows.iter().filter(move |row| row.task == task);
+        rows.map(move |row| (cell, row))
+    })
+}
+
+fn judge_seconds(cell: &CellRecord) -> Vec<Finding> {
+    let contenders = ["raw", "compressed"].into_iter();
+    let findings = contenders.map(|contender| {
+        let column = |column: usize| cell.column("seconds", contender, column);
+        let pairs = column(FOUND).into_iter().zip(column(PREDICTED));
+        let ratios: Vec<f64> = pairs.map(|(found, predicted)| found / predicted).collect();
+        let found = Interval::of_ratios(&ratios);
+        Finding {
+            question: format!("{} {contender}", cell.cell),
+            core: true,
+            found,
+            verdict: SECONDS.judge(found),
+            note: "found over predicted".to_string(),
+        }
+    });
+    findings.collect()
+}
+
+fn judge_verdicts(cells: &[&CellRecord], count: impl Fn(f64) -> Interval) -> Finding {
+    let (mut decided, mut wrong) = (0, Vec::new());
+    for cell in cells {
+        let side = cell.column("seconds", "raw", DECIDED)[0];
+        if side == 0.0 {
+            continue;
+        }
+        decided += 1;
+        let total = |contender: &str| cell.column("seconds", contender, FOUND).iter().sum::<f64>();
+        if (total("compressed") < total("raw")) != (side > 0.0) {
+            wrong.push(cell.cell.clone());
+        }
+    }
+    let found = count(wrong.len() as f64);
+    Finding {
+        question: "verdicts that doing it refutes".to_string(),
+        core: true,
+        found,
+        verdict: Target::exactly(0.0).judge(found),
+        note: format!(
+            "of {decided} decided, {} asked: {}",
+            cells.len(),
+            wrong.join(" ")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::Verdict;
+
+    fn row(task: &str, contender: &str, values: [f64; 7]) -> Row {
+        Row {
+            task: task.to_string(),
+            run: 1,
+            runs: 1,
+            contender: contender.to_string(),
+            values: values.to_vec(),
+        }
+    }
+
+    fn cell(rows: Vec<Row>) -> CellRecord {
+        CellRecord {
+            date: "2026-01-01".to_string(),
+            commit: "abc".to_string(),
+            machine: "00000001".to_string(),
+            cell: "file".to_string(),
+            parameters: "quick=false seed=1".to_string(),
+            rows,
+        }
+    }
+
+    #[test]
+    fn wrong_intervals_errors_and_verdicts_are_found() {
+        let check = |found_ratio: f64, compressed_seconds: f64, expected: [Verdict; 3]| {
+            let cells = [cell(vec![
+                row(
+                    "ratio usual",
+                    "a 1",
+                    [1.0, 2.0, 1.99, 2.01, found_ratio, 4.0, 0.0],
+                ),
+                row("seconds", "raw", [1.0, 1.0, 0.5, 0.6, 1.0, 4.0, 1.0]),
+                row(
+                    "seconds",
+                    "compressed",
+                    [1.0, 0.5, 0.5, 0.6, compressed_seconds, 4.0, 1.0],
+                ),
+            ])];
+            let findings = judge(&cells);
+            let verdicts = [0, 1, findings.len() - 1].map(|index| findings[index].verdict);
+            assert_eq!(verdicts, expected, "{findings:?}");
+        };
+        use Verdict::{Differs, Holds};
+        check(2.005, 0.5, [Holds, Holds, Holds]);
+        check(2.02, 0.5, [Differs, Holds, Holds]);
+        check(2.2, 1.5, [Differs, Differs, Differs]);
+    }
+}
