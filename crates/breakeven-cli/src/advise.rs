@@ -28,6 +28,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::environment;
 use crate::options::{AdviseOptions as Typed, Preference as Typed_Preference};
+use crate::page;
 use crate::prices::PriceFile;
 use crate::text;
 
@@ -42,6 +43,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     let stop = environment::stop_at_interrupt()?;
     let time = Duration::from_secs_f64(typed.time.min(86_400.0));
     let access = parse_access(&typed.skew)?;
+    typed.report.as_deref().map(page::check).transpose()?;
     let bar = progress_bar();
     let mut setting = gather_setting(typed, time, &stop, &bar)?;
     bar.set_message("looking at the files");
@@ -75,6 +77,9 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         text::render(&report)
     };
     io::stdout().write_all(text.as_bytes())?;
+    if let Some(path) = &typed.report {
+        page::write(path, &report)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

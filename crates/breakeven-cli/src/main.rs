@@ -8,14 +8,15 @@ mod advise;
 mod calibrate;
 mod environment;
 mod options;
+mod page;
 mod prices;
-mod text;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
 
+use breakeven_cli::text;
 use options::{Command, Options};
 
 fn main() -> ExitCode {
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
     let outcome = match options.command {
         Command::Advise(options) => advise::run(&options),
         Command::Calibrate(options) => calibrate::run(&options),
+        Command::Report(options) => page::run(&options),
     };
     match outcome {
         Ok(code) => code,

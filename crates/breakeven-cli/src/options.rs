@@ -23,6 +23,8 @@ pub enum Command {
     Advise(Box<AdviseOptions>),
     /// Measure this machine's watts over its load, with a meter of yours, for later advice
     Calibrate(CalibrateOptions),
+    /// Make the page of a report that `advise --json` wrote
+    Report(ReportOptions),
 }
 
 /// What counts most in the one-sentence answer.
@@ -122,6 +124,10 @@ pub struct AdviseOptions {
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
+
+    /// Write the report as one page with pictures, which needs no network
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
 }
 
 /// Options of `breakeven calibrate`.
@@ -143,6 +149,22 @@ pub struct CalibrateOptions {
     /// Seconds a new load has to settle
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_positive)]
     pub settle: f64,
+}
+
+/// Options of `breakeven report`.
+#[derive(Debug, Args)]
+pub struct ReportOptions {
+    /// The report, as `advise --json` wrote it
+    pub json: PathBuf,
+
+    /// Where the page goes
+    #[arg(
+        short,
+        long,
+        value_name = "FILE.html",
+        default_value = "breakeven.html"
+    )]
+    pub output: PathBuf,
 }
 
 fn parse_positive(text: &str) -> Result<f64, String> {

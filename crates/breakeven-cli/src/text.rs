@@ -153,7 +153,7 @@ fn verdicts(out: &mut String, report: &Report) {
 }
 
 /// The candidate's cost as a share of storing raw.
-fn percent_range(ratio: &Estimate) -> String {
+pub fn percent_range(ratio: &Estimate) -> String {
     let (low, high) = (100.0 * ratio.low, 100.0 * ratio.high);
     if high - low < 1.0 {
         format!("{:.0} %", 100.0 * ratio.mean)
@@ -162,7 +162,7 @@ fn percent_range(ratio: &Estimate) -> String {
     }
 }
 
-fn flip(flip: &Flip) -> String {
+pub fn flip(flip: &Flip) -> String {
     let value = figures(flip.value);
     let then = &flip.then;
     match flip.quantity.as_str() {
@@ -215,14 +215,14 @@ pub fn size(bytes: f64) -> String {
     format!("{} {unit}", figures(value))
 }
 
-fn binary_size(bytes: u64) -> String {
+pub fn binary_size(bytes: u64) -> String {
     match bytes {
         bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
         bytes => format!("{} KiB", bytes >> 10),
     }
 }
 
-fn ratio(ratio: &Estimate) -> String {
+pub fn ratio(ratio: &Estimate) -> String {
     let half_width = (ratio.high - ratio.low) / 2.0;
     if half_width < 0.005 * ratio.mean.abs().max(1.0) && half_width < 0.005 {
         return figures(ratio.mean);

@@ -1,5 +1,7 @@
 //! The binary as a user meets it: what it prints, what it refuses, what it leaves behind.
 
+mod page;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

@@ -1,0 +1,7 @@
+//! What the program shows of a report, for itself and for the laboratory: text and pictures.
+
+#![deny(unsafe_code)]
+
+pub mod draw;
+pub mod report;
+pub mod text;

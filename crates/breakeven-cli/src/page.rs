@@ -1,0 +1,87 @@
+//! The report as a page: `advise --report FILE`, and `breakeven report` for one that was saved.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use breakeven::advise::report::{Report, SCHEMA};
+use breakeven_cli::report::html;
+
+use crate::options::ReportOptions;
+
+/// A saved report of a thousand classes is smaller than this.
+const REPORT_BYTES_MAX: u64 = 64 << 20;
+
+/// Runs `breakeven report`.
+pub fn run(typed: &ReportOptions) -> Result<ExitCode> {
+    let report = read(&typed.json)?;
+    write(&typed.output, &report)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a report that `advise --json` wrote.
+fn read(path: &Path) -> Result<Report> {
+    let context = || format!("report {}", path.display());
+    let mut text = Vec::new();
+    let file = File::open(path).with_context(context)?;
+    file.take(REPORT_BYTES_MAX + 1)
+        .read_to_end(&mut text)
+        .with_context(context)?;
+    let size = text.len() as u64;
+    ensure!(
+        size <= REPORT_BYTES_MAX,
+        "report {}: longer than {REPORT_BYTES_MAX} bytes",
+        path.display()
+    );
+    let report: Report = serde_json::from_slice(&text).with_context(context)?;
+    ensure!(
+        report.schema == SCHEMA,
+        "report {}: its schema is '{}', expected '{SCHEMA}'",
+        path.display(),
+        report.schema
+    );
+    Ok(report)
+}
+
+/// Checks early that a page can be written, before anybody has waited for it.
+pub fn check(path: &Path) -> Result<()> {
+    let folder = folder(path);
+    ensure!(
+        folder.is_dir(),
+        "page {}: there is no folder {}",
+        path.display(),
+        folder.display()
+    );
+    ensure!(!path.is_dir(), "page {}: it is a folder", path.display());
+    Ok(())
+}
+
+fn folder(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|of| !of.as_os_str().is_empty());
+    parent.unwrap_or(Path::new(".")).to_path_buf()
+}
+
+/// Writes the page: all of it, or nothing.
+pub fn write(path: &Path, report: &Report) -> Result<()> {
+    check(path)?;
+    let context = || format!("page {}", path.display());
+    let page = html(report);
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        // A pipe or a terminal: there is nothing to replace.
+        let mut file = File::options()
+            .write(true)
+            .open(path)
+            .with_context(context)?;
+        return file.write_all(page.as_bytes()).with_context(context);
+    }
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = folder(path).join(name);
+    let written = fs::write(&part, page).and_then(|()| fs::rename(&part, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written.with_context(context)
+}

@@ -1,0 +1,338 @@
+//! The report's tables: everything the pictures show, and what they leave out, in figures.
+
+use std::fmt::Write;
+
+use breakeven::advise::report::{ClassReport, MethodReport, Report, VerdictReport};
+use breakeven::units::Estimate;
+
+use super::scene::Scene;
+use crate::draw::escape;
+use crate::text::{answer, binary_size, figures, flip, percent, percent_range, ratio, size};
+
+/// Where bytes wait, as the report names it, with words for people.
+const PLACES: [(&str, &str); 4] = [
+    ("file", "A file at rest"),
+    ("link", "A link"),
+    ("pages", "Database pages"),
+    ("cache", "A buffer cache"),
+];
+
+/// All tables, each under its heading.
+pub fn tables(scene: &Scene<'_>) -> String {
+    let report = scene.report;
+    let mut out = section(
+        "verdicts",
+        "Verdicts",
+        "At each place and in each metric the best method for all data, its cost beside storing \
+         raw, and what would turn the choice.",
+        &verdicts(scene),
+    );
+    out.push_str(&section(
+        "classes",
+        "By class",
+        "What kinds of data there are, and the best method for a file of each.",
+        &classes(scene),
+    ));
+    out.push_str(&section(
+        "methods",
+        "Methods",
+        "Measured on blocks of this data, on one core of this machine; intervals are 95 %.",
+        &methods(scene),
+    ));
+    out.push_str(&section(
+        "basis",
+        "What the numbers rest on",
+        "",
+        &(basis(report) + &notes(report)),
+    ));
+    out
+}
+
+fn section(id: &str, title: &str, about: &str, body: &str) -> String {
+    let about = match about {
+        "" => String::new(),
+        about => format!("<p class=\"about\">{}</p>", escape(about)),
+    };
+    format!(
+        "<section id=\"{id}\"><h2>{}</h2>{about}{body}</section>\n",
+        escape(title)
+    )
+}
+
+fn table(head: &[&str], rows: &str) -> String {
+    let head: String = head
+        .iter()
+        .map(|cell| format!("<th scope=\"col\">{}</th>", escape(cell)))
+        .collect();
+    format!(
+        "<div class=\"scroll\"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+}
+
+fn cell(text: &str) -> String {
+    format!("<td>{}</td>", escape(text))
+}
+
+fn number(text: &str) -> String {
+    format!("<td class=\"n\">{}</td>", escape(text))
+}
+
+/// A method with its colour.
+fn chip(scene: &Scene<'_>, method: &str) -> String {
+    let name = if method == "store" {
+        "store raw"
+    } else {
+        method
+    };
+    format!(
+        "<span class=\"chip {}\">{}</span>",
+        scene.colour(method),
+        escape(name)
+    )
+}
+
+fn verdicts(scene: &Scene<'_>) -> String {
+    let mut rows = String::new();
+    for (place, words) in PLACES {
+        let of_place = |verdict: &&VerdictReport| verdict.place == place && verdict.class == "all";
+        let found: Vec<&VerdictReport> = scene.report.verdicts.iter().filter(of_place).collect();
+        for (index, verdict) in found.iter().enumerate() {
+            let first = match index {
+                0 => format!(
+                    "<th scope=\"rowgroup\" rowspan=\"{}\">{words}</th>",
+                    found.len()
+                ),
+                _ => String::new(),
+            };
+            let best = match verdict.answer.as_str() {
+                "undecided" => "<span class=\"undecided\">undecided</span>".to_string(),
+                _ => chip(scene, &verdict.method),
+            };
+            let flips: Vec<String> = verdict.flips_at.iter().map(flip).collect();
+            let start = if index == 0 { " class=\"start\"" } else { "" };
+            let _ = write!(
+                rows,
+                "<tr{start}>{first}{}<td>{best}</td>{}{}{}</tr>",
+                cell(&verdict.metric),
+                number(&percent_range(&verdict.cost_ratio)),
+                cell(&answer(verdict)),
+                cell(&flips.join("; "))
+            );
+        }
+    }
+    table(
+        &[
+            "place",
+            "metric",
+            "best",
+            "cost of raw",
+            "answer",
+            "what would turn it",
+        ],
+        &rows,
+    )
+}
+
+fn classes(scene: &Scene<'_>) -> String {
+    let report = scene.report;
+    let total = report.sample.population_bytes as f64;
+    let mut rows = String::new();
+    for class in report.classes.iter().filter(|class| class.name != "all") {
+        let share = class.bytes.mean / total;
+        let best: String = ["time", "energy", "energy-delay", "money"]
+            .into_iter()
+            .map(|metric| {
+                let verdict = report.verdicts.iter().find(|verdict| {
+                    verdict.place == "file"
+                        && verdict.metric == metric
+                        && verdict.class == class.name
+                });
+                match verdict {
+                    Some(verdict) if verdict.answer == "undecided" => {
+                        "<td><span class=\"undecided\">undecided</span></td>".to_string()
+                    }
+                    Some(verdict) => format!("<td>{}</td>", chip(scene, &verdict.method)),
+                    None => "<td></td>".to_string(),
+                }
+            })
+            .collect();
+        let _ = write!(
+            rows,
+            "<tr><th scope=\"row\">{}</th>{}<td class=\"bar\"><i style=\"width:{:.1}%\"></i>{}</td>{best}</tr>",
+            escape(&class.name),
+            number(&size(class.bytes.mean)),
+            (100.0 * share).clamp(0.0, 100.0),
+            escape(&percent(share)),
+        );
+    }
+    table(
+        &[
+            "class",
+            "bytes",
+            "share",
+            "time",
+            "energy",
+            "energy-delay",
+            "money",
+        ],
+        &rows,
+    )
+}
+
+/// The methods on all data open, those on each class to be opened.
+fn methods(scene: &Scene<'_>) -> String {
+    let of = |class: &ClassReport| {
+        let rows: String = class
+            .methods
+            .iter()
+            .map(|method| method_row(scene, method))
+            .collect();
+        table(
+            &[
+                "method",
+                "block",
+                "ratio",
+                "compress MB/s",
+                "decompress MB/s",
+                "compress J/GB",
+                "decompress J/GB",
+            ],
+            &rows,
+        )
+    };
+    let mut out = String::new();
+    for class in scene.report.classes.iter().rev() {
+        let open = if class.name == "all" { " open" } else { "" };
+        let _ = write!(
+            out,
+            "<details{open}><summary>{}</summary>{}</details>",
+            escape(if class.name == "all" {
+                "all data"
+            } else {
+                &class.name
+            }),
+            of(class)
+        );
+    }
+    out
+}
+
+fn method_row(scene: &Scene<'_>, method: &MethodReport) -> String {
+    format!(
+        "<tr><td>{}</td>{}{}{}{}{}{}</tr>",
+        chip(scene, &method.method),
+        number(&binary_size(method.block_bytes)),
+        number(&ratio(&method.ratio)),
+        number(&figures(method.compress_mb_s)),
+        number(&figures(method.decompress_mb_s)),
+        number(&with_band(&method.energy.compress_j_per_gb)),
+        number(&with_band(&method.energy.decompress_j_per_gb)),
+    )
+}
+
+/// Machine, sample, medium and prices, each with where it comes from.
+fn basis(report: &Report) -> String {
+    let mut facts = measured(report);
+    facts.extend(assumed(report));
+    let rows: String = facts
+        .iter()
+        .map(|(what, value)| format!("<dt>{what}</dt><dd>{}</dd>", escape(value)))
+        .collect();
+    format!("<dl>{rows}</dl>")
+}
+
+type Fact = (&'static str, String);
+
+fn measured(report: &Report) -> Vec<Fact> {
+    let (machine, medium, sample) = (&report.machine, &report.medium, &report.sample);
+    let where_it_runs = machine.virtualisation.as_deref().unwrap_or("bare metal");
+    let told = [
+        machine.memory_bytes.map(|bytes| size(bytes as f64)),
+        machine.kernel.clone(),
+        machine.governor.clone(),
+    ];
+    let told: Vec<String> = told.into_iter().flatten().collect();
+    vec![
+        (
+            "Machine",
+            format!(
+                "{}, {} cores, {} threads, {where_it_runs}",
+                machine.processor, machine.cores, machine.threads
+            ),
+        ),
+        ("Memory, kernel", told.join(", ")),
+        (
+            "Sample",
+            format!(
+                "{} of {} in {} files, {} s, ended: {}, seed {}",
+                size(sample.bytes as f64),
+                size(sample.population_bytes as f64),
+                sample.files,
+                figures(sample.seconds),
+                sample.ended,
+                sample.seed
+            ),
+        ),
+        ("Medium", format!("{} [{}]", medium.name, medium.source)),
+        (
+            "Reads, writes",
+            format!(
+                "{} MB/s, {} MB/s",
+                with_band(&medium.read_mb_s),
+                with_band(&medium.write_mb_s)
+            ),
+        ),
+        (
+            "Random read of 8 KiB",
+            format!("{} us", with_band(&medium.random_read_us)),
+        ),
+    ]
+}
+
+fn assumed(report: &Report) -> Vec<Fact> {
+    let (terms, prices) = (&report.terms, &report.terms.prices);
+    let method = report.classes.iter().flat_map(|of| &of.methods).next();
+    let source = method.map_or("", |method| method.energy.source.as_str());
+    vec![
+        (
+            "Link",
+            format!("{}, {} MB/s", terms.link_name, figures(terms.link_mb_s)),
+        ),
+        (
+            "Power",
+            format!(
+                "idle {} W, a busy core {} W more, the medium {} W more [{source}]",
+                figures(terms.idle_watts),
+                figures(terms.core_watts),
+                figures(terms.medium_watts)
+            ),
+        ),
+        (
+            "Prices",
+            format!(
+                "of {}: {} EUR/kWh, {} EUR for a core-hour, {} EUR for a TB and year",
+                prices.date,
+                figures(prices.eur_per_kwh),
+                figures(prices.core_eur_per_hour),
+                figures(prices.storage_eur_per_tb_year)
+            ),
+        ),
+    ]
+}
+
+fn with_band(estimate: &Estimate) -> String {
+    let [mean, low, high] = [estimate.mean, estimate.low, estimate.high].map(figures);
+    format!("{mean} ({low} to {high})")
+}
+
+fn notes(report: &Report) -> String {
+    let notes: String = report
+        .notes
+        .iter()
+        .map(|note| format!("<li>{}</li>", escape(note.trim())))
+        .collect();
+    match notes.as_str() {
+        "" => String::new(),
+        notes => format!("<ul class=\"notes\">{notes}</ul>"),
+    }
+}
