@@ -477,7 +477,13 @@ impl Sample {
             for observation in in_group(&drawn.observations, group) {
                 if let Some(sums) = &observation.cells[cell] {
                     // Small blocks are measured on a window: weigh it as the bytes it stands for.
-                    let weight = observation.raw_bytes as f64 / sums.raw_bytes.max(1) as f64;
+                    // Where they were cut from everything they stand for themselves, and the rest
+                    // of a file that fills no block is not theirs.
+                    let weight = if self.windows_are_whole {
+                        1.0
+                    } else {
+                        observation.raw_bytes as f64 / sums.raw_bytes.max(1) as f64
+                    };
                     count.raw += weight * sums.raw_bytes as f64;
                     count.value += weight * value(sums);
                 }
