@@ -78,7 +78,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     };
     io::stdout().write_all(text.as_bytes())?;
     if let Some(path) = &typed.report {
-        page::write(path, &report)?;
+        page::write_report(path, &report)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -165,6 +165,10 @@ pub struct ReportOptions {
         default_value = "breakeven.html"
     )]
     pub output: PathBuf,
+
+    /// Write each picture as an SVG file into this folder as well
+    #[arg(long, value_name = "DIR")]
+    pub pictures: Option<PathBuf>,
 }
 
 fn parse_positive(text: &str) -> Result<f64, String> {

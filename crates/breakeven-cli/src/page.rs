@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use breakeven::advise::report::{Report, SCHEMA};
-use breakeven_cli::report::html;
+use breakeven_cli::report::{html, pictures};
 
 use crate::options::ReportOptions;
 
@@ -17,7 +17,12 @@ const REPORT_BYTES_MAX: u64 = 64 << 20;
 /// Runs `breakeven report`.
 pub fn run(typed: &ReportOptions) -> Result<ExitCode> {
     let report = read(&typed.json)?;
-    write(&typed.output, &report)?;
+    write(&typed.output, &html(&report))?;
+    if let Some(folder) = &typed.pictures {
+        for (name, svg) in pictures(&report) {
+            write(&folder.join(format!("{name}.svg")), &svg)?;
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -50,11 +55,11 @@ pub fn check(path: &Path) -> Result<()> {
     let folder = folder(path);
     ensure!(
         folder.is_dir(),
-        "page {}: there is no folder {}",
+        "write {}: there is no folder {}",
         path.display(),
         folder.display()
     );
-    ensure!(!path.is_dir(), "page {}: it is a folder", path.display());
+    ensure!(!path.is_dir(), "write {}: it is a folder", path.display());
     Ok(())
 }
 
@@ -63,23 +68,26 @@ fn folder(path: &Path) -> PathBuf {
     parent.unwrap_or(Path::new(".")).to_path_buf()
 }
 
-/// Writes the page: all of it, or nothing.
-pub fn write(path: &Path, report: &Report) -> Result<()> {
+/// Writes the page of a report: all of it, or nothing.
+pub fn write_report(path: &Path, report: &Report) -> Result<()> {
+    write(path, &html(report))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
     check(path)?;
-    let context = || format!("page {}", path.display());
-    let page = html(report);
+    let context = || format!("write {}", path.display());
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         // A pipe or a terminal: there is nothing to replace.
         let mut file = File::options()
             .write(true)
             .open(path)
             .with_context(context)?;
-        return file.write_all(page.as_bytes()).with_context(context);
+        return file.write_all(text.as_bytes()).with_context(context);
     }
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.part", std::process::id()));
     let part = folder(path).join(name);
-    let written = fs::write(&part, page).and_then(|()| fs::rename(&part, path));
+    let written = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
     if written.is_err() {
         let _ = fs::remove_file(&part);
     }

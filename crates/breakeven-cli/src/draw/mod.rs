@@ -3,7 +3,7 @@
 //! A [`Plot`] is a frame with two axes; what stands in it are [`mark`]s at positions that the axes'
 //! [`Scale`]s give, and labels that [`label`] keeps apart. Colours are the classes of [`palette`],
 //! defined in [`STYLE`] for a light and a dark page, so that a method looks the same everywhere. A
-//! picture inside a page takes the page's style; [`Plot::file`] makes one that stands alone.
+//! picture inside a page takes the page's style; [`standalone`] makes a file of it.
 //!
 //! Promises: text is escaped, no number in a picture is NaN or infinite, and the same input gives
 //! the same bytes. Does not measure text: widths are estimated from the number of letters.
@@ -21,6 +21,16 @@ pub use scale::{Kind, Scale};
 
 /// What every picture looks like: type, axes, and the colours of the methods.
 pub const STYLE: &str = include_str!("style.css");
+
+/// Returns a picture of [`Plot::svg`] as a file that stands alone, with its style inside.
+pub fn standalone(picture: &str) -> String {
+    let style = format!("><style>{STYLE}svg{{background:var(--halo)}}</style>");
+    picture.replacen('>', &style, 1).replacen(
+        "<svg ",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" ",
+        1,
+    )
+}
 
 /// Makes text harmless inside an element or a quoted attribute.
 pub fn escape(text: &str) -> String {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::mark::{self, Anchor};
-use super::{STYLE, Scale, coordinate, escape};
+use super::{Scale, coordinate, escape};
 
 /// A value that an axis names.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,13 +61,18 @@ impl Plot {
     /// Draws the picture with `marks` inside; marks may be clipped to the plotted part with the
     /// attribute of [`Plot::clip`].
     pub fn svg(&self, marks: &str) -> String {
-        self.element(marks, "", "")
-    }
-
-    /// Draws the picture as a file that stands alone, with its style inside.
-    pub fn file(&self, marks: &str) -> String {
-        let style = format!("<style>{STYLE}</style>");
-        self.element(marks, " xmlns=\"http://www.w3.org/2000/svg\"", &style)
+        let Frame { width, height, .. } = self.frame;
+        let (id, title, description) = (&self.id, escape(&self.title), escape(&self.description));
+        format!(
+            "<svg class=\"plot\" id=\"{id}\" viewBox=\"0 0 {} {}\" role=\"img\" \
+             aria-labelledby=\"{id}-title {id}-desc\"><title id=\"{id}-title\">{title}</title>\
+             <desc id=\"{id}-desc\">{description}</desc>{}{}{marks}</svg>
+",
+            coordinate(width),
+            coordinate(height),
+            self.clip_path(),
+            self.axes(),
+        )
     }
 
     /// Returns the plot without ticks and titles, for a picture whose axes are among its marks.
@@ -87,20 +92,6 @@ impl Plot {
     /// Returns the attribute that clips a group to the plotted part.
     pub fn clip(&self) -> String {
         format!("clip-path=\"url(#{}-clip)\"", self.id)
-    }
-
-    fn element(&self, marks: &str, attributes: &str, style: &str) -> String {
-        let Frame { width, height, .. } = self.frame;
-        let (id, title, description) = (&self.id, escape(&self.title), escape(&self.description));
-        format!(
-            "<svg{attributes} class=\"plot\" id=\"{id}\" viewBox=\"0 0 {} {}\" role=\"img\" \
-             aria-labelledby=\"{id}-title {id}-desc\">{style}<title id=\"{id}-title\">{title}</title>\
-             <desc id=\"{id}-desc\">{description}</desc>{}{}{marks}</svg>\n",
-            coordinate(width),
-            coordinate(height),
-            self.clip_path(),
-            self.axes(),
-        )
     }
 
     fn clip_path(&self) -> String {
@@ -160,7 +151,7 @@ fn title(at: mark::Position, anchor: Anchor, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw::Kind;
+    use crate::draw::{Kind, standalone};
 
     fn plot() -> Plot {
         let frame = Frame {
@@ -209,8 +200,12 @@ mod tests {
 
     #[test]
     fn a_file_has_its_style_and_a_name_space() {
-        let file = plot().file("");
-        assert!(file.starts_with("<svg xmlns=") && file.contains("<style>"));
+        let file = standalone(&plot().svg(""));
+        assert!(
+            file.starts_with("<svg xmlns=") && file.contains("\"><style>"),
+            "{file}"
+        );
+        assert_eq!(file.matches("<svg").count(), 1);
         assert!(!plot().svg("").contains("<style>"));
     }
 }

@@ -118,7 +118,7 @@ fn lines(scene: &Scene<'_>, plot: &Plot, class: &ClassReport) -> String {
     let wanted: Vec<f64> = ends.iter().map(|(_, _, (_, y))| y + 4.0).collect();
     let placed = spread(&wanted, 14.0, top + 4.0, bottom + 4.0);
     for ((name, colour, _), y) in ends.iter().zip(placed) {
-        let text = mark::text((right + 6.0, y), Anchor::Start, "label series", name);
+        let text = mark::text((right + 6.0, y), Anchor::Start, "series", name);
         out.push_str(&mark::group(colour, &text));
     }
     out

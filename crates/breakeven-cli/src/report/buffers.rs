@@ -259,7 +259,7 @@ fn names(plot: &Plot, ends: &[(&str, &str, f64)]) -> String {
     ends.iter()
         .zip(placed)
         .map(|((name, colour, _), y)| {
-            let text = mark::text((right + 6.0, y), Anchor::Start, "label series", name);
+            let text = mark::text((right + 6.0, y), Anchor::Start, "series", name);
             mark::group(&format!("class=\"{colour}\""), &text)
         })
         .collect()

@@ -135,10 +135,11 @@ fn marks(scene: &Scene<'_>, plot: &Plot, class: &ClassReport, way: Way) -> Strin
             &parts,
         ));
     }
-    mark::group(&plot.clip(), &out) + &labels(plot, &methods, &at)
+    mark::group(&plot.clip(), &out) + &labels(scene, plot, &methods, &at)
 }
 
 fn labels(
+    scene: &Scene<'_>,
     plot: &Plot,
     methods: &[&MethodReport],
     at: &dyn Fn(&MethodReport) -> Position,
@@ -153,8 +154,9 @@ fn labels(
     let ((left, right), (bottom, top)) = (plot.frame.across(), plot.frame.up());
     let places = label::place(&wishes, (left, top), (right + 12.0, bottom));
     let text = |(method, place): (&&MethodReport, Position)| {
-        let text = mark::text(place, Anchor::Start, "label halo", &method.method);
-        mark::group(&of_method(method), &text)
+        let text = mark::text(place, Anchor::Start, "series halo", &method.method);
+        let colour = scene.colour(&method.method);
+        mark::group(&format!("class=\"{colour}\" {}", of_method(method)), &text)
     };
     methods.iter().zip(places).map(text).collect()
 }
@@ -210,7 +212,7 @@ mod tests {
             .map(|class| scene.model.methods(class).len())
             .sum();
         assert_eq!(svg.matches("<circle").count(), methods);
-        assert_eq!(svg.matches("label halo").count(), methods);
+        assert_eq!(svg.matches("series halo").count(), methods);
         assert_eq!(
             svg.matches("class=\"hidden\"").count(),
             report.classes.len() - 1

@@ -41,27 +41,42 @@ struct Data<'r> {
     buffers: Option<&'r Buffers>,
 }
 
+/// Returns the pictures of a report as files that stand alone: their names and their SVG.
+pub fn pictures(report: &Report) -> Vec<(&'static str, String)> {
+    let scene = Scene::new(report);
+    let buffers = buffers::buffers(&scene);
+    draw_all(&scene, buffers.as_ref())
+        .into_iter()
+        .map(|figure| (figure.id, draw::standalone(&figure.svg)))
+        .collect()
+}
+
+fn draw_all(scene: &Scene<'_>, buffers: Option<&Buffers>) -> Vec<Figure> {
+    let mut figures = vec![
+        winners::figure(scene),
+        savings::figure(scene),
+        frontier::figure(scene, Way::Compress),
+        frontier::figure(scene, Way::Decompress),
+        redemption::figure(scene),
+        blocks::figure(scene),
+    ];
+    if let Some(buffers) = buffers {
+        figures.push(buffers::times(scene, buffers));
+        figures.push(buffers::hit_ratios(buffers));
+    }
+    figures
+}
+
 /// Makes the page of a report.
 pub fn html(report: &Report) -> String {
     let scene = Scene::new(report);
     let buffers = buffers::buffers(&scene);
-    let mut figures = vec![
-        winners::figure(&scene),
-        savings::figure(&scene),
-        frontier::figure(&scene, Way::Compress),
-        frontier::figure(&scene, Way::Decompress),
-        redemption::figure(&scene),
-        blocks::figure(&scene),
-    ];
-    if let Some(buffers) = &buffers {
-        figures.push(buffers::times(&scene, buffers));
-        figures.push(buffers::hit_ratios(buffers));
-    }
     let data = Data {
         report,
         colours: scene.methods(),
         buffers: buffers.as_ref(),
     };
+    let figures = draw_all(&scene, buffers.as_ref());
     let pictures: String = figures.iter().map(figure).collect();
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -245,7 +260,7 @@ fn controls(scene: &Scene<'_>) -> String {
     let _ = writeln!(
         out,
         "<div class=\"now\"><p id=\"sentence\" aria-live=\"polite\">{}</p>\
-         <label class=\"class\">Data <select id=\"class\">{options}</select></label>\
+         <label class=\"class\">Data <select id=\"class\" autocomplete=\"off\">{options}</select></label>\
          <button type=\"button\" id=\"reset\">Reset</button></div>\n<div class=\"sliders\">",
         escape(&words.unwrap_or_default())
     );
@@ -254,7 +269,7 @@ fn controls(scene: &Scene<'_>) -> String {
         let _ = writeln!(
             out,
             "<label class=\"slider\"><span>{}</span><output>{}</output>\
-             <input type=\"range\" id=\"{}\" min=\"0\" max=\"1000\" value=\"{:.0}\" \
+             <input type=\"range\" autocomplete=\"off\" id=\"{}\" min=\"0\" max=\"1000\" value=\"{:.0}\" \
              data-low=\"{}\" data-high=\"{}\"></label>",
             slider.name,
             escape(slider.text.trim()),
@@ -399,6 +414,17 @@ mod tests {
                 !markup.contains("\"><img") && !markup.contains("' onload"),
                 "{name:?}"
             );
+        }
+    }
+
+    #[test]
+    fn pictures_stand_alone() {
+        let pictures = pictures(&example::report());
+        let names: Vec<&str> = pictures.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, PICTURES);
+        for (name, svg) in pictures {
+            assert!(svg.starts_with("<svg xmlns="), "{name}");
+            assert_eq!(svg.matches("<style>").count(), 1, "{name}");
         }
     }
 

@@ -204,7 +204,7 @@
     const group = document.querySelector(`[data-live="${name}"]`);
     if (group) group.replaceChildren(...children);
   };
-  const series = (name, x, y) => ofMethod(name, text(x, y, "start", "label series", name));
+  const series = (name, x, y) => ofMethod(name, text(x, y, "start", "series", name));
 
   // Who wins where.
   const COLUMNS = 160, ROWS = 60, CELLS = [16, 32];
@@ -331,7 +331,7 @@
     }
     const kept = inside(y.at(at.days));
     const names = placeLabels(wishes, [box.left, box.top], [box.right + 12, box.bottom]).map(([lx, ly], i) =>
-      text(lx, ly, "start", "label halo", wishes[i].words));
+      ofMethod(wishes[i].words, text(lx, ly, "start", "series halo", wishes[i].words)));
     const days = [[1 / 1440, "1 min"], [1 / 24, "1 hour"], [1, "1 day"], [30, "1 month"], [365, "1 year"], [3650, "10 years"]];
     live("redemption", ...axes(box, x, y, "ratio, raw over stored", "kept until redeemed", log ? logTicks(x) : ticks(x, 6), days),
       clipped("redemption", ...lines), rule(box.left, kept, box.right, kept, "guide"),
@@ -379,7 +379,7 @@
         ...sets.map(({ b, best, blind }) => node("g", { class: b.colour, "data-m": b.method },
           node("path", { class: "area ", d: path([...points(blind), ...points(best).reverse()]) + "Z" }), line(points(best))))),
       ...ends.map(([name, kind, _], i) => node("g", { class: kind },
-        text(box.right + 6, places[i], "start", "label series", name))));
+        text(box.right + 6, places[i], "start", "series", name))));
   }
 
   // What is said.
@@ -405,8 +405,8 @@
     document.querySelector('[data-tag="map"]').textContent = TITLES[metric];
     document.querySelector('[data-tag="savings"]').textContent = TITLES[savingsMetric];
     // Each picture marks the best method of its own metric.
-    const own = { savings: savingsMetric, redemption: "money", buffers: "time", hits: "time" };
-    for (const plot of document.querySelectorAll(".plot")) {
+    const own = { savings: savingsMetric, redemption: "money" };
+    for (const plot of document.querySelectorAll(".plot:not(#buffers, #hits)")) {
       const best = standing(own[plot.id] || metric, kind);
       for (const mark of plot.querySelectorAll("[data-m]")) {
         mark.classList.toggle("picked", best !== null && best.mark === "pays" && mark.dataset.m === best.method);

@@ -9,7 +9,7 @@ use super::model::Model;
 use super::scene::{FRAME, Figure, Scene, of_method, ratio_scale};
 use crate::draw::label::{self, Wish};
 use crate::draw::mark::{self, Anchor, Position};
-use crate::draw::{Axis, Kind, Plot, Scale, Tick};
+use crate::draw::{Axis, Kind, Plot, Scale, Tick, escape};
 use crate::text::figures;
 
 /// Days shown: from a minute to thirty years.
@@ -153,7 +153,11 @@ fn curves(scene: &Scene<'_>, plot: &Plot, class: &ClassReport) -> String {
     let names: String = wishes
         .iter()
         .zip(places)
-        .map(|(wish, place)| mark::text(place, Anchor::Start, "label halo", &wish.text))
+        .map(|(wish, place)| {
+            let text = mark::text(place, Anchor::Start, "series halo", &wish.text);
+            let (colour, name) = (scene.colour(&wish.text), escape(&wish.text));
+            mark::group(&format!("class=\"{colour}\" data-m=\"{name}\""), &text)
+        })
         .collect();
     mark::group(&plot.clip(), &lines) + &guide + &dots + &names
 }

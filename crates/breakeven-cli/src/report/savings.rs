@@ -174,7 +174,7 @@ fn names(
         let text = mark::text(
             (right + 6.0, place),
             Anchor::Start,
-            "label series",
+            "series",
             &method.method,
         );
         let group = format!(

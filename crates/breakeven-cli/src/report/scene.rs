@@ -12,7 +12,7 @@ pub const FRAME: Frame = Frame {
     width: 540.0,
     height: 358.0,
     left: 52.0,
-    right: 16.0,
+    right: 26.0,
     top: 32.0,
     bottom: 46.0,
 };

@@ -89,9 +89,39 @@ fn browse(browser: &str, page: &Path, arguments: &[String]) -> Output {
     output
 }
 
-/// The page of the example report, made by the binary.
-fn page(folder: &TempDir) -> PathBuf {
-    let report = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/report/example.json");
+const EXAMPLE: &str = include_str!("../../src/report/example.json");
+
+/// The example with other terms, an offload device among them: what the sliders can ask for, and
+/// what they cannot.
+fn other_example() -> String {
+    let mut report: serde_json::Value = serde_json::from_str(EXAMPLE).expect("JSON");
+    report["terms"]["reads_per_write"] = serde_json::json!({"mean": 12, "low": 12, "high": 12});
+    report["terms"]["days_kept"] = 7.into();
+    report["terms"]["threads"] = 1.into();
+    for (field, value) in [
+        ("eur_per_kwh", 0.5),
+        ("core_eur_per_hour", 0.2),
+        ("storage_eur_per_tb_year", 300.0),
+        ("billable_days_min", 30.0),
+        ("write_eur_per_gb", 1e-4),
+        ("read_eur_per_gb", 2e-4),
+    ] {
+        report["terms"]["prices"][field] = value.into();
+    }
+    report["medium"]["write_mb_s"] = serde_json::json!({"mean": 180, "low": 150, "high": 200});
+    for class in report["classes"].as_array_mut().expect("classes") {
+        for method in class["methods"].as_array_mut().expect("methods") {
+            method["compress_work"]["device_s_per_gb"] = 0.2.into();
+            method["decompress_work"]["device_j_per_gb"] = 3.0.into();
+        }
+    }
+    report.to_string()
+}
+
+/// The page of a report, made by the binary.
+fn page(folder: &TempDir, json: &str) -> PathBuf {
+    let report = folder.path().join("report.json");
+    fs::write(&report, json).expect("a file");
     let page = folder.path().join("page.html");
     let status = Command::new(env!("CARGO_BIN_EXE_breakeven"))
         .arg("report")
@@ -173,14 +203,20 @@ fn the_page_works_in_a_browser() {
         return;
     };
     let folder = tempfile::tempdir().expect("a folder");
-    let html = fs::read_to_string(page(&folder)).expect("the page");
+    for json in [EXAMPLE, &other_example()] {
+        check_page(browser, &page(&folder, json));
+    }
+}
+
+fn check_page(browser: &str, page: &Path) {
+    let html = fs::read_to_string(page).expect("the page");
     let own = "<script>\n\"use strict\"";
     let script = |text: &str, then: &str| format!("<script>\n{text}</script>{then}");
     let tried = html
         .replacen("<style>", &script(BEFORE, "<style>"), 1)
         .replacen(own, &script(DRAWN, own), 1)
         .replacen("</body>", &script(AFTER, "</body>"), 1);
-    let copy = folder.path().join("tried.html");
+    let copy = page.with_file_name("tried.html");
     fs::write(&copy, tried).expect("a copy");
     let arguments = ["--dump-dom", "--window-size=1280,900"].map(String::from);
     let output = browse(browser, &copy, &arguments);
@@ -241,7 +277,7 @@ fn the_page_is_photographed() {
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report-page");
     fs::create_dir_all(&kept).expect("a folder");
     let folder = tempfile::tempdir().expect("a folder");
-    let page = page(&folder);
+    let page = page(&folder, EXAMPLE);
     let dark = "--blink-settings=preferredColorScheme=0";
     for (name, size, more) in [
         ("light", "1280,3800", None),
@@ -274,6 +310,30 @@ fn check_kept(path: &Path, bytes_min: u64) {
 }
 
 #[test]
+fn advise_writes_its_page() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), super::data());
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = folder.path().join("page.html");
+    fs::write(&page, "an older page").expect("a file");
+    let output = super::advise(
+        &cache,
+        data.path(),
+        &[&format!("--report={}", page.display())],
+    );
+    assert!(output.status.success(), "{}", super::stderr(&output));
+    let html = fs::read_to_string(&page).expect("the page");
+    let headline = super::stdout(&output);
+    let headline = headline.lines().next().expect("a first line");
+    assert!(html.contains(headline), "{headline}");
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
+    let nowhere = folder.path().join("no/page.html");
+    let option = format!("--report={}", nowhere.display());
+    let output = super::advise(&cache, data.path(), &[&option]);
+    super::check_refused(&output, 1, &["no folder"]);
+    assert!(output.stdout.is_empty(), "it is refused before measuring");
+}
+
+#[test]
 fn saved_reports_that_are_none_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let (json, page) = (folder.path().join("a.json"), folder.path().join("a.html"));
@@ -297,9 +357,8 @@ fn saved_reports_that_are_none_are_refused() {
     check("", "EOF");
     check("{\"schema\":", "EOF");
     check("[1,2]", "expected");
-    let example = include_str!("../../src/report/example.json");
     check(
-        &example.replace("breakeven.advise/1", "breakeven.advise/9"),
+        &EXAMPLE.replace("breakeven.advise/1", "breakeven.advise/9"),
         "breakeven.advise/9",
     );
     let left: Vec<_> = fs::read_dir(folder.path()).expect("a folder").collect();
