@@ -9,12 +9,12 @@ mod data;
 mod interleave;
 mod laboratory;
 mod origin;
+mod pages;
 mod papers;
 mod record;
 mod statistics;
 mod tables;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -40,7 +40,7 @@ enum Command {
     List,
     /// Measure, record and judge.
     Run(RunOptions),
-    /// Write the tables of docs/lab/README.md from the records.
+    /// Write the tables and pictures of docs/lab from the records.
     Figures {
         /// The folder of records [default: the tree's own]
         #[arg(long, value_name = "DIR")]
@@ -83,7 +83,10 @@ fn main() -> ExitCode {
                 return ExitCode::from(2);
             }
         },
-        Command::Figures { records } => figures(records).map(|()| Verdict::Holds),
+        Command::Figures { records } => {
+            let records = records.unwrap_or_else(default_records);
+            pages::write(&pages::folder(), &records).map(|()| Verdict::Holds)
+        }
     };
     match outcome {
         Ok(Verdict::Holds | Verdict::CannotTell) => ExitCode::SUCCESS,
@@ -137,22 +140,6 @@ fn run(options: RunOptions, experiments: &[&Experiment]) -> Result<Verdict> {
         worst = tables::verdict(&findings).map_or(worst, |verdict| verdict.max(worst));
     }
     Ok(worst)
-}
-
-fn figures(records: Option<PathBuf>) -> Result<()> {
-    let records = records.unwrap_or_else(default_records);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab/README.md");
-    let old = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    let mut page = old.clone();
-    for experiment in papers::all() {
-        let section =
-            tables::section(experiment, &records).with_context(|| experiment.key.to_string())?;
-        page = tables::splice(&page, experiment.key, &section)?;
-    }
-    if page != old {
-        fs::write(&path, page).with_context(|| format!("write {}", path.display()))?;
-    }
-    Ok(())
 }
 
 fn default_records() -> PathBuf {

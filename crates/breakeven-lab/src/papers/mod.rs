@@ -30,6 +30,30 @@ pub struct Experiment {
     pub run: fn(&Laboratory) -> Result<Vec<Finding>>,
     /// Makes Markdown of what is recorded in a folder of records; empty where nothing is.
     pub table: fn(&Path) -> Result<String>,
+    /// Draws what is recorded in a folder of records; nothing where nothing is.
+    pub pictures: fn(&Path) -> Result<Vec<Picture>>,
+}
+
+/// A picture of what is recorded, shown below the experiment's tables.
+pub struct Picture {
+    /// The file's name without `.svg`: letters, digits and `-`.
+    pub name: String,
+    /// One sentence that says what there is to see.
+    pub caption: String,
+    /// A file that stands alone, as `draw::standalone` makes it.
+    pub svg: String,
+}
+
+impl Experiment {
+    /// Returns the name of the experiment's paper.
+    pub fn paper(&self) -> &'static str {
+        self.key.split('/').next().unwrap_or(self.key)
+    }
+}
+
+/// Draws nothing, for an experiment whose tables say it all.
+pub fn no_pictures(_: &Path) -> Result<Vec<Picture>> {
+    Ok(Vec::new())
 }
 
 /// Returns all experiments in the order of their papers.
@@ -40,8 +64,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
 /// Returns the experiments that a word means: `all`, a paper, or `paper/name`.
 pub fn named(word: &str) -> Vec<&'static Experiment> {
     let means = |experiment: &&Experiment| {
-        let paper = experiment.key.split('/').next();
-        word == "all" || word == experiment.key || Some(word) == paper
+        word == "all" || word == experiment.key || word == experiment.paper()
     };
     all().filter(means).collect()
 }

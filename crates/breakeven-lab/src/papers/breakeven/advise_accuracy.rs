@@ -29,7 +29,7 @@ use breakeven::storage::{AlignedBuffer, OpenOptions, RealStorage, Storage, Stora
 use crate::clock;
 use crate::data::{self, Kind, SEED};
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::Experiment;
+use crate::papers::{Experiment, no_pictures};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -63,6 +63,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         The medium is probed once, before; what another program does to it later counts against the advice.",
     run,
     table,
+    pictures: no_pictures,
 };
 
 const COVERAGE: Target = Target::at_least(0.95);

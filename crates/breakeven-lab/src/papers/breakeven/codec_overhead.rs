@@ -11,7 +11,7 @@ use super::direct;
 use crate::data::{self, Kind, SEED};
 use crate::interleave::{self, Batch, Plan};
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::Experiment;
+use crate::papers::{Experiment, no_pictures};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -47,6 +47,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         code (deflate, and all decoding) is what chance does to this comparison.",
     run,
     table,
+    pictures: no_pictures,
 };
 
 const TARGET: Target = Target::at_least(0.97);

@@ -13,7 +13,7 @@ use breakeven::codec::{Compressor, Decompressor, Method};
 
 use crate::data::{self, Kind, SEED};
 use crate::laboratory::{Finding, Laboratory};
-use crate::papers::Experiment;
+use crate::papers::{Experiment, no_pictures};
 use crate::statistics::{Interval, Target};
 use crate::tables;
 
@@ -39,6 +39,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         measured.",
     run,
     table,
+    pictures: no_pictures,
 };
 
 /// Rows that differ from the table.
