@@ -1,11 +1,13 @@
 //! The binary `breakeven`: reads the command line and the environment, calls the library, prints.
 //!
-//! Exit codes: 0 good, 1 the answer is no or the data is bad, 2 usage. A broken pipe is no error.
+//! Exit codes: 0 good, 1 the answer is no or the data is bad, 2 usage; `compare` keeps 1 for a
+//! changed verdict and says 2 to bad data as well. A broken pipe is no error.
 
 #![deny(unsafe_code)]
 
 mod advise;
 mod calibrate;
+mod compare;
 mod environment;
 mod options;
 mod page;
@@ -27,17 +29,23 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
+    // To a comparison, 1 says that a verdict changed; what cannot be compared is told apart from it.
+    let failure = match options.command {
+        Command::Compare(_) => 2,
+        _ => 1,
+    };
     let outcome = match options.command {
         Command::Advise(options) => advise::run(&options),
         Command::Calibrate(options) => calibrate::run(&options),
         Command::Report(options) => page::run(&options),
+        Command::Compare(options) => compare::run(&options),
     };
     match outcome {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "breakeven: {error:#}");
-            ExitCode::from(1)
+            ExitCode::from(failure)
         }
     }
 }

@@ -25,6 +25,8 @@ pub enum Command {
     Calibrate(CalibrateOptions),
     /// Make the page of a report that `advise --json` wrote
     Report(ReportOptions),
+    /// Say what changed between two reports; exits 1 when a verdict did
+    Compare(CompareOptions),
 }
 
 /// What counts most in the one-sentence answer.
@@ -169,6 +171,25 @@ pub struct ReportOptions {
     /// Write each picture as an SVG file into this folder as well
     #[arg(long, value_name = "DIR")]
     pub pictures: Option<PathBuf>,
+}
+
+/// Options of `breakeven compare`.
+///
+/// A verdict has changed when it says something else to do: another method, storing raw, or that
+/// it is undecided. Exits 0 when none did, 1 when one did, 2 when a report cannot be used.
+#[derive(Debug, Args)]
+pub struct CompareOptions {
+    /// The earlier report, as `advise --json` wrote it
+    #[arg(value_name = "BEFORE.json")]
+    pub before: PathBuf,
+
+    /// The later report
+    #[arg(value_name = "AFTER.json")]
+    pub after: PathBuf,
+
+    /// Print the comparison as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 fn parse_positive(text: &str) -> Result<f64, String> {

@@ -27,7 +27,7 @@ pub fn run(typed: &ReportOptions) -> Result<ExitCode> {
 }
 
 /// Reads a report that `advise --json` wrote.
-fn read(path: &Path) -> Result<Report> {
+pub fn read(path: &Path) -> Result<Report> {
     let context = || format!("report {}", path.display());
     let mut text = Vec::new();
     let file = File::open(path).with_context(context)?;

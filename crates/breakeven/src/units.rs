@@ -8,7 +8,7 @@ use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Sub};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 macro_rules! unit {
     ($(#[$doc:meta])* $name:ident, $symbol:literal) => {
@@ -132,14 +132,27 @@ impl BytesPerSecond {
 
 /// A value with the interval it lies in: a 95 % confidence interval where it was sampled, the
 /// source's band where it was modelled.
+///
+/// JSON has no infinity: an end without a bound is written `null` and read back as what it was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The most likely value.
     pub mean: f64,
     /// The lower end of the interval, at most `mean`.
+    #[serde(deserialize_with = "or_below_all")]
     pub low: f64,
     /// The upper end of the interval, at least `mean`.
+    #[serde(deserialize_with = "or_above_all")]
     pub high: f64,
+}
+
+fn or_below_all<'de, D: Deserializer<'de>>(source: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(source)?.unwrap_or(f64::NEG_INFINITY))
+}
+
+/// Reads a number of which `null` says that it has no bound.
+pub(crate) fn or_above_all<'de, D: Deserializer<'de>>(source: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(source)?.unwrap_or(f64::INFINITY))
 }
 
 impl Estimate {
@@ -252,6 +265,16 @@ mod tests {
             BytesPerSecond::from_mb_per_second(1.0).time_for(2e6),
             Seconds(2.0)
         );
+    }
+
+    #[test]
+    fn an_interval_without_bounds_survives_json() {
+        let open = Estimate::plus_minus(2.0, f64::INFINITY);
+        let text = serde_json::to_string(&open).expect("JSON");
+        assert_eq!(text, r#"{"mean":2.0,"low":null,"high":null}"#);
+        let back: Estimate = serde_json::from_str(&text).expect("an estimate");
+        assert_eq!(back, open);
+        serde_json::from_str::<Estimate>(r#"{"mean":2.0,"low":1.0}"#).expect_err("no end");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! door as a [`Setting`] and [`AdviseOptions`]; the answer is a [`Report`].
 #![deny(unsafe_code)]
 
+pub mod compare;
 pub mod default_data;
 pub mod estimate;
 mod headline;

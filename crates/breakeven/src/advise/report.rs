@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::meter::Machine;
-use crate::units::Estimate;
+use crate::units::{Estimate, or_above_all};
 
 /// The name and version of the JSON form.
 pub const SCHEMA: &str = "breakeven.advise/1";
@@ -101,6 +101,7 @@ pub struct SampleReport {
     pub block_bytes: u64,
     pub seed: u64,
     /// The widest 95 % half-width among the printed ratios of `all`, as a share of the ratio.
+    #[serde(deserialize_with = "or_above_all")]
     pub bound: f64,
     pub seconds: f64,
     /// Why the sampling ended: `complete`, `precise`, `time`, `interrupted`.
@@ -123,7 +124,9 @@ pub struct MethodReport {
     /// Raw bytes over stored bytes.
     pub ratio: Estimate,
     /// MB/s (10^6 raw bytes) of one core.
+    #[serde(deserialize_with = "or_above_all")]
     pub compress_mb_s: f64,
+    #[serde(deserialize_with = "or_above_all")]
     pub decompress_mb_s: f64,
     /// What the verdicts count, an offload device included.
     pub compress_work: WorkReport,

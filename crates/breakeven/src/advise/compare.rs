@@ -1,0 +1,495 @@
+//! What changed between two reports, for people and for CI.
+//!
+//! A verdict says what to do: compress with a method, store raw, or that it is undecided. It has
+//! changed when that differs; where both are undecided, nothing was said either time. A measured
+//! number has moved when the two differ by more than their errors together. Unlike things
+//! (another machine, other terms, other data) are compared all the same and named, so that the
+//! reader knows what a change may come from.
+//!
+//! Pure: two reports in, the comparison out; in time and memory linear in the reports.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+
+use serde::Serialize;
+
+use crate::advise::report::{MethodReport, Report, SampleReport, TermsReport, VerdictReport};
+
+use crate::advise::sample::CACHE_BLOCK_BYTES;
+use crate::meter::Machine;
+use crate::units::Estimate;
+
+/// The name and version of the JSON form.
+pub const SCHEMA: &str = "breakeven.compare/1";
+
+/// Everything that changed between two reports.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    pub schema: &'static str,
+    /// Whether a verdict that both reports have changed.
+    pub changed: bool,
+    /// Verdicts that both reports have.
+    pub verdicts_compared: u64,
+    /// The verdicts that changed, in the order of the second report.
+    pub verdicts: Vec<VerdictChange>,
+    /// What differs about machine, terms and data.
+    pub unlike: Vec<Difference>,
+    /// Rates and latencies of the medium that moved beyond their errors.
+    pub medium: Vec<Moved>,
+    /// Ratios and seconds of methods that moved beyond their errors.
+    pub methods: Vec<MethodMoved>,
+    /// What only the second report has.
+    pub new: Vec<Presence>,
+    /// What only the first report has.
+    pub gone: Vec<Presence>,
+}
+
+/// A verdict that says something else now.
+#[derive(Clone, Debug, Serialize)]
+pub struct VerdictChange {
+    pub place: String,
+    pub metric: String,
+    pub class: String,
+    pub before: Stance,
+    pub after: Stance,
+}
+
+/// What a verdict says, with what is known of its candidate.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stance {
+    pub method: String,
+    pub candidate: String,
+    pub answer: String,
+    pub cost_ratio: Estimate,
+    /// Raw over stored bytes of the candidate in this place's blocks.
+    pub ratio: Option<Estimate>,
+    /// Core-seconds per GB (10^9 raw bytes).
+    pub compress_core_s_per_gb: Option<Estimate>,
+    pub decompress_core_s_per_gb: Option<Estimate>,
+}
+
+/// A fact that differs between the reports, in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// `machine`, `terms`, `medium` or `data`.
+    pub of: &'static str,
+    pub what: &'static str,
+    pub before: String,
+    pub after: String,
+}
+
+/// A measured number that moved.
+#[derive(Clone, Debug, Serialize)]
+pub struct Moved {
+    pub quantity: &'static str,
+    pub before: Estimate,
+    pub after: Estimate,
+}
+
+/// A measured number of a method on a class that moved.
+#[derive(Clone, Debug, Serialize)]
+pub struct MethodMoved {
+    pub class: String,
+    pub method: String,
+    pub block_bytes: u64,
+    #[serde(flatten)]
+    pub moved: Moved,
+}
+
+/// Something that one of the reports lacks: a class, or a method or verdict of a class both have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Presence {
+    /// `class`, `method` or `verdict`.
+    pub what: &'static str,
+    pub name: String,
+}
+
+/// Compares two reports, the earlier one first.
+pub fn compare(before: &Report, after: &Report) -> Comparison {
+    let (old, new) = (Index::of(before), Index::of(after));
+    let verdicts: Vec<VerdictChange> = after
+        .verdicts
+        .iter()
+        .filter_map(|verdict| {
+            let earlier = *old.verdicts.get(&verdict_key(verdict))?;
+            differs(earlier, verdict).then(|| VerdictChange {
+                place: verdict.place.clone(),
+                metric: verdict.metric.clone(),
+                class: verdict.class.clone(),
+                before: old.stance(before, earlier),
+                after: new.stance(after, verdict),
+            })
+        })
+        .collect();
+    let compared = new
+        .verdicts
+        .keys()
+        .filter(|key| old.verdicts.contains_key(*key));
+    Comparison {
+        schema: SCHEMA,
+        changed: !verdicts.is_empty(),
+        verdicts_compared: compared.count() as u64,
+        verdicts,
+        unlike: unlike(before, after),
+        medium: medium(before, after),
+        methods: methods(&old, after),
+        new: only_in(after, &old),
+        gone: only_in(before, &new),
+    }
+}
+
+type VerdictKey<'r> = (&'r str, &'r str, &'r str);
+type MethodKey<'r> = (&'r str, &'r str, u64);
+
+fn verdict_key(verdict: &VerdictReport) -> VerdictKey<'_> {
+    (&verdict.place, &verdict.metric, &verdict.class)
+}
+
+/// A report's parts by name. Where a name stands twice, which no report of ours has, the last
+/// one counts.
+struct Index<'r> {
+    classes: HashMap<&'r str, ()>,
+    verdicts: HashMap<VerdictKey<'r>, &'r VerdictReport>,
+    methods: HashMap<MethodKey<'r>, &'r MethodReport>,
+}
+
+impl<'r> Index<'r> {
+    fn of(report: &'r Report) -> Index<'r> {
+        let classes = report.classes.iter();
+        let methods = classes.clone().flat_map(|class| {
+            let key = |method: &'r MethodReport| method_key(&class.name, method);
+            class
+                .methods
+                .iter()
+                .map(move |method| (key(method), method))
+        });
+        Index {
+            classes: classes.map(|class| (class.name.as_str(), ())).collect(),
+            verdicts: report
+                .verdicts
+                .iter()
+                .map(|verdict| (verdict_key(verdict), verdict))
+                .collect(),
+            methods: methods.collect(),
+        }
+    }
+
+    fn stance(&self, report: &Report, verdict: &VerdictReport) -> Stance {
+        let block_bytes = match verdict.place.as_str() {
+            "pages" => report.terms.page_bytes,
+            "cache" => CACHE_BLOCK_BYTES as u64,
+            _ => report.sample.block_bytes,
+        };
+        let key = (
+            verdict.class.as_str(),
+            verdict.candidate.as_str(),
+            block_bytes,
+        );
+        let method = self.methods.get(&key);
+        Stance {
+            method: verdict.method.clone(),
+            candidate: verdict.candidate.clone(),
+            answer: verdict.answer.clone(),
+            cost_ratio: verdict.cost_ratio,
+            ratio: method.map(|method| method.ratio),
+            compress_core_s_per_gb: method.map(|method| method.compress_work.core_s_per_gb),
+            decompress_core_s_per_gb: method.map(|method| method.decompress_work.core_s_per_gb),
+        }
+    }
+}
+
+fn method_key<'r>(class: &'r str, method: &'r MethodReport) -> MethodKey<'r> {
+    (class, &method.method, method.block_bytes)
+}
+
+/// Says whether two verdicts say something else to do. A break-even that moved does not by itself:
+/// at the numbers asked about, the same is done.
+fn differs(before: &VerdictReport, after: &VerdictReport) -> bool {
+    let never = |verdict: &VerdictReport| verdict.answer == "never";
+    match (before.answer.as_str(), after.answer.as_str()) {
+        ("undecided", "undecided") => false,
+        ("undecided", _) | (_, "undecided") => true,
+        _ => before.method != after.method || never(before) != never(after),
+    }
+}
+
+/// Says whether a number differs by more than the errors of both together, which are independent.
+fn has_moved(before: Estimate, after: Estimate) -> bool {
+    let step = after.mean - before.mean;
+    let (down, up) = if step > 0.0 {
+        (before, after)
+    } else {
+        (after, before)
+    };
+    let error = (down.high - down.mean)
+        .max(0.0)
+        .hypot((up.mean - up.low).max(0.0));
+    // What is not a number, or has no error that is one, has not moved for certain.
+    step.abs() > error.max(ROUNDING * before.mean.abs())
+}
+
+/// Two sums over the same bytes may differ by this share for the order in which they were added.
+const ROUNDING: f64 = 1e-9;
+
+fn moved(quantity: &'static str, before: Estimate, after: Estimate) -> Option<Moved> {
+    has_moved(before, after).then_some(Moved {
+        quantity,
+        before,
+        after,
+    })
+}
+
+fn medium(before: &Report, after: &Report) -> Vec<Moved> {
+    let (before, after) = (&before.medium, &after.medium);
+    [
+        moved("read_mb_s", before.read_mb_s, after.read_mb_s),
+        moved("write_mb_s", before.write_mb_s, after.write_mb_s),
+        moved(
+            "random_read_us",
+            before.random_read_us,
+            after.random_read_us,
+        ),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn methods(old: &Index<'_>, after: &Report) -> Vec<MethodMoved> {
+    let mut out = Vec::new();
+    for class in &after.classes {
+        for method in &class.methods {
+            let Some(earlier) = old.methods.get(&method_key(&class.name, method)) else {
+                continue;
+            };
+            let work = |of: &MethodReport| {
+                [&of.compress_work, &of.decompress_work].map(|work| work.core_s_per_gb)
+            };
+            let ([compress, decompress], [compress_now, decompress_now]) =
+                (work(earlier), work(method));
+            let all = [
+                moved("ratio", earlier.ratio, method.ratio),
+                moved("compress_core_s_per_gb", compress, compress_now),
+                moved("decompress_core_s_per_gb", decompress, decompress_now),
+            ];
+            out.extend(all.into_iter().flatten().map(|moved| MethodMoved {
+                class: class.name.clone(),
+                method: method.method.clone(),
+                block_bytes: method.block_bytes,
+                moved,
+            }));
+        }
+    }
+    out
+}
+
+/// What `report` has and `other` lacks. A class that is missing speaks for all it contains.
+fn only_in(report: &Report, other: &Index<'_>) -> Vec<Presence> {
+    let mut out = Vec::new();
+    for class in &report.classes {
+        let name = class.name.as_str();
+        if !other.classes.contains_key(name) {
+            out.push(Presence {
+                what: "class",
+                name: name.to_string(),
+            });
+            continue;
+        }
+        let missing = class
+            .methods
+            .iter()
+            .filter(|method| !other.methods.contains_key(&method_key(name, method)));
+        out.extend(missing.map(|method| Presence {
+            what: "method",
+            name: format!("{} on {name}, {} bytes", method.method, method.block_bytes),
+        }));
+    }
+    let missing = report.verdicts.iter().filter(|verdict| {
+        other.classes.contains_key(verdict.class.as_str())
+            && !other.verdicts.contains_key(&verdict_key(verdict))
+    });
+    out.extend(missing.map(|verdict| Presence {
+        what: "verdict",
+        name: format!("{} {} on {}", verdict.place, verdict.metric, verdict.class),
+    }));
+    out
+}
+
+/// Facts that differ, gathered one by one.
+struct Unlike {
+    of: &'static str,
+    found: Vec<Difference>,
+}
+
+impl Unlike {
+    fn note<T: PartialEq>(&mut self, what: &'static str, pair: [T; 2], say: impl Fn(&T) -> String) {
+        let [before, after] = pair;
+        if before != after {
+            self.found.push(Difference {
+                of: self.of,
+                what,
+                before: say(&before),
+                after: say(&after),
+            });
+        }
+    }
+
+    fn plain<T: PartialEq + Display>(&mut self, what: &'static str, pair: [T; 2]) {
+        self.note(what, pair, T::to_string);
+    }
+
+    /// For what a machine may not tell.
+    fn option<T: PartialEq + Display>(&mut self, what: &'static str, pair: [Option<T>; 2]) {
+        self.note(what, pair, |value| match value {
+            Some(value) => value.to_string(),
+            None => "unknown".to_string(),
+        });
+    }
+}
+
+fn unlike(before: &Report, after: &Report) -> Vec<Difference> {
+    let both = [before, after];
+    let mut unlike = Unlike {
+        of: "machine",
+        found: Vec::new(),
+    };
+    unlike_machines(&mut unlike, both.map(|report| &report.machine));
+    unlike.of = "terms";
+    unlike_terms(&mut unlike, both);
+    unlike.of = "medium";
+    unlike.plain("name", both.map(|report| &report.medium.name));
+    unlike.plain("source", both.map(|report| &report.medium.source));
+    unlike.of = "data";
+    unlike.plain("bytes", both.map(|report| report.sample.population_bytes));
+    unlike.plain("files", both.map(|report| report.sample.files));
+    unlike.plain("seed", both.map(|report| report.sample.seed));
+    let measured =
+        |of: &SampleReport| (100.0 * of.bytes as f64 / of.population_bytes.max(1) as f64).round();
+    let samples = both.map(|report| &report.sample);
+    unlike.plain("% of the bytes measured", samples.map(measured));
+    unlike.found
+}
+
+fn unlike_machines(unlike: &mut Unlike, both: [&Machine; 2]) {
+    const GIB: f64 = (1u64 << 30) as f64;
+    unlike.plain("processor", both.map(|of| of.processor.to_string()));
+    unlike.plain("cores", both.map(|of| of.cores));
+    unlike.plain("threads", both.map(|of| of.threads));
+    // To the GiB: kernels take a varying part for themselves.
+    let memory = both.map(|of| of.memory_bytes.map(|bytes| (bytes as f64 / GIB).round()));
+    unlike.option("GiB of memory", memory);
+    unlike.option("kernel", both.map(|of| of.kernel.as_deref()));
+    unlike.option("governor", both.map(|of| of.governor.as_deref()));
+    unlike.note(
+        "virtualisation",
+        both.map(|of| of.virtualisation.as_deref()),
+        |of| of.unwrap_or("bare metal").to_string(),
+    );
+}
+
+fn unlike_terms(unlike: &mut Unlike, both: [&Report; 2]) {
+    let terms = both.map(|report| &report.terms);
+    let prices = terms.map(|of| &of.prices);
+    let reads = |of: &Estimate| format!("{} to {}", of.low, of.high);
+    unlike.note("reads per write", terms.map(|of| of.reads_per_write), reads);
+    unlike.plain("days kept", terms.map(|of| of.days_kept));
+    unlike.plain("preference", terms.map(|of| &of.prefer));
+    unlike.plain("compressing threads", terms.map(|of| of.threads));
+    unlike.plain("block bytes", both.map(|of| of.sample.block_bytes));
+    unlike.plain("page bytes", terms.map(|of| of.page_bytes));
+    // Memory follows the data unless it was given, so its share of the data is what is asked.
+    let share = |of: &TermsReport| {
+        let data = of.data_bytes.max(1) as f64;
+        (100.0 * of.memory_bytes as f64 / data).round()
+    };
+    unlike.plain("cache memory in % of the data", terms.map(share));
+    unlike.plain("accesses", terms.map(|of| &of.access));
+    unlike.plain("link", terms.map(|of| &of.link_name));
+    unlike.plain("link MB/s", terms.map(|of| of.link_mb_s));
+    unlike.plain("idle watts", terms.map(|of| of.idle_watts));
+    unlike.plain("watts of a core", terms.map(|of| of.core_watts));
+    unlike.plain("watts of the medium", terms.map(|of| of.medium_watts));
+    let methods = both.map(|of| of.classes.iter().flat_map(|class| &class.methods).next());
+    let source = methods.map(|method| method.map(|method| method.energy.source.as_str()));
+    unlike.option("source of watts", source);
+    unlike.plain("date of prices", prices.map(|of| &of.date));
+    unlike.plain("EUR/kWh", prices.map(|of| of.eur_per_kwh));
+    unlike.plain("cooling share", prices.map(|of| of.cooling_share));
+    unlike.plain("EUR per core-hour", prices.map(|of| of.core_eur_per_hour));
+    unlike.plain(
+        "EUR per TB and year",
+        prices.map(|of| of.storage_eur_per_tb_year),
+    );
+    unlike.plain("watts per TB", prices.map(|of| of.storage_watts_per_tb));
+    unlike.plain(
+        "days billed at least",
+        prices.map(|of| of.billable_days_min),
+    );
+    unlike.plain("EUR per GB written", prices.map(|of| of.write_eur_per_gb));
+    unlike.plain("EUR per GB read", prices.map(|of| of.read_eur_per_gb));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(method: &str, answer: &str) -> VerdictReport {
+        VerdictReport {
+            place: "file".to_string(),
+            metric: "time".to_string(),
+            class: "all".to_string(),
+            method: method.to_string(),
+            candidate: "zstd:1".to_string(),
+            answer: answer.to_string(),
+            unit: "reads_per_write".to_string(),
+            break_even: None,
+            low: None,
+            high: None,
+            flips_at: Vec::new(),
+            stages: "serial".to_string(),
+            cost_ratio: Estimate::exact(0.5),
+        }
+    }
+
+    #[track_caller]
+    fn check(before: (&str, &str), after: (&str, &str), expected: bool) {
+        let (before, after) = (verdict(before.0, before.1), verdict(after.0, after.1));
+        assert_eq!(differs(&before, &after), expected);
+        assert_eq!(differs(&after, &before), expected, "the other way round");
+    }
+
+    #[test]
+    fn a_verdict_changes_with_what_it_says_to_do() {
+        check(("zstd:1", "pays"), ("zstd:1", "pays"), false);
+        check(("zstd:1", "pays"), ("zstd:1", "pays_above"), false);
+        check(("zstd:1", "pays"), ("lz4:1", "pays"), true);
+        check(("zstd:1", "pays"), ("store", "never"), true);
+        check(("zstd:1", "pays"), ("zstd:1", "never"), true);
+        check(("zstd:1", "pays"), ("zstd:1", "undecided"), true);
+        check(("store", "never"), ("store", "undecided"), true);
+        check(("store", "undecided"), ("zstd:1", "undecided"), false);
+    }
+
+    #[test]
+    fn a_number_moves_beyond_both_errors() {
+        let check = |before: Estimate, after: Estimate, expected: bool| {
+            assert_eq!(has_moved(before, after), expected, "{before:?} {after:?}");
+            assert_eq!(has_moved(after, before), expected, "{after:?} {before:?}");
+        };
+        let near = |mean: f64, half_width: f64| Estimate::plus_minus(mean, half_width);
+        check(near(2.0, 0.1), near(2.05, 0.1), false);
+        check(near(2.0, 0.1), near(2.13, 0.1), false);
+        check(near(2.0, 0.1), near(2.15, 0.1), true);
+        check(Estimate::exact(2.0), Estimate::exact(2.0 + 1e-12), false);
+        check(Estimate::exact(2.0), Estimate::exact(2.001), true);
+        check(near(2.0, f64::INFINITY), near(5.0, 0.1), false);
+        check(near(f64::NAN, 0.1), near(5.0, 0.1), false);
+        // Only the errors on the near sides count.
+        let skewed = Estimate {
+            mean: 2.0,
+            low: 0.0,
+            high: 2.01,
+        };
+        check(skewed, near(2.2, 0.1), true);
+    }
+}
