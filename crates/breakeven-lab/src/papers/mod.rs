@@ -2,6 +2,7 @@
 //! data, and the code that measures.
 
 mod breakeven;
+mod harper2018;
 
 use std::path::Path;
 
@@ -58,7 +59,7 @@ pub fn no_pictures(_: &Path) -> Result<Vec<Picture>> {
 
 /// Returns all experiments in the order of their papers.
 pub fn all() -> impl Iterator<Item = &'static Experiment> {
-    breakeven::EXPERIMENTS.iter()
+    breakeven::EXPERIMENTS.iter().chain(harper2018::EXPERIMENTS)
 }
 
 /// Returns the experiments that a word means: `all`, a paper, or `paper/name`.
