@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use breakeven::advise::report::{ClassReport, Flip, MethodReport, Report, VerdictReport};
+use breakeven::advise::report::{
+    ClassReport, Flip, MethodReport, Report, SuggestionReport, VerdictReport,
+};
 use breakeven::units::Estimate;
 
 /// Renders the whole report.
@@ -12,6 +14,7 @@ pub fn render(report: &Report) -> String {
     facts(&mut out, report);
     classes(&mut out, report);
     verdicts(&mut out, report);
+    suggestions(&mut out, report);
     for note in &report.notes {
         let _ = writeln!(out, "note: {note}");
     }
@@ -150,6 +153,36 @@ fn verdicts(out: &mut String, report: &Report) {
         let _ = writeln!(out, "{:<24} {}", class.name, places.join("; "));
     }
     let _ = writeln!(out);
+}
+
+/// One line for each tool; the rest is on the page and in the JSON.
+fn suggestions(out: &mut String, report: &Report) {
+    if report.suggestions.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "{:<10} {:<16} suggested setting", "tool", "for");
+    for suggestion in &report.suggestions {
+        let _ = writeln!(
+            out,
+            "{:<10} {:<16} {}",
+            suggestion.tool,
+            suggestion.subject,
+            told(suggestion)
+        );
+    }
+    let _ = writeln!(out);
+}
+
+/// What to tell a tool, in one line.
+fn told(suggestion: &SuggestionReport) -> String {
+    let cost = percent_range(&suggestion.cost_ratio);
+    let (method, metric) = (&suggestion.method, &suggestion.metric);
+    match (suggestion.answer.as_str(), suggestion.settings.first()) {
+        ("compress", _) => suggestion.settings.join("; "),
+        ("leave_off", None) => format!("leave as it is ({method}: {cost} of raw in {metric})"),
+        ("leave_off", Some(off)) => format!("{off} ({method}: {cost} of raw in {metric})"),
+        _ => format!("undecided ({method}: {cost} of raw in {metric})"),
+    }
 }
 
 /// The candidate's cost as a share of storing raw.

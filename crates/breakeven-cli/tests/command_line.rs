@@ -138,6 +138,56 @@ fn json_has_the_documented_form() {
 }
 
 #[test]
+fn settings_are_suggested_that_the_tool_takes() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    let output = advise(&cache, data.path(), &["--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report: Report = serde_json::from_slice(&output.stdout).expect("JSON");
+    for tool in ["zstd", "btrfs", "ZFS", "RocksDB", "PostgreSQL"] {
+        assert!(
+            report.suggestions.iter().any(|of| of.tool == tool),
+            "{tool}"
+        );
+    }
+    let zstd = &report.suggestions[0];
+    assert_eq!(
+        (zstd.tool.as_str(), zstd.answer.as_str()),
+        ("zstd", "compress")
+    );
+    assert!(zstd.settings[0].contains(" FILE"), "{zstd:?}");
+    assert!(
+        stdout(&advise(&cache, data.path(), &[])).contains(" zstd -"),
+        "the text has it as well"
+    );
+    if !Command::new("zstd")
+        .arg("--version")
+        .output()
+        .is_ok_and(|of| of.status.success())
+    {
+        println!("there is no zstd here to take its setting");
+        return;
+    }
+    // As a person would type it, on the data it was suggested for.
+    let line = zstd.settings[0].replace("FILE", "log.txt");
+    let run = |line: &str| {
+        let mut shell = Command::new("sh");
+        let output = shell.args(["-c", line]).current_dir(data.path()).output();
+        let output = output.expect("a shell");
+        assert!(output.status.success(), "{line}: {}", stderr(&output));
+        output.stdout
+    };
+    run(&format!("{line} -q"));
+    let stored = fs::metadata(data.path().join("log.txt.zst")).expect("a file");
+    let raw = fs::read(data.path().join("log.txt")).expect("a file");
+    assert!(
+        stored.len() < raw.len() as u64 / 2,
+        "{} bytes",
+        stored.len()
+    );
+    assert_eq!(run("zstd -dcq log.txt.zst"), raw);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_ratios() {
     let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
     let ratios = || {

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use breakeven::advise::report::{ClassReport, MethodReport, Report, VerdictReport};
+use breakeven::advise::report::{
+    ClassReport, MethodReport, Report, SuggestionReport, VerdictReport,
+};
 use breakeven::units::Estimate;
 
 use super::scene::Scene;
@@ -33,6 +35,15 @@ pub fn tables(scene: &Scene<'_>) -> String {
         "What kinds of data there are, and the best method for a file of each.",
         &classes(scene),
     ));
+    if !report.suggestions.is_empty() {
+        out.push_str(&section(
+            "settings",
+            "Settings to try",
+            "What that means for tools: the best of the methods each of them offers, for all data, \
+             with the terms this report was made for.",
+            &suggestions(scene),
+        ));
+    }
     out.push_str(&section(
         "methods",
         "Methods",
@@ -177,6 +188,32 @@ fn classes(scene: &Scene<'_>) -> String {
         ],
         &rows,
     )
+}
+
+fn suggestions(scene: &Scene<'_>) -> String {
+    let row = |suggestion: &SuggestionReport| {
+        let lines = suggestion.settings.iter();
+        let lines: String = lines
+            .map(|line| format!("<code>{}</code>", escape(line)))
+            .collect();
+        let best = match suggestion.answer.as_str() {
+            "undecided" => "<span class=\"undecided\">undecided</span>".to_string(),
+            "leave_off" => chip(scene, "store"),
+            _ => chip(scene, &suggestion.method),
+        };
+        let about = format!("{}; since {}", suggestion.note, suggestion.since);
+        format!(
+            "<tr><th scope=\"row\">{} <small>{}</small></th><td>{best}</td>{}{}\
+             <td class=\"setting\">{lines}<small>{}</small></td></tr>",
+            escape(&suggestion.tool),
+            escape(&suggestion.subject),
+            number(&percent_range(&suggestion.cost_ratio)),
+            cell(&suggestion.metric),
+            escape(&about),
+        )
+    };
+    let rows: String = scene.report.suggestions.iter().map(row).collect();
+    table(&["tool", "best", "cost of raw", "in", "setting"], &rows)
 }
 
 /// The methods on all data open, those on each class to be opened.
@@ -334,5 +371,34 @@ fn notes(report: &Report) -> String {
     match notes.as_str() {
         "" => String::new(),
         notes => format!("<ul class=\"notes\">{notes}</ul>"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::example;
+    use super::*;
+
+    #[test]
+    fn settings_are_shown_where_there_are_some() {
+        let mut report = example::report();
+        report.suggestions.clear();
+        assert!(!tables(&Scene::new(&report)).contains("id=\"settings\""));
+        report.suggestions.push(SuggestionReport {
+            tool: "<tool>".to_string(),
+            subject: "files".to_string(),
+            since: "1.0".to_string(),
+            metric: "money".to_string(),
+            answer: "compress".to_string(),
+            method: "zstd:3".to_string(),
+            ratio: Estimate::exact(2.0),
+            cost_ratio: Estimate::exact(0.5),
+            settings: vec!["set a=1".to_string(), "set b=\"<2>\"".to_string()],
+            note: "a note".to_string(),
+        });
+        let html = tables(&Scene::new(&report));
+        assert!(html.contains("<code>set a=1</code><code>set b="), "{html}");
+        assert!(html.contains("&lt;tool&gt;") && !html.contains("<tool>"));
+        assert!(html.contains("a note; since 1.0"));
     }
 }

@@ -16,6 +16,7 @@ pub mod population;
 pub mod report;
 pub mod sample;
 mod setting;
+mod suggestion;
 pub mod verdict;
 
 use std::sync::atomic::AtomicBool;
@@ -28,6 +29,7 @@ use crate::advise::report::{
     VerdictReport, WorkReport,
 };
 use crate::advise::sample::{CACHE_BLOCK_BYTES, CellEstimate, Group, Sample, SampleOptions};
+use crate::advise::suggestion::suggestions;
 use crate::advise::verdict::{METRICS, MethodCosts, Work};
 use crate::codec::Method;
 use crate::error::{Error, Result};
@@ -200,7 +202,9 @@ pub fn answer(
     setting: &Setting,
     sample: &Sample,
 ) -> Report {
-    draw_up(population, options, setting, sample, &|_, _| true)
+    let mut report = draw_up(population, options, setting, sample, &|_, _| true);
+    report.suggestions = suggestions(sample, options, setting);
+    report
 }
 
 /// Draws up a report with the verdicts that are wanted, by place and metric.
@@ -245,6 +249,7 @@ fn draw_up(
         terms: setting.terms(options, data_bytes(sample, options)),
         classes,
         verdicts,
+        suggestions: Vec::new(),
         notes: notes(population, sample, setting),
     };
     report.headline = headline(&report, options);
@@ -383,7 +388,11 @@ fn class_verdicts(
             verdicts.extend(setting.link(options).verdict(metric, class, &files));
         }
         if wanted("pages", metric) {
-            verdicts.extend(setting.pages(options).verdict(metric, class, &pages));
+            verdicts.extend(
+                setting
+                    .pages(options, options.page_bytes)
+                    .verdict(metric, class, &pages),
+            );
         }
         if group.is_none() && wanted("cache", metric) {
             let cache = setting.cache(options, data_bytes(sample, options));

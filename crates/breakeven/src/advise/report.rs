@@ -24,6 +24,9 @@ pub struct Report {
     /// The classes of data found, largest first; then `all`.
     pub classes: Vec<ClassReport>,
     pub verdicts: Vec<VerdictReport>,
+    /// What to tell the tools people have; absent from reports of before there were any.
+    #[serde(default)]
+    pub suggestions: Vec<SuggestionReport>,
     /// What the reader should know: what was passed over, assumed, or cut short.
     pub notes: Vec<String>,
 }
@@ -182,6 +185,29 @@ pub struct VerdictReport {
     pub stages: String,
     /// Cost of the best method over the cost of storing raw, at the numbers asked for.
     pub cost_ratio: Estimate,
+}
+
+/// What to tell a tool: the verdict over the methods it offers, in its own words.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SuggestionReport {
+    pub tool: String,
+    /// What of the tool's data it is about.
+    pub subject: String,
+    /// The version from which the tool understands the settings.
+    pub since: String,
+    /// `time`, `energy`, `money` or `space`.
+    pub metric: String,
+    /// `compress`, `leave_off` or `undecided`.
+    pub answer: String,
+    /// The best method that compresses, of those the tool offers.
+    pub method: String,
+    /// Raw over stored bytes of that method in the tool's blocks, or the nearest measured.
+    pub ratio: Estimate,
+    /// Its cost over that of storing raw.
+    pub cost_ratio: Estimate,
+    /// Lines to type or to write into a configuration; empty where there is nothing to change.
+    pub settings: Vec<String>,
+    pub note: String,
 }
 
 /// A quantity at whose value the verdict changes.

@@ -139,8 +139,8 @@ impl Setting {
     }
 
     /// Database pages, each written and read alone while somebody waits.
-    pub(super) fn pages(&self, options: &AdviseOptions) -> Place<'static> {
-        let page = options.page_bytes as f64;
+    pub(super) fn pages(&self, options: &AdviseOptions, page_bytes: usize) -> Place<'static> {
+        let page = page_bytes as f64;
         let line = |direction: Direction| {
             let seconds = |bytes: u64| self.medium.latency_for(random(bytes, direction));
             let (small, large) = (seconds(4 << 10), seconds(16 << 10));
@@ -154,7 +154,7 @@ impl Setting {
         let ((write_fixed, write_byte), (read_fixed, read_byte)) =
             (line(Direction::Write), line(Direction::Read));
         // One page is one thread's work.
-        let metrics = self.metrics(options, 1, options.page_bytes as u64);
+        let metrics = self.metrics(options, 1, page_bytes as u64);
         Place {
             name: "pages",
             times: PlaceTimes {
