@@ -4,8 +4,13 @@
 # The folder of rustup is not yet on the path of a shell that was open while it was installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
+# Where the manual page and the completions go; bash, fish and man look there by themselves.
+PREFIX ?= $(HOME)/.local
+DATA = $(PREFIX)/share
+
 .DEFAULT_GOAL := help
-.PHONY: help run test test-root test-full lint format-check clippy licences install setup \
+.PHONY: help run test test-root test-full lint format-check clippy licences install \
+	install-manual setup \
 	setup-lint clean
 
 help: ## this list
@@ -43,9 +48,23 @@ licences:
 	@tools/setup build
 	@tools/licences
 
-install: ## install the `breakeven` command (the profile of run and test: nothing compiles twice)
+install: ## install the `breakeven` command, its manual page and completions (PREFIX=~/.local)
 	@tools/setup build
+	@# The profile of run and test, so that nothing compiles twice.
 	cargo install --locked --profile dev --path crates/breakeven-cli
+	@$(MAKE) --no-print-directory install-manual
+
+install-manual:
+	@tools/setup build
+	@mkdir -p "$(DATA)/man/man1" "$(DATA)/bash-completion/completions" \
+		"$(DATA)/zsh/site-functions" "$(DATA)/fish/vendor_completions.d"
+	cargo run --quiet --locked -p breakeven-cli -- man >"$(DATA)/man/man1/breakeven.1"
+	cargo run --quiet --locked -p breakeven-cli -- completions bash \
+		>"$(DATA)/bash-completion/completions/breakeven"
+	cargo run --quiet --locked -p breakeven-cli -- completions zsh \
+		>"$(DATA)/zsh/site-functions/_breakeven"
+	cargo run --quiet --locked -p breakeven-cli -- completions fish \
+		>"$(DATA)/fish/vendor_completions.d/breakeven.fish"
 
 setup: ## install what the tests need
 	@tools/setup test

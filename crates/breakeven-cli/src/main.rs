@@ -9,6 +9,7 @@ mod advise;
 mod calibrate;
 mod compare;
 mod environment;
+mod manual;
 mod options;
 mod page;
 mod prices;
@@ -39,6 +40,8 @@ fn main() -> ExitCode {
         Command::Calibrate(options) => calibrate::run(&options),
         Command::Report(options) => page::run(&options),
         Command::Compare(options) => compare::run(&options),
+        Command::Man => manual::man(),
+        Command::Completions { shell } => manual::completions(shell),
     };
     match outcome {
         Ok(code) => code,

@@ -7,10 +7,16 @@ use std::path::PathBuf;
 
 use breakeven::codec::Method;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// What the codes say that a command ends with.
+pub const EXIT_STATUS: &str = "0: there is an answer, whatever it says. 1: a file, medium or meter \
+     could not be used; the message names it. 2: the command line was wrong. `compare` says 1 when \
+     a verdict changed, and 2 to all that cannot be used.";
 
 /// Storage compression that pays for itself.
 #[derive(Debug, Parser)]
-#[command(name = "breakeven", version, max_term_width = 100)]
+#[command(name = "breakeven", version, max_term_width = 100, after_help = EXIT_STATUS)]
 pub struct Options {
     #[command(subcommand)]
     pub command: Command,
@@ -27,6 +33,13 @@ pub enum Command {
     Report(ReportOptions),
     /// Say what changed between two reports; exits 1 when a verdict did
     Compare(CompareOptions),
+    /// Print the manual page
+    Man,
+    /// Print the completions of a shell, to be put where that shell looks for them
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
 }
 
 /// What counts most in the one-sentence answer.
@@ -47,6 +60,7 @@ pub enum Preference {
 pub struct AdviseOptions {
     /// Files and folders to advise on; without any, Kothiyal's four file types (text, binary,
     /// zero, random) gathered from this machine
+    #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 
     /// How often data is read for each time it is written: a number or a range
@@ -54,7 +68,7 @@ pub struct AdviseOptions {
     pub reads: (f64, f64),
 
     /// What counts most in the one-sentence answer
-    #[arg(long, value_enum, default_value = "money")]
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "money")]
     pub prefer: Preference,
 
     /// Days the data is kept
@@ -157,6 +171,7 @@ pub struct CalibrateOptions {
 #[derive(Debug, Args)]
 pub struct ReportOptions {
     /// The report, as `advise --json` wrote it
+    #[arg(value_name = "REPORT.json")]
     pub json: PathBuf,
 
     /// Where the page goes
