@@ -76,6 +76,24 @@ impl Error {
         }
     }
 
+    /// Returns the error with its place moved by `bytes`: from a part's own count to the whole's.
+    pub fn moved_by(self, bytes: u64) -> Error {
+        match self {
+            Error::Corrupt {
+                what,
+                offset,
+                expected,
+                found,
+            } => Error::Corrupt {
+                what,
+                offset: offset + bytes,
+                expected,
+                found,
+            },
+            other => other,
+        }
+    }
+
     /// Reports a text that could not be read as a `what`, cut to its first 120 characters.
     pub fn parse(what: &'static str, text: &str, reason: impl fmt::Display) -> Error {
         let text = text.chars().take(120).collect();

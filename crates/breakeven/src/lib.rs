@@ -7,16 +7,18 @@
 //! |---|---|
 //! | 0 | [`units`], [`error`] |
 //! | 1 | [`codec`], [`meter`], [`model`], [`storage`], [`arena`], [`pool`] |
-//! | 2 | [`medium`], [`decide`] |
+//! | 2 | [`medium`], [`frame`], [`decide`] |
+//! | 4 | [`stream`] |
 //! | 5 | [`advise`] |
 //!
-//! Floor 3 (the buffer cache) and floor 4 (the other places) are still to be built.
+//! Floor 3 (the buffer cache) and the other places of floor 4 are still to be built.
 
 pub mod advise;
 pub mod arena;
 pub mod codec;
 pub mod decide;
 pub mod error;
+pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 pub mod medium;
@@ -24,6 +26,7 @@ pub mod meter;
 pub mod model;
 pub mod pool;
 pub mod storage;
+pub mod stream;
 pub mod units;
 
 pub use error::{Error, Result};

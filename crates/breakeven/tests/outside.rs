@@ -7,3 +7,5 @@
 mod file_systems;
 #[path = "outside/stock.rs"]
 mod stock;
+#[path = "outside/streams.rs"]
+mod streams;

@@ -26,6 +26,8 @@ mod shuffle;
 mod xz;
 mod zstd;
 
+use liblzma::stream::Check;
+
 use crate::error::{Error, Result};
 
 pub use decoder::{Decoder, DecoderRow};
@@ -119,6 +121,28 @@ impl Compressor {
         self.encode(method, Some(dictionary), source, target)
     }
 
+    /// Compresses a block as an `.xz` stream with a CRC64 of its content, for a stream that nothing
+    /// else checks; as [`Compressor::compress`], for xz alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Compressor::compress`], and `Unsupported` for another codec.
+    pub(crate) fn compress_checked(
+        &mut self,
+        method: Method,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<Option<usize>> {
+        method.check()?;
+        check_length(source.len())?;
+        match method.codec {
+            Codec::Xz { level } => xz::compress(level, method.filter, Check::Crc64, source, target),
+            _ => Err(Error::Unsupported {
+                what: format!("{method} with a check of its own"),
+            }),
+        }
+    }
+
     /// The one dispatch of compression.
     fn encode(
         &mut self,
@@ -150,7 +174,9 @@ impl Compressor {
                 self.zstd.compress_with(dictionary, source, target)
             }
             (Codec::Deflate { level }, None) => self.deflate.compress(level, source, target),
-            (Codec::Xz { level }, None) => xz::compress(level, method.filter, source, target),
+            (Codec::Xz { level }, None) => {
+                xz::compress(level, method.filter, Check::None, source, target)
+            }
             (Codec::Bzip2 { level }, None) => bzip2::compress(level, source, target),
             (_, Some(_)) => Err(no_dictionary(method)),
         }

@@ -1,4 +1,4 @@
-//! xz blocks: one standard `.xz` stream each, without a check (what holds the block has one).
+//! xz blocks: one standard `.xz` stream each, by default without a check (what holds a block has one).
 //!
 //! The window is cut to the block, so that compressing and decoding small blocks does not take
 //! the many megabytes of the presets. A stream is made for each block: reusing one, which only the
@@ -19,6 +19,7 @@ const HASH_CHAIN_LEVEL_MAX: u8 = 3;
 pub(super) fn compress(
     level: u8,
     filter: Filter,
+    check: Check,
     source: &[u8],
     target: &mut [u8],
 ) -> Result<Option<usize>> {
@@ -34,7 +35,7 @@ pub(super) fn compress(
     }
     filters.lzma2(&options);
     let mut stream =
-        Stream::new_stream_encoder(&filters, Check::None).map_err(|error| refused(&error))?;
+        Stream::new_stream_encoder(&filters, check).map_err(|error| refused(&error))?;
     match stream.process(source, target, Action::Finish) {
         Ok(Status::StreamEnd) => Ok(Some(stream.total_out() as usize)),
         Ok(_) => Ok(None),

@@ -31,6 +31,7 @@ use crate::error::{Error, Result};
 mod stage;
 
 use stage::Code;
+pub(crate) use stage::message_of;
 pub use stage::{Refused, Results, Stage, Submitter};
 
 const WORKER_COUNT_MAX: usize = 1024;

@@ -442,7 +442,8 @@ impl<J, R, W> Code<J, R, W> {
     }
 }
 
-fn message_of(panic: &(dyn Any + Send)) -> String {
+/// Returns the message of a panic, if it has one.
+pub(crate) fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no message").to_string()

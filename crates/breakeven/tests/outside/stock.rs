@@ -31,7 +31,7 @@ const PROGRAMS: &[(&str, &[&str], u8, &[&str])] = &[
     ),
 ];
 
-fn installed(program: &str) -> bool {
+pub fn installed(program: &str) -> bool {
     let version = Command::new(program)
         .arg("--help")
         .stdin(Stdio::null())

@@ -1,0 +1,274 @@
+//! Frames decoded: one that lies in memory as a whole, or one that comes in pieces.
+
+use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
+
+use super::lz4_decoder::Context;
+use super::{Kind, corrupt};
+use crate::error::{Error, Result};
+
+use liblzma::stream::{Action, Status, Stream};
+
+/// What decoding may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecoderLimits {
+    /// The largest window of a frame that is decoded in pieces, in bytes; for `.xz`, window and
+    /// tables. Rounded down to a power of two for Zstandard, at least 1 KiB. Default 128 MiB, as
+    /// stock `zstd -d` has it.
+    pub window_bytes_max: u64,
+}
+
+impl Default for DecoderLimits {
+    fn default() -> DecoderLimits {
+        DecoderLimits {
+            window_bytes_max: 128 << 20,
+        }
+    }
+}
+
+/// The working memory of decoding, reused from frame to frame.
+#[derive(Default)]
+pub struct Workspace {
+    zstd: Option<DCtx<'static>>,
+    lz4: Option<Context>,
+}
+
+impl Workspace {
+    /// Makes a workspace that holds no memory yet.
+    pub fn new() -> Workspace {
+        Workspace::default()
+    }
+
+    /// Decodes one whole frame, of any kind but skippable, into a target that it must fill.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` with the byte of the frame, if the bytes are not one sound frame of exactly the
+    /// target's length; `Limit` for an `.xz` window above the limit.
+    pub fn decode_whole(
+        &mut self,
+        limits: DecoderLimits,
+        frame: &[u8],
+        target: &mut [u8],
+    ) -> Result<()> {
+        let kind = Kind::expect(frame)?;
+        if kind == Kind::Zstd {
+            // In one piece the target is the window, so no other memory is needed.
+            return self.decode_whole_zstd(frame, target);
+        }
+        let mut decoder = Decoder::begin(kind, limits, self)?;
+        let target_bytes = target.len();
+        let (mut read, mut written) = (0, 0);
+        loop {
+            let step = decoder.decode(self, &frame[read..], &mut target[written..])?;
+            (read, written) = (read + step.read, written + step.written);
+            let stalled = step.read == 0 && step.written == 0;
+            if step.ended && read == frame.len() && written == target_bytes {
+                return Ok(());
+            }
+            if step.ended || stalled {
+                let found = format!("{written} after {read} of {} bytes", frame.len());
+                let expected = format!("{target_bytes} decoded bytes and the end of the frame");
+                return Err(corrupt(read as u64, expected, found));
+            }
+        }
+    }
+
+    fn decode_whole_zstd(&mut self, frame: &[u8], target: &mut [u8]) -> Result<()> {
+        let expected = format_args!("{} decoded bytes", target.len()).to_string();
+        match zstd_safe::find_frame_compressed_size(frame) {
+            Ok(size) if size == frame.len() => {}
+            Ok(size) => return Err(corrupt(size as u64, "the end of the frame", "more bytes")),
+            Err(code) => return Err(corrupt(0, expected, zstd_safe::get_error_name(code))),
+        }
+        let context = self.zstd()?;
+        context.reset(ResetDirective::SessionOnly).map_err(bug)?;
+        match context.decompress(target, frame) {
+            Ok(size) if size == target.len() => Ok(()),
+            Ok(size) => Err(corrupt(0, expected, format!("{size} bytes"))),
+            Err(code) => Err(corrupt(0, expected, zstd_safe::get_error_name(code))),
+        }
+    }
+
+    fn zstd(&mut self) -> Result<&mut DCtx<'static>> {
+        match &mut self.zstd {
+            Some(context) => Ok(context),
+            slot => Ok(slot.insert(DCtx::try_create().ok_or_else(|| no_memory("zstd"))?)),
+        }
+    }
+
+    fn lz4(&mut self) -> Result<&mut Context> {
+        match &mut self.lz4 {
+            Some(context) => Ok(context),
+            slot => Ok(slot.insert(Context::new()?)),
+        }
+    }
+}
+
+/// What one call of [`Decoder::decode`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes taken from the source.
+    pub read: usize,
+    /// Bytes put into the target.
+    pub written: usize,
+    /// Whether the frame ended with the last byte taken.
+    pub ended: bool,
+}
+
+/// One frame that is decoded in pieces.
+pub struct Decoder {
+    state: State,
+    window_bytes_max: u64,
+    /// Bytes of the frame taken so far.
+    read: u64,
+}
+
+enum State {
+    Zstd,
+    Lz4,
+    Xz(Box<Stream>),
+}
+
+impl Decoder {
+    /// Begins a frame of any kind but skippable.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the system gives no memory.
+    ///
+    /// # Panics
+    ///
+    /// For a skippable frame, which has no content.
+    pub fn begin(kind: Kind, limits: DecoderLimits, workspace: &mut Workspace) -> Result<Decoder> {
+        let window_bytes_max = limits.window_bytes_max.max(1 << 10);
+        let state = match kind {
+            Kind::Zstd => {
+                let context = workspace.zstd()?;
+                context.reset(ResetDirective::SessionOnly).map_err(bug)?;
+                let log = window_bytes_max.ilog2().min(31);
+                let parameter = DParameter::WindowLogMax(log);
+                context.set_parameter(parameter).map_err(bug)?;
+                State::Zstd
+            }
+            Kind::Lz4 => {
+                workspace.lz4()?.reset();
+                State::Lz4
+            }
+            Kind::Xz => State::Xz(Box::new(
+                Stream::new_stream_decoder(window_bytes_max, 0).map_err(|_| no_memory("xz"))?,
+            )),
+            Kind::Skippable => panic!("a skippable frame has no content"),
+        };
+        Ok(Decoder {
+            state,
+            window_bytes_max,
+            read: 0,
+        })
+    }
+
+    /// Decodes as much as source and target allow. A step that neither reads nor writes wants
+    /// more source; where there is none, the frame is cut.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` with the byte of the frame, `Limit` for a window above the limit.
+    pub fn decode(
+        &mut self,
+        workspace: &mut Workspace,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<Step> {
+        let step = match &mut self.state {
+            State::Zstd => step_zstd(workspace.zstd()?, self.window_bytes_max, source, target),
+            State::Lz4 => {
+                let (read, written, ended) = workspace
+                    .lz4()?
+                    .decode(source, target)
+                    .map_err(|error| error.moved_by(self.read))?;
+                Ok(Step {
+                    read,
+                    written,
+                    ended,
+                })
+            }
+            State::Xz(stream) => step_xz(stream, self.window_bytes_max, source, target),
+        };
+        let step = step.map_err(|error| match self.state {
+            State::Zstd => error.moved_by(self.read),
+            _ => error,
+        })?;
+        self.read += step.read as u64;
+        Ok(step)
+    }
+}
+
+fn step_zstd(
+    context: &mut DCtx<'static>,
+    window_bytes_max: u64,
+    source: &[u8],
+    target: &mut [u8],
+) -> Result<Step> {
+    let mut input = InBuffer::around(source);
+    let mut output = OutBuffer::around(target);
+    let outcome = context.decompress_stream(&mut output, &mut input);
+    let written = output.pos();
+    match outcome {
+        Ok(hint) => Ok(Step {
+            read: input.pos,
+            written,
+            ended: hint == 0,
+        }),
+        Err(code) => {
+            let name = zstd_safe::get_error_name(code);
+            if name.contains("too much memory") {
+                return Err(Error::Limit {
+                    what: "zstd window",
+                    limit_bytes: 1 << window_bytes_max.ilog2().min(31),
+                    // The library says that it is more, not how much.
+                    needed_bytes: (1 << window_bytes_max.ilog2().min(31)) + 1,
+                });
+            }
+            Err(corrupt(input.pos as u64, "a sound zstd frame", name))
+        }
+    }
+}
+
+fn step_xz(
+    stream: &mut Stream,
+    window_bytes_max: u64,
+    source: &[u8],
+    target: &mut [u8],
+) -> Result<Step> {
+    let (read, written) = (stream.total_in(), stream.total_out());
+    let outcome = stream.process(source, target, Action::Run);
+    let step = |ended| Step {
+        read: (stream.total_in() - read) as usize,
+        written: (stream.total_out() - written) as usize,
+        ended,
+    };
+    match outcome {
+        Ok(Status::StreamEnd) => Ok(step(true)),
+        // Nothing to do for want of source or room: the caller sees that nothing moved.
+        Ok(_) => Ok(step(false)),
+        Err(liblzma::stream::Error::MemLimit) => Err(Error::Limit {
+            what: "xz window",
+            limit_bytes: window_bytes_max,
+            needed_bytes: stream.memlimit().max(window_bytes_max + 1),
+        }),
+        Err(liblzma::stream::Error::Mem) => Err(no_memory("xz")),
+        Err(error) => Err(corrupt(stream.total_in(), "a sound xz stream", error)),
+    }
+}
+
+fn no_memory(codec: &str) -> Error {
+    Error::Unsupported {
+        what: format!("{codec}: the system gave no memory for a decoder"),
+    }
+}
+
+/// libzstd refused what it documents to accept.
+fn bug(code: usize) -> Error {
+    Error::Unsupported {
+        what: format!("zstd: {}", zstd_safe::get_error_name(code)),
+    }
+}

@@ -1,0 +1,105 @@
+//! Standard frames in and out: Zstandard, LZ4, .xz and skippable frames, and the seek table.
+//!
+//! [`Encoder`] makes one whole frame of one block; [`Walk`] finds where a frame ends without
+//! decoding it, where its format allows; [`decode_whole`] decodes a frame that lies in memory,
+//! [`Decoder`] one that comes in pieces. `docs/format.md` shows the bytes.
+//!
+//! Promises: what is written here is decoded by the formats' own tools; no input makes a reader
+//! panic or take memory beyond the stated limits, and errors say at which byte of the frame.
+//!
+//! Not here: threads, files, which method a block deserves.
+#![deny(unsafe_code)]
+
+mod decoder;
+mod encoder;
+mod lz4;
+mod lz4_decoder;
+mod seek_table;
+mod walk;
+mod zstd;
+
+pub use decoder::{Decoder, DecoderLimits, Step, Workspace};
+pub use encoder::{Encoded, Encoder, frame_bytes_max, is_portable, is_storable};
+pub use seek_table::{ENTRY_BYTES, Entry, FOOTER_BYTES, SEEK_TABLE_ENTRIES_MAX, SeekTable};
+pub use walk::{Shape, Walk, Walked};
+pub use zstd::EMPTY_FRAME;
+
+use crate::error::{Error, Result};
+
+/// What a reader names when the bytes are wrong.
+pub(crate) const STREAM: &str = "stream";
+
+/// The kinds of frames that a stream may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// A Zstandard frame (RFC 8878).
+    Zstd,
+    /// A skippable frame (RFC 8878), which holds no content.
+    Skippable,
+    /// An LZ4 frame (version 1.6).
+    Lz4,
+    /// An `.xz` stream.
+    Xz,
+}
+
+/// Bytes that tell the kind of any frame.
+pub const MAGIC_BYTES: usize = 6;
+
+impl Kind {
+    /// Returns the kind of the frame that begins with `bytes`, nothing if none does. Four bytes
+    /// are enough but for `.xz`, which wants six.
+    pub fn of(bytes: &[u8]) -> Option<Kind> {
+        match bytes {
+            [0x28, 0xB5, 0x2F, 0xFD, ..] => Some(Kind::Zstd),
+            [0x50..=0x5F, 0x2A, 0x4D, 0x18, ..] => Some(Kind::Skippable),
+            [0x04, 0x22, 0x4D, 0x18, ..] => Some(Kind::Lz4),
+            [0xFD, b'7', b'z', b'X', b'Z', 0, ..] => Some(Kind::Xz),
+            _ => None,
+        }
+    }
+
+    /// Returns the kind of the frame that begins with `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` at byte 0 if no frame begins so; a beginning that is known and not served is named.
+    pub fn expect(bytes: &[u8]) -> Result<Kind> {
+        Kind::of(bytes).ok_or_else(|| {
+            let known = match bytes {
+                [0x02, 0x21, 0x4C, 0x18, ..] => "an LZ4 legacy frame",
+                [0x1F, 0x8B, ..] => "a gzip member",
+                [0x22..=0x27, 0xB5, 0x2F, 0xFD, ..] => "a Zstandard frame before version 0.8",
+                [b'B', b'Z', b'h', ..] => "a bzip2 stream",
+                _ => "",
+            };
+            let first: Vec<String> = (bytes.iter().take(4))
+                .map(|byte| format!("{byte:02X}"))
+                .collect();
+            let found = match (known, bytes.len()) {
+                ("", 0) => "nothing".to_string(),
+                ("", _) => first.join(" "),
+                _ => format!("{known} ({})", first.join(" ")),
+            };
+            Error::corrupt(STREAM, 0, "a frame of zstd, lz4 or xz", found)
+        })
+    }
+
+    /// Returns the name people read.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Zstd => "zstd",
+            Kind::Skippable => "skippable",
+            Kind::Lz4 => "lz4",
+            Kind::Xz => "xz",
+        }
+    }
+}
+
+fn corrupt(offset: u64, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> Error {
+    Error::corrupt(STREAM, offset, expected, found)
+}
+
+/// Reads a little-endian number of up to 8 bytes.
+fn little(bytes: &[u8]) -> u64 {
+    (bytes.iter().rev()).fold(0, |value, &byte| value << 8 | u64::from(byte))
+}

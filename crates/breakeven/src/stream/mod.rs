@@ -1,0 +1,28 @@
+//! The write path: bytes in, a row of standard frames out, and back.
+//!
+//! A [`Writer`] cuts what it is given into blocks, compresses them on the workers of a pool and
+//! writes the frames in order from a thread of its own, so that compressing and writing overlap
+//! (Hirsch 2017, section 3.2). What it writes is decoded by stock tools: `docs/format.md` shows the
+//! bytes.
+//!
+//! A [`Reader`] takes any row of standard frames as it comes, a [`SeekableReader`] a file with a seek
+//! table from any byte on; both decode on the workers of a pool.
+//!
+//! Promises: frames are in order and whole; memory is bounded by a formula; an error of the sink or
+//! of a worker ends every wait and is told once; an unfinished stream has no seek table. No input makes a reader panic or take memory beyond its
+//! formula; it hands out the right bytes or an error.
+#![deny(unsafe_code)]
+
+mod decoding;
+mod input;
+mod reader;
+mod seekable;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use decoding::ReaderOptions;
+pub use reader::{Counted, Reader};
+pub use seekable::{SeekableReader, read_seek_table};
+pub use writer::{Container, Summary, Writer, WriterOptions};

@@ -1,0 +1,395 @@
+//! The reader of streams that come in order: from a pipe, a socket, any file.
+//!
+//! A frame that states a modest content and whose end its headers tell is copied whole and decoded
+//! by a worker, while the next one is read; others (one huge frame of stock zstd, an `.xz` stream)
+//! are decoded in pieces by the calling thread, when all before them is done.
+//!
+//! Errors come behind the last byte before them, and say at which byte of the stream.
+
+use std::io::{self, Read};
+
+use crate::error::{Error, Result};
+use crate::frame::{Decoder, Kind, MAGIC_BYTES, STREAM, Shape, Walk, Walked, Workspace};
+use crate::pool::Pool;
+
+use super::decoding::{Frame, Frames, ReaderOptions, set_length};
+use super::input::Input;
+
+/// The longest content of a frame that is decoded as a whole.
+const WHOLE_BYTES_MAX: u64 = 4 << 20;
+/// The longest frame that is decoded as a whole: its content, and headers for a stored one.
+const STORED_BYTES_MAX: u64 = WHOLE_BYTES_MAX + (64 << 10);
+/// Bytes of a piece of a frame that is decoded in pieces.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Reads a stream of standard frames from a source that cannot seek.
+///
+/// # Cost
+///
+/// Memory: 2 N + 2 frames with their contents, each at most 4 MiB and both as long as the stream's
+/// own, a window on the source of at most 4.5 MiB, and what decoding in pieces takes
+/// ([`ReaderOptions::window_bytes_max`] at the most), with N workers, at least 1.
+///
+/// # Example
+///
+/// ```
+/// use std::io::Read;
+/// use breakeven::pool::{Pool, PoolOptions};
+/// use breakeven::stream::{Reader, ReaderOptions, Writer, WriterOptions};
+///
+/// let pool = Pool::new(PoolOptions { worker_count: 2 })?;
+/// let mut writer = Writer::new(Vec::new(), &pool, WriterOptions::default())?;
+/// writer.write_all(b"what comes in goes out")?;
+/// let (stream, _) = writer.finish()?;
+/// let mut back = String::new();
+/// Reader::new(&stream[..], &pool, ReaderOptions::default())?.read_to_string(&mut back).unwrap();
+/// assert_eq!(back, "what comes in goes out");
+/// # Ok::<(), breakeven::Error>(())
+/// ```
+pub struct Reader<R: Read> {
+    input: Input<R>,
+    options: ReaderOptions,
+    frames: Frames,
+    /// A frame that is decoded here, in pieces; waits until the workers are done.
+    inline: Option<Inline>,
+    workspace: Workspace,
+    /// What is being handed out, from `at` on.
+    current: Frame,
+    at: usize,
+    counted: Counted,
+    /// What ended the input; told when all before it was handed out.
+    end: Option<Result<()>>,
+}
+
+/// What was read of a stream so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Zstandard frames, the empty first one included.
+    pub zstd_frames: u64,
+    /// LZ4 frames.
+    pub lz4_frames: u64,
+    /// `.xz` streams.
+    pub xz_frames: u64,
+    /// Skippable frames, the seek table included.
+    pub skippable_frames: u64,
+    /// Bytes of the stream.
+    pub stored_bytes: u64,
+    /// Bytes decoded from it.
+    pub content_bytes: u64,
+}
+
+impl Counted {
+    fn count(&mut self, kind: Kind) {
+        *match kind {
+            Kind::Zstd => &mut self.zstd_frames,
+            Kind::Lz4 => &mut self.lz4_frames,
+            Kind::Xz => &mut self.xz_frames,
+            Kind::Skippable => &mut self.skippable_frames,
+        } += 1;
+    }
+
+    /// Returns the number of frames of all kinds.
+    pub fn frames(&self) -> u64 {
+        self.zstd_frames + self.lz4_frames + self.xz_frames + self.skippable_frames
+    }
+}
+
+struct Inline {
+    kind: Kind,
+    offset: u64,
+    decoder: Option<Decoder>,
+}
+
+/// What the next frame is, as far as reading it goes.
+enum Next {
+    /// All of it is in the window: so many bytes.
+    Whole(Shape, usize),
+    /// To be decoded in pieces.
+    Pieces(Kind),
+    Skippable(u64),
+    /// The stream is over.
+    End,
+}
+
+impl<R: Read> Reader<R> {
+    /// Begins to read; nothing is read from the source yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pool::stage`].
+    pub fn new(source: R, pool: &Pool, options: ReaderOptions) -> Result<Reader<R>> {
+        Ok(Reader {
+            input: Input::new(source),
+            frames: Frames::new(pool, options.limits())?,
+            options,
+            inline: None,
+            workspace: Workspace::new(),
+            current: Frame::default(),
+            at: 0,
+            counted: Counted::default(),
+            end: None,
+        })
+    }
+
+    /// Returns what was read so far; frames ahead of what was handed out are counted already.
+    pub fn counted(&self) -> Counted {
+        Counted {
+            stored_bytes: self.input.offset(),
+            ..self.counted
+        }
+    }
+
+    /// Returns the source, from which more may have been read than was handed out.
+    pub fn into_source(self) -> R {
+        self.input.into_source()
+    }
+
+    /// Returns the next decoded bytes, none at the end of the stream. They are the same until
+    /// [`Reader::consume`] moves on.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` with the byte of the stream, `Limit`, `Unsupported`, `Io` from the source; after
+    /// the first, `Poisoned`.
+    pub fn fill(&mut self) -> Result<&[u8]> {
+        while self.at == self.current.content.len() {
+            let used = std::mem::take(&mut self.current);
+            self.frames.give_back(used);
+            self.at = 0;
+            match self.next_piece()? {
+                Some(piece) => self.current = piece,
+                None => return Ok(&[]),
+            }
+        }
+        Ok(&self.current.content[self.at..])
+    }
+
+    /// Marks `bytes` of what [`Reader::fill`] returned as used.
+    ///
+    /// # Panics
+    ///
+    /// If there were not as many.
+    pub fn consume(&mut self, bytes: usize) {
+        assert!(self.at + bytes <= self.current.content.len());
+        self.at += bytes;
+    }
+
+    /// Returns a frame with its content, or a piece of one; nothing at the end.
+    fn next_piece(&mut self) -> Result<Option<Frame>> {
+        loop {
+            if self.end.is_none() && self.inline.is_none() && !self.frames.is_full() {
+                // Errors wait until what comes before them was handed out.
+                if let Err(error) = self.feed() {
+                    self.end = Some(Err(error));
+                }
+                if let Some(frame) = self.frames.ready() {
+                    return self.handed_out(frame).map(Some);
+                }
+                continue;
+            }
+            if let Some(frame) = self.frames.next() {
+                return self.handed_out(frame).map(Some);
+            }
+            if self.inline.is_some() {
+                match self.decode_piece() {
+                    Ok(Some(piece)) => return Ok(Some(piece)),
+                    Ok(None) => self.inline = None,
+                    Err(error) => {
+                        self.inline = None;
+                        self.end = Some(Err(error));
+                    }
+                }
+                continue;
+            }
+            return self.outcome();
+        }
+    }
+
+    fn handed_out(&mut self, frame: Result<Frame>) -> Result<Frame> {
+        frame.inspect_err(|error| {
+            self.frames.clear();
+            self.inline = None;
+            self.end = Some(Err(poisoned(error)));
+        })
+    }
+
+    /// Tells how the stream ended, an error once.
+    fn outcome(&mut self) -> Result<Option<Frame>> {
+        match &self.end {
+            Some(Err(error)) => {
+                let later = poisoned(error);
+                let now = self.end.replace(Err(later));
+                Err(now.and_then(Result::err).expect("an error"))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Reads one frame and sends it to the workers, or puts it aside for being decoded in pieces.
+    fn feed(&mut self) -> Result<()> {
+        let offset = self.input.offset();
+        let at = |error: Error| error.moved_by(offset);
+        match self.look().map_err(at)? {
+            Next::End => {
+                self.end = Some(Ok(()));
+                return Ok(());
+            }
+            Next::Skippable(bytes) => {
+                if !self.input.skip(bytes)? {
+                    return Err(self.cut());
+                }
+                self.counted.count(Kind::Skippable);
+            }
+            Next::Pieces(kind) => {
+                self.counted.count(kind);
+                self.inline = Some(Inline {
+                    kind,
+                    offset,
+                    decoder: None,
+                });
+            }
+            Next::Whole(shape, stored_bytes) => {
+                let content_bytes = shape.content_bytes.unwrap_or(0);
+                let total = self.counted.content_bytes + content_bytes;
+                self.options.check(total, offset + stored_bytes as u64)?;
+                let mut frame = self.frames.spare();
+                frame.offset = offset;
+                frame.stored.clear();
+                (frame.stored).extend_from_slice(&self.input.window()[..stored_bytes]);
+                set_length(&mut frame.content, content_bytes as usize);
+                self.input.consume(stored_bytes);
+                self.counted.content_bytes = total;
+                self.counted.count(shape.kind);
+                self.frames.submit(frame);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds out what comes next, reading as much as that takes. Errors count from the frame.
+    fn look(&mut self) -> Result<Next> {
+        let (mut walk, mut walked) = Walk::begin();
+        if !self.input.fill_to(MAGIC_BYTES)? {
+            let window = self.input.window();
+            let is_first = self.counted.frames() == 0;
+            if window.is_empty() && !is_first {
+                return Ok(Next::End);
+            }
+        }
+        if Kind::of(self.input.window()).is_none()
+            && self.options.ignores_trailing
+            && self.counted.frames() > 0
+        {
+            return Ok(Next::End);
+        }
+        Kind::expect(self.input.window())?;
+        loop {
+            if let Some(shape) = walk.shape()
+                && shape.kind != Kind::Skippable
+                && shape.content_bytes.is_none_or(|it| it > WHOLE_BYTES_MAX)
+            {
+                return Ok(Next::Pieces(shape.kind));
+            }
+            match (walked, walk.shape()) {
+                (Walked::Read { at, bytes }, shape) => {
+                    let end = at + bytes as u64;
+                    if let Some(shape) = shape.filter(|_| end > STORED_BYTES_MAX) {
+                        return Ok(Next::Pieces(shape.kind));
+                    }
+                    if !self.input.fill_to(end as usize)? {
+                        return Err(self.cut_here());
+                    }
+                    let window = self.input.window();
+                    walked = walk.step(&window[at as usize..end as usize])?;
+                }
+                (Walked::Whole(bytes), Some(shape)) if shape.kind == Kind::Skippable => {
+                    return Ok(Next::Skippable(bytes));
+                }
+                (Walked::Whole(bytes), Some(shape)) if bytes <= STORED_BYTES_MAX => {
+                    return match self.input.fill_to(bytes as usize)? {
+                        true => Ok(Next::Whole(shape, bytes as usize)),
+                        false => Err(self.cut_here()),
+                    };
+                }
+                (_, Some(shape)) => return Ok(Next::Pieces(shape.kind)),
+                (_, None) => unreachable!("a walk that ended before the header"),
+            }
+        }
+    }
+
+    /// Decodes the next piece of the frame that is decoded here; nothing at its end.
+    fn decode_piece(&mut self) -> Result<Option<Frame>> {
+        let inline = self.inline.as_mut().expect("a frame in pieces");
+        let offset = inline.offset;
+        let at = |error: Error| error.moved_by(offset);
+        let mut decoder = match inline.decoder.take() {
+            Some(decoder) => decoder,
+            None => Decoder::begin(inline.kind, self.options.limits(), &mut self.workspace)?,
+        };
+        let mut piece = self.frames.spare();
+        set_length(&mut piece.content, PIECE_BYTES);
+        let (mut written, mut ended) = (0, false);
+        while written < PIECE_BYTES && !ended {
+            let (source, target) = (self.input.window(), &mut piece.content[written..]);
+            let step = decoder
+                .decode(&mut self.workspace, source, target)
+                .map_err(at)?;
+            self.input.consume(step.read);
+            written += step.written;
+            ended = step.ended;
+            if step.read == 0 && step.written == 0 && !ended && !self.input.fill_more(1)? {
+                return Err(self.cut());
+            }
+        }
+        self.counted.content_bytes += written as u64;
+        self.options
+            .check(self.counted.content_bytes, self.input.offset())?;
+        piece.content.truncate(written);
+        if !ended {
+            self.inline.as_mut().expect("a frame in pieces").decoder = Some(decoder);
+        } else if written == 0 {
+            self.frames.give_back(piece);
+            return Ok(None);
+        } else {
+            self.inline = None;
+        }
+        Ok(Some(piece))
+    }
+
+    /// The stream ends within a frame: an error that counts from the start of the stream.
+    fn cut(&self) -> Error {
+        self.cut_here().moved_by(self.input.offset())
+    }
+
+    /// The stream ends within a frame: an error that counts from the window.
+    fn cut_here(&self) -> Error {
+        let place = self.input.window().len() as u64;
+        Error::corrupt(STREAM, place, "the rest of a frame", "the end of the input")
+    }
+}
+
+fn poisoned(cause: &Error) -> Error {
+    match cause {
+        Error::Poisoned { what, cause } => Error::Poisoned {
+            what: what.clone(),
+            cause: cause.clone(),
+        },
+        cause => Error::Poisoned {
+            what: "the stream".to_string(),
+            cause: cause.to_string(),
+        },
+    }
+}
+
+impl<R: Read> Read for Reader<R> {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        if target.is_empty() {
+            return Ok(0);
+        }
+        let content = self.fill().map_err(io::Error::other)?;
+        let count = content.len().min(target.len());
+        target[..count].copy_from_slice(&content[..count]);
+        self.consume(count);
+        Ok(count)
+    }
+}

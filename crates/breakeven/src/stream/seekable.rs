@@ -1,0 +1,258 @@
+//! The reader of a file with a seek table: from any byte on, and in parallel whatever the frames.
+//!
+//! The table is a stranger's claim (`docs/format.md`): it is used only where it accounts for every
+//! byte of the file, and each frame must decode to what its entry says. Frames that are passed over
+//! are not looked at.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+use crate::error::{Error, Result};
+use crate::frame::{FOOTER_BYTES, STREAM, SeekTable};
+use crate::pool::Pool;
+
+use super::decoding::{Frame, Frames, ReaderOptions, set_length};
+
+/// The longest frame and the longest content that a table may state to be used.
+const FRAME_BYTES_MAX: u32 = 64 << 20;
+
+/// Reads a stream from any place, by its seek table.
+///
+/// # Cost
+///
+/// Memory: 2 N + 2 frames with their contents, as long as the longest of the stream (64 MiB at
+/// most), with N workers, at least 1; 28 bytes for each entry of the table.
+pub struct SeekableReader<R: Read + Seek> {
+    source: R,
+    frames: Frames,
+    /// Where each frame begins, stored and decoded, and at last where all ends.
+    starts: Vec<(u64, u64)>,
+    /// The frame to be sent to the workers next.
+    next_frame: usize,
+    /// Where the source stands.
+    source_at: u64,
+    current: Frame,
+    at: usize,
+    /// The decoded byte to be handed out next.
+    position: u64,
+    /// Bytes to leave out of the next frame that comes, after a seek.
+    leave_out: u64,
+    is_broken: bool,
+}
+
+/// Reads the seek table at the end of a file, if there is one that may be used. The source stands
+/// at its start afterwards.
+///
+/// # Errors
+///
+/// `Io` from the source. A table that may not be used is none.
+pub fn read_seek_table(source: &mut (impl Read + Seek)) -> Result<Option<SeekTable>> {
+    let table = find_table(source).map_err(|error| Error::io("read", "the seek table", error))?;
+    let start = source.seek(SeekFrom::Start(0));
+    start.map_err(|error| Error::io("seek in", "the stream", error))?;
+    Ok(table)
+}
+
+fn find_table(source: &mut (impl Read + Seek)) -> io::Result<Option<SeekTable>> {
+    let file_bytes = source.seek(SeekFrom::End(0))?;
+    let Some(footer_at) = file_bytes.checked_sub(FOOTER_BYTES as u64) else {
+        return Ok(None);
+    };
+    source.seek(SeekFrom::Start(footer_at))?;
+    let mut footer = [0; FOOTER_BYTES];
+    source.read_exact(&mut footer)?;
+    let table_bytes = SeekTable::frame_bytes_by_footer(&footer);
+    // Longer than the file it stands in it cannot be, so this bounds what is taken for it.
+    let Some(table_at) = table_bytes.and_then(|bytes| file_bytes.checked_sub(bytes)) else {
+        return Ok(None);
+    };
+    source.seek(SeekFrom::Start(table_at))?;
+    let mut frame = vec![0; (file_bytes - table_at) as usize];
+    source.read_exact(&mut frame)?;
+    let table = SeekTable::from_frame(&frame).ok();
+    Ok(table.filter(|table| {
+        let fits = |bytes: u32| bytes <= FRAME_BYTES_MAX;
+        let mut entries = table.entries.iter();
+        table.stored_bytes() == table_at
+            && entries.all(|it| fits(it.stored_bytes) && fits(it.content_bytes))
+    }))
+}
+
+impl<R: Read + Seek> SeekableReader<R> {
+    /// Begins to read a source by the table that [`read_seek_table`] found in it.
+    ///
+    /// # Errors
+    ///
+    /// `Limit` if the table states more bytes than the options allow; as [`Pool::stage`].
+    pub fn new(
+        source: R,
+        table: &SeekTable,
+        pool: &Pool,
+        options: &ReaderOptions,
+    ) -> Result<SeekableReader<R>> {
+        let mut starts = Vec::with_capacity(table.entries.len() + 1);
+        let mut start = (0, 0);
+        for entry in &table.entries {
+            starts.push(start);
+            start.0 += u64::from(entry.stored_bytes);
+            start.1 += u64::from(entry.content_bytes);
+        }
+        starts.push(start);
+        options.check(start.1, start.0)?;
+        Ok(SeekableReader {
+            source,
+            frames: Frames::new(pool, options.limits())?,
+            starts,
+            next_frame: 0,
+            // Wherever it stands, the first frame is sought.
+            source_at: u64::MAX,
+            current: Frame::default(),
+            at: 0,
+            position: 0,
+            leave_out: 0,
+            is_broken: false,
+        })
+    }
+
+    /// Returns the decoded bytes of the whole stream.
+    pub fn content_bytes(&self) -> u64 {
+        self.end().1
+    }
+
+    fn end(&self) -> (u64, u64) {
+        *self.starts.last().expect("an end")
+    }
+
+    /// Returns the next decoded bytes, none at the end of the stream. They are the same until
+    /// [`SeekableReader::consume`] moves on.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` with the byte of the stream, `Io` from the source; then `Poisoned` until a seek.
+    pub fn fill(&mut self) -> Result<&[u8]> {
+        if self.is_broken {
+            return Err(Error::Poisoned {
+                what: "the stream".to_string(),
+                cause: "an error before".to_string(),
+            });
+        }
+        while self.at == self.current.content.len() {
+            let used = std::mem::take(&mut self.current);
+            self.frames.give_back(used);
+            self.at = 0;
+            let next = self.next_content();
+            self.is_broken = next.is_err();
+            match next? {
+                Some(frame) => {
+                    self.at = self.leave_out as usize;
+                    self.leave_out = 0;
+                    self.current = frame;
+                }
+                None => return Ok(&[]),
+            }
+        }
+        Ok(&self.current.content[self.at..])
+    }
+
+    /// Marks `bytes` of what [`SeekableReader::fill`] returned as used.
+    ///
+    /// # Panics
+    ///
+    /// If there were not as many.
+    pub fn consume(&mut self, bytes: usize) {
+        assert!(self.at + bytes <= self.current.content.len());
+        self.at += bytes;
+        self.position += bytes as u64;
+    }
+
+    /// Returns the next frame that has a content.
+    fn next_content(&mut self) -> Result<Option<Frame>> {
+        loop {
+            while !self.frames.is_full() && self.next_frame + 1 < self.starts.len() {
+                self.feed()?;
+            }
+            match self.frames.next() {
+                None => return Ok(None),
+                Some(Ok(frame)) if frame.content.is_empty() => self.frames.give_back(frame),
+                Some(frame) => return frame.map(Some),
+            }
+        }
+    }
+
+    fn feed(&mut self) -> Result<()> {
+        let (start, end) = (
+            self.starts[self.next_frame],
+            self.starts[self.next_frame + 1],
+        );
+        let failed = |error| Error::io("read", "the stream", error);
+        if self.source_at != start.0 {
+            self.source.seek(SeekFrom::Start(start.0)).map_err(failed)?;
+        }
+        let mut frame = self.frames.spare();
+        frame.offset = start.0;
+        set_length(&mut frame.stored, (end.0 - start.0) as usize);
+        set_length(&mut frame.content, (end.1 - start.1) as usize);
+        self.source_at = u64::MAX;
+        match self.source.read_exact(&mut frame.stored) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                let found = "the end of the input";
+                return Err(Error::corrupt(STREAM, start.0, "a whole frame", found));
+            }
+            Err(error) => return Err(failed(error)),
+        }
+        self.source_at = end.0;
+        self.next_frame += 1;
+        self.frames.submit(frame);
+        Ok(())
+    }
+
+    /// Goes to the decoded byte `position`; behind the end there is nothing to read.
+    fn go_to(&mut self, position: u64) {
+        self.frames.clear();
+        self.frames.give_back(std::mem::take(&mut self.current));
+        self.at = 0;
+        self.is_broken = false;
+        self.position = position;
+        // The last frame that begins at or before it, which has a content if there is any there.
+        let frames = &self.starts[..self.starts.len() - 1];
+        let before = frames.partition_point(|start| start.1 <= position);
+        self.next_frame = match position < self.end().1 {
+            true => before - 1,
+            false => frames.len(),
+        };
+        self.leave_out = match position < self.end().1 {
+            true => position - self.starts[self.next_frame].1,
+            false => 0,
+        };
+    }
+}
+
+impl<R: Read + Seek> Read for SeekableReader<R> {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        if target.is_empty() {
+            return Ok(0);
+        }
+        let content = self.fill().map_err(io::Error::other)?;
+        let count = content.len().min(target.len());
+        target[..count].copy_from_slice(&content[..count]);
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+impl<R: Read + Seek> Seek for SeekableReader<R> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let target = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::End(distance) => self.end().1.checked_add_signed(distance),
+            SeekFrom::Current(distance) => self.position.checked_add_signed(distance),
+        };
+        let position = target.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "a seek to before the start")
+        })?;
+        if position != self.position || self.is_broken {
+            self.go_to(position);
+        }
+        Ok(position)
+    }
+}

@@ -1,0 +1,93 @@
+//! A stream in its steady state: no allocation and no page fault for a block.
+//!
+//! One test alone in its process, because it counts what all threads do. `unsafe` here: a global
+//! allocator that counts, which is an unsafe trait.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use breakeven::pool::{Pool, PoolOptions};
+use breakeven::stream::{Container, Writer, WriterOptions};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Returns the page faults of this process so far that needed no disk, or `None` where the system
+/// does not tell.
+fn page_faults() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The name in brackets may hold spaces; the tenth field is the eighth behind it.
+    stat.rsplit(')')
+        .next()?
+        .split_whitespace()
+        .nth(7)?
+        .parse()
+        .ok()
+}
+
+#[test]
+fn a_block_allocates_nothing_and_touches_no_new_page() {
+    const BLOCK: usize = 256 << 10;
+    const BLOCKS: usize = 64;
+    let mut random = fastrand::Rng::with_seed(5);
+    let words: Vec<String> = (0..300).map(|_| format!("{:x} ", random.u16(..))).collect();
+    let mut block = String::new();
+    while block.len() < BLOCK {
+        block.push_str(&words[random.usize(..300)]);
+    }
+    let block = &block.as_bytes()[..BLOCK];
+    let pool = Pool::new(PoolOptions { worker_count: 2 }).unwrap();
+    for method in ["store", "lz4:1", "lz4:a8", "zstd:-3", "zstd:1", "zstd:5"] {
+        let options = WriterOptions {
+            container: Container::Mixed,
+            method: method.parse().unwrap(),
+            block_bytes: BLOCK,
+            stop: None,
+        };
+        let mut writer = Writer::new(io::sink(), &pool, options).unwrap();
+        // Every buffer and every worker's tables have been used after this.
+        for _ in 0..4 * BLOCKS {
+            writer.write_all(block).unwrap();
+        }
+        writer.flush().unwrap();
+        // Reading the count of faults allocates: it comes first, and last.
+        let (faults, allocations) = (page_faults(), ALLOCATIONS.load(Ordering::Relaxed));
+        for _ in 0..BLOCKS {
+            writer.write_all(block).unwrap();
+        }
+        writer.flush().unwrap();
+        let allocated = ALLOCATIONS.load(Ordering::Relaxed) - allocations;
+        let faulted = page_faults()
+            .zip(faults)
+            .map(|(after, before)| after - before);
+        println!("{method}: {allocated} allocations, {faulted:?} page faults in {BLOCKS} blocks");
+        assert_eq!(allocated, 0, "{method}");
+        let few = BLOCKS as u64 / 8;
+        assert!(
+            faulted.is_none_or(|it| it <= few),
+            "{method}: {faulted:?} faults"
+        );
+        writer.finish().unwrap();
+    }
+}
