@@ -25,6 +25,12 @@ const FILES: &[(&str, Set)] = &[
 ];
 const GENERATED: [Kind; 3] = [Kind::Text, Kind::Rows, Kind::Numbers];
 
+/// Why generated data do not tell about the thesis's.
+pub const GENERATED_DATA: &str = "generated data";
+/// What a cell's parameters say of its data.
+const LABEL_REAL: &str = "silesia-part+btrees";
+const LABEL_GENERATED: &str = "generated";
+
 /// What a file stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Set {
@@ -69,6 +75,15 @@ pub struct Source {
 }
 
 impl Source {
+    /// Returns `bytes` of a generated kind.
+    pub fn generated(kind: Kind, bytes: u64) -> Source {
+        Source {
+            name: kind.to_string(),
+            bytes,
+            file: None,
+        }
+    }
+
     pub fn load(&self, folder: Option<&Path>) -> Result<Vec<u8>> {
         match (&self.file, folder) {
             (Some(file), Some(folder)) => file.load(folder),
@@ -90,12 +105,8 @@ impl Source {
 pub fn sources(laboratory: &Laboratory, generated_bytes: u64) -> Result<Vec<Source>> {
     let folder = laboratory.data.as_deref().filter(|_| !laboratory.quick);
     let Some(folder) = folder else {
-        let source = |kind: &Kind| Source {
-            name: kind.to_string(),
-            bytes: generated_bytes,
-            file: None,
-        };
-        return Ok(GENERATED.iter().map(source).collect());
+        let source = |kind: Kind| Source::generated(kind, generated_bytes);
+        return Ok(GENERATED.map(source).into());
     };
     let shared = data::shared_files(folder)?;
     let mut sources = Vec::new();
@@ -109,4 +120,25 @@ pub fn sources(laboratory: &Laboratory, generated_bytes: u64) -> Result<Vec<Sour
         }));
     }
     Ok(sources)
+}
+
+/// Returns what a cell's parameters say of its data.
+pub fn label(sources: &[Source]) -> &'static str {
+    match sources.iter().all(|source| source.file.is_some()) {
+        true => LABEL_REAL,
+        false => LABEL_GENERATED,
+    }
+}
+
+/// Returns why a cell of these parameters does not tell about the thesis's data.
+pub fn doubt(parameters: &str) -> Option<&'static str> {
+    let mut words = parameters.split(' ');
+    let data = words.find_map(|word| word.strip_prefix("data="));
+    (data == Some(LABEL_GENERATED)).then_some(GENERATED_DATA)
+}
+
+/// Returns the sources that are counted as the thesis's data.
+pub fn counted(sources: Vec<Source>) -> Vec<Source> {
+    let counted = |source: &Source| Set::of(&source.name).is_counted();
+    sources.into_iter().filter(counted).collect()
 }

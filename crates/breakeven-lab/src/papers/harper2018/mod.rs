@@ -1,20 +1,31 @@
 //! Harper 2018, "Viability of time-memory trade-offs in large data sets": does a cache pay that
 //! keeps part of its buffers compressed?
 //!
-//! Ratios of pages (Figures 6 and 7), what devices cost (Tables 1 and 3, Figures 4 and 5), and what
-//! the thesis makes of both. Its data are not all at hand, see [`corpus`], and its machine is not
+//! Ratios of pages (Figures 6 and 7), what devices cost (Tables 1 and 3, Figures 4 and 5), how fast
+//! codecs are (Figures 8 and 9), Table 4, and what follows for a cache (Figures 1, 3, 10, 12 and
+//! 13). Its data are not all at hand, see [`corpus`], and its machine is not
 //! this one, so a claim is tested by its shape and the published figure stands beside ours.
 
+mod bench;
+mod cache;
 mod corpus;
+mod costs;
 mod devices;
 mod published;
+mod rates;
 mod ratio;
 
 use super::Experiment;
 use crate::laboratory::Finding;
 use crate::statistics::{Interval, Target, Verdict};
 
-pub const EXPERIMENTS: &[Experiment] = &[ratio::EXPERIMENT, devices::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[
+    ratio::EXPERIMENT,
+    devices::EXPERIMENT,
+    rates::EXPERIMENT,
+    costs::EXPERIMENT,
+    cache::EXPERIMENT,
+];
 
 /// One thing the thesis says, and the figures that agree with it.
 struct Claim<'a> {
@@ -22,27 +33,21 @@ struct Claim<'a> {
     /// Whether it decides the verdict of the experiment.
     core: bool,
     target: Target,
-    /// The figure of the thesis, where it has one.
-    published: Option<f64>,
+    /// What the thesis found, and what else a reader wants to know.
     note: &'a str,
 }
 
 impl Claim<'_> {
-    /// Judges what was found. Figures of generated data never tell: the thesis is about real ones.
-    fn judge(self, found: Interval, is_real: bool) -> Finding {
-        let verdict = match is_real {
-            true => self.target.judge(found),
-            false => Verdict::CannotTell,
+    /// Judges what was found. With a `doubt` it cannot tell: figures of generated data say nothing
+    /// of a thesis about real ones.
+    fn judge(self, found: Interval, doubt: Option<&str>) -> Finding {
+        let verdict = match doubt {
+            None => self.target.judge(found),
+            Some(_) => Verdict::CannotTell,
         };
-        let mut note = format!("target {}", self.target);
-        if let Some(published) = self.published {
-            note.push_str(&format!(", published {published:.3}"));
-        }
-        if !self.note.is_empty() {
-            note.push_str(&format!("; {}", self.note));
-        }
-        if !is_real {
-            note.push_str("; generated data");
+        let mut note = format!("target {}; {}", self.target, self.note);
+        if let Some(doubt) = doubt {
+            note.push_str(&format!("; {doubt}"));
         }
         Finding {
             question: self.question,
@@ -54,29 +59,41 @@ impl Claim<'_> {
     }
 }
 
+/// Returns the geometric mean of times or rates; NaN of none.
+fn mean(values: &[f64]) -> f64 {
+    match values {
+        [] => f64::NAN,
+        values => Interval::of_ratios(values).mean,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn generated_data_never_judge() {
-        let check = |figure: f64, is_real: bool, verdict: Verdict, word: &str| {
+    fn a_doubt_never_judges() {
+        let check = |figure: f64, doubt: Option<&str>, verdict: Verdict, note: &str| {
             let claim = Claim {
                 question: "ratio".to_string(),
                 core: true,
                 target: Target::at_least(1.0),
-                published: Some(1.5),
-                note: "a note",
+                note: "published 1.5",
             };
-            let finding = claim.judge(Interval::exact(figure), is_real);
-            assert_eq!(finding.verdict, verdict);
-            let note = finding.note;
-            assert!(note.starts_with("target at least 1, published 1.500; a note"));
-            assert!(note.ends_with(word), "{note}");
+            let finding = claim.judge(Interval::exact(figure), doubt);
+            assert_eq!((finding.verdict, finding.note.as_str()), (verdict, note));
         };
-        check(2.0, true, Verdict::Holds, "a note");
-        check(0.5, true, Verdict::Differs, "a note");
-        check(2.0, false, Verdict::CannotTell, "generated data");
-        check(0.5, false, Verdict::CannotTell, "generated data");
+        let plain = "target at least 1; published 1.5";
+        check(2.0, None, Verdict::Holds, plain);
+        check(0.5, None, Verdict::Differs, plain);
+        let doubted = "target at least 1; published 1.5; generated data";
+        check(2.0, Some("generated data"), Verdict::CannotTell, doubted);
+        check(0.5, Some("generated data"), Verdict::CannotTell, doubted);
+    }
+
+    #[test]
+    fn means_are_geometric() {
+        assert!((mean(&[1.0, 4.0]) - 2.0).abs() < 1e-12);
+        assert!(mean(&[]).is_nan());
     }
 }

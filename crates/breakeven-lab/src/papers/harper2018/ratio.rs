@@ -64,7 +64,7 @@ fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
 }
 
 fn cell(laboratory: &Laboratory, source: Source) -> Cell<'_> {
-    let methods = published::CODECS.map(|codec| codec.method).join("+");
+    let methods = published::METHODS.join("+");
     let pages = PAGE_BYTES.map(|bytes| bytes.to_string()).join("+");
     Cell {
         name: source.name.clone(),
@@ -80,7 +80,7 @@ fn measure(bytes: &[u8]) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let pages = PAGE_BYTES.map(|page| (page.to_string(), page as usize));
     for (task, block_bytes) in [(WHOLE.to_string(), bytes.len())].into_iter().chain(pages) {
-        for codec in published::CODECS {
+        for codec in &published::CODECS {
             let stored_bytes = stored_bytes(codec.method.parse()?, bytes, block_bytes)
                 .with_context(|| format!("{} in {task}", codec.method))?;
             rows.push(Row {
@@ -151,12 +151,16 @@ impl Ratios {
         (stored > 0.0).then(|| raw / stored)
     }
 
-    /// Returns whether the record is of the thesis's kind of data.
-    fn is_real(&self) -> bool {
-        self.names.iter().any(|name| Set::of(name) == Set::Silesia)
+    /// Why the record does not tell about the thesis's data.
+    pub fn doubt(&self) -> Option<&'static str> {
+        let generated = self
+            .names
+            .iter()
+            .any(|name| Set::of(name) == Set::Generated);
+        generated.then_some(corpus::GENERATED_DATA)
     }
 
-    /// Returns the sets that are recorded, each with whether it holds a file.
+    /// Returns the sets that are recorded.
     fn sets(&self) -> Vec<Set> {
         let all = [Set::Silesia, Set::Trees, Set::Deduplicated];
         let has = |set: &Set| self.names.iter().any(|name| Set::of(name) == *set);
@@ -200,11 +204,10 @@ fn kept(
         question: format!("{} kept at 8 KiB, {set}", codec.method),
         core,
         target: KEPT,
-        published: None,
         note: &note,
     };
     let figure = (page / whole / published * 1e3).round() / 1e3;
-    Some(claim.judge(Interval::exact(figure), ratios.is_real()))
+    Some(claim.judge(Interval::exact(figure), ratios.doubt()))
 }
 
 /// Judges the least that a doubling of the page gains.
@@ -220,11 +223,10 @@ fn growth(ratios: &Ratios, codec: &published::PublishedCodec) -> Option<Finding>
         question: format!("{} gain of a doubling", codec.method),
         core: true,
         target: Target::at_least(1.0),
-        published: None,
         note: &note,
     };
     let figure = (least.0 * 1e3).round() / 1e3;
-    Some(claim.judge(Interval::exact(figure), ratios.is_real()))
+    Some(claim.judge(Interval::exact(figure), ratios.doubt()))
 }
 
 /// Reads the ratios that are recorded last.
@@ -248,7 +250,7 @@ fn table(records: &Path) -> Result<String> {
     );
     text.push_str("| data | method | 4 KiB | 8 KiB | 16 KiB | 32 KiB | 64 KiB | whole |\n");
     text.push_str("|---|---|---:|---:|---:|---:|---:|---:|\n");
-    for codec in published::CODECS {
+    for codec in &published::CODECS {
         let page = codec
             .page_ratio
             .map_or(String::new(), |ratio| format!("{ratio:.2}"));
@@ -269,7 +271,7 @@ fn table(records: &Path) -> Result<String> {
 
 fn lines(ratios: &Ratios, title: &str, chosen: impl Fn(&str) -> bool) -> String {
     let mut text = String::new();
-    for codec in published::CODECS {
+    for codec in &published::CODECS {
         text.push_str(&format!("| {title} | {} |", codec.method));
         for page in PAGE_BYTES.map(Some).into_iter().chain([None]) {
             let ratio = ratios.ratio(&chosen, page, codec.method);
@@ -292,7 +294,7 @@ mod tests {
     fn cells(names: &[&str], kept: f64, gain: f64) -> Vec<CellRecord> {
         let cell = |name: &&str| {
             let mut rows = Vec::new();
-            for codec in published::CODECS {
+            for codec in &published::CODECS {
                 let share = codec.page_ratio.unwrap_or(3.0) / codec.whole_ratio;
                 let page = 4.0 * share * kept;
                 let ratios = [page / 1.1, page, page * gain, page * gain, page * gain];
