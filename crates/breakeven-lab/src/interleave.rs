@@ -73,7 +73,7 @@ fn passes_of(race: &mut dyn Race, batch_seconds: f64) -> Result<u64> {
 }
 
 /// Returns the order of one run: each rotation of the contenders, forward and then backward.
-fn order(run: usize, contenders: usize) -> Vec<usize> {
+pub fn order(run: usize, contenders: usize) -> Vec<usize> {
     let first = run / 2;
     let forward = (0..contenders).map(|index| (first + index) % contenders);
     if run.is_multiple_of(2) {

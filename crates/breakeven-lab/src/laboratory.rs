@@ -4,6 +4,7 @@
 //! the record instead of being measured again. What is measured, and what it means, belongs to the
 //! experiments in `papers`.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -18,6 +19,8 @@ pub struct Laboratory {
     pub quick: bool,
     /// Measure even what is recorded.
     pub again: bool,
+    /// Give every contender of a paper the paper's full size.
+    pub paper_size: bool,
     /// Replace the committed table of sizes.
     pub update: bool,
     /// The folder of real data.
@@ -26,6 +29,8 @@ pub struct Laboratory {
     pub records: PathBuf,
     /// Whether new rows are kept there.
     pub keep: bool,
+    /// Cells measured by this run, with their experiments: several experiments may share a record.
+    pub done: RefCell<Vec<(String, CellRecord)>>,
     pub origin: Origin,
 }
 
@@ -64,12 +69,13 @@ impl Laboratory {
         } else {
             record.read()?
         };
+        let done: Vec<CellRecord> = self.done_of(experiment);
         let count = cells.len();
         let mut measured = Vec::with_capacity(count);
         for (index, cell) in cells.into_iter().enumerate() {
-            let known = recorded
+            let known = done
                 .iter()
-                .rev()
+                .chain(recorded.iter().rev())
                 .find(|old| self.is_same(old, &cell))
                 .cloned();
             let source = match &known {
@@ -79,10 +85,21 @@ impl Laboratory {
             eprintln!("{experiment} {}/{count} {}: {source}", index + 1, cell.name);
             measured.push(match known {
                 Some(known) => known,
-                None => self.measure_cell(&record, cell)?,
+                None => {
+                    let new = self.measure_cell(&record, cell)?;
+                    let done = (experiment.to_string(), new.clone());
+                    self.done.borrow_mut().push(done);
+                    new
+                }
             });
         }
         Ok(measured)
+    }
+
+    fn done_of(&self, experiment: &str) -> Vec<CellRecord> {
+        let done = self.done.borrow();
+        let own = done.iter().filter(|(name, _)| name == experiment);
+        own.map(|(_, cell)| cell.clone()).collect()
     }
 
     fn is_same(&self, old: &CellRecord, cell: &Cell<'_>) -> bool {
@@ -113,7 +130,6 @@ impl Laboratory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::RefCell;
     use std::path::Path;
 
     fn laboratory(folder: &Path, commit: &str) -> Laboratory {
@@ -124,6 +140,8 @@ mod tests {
             data: None,
             records: folder.to_path_buf(),
             keep: true,
+            paper_size: false,
+            done: RefCell::default(),
             origin: Origin {
                 commit: commit.to_string(),
                 machine: "00000001".to_string(),
@@ -172,6 +190,12 @@ mod tests {
         assert_eq!(measured(&laboratory, "seed=1", ""), [""; 0]);
         assert_eq!(measured(&laboratory, "seed=2", ""), ["one", "two"]);
         laboratory.again = true;
+        assert_eq!(
+            measured(&laboratory, "seed=2", ""),
+            [""; 0],
+            "done by this run"
+        );
+        laboratory.done.borrow_mut().clear();
         assert_eq!(measured(&laboratory, "seed=2", ""), ["one", "two"]);
         laboratory.again = false;
         laboratory.origin.commit = "def".to_string();

@@ -15,6 +15,7 @@ mod record;
 mod statistics;
 mod tables;
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -23,7 +24,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::laboratory::Laboratory;
 use crate::origin::Origin;
-use crate::papers::Experiment;
+use crate::papers::{Experiment, kothiyal2009};
 use crate::statistics::Verdict;
 
 /// Measures the claims of the papers and of this project on this machine.
@@ -46,6 +47,12 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         records: Option<PathBuf>,
     },
+    /// What the laboratory's own child processes do.
+    #[command(hide = true)]
+    Work {
+        #[command(subcommand)]
+        order: kothiyal2009::worker::Order,
+    },
 }
 
 #[derive(Args)]
@@ -65,6 +72,9 @@ struct RunOptions {
     /// Measure again what is recorded for this code, machine and parameters.
     #[arg(long)]
     again: bool,
+    /// kothiyal2009: give every program the paper's 2 GiB instead of scaling from a part (many hours).
+    #[arg(long)]
+    paper_size: bool,
     /// Replace the committed table of compressed sizes by what is found.
     #[arg(long)]
     update: bool,
@@ -83,6 +93,7 @@ fn main() -> ExitCode {
                 return ExitCode::from(2);
             }
         },
+        Command::Work { order } => kothiyal2009::worker::run(order).map(|()| Verdict::Holds),
         Command::Figures { records } => {
             let records = records.unwrap_or_else(default_records);
             pages::write(&pages::folder(), &records).map(|()| Verdict::Holds)
@@ -125,6 +136,8 @@ fn run(options: RunOptions, experiments: &[&Experiment]) -> Result<Verdict> {
         again: options.again,
         update: options.update,
         data: options.data,
+        paper_size: options.paper_size,
+        done: RefCell::default(),
         keep: !options.quick || options.records.is_some(),
         records: options.records.unwrap_or_else(default_records),
         origin: Origin::read(),

@@ -25,7 +25,7 @@ pub struct Row {
     pub task: String,
     /// Counted from 1. Rows of one run were measured side by side.
     pub run: usize,
-    /// How many runs the cell has.
+    /// How many runs this contender has in the cell.
     pub runs: usize,
     /// Who did it.
     pub contender: String,
@@ -54,14 +54,16 @@ impl CellRecord {
             .collect()
     }
 
-    /// Whether every contender has every run of every task.
+    /// Whether every contender has every run of every task: as many as its rows say.
     fn is_complete(&self) -> bool {
-        let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        let mut missing: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         for row in &self.rows {
-            *counts.entry((&row.task, &row.contender)).or_default() += 1;
+            let left = missing.entry((&row.task, &row.contender));
+            let left = left.or_insert(row.runs);
+            // More rows than runs are two cells in one, and as wrong as too few.
+            *left = left.wrapping_sub(1);
         }
-        let runs = self.rows.first().map_or(0, |row| row.runs);
-        counts.values().all(|count| *count == runs)
+        missing.values().all(|left| *left == 0)
     }
 }
 

@@ -31,6 +31,29 @@ impl Interval {
         }
     }
 
+    /// Returns the arithmetic mean of `values` with its 95 % interval.
+    ///
+    /// Source: Student's t. With fewer than two values the interval is everything.
+    ///
+    /// # Panics
+    ///
+    /// If there are none.
+    pub fn of_values(values: &[f64]) -> Interval {
+        assert!(!values.is_empty(), "no values");
+        let (mean, half_width) = mean_and_half_width(values);
+        Interval {
+            mean,
+            low: mean - half_width,
+            high: mean + half_width,
+            runs: values.len(),
+        }
+    }
+
+    /// Returns half the width of an arithmetic mean's interval, as a share of the mean.
+    pub fn half_width(&self) -> f64 {
+        (self.high - self.mean) / self.mean
+    }
+
     /// Returns the geometric mean of positive `ratios` with its 95 % interval.
     ///
     /// Source: Student's t on the logarithms. With fewer than two ratios the interval is everything.
@@ -44,15 +67,8 @@ impl Interval {
             ratios.iter().all(|ratio| *ratio > 0.0 && ratio.is_finite()),
             "a ratio is not positive: {ratios:?}"
         );
-        let count = ratios.len() as f64;
-        let mean = ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / count;
-        let half_width = if ratios.len() < 2 {
-            f64::INFINITY
-        } else {
-            let squares: f64 = ratios.iter().map(|ratio| (ratio.ln() - mean).powi(2)).sum();
-            let standard_error = (squares / (count - 1.0) / count).sqrt();
-            student_t(CONFIDENCE, ratios.len() - 1) * standard_error
-        };
+        let logarithms: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
+        let (mean, half_width) = mean_and_half_width(&logarithms);
         Interval {
             mean: mean.exp(),
             low: (mean - half_width).exp(),
@@ -60,6 +76,20 @@ impl Interval {
             runs: ratios.len(),
         }
     }
+}
+
+fn mean_and_half_width(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    if values.len() < 2 {
+        return (mean, f64::INFINITY);
+    }
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let standard_error = (squares / (count - 1.0) / count).sqrt();
+    (
+        mean,
+        student_t(CONFIDENCE, values.len() - 1) * standard_error,
+    )
 }
 
 /// The figures that agree with a claim: those from `low` to `high`.
@@ -87,7 +117,12 @@ impl Target {
     /// Judges a figure: it holds if its whole interval lies in the target, differs if none of it
     /// does. Fewer than [`PAIRS_MIN`] runs never tell.
     pub fn judge(&self, found: Interval) -> Verdict {
-        let few = found.runs > 0 && found.runs < PAIRS_MIN;
+        self.judge_by(found, PAIRS_MIN)
+    }
+
+    /// Judges a figure that may rest on `runs_min` runs, because a paper's own rule says so.
+    pub fn judge_by(&self, found: Interval, runs_min: usize) -> Verdict {
+        let few = found.runs > 0 && found.runs < runs_min;
         if few {
             Verdict::CannotTell
         } else if self.low <= found.low && found.high <= self.high {
@@ -206,6 +241,9 @@ mod tests {
         assert!((found.mean - e).abs() < 1e-9);
         assert!((found.low.ln() - (1.0 - 4.302_653 / 3_f64.sqrt())).abs() < 1e-5);
         assert!((found.high.ln() - (1.0 + 4.302_653 / 3_f64.sqrt())).abs() < 1e-5);
+        let plain = Interval::of_values(&[0.0, 1.0, 2.0]);
+        assert!((plain.mean - 1.0).abs() < 1e-12);
+        assert!((plain.half_width() - 4.302_653 / 3_f64.sqrt()).abs() < 1e-5);
         let single = Interval::of_ratios(&[2.0]);
         assert_eq!((single.low, single.high), (0.0, f64::INFINITY));
     }
@@ -251,6 +289,14 @@ mod tests {
         check(floor, 0.90, 1.10, 10, Verdict::CannotTell);
         check(floor, 0.98, 1.01, 9, Verdict::CannotTell);
         check(floor, 0.90, 0.96, 9, Verdict::CannotTell);
+        let five = Interval {
+            mean: 1.0,
+            low: 0.98,
+            high: 1.02,
+            runs: 5,
+        };
+        assert_eq!(floor.judge_by(five, 5), Verdict::Holds);
+        assert_eq!(floor.judge_by(five, 6), Verdict::CannotTell);
         check(Target::exactly(0.0), 0.0, 0.0, 0, Verdict::Holds);
         check(Target::exactly(0.0), 3.0, 3.0, 0, Verdict::Differs);
         assert!(Verdict::Holds < Verdict::CannotTell && Verdict::CannotTell < Verdict::Differs);

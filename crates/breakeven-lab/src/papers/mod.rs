@@ -3,6 +3,7 @@
 
 mod breakeven;
 mod harper2018;
+pub mod kothiyal2009;
 
 use std::path::Path;
 
@@ -59,7 +60,10 @@ pub fn no_pictures(_: &Path) -> Result<Vec<Picture>> {
 
 /// Returns all experiments in the order of their papers.
 pub fn all() -> impl Iterator<Item = &'static Experiment> {
-    breakeven::EXPERIMENTS.iter().chain(harper2018::EXPERIMENTS)
+    breakeven::EXPERIMENTS
+        .iter()
+        .chain(kothiyal2009::EXPERIMENTS)
+        .chain(harper2018::EXPERIMENTS)
 }
 
 /// Returns the experiments that a word means: `all`, a paper, or `paper/name`.

@@ -398,6 +398,8 @@ mod tests {
             data: None,
             records: folder.path().to_path_buf(),
             keep: false,
+            paper_size: false,
+            done: std::cell::RefCell::default(),
             origin: crate::origin::Origin::read(),
         };
         let core = |cells: &[Cell<'_>]| {
