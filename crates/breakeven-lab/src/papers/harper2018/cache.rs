@@ -11,9 +11,9 @@ use breakeven::units::Seconds;
 
 use super::costs::{self, Costs, Count, METHODS};
 use super::ratio::PAGE;
-use super::{Claim, mean, published};
+use super::{Claim, mean, pictures, published};
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::{Experiment, no_pictures};
+use crate::papers::Experiment;
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -48,7 +48,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         disk and processor, so that row is no core.",
     run,
     table,
-    pictures: no_pictures,
+    pictures: pictures::cache,
 };
 
 const PAYS: Target = Target::at_least(1.0);

@@ -9,10 +9,10 @@ use breakeven::units::Seconds;
 use super::bench::{self, DISK, Fault, FaultFile, PAGE_CACHE, Pages, Times, Way};
 use super::corpus::{self, Source};
 use super::ratio::PAGE;
-use super::{Claim, mean, published, rates};
+use super::{Claim, mean, pictures, published, rates};
 use crate::interleave::Plan;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::{Experiment, no_pictures};
+use crate::papers::Experiment;
 use crate::record::{CellRecord, Record};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -47,7 +47,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         thesis costs 8 us of bulk zstd on eight threads, which nobody's single page ever saw.",
     run,
     table,
-    pictures: no_pictures,
+    pictures: pictures::costs,
 };
 
 const SOONER: Target = Target::at_least(1.0);

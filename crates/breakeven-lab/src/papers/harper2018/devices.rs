@@ -15,9 +15,9 @@ use breakeven::medium::presets;
 use breakeven::medium::probe::{ProbeOptions, ProbeReport, probe};
 use breakeven::medium::{Direction, Operation, Pattern};
 
-use super::{Claim, published};
+use super::{Claim, pictures, published};
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::{Experiment, no_pictures};
+use crate::papers::Experiment;
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -48,7 +48,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         RAM disk's, on both claims.",
     run,
     table,
-    pictures: no_pictures,
+    pictures: pictures::devices,
 };
 
 /// The least of the published devices, the RAM disk: 513,610 operations of 8 KiB over 697,351 of
@@ -58,7 +58,7 @@ const TWICE: Target = Target::at_least(1.47);
 const SEQUENTIAL: Target = Target::at_least(1.16);
 const COLUMNS: &[&str] = &["seconds", "operations", "slices", "file_bytes"];
 const SECONDS: usize = 0;
-const DISK: &str = "disk";
+pub const DISK: &str = "disk";
 const RAM_DISK: &str = "ram disk";
 /// Where Linux keeps shared memory as files.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -215,6 +215,7 @@ fn judge(cell: &CellRecord) -> Vec<Finding> {
 /// Operations per second of one device by pattern and size: a line of a figure.
 pub struct Line {
     pub device: String,
+    pub is_ours: bool,
     /// Bytes and operations per second.
     pub points: Vec<(u64, Interval)>,
 }
@@ -223,6 +224,7 @@ pub struct Line {
 pub fn lines(cells: &[CellRecord]) -> Vec<Line> {
     let ours = cells.iter().map(|cell| Line {
         device: cell.cell.clone(),
+        is_ours: true,
         points: published::DEVICE_BLOCK_BYTES
             .into_iter()
             .filter_map(|bytes| Some((bytes, rate(&seconds(cell, Pattern::Mix9to1, bytes))?)))
@@ -230,6 +232,7 @@ pub fn lines(cells: &[CellRecord]) -> Vec<Line> {
     });
     let his = published::DEVICES.iter().map(|(preset, device)| Line {
         device: format!("his {device}"),
+        is_ours: false,
         points: published::DEVICE_BLOCK_BYTES
             .into_iter()
             .map(|bytes| {

@@ -8,9 +8,11 @@
 
 mod bench;
 mod cache;
+mod chart;
 mod corpus;
 mod costs;
 mod devices;
+mod pictures;
 mod published;
 mod rates;
 mod ratio;

@@ -7,10 +7,10 @@ use anyhow::Result;
 use super::bench::{self, Pages, Times, Way};
 use super::corpus::{self, Source};
 use super::ratio::{PAGE, PAGE_BYTES};
-use super::{Claim, mean, published};
+use super::{Claim, mean, pictures, published};
 use crate::interleave::Plan;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::{Experiment, no_pictures};
+use crate::papers::Experiment;
 use crate::record::{CellRecord, Record};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -48,7 +48,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         cores; a gain per thread below 1 is what sharing cores, caches and memory costs.",
     run,
     table,
-    pictures: no_pictures,
+    pictures: pictures::rates,
 };
 
 const FASTER: Target = Target::at_least(1.0);

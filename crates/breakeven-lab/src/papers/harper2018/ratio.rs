@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 use breakeven::codec::{Compressor, Decompressor, Method};
 
 use super::corpus::{self, Set, Source};
-use super::{Claim, published};
+use super::{Claim, pictures, published};
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::{Experiment, no_pictures};
+use crate::papers::Experiment;
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -40,7 +40,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         tolerance. Sizes have no noise.",
     run,
     table,
-    pictures: no_pictures,
+    pictures: pictures::ratio,
 };
 
 const KEPT: Target = Target {
