@@ -3,6 +3,8 @@
 //! [`probe`] writes one scratch file of bounded size, and runs short slices of operations on it in
 //! turns, so that a disturbance falls on all cells alike: sequential, random and nine to one, reads
 //! and writes, 4 to 128 KiB, one and four in flight. A cell's value is the median of its slices.
+//! Streams of 1 MiB operations, four in flight, are what files are judged by: their slices are longer,
+//! and the interval is their range, because a medium that pauses does so in a file's stream as well.
 //!
 //! What it promises:
 //! * **Nothing stays.** The scratch file loses its name as soon as it is open, so that it goes with
@@ -44,15 +46,23 @@ use crate::units::{Estimate, Source};
 /// Sizes measured, the ones that matter most first: a round that does not end still has these.
 const SIZES_BYTES: [usize; 6] = [16 << 10, 4 << 10, 128 << 10, 8 << 10, 32 << 10, 64 << 10];
 const DEPTHS: [u32; 2] = [1, 4];
-const BUFFER_BYTES: usize = 128 << 10;
+/// The operation of a stream, and how many of it are in flight. Sixteen of them are the most in a
+/// slice: the first and the last few, which have fewer beside them, shall not weigh much.
+const STREAM_BYTES: usize = 1 << 20;
+const STREAM_DEPTH: u32 = 4;
+const STREAM_SLICE_BYTES: usize = 16 << 20;
+const STREAM_SLICE_TIME_MAX: Duration = Duration::from_millis(25);
 const WORKER_COUNT: usize = 4;
 const PATTERNS: [Pattern; 3] = [Pattern::Sequential, Pattern::Random, Pattern::Mix9to1];
 const DIRECTIONS: [Direction; 2] = [Direction::Read, Direction::Write];
-const CELL_COUNT: u32 = 72;
+const CELL_COUNT: u32 = 74;
 
 /// The time is cut so that each cell gets about this many slices: six are the fewest whose range
 /// is a 95 % interval of the median whatever the distribution.
 const SLICES_PER_CELL: u32 = 8;
+
+/// The fewest values whose range is a 95 % interval of the median.
+const VALUES_MIN: usize = 6;
 
 /// The longest probe that may be asked for.
 const TIME_MAX: Duration = Duration::from_secs(3600);
@@ -60,9 +70,9 @@ const TIME_MAX: Duration = Duration::from_secs(3600);
 /// No slice needs to be longer: more slices say more than longer ones.
 const SLICE_TIME_MAX: Duration = Duration::from_millis(5);
 
-/// Bytes of fresh random data made for one slice of writes: ten operations of the largest size are
-/// the fewest that hold a whole mix of nine to one.
-const PAYLOAD_BYTES: usize = 2 << 20;
+/// Bytes of fresh random data made for one slice of writes that is no stream: ten operations of the
+/// largest size are the fewest that hold a whole mix of nine to one.
+const PAYLOAD_BYTES: usize = MIX_RUN * (128 << 10);
 
 /// Operations of one slice at most.
 const SLICE_OPERATIONS_MAX: usize = 1024;
@@ -135,7 +145,8 @@ pub struct Cell {
     /// Operations in flight.
     pub depth: u32,
     /// Seconds of the medium per operation: the median of the slices and its interval of at least
-    /// 95 %; with fewer than six slices, the range widened by half.
+    /// 95 %; with fewer than six slices, the range widened by half. Of a stream, the median
+    /// and the range, in which the stream of a file falls.
     pub seconds: Estimate,
     /// Slices measured.
     pub slice_count: u32,
@@ -150,7 +161,7 @@ pub struct ProbeReport {
     pub folder: Folder,
     /// How it was reached.
     pub access: Access,
-    /// The cells measured at least once, smallest first; all 72 unless the time was too short.
+    /// The cells measured at least once, smallest first; all 74 unless the time was too short.
     pub cells: Vec<Cell>,
     /// Bytes of the scratch file over which operations were spread.
     pub span_bytes: u64,
@@ -174,7 +185,7 @@ pub struct ProbeReport {
 /// written, is full, or failed. `Interrupted` if it was stopped before every direction had a cell.
 ///
 /// # Cost
-/// The time and the bytes of the options, about 3 MiB of memory, and four threads in turns.
+/// The time and the bytes of the options, about 20 MiB of memory, and four threads in turns.
 pub fn probe(
     path: &Path,
     options: &ProbeOptions,
@@ -213,8 +224,8 @@ fn probe_storage(
         start,
         deadline: start + options.time_max,
         random: fastrand::Rng::with_seed(options.seed),
-        payload: AlignedBuffer::zeroed(PAYLOAD_BYTES),
-        buffers: std::array::from_fn(|_| AlignedBuffer::zeroed(BUFFER_BYTES)),
+        payload: AlignedBuffer::zeroed(STREAM_SLICE_BYTES),
+        buffers: std::array::from_fn(|_| AlignedBuffer::zeroed(STREAM_BYTES)),
         span_bytes: 0,
         cursor_bytes: 0,
         written_bytes: 0,
@@ -352,24 +363,42 @@ impl Task {
     /// Returns all combinations, the most telling first.
     fn all() -> Vec<Task> {
         let mut tasks = Vec::with_capacity(CELL_COUNT as usize);
-        for bytes in SIZES_BYTES {
+        let mut push = |pattern, bytes, depth| {
+            tasks.extend(DIRECTIONS.map(|direction| Task {
+                direction,
+                pattern,
+                bytes,
+                depth,
+                slices: Vec::new(),
+                operation_count: 0,
+            }));
+        };
+        for (index, bytes) in SIZES_BYTES.into_iter().enumerate() {
             for depth in DEPTHS {
                 for pattern in PATTERNS {
-                    for direction in DIRECTIONS {
-                        tasks.push(Task {
-                            direction,
-                            pattern,
-                            bytes,
-                            depth,
-                            slices: Vec::new(),
-                            operation_count: 0,
-                        });
-                    }
+                    push(pattern, bytes, depth);
                 }
+            }
+            // Not first: on a slow medium a small operation is done when a stream has hardly begun.
+            if index == 0 {
+                push(Pattern::Sequential, STREAM_BYTES, STREAM_DEPTH);
             }
         }
         assert_eq!(tasks.len(), CELL_COUNT as usize);
         tasks
+    }
+
+    fn is_stream(&self) -> bool {
+        self.bytes == STREAM_BYTES
+    }
+
+    /// Returns the bytes after which a slice is over.
+    fn slice_bytes_max(&self) -> usize {
+        match (self.is_stream(), self.direction) {
+            (true, _) => STREAM_SLICE_BYTES,
+            (false, Direction::Write) => PAYLOAD_BYTES,
+            (false, Direction::Read) => SLICE_OPERATIONS_MAX * self.bytes,
+        }
     }
 
     /// Returns the operations after which a slice may end, and whose multiples it may end at.
@@ -386,7 +415,10 @@ impl Task {
             pattern: self.pattern,
             bytes: self.bytes as u64,
             depth: self.depth,
-            seconds: median_interval(&self.slices)?,
+            seconds: match self.is_stream() {
+                true => median_range(&self.slices)?,
+                false => median_interval(&self.slices)?,
+            },
             slice_count: self.slices.len() as u32,
             operation_count: self.operation_count,
         })
@@ -473,7 +505,13 @@ impl Run<'_> {
             self.scratch.forget_cached();
         }
         let offsets = self.offsets(task.pattern, task.bytes, count_max);
-        let slice_time = self.options.time_max.mul_f64(0.7) / (CELL_COUNT * SLICES_PER_CELL);
+        let slice_time = match task.is_stream() {
+            true => STREAM_SLICE_TIME_MAX,
+            false => {
+                let share = self.options.time_max.mul_f64(0.7) / (CELL_COUNT * SLICES_PER_CELL);
+                share.min(SLICE_TIME_MAX)
+            }
+        };
         let begin = Instant::now();
         let slice = Slice {
             file: &*self.scratch.file,
@@ -482,7 +520,7 @@ impl Run<'_> {
             bytes: task.bytes,
             group: task.group(),
             stop: self.stop,
-            end: begin + slice_time.min(SLICE_TIME_MAX),
+            end: begin + slice_time,
             deadline: self.deadline,
             next: AtomicUsize::new(0),
             limit: AtomicUsize::new(offsets.len()),
@@ -511,12 +549,12 @@ impl Run<'_> {
     /// Returns how many operations a slice may have: a multiple of the task's group, zero if the
     /// bytes that may still be written allow none.
     fn operations_max(&self, task: &Task) -> usize {
-        let mut count = SLICE_OPERATIONS_MAX;
+        let mut bytes = task.slice_bytes_max();
         if task.direction == Direction::Write {
             let left_bytes = self.options.written_bytes_max - self.written_bytes;
-            let bytes = left_bytes.min(PAYLOAD_BYTES as u64) as usize;
-            count = count.min(bytes / task.bytes);
+            bytes = left_bytes.min(bytes as u64) as usize;
         }
+        let count = (bytes / task.bytes).min(SLICE_OPERATIONS_MAX);
         count - count % task.group()
     }
 
@@ -671,30 +709,40 @@ impl Slice<'_> {
 /// Returns the median of some values with an interval, `None` if there are none.
 ///
 /// With six values or more the interval is between two of them, the closest pair that holds the
-/// true median with a probability of at least 95 %, whatever the distribution. Fewer cannot: the
-/// range is widened by half, that of a single value by the band of a default.
+/// true median with a probability of at least 95 %, whatever the distribution. Fewer cannot, and
+/// have their range.
 fn median_interval(values: &[f64]) -> Option<Estimate> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
+    let mut interval = median_range(values)?;
+    if values.len() >= VALUES_MIN {
+        let sorted = sorted(values);
+        let outer = outer_rank(sorted.len());
+        (interval.low, interval.high) = (sorted[outer], sorted[sorted.len() - 1 - outer]);
+    }
+    Some(interval)
+}
+
+/// Returns the median of some values with their range, `None` if there are none. With fewer than
+/// [`VALUES_MIN`] it is widened by half, that of a single value by the band of a default.
+fn median_range(values: &[f64]) -> Option<Estimate> {
+    let sorted = sorted(values);
     let count = sorted.len();
     let (&first, &last) = (sorted.first()?, sorted.last()?);
-    let mean = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2.0;
-    let widened = |factor: f64| Estimate {
-        mean,
+    let factor = match count {
+        1 => Source::Default.band(),
+        2..VALUES_MIN => 1.5,
+        _ => 1.0,
+    };
+    Some(Estimate {
+        mean: (sorted[(count - 1) / 2] + sorted[count / 2]) / 2.0,
         low: first / factor,
         high: last * factor,
-    };
-    match count {
-        1 => return Some(widened(Source::Default.band())),
-        2..6 => return Some(widened(1.5)),
-        _ => {}
-    }
-    let outer = outer_rank(count);
-    Some(Estimate {
-        mean,
-        low: sorted[outer],
-        high: sorted[count - 1 - outer],
     })
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
 }
 
 /// Returns the largest rank k (from 0) of `count` sorted values such that the true median lies
@@ -1015,7 +1063,7 @@ mod tests {
             .iter()
             .map(|cell| (cell.direction, cell.pattern, cell.bytes, cell.depth))
             .collect();
-        assert_eq!((report.cells.len(), keys.len()), (72, 72));
+        assert_eq!((report.cells.len(), keys.len()), (74, 74));
         assert!(
             report
                 .cells
@@ -1029,7 +1077,8 @@ mod tests {
         let medium = report.medium();
         for service in [&medium.read, &medium.write] {
             assert_eq!(service.curves.len(), 6);
-            assert!(service.curves.iter().all(|curve| curve.points.len() == 6));
+            let points: Vec<usize> = service.curves.iter().map(|of| of.points.len()).collect();
+            assert_eq!(points, [6, 7, 6, 6, 6, 6]);
         }
     }
 
@@ -1149,8 +1198,8 @@ mod tests {
         assert_eq!(report.access, Access::Buffered { reason: expected });
         let text = report.medium().description;
         assert!(text.contains("through the page cache"), "{text}");
-        // Once for the file, once for each of the 36 slices of writes.
-        assert_eq!(storage.counts.syncs.load(Ordering::Relaxed), 37);
+        // Once for the file, once for each of the 37 slices of writes.
+        assert_eq!(storage.counts.syncs.load(Ordering::Relaxed), 38);
     }
 
     #[test]
@@ -1254,7 +1303,7 @@ mod tests {
             .cells
             .iter()
             .filter(|cell| cell.direction == Direction::Read);
-        assert_eq!(reads.count(), 36);
+        assert_eq!(reads.count(), 37);
         check_sound(&report);
     }
 
@@ -1378,5 +1427,9 @@ mod tests {
         assert_eq!(interval(&[6.0, 1.0, 5.0, 2.0, 4.0, 3.0]), (3.5, 1.0, 6.0));
         let nine: Vec<f64> = (1..=9).map(f64::from).collect();
         assert_eq!(interval(&nine), (5.0, 2.0, 8.0));
+        assert_eq!(median_range(&[]), None);
+        assert_eq!(median_range(&[3.0]), median_interval(&[3.0]));
+        let Estimate { mean, low, high } = median_range(&nine).expect("values");
+        assert_eq!((mean, low, high), (5.0, 1.0, 9.0));
     }
 }
