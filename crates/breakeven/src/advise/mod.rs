@@ -39,7 +39,7 @@ use crate::units::{Estimate, Source};
 pub use setting::Setting;
 
 /// By how much a measured speed may be off besides its sampling error: another run on the same
-/// quiet machine differs by about this factor.
+/// quiet machine differs by about this factor. On a busy one the sample says by how much.
 const TIMING_BAND: f64 = 1.05;
 
 /// What the one-sentence answer goes by.
@@ -329,12 +329,12 @@ fn method_report(sample: &Sample, cell: usize, known: &Known, setting: &Setting)
         compress_work: work_report(setting.encode_work(
             cell.method,
             cell.block_bytes as u64,
-            timed(estimate.encode_seconds_per_byte),
+            timed(sample, estimate.encode_seconds_per_byte),
         )),
         decompress_work: work_report(setting.decode_work(
             cell.method,
             cell.block_bytes as u64,
-            timed(estimate.decode_seconds_per_byte),
+            timed(sample, estimate.decode_seconds_per_byte),
         )),
         energy: EnergyReport {
             compress_j_per_gb: joules(estimate.encode_seconds_per_byte),
@@ -409,11 +409,12 @@ fn data_bytes(sample: &Sample, options: &AdviseOptions) -> u64 {
 }
 
 /// Widens what was sampled by the difference of another run.
-fn timed(estimate: Estimate) -> Estimate {
+fn timed(sample: &Sample, estimate: Estimate) -> Estimate {
+    let band = sample.repeat_factor.max(TIMING_BAND);
     Estimate {
         mean: estimate.mean,
-        low: estimate.low / TIMING_BAND,
-        high: estimate.high * TIMING_BAND,
+        low: estimate.low / band,
+        high: estimate.high * band,
     }
 }
 
@@ -432,12 +433,12 @@ fn method_costs(
         encode: setting.encode_work(
             method(cell),
             block_bytes as u64,
-            timed(estimate.encode_seconds_per_byte),
+            timed(sample, estimate.encode_seconds_per_byte),
         ),
         decode: setting.decode_work(
             method(cell),
             block_bytes as u64,
-            timed(estimate.decode_seconds_per_byte),
+            timed(sample, estimate.decode_seconds_per_byte),
         ),
     };
     (0..sample.cells().len())

@@ -26,6 +26,10 @@ pub const PAGE_BLOCK_BYTES: [usize; 2] = [4 << 10, 16 << 10];
 
 /// Bytes taken from a cluster for each small block size, contiguous.
 const WINDOW_BYTES: usize = 64 << 10;
+/// Clusters measured once more at the end, to see by how much the machine itself varies.
+const REPEATS: usize = 8;
+/// What took less says more of the clock than of the machine.
+const REPEAT_SECONDS_MIN: f64 = 1e-3;
 /// With no more clusters than this, small blocks are cut from all of each.
 const WHOLE_CLUSTERS_MAX: u64 = 64;
 
@@ -144,6 +148,9 @@ pub struct Sample {
     windows_are_whole: bool,
     /// Pieces that could not be read, or changed or vanished while being read.
     pub vanished_pieces: u64,
+    /// By how much the same work on the same bytes took longer or shorter at the end than at the
+    /// beginning, at least 1: the largest factor of some clusters.
+    pub repeat_factor: f64,
     /// Wall time spent drawing and measuring.
     pub elapsed: Duration,
     /// Why drawing ended.
@@ -203,6 +210,9 @@ impl Sample {
             }
         }
         sampler.sample.ended = ended.expect("the loop ends with a reason");
+        if sampler.sample.ended != Ended::Interrupted {
+            sampler.repeat()?;
+        }
         Ok(sampler.sample)
     }
 
@@ -528,6 +538,15 @@ fn bounded(estimate: Estimate, most: f64) -> Estimate {
     }
 }
 
+/// The core-seconds that a cell took on all groups of a cluster.
+fn spent<'a>(observations: impl IntoIterator<Item = &'a Observation>, cell: usize) -> f64 {
+    let sums = observations
+        .into_iter()
+        .filter_map(|found| found.cells[cell]);
+    sums.map(|sums| sums.encode_seconds + sums.decode_seconds)
+        .sum()
+}
+
 fn in_group(
     observations: &[Observation],
     group: Option<usize>,
@@ -573,6 +592,7 @@ impl<'a> Sampler<'a> {
             population_bytes: population.bytes(),
             windows_are_whole: few,
             vanished_pieces: 0,
+            repeat_factor: 1.0,
             elapsed: Duration::ZERO,
             ended: Ended::Complete,
         };
@@ -719,6 +739,28 @@ impl<'a> Sampler<'a> {
             kept.cells[index].get_or_insert_with(Sums::default);
         }
         Ok(true)
+    }
+
+    /// Measures the method on which the slow ones lean once more on the first clusters.
+    fn repeat(&mut self) -> Result<()> {
+        let Some(cell) = self.sample.auxiliary_cell() else {
+            return Ok(());
+        };
+        for position in 0..self.sample.drawn.len().min(REPEATS) {
+            let blocks = self.read_cluster(self.sample.drawn[position].cluster);
+            let mut observations = self.sort_into_groups(&blocks);
+            self.measure_cell(cell, &blocks, &mut observations)?;
+            let again = observations.iter().map(|(_, found)| found);
+            let (again, first) = (
+                spent(again, cell),
+                spent(&self.sample.drawn[position].observations, cell),
+            );
+            if again.min(first) > REPEAT_SECONDS_MIN {
+                let factor = (again / first).max(first / again);
+                self.sample.repeat_factor = self.sample.repeat_factor.max(factor);
+            }
+        }
+        Ok(())
     }
 
     /// How little a slow cell deserves another measurement on a group: counts in proportion to the
@@ -981,6 +1023,7 @@ mod tests {
             );
             assert_eq!(estimate.low, estimate.high, "{cell:?}");
         }
+        assert!(sample.repeat_factor >= 1.0);
         let bytes: f64 = (0..sample.groups().len())
             .map(|group| sample.group_bytes(Some(group)).mean)
             .sum();
@@ -995,7 +1038,7 @@ mod tests {
         let stop = AtomicBool::new(true);
         let sample =
             Sample::draw(&population, &options(0.0), &stop, &mut |_| {}).expect("a sample");
-        assert_eq!(sample.clusters().0, 1);
+        assert_eq!((sample.clusters().0, sample.repeat_factor), (1, 1.0));
         let estimate = sample
             .estimate(None, 0)
             .expect("an estimate")
