@@ -705,14 +705,18 @@ impl<'a> Sampler<'a> {
         Ok(())
     }
 
-    /// Measures one more slow cell on a cluster already drawn. False when none is left.
+    /// Measures one more slow cell on a cluster already drawn: the one of which least is known, so
+    /// that the largest error is what shrinks. False when none is left.
     fn complete_one(&mut self) -> Result<bool> {
-        let groups = 0..self.sample.groups.len();
         let slow = (0..self.spent.len()).filter(|cell| self.sample.cells[*cell].slow);
-        let mut pairs: Vec<(usize, usize)> = slow
-            .flat_map(|cell| groups.clone().map(move |group| (cell, group)))
-            .collect();
-        pairs.sort_by(|a, b| self.satiety(a.0, a.1).total_cmp(&self.satiety(b.0, b.1)));
+        let mut cells: Vec<(f64, usize)> = slow.map(|cell| (self.width(cell), cell)).collect();
+        cells.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let mut pairs = Vec::with_capacity(cells.len() * self.sample.groups.len());
+        for (_, cell) in cells {
+            let mut groups: Vec<usize> = (0..self.sample.groups.len()).collect();
+            groups.sort_by(|a, b| self.satiety(cell, *a).total_cmp(&self.satiety(cell, *b)));
+            pairs.extend(groups.into_iter().map(|group| (cell, group)));
+        }
         let missing = |cell: usize, group: usize, drawn: &Drawn| {
             in_group(&drawn.observations, Some(group)).any(|found| found.cells[cell].is_none())
         };
@@ -761,6 +765,17 @@ impl<'a> Sampler<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The half-width of a cell's ratio on all data, as a share of it; the rarer a cell without a
+    /// ratio was measured, the wider.
+    fn width(&self, cell: usize) -> f64 {
+        match self.sample.estimate(None, cell) {
+            Some(CellEstimate { stored_per_raw, .. }) => {
+                (stored_per_raw.high - stored_per_raw.mean) / stored_per_raw.mean
+            }
+            None => f64::MAX / (1 + self.spent[cell].1) as f64,
+        }
     }
 
     /// How little a slow cell deserves another measurement on a group: counts in proportion to the
