@@ -8,9 +8,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{IoSlice, IoSliceMut};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -25,6 +26,7 @@ use breakeven::medium::probe::{ProbeOptions, probe};
 use breakeven::meter::{Machine, PowerModel, Roots};
 use breakeven::model::HIRSCH_2017;
 use breakeven::storage::{AlignedBuffer, OpenOptions, RealStorage, Storage, StorageFile};
+use breakeven::units::Estimate;
 
 use crate::clock;
 use crate::data::{self, Kind, SEED};
@@ -57,10 +59,16 @@ pub const EXPERIMENT: Experiment = Experiment {
             "seconds",
             "the file verdict on time, 3 reads per write: 10 runs of at least 64 MiB beside storing raw, direct I/O, four operations of 1 MiB in flight; first the codec by processor time, then the medium by wall time, as the verdict adds them",
         ),
+        (
+            "interval of seconds",
+            "from the printed intervals of the ratio, the core-seconds and the medium's rates",
+        ),
     ],
     analysis: "An error above 2 % is looked for where the advice had its usual time; a short one only has to know how \
         wrong it may be. A verdict is confirmed if doing it, or not doing what it advises against, came out cheaper. \
-        The medium is probed once, before; what another program does to it later counts against the advice.",
+        The medium is probed for 2.5 s before each advice, as a user has it; what another program does to it \
+        later counts against the advice. A medium that itself differs by more than 15 % from one second to the next \
+        cannot be predicted closer than that: then the printed interval has to say so.",
     run,
     table,
     pictures: no_pictures,
@@ -95,12 +103,14 @@ const DEPTH: usize = 4;
 const FILE_BYTES_MIN: u64 = 1_000_000;
 const READS_PER_WRITE: f64 = 3.0;
 const TREE: &str = "all files";
+/// What the seconds are made of, and their sum.
+const PARTS: [&str; 3] = ["codec", "medium", "seconds"];
 
 fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
     let bench = Bench::new(laboratory)?;
     let mut cells = Vec::new();
     for name in bench.names(laboratory) {
-        for task in ["ratios", "seconds"] {
+        for task in ["seconds", "ratios"] {
             let (bench, name) = (&bench, name.clone());
             cells.push(Cell {
                 name: format!("{name}: {task}"),
@@ -142,7 +152,6 @@ type Way = (String, u64);
 struct Bench {
     folder: tempfile::TempDir,
     files: BTreeMap<String, u64>,
-    medium: Medium,
     quick: bool,
     truths: RefCell<BTreeMap<(String, Way), Sizes>>,
     reports: RefCell<BTreeMap<String, Report>>,
@@ -176,20 +185,9 @@ impl Bench {
                 }
             }
         }
-        let medium = if laboratory.quick {
-            "nvme".parse()?
-        } else {
-            let options = ProbeOptions {
-                time_max: Duration::from_secs(10),
-                ..ProbeOptions::default()
-            };
-            let stop = AtomicBool::new(false);
-            probe(folder.path(), &options, &stop, &mut |_| {})?.medium()
-        };
         Ok(Bench {
             folder,
             files,
-            medium,
             quick: laboratory.quick,
             truths: RefCell::default(),
             reports: RefCell::default(),
@@ -223,13 +221,23 @@ impl Bench {
             return Ok(known.clone());
         }
         let limit = Duration::from_secs(if name == TREE { 40 } else { 10 });
-        let report = self.advise(name, limit)?;
+        let report = self.advise(name, limit, self.medium()?)?;
         let kept = report.clone();
         self.reports.borrow_mut().insert(name.to_string(), kept);
         Ok(report)
     }
 
-    fn advise(&self, name: &str, time_limit: Duration) -> Result<Report> {
+    /// The medium as a user has it measured.
+    fn medium(&self) -> Result<Medium> {
+        if self.quick {
+            return Ok("nvme".parse()?);
+        }
+        let stop = AtomicBool::new(false);
+        let options = ProbeOptions::default();
+        Ok(probe(self.folder.path(), &options, &stop, &mut |_| {})?.medium())
+    }
+
+    fn advise(&self, name: &str, time_limit: Duration, medium: Medium) -> Result<Report> {
         let mut sample = SampleOptions {
             time_limit,
             ..SampleOptions::default()
@@ -246,7 +254,7 @@ impl Bench {
             power: PowerModel::default_for(&machine),
             power_notes: Vec::new(),
             machine,
-            medium: self.medium.clone(),
+            medium,
             link: "1Gbit/s".parse()?,
             profile: Profile::default(),
             prices: HIRSCH_2017,
@@ -269,15 +277,20 @@ impl Bench {
         let bytes = self.bytes(name) as f64;
         let short = Duration::from_secs_f64(bytes / (64 * MEBIBYTE) as f64);
         let mut rows = self.printed_rows(name, "usual", &self.usual_report(name)?)?;
-        rows.extend(self.printed_rows(name, "short", &self.advise(name, short)?)?);
+        let report = self.advise(name, short, "nvme".parse()?)?;
+        rows.extend(self.printed_rows(name, "short", &report)?);
         Ok(rows)
     }
 
     /// One row for each ratio printed as measured.
     fn printed_rows(&self, name: &str, task: &str, report: &Report) -> Result<Vec<Row>> {
+        let ways: Vec<Way> = printed(report)
+            .map(|method| (method.method.clone(), method.block_bytes))
+            .collect();
+        self.find_truths(name, &ways)?;
         let mut rows = Vec::new();
-        for method in printed(report) {
-            let sizes = self.truth(name, &(method.method.clone(), method.block_bytes))?;
+        for (method, way) in printed(report).zip(ways) {
+            let sizes = self.truth(name, &way);
             let found = sizes.raw_bytes as f64 / sizes.stored_bytes as f64;
             let ratio = method.ratio;
             rows.push(Row {
@@ -299,37 +312,53 @@ impl Bench {
         Ok(rows)
     }
 
-    /// What a method makes of every byte of a file, or of all files.
-    fn truth(&self, name: &str, way: &Way) -> Result<Sizes> {
-        if name == TREE {
-            let mut all = Sizes::default();
-            for file in self.files.keys() {
-                let sizes = self.truth(file, way)?;
-                all.raw_bytes += sizes.raw_bytes;
-                all.stored_bytes += sizes.stored_bytes;
+    /// The files that a cell is about.
+    fn members<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a String> {
+        let is_member = move |file: &&String| name == TREE || *file == name;
+        self.files.keys().filter(is_member)
+    }
+
+    /// What a method makes of every byte of a file, or of all files, once it was found.
+    fn truth(&self, name: &str, way: &Way) -> Sizes {
+        let truths = self.truths.borrow();
+        let mut all = Sizes::default();
+        for file in self.members(name) {
+            let sizes = truths[&(file.clone(), way.clone())];
+            all.raw_bytes += sizes.raw_bytes;
+            all.stored_bytes += sizes.stored_bytes;
+        }
+        all
+    }
+
+    /// Compresses every byte in every way that was not tried yet, on all cores: only sizes count.
+    fn find_truths(&self, name: &str, ways: &[Way]) -> Result<()> {
+        let mut missing = Vec::new();
+        for file in self.members(name) {
+            for way in ways {
+                let key = (file.clone(), way.clone());
+                if !self.truths.borrow().contains_key(&key) {
+                    missing.push((self.path(file), key));
+                }
             }
-            return Ok(all);
         }
-        let key = (name.to_string(), way.clone());
-        if let Some(known) = self.truths.borrow().get(&key) {
-            return Ok(*known);
-        }
-        let bytes = fs::read(self.path(name))?;
-        let block_bytes = usize::try_from(way.1)?;
-        let whole = bytes.len() - bytes.len() % block_bytes;
-        // Pages and buffers are whole; the last block of a file is not.
-        let counted = if block_bytes < MEBIBYTE {
-            whole
-        } else {
-            bytes.len()
+        let next = AtomicUsize::new(0);
+        let work = || -> Result<Vec<((String, Way), Sizes)>> {
+            let mut found = Vec::new();
+            while let Some((path, key)) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+                found.push((key.clone(), sizes(path, &key.1)?));
+            }
+            Ok(found)
         };
-        let (_, stored) = compress(way.0.parse()?, block_bytes, &bytes[..counted])?;
-        let sizes = Sizes {
-            raw_bytes: counted as u64,
-            stored_bytes: stored.iter().map(|block| block.bytes.len() as u64).sum(),
-        };
-        self.truths.borrow_mut().insert(key, sizes);
-        Ok(sizes)
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let found: Vec<_> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+            let done = workers
+                .into_iter()
+                .map(|worker| worker.join().expect("a worker returns"));
+            done.collect::<Result<_>>()
+        })?;
+        self.truths.borrow_mut().extend(found.into_iter().flatten());
+        Ok(())
     }
 
     /// Does what the verdict on time says, beside storing raw.
@@ -353,11 +382,7 @@ impl Bench {
             (_, false, _) => -1.0,
         };
         let mut raw = Vec::new();
-        for file in self
-            .files
-            .keys()
-            .filter(|file| name == TREE || *file == name)
-        {
+        for file in self.members(name) {
             raw.extend(fs::read(self.path(file))?);
         }
         let least = if self.quick { 1 } else { 64 * MEBIBYTE };
@@ -365,62 +390,45 @@ impl Bench {
         while raw.len() < least {
             raw.extend_from_within(..once);
         }
-        let predicted = [None, Some(candidate)].map(|method| seconds(report, method, raw.len()));
+        let place = self.place(raw.len())?;
+        let predicted = [None, Some(candidate)].map(|method| predicted(report, method, raw.len()));
+        let methods = [Method::STORE, candidate.method.parse()?];
         let mut rows = Vec::new();
         for run in 1..=runs {
-            let methods = [Method::STORE, candidate.method.parse()?];
             for (index, contender) in ["raw", "compressed"].into_iter().enumerate() {
-                let found = self.store(methods[index], &raw)?;
-                rows.push(Row {
-                    task: "seconds".to_string(),
-                    run,
-                    runs,
-                    contender: contender.to_string(),
-                    values: vec![
-                        raw.len() as f64,
-                        predicted[index],
-                        asked.low,
-                        asked.high,
-                        found,
-                        candidate.clusters as f64,
-                        decided,
-                    ],
-                });
+                let [codec, medium] = store(&place, methods[index], &raw)?;
+                let found = [codec, medium, codec + medium];
+                for (part, (predicted, found)) in
+                    predicted[index].into_iter().zip(found).enumerate()
+                {
+                    if (index, part) == (0, 0) {
+                        // Storing raw has no codec.
+                        continue;
+                    }
+                    rows.push(Row {
+                        task: PARTS[part].to_string(),
+                        run,
+                        runs,
+                        contender: contender.to_string(),
+                        values: vec![
+                            raw.len() as f64,
+                            predicted.mean,
+                            predicted.low,
+                            predicted.high,
+                            found,
+                            candidate.clusters as f64,
+                            decided,
+                        ],
+                    });
+                }
             }
         }
         Ok(rows)
     }
 
-    /// Returns the seconds of one write and its reads.
-    fn store(&self, method: Method, raw: &[u8]) -> Result<f64> {
-        let encoding = || match method {
-            Method::STORE => Ok((0.0, Vec::new())),
-            method => compress(method, MEBIBYTE, raw),
-        };
-        let (encode, stored) = encoding()?;
-        let parts: Vec<&[u8]> = match method {
-            Method::STORE => vec![raw],
-            _ => stored.iter().map(|block| &*block.bytes).collect(),
-        };
-        let moved: usize = parts.iter().map(|part| part.len()).sum();
-        let mut image = AlignedBuffer::zeroed(moved.next_multiple_of(MEBIBYTE));
-        let mut at = 0;
-        for part in parts {
-            image[at..at + part.len()].copy_from_slice(part);
-            at += part.len();
-        }
-        // The last operation is a part of one; what it moves beyond the data is taken off.
-        let share = moved as f64 / image.len() as f64;
-        let (write, read) = self.transfer(&mut image)?;
-        let decode = match method {
-            Method::STORE => 0.0,
-            _ => decompress(&stored, raw)?,
-        };
-        Ok(encode + share * write + READS_PER_WRITE * (share * read + decode))
-    }
-
-    /// Writes an image and reads it back past the page cache, where the file system lets it.
-    fn transfer(&self, image: &mut AlignedBuffer) -> Result<(f64, f64)> {
+    /// A file past the page cache, where the file system lets it, that was written once: a place
+    /// that is written again and again has its space, as the probe's has.
+    fn place(&self, bytes: usize) -> Result<Arc<dyn StorageFile>> {
         let storage = RealStorage::open_folder(self.folder.path())?;
         let direct = OpenOptions {
             direct: true,
@@ -431,28 +439,74 @@ impl Bench {
             Err(_) if self.quick => storage.open("image", OpenOptions::create_new())?,
             Err(error) => return Err(error.into()),
         };
-        // A place that is written again and again has its space, as the probe's has.
-        file.allocate(0, image.len() as u64)?;
-        in_flight(image, &file, |file, part, at| {
-            file.write_at(&[IoSlice::new(part)], at)
-        })?;
-        file.sync()?;
-        let (write, done) = clock::time(|| {
-            in_flight(image, &file, |file, part, at| {
-                file.write_at(&[IoSlice::new(part)], at)
-            })?;
-            file.sync()
-        });
-        done?;
-        let (read, done) = clock::time(|| {
-            in_flight(image, &file, |file, part, at| {
-                file.read_at(&mut [IoSliceMut::new(part)], at).map(drop)
-            })
-        });
-        done?;
         storage.unlink("image")?;
-        Ok((write.wall_seconds, read.wall_seconds))
+        write(
+            &mut AlignedBuffer::zeroed(bytes.next_multiple_of(MEBIBYTE)),
+            &file,
+        )?;
+        Ok(file)
     }
+}
+
+/// Returns what a method makes of every byte of a file.
+fn sizes(path: &Path, (method, block_bytes): &Way) -> Result<Sizes> {
+    let bytes = fs::read(path)?;
+    let block_bytes = usize::try_from(*block_bytes)?;
+    let whole = bytes.len() - bytes.len() % block_bytes;
+    // Pages and buffers are whole; the last block of a file is not.
+    let counted = if block_bytes < MEBIBYTE {
+        whole
+    } else {
+        bytes.len()
+    };
+    let (_, stored) = compress(method.parse()?, block_bytes, &bytes[..counted])?;
+    Ok(Sizes {
+        raw_bytes: counted as u64,
+        stored_bytes: stored.iter().map(|block| block.bytes.len() as u64).sum(),
+    })
+}
+
+/// Returns the seconds of one write and its reads: of the codec, and of the medium.
+fn store(place: &Arc<dyn StorageFile>, method: Method, raw: &[u8]) -> Result<[f64; 2]> {
+    let is_raw = method == Method::STORE;
+    let (encode, stored) = match is_raw {
+        true => (0.0, Vec::new()),
+        false => compress(method, MEBIBYTE, raw)?,
+    };
+    let parts: Vec<&[u8]> = match is_raw {
+        true => vec![raw],
+        false => stored.iter().map(|block| &*block.bytes).collect(),
+    };
+    let moved: usize = parts.iter().map(|part| part.len()).sum();
+    let mut image = AlignedBuffer::zeroed(moved.next_multiple_of(MEBIBYTE));
+    let mut at = 0;
+    for part in parts {
+        image[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    // The last operation is a part of one; what it moves beyond the data is taken off.
+    let share = moved as f64 / image.len() as f64;
+    let (write, done) = clock::time(|| write(&mut image, place));
+    done?;
+    let (read, done) = clock::time(|| {
+        in_flight(&mut image, place, |file, part, at| {
+            file.read_at(&mut [IoSliceMut::new(part)], at).map(drop)
+        })
+    });
+    done?;
+    let decode = match is_raw {
+        true => 0.0,
+        false => decompress(&stored, raw)?,
+    };
+    let medium = share * (write.wall_seconds + READS_PER_WRITE * read.wall_seconds);
+    Ok([encode + READS_PER_WRITE * decode, medium])
+}
+
+fn write(image: &mut AlignedBuffer, file: &Arc<dyn StorageFile>) -> breakeven::error::Result<()> {
+    in_flight(image, file, |file, part, at| {
+        file.write_at(&[IoSlice::new(part)], at)
+    })?;
+    file.sync()
 }
 
 /// Works on an image in operations of 1 MiB, some of them in flight.
@@ -537,15 +591,39 @@ fn printed(report: &Report) -> impl Iterator<Item = &MethodReport> {
     methods.filter(|method| method.clusters > 0 && method.source == "measured")
 }
 
-/// Seconds of one write and its reads, from the printed figures alone.
-fn seconds(report: &Report, method: Option<&MethodReport>, raw_bytes: usize) -> f64 {
-    let moved = method.map_or(1.0, |method| 1.0 / method.ratio.mean);
-    let core = |work: fn(&MethodReport) -> f64| method.map_or(0.0, work) / 1e9;
-    let encode = core(|method| method.compress_work.core_s_per_gb.mean);
-    let decode = core(|method| method.decompress_work.core_s_per_gb.mean);
-    let write = encode + moved / (report.medium.write_mb_s.mean * 1e6);
-    let read = decode + moved / (report.medium.read_mb_s.mean * 1e6);
-    raw_bytes as f64 * (write + READS_PER_WRITE * read)
+/// Seconds of one write and its reads, from the printed figures alone: of the codec, of the medium,
+/// and of both.
+fn predicted(report: &Report, method: Option<&MethodReport>, raw_bytes: usize) -> [Estimate; 3] {
+    let raw_bytes = raw_bytes as f64;
+    let core = |work: fn(&MethodReport) -> Estimate| {
+        let per_gigabyte = method.map_or(Estimate::exact(0.0), work);
+        per_gigabyte.map(|seconds| raw_bytes * seconds / 1e9)
+    };
+    let sum = |a: Estimate, times: f64, b: Estimate| Estimate {
+        mean: a.mean + times * b.mean,
+        low: a.low + times * b.low,
+        high: a.high + times * b.high,
+    };
+    let moved = match method {
+        Some(method) => method.ratio.map(|ratio| raw_bytes / ratio),
+        None => Estimate::exact(raw_bytes),
+    };
+    let transfer = |mb_s: Estimate| Estimate {
+        mean: moved.mean / (mb_s.mean * 1e6),
+        low: moved.low / (mb_s.high * 1e6),
+        high: moved.high / (mb_s.low * 1e6),
+    };
+    let codec = sum(
+        core(|method| method.compress_work.core_s_per_gb),
+        READS_PER_WRITE,
+        core(|method| method.decompress_work.core_s_per_gb),
+    );
+    let medium = sum(
+        transfer(report.medium.write_mb_s),
+        READS_PER_WRITE,
+        transfer(report.medium.read_mb_s),
+    );
+    [codec, medium, sum(codec, 1.0, medium)]
 }
 
 fn judge(cells: &[CellRecord]) -> Vec<Finding> {
@@ -579,19 +657,25 @@ fn judge(cells: &[CellRecord]) -> Vec<Finding> {
                 open().count()
             ),
         });
+        let far = || rows().filter(|(_, row)| error(row) > ERROR.high);
+        let untold = far().filter(|(_, row)| !holds(row)).count();
+        let far = format!(
+            "{} of {tried} above 2 %, {untold} of these outside their interval",
+            far().count()
+        );
         let worst = count(error(row));
         findings.push(Finding {
             question: format!("{what}: largest error of a ratio"),
             core: task == "ratio usual",
             found: worst,
             verdict: ERROR.judge(worst),
-            note: format!("{} bytes in {}", row.contender, cell.cell),
+            note: format!("{} bytes in {}; {far}", row.contender, cell.cell),
         });
     }
     let done = |cell: &&CellRecord| cell.rows.iter().any(|row| row.task == "seconds");
     let done: Vec<&CellRecord> = cells.iter().filter(done).collect();
-    findings.extend(done.iter().flat_map(|cell| judge_seconds(cell)));
     findings.push(judge_verdicts(&done, count));
+    findings.extend(judge_seconds(&done, count));
     findings
 }
 
@@ -611,22 +695,92 @@ fn rows_of<'a>(
     })
 }
 
-fn judge_seconds(cell: &CellRecord) -> Vec<Finding> {
-    let contenders = ["raw", "compressed"].into_iter();
-    let findings = contenders.map(|contender| {
-        let column = |column: usize| cell.column("seconds", contender, column);
-        let pairs = column(FOUND).into_iter().zip(column(PREDICTED));
+/// The seconds of one prediction: what was found over what was predicted, and whether the printed
+/// interval holds the mean of what was found.
+struct Timed {
+    question: String,
+    found: Interval,
+    held: bool,
+}
+
+impl Timed {
+    fn new(cell: &CellRecord, part: &str, contender: &str) -> Timed {
+        let column = |column: usize| cell.column(part, contender, column);
+        let seconds = column(FOUND);
+        let pairs = seconds.iter().zip(column(PREDICTED));
         let ratios: Vec<f64> = pairs.map(|(found, predicted)| found / predicted).collect();
-        let found = Interval::of_ratios(&ratios);
-        Finding {
-            question: format!("{} {contender}", cell.cell),
+        let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
+        Timed {
+            question: format!("{} {part} {contender}", cell.cell.replace(": seconds", ":")),
+            found: Interval::of_ratios(&ratios),
+            held: (column(LOW)[0]..=column(HIGH)[0]).contains(&mean),
+        }
+    }
+
+    fn is_near(&self) -> bool {
+        (SECONDS.low..=SECONDS.high).contains(&self.found.mean)
+    }
+}
+
+fn judge_seconds(cells: &[&CellRecord], count: impl Fn(f64) -> Interval) -> Vec<Finding> {
+    let all = |part: &'static str, contender: &'static str| {
+        cells
+            .iter()
+            .map(move |cell| Timed::new(cell, part, contender))
+    };
+    let mut findings = Vec::new();
+    let seconds: Vec<Timed> = all("seconds", "raw")
+        .chain(all("seconds", "compressed"))
+        .collect();
+    let count_of = |is: &dyn Fn(&Timed) -> bool| seconds.iter().filter(|timed| is(timed)).count();
+    let far = count_of(&|timed| !timed.is_near());
+    let untold = count_of(&|timed| !timed.is_near() && !timed.held);
+    for (what, number) in [
+        ("predicted seconds more than 15 % off", far),
+        ("of these outside the printed interval", untold),
+    ] {
+        let found = count(number as f64);
+        findings.push(Finding {
+            question: what.to_string(),
             core: true,
             found,
-            verdict: SECONDS.judge(found),
-            note: "found over predicted".to_string(),
+            verdict: Target::exactly(0.0).judge(found),
+            note: format!(
+                "of {}; the interval holds the mean of {}",
+                seconds.len(),
+                count_of(&|timed| timed.held)
+            ),
+        });
+    }
+    let parts = [
+        ("codec", "compressed"),
+        ("medium", "raw"),
+        ("medium", "compressed"),
+    ];
+    for (part, contender) in parts {
+        let ratios: Vec<f64> = all(part, contender).map(|timed| timed.found.mean).collect();
+        if !ratios.is_empty() {
+            let found = Interval::of_ratios(&ratios);
+            findings.push(Finding {
+                question: format!("{part} {contender}: found over predicted, over all cells"),
+                core: false,
+                found,
+                verdict: SECONDS.judge(found),
+                note: String::new(),
+            });
         }
-    });
-    findings.collect()
+    }
+    findings.extend(seconds.into_iter().map(|timed| Finding {
+        question: timed.question,
+        core: false,
+        found: timed.found,
+        verdict: SECONDS.judge(timed.found),
+        note: match timed.held {
+            true => "found over predicted; inside the printed interval".to_string(),
+            false => "found over predicted; outside the printed interval".to_string(),
+        },
+    }));
+    findings
 }
 
 fn judge_verdicts(cells: &[&CellRecord], count: impl Fn(f64) -> Interval) -> Finding {
@@ -683,28 +837,28 @@ mod tests {
     }
 
     #[test]
-    fn wrong_intervals_errors_and_verdicts_are_found() {
-        let check = |found_ratio: f64, compressed_seconds: f64, expected: [Verdict; 3]| {
-            let cells = [cell(vec![
-                row(
-                    "ratio usual",
-                    "a 1",
-                    [1.0, 2.0, 1.99, 2.01, found_ratio, 4.0, 0.0],
-                ),
-                row("seconds", "raw", [1.0, 1.0, 0.5, 0.6, 1.0, 4.0, 1.0]),
-                row(
-                    "seconds",
-                    "compressed",
-                    [1.0, 0.5, 0.5, 0.6, compressed_seconds, 4.0, 1.0],
-                ),
-            ])];
-            let findings = judge(&cells);
-            let verdicts = [0, 1, findings.len() - 1].map(|index| findings[index].verdict);
-            assert_eq!(verdicts, expected, "{findings:?}");
-        };
+    fn wrong_intervals_errors_seconds_and_verdicts_are_found() {
+        let check =
+            |found_ratio: f64, band: f64, compressed_seconds: f64, expected: [Verdict; 5]| {
+                let ratio = [1.0, 2.0, 1.99, 2.01, found_ratio, 4.0, 0.0];
+                let mut rows = vec![row("ratio usual", "a 1", ratio)];
+                for (contender, seconds) in [("raw", 1.0), ("compressed", compressed_seconds)] {
+                    let predicted = if contender == "raw" { 1.0 } else { 0.5 };
+                    let (low, high) = (predicted / band, predicted * band);
+                    for part in PARTS {
+                        let values = [1.0, predicted, low, high, seconds, 4.0, 1.0];
+                        rows.push(row(part, contender, values));
+                    }
+                }
+                let findings = judge(&[cell(rows)]);
+                let verdicts = [0, 1, 2, 3, 4].map(|index| findings[index].verdict);
+                assert_eq!(verdicts, expected, "{findings:?}");
+            };
         use Verdict::{Differs, Holds};
-        check(2.005, 0.5, [Holds, Holds, Holds]);
-        check(2.02, 0.5, [Differs, Holds, Holds]);
-        check(2.2, 1.5, [Differs, Differs, Differs]);
+        check(2.005, 1.1, 0.5, [Holds; 5]);
+        check(2.02, 1.1, 0.5, [Differs, Holds, Holds, Holds, Holds]);
+        check(2.005, 1.1, 0.7, [Holds, Holds, Holds, Differs, Differs]);
+        check(2.005, 2.0, 0.7, [Holds, Holds, Holds, Differs, Holds]);
+        check(2.2, 1.1, 1.5, [Differs; 5]);
     }
 }
