@@ -1,24 +1,21 @@
 //! Codecs on pages, and page faults, taking turns.
 //!
 //! A codec works on one thread or, as a cache that evicts many buffers at a time would, on all of
-//! them through the library's pool. A page fault is a read by direct I/O of a page from a file of
-//! random bytes. Targets are overwritten before each turn; what came out is verified after it.
+//! them through the library's pool. Targets are overwritten before each turn; what came out is
+//! verified after it. Page faults are those of [`super::faults`].
 
-use std::fs;
-use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use breakeven::Error;
 use breakeven::codec::{Compressor, Decompressor, Method};
 use breakeven::pool::{Pool, PoolOptions, Stage};
-use breakeven::storage::{AlignedBuffer, OpenOptions, RealStorage, Storage, StorageFile};
 
 use super::corpus::Source;
+use super::faults::{Fault, FaultFile, Faulting};
 use crate::clock;
-use crate::data::{self, Random, SEED};
+use crate::data;
 use crate::interleave::{self, Batch, Plan, Race};
 use crate::record::Row;
 
@@ -42,11 +39,6 @@ const UNWRITTEN: u8 = 0xA5;
 const SHARES_PER_THREAD: usize = 2;
 /// The extents taken from a file, one or more of the largest pages.
 const EXTENT_BYTES: usize = 64 << 10;
-/// Page faults of one pass.
-const FAULTS: usize = 64;
-/// The most faults in flight.
-const DEPTH: usize = 4;
-
 /// Which way a codec works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -64,37 +56,6 @@ impl Way {
         }
     }
 }
-
-/// How page faults come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Anywhere, one after another: what somebody waits for.
-    Waiting,
-    /// Nine in sequence and one anywhere, four in flight: the thesis's.
-    Thesis,
-}
-
-impl Fault {
-    pub const BOTH: [Fault; 2] = [Fault::Waiting, Fault::Thesis];
-
-    pub fn task(self) -> &'static str {
-        match self {
-            Fault::Waiting => "fault random depth 1",
-            Fault::Thesis => "fault nine-to-one depth 4",
-        }
-    }
-
-    fn depth(self) -> usize {
-        match self {
-            Fault::Waiting => 1,
-            Fault::Thesis => DEPTH,
-        }
-    }
-}
-
-/// Who faults: the disk itself, or the system's memory before it.
-pub const DISK: &str = "disk";
-pub const PAGE_CACHE: &str = "page-cache";
 
 /// Returns the task of a codec at one way on some threads.
 pub fn task(way: Way, threads: usize) -> String {
@@ -348,170 +309,6 @@ impl Coding {
     }
 }
 
-/// A file of random bytes to fault on, each page beginning with its own offset.
-pub struct FaultFile {
-    file: Arc<dyn StorageFile>,
-    page_bytes: usize,
-    page_count: u64,
-    is_direct: bool,
-    // Removed with everything in it when this is dropped.
-    _folder: tempfile::TempDir,
-}
-
-impl FaultFile {
-    /// Writes the file in a folder of its own below `parent`.
-    pub fn create(parent: &Path, page_bytes: usize, file_bytes: usize) -> Result<FaultFile> {
-        const CHUNK_BYTES: usize = 1 << 20;
-        const NAME: &str = "pages";
-        fs::create_dir_all(parent)?;
-        let folder = tempfile::Builder::new()
-            .prefix(".page-faults")
-            .tempdir_in(parent)?;
-        let storage = RealStorage::open_folder(folder.path())?;
-        let plain = storage.open(NAME, OpenOptions::create_new())?;
-        let direct = storage.open(
-            NAME,
-            OpenOptions {
-                direct: true,
-                ..OpenOptions::default()
-            },
-        );
-        let (file, is_direct) = match direct {
-            Ok(file) => (file, true),
-            Err(Error::Unsupported { .. }) => (plain, false),
-            Err(error) => return Err(error.into()),
-        };
-        let mut random = Random::new(SEED);
-        let mut chunk = AlignedBuffer::zeroed(CHUNK_BYTES);
-        for start in (0..file_bytes as u64).step_by(CHUNK_BYTES) {
-            for word in chunk.chunks_exact_mut(8) {
-                word.copy_from_slice(&random.next().to_le_bytes());
-            }
-            for (page, at) in chunk.chunks_exact_mut(page_bytes).zip(0..) {
-                let offset: u64 = start + at * page_bytes as u64;
-                page[..8].copy_from_slice(&offset.to_le_bytes());
-            }
-            file.write_at(&[IoSlice::new(&chunk)], start)?;
-        }
-        file.sync()?;
-        Ok(FaultFile {
-            file,
-            page_bytes,
-            page_count: (file_bytes / page_bytes) as u64,
-            is_direct,
-            _folder: folder,
-        })
-    }
-
-    fn contender(&self) -> &'static str {
-        if self.is_direct { DISK } else { PAGE_CACHE }
-    }
-}
-
-/// Reads of one worker: where, and into what.
-struct Reads {
-    file: Arc<dyn StorageFile>,
-    offsets: Vec<u64>,
-    buffer: AlignedBuffer,
-}
-
-fn read(_: &mut (), mut reads: Reads) -> breakeven::Result<Reads> {
-    for offset in &reads.offsets {
-        let mut buffers = [IoSliceMut::new(&mut reads.buffer)];
-        let count = reads.file.read_at(&mut buffers, *offset)?;
-        if count < reads.buffer.len() {
-            let expected = format!("{} bytes", reads.buffer.len());
-            return Err(Error::corrupt("page fault", *offset, expected, count));
-        }
-    }
-    Ok(reads)
-}
-
-/// Page faults of one kind.
-struct Faulting {
-    source: Arc<FaultFile>,
-    fault: Fault,
-    crew: Option<(Pool, Stage<Reads, Reads, ()>)>,
-    idle: Vec<Reads>,
-    random: Random,
-}
-
-impl Faulting {
-    fn new(source: &Arc<FaultFile>, fault: Fault) -> Faulting {
-        Faulting {
-            source: Arc::clone(source),
-            fault,
-            crew: None,
-            idle: Vec::new(),
-            random: Random::new(SEED),
-        }
-    }
-
-    fn prepare(&mut self) -> Result<()> {
-        let depth = self.fault.depth();
-        let reads = |_| Reads {
-            file: Arc::clone(&self.source.file),
-            offsets: Vec::with_capacity(FAULTS),
-            buffer: AlignedBuffer::zeroed(self.source.page_bytes),
-        };
-        self.idle = (0..depth).map(reads).collect();
-        self.crew = match depth {
-            1 => None,
-            worker_count => {
-                let pool = Pool::new(PoolOptions { worker_count })?;
-                let stage = pool.stage(depth, || (), read)?;
-                Some((pool, stage))
-            }
-        };
-        Ok(())
-    }
-
-    /// Draws where the pages of a pass lie, dealt out to those in flight.
-    fn draw(&mut self) {
-        let depth = self.fault.depth();
-        self.idle.iter_mut().for_each(|reads| reads.offsets.clear());
-        let mut page = 0;
-        for index in 0..FAULTS {
-            page = match self.fault {
-                Fault::Thesis if index % 10 > 0 => (page + 1) % self.source.page_count,
-                _ => self.random.below(self.source.page_count),
-            };
-            let offset = page * self.source.page_bytes as u64;
-            self.idle[index % depth].offsets.push(offset);
-        }
-    }
-
-    fn pass(&mut self) -> Result<()> {
-        self.draw();
-        let jobs = std::mem::take(&mut self.idle);
-        let mut done = Vec::with_capacity(jobs.len());
-        match &mut self.crew {
-            None => {
-                for job in jobs {
-                    done.push(read(&mut (), job)?);
-                }
-            }
-            Some((_, stage)) => stage.run(jobs, |reads| {
-                done.push(reads?);
-                Ok(())
-            })?,
-        }
-        self.idle = done;
-        Ok(())
-    }
-
-    /// Checks that the last pages read are those asked for, and ends the turn.
-    fn finish(&mut self) -> Result<()> {
-        for reads in &self.idle {
-            let wanted = reads.offsets.last().context("nothing was read")?;
-            let found: [u8; 8] = reads.buffer[..8].try_into()?;
-            ensure!(found == wanted.to_le_bytes(), "another page came back");
-        }
-        self.crew = None;
-        Ok(())
-    }
-}
-
 enum Contender {
     Coding(Coding),
     Faulting(Faulting),
@@ -612,14 +409,15 @@ impl Contender {
                 (task(coding.way, coding.threads), method, values)
             }
             Contender::Faulting(faulting) => {
-                let bytes = (FAULTS * faulting.source.page_bytes) as f64;
-                let cpu_seconds = match faulting.fault {
-                    Fault::Waiting => batch.duration.cpu_seconds,
-                    Fault::Thesis => cpu_seconds,
+                // Faults in flight are waited for by threads that use next to no processor.
+                let cpu_seconds = match faulting.depth() {
+                    1 => batch.duration.cpu_seconds,
+                    _ => cpu_seconds,
                 };
-                let values = vec![passes * FAULTS as f64, bytes, bytes, wall, cpu_seconds];
-                let task = faulting.fault.task().to_string();
-                (task, faulting.source.contender().to_string(), values)
+                let (pages, bytes) = faulting.amount();
+                let pages = passes * pages as f64;
+                let values = vec![pages, bytes as f64, bytes as f64, wall, cpu_seconds];
+                (faulting.task(), faulting.contender(), values)
             }
         }
     }
@@ -656,7 +454,7 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Kind;
+    use crate::data::{Kind, SEED};
 
     fn pages() -> Pages {
         Pages::new(Kind::Mixed.generate(64 << 10, SEED), 8 << 10)
@@ -688,37 +486,6 @@ mod tests {
                     assert!(coding.finish().is_err(), "{method} {way:?}: it is wrong");
                 }
             }
-        }
-    }
-
-    #[test]
-    fn faults_read_the_pages_asked_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let source = Arc::new(FaultFile::create(folder.path(), 8 << 10, 1 << 20).unwrap());
-        for fault in Fault::BOTH {
-            let mut faulting = Faulting::new(&source, fault);
-            faulting.prepare().unwrap();
-            assert!(faulting.finish().is_err(), "nothing was read");
-            faulting.prepare().unwrap();
-            faulting.pass().unwrap();
-            faulting.finish().unwrap();
-            faulting.idle[0].buffer[3] ^= 1;
-            assert!(faulting.finish().is_err(), "another page");
-        }
-        drop(source);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn nine_of_ten_faults_of_the_thesis_are_in_sequence() {
-        let folder = tempfile::tempdir().unwrap();
-        let source = Arc::new(FaultFile::create(folder.path(), 8 << 10, 4 << 20).unwrap());
-        let mut faulting = Faulting::new(&source, Fault::Thesis);
-        faulting.prepare().unwrap();
-        faulting.draw();
-        let at = |index: usize| faulting.idle[index % DEPTH].offsets[index / DEPTH];
-        for index in (1..FAULTS).filter(|index| index % 10 > 0) {
-            assert_eq!(at(index), (at(index - 1) + 8192) % (4 << 20));
         }
     }
 

@@ -232,11 +232,11 @@ fn judge(
     let his_from = published.break_even().map(|shares| shares.from);
     let share = |share: Option<f64>| {
         share.map_or("never".into(), |share| {
-            format!("from {:.0} %", 100.0 * share)
+            format!("from {:.0} % of memory", 100.0 * share)
         })
     };
     let note = format!(
-        "pays {} of memory; published {his:.3}, pays {}",
+        "pays {}; published {his:.3}, pays {}",
         share(from),
         share(his_from)
     );
@@ -306,7 +306,7 @@ fn line(cell: &CellRecord, setting: &Setting, method: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bench::DISK;
+    use super::super::faults::DISK;
     use super::*;
     use crate::statistics::Verdict;
 
@@ -346,9 +346,7 @@ mod tests {
                 .contains("pays from 21 % of memory; published 1.0")
         );
         assert!(
-            findings[7]
-                .note
-                .contains("pays never of memory; published 0.98"),
+            findings[7].note.contains("pays never; published 0.98"),
             "{findings:?}"
         );
         let line = line(&cells[2], &SETTINGS[2], "zstd:3");

@@ -56,7 +56,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 const TWICE: Target = Target::at_least(1.47);
 /// The least again: 711,135 sequential over 613,215 random reads.
 const SEQUENTIAL: Target = Target::at_least(1.16);
-const COLUMNS: &[&str] = &["seconds", "operations", "slices", "file_bytes"];
+pub const COLUMNS: &[&str] = &["seconds", "operations", "slices", "file_bytes"];
 const SECONDS: usize = 0;
 pub const DISK: &str = "disk";
 const RAM_DISK: &str = "ram disk";
@@ -141,7 +141,8 @@ fn measure(contender: &str, folder: &Path, plan: &Plan) -> Result<Vec<Row>> {
 
 /// Probes a folder; where the time did not suffice for every combination, again with twice as much.
 fn probe_all(folder: &Path, plan: &Plan, seed: u64) -> Result<ProbeReport> {
-    const COMBINATIONS: usize = 72;
+    // The probe's: both directions, three orders, six sizes, two depths.
+    const COMBINATIONS: usize = 2 * 3 * 6 * 2;
     let mut time_max = Duration::from_secs_f64(plan.seconds);
     for _ in 0..DOUBLINGS {
         let options = ProbeOptions {
@@ -339,13 +340,13 @@ fn patterns(cells: &[CellRecord]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::statistics::Verdict;
 
     /// A cell of 10 probes: sequential reads are `sequential` times as fast as random ones, and
     /// larger blocks take `growth` times as long for each doubling.
-    fn cell(name: &str, sequential: f64, growth: f64) -> CellRecord {
+    pub fn cell(name: &str, sequential: f64, growth: f64) -> CellRecord {
         let mut rows = Vec::new();
         for run in 1..=10 {
             for (power, bytes) in published::DEVICE_BLOCK_BYTES.into_iter().enumerate() {

@@ -12,6 +12,7 @@ mod chart;
 mod corpus;
 mod costs;
 mod devices;
+mod faults;
 mod pictures;
 mod published;
 mod rates;

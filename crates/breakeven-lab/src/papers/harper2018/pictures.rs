@@ -698,3 +698,82 @@ fn free(costs: &Costs) -> String {
     };
     chart::panels(&words, &panels, 2, 460.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::faults::DISK;
+    use super::*;
+    use crate::record::Record;
+
+    /// Keeps made-up records of everything that is drawn.
+    fn record(folder: &Path) {
+        let keep = |key: &str, columns, cells: &[CellRecord]| {
+            let record = Record::new(folder, key, columns);
+            cells.iter().for_each(|cell| record.append(cell).unwrap());
+        };
+        let names = ["silesia/xml", "postgres/pg_btree_int8_flight_dedup.idx"];
+        let cells = ratio::tests::cells(&names, 1.0, 1.1);
+        keep(ratio::EXPERIMENT.key, ratio::COLUMNS, &cells);
+        let disk = devices::tests::cell(devices::DISK, 2.0, 1.5);
+        keep(devices::EXPERIMENT.key, devices::COLUMNS, &[disk]);
+        let rates = rates::tests::cell("real", 3.0, 2.0, 1.8);
+        keep(rates::EXPERIMENT.key, bench::COLUMNS, &[rates]);
+        let costs = costs::tests::record("real", DISK, published::FAULT_US);
+        keep(costs::EXPERIMENT.key, bench::COLUMNS, &[costs]);
+    }
+
+    #[test]
+    fn every_figure_is_drawn_from_the_records() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = |folder: &Path| -> Vec<Picture> {
+            let draw = [ratio, devices, rates, costs, cache];
+            draw.iter().flat_map(|draw| draw(folder).unwrap()).collect()
+        };
+        assert!(all(folder.path()).is_empty(), "nothing is recorded");
+        record(folder.path());
+        let pictures = all(folder.path());
+        let names: Vec<&str> = pictures.iter().map(|of| of.name.as_str()).collect();
+        let expected = [
+            "fig-6",
+            "fig-7",
+            "fig-7-files",
+            "fig-4-5",
+            "fig-9",
+            "table-4",
+            "fig-1",
+            "fig-3",
+            "fig-10",
+            "fig-12a",
+            "fig-12b",
+            "fig-12c",
+            "fig-12d",
+            "fig-13",
+        ];
+        assert_eq!(names, expected);
+        for picture in &pictures {
+            let Picture { name, caption, svg } = picture;
+            assert!(svg.starts_with("<svg xmlns="), "{name}");
+            let drawn = ["<circle", "class=\"line"].map(|mark| svg.contains(mark));
+            assert!(drawn.contains(&true), "{name} is empty");
+            assert!(!svg.contains("NaN") && !svg.contains("99999"), "{name}");
+            let of_data = !["fig-4-5", "fig-1"].contains(&name.as_str());
+            assert_eq!(caption.contains(PART), of_data, "{name}: {caption}");
+        }
+    }
+
+    /// With the costs of the thesis ours counted its way shows its crossings too.
+    #[test]
+    fn crossings_stand_beside_the_names() {
+        let costs = costs::tests::record("real", DISK, published::FAULT_US);
+        let costs = Costs::of(costs).unwrap();
+        let check = |setting: usize, word: &str, count: usize| {
+            let svg = accesses(&SETTINGS[setting], &costs);
+            assert_eq!(svg.matches(word).count(), count, "{word} in {svg}");
+        };
+        // Waiting for one thread of lz4 makes no difference that can be read.
+        check(0, ">lz4, 21 %<", 3);
+        check(0, ">zstd, 49 %<", 2);
+        check(0, ">zstd, 57 %<", 1);
+        check(1, ">zstd, never<", 3);
+    }
+}
