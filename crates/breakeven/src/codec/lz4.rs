@@ -26,7 +26,7 @@ const BLOCK: &str = "lz4 block";
 
 /// The dense compressor's state, known to us only by address.
 #[repr(C)]
-struct DenseState {
+pub(super) struct DenseState {
     _private: [u8; 0],
 }
 
@@ -94,111 +94,106 @@ unsafe extern "C" {
 /// and one for blocks of a dictionary.
 #[derive(Default)]
 pub(super) struct Encoder {
-    fast: Option<Fast>,
-    fast_with: Option<Fast>,
-    dense: Option<Dense>,
-    dense_with: Option<Dense>,
+    fast: Option<State<LZ4StreamEncode>>,
+    fast_with: Option<State<LZ4StreamEncode>>,
+    dense: Option<State<DenseState>>,
+    dense_with: Option<State<DenseState>>,
 }
 
-/// A state of the fast compressor, always initialised.
-struct Fast(NonNull<LZ4StreamEncode>);
-/// A state of the dense compressor, always initialised.
-struct Dense(NonNull<DenseState>);
+/// What a compressor of liblz4 works in.
+pub(super) trait Working {
+    /// Allocates and initialises a state, or returns null.
+    fn create() -> *mut Self;
+
+    /// # Safety
+    /// `state` is of `create`, and is not used afterwards.
+    unsafe fn free(state: *mut Self);
+}
+
+impl Working for LZ4StreamEncode {
+    fn create() -> *mut LZ4StreamEncode {
+        // SAFETY: allocates and initialises, or returns null.
+        unsafe { LZ4_createStream() }
+    }
+
+    unsafe fn free(state: *mut LZ4StreamEncode) {
+        // SAFETY: as the caller promises.
+        unsafe { LZ4_freeStream(state) };
+    }
+}
+
+impl Working for DenseState {
+    fn create() -> *mut DenseState {
+        // SAFETY: allocates zeroed memory, or returns null.
+        unsafe { LZ4_createStreamHC() }
+    }
+
+    unsafe fn free(state: *mut DenseState) {
+        // SAFETY: as the caller promises.
+        unsafe { LZ4_freeStreamHC(state) };
+    }
+}
+
+/// A compressor's state, always initialised.
+struct State<T: Working>(NonNull<T>);
 
 // SAFETY: the states are plain memory of liblz4, bound to no thread.
-unsafe impl Send for Fast {}
-// SAFETY: as above.
-unsafe impl Send for Dense {}
+unsafe impl<T: Working> Send for State<T> {}
 
-impl Fast {
-    fn new() -> Result<Fast> {
-        // SAFETY: allocates and initialises, or returns null.
-        let state = unsafe { LZ4_createStream() };
-        NonNull::new(state).map(Fast).ok_or_else(no_memory)
+impl<T: Working> State<T> {
+    fn new() -> Result<State<T>> {
+        NonNull::new(T::create()).map(State).ok_or_else(no_memory)
     }
 
-    fn as_ptr(&mut self) -> *mut LZ4StreamEncode {
-        self.0.as_ptr()
-    }
-
-    /// Takes the outcome of a call. A state that ran out of room is undefined: it starts afresh.
-    fn settle(&mut self, size: c_int) -> Option<usize> {
-        if size <= 0 {
-            // SAFETY: the memory of the state, with its size.
-            unsafe { LZ4_initStream(self.0.as_ptr(), FAST_STATE_BYTES) };
-        }
-        written(size)
-    }
-}
-
-impl Dense {
-    fn new() -> Result<Dense> {
-        // SAFETY: allocates zeroed memory, or returns null.
-        let state = unsafe { LZ4_createStreamHC() };
-        NonNull::new(state).map(Dense).ok_or_else(no_memory)
-    }
-
-    fn as_ptr(&mut self) -> *mut DenseState {
+    fn as_ptr(&mut self) -> *mut T {
         self.0.as_ptr()
     }
 }
 
-impl Drop for Fast {
+impl<T: Working> Drop for State<T> {
     fn drop(&mut self) {
-        // SAFETY: made by LZ4_createStream and freed only here.
-        unsafe { LZ4_freeStream(self.0.as_ptr()) };
+        // SAFETY: made by `create` and freed only here.
+        unsafe { T::free(self.0.as_ptr()) };
     }
 }
 
-impl Drop for Dense {
-    fn drop(&mut self) {
-        // SAFETY: made by LZ4_createStreamHC and freed only here.
-        unsafe { LZ4_freeStreamHC(self.0.as_ptr()) };
-    }
-}
-
-/// A dictionary indexed for the fast compressor.
-pub(super) struct FastDictionary {
-    state: Fast,
+/// A dictionary indexed for a compressor.
+pub(super) struct Indexed<T: Working> {
+    state: State<T>,
     /// The state points into these bytes.
     _bytes: Arc<[u8]>,
 }
 
+/// A dictionary indexed for the fast compressor.
+pub(super) type FastDictionary = Indexed<LZ4StreamEncode>;
+/// A dictionary indexed for the dense compressor: for its level 2, or for those above.
+pub(super) type DenseDictionary = Indexed<DenseState>;
+
 // SAFETY: after it is made, the state is only read: by compressions it is attached to.
-unsafe impl Sync for FastDictionary {}
+unsafe impl<T: Working> Sync for Indexed<T> {}
 
 impl FastDictionary {
     pub(super) fn new(bytes: Arc<[u8]>) -> Result<FastDictionary> {
-        let mut state = Fast::new()?;
+        let mut state = State::new()?;
         // SAFETY: a fresh state; the bytes live as long as the state, in the same struct.
         unsafe { LZ4_loadDictSlow(state.as_ptr(), bytes.as_ptr().cast(), length(bytes.len())) };
-        Ok(FastDictionary {
+        Ok(Indexed {
             state,
             _bytes: bytes,
         })
     }
 }
 
-/// A dictionary indexed for the dense compressor: for its level 2, or for those above.
-pub(super) struct DenseDictionary {
-    state: Dense,
-    /// The state points into these bytes.
-    _bytes: Arc<[u8]>,
-}
-
-// SAFETY: after it is made, the state is only read: by compressions it is attached to.
-unsafe impl Sync for DenseDictionary {}
-
 impl DenseDictionary {
     pub(super) fn new(level: u8, bytes: Arc<[u8]>) -> Result<DenseDictionary> {
-        let mut state = Dense::new()?;
+        let mut state = State::new()?;
         // SAFETY: a fresh state, its level set before the load as the library asks; the bytes live
         // as long as the state, in the same struct.
         unsafe {
             LZ4_resetStreamHC_fast(state.as_ptr(), level.into());
             LZ4_loadDictHC(state.as_ptr(), bytes.as_ptr().cast(), length(bytes.len()));
         }
-        Ok(DenseDictionary {
+        Ok(Indexed {
             state,
             _bytes: bytes,
         })
@@ -216,7 +211,7 @@ impl Encoder {
         if source.is_empty() {
             return Ok(write_empty(target));
         }
-        let state = made_once(&mut self.fast, Fast::new)?;
+        let state = made_once(&mut self.fast)?;
         // SAFETY: an initialised state, and the slices with their lengths.
         let size = unsafe {
             LZ4_compress_fast_extState_fastReset(
@@ -228,7 +223,7 @@ impl Encoder {
                 acceleration as c_int,
             )
         };
-        Ok(state.settle(size))
+        Ok(settle(state, size))
     }
 
     /// As [`Encoder::compress_fast`], with a dictionary.
@@ -242,7 +237,7 @@ impl Encoder {
         if source.is_empty() {
             return Ok(write_empty(target));
         }
-        let state = made_once(&mut self.fast_with, Fast::new)?;
+        let state = made_once(&mut self.fast_with)?;
         // SAFETY: an initialised state that starts a new chain of one block, and the slices with
         // their lengths. The dictionary outlives the call; what the state keeps of it or of the
         // source is forgotten by the reset before the next.
@@ -258,7 +253,7 @@ impl Encoder {
                 acceleration as c_int,
             )
         };
-        Ok(state.settle(size))
+        Ok(settle(state, size))
     }
 
     /// Compresses with the dense compressor; `None` if the block does not fit in `target`.
@@ -271,7 +266,7 @@ impl Encoder {
         if source.is_empty() {
             return Ok(write_empty(target));
         }
-        let state = made_once(&mut self.dense, Dense::new)?;
+        let state = made_once(&mut self.dense)?;
         // SAFETY: an initialised state (after a call that ran out of room the library itself
         // resets it in full), and the slices with their lengths.
         let size = unsafe {
@@ -298,7 +293,7 @@ impl Encoder {
         if source.is_empty() {
             return Ok(write_empty(target));
         }
-        let state = made_once(&mut self.dense_with, Dense::new)?;
+        let state = made_once(&mut self.dense_with)?;
         // SAFETY: as for the fast compressor with a dictionary.
         let size = unsafe {
             LZ4_resetStreamHC_fast(state.as_ptr(), level.into());
@@ -315,11 +310,21 @@ impl Encoder {
     }
 }
 
-fn made_once<T>(slot: &mut Option<T>, make: impl FnOnce() -> Result<T>) -> Result<&mut T> {
+fn made_once<T: Working>(slot: &mut Option<State<T>>) -> Result<&mut State<T>> {
     match slot {
         Some(state) => Ok(state),
-        None => Ok(slot.insert(make()?)),
+        None => Ok(slot.insert(State::new()?)),
     }
+}
+
+/// Takes the outcome of a call of the fast compressor. A state that ran out of room is undefined:
+/// it starts afresh. (The dense compressor's is reset by the library itself.)
+fn settle(state: &mut State<LZ4StreamEncode>, size: c_int) -> Option<usize> {
+    if size <= 0 {
+        // SAFETY: the memory of the state, with its size.
+        unsafe { LZ4_initStream(state.as_ptr(), FAST_STATE_BYTES) };
+    }
+    written(size)
 }
 
 /// Decodes one block that fills `target`.
