@@ -5,10 +5,10 @@
 
 use std::fmt;
 
+use breakeven::statistics::student_t_975;
+
 /// The fewest pairs that a verdict may rest on.
 pub const PAIRS_MIN: usize = 10;
-
-const CONFIDENCE: f64 = 0.95;
 
 /// A mean with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,10 +86,7 @@ fn mean_and_half_width(values: &[f64]) -> (f64, f64) {
     }
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     let standard_error = (squares / (count - 1.0) / count).sqrt();
-    (
-        mean,
-        student_t(CONFIDENCE, values.len() - 1) * standard_error,
-    )
+    (mean, student_t_975(values.len() - 1) * standard_error)
 }
 
 /// The figures that agree with a claim: those from `low` to `high`.
@@ -165,73 +162,10 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Returns the t for which a Student variable of `degrees` degrees of freedom lies in -t..t with
-/// probability `confidence`.
-pub fn student_t(confidence: f64, degrees: usize) -> f64 {
-    let (mut low, mut high) = (0.0_f64, 1e6);
-    // Each step halves the bracket: 80 of them pass the precision of a double.
-    for _ in 0..80 {
-        let middle = 0.5 * (low + high);
-        if student_probability(middle, degrees) < confidence {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    0.5 * (low + high)
-}
-
-/// Returns the probability that a Student variable lies in -t..t.
-///
-/// Source: Abramowitz and Stegun 1964, equations 26.7.3 and 26.7.4.
-fn student_probability(t: f64, degrees: usize) -> f64 {
-    let angle = (t / (degrees as f64).sqrt()).atan();
-    let (sine, cosine) = (angle.sin(), angle.cos());
-    let odd = degrees % 2 == 1;
-    let (mut term, mut sum) = if odd { (cosine, 0.0) } else { (1.0, 0.0) };
-    let mut power = if odd { 1 } else { 0 };
-    while power + 2 <= degrees {
-        sum += term;
-        power += 2;
-        term *= cosine * cosine * (power as f64 - 1.0) / power as f64;
-    }
-    if odd {
-        std::f64::consts::FRAC_2_PI * (angle + sine * sum)
-    } else {
-        sine * sum
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::data::Random;
-
-    /// Columns 0.95 and 0.99 (two-sided) of the printed tables.
-    #[test]
-    fn t_matches_the_printed_tables() {
-        let check = |degrees: usize, expected_95: f64, expected_99: f64| {
-            let (found_95, found_99) = (student_t(0.95, degrees), student_t(0.99, degrees));
-            assert!(
-                (found_95 - expected_95).abs() < 5.1e-4,
-                "{degrees}: {found_95}"
-            );
-            assert!(
-                (found_99 - expected_99).abs() < 5.1e-4,
-                "{degrees}: {found_99}"
-            );
-        };
-        check(1, 12.706, 63.657);
-        check(2, 4.303, 9.925);
-        check(3, 3.182, 5.841);
-        check(4, 2.776, 4.604);
-        check(5, 2.571, 4.032);
-        check(9, 2.262, 3.250);
-        check(10, 2.228, 3.169);
-        check(29, 2.045, 2.756);
-        check(30, 2.042, 2.750);
-        check(120, 1.980, 2.617);
-    }
 
     #[test]
     fn an_interval_by_hand() {

@@ -5,7 +5,7 @@
 //!
 //! | floor | modules |
 //! |---|---|
-//! | 0 | [`units`], [`error`] |
+//! | 0 | [`units`], [`statistics`], [`error`] |
 //! | 1 | [`codec`], [`meter`], [`model`], [`storage`], [`arena`], [`pool`] |
 //! | 2 | [`medium`], [`frame`], [`decide`] |
 //! | 4 | [`stream`] |
@@ -25,6 +25,7 @@ pub mod medium;
 pub mod meter;
 pub mod model;
 pub mod pool;
+pub mod statistics;
 pub mod storage;
 pub mod stream;
 pub mod units;

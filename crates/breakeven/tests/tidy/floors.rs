@@ -10,7 +10,7 @@ use crate::source::{Source, Token};
 
 /// The floors, bottom up. A module may use every module of the floors below its own.
 const FLOORS: &[&[&str]] = &[
-    &["units", "error"],
+    &["units", "statistics", "error"],
     &["codec", "meter", "model", "storage", "arena", "pool"],
     &["medium", "frame", "decide"],
     &["cache"],

@@ -1,0 +1,95 @@
+//! The one distribution that all intervals here are made of.
+
+/// Degrees of freedom from which the expansion has six digits.
+const EXPANDED_FROM: usize = 30;
+
+/// Returns the 97.5 % point of Student's t, so that a variable of `degrees` degrees of freedom lies
+/// in -t..t with a probability of 95 %; infinite for no degrees.
+///
+/// Source: for few degrees the distribution itself (Abramowitz and Stegun 1964, equations 26.7.3
+/// and 26.7.4), inverted by halving; for many its expansion about the normal point (26.7.5).
+///
+/// # Cost
+/// Some microseconds.
+pub fn student_t_975(degrees: usize) -> f64 {
+    if degrees == 0 {
+        return f64::INFINITY;
+    }
+    if degrees >= EXPANDED_FROM {
+        return expansion(degrees as f64);
+    }
+    // The point for one degree is below 13.
+    let (mut low, mut high) = (0.0_f64, 16.0);
+    // Each step halves the bracket: 60 of them pass the precision of a double.
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        *(if probability(middle, degrees) < 0.95 {
+            &mut low
+        } else {
+            &mut high
+        }) = middle;
+    }
+    0.5 * (low + high)
+}
+
+fn expansion(degrees: f64) -> f64 {
+    let z: f64 = 1.959_963_985;
+    let first = (z.powi(3) + z) / 4.0;
+    let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
+    let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
+    z + first / degrees + second / degrees.powi(2) + third / degrees.powi(3)
+}
+
+/// The probability that a Student variable lies in -t..t.
+fn probability(t: f64, degrees: usize) -> f64 {
+    let angle = (t / (degrees as f64).sqrt()).atan();
+    let (sine, cosine) = (angle.sin(), angle.cos());
+    let odd = degrees % 2 == 1;
+    let (mut term, mut sum) = if odd { (cosine, 0.0) } else { (1.0, 0.0) };
+    let mut power = if odd { 1 } else { 0 };
+    while power + 2 <= degrees {
+        sum += term;
+        power += 2;
+        term *= cosine * cosine * (power as f64 - 1.0) / power as f64;
+    }
+    if odd {
+        std::f64::consts::FRAC_2_PI * (angle + sine * sum)
+    } else {
+        sine * sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t_matches_the_printed_tables() {
+        for (degrees, expected) in [
+            (1, 12.706),
+            (2, 4.303),
+            (3, 3.182),
+            (4, 2.776),
+            (5, 2.571),
+            (9, 2.262),
+            (10, 2.228),
+            (15, 2.131),
+            (29, 2.045),
+            (30, 2.042),
+            (120, 1.980),
+            (1000, 1.962),
+        ] {
+            let found = student_t_975(degrees);
+            assert!((found - expected).abs() < 5.1e-4, "{degrees}: {found}");
+        }
+        assert_eq!(student_t_975(0), f64::INFINITY);
+    }
+
+    #[test]
+    fn the_expansion_continues_the_distribution() {
+        for degrees in [EXPANDED_FROM, 31, 100, 999] {
+            let found = probability(student_t_975(degrees), degrees);
+            assert!((found - 0.95).abs() < 1e-6, "{degrees}: {found}");
+        }
+    }
+}
