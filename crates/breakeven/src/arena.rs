@@ -496,6 +496,7 @@ fn system_error(operation: &'static str, error: Errno) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use crate::testing::{is_full, seeded};
     use std::os::unix::fs::FileExt;
 
     use super::*;
@@ -733,15 +734,8 @@ mod tests {
 
     #[test]
     fn accounting_equals_a_naive_model_under_random_operations() {
-        let seed =
-            std::env::var("BREAKEVEN_SEED").map_or(1, |seed| seed.parse().expect("a number"));
-        let steps = if std::env::var_os("BREAKEVEN_FULL").is_some() {
-            200_000
-        } else {
-            20_000
-        };
-        println!("BREAKEVEN_SEED={seed}, {steps} steps");
-        let mut random = fastrand::Rng::with_seed(seed);
+        let steps = if is_full() { 200_000 } else { 20_000 };
+        let mut random = seeded(&format!("{steps} steps"), 1);
         let arena = arena(SLAB, 8);
         let mut naive = Naive {
             budget: 8,

@@ -147,6 +147,7 @@ pub fn fuzz_round_trip(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use crate::testing::{is_full, seed};
     use std::fs;
     use std::path::{Path, PathBuf};
 
@@ -187,18 +188,11 @@ mod tests {
         }
     }
 
-    fn seed() -> u64 {
-        let seed = std::env::var("BREAKEVEN_SEED").ok();
-        seed.and_then(|text| text.parse().ok())
-            .unwrap_or(20_240_229)
-    }
-
     #[test]
     fn kept_and_mutated_inputs_break_no_promise() {
-        let full = std::env::var_os("BREAKEVEN_FULL").is_some();
-        let rounds = if full { 200_000 } else { 4_000 };
+        let rounds = if is_full() { 200_000 } else { 4_000 };
         for target in TARGETS {
-            let seed = seed();
+            let seed = seed(20_240_229);
             let kept = kept(target);
             assert!(kept.len() >= 5, "{}: {} inputs", target.name, kept.len());
             for input in &kept {

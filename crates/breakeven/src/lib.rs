@@ -28,6 +28,8 @@ pub mod pool;
 pub mod statistics;
 pub mod storage;
 pub mod stream;
+#[cfg(test)]
+mod testing;
 pub mod units;
 
 pub use error::{Error, Result};

@@ -4,6 +4,7 @@
 //! stock tools; each must decode for ever. The files of `tests/golden/bad` must fail for ever. A
 //! name is the decoder's three numbers, `2.0.0`, and what the file is.
 
+use crate::testing::is_full;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -225,8 +226,7 @@ struct Tally {
 #[test]
 fn every_cut_and_every_flipped_byte_is_survived() {
     let (mut judge, block) = (Judge::new(), block());
-    let full = std::env::var_os("BREAKEVEN_FULL").is_some();
-    let masks: &[u8] = match full {
+    let masks: &[u8] = match is_full() {
         true => &[0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xFF],
         false => &[0x01, 0x80, 0xFF],
     };

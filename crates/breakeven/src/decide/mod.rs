@@ -26,13 +26,9 @@ pub use ledger::{Counterfactual, Earnings, Fetched, Ledger, LedgerOptions, Writt
 pub use price::{BlockLife, Candidate, Part, Prices, Quantities};
 pub use profile::{Basis, Factor, MethodEstimate, Observation, Profile, ProfileOptions};
 
-/// Returns the generator of a randomised test, seeded by `BREAKEVEN_SEED`, and prints its seed.
 #[cfg(test)]
 fn seeded(test: &str) -> fastrand::Rng {
-    let text = std::env::var("BREAKEVEN_SEED");
-    let seed = text.map_or(20_170_301, |text| text.parse().expect("a decimal seed"));
-    println!("{test}: BREAKEVEN_SEED={seed}");
-    fastrand::Rng::with_seed(seed)
+    crate::testing::seeded(test, 20_170_301)
 }
 
 /// Returns a number of the standard normal distribution (Box and Muller 1958).

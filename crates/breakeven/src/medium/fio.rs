@@ -380,6 +380,7 @@ fn doubted(curve: &Curve) -> Curve {
 mod tests {
     use super::*;
     use crate::medium::Operation;
+    use crate::testing;
 
     /// Written by fio 3.33 on a virtual disk; histograms and most percentiles cut out.
     const REAL: &str = include_str!("testdata/fio-3.33.json");
@@ -598,10 +599,7 @@ mod tests {
 
     #[test]
     fn no_bytes_panic() {
-        let seed = std::env::var("BREAKEVEN_SEED")
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(11);
+        let seed = testing::seed(11);
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut tried, mut read) = (0, 0);
         for _ in 0..3000 {

@@ -45,15 +45,9 @@ pub use offload::{Direction, FREE_COMPRESSION, Offload, Throughput};
 pub use prices::{CostParts, HIRSCH_2017, MachinePrices, Prices, StoragePrices};
 pub use transfer::{CodecSpeeds, ComputePrices, Strategy, WriteCall};
 
-/// Returns the generator of a randomised test, seeded by `BREAKEVEN_SEED`, and prints its seed.
 #[cfg(test)]
 fn seeded(test: &str) -> fastrand::Rng {
-    let seed = std::env::var("BREAKEVEN_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(20_090_501);
-    println!("{test}: seed {seed} (BREAKEVEN_SEED)");
-    fastrand::Rng::with_seed(seed)
+    crate::testing::seeded(test, 20_090_501)
 }
 
 /// Asserts that two numbers agree to the relative tolerance, and names what was compared.

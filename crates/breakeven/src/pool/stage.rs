@@ -707,6 +707,7 @@ impl<J: Send + 'static, R: Send + 'static, W: Send + 'static> Stage<J, R, W> {
 
 #[cfg(test)]
 mod tests {
+    use crate::testing::{is_full, seeded};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
     use std::thread;
@@ -981,15 +982,8 @@ mod tests {
 
     #[test]
     fn stages_that_share_a_pool_equal_plain_queues_under_random_use() {
-        let seed =
-            std::env::var("BREAKEVEN_SEED").map_or(1, |seed| seed.parse().expect("a number"));
-        let steps = if std::env::var_os("BREAKEVEN_FULL").is_some() {
-            200_000
-        } else {
-            20_000
-        };
-        println!("BREAKEVEN_SEED={seed}, {steps} steps");
-        let mut random = fastrand::Rng::with_seed(seed);
+        let steps = if is_full() { 200_000 } else { 20_000 };
+        let mut random = seeded(&format!("{steps} steps"), 1);
         let mut done = 0;
         for worker_count in [0, 1, 3] {
             let pool = pool(worker_count);

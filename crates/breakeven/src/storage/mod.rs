@@ -239,13 +239,7 @@ pub trait StorageFile: Send + Sync {
     }
 }
 
-/// The seed of this module's randomised tests: `BREAKEVEN_SEED`, or a fixed one.
 #[cfg(test)]
 fn test_seed() -> u64 {
-    let text = std::env::var("BREAKEVEN_SEED");
-    let seed = text.map_or(20_140_907, |text| {
-        text.parse().expect("BREAKEVEN_SEED is a number")
-    });
-    println!("BREAKEVEN_SEED={seed}");
-    seed
+    crate::testing::seed(20_140_907)
 }

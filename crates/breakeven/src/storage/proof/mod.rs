@@ -19,15 +19,11 @@ use fastrand::Rng;
 
 use crate::error::{Error, Result};
 use crate::storage::{MemoryStorage, RealStorage, SimulatedDisk, Storage, test_seed};
+use crate::testing::is_full;
 use log::{Log, Mode, Operation, Recovered, State};
 
 /// What a check found wrong, for people.
 type Failure = String;
-
-/// Whether the long floors are asked for.
-fn is_full() -> bool {
-    std::env::var("BREAKEVEN_FULL").is_ok_and(|value| value == "1")
-}
 
 fn digest(state: &State) -> u64 {
     let mut hash = xxhash_rust::xxh64::Xxh64::new(0);
