@@ -232,13 +232,11 @@ impl Population {
                 let Ok(file) = open_regular(&path) else {
                     return 0;
                 };
-                let sparse = item.length > item.bytes;
-                let offset = if sparse {
-                    data_offset(&file, piece.offset)
+                if item.length > item.bytes {
+                    read_data(&file, target, piece.offset)
                 } else {
-                    piece.offset
-                };
-                read_up_to(&file, target, offset)
+                    read_up_to(&file, target, piece.offset)
+                }
             }
         }
     }
@@ -253,7 +251,9 @@ impl Population {
         let allocated = metadata.blocks().saturating_mul(512);
         // Small files may live in the inode with no block at all: those are not holes.
         let bytes = if length > allocated && length > CLUSTER_BYTES {
-            allocated
+            // Blocks reach past the end of the file, and some hold nothing yet.
+            let file = open_regular(&self.folders[folder as usize].join(&name));
+            file.map_or(allocated, |file| data_bytes(&file).min(length))
         } else {
             length
         };
@@ -443,24 +443,37 @@ fn read_up_to(file: &File, target: &mut [u8], offset: u64) -> usize {
     read
 }
 
-/// Finds where in a sparse file its `data_position`-th byte of data lies.
-fn data_offset(file: &File, data_position: u64) -> u64 {
+/// The runs of data in a sparse file: start and end of each.
+fn data_runs(file: &File) -> impl Iterator<Item = (u64, u64)> + '_ {
     use rustix::fs::{SeekFrom, seek};
-    let (mut at, mut passed) = (0, 0);
-    for _ in 0..SEGMENTS_MAX {
-        let Ok(start) = seek(file, SeekFrom::Data(at)) else {
-            break;
-        };
-        let Ok(end) = seek(file, SeekFrom::Hole(start)) else {
-            break;
-        };
-        if passed + (end - start) > data_position {
-            return start + (data_position - passed);
-        }
+    let mut at = 0;
+    let next = move || {
+        let start = seek(file, SeekFrom::Data(at)).ok()?;
+        at = seek(file, SeekFrom::Hole(start)).ok()?;
+        Some((start, at))
+    };
+    std::iter::from_fn(next).take(SEGMENTS_MAX)
+}
+
+/// Bytes of data in a sparse file, without its holes.
+fn data_bytes(file: &File) -> u64 {
+    data_runs(file).map(|(start, end)| end - start).sum()
+}
+
+/// Reads a sparse file from its `position`-th byte of data on, passing over the holes.
+fn read_data(file: &File, target: &mut [u8], position: u64) -> usize {
+    let (mut passed, mut read) = (0, 0);
+    for (start, end) in data_runs(file) {
+        let skipped = (position + read as u64 - passed).min(end - start);
         passed += end - start;
-        at = end;
+        let left = (end - start - skipped).min((target.len() - read) as u64) as usize;
+        let found = read_up_to(file, &mut target[read..read + left], start + skipped);
+        read += found;
+        if found < left || read == target.len() {
+            break;
+        }
     }
-    at
+    read
 }
 
 #[cfg(test)]
@@ -564,6 +577,31 @@ mod tests {
         // The tree is regular, so every descent sees the same weight.
         assert_eq!(population.uncovered_bytes, 64_000);
         assert!(!population.items.is_empty());
+    }
+
+    #[test]
+    fn data_between_holes_is_read_and_nothing_past_the_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("sparse");
+        let file = fs::File::create(&path).expect("a file");
+        let end = 3 * CLUSTER_BYTES;
+        file.write_all_at(&[b'a'; 8192], 0).expect("data");
+        // The last block is not full.
+        file.write_all_at(&[b'b'; 100], end).expect("data");
+        let population = Population::walk(std::slice::from_ref(&path), LIMIT, 1).expect("a walk");
+        let mut pieces = Vec::new();
+        population.pieces(0, &mut pieces);
+        let mut found = vec![0; pieces[0].bytes as usize];
+        assert_eq!(population.read(&pieces[0], &mut found), found.len());
+        if population.bytes() == 8292 {
+            // A file system that has holes.
+            assert!(found[..8192].iter().all(|byte| *byte == b'a'));
+            assert_eq!(found[8192..], [b'b'; 100]);
+        }
+        assert_eq!(
+            population.bytes() + population.skipped.hole_bytes,
+            end + 100
+        );
     }
 
     #[test]
