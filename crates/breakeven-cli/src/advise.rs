@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -49,7 +49,14 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     bar.set_message("looking at the files");
     let population = match typed.paths.as_slice() {
         [] => default_data::gather()?,
-        paths => Population::walk(paths, time / 6, typed.seed)?,
+        paths => {
+            // After Ctrl-C a glance is all there is time for.
+            let limit = match stop.load(Ordering::Relaxed) {
+                true => GLANCE.min(time / 6),
+                false => time / 6,
+            };
+            Population::walk(paths, limit, typed.seed)?
+        }
     };
     let options = resolve(
         typed,
@@ -231,11 +238,19 @@ fn choose_medium(
     });
     match probed {
         Ok(probed) => Ok(probed.medium()),
+        Err(breakeven::Error::Interrupted) => {
+            bar.suspend(|| {
+                eprintln!(
+                    "interrupted before the medium was measured: taking it for {ASSUMED_MEDIUM}"
+                )
+            });
+            assumed_medium()
+        }
         Err(error) if not_ours_to_write(&error) => {
             bar.suspend(|| {
                 eprintln!("{error}: taking the medium for {ASSUMED_MEDIUM}, see --medium")
             });
-            Ok(ASSUMED_MEDIUM.parse()?)
+            assumed_medium()
         }
         Err(error) => {
             Err(error).context("probe the medium (--medium NAME goes without a scratch file)")
@@ -243,8 +258,18 @@ fn choose_medium(
     }
 }
 
-/// Taken for a folder that may be read and not written: the usual thing today.
+/// How long files are looked for once the user wants an answer.
+const GLANCE: Duration = Duration::from_millis(200);
+
+/// Taken for a medium that could not be measured: the usual thing today.
 const ASSUMED_MEDIUM: &str = "nvme";
+
+/// The medium taken for granted, named as such wherever it is shown.
+fn assumed_medium() -> Result<Medium> {
+    let mut medium: Medium = ASSUMED_MEDIUM.parse()?;
+    medium.name.push_str(", assumed");
+    Ok(medium)
+}
 
 /// Says whether a folder just may not be written by this user; anything else wants attention.
 fn not_ours_to_write(error: &breakeven::Error) -> bool {

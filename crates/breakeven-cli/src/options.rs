@@ -25,7 +25,9 @@ pub struct Options {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Say whether, where and with what compressing pays: on this machine, for this data
+    #[command(
+        about = "Say whether, where and with what compressing pays: on this machine, for this data"
+    )]
     Advise(Box<AdviseOptions>),
     /// Measure this machine's watts over its load, with a meter of yours, for later advice
     Calibrate(CalibrateOptions),
@@ -56,6 +58,10 @@ pub enum Preference {
 }
 
 /// Options of `breakeven advise`.
+///
+/// It reads only, but for one scratch file of at most 64 MiB by which it measures the medium, gone
+/// as soon as it is open. Ctrl-C ends it with what is known. Progress is shown on a terminal; into
+/// a pipe or a file nothing is written before the answer.
 #[derive(Debug, Args)]
 pub struct AdviseOptions {
     /// Files and folders to advise on; without any, Kothiyal's four file types (text, binary,

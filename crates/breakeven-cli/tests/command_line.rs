@@ -341,6 +341,17 @@ fn catches_interrupt(process: u32) -> bool {
 
 #[test]
 fn ctrl_c_gives_what_is_known_so_far() {
+    check_interrupted(&["--medium=hdd"]);
+    // While the medium is measured nothing is known of it yet.
+    let report = check_interrupted(&[]);
+    assert!(
+        report.medium.name.ends_with(", assumed"),
+        "{:?}",
+        report.medium
+    );
+}
+
+fn check_interrupted(more: &[&str]) -> Report {
     let cache = tempfile::tempdir().expect("a folder");
     let folder = tempfile::tempdir().expect("a folder");
     for index in 0..64 {
@@ -350,7 +361,8 @@ fn ctrl_c_gives_what_is_known_so_far() {
     // Not under `timeout`, which would catch the signal itself; --time bounds it.
     let mut child = Command::new(env!("CARGO_BIN_EXE_breakeven"))
         .env("BREAKEVEN_CACHE", cache.path())
-        .args(["advise", "--medium=hdd", "--json", "--time=100"])
+        .args(["advise", "--json", "--time=100"])
+        .args(more)
         .arg(folder.path())
         .stdout(Stdio::piped())
         .spawn()
@@ -367,6 +379,7 @@ fn ctrl_c_gives_what_is_known_so_far() {
     let report: Report = serde_json::from_slice(&output.stdout).expect("JSON after Ctrl-C");
     assert_eq!(report.sample.ended, "interrupted");
     assert!(report.sample.bytes > 0);
+    report
 }
 
 #[test]
