@@ -10,7 +10,7 @@ DATA = $(PREFIX)/share
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-root test-full lint format-check clippy licences install \
-	install-manual setup \
+	install-manual pictures setup \
 	setup-lint clean
 
 help: ## this list
@@ -47,6 +47,13 @@ clippy:
 licences:
 	@tools/setup build
 	@tools/licences
+
+pictures: ## the pictures of README and guide, from a recorded report
+	@tools/setup build
+	@mkdir -p target/pictures
+	cargo run --quiet --locked -p breakeven-cli -- report \
+		crates/breakeven-cli/src/report/example.json --output /dev/null --pictures target/pictures
+	cp target/pictures/map.svg target/pictures/savings.svg docs/pictures/
 
 install: ## install the `breakeven` command, its manual page and completions (PREFIX=~/.local)
 	@tools/setup build

@@ -341,6 +341,17 @@ mod tests {
     ];
 
     #[test]
+    fn the_pictures_of_the_documents_are_those_of_the_example() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
+        let drawn = pictures(&example::report());
+        for name in ["map", "savings"] {
+            let kept = std::fs::read_to_string(folder.join(format!("{name}.svg")));
+            let (_, svg) = drawn.iter().find(|of| of.0 == name).expect("a picture");
+            assert_eq!(&kept.expect("a file"), svg, "{name}: run make pictures");
+        }
+    }
+
+    #[test]
     fn the_page_has_its_pictures_and_fetches_nothing() {
         // The name of SVG's vocabulary looks like an address and is none.
         let page = html(&example::report()).replace("http://www.w3.org/2000/svg", "");
