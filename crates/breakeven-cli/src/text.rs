@@ -7,6 +7,8 @@ use breakeven::advise::report::{
 };
 use breakeven::units::Estimate;
 
+pub use breakeven::advise::{binary_size, percent_range};
+
 /// Renders the whole report.
 pub fn render(report: &Report) -> String {
     let mut out = String::new();
@@ -180,18 +182,10 @@ fn told(suggestion: &SuggestionReport) -> String {
     match (suggestion.answer.as_str(), suggestion.settings.first()) {
         ("compress", _) => suggestion.settings.join("; "),
         ("leave_off", None) => format!("leave as it is ({method}: {cost} of raw in {metric})"),
-        ("leave_off", Some(off)) => format!("{off} ({method}: {cost} of raw in {metric})"),
+        ("leave_off", Some(off)) => {
+            format!("leave it off: {off} ({method}: {cost} of raw in {metric})")
+        }
         _ => format!("undecided ({method}: {cost} of raw in {metric})"),
-    }
-}
-
-/// The candidate's cost as a share of storing raw.
-pub fn percent_range(ratio: &Estimate) -> String {
-    let (low, high) = (100.0 * ratio.low, 100.0 * ratio.high);
-    if high - low < 1.0 {
-        format!("{:.0} %", 100.0 * ratio.mean)
-    } else {
-        format!("{low:.0}-{high:.0} %")
     }
 }
 
@@ -246,13 +240,6 @@ pub fn size(bytes: f64) -> String {
         .find(|(scale, _)| bytes >= *scale)
         .map_or((bytes, "B"), |(scale, unit)| (bytes / scale, unit));
     format!("{} {unit}", figures(value))
-}
-
-pub fn binary_size(bytes: u64) -> String {
-    match bytes {
-        bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
-        bytes => format!("{} KiB", bytes >> 10),
-    }
 }
 
 pub fn ratio(ratio: &Estimate) -> String {

@@ -8,33 +8,7 @@ use breakeven::advise::report::{ClassReport, MethodReport, Report, WorkReport};
 use breakeven::model::{EnergyDelay, Quadruple, crossing};
 use breakeven::units::Estimate;
 
-/// What counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Metric {
-    Time,
-    Energy,
-    EnergyDelay,
-    Money,
-}
-
-impl Metric {
-    pub const ALL: [Metric; 4] = [
-        Metric::Time,
-        Metric::Energy,
-        Metric::EnergyDelay,
-        Metric::Money,
-    ];
-
-    /// Returns the name in the report.
-    pub fn name(self) -> &'static str {
-        match self {
-            Metric::Time => "time",
-            Metric::Energy => "energy",
-            Metric::EnergyDelay => "energy-delay",
-            Metric::Money => "money",
-        }
-    }
-}
+pub use breakeven::advise::verdict::Metric;
 
 /// Which values of the uncertain inputs are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

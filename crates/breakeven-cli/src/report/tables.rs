@@ -7,6 +7,7 @@ use breakeven::advise::report::{
 };
 use breakeven::units::Estimate;
 
+use super::model::Metric;
 use super::scene::Scene;
 use crate::draw::escape;
 use crate::text::{answer, binary_size, figures, flip, percent, percent_range, ratio, size};
@@ -150,12 +151,12 @@ fn classes(scene: &Scene<'_>) -> String {
     let mut rows = String::new();
     for class in report.classes.iter().filter(|class| class.name != "all") {
         let share = class.bytes.mean / total;
-        let best: String = ["time", "energy", "energy-delay", "money"]
+        let best: String = Metric::ALL
             .into_iter()
             .map(|metric| {
                 let verdict = report.verdicts.iter().find(|verdict| {
                     verdict.place == "file"
-                        && verdict.metric == metric
+                        && verdict.metric == metric.name()
                         && verdict.class == class.name
                 });
                 match verdict {

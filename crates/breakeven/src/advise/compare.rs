@@ -13,6 +13,7 @@ use std::fmt::Display;
 
 use serde::Serialize;
 
+use crate::advise::binary_size;
 use crate::advise::report::{MethodReport, Report, SampleReport, TermsReport, VerdictReport};
 
 use crate::advise::sample::CACHE_BLOCK_BYTES;
@@ -301,7 +302,11 @@ fn only_in(report: &Report, other: &Index<'_>) -> Vec<Presence> {
             .filter(|method| !other.methods.contains_key(&method_key(name, method)));
         out.extend(missing.map(|method| Presence {
             what: "method",
-            name: format!("{} on {name}, {} bytes", method.method, method.block_bytes),
+            name: format!(
+                "{} on {name}, {} blocks",
+                method.method,
+                binary_size(method.block_bytes)
+            ),
         }));
     }
     let missing = report.verdicts.iter().filter(|verdict| {

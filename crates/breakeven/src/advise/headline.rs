@@ -1,6 +1,7 @@
 //! The one sentence that comes first: what to do, and what it saves with its error.
 
 use crate::advise::report::{ClassReport, Report, VerdictReport};
+use crate::advise::verdict::Metric;
 use crate::advise::{AdviseOptions, find, store_text};
 use crate::units::Estimate;
 
@@ -31,7 +32,7 @@ pub fn headline(report: &Report, options: &AdviseOptions) -> String {
     let mut text = format!(
         "Compress with {} in {} blocks: saves {} of the space and costs {} of storing raw in {metric} {terms}.",
         verdict.method,
-        block(options.sample.block_bytes),
+        binary_size(options.sample.block_bytes as u64),
         share(&saved.map(|bytes| bytes / total)),
         percent_range(&verdict.cost_ratio),
     );
@@ -56,7 +57,7 @@ fn densest(report: &Report, options: &AdviseOptions) -> String {
         Some(method) if method.ratio.mean > 1.0 => format!(
             "Compress with {} in {} blocks: saves {} of the space, at {:.3} MB/s a core.",
             method.method,
-            block(options.sample.block_bytes),
+            binary_size(options.sample.block_bytes as u64),
             share(&method.ratio.map(|ratio| 1.0 - 1.0 / ratio)),
             method.compress_mb_s,
         ),
@@ -68,7 +69,7 @@ fn densest(report: &Report, options: &AdviseOptions) -> String {
 fn saved_bytes(
     report: &Report,
     verdict: &VerdictReport,
-    metric: &str,
+    metric: Metric,
     options: &AdviseOptions,
 ) -> (Estimate, f64) {
     let block_bytes = options.sample.block_bytes as u64;
@@ -105,7 +106,7 @@ fn saved_bytes(
 }
 
 /// Classes of at least 1 % of the bytes that are better left alone.
-fn raw_classes(report: &Report, metric: &str) -> Vec<String> {
+fn raw_classes(report: &Report, metric: Metric) -> Vec<String> {
     let classes: Vec<&ClassReport> = report
         .classes
         .iter()
@@ -129,14 +130,14 @@ fn raw_classes(report: &Report, metric: &str) -> Vec<String> {
         .collect()
 }
 
-fn terms(options: &AdviseOptions, metric: &str) -> String {
+fn terms(options: &AdviseOptions, metric: Metric) -> String {
     let Estimate { low, high, .. } = options.reads_per_write;
     let reads = if low == high {
         format!("{low} reads per write")
     } else {
         format!("{low} to {high} reads per write")
     };
-    if metric == "money" {
+    if metric == Metric::Money {
         format!("over {} days and {reads}", options.days_kept)
     } else {
         format!("for {reads}")
@@ -147,12 +148,13 @@ fn straddles(cost_ratio: &Estimate) -> bool {
     cost_ratio.low < 1.0 && cost_ratio.high >= 1.0
 }
 
-fn percent_range(ratio: &Estimate) -> String {
+/// Words a cost as a share of storing raw, or another share, with its interval.
+pub fn percent_range(ratio: &Estimate) -> String {
     let (low, high) = (100.0 * ratio.low, 100.0 * ratio.high);
     if high - low < 1.0 {
         format!("{:.0} %", 100.0 * ratio.mean)
     } else {
-        format!("{low:.0} to {high:.0} %")
+        format!("{low:.0}-{high:.0} %")
     }
 }
 
@@ -164,7 +166,8 @@ fn share(share: &Estimate) -> String {
     format!("{:.1} % +- {half_width:.1} %", 100.0 * share.mean)
 }
 
-fn block(bytes: usize) -> String {
+/// Words a block size.
+pub fn binary_size(bytes: u64) -> String {
     if bytes >= 1 << 20 {
         format!("{} MiB", bytes >> 20)
     } else {

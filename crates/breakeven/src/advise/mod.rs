@@ -30,12 +30,13 @@ use crate::advise::report::{
 };
 use crate::advise::sample::{CACHE_BLOCK_BYTES, CellEstimate, Group, Sample, SampleOptions};
 use crate::advise::suggestion::suggestions;
-use crate::advise::verdict::{METRICS, MethodCosts, Work};
+use crate::advise::verdict::{MethodCosts, Metric, Work};
 use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::model::Access;
 use crate::units::{Estimate, Source};
 
+pub use headline::{binary_size, percent_range};
 pub use setting::Setting;
 
 /// By how much a measured speed may be off besides its sampling error: another run on the same
@@ -56,12 +57,17 @@ pub enum Preference {
 }
 
 impl Preference {
+    /// Returns the name in the report.
+    pub fn name(self) -> &'static str {
+        self.metric().map_or("space", Metric::name)
+    }
+
     /// The metric it goes by; space is none.
-    fn metric(self) -> Option<&'static str> {
+    fn metric(self) -> Option<Metric> {
         match self {
-            Preference::Money => Some("money"),
-            Preference::Time => Some("time"),
-            Preference::Energy => Some("energy"),
+            Preference::Money => Some(Metric::Money),
+            Preference::Time => Some(Metric::Time),
+            Preference::Energy => Some(Metric::Energy),
             Preference::Space => None,
         }
     }
@@ -181,7 +187,7 @@ impl Progress<'_> {
     /// # Cost
     /// Some milliseconds: it is for people to look at, not to be asked for at every call.
     pub fn headline(&self) -> String {
-        let wanted = |place: &str, metric: &str| {
+        let wanted = |place: &str, metric: Metric| {
             place == "file" && Some(metric) == self.options.preference.metric()
         };
         draw_up(
@@ -213,7 +219,7 @@ fn draw_up(
     options: &AdviseOptions,
     setting: &Setting,
     sample: &Sample,
-    wanted: &dyn Fn(&str, &str) -> bool,
+    wanted: &dyn Fn(&str, Metric) -> bool,
 ) -> Report {
     let mut groups: Vec<usize> = (0..sample.groups().len()).collect();
     let bytes = |group: &usize| sample.group_bytes(Some(*group)).mean;
@@ -366,7 +372,7 @@ fn class_verdicts(
     seen: &Seen<'_>,
     options: &AdviseOptions,
     setting: &Setting,
-    wanted: &dyn Fn(&str, &str) -> bool,
+    wanted: &dyn Fn(&str, Metric) -> bool,
 ) -> Vec<VerdictReport> {
     let Seen {
         sample,
@@ -380,7 +386,7 @@ fn class_verdicts(
     let pages = method_costs(sample, group, setting, options.page_bytes, in_units);
     let buffers = method_costs(sample, group, setting, CACHE_BLOCK_BYTES, whole_bytes);
     let mut verdicts = Vec::new();
-    for metric in METRICS {
+    for metric in Metric::ALL {
         if wanted("file", metric) {
             verdicts.extend(setting.file(options).verdict(metric, class, &files));
         }
@@ -538,11 +544,11 @@ fn notes(population: &Population, sample: &Sample, setting: &Setting) -> Vec<Str
 fn find<'r>(
     report: &'r Report,
     place: &str,
-    metric: &str,
+    metric: Metric,
     class: &str,
 ) -> Option<&'r VerdictReport> {
     report.verdicts.iter().find(|verdict| {
-        (verdict.place.as_str(), verdict.metric.as_str()) == (place, metric)
+        (verdict.place.as_str(), verdict.metric.as_str()) == (place, metric.name())
             && verdict.class == class
     })
 }

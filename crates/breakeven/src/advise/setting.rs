@@ -1,9 +1,9 @@
 //! The setting of an advice: machine, medium, link and prices, and the places they make.
 
+use crate::advise::AdviseOptions;
 use crate::advise::report::{PricesReport, TermsReport};
 use crate::advise::sample::CACHE_BLOCK_BYTES;
 use crate::advise::verdict::{Cache, Link, Metrics, Place, PlaceTimes, Weights, Work};
-use crate::advise::{AdviseOptions, Preference};
 use crate::codec::{Codec, Method};
 use crate::decide::Profile;
 use crate::medium::{Direction, Medium, Operation, Pattern};
@@ -62,13 +62,7 @@ impl Setting {
         TermsReport {
             reads_per_write: options.reads_per_write,
             days_kept: options.days_kept,
-            prefer: match options.preference {
-                Preference::Money => "money",
-                Preference::Time => "time",
-                Preference::Energy => "energy",
-                Preference::Space => "space",
-            }
-            .to_string(),
+            prefer: options.preference.name().to_string(),
             threads: options.threads,
             page_bytes: options.page_bytes as u64,
             memory_bytes: self.cache(options, data_bytes).memory_bytes as u64,

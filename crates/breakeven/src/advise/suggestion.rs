@@ -8,7 +8,7 @@
 
 use crate::advise::report::SuggestionReport;
 use crate::advise::sample::{CACHE_BLOCK_BYTES, CellEstimate, Sample};
-use crate::advise::verdict::{MethodCosts, Place};
+use crate::advise::verdict::{MethodCosts, Metric, Place, WORTH_WHILE};
 use crate::advise::{AdviseOptions, Setting, method_costs};
 use crate::codec::{Codec, Filter, Method};
 use crate::units::Estimate;
@@ -162,7 +162,10 @@ impl Asked<'_> {
             tool: tool.name.to_string(),
             subject: tool.subject.to_string(),
             since: tool.since.to_string(),
-            metric: self.metric(tool.task).unwrap_or("space").to_string(),
+            metric: self
+                .metric(tool.task)
+                .map_or("space", Metric::name)
+                .to_string(),
             answer: choice.answer.to_string(),
             method: choice.candidate.to_string(),
             ratio: measured.stored.map(|stored| 1.0 / stored),
@@ -173,9 +176,9 @@ impl Asked<'_> {
     }
 
     /// What it is judged by; `None` for space.
-    fn metric(&self, task: Task) -> Option<&'static str> {
+    fn metric(&self, task: Task) -> Option<Metric> {
         match task {
-            Task::Merges | Task::Log => Some("time"),
+            Task::Merges | Task::Log => Some(Metric::Time),
             _ => self.options.preference.metric(),
         }
     }
@@ -236,7 +239,7 @@ struct Choice {
     cost_ratio: Estimate,
 }
 
-fn cheapest(place: &Place<'_>, metric: &str, costs: &[MethodCosts]) -> Option<Choice> {
+fn cheapest(place: &Place<'_>, metric: Metric, costs: &[MethodCosts]) -> Option<Choice> {
     let verdict = place.verdict(metric, "all", costs)?;
     let candidate = verdict.candidate.parse().ok()?;
     let answer = match verdict.answer.as_str() {
@@ -251,17 +254,17 @@ fn cheapest(place: &Place<'_>, metric: &str, costs: &[MethodCosts]) -> Option<Ch
     })
 }
 
-/// For those who want the least space whatever it takes.
+/// For those who want the least space whatever it takes. What does not shrink is stored raw, so
+/// trying never takes more of it.
 fn densest(costs: &[MethodCosts]) -> Option<Choice> {
     let best = costs
         .iter()
         .min_by(|a, b| a.stored.mean.total_cmp(&b.stored.mean))?;
     Some(Choice {
         candidate: best.method,
-        answer: match best.stored {
-            Estimate { high, .. } if high < 1.0 => "compress",
-            Estimate { low, .. } if low >= 1.0 => "leave_off",
-            _ => "undecided",
+        answer: match best.stored.mean < WORTH_WHILE {
+            true => "compress",
+            false => "leave_off",
         },
         cost_ratio: best.stored,
     })
@@ -488,7 +491,7 @@ mod tests {
             );
         };
         check(0.5, 0.1, "compress");
-        check(0.95, 0.1, "undecided");
-        check(1.0, 0.0, "leave_off");
+        check(0.95, 0.1, "compress");
+        check(0.999, 0.1, "leave_off");
     }
 }

@@ -6,7 +6,8 @@
 //! the thesis has it; at the means and at best it keeps its hottest buffers raw.
 
 use super::{
-    Case, MethodCosts, Metrics, Subject, Weighed, Weights, Work, cheapest, or_store, report, turn,
+    Case, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, Weights, Work, cheapest,
+    or_store, report, turn,
 };
 use crate::advise::report::{Flip, VerdictReport};
 use crate::model::{Access, BufferCache, BufferCodec, Outcome, Overheads, Placement, Rates};
@@ -28,11 +29,11 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The model's cache with every time weighed by the metric: its "seconds" are then joules or
+    /// The model's cache with every time weighed by the quantity: its "seconds" are then joules or
     /// euros, which the model only adds up and compares.
-    fn weighed(&self, metric: &str, costs: &MethodCosts, case: Case) -> BufferCache {
-        let bulk = self.metrics.weights(metric);
-        let alone = self.restore_metrics.weights(metric);
+    fn weighed(&self, quantity: Quantity, costs: &MethodCosts, case: Case) -> BufferCache {
+        let bulk = self.metrics.weights(quantity);
+        let alone = self.restore_metrics.weights(quantity);
         let buffer =
             |work: Work, weights: &Weights| Seconds(work.cost(weights, case) * self.buffer_bytes);
         BufferCache {
@@ -59,30 +60,22 @@ impl Cache {
     }
 
     /// Cost over the raw cache's at the best share of compressed memory.
-    fn cost_ratio(&self, metric: &str, costs: &MethodCosts, case: Case) -> f64 {
-        let at_best = |metric: &str| {
-            let cache = self.weighed(metric, costs, case);
+    fn cost_ratio(&self, metric: Metric, costs: &MethodCosts, case: Case) -> f64 {
+        let at_best = |quantity: Quantity| {
+            let cache = self.weighed(quantity, costs, case);
             let raw = cache.raw_cost();
             // Where no share pays, the least bad one stands for the method.
             cache
                 .best_share()
                 .map_or_else(|| cache.cost(0.0) / raw, |share| cache.cost(share) / raw)
         };
-        match metric {
-            "energy-delay" => at_best("time") * at_best("energy"),
-            metric => at_best(metric),
-        }
+        metric.factors().map(at_best).product()
     }
 
     /// The share of memory from which compressing pays.
-    fn outcome(&self, metric: &str, costs: &MethodCosts, case: Case) -> Outcome {
+    fn outcome(&self, metric: Metric, costs: &MethodCosts, case: Case) -> Outcome {
         // Energy-delay has no share of its own: that of energy, the stricter one, stands for it.
-        let metric = if metric == "energy-delay" {
-            "energy"
-        } else {
-            metric
-        };
-        match self.weighed(metric, costs, case).break_even() {
+        match self.weighed(metric.leading(), costs, case).break_even() {
             None => Outcome::Never,
             Some(shares) if shares.from <= 0.001 => Outcome::Always,
             Some(shares) => Outcome::Above(shares.from),
@@ -93,7 +86,7 @@ impl Cache {
     /// to compressed buffers. Where the raw cache misses nothing there is nothing to decide.
     pub fn verdict(
         &self,
-        metric: &str,
+        metric: Metric,
         class: &str,
         methods: &[MethodCosts],
     ) -> Option<VerdictReport> {
@@ -126,7 +119,7 @@ impl Cache {
     }
 
     /// The miss cost at which compressing starts or stops to pay.
-    fn miss_flip(&self, metric: &str, methods: &[MethodCosts], pays: bool) -> Option<Flip> {
+    fn miss_flip(&self, metric: Metric, methods: &[MethodCosts], pays: bool) -> Option<Flip> {
         let step = if pays { 0.5 } else { 2.0 };
         let (value, then) = turn(self.miss.mean, step, 1e3, |miss| {
             let cache = Cache {

@@ -3,7 +3,8 @@
 //! The break-even is the link's speed (Hirsch 2017, section 3.2.2).
 
 use super::{
-    Case, MethodCosts, Metrics, Subject, Weighed, Weights, Work, cheapest, or_store, report, turn,
+    Case, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, Work, cheapest, or_store,
+    report, turn,
 };
 use crate::advise::report::{Flip, VerdictReport};
 use crate::model::{CodecSpeeds, Outcome, Overlap};
@@ -33,7 +34,7 @@ impl Link {
     /// Cost of moving one raw byte raw, and compressed, over a link of `speed` bytes per second.
     pub(super) fn totals(
         &self,
-        metric: &str,
+        metric: Metric,
         costs: &MethodCosts,
         case: Case,
         speed: f64,
@@ -45,25 +46,21 @@ impl Link {
             .0;
         let stored = case.cost(costs.stored);
         // Time runs for the slowest stage; what works beside it is paid for as it works.
-        let of = |weights: &Weights| {
+        let of = |quantity: Quantity| {
+            let weights = self.metrics.weights(quantity);
             let moved = |seconds: f64, bytes: f64| {
                 seconds * weights.medium_second + bytes * weights.byte_written
             };
             let work = costs.encode.cost(weights, case) + costs.decode.cost(weights, case);
             (moved(1.0 / speed, 1.0), moved(seconds, stored) + work)
         };
-        match metric {
-            "time" => of(&self.metrics.time),
-            "energy" => of(&self.metrics.energy),
-            "money" => of(&self.metrics.money),
-            _ => {
-                let (time, energy) = (of(&self.metrics.time), of(&self.metrics.energy));
-                (time.0 * energy.0, time.1 * energy.1)
-            }
-        }
+        let totals = metric.factors().map(of);
+        totals.fold((1.0, 1.0), |product, of| {
+            (product.0 * of.0, product.1 * of.1)
+        })
     }
 
-    fn cost_ratio(&self, metric: &str, costs: &MethodCosts, case: Case, speed: f64) -> f64 {
+    fn cost_ratio(&self, metric: Metric, costs: &MethodCosts, case: Case, speed: f64) -> f64 {
         let (raw, compressed) = self.totals(metric, costs, case, speed);
         compressed / raw
     }
@@ -71,7 +68,7 @@ impl Link {
     /// Returns the verdict in one metric for one class, its break-even in MB/s of the link.
     pub fn verdict(
         &self,
-        metric: &str,
+        metric: Metric,
         class: &str,
         methods: &[MethodCosts],
     ) -> Option<VerdictReport> {
@@ -116,8 +113,8 @@ impl Link {
 
     /// The link speed below which a method pays. In time this has a closed form; in the other
     /// metrics the saving falls as the link gets faster, so its zero is found by halving.
-    fn break_even(&self, metric: &str, costs: &MethodCosts, case: Case) -> Outcome {
-        if metric == "time" {
+    fn break_even(&self, metric: Metric, costs: &MethodCosts, case: Case) -> Outcome {
+        if metric == Metric::Time {
             return self.speeds(costs, case).pays_at_link(Overlap::Overlapped);
         }
         let saves = |speed: f64| {

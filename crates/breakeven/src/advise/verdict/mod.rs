@@ -9,6 +9,7 @@
 
 mod cache;
 mod link;
+mod metric;
 mod place;
 
 use crate::advise::report::{Flip, VerdictReport};
@@ -18,7 +19,10 @@ use crate::units::Estimate;
 
 pub use cache::Cache;
 pub use link::Link;
+pub use metric::{Metric, Metrics, Weights};
 pub use place::{Place, PlaceTimes};
+
+use metric::Quantity;
 
 /// What a method costs on a class, per raw byte.
 #[derive(Clone, Copy, Debug)]
@@ -64,46 +68,6 @@ impl Work {
         case.cost(self.core_seconds) / threads + self.device_seconds
     }
 }
-
-/// How a metric weighs what a task takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Weights {
-    /// Cost of one second in which the medium works.
-    pub medium_second: f64,
-    /// Cost of one core-second.
-    pub core_second: f64,
-    /// Cost of one second in which a device beside the processor works.
-    pub device_second: f64,
-    /// Cost of one joule of such a device.
-    pub joule: f64,
-    /// Cost of each byte written, beside its time: charges, and holding it.
-    pub byte_written: f64,
-    /// Cost of each byte read, beside its time.
-    pub byte_read: f64,
-}
-
-/// The four metrics of a place; energy-delay is made of time and energy.
-#[derive(Clone, Copy, Debug)]
-pub struct Metrics {
-    pub time: Weights,
-    pub energy: Weights,
-    pub money: Weights,
-}
-
-impl Metrics {
-    /// The weights of a metric that has its own.
-    fn weights(&self, metric: &str) -> &Weights {
-        match metric {
-            "time" => &self.time,
-            "energy" => &self.energy,
-            "money" => &self.money,
-            other => panic!("no weights for the metric {other}"),
-        }
-    }
-}
-
-/// The metrics' names, in the order of the report.
-pub const METRICS: [&str; 4] = ["time", "energy", "energy-delay", "money"];
 
 /// Which values of the uncertain inputs are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +115,7 @@ struct Weighed {
 /// What a verdict is about.
 struct Subject<'a> {
     place: &'a str,
-    metric: &'a str,
+    metric: Metric,
     class: &'a str,
     unit: &'static str,
     stages: &'static str,
@@ -208,7 +172,7 @@ fn cheapest(
 }
 
 /// A method whose cost is not below this share of storing raw is not worth its while.
-const WORTH_WHILE: f64 = 0.99;
+pub const WORTH_WHILE: f64 = 0.99;
 
 /// `store` unless compressing costs less by an amount that matters.
 fn or_store((costs, cost_ratio): (&MethodCosts, f64)) -> Method {
@@ -318,7 +282,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_file(rate: f64, reads: f64, metric: &str, expected: (&str, &str)) {
+    fn check_file(rate: f64, reads: f64, metric: Metric, expected: (&str, &str)) {
         let verdict = file(rate, reads)
             .verdict(metric, "all", &[fast(), dense()])
             .expect("methods");
@@ -333,30 +297,32 @@ mod tests {
 
     #[test]
     fn files_are_compressed_where_the_medium_is_slower() {
-        check_file(100e6, 3.0, "time", ("lz4:1", "pays"));
-        check_file(3e9, 3.0, "time", ("store", "never"));
+        check_file(100e6, 3.0, Metric::Time, ("lz4:1", "pays"));
+        check_file(3e9, 3.0, Metric::Time, ("store", "never"));
         // Written at a loss, read at a gain: 1/400 MB/s x 0.5 - 1/500 MB/s at the write.
-        check_file(400e6, 3.0, "time", ("lz4:1", "pays_above"));
-        check_file(400e6, 0.1, "time", ("store", "pays_above"));
-        check_file(1e6, 3.0, "time", ("xz:6", "pays"));
-        check_file(100e6, 3.0, "energy", ("lz4:1", "pays"));
-        check_file(3e9, 3.0, "energy", ("store", "never"));
-        check_file(100e6, 3.0, "energy-delay", ("lz4:1", "pays"));
+        check_file(400e6, 3.0, Metric::Time, ("lz4:1", "pays_above"));
+        check_file(400e6, 0.1, Metric::Time, ("store", "pays_above"));
+        check_file(1e6, 3.0, Metric::Time, ("xz:6", "pays"));
+        check_file(100e6, 3.0, Metric::Energy, ("lz4:1", "pays"));
+        check_file(3e9, 3.0, Metric::Energy, ("store", "never"));
+        check_file(100e6, 3.0, Metric::EnergyDelay, ("lz4:1", "pays"));
     }
 
     #[test]
     fn a_verdict_inside_the_error_is_undecided() {
         // At this rate the write's loss is the read's gain to within the medium's band.
         let break_even = 500e6 * 0.5 / (1.0 + 500e6 / 2e9) * 2.0;
-        check_file(break_even, 1.0, "time", ("store", "undecided"));
+        check_file(break_even, 1.0, Metric::Time, ("store", "undecided"));
     }
 
     #[test]
     fn the_break_even_is_where_the_costs_meet() {
         let place = file(400e6, 3.0);
-        let verdict = place.verdict("time", "all", &[fast()]).expect("a method");
+        let verdict = place
+            .verdict(Metric::Time, "all", &[fast()])
+            .expect("a method");
         let at = verdict.break_even.expect("a break-even");
-        let (raw, compressed) = place.totals("time", &fast(), Case::Means, at);
+        let (raw, compressed) = place.totals(Metric::Time, &fast(), Case::Means, at);
         assert!((raw / compressed - 1.0).abs() < 1e-9, "{raw} {compressed}");
         assert!(verdict.low.expect("low") < at && at < verdict.high.expect("high"));
         let flip = &verdict.flips_at[0];
@@ -366,7 +332,10 @@ mod tests {
         );
         assert!(flip.value > 1.0);
         let faster = file(400e6 * flip.value * 1.01, 3.0);
-        assert_eq!(faster.chosen("time", &[fast()], 3.0), Some(Method::STORE));
+        assert_eq!(
+            faster.chosen(Metric::Time, &[fast()], 3.0),
+            Some(Method::STORE)
+        );
     }
 
     fn link(bytes_per_second: f64) -> Link {
@@ -386,7 +355,7 @@ mod tests {
     #[test]
     fn a_link_pays_below_the_slower_codec_direction() {
         let verdict = link(100e6)
-            .verdict("time", "all", &[fast()])
+            .verdict(Metric::Time, "all", &[fast()])
             .expect("a method");
         assert_eq!(
             (verdict.method.as_str(), verdict.answer.as_str()),
@@ -397,14 +366,14 @@ mod tests {
         // Two threads compress 1 GB/s: the link is then no bottleneck and time is saved in half.
         assert!((verdict.cost_ratio.mean - 0.5).abs() < 1e-9);
         let verdict = link(5e9)
-            .verdict("time", "all", &[fast()])
+            .verdict(Metric::Time, "all", &[fast()])
             .expect("a method");
         assert_eq!(verdict.method, "store");
         let verdict = link(100e6)
-            .verdict("energy", "all", &[fast()])
+            .verdict(Metric::Energy, "all", &[fast()])
             .expect("a method");
         let at = verdict.break_even.expect("a speed") * 1e6;
-        let (raw, compressed) = link(at).totals("energy", &fast(), Case::Means, at);
+        let (raw, compressed) = link(at).totals(Metric::Energy, &fast(), Case::Means, at);
         assert!((raw / compressed - 1.0).abs() < 1e-4);
     }
 
@@ -420,12 +389,12 @@ mod tests {
             restore_metrics: metrics(),
         };
         let slow = cache(1e-3)
-            .verdict("time", "all", &[fast()])
+            .verdict(Metric::Time, "all", &[fast()])
             .expect("a method");
         assert_eq!(slow.method, "lz4:1");
         assert!(slow.break_even.is_none_or(|share| share < 0.1), "{slow:?}");
         let quick = cache(2e-6)
-            .verdict("time", "all", &[fast()])
+            .verdict(Metric::Time, "all", &[fast()])
             .expect("a method");
         assert_eq!(
             (quick.method.as_str(), quick.answer.as_str()),
@@ -436,7 +405,7 @@ mod tests {
             ..cache(1e-3)
         };
         assert!(
-            whole.verdict("time", "all", &[fast()]).is_none(),
+            whole.verdict(Metric::Time, "all", &[fast()]).is_none(),
             "nothing is missed"
         );
     }

@@ -4,7 +4,8 @@
 //! in each metric; stages add. The break-even is in reads per write.
 
 use super::{
-    Case, MethodCosts, Metrics, Subject, Weighed, Weights, cheapest, or_store, report, turn,
+    Case, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, cheapest, or_store, report,
+    turn,
 };
 use crate::advise::report::{Flip, VerdictReport};
 use crate::codec::Method;
@@ -34,8 +35,9 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The four tasks of one raw byte in one metric.
-    fn quadruple(&self, weights: &Weights, costs: &MethodCosts, case: Case) -> Quadruple {
+    /// The four tasks of one raw byte in one quantity.
+    fn quadruple(&self, quantity: Quantity, costs: &MethodCosts, case: Case) -> Quadruple {
+        let weights = self.metrics.weights(quantity);
         let stored = case.cost(costs.stored);
         let write = |bytes: f64| {
             (self.times.write_fixed + bytes * case.saving(self.times.write_byte))
@@ -55,45 +57,37 @@ impl Place<'_> {
         }
     }
 
-    fn energy_delay(&self, costs: &MethodCosts, case: Case) -> EnergyDelay {
-        EnergyDelay {
-            energy: self.quadruple(&self.metrics.energy, costs, case),
-            time: self.quadruple(&self.metrics.time, costs, case),
-        }
-    }
-
     /// Costs of storing raw and of a method over one write and `reads` reads.
     pub(super) fn totals(
         &self,
-        metric: &str,
+        metric: Metric,
         costs: &MethodCosts,
         case: Case,
         reads: f64,
     ) -> (f64, f64) {
-        if metric == "energy-delay" {
-            let work = self.energy_delay(costs, case);
-            return (work.plain(reads), work.compressed(reads));
+        let mut totals = (1.0, 1.0);
+        for quantity in metric.factors() {
+            let tasks = self.quadruple(quantity, costs, case);
+            totals.0 *= tasks.write + reads * tasks.read;
+            totals.1 *= tasks.compress + reads * tasks.decompress;
         }
-        let tasks = self.quadruple(self.metrics.weights(metric), costs, case);
-        (
-            tasks.write + reads * tasks.read,
-            tasks.compress + reads * tasks.decompress,
-        )
+        totals
     }
 
-    fn outcome(&self, metric: &str, costs: &MethodCosts, case: Case) -> WorkOutcome {
-        if metric == "energy-delay" {
-            self.energy_delay(costs, case).outcome()
-        } else {
-            self.quadruple(self.metrics.weights(metric), costs, case)
-                .line()
-                .outcome()
-                .into()
+    fn outcome(&self, metric: Metric, costs: &MethodCosts, case: Case) -> WorkOutcome {
+        let tasks = |quantity: Quantity| self.quadruple(quantity, costs, case);
+        match metric {
+            Metric::EnergyDelay => EnergyDelay {
+                energy: tasks(Quantity::Energy),
+                time: tasks(Quantity::Time),
+            }
+            .outcome(),
+            metric => tasks(metric.leading()).line().outcome().into(),
         }
     }
 
     /// Cost over raw's, over one write and `reads` reads.
-    fn cost_ratio(&self, metric: &str, costs: &MethodCosts, case: Case, reads: f64) -> f64 {
+    fn cost_ratio(&self, metric: Metric, costs: &MethodCosts, case: Case, reads: f64) -> f64 {
         let (raw, compressed) = self.totals(metric, costs, case, reads);
         compressed / raw
     }
@@ -101,7 +95,7 @@ impl Place<'_> {
     /// The method to use at `reads` reads per write: `store` unless compressing costs less.
     pub(super) fn chosen(
         &self,
-        metric: &str,
+        metric: Metric,
         methods: &[MethodCosts],
         reads: f64,
     ) -> Option<Method> {
@@ -112,7 +106,7 @@ impl Place<'_> {
     /// Returns the verdict in one metric for one class, its break-even in reads per write.
     pub fn verdict(
         &self,
-        metric: &str,
+        metric: Metric,
         class: &str,
         methods: &[MethodCosts],
     ) -> Option<VerdictReport> {
@@ -153,7 +147,7 @@ impl Place<'_> {
     }
 
     /// The factor on the medium's speed beyond which the choice turns.
-    fn medium_flip(&self, metric: &str, methods: &[MethodCosts]) -> Option<Flip> {
+    fn medium_flip(&self, metric: Metric, methods: &[MethodCosts]) -> Option<Flip> {
         let at_speed = |speed: f64| {
             let mut place = *self;
             place.times.write_byte = self.times.write_byte.map(|seconds| seconds / speed);
@@ -177,7 +171,7 @@ impl Place<'_> {
     }
 
     /// The reads per write beyond which another method is best.
-    fn reads_flip(&self, metric: &str, methods: &[MethodCosts]) -> Option<Flip> {
+    fn reads_flip(&self, metric: Metric, methods: &[MethodCosts]) -> Option<Flip> {
         let start = self.reads_per_write.mean.max(0.01);
         let (value, then) = turn(start, 1.25, 100.0, |reads| {
             let method = self.chosen(metric, methods, reads)?;
