@@ -189,7 +189,7 @@ impl Sample {
         let order = Permutation::new(population.cluster_count(), options.seed);
         let mut ended = None;
         for position in 0..population.cluster_count() {
-            sampler.draw_cluster(order.at(position), deadline)?;
+            sampler.draw_cluster(order.at(position), deadline, stop)?;
             sampler.sample.elapsed = begun.elapsed();
             progress(&sampler.sample);
             ended = sampler.over(stop, deadline);
@@ -675,8 +675,8 @@ impl<'a> Sampler<'a> {
     }
 
     /// Reads one cluster and measures the cheap methods on it, then slow ones while their share of
-    /// the time lasts.
-    fn draw_cluster(&mut self, cluster: u64, deadline: Instant) -> Result<()> {
+    /// the time lasts and nobody wants an answer.
+    fn draw_cluster(&mut self, cluster: u64, deadline: Instant, stop: &AtomicBool) -> Result<()> {
         let blocks = self.read_cluster(cluster);
         let begun = Instant::now();
         let mut observations = self.sort_into_groups(&blocks);
@@ -688,7 +688,7 @@ impl<'a> Sampler<'a> {
         self.cheap_seconds += begun.elapsed().as_secs_f64();
         while let Some(index) = self.next_slow_cell(&observations) {
             let begun = Instant::now();
-            if begun >= deadline {
+            if begun >= deadline || stop.load(Ordering::Relaxed) {
                 break;
             }
             self.measure_cell(index, &blocks, &mut observations)?;
@@ -1054,6 +1054,9 @@ mod tests {
         let sample =
             Sample::draw(&population, &options(0.0), &stop, &mut |_| {}).expect("a sample");
         assert_eq!((sample.clusters().0, sample.repeat_factor), (1, 1.0));
+        let slow = sample.cells().iter().position(|cell| cell.slow);
+        let slow = sample.estimate(None, slow.expect("a slow method"));
+        assert!(slow.is_none(), "nobody waits for slow methods: {slow:?}");
         let estimate = sample
             .estimate(None, 0)
             .expect("an estimate")
