@@ -28,22 +28,34 @@ pub struct Pair {
     pub value: f64,
 }
 
-/// What clusters differ by before any was seen, as a share of their mean: counted as one more
-/// cluster that lies so far away. Files of one kind differ by less and the files of a tree by more;
-/// two or three clusters that happen to agree do not tell which it is. From some dozens on, what
-/// was seen outweighs it.
-const CLUSTER_SPREAD: f64 = 0.5;
+/// What is expected before anything was seen: so many clusters that lie away from the mean by a
+/// share of it.
+#[derive(Clone, Copy)]
+struct Prior {
+    clusters: usize,
+    spread: f64,
+}
 
-/// The same for what a line leaves: a slow method stores between a third less and as much as the
-/// cheap one on nearly everything.
-const LINE_SPREAD: f64 = 0.1;
+/// Files of one kind differ by less and the files of a tree by more; two or three clusters that
+/// happen to agree do not tell which it is. From some dozens on, what was seen outweighs it.
+const CLUSTERS: Prior = Prior {
+    clusters: 1,
+    spread: 0.5,
+};
+
+/// What a line leaves: a slow method stores between a third less and as much as the cheap one on
+/// nearly everything, which makes one pair worth something.
+const LINES: Prior = Prior {
+    clusters: 2,
+    spread: 0.1,
+};
 
 /// Estimates sum(value) / sum(raw) over a population of `cluster_count` clusters from a simple
 /// random sample of it without replacement. `None` if no raw byte was seen.
 ///
 /// Source: Cochran, section 6.3 (ratio estimator) with Student's t and the finite population
-/// correction; one more cluster at [`CLUSTER_SPREAD`] in the variance and its degrees of freedom
-/// (a conjugate prior of weight one; Gelman et al., Bayesian Data Analysis, section 3.3). A term of
+/// correction; the clusters of a prior count in the variance and its degrees of freedom (a
+/// conjugate prior; Gelman et al., Bayesian Data Analysis, section 3.3). A term of
 /// `(1 - f) / n` times the range seen is added to the half-width: with `n` clusters seen, a kind of
 /// cluster that is a share `1 / n` of the population may well be missing.
 pub fn ratio_estimate(sample: &[Count], cluster_count: u64) -> Option<Estimate> {
@@ -59,7 +71,8 @@ pub fn ratio_estimate(sample: &[Count], cluster_count: u64) -> Option<Estimate> 
             .map(|count| (count.raw, count.value - mean * count.raw)),
         cluster_count,
         1,
-        CLUSTER_SPREAD * mean,
+        CLUSTERS,
+        mean,
     );
     Some(Estimate {
         mean,
@@ -134,8 +147,7 @@ impl Line {
             (pair.raw, pair.value - predicted)
         });
         let parameters = 1 + usize::from(self.auxiliary_squares.is_some());
-        let spread = LINE_SPREAD * self.mean_value;
-        let at_mean = half_width(residuals, cluster_count, parameters, spread);
+        let at_mean = half_width(residuals, cluster_count, parameters, LINES, self.mean_value);
         if !at_mean.is_finite() || at_mean == 0.0 {
             return at_mean;
         }
@@ -176,13 +188,13 @@ pub fn regression_estimate(
 }
 
 /// The 95 % half-width of a mean per raw byte, from residuals (with their raw bytes) that sum to
-/// zero and are what is left by so many fitted `parameters`, and the residual `spread` per raw byte
-/// that is expected of one cluster more.
+/// zero and are what is left by so many fitted `parameters`, and a prior about a mean per raw byte.
 fn half_width(
     residuals: impl Iterator<Item = (f64, f64)> + Clone,
     cluster_count: u64,
     parameters: usize,
-    spread: f64,
+    prior: Prior,
+    mean: f64,
 ) -> f64 {
     let count = residuals.clone().count();
     let sampled_share = (count as f64 / cluster_count.max(1) as f64).min(1.0);
@@ -199,8 +211,9 @@ fn half_width(
         .clone()
         .map(|(_, residual)| residual.powi(2))
         .sum();
-    let squares = seen / mean_raw.powi(2) + spread.powi(2);
-    let degrees = count + 1 - parameters;
+    let expected = prior.clusters as f64 * (prior.spread * mean).powi(2);
+    let squares = seen / mean_raw.powi(2) + expected;
+    let degrees = count + prior.clusters - parameters;
     let standard_error = (unsampled_share * squares / degrees as f64 / n).sqrt();
     let (low, high) = residuals
         .filter(|(raw, _)| *raw > 0.0)
