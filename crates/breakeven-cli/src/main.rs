@@ -11,6 +11,7 @@ mod compare;
 mod environment;
 mod manual;
 mod options;
+mod pack;
 mod page;
 mod prices;
 
@@ -40,6 +41,10 @@ fn main() -> ExitCode {
         Command::Calibrate(options) => calibrate::run(&options),
         Command::Report(options) => page::run(&options),
         Command::Compare(options) => compare::run(&options),
+        Command::Pack(options) => pack::pack(&options),
+        Command::Unpack(options) => pack::unpack(&options),
+        Command::Cat(options) => pack::cat(&options),
+        Command::Info(options) => pack::info(&options),
         Command::Man => manual::man(),
         Command::Completions { shell } => manual::completions(shell),
     };
@@ -48,7 +53,11 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "breakeven: {error:#}");
-            ExitCode::from(failure)
+            ExitCode::from(if error.is::<pack::Usage>() {
+                2
+            } else {
+                failure
+            })
         }
     }
 }

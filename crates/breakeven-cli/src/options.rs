@@ -35,6 +35,14 @@ pub enum Command {
     Report(ReportOptions),
     /// Say what changed between two reports; exits 1 when a verdict did
     Compare(CompareOptions),
+    /// Compress files or a pipe into streams that every zstd reads
+    Pack(PackOptions),
+    /// Decompress streams of zstd, lz4 and xz frames
+    Unpack(UnpackOptions),
+    /// Decompress to standard output
+    Cat(UnpackOptions),
+    /// Say what streams consist of, without decoding them
+    Info(InfoOptions),
     /// Print the manual page
     Man,
     /// Print the completions of a shell, to be put where that shell looks for them
@@ -209,6 +217,105 @@ pub struct CompareOptions {
     pub after: PathBuf,
 
     /// Print the comparison as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `pack`, `unpack` and `cat` share, as `zstd` has it.
+#[derive(Clone, Debug, Args)]
+pub struct FileOptions {
+    /// Files; standard input for - or without any
+    #[arg(value_name = "FILE")]
+    pub paths: Vec<PathBuf>,
+
+    /// Write to standard output
+    #[arg(short = 'c', long)]
+    pub stdout: bool,
+
+    /// Write to this file
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Overwrite files that exist
+    #[arg(short, long)]
+    pub force: bool,
+
+    /// Keep the source, as is the default
+    #[arg(short, long, conflicts_with = "remove")]
+    pub keep: bool,
+
+    /// Remove the source when its copy is complete and synced
+    #[arg(long = "rm")]
+    pub remove: bool,
+
+    /// Threads beside the one that reads or writes; 0 for one on each processor, the default
+    #[arg(short = 'T', long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1024))]
+    pub threads: Option<u32>,
+
+    /// Print no summary and no progress
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Options of `breakeven pack`.
+#[derive(Debug, Args)]
+pub struct PackOptions {
+    #[command(flatten)]
+    pub files: FileOptions,
+
+    /// How blocks are compressed: store, zstd:-7..22, with --mixed also lz4:1, lz4:a1..a65537,
+    /// lz4hc:2..12, xz:0..9, delta1..256+xz
+    #[arg(short, long, value_name = "METHOD", default_value = "zstd:3")]
+    pub method: Method,
+
+    /// Frames of zstd alone, which libzstd and every zstd read; the default
+    #[arg(long, conflicts_with = "mixed")]
+    pub portable: bool,
+
+    /// Frames of lz4 and xz as well, which a zstd reads that is linked with both (Debian's is)
+    #[arg(long)]
+    pub mixed: bool,
+
+    /// Decompress instead
+    #[arg(short, long)]
+    pub decompress: bool,
+
+    /// Decompress and write nothing, to see whether the streams are whole
+    #[arg(short, long)]
+    pub test: bool,
+}
+
+/// Options of `breakeven unpack` and `breakeven cat`.
+#[derive(Clone, Debug, Args)]
+pub struct UnpackOptions {
+    #[command(flatten)]
+    pub files: FileOptions,
+
+    /// Write nothing, to see whether the streams are whole
+    #[arg(short, long)]
+    pub test: bool,
+
+    /// The largest window of a frame that is decoded in pieces
+    #[arg(short = 'M', long, value_name = "BYTES", default_value = "128MiB", value_parser = parse_bytes)]
+    pub window_max: u64,
+
+    /// Stop with an error when a stream decodes to more than this
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub output_max: Option<u64>,
+
+    /// Leave alone what follows the last frame and is none
+    #[arg(long)]
+    pub ignore_trailing: bool,
+}
+
+/// Options of `breakeven info`.
+#[derive(Debug, Args)]
+pub struct InfoOptions {
+    /// Files
+    #[arg(value_name = "FILE", required = true)]
+    pub paths: Vec<PathBuf>,
+
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

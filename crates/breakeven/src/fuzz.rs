@@ -7,6 +7,7 @@
 
 use crate::codec::{Compressor, Decoder, Decompressor, Dictionary, Method};
 use crate::storage::fuzz::{fuzz_record, fuzz_superblock};
+use crate::stream::fuzz::{fuzz_stream, fuzz_stream_round_trip};
 
 /// A fuzz target and the name of its folder.
 #[derive(Clone, Copy)]
@@ -34,6 +35,14 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "round_trip",
         run: fuzz_round_trip,
+    },
+    Target {
+        name: "stream",
+        run: fuzz_stream,
+    },
+    Target {
+        name: "stream_round_trip",
+        run: fuzz_stream_round_trip,
     },
     Target {
         name: "superblock",

@@ -14,10 +14,15 @@
 #![deny(unsafe_code)]
 
 mod decoding;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod input;
+pub mod oracle;
 mod reader;
 mod seekable;
 mod shared;
+pub mod simulate;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -25,4 +30,5 @@ mod writer;
 pub use decoding::ReaderOptions;
 pub use reader::{Counted, Reader};
 pub use seekable::{SeekableReader, read_seek_table};
+pub use survey::{Survey, survey};
 pub use writer::{Container, Summary, Writer, WriterOptions};

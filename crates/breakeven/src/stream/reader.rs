@@ -79,7 +79,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    fn count(&mut self, kind: Kind) {
+    pub(super) fn count(&mut self, kind: Kind) {
         *match kind {
             Kind::Zstd => &mut self.zstd_frames,
             Kind::Lz4 => &mut self.lz4_frames,

@@ -1,0 +1,93 @@
+//! `breakeven info`: what a stream consists of, found without decoding it where that can be.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use breakeven::stream::{Survey, survey};
+
+use super::place::Source;
+use crate::options::InfoOptions;
+
+/// Runs `info`.
+pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
+    let mut outcome = ExitCode::SUCCESS;
+    let mut lines = Vec::new();
+    for path in &typed.paths {
+        let found = Source::open(path).and_then(|mut source| {
+            let survey = survey(&mut source.file).with_context(|| source.name.clone())?;
+            Ok((source.name, survey))
+        });
+        match found {
+            Ok(found) => lines.push(found),
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "breakeven: {error:#}");
+                outcome = ExitCode::from(1);
+            }
+        }
+    }
+    let text = if typed.json {
+        let entries: Vec<_> = lines.iter().map(|(name, it)| json(name, it)).collect();
+        serde_json::to_string_pretty(&entries)? + "\n"
+    } else {
+        let mut text = format!(
+            "{:>8} {:>14} {:>14} {:>7}  {:<16} {:<5}  {}\n",
+            "frames", "stored bytes", "raw bytes", "ratio", "kinds", "table", "file"
+        );
+        for (name, survey) in &lines {
+            text.push_str(&line(name, survey));
+        }
+        text
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(outcome)
+}
+
+fn kinds(survey: &Survey) -> Vec<(&'static str, u64)> {
+    let counted = survey.counted;
+    let mut kinds = vec![
+        ("zstd", counted.zstd_frames),
+        ("lz4", counted.lz4_frames),
+        ("xz", counted.xz_frames),
+        ("skippable", counted.skippable_frames),
+    ];
+    kinds.retain(|kind| kind.1 > 0);
+    kinds
+}
+
+fn line(name: &str, survey: &Survey) -> String {
+    let counted = survey.counted;
+    let names: Vec<_> = kinds(survey).iter().map(|kind| kind.0).collect();
+    let names = names.join("+").replace("skippable", "skip");
+    let (raw, ratio) = match survey.states_content {
+        true => (
+            counted.content_bytes.to_string(),
+            format!("{:.3}", ratio(survey)),
+        ),
+        false => ("not stated".to_string(), "-".to_string()),
+    };
+    let table = if survey.has_table { "yes" } else { "no" };
+    format!(
+        "{:>8} {:>14} {raw:>14} {ratio:>7}  {names:<16} {table:<5}  {name}\n",
+        counted.frames(),
+        counted.stored_bytes
+    )
+}
+
+fn ratio(survey: &Survey) -> f64 {
+    survey.counted.content_bytes as f64 / survey.counted.stored_bytes.max(1) as f64
+}
+
+fn json(name: &str, survey: &Survey) -> serde_json::Value {
+    let frames: serde_json::Map<_, _> = (kinds(survey).into_iter())
+        .map(|(kind, count)| (kind.to_string(), count.into()))
+        .collect();
+    serde_json::json!({
+        "file": name,
+        "frames": frames,
+        "stored_bytes": survey.counted.stored_bytes,
+        "raw_bytes": survey.states_content.then_some(survey.counted.content_bytes),
+        "ratio": survey.states_content.then(|| ratio(survey)),
+        "seek_table": survey.has_table,
+    })
+}

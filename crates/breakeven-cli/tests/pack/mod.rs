@@ -1,0 +1,241 @@
+//! `pack`, `unpack`, `cat` and `info` as a user of zstd expects them.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+
+use crate::{breakeven, noise, run, stdout};
+
+/// A folder with a file of some blocks: text, noise and a run.
+fn folder() -> (TempDir, Vec<u8>) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut data = b"what is saved must be more than what is spent\n".repeat(40_000);
+    data.extend(noise(600_000));
+    data.extend(vec![7; 1_200_000]);
+    fs::write(folder.path().join("file"), &data).expect("a file");
+    (folder, data)
+}
+
+fn message(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+fn ok(output: &Output) {
+    assert_eq!(output.status.code(), Some(0), "{}", message(output));
+}
+
+/// Names of what is in a folder, sorted.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    let mut names: Vec<String> = names
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn files_are_packed_and_unpacked_with_mode_and_times() {
+    let (folder, data) = folder();
+    let file = folder.path().join("file");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("a mode");
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_500_000_000);
+    let opened = File::options().write(true).open(&file).expect("the file");
+    opened.set_modified(time).expect("a time");
+    for method in ["store", "zstd:1", "lz4:1", "xz:0"] {
+        ok(&run(&folder, &[&"pack", &"--mixed", &"-m", &method, &file]));
+        let packed = folder.path().join("file.zst");
+        let metadata = fs::metadata(&packed).expect("the packed file");
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o640);
+        assert_eq!(metadata.mtime(), 1_500_000_000);
+        fs::rename(&file, folder.path().join("original")).expect("a rename");
+        ok(&run(&folder, &[&"unpack", &"--rm", &packed]));
+        assert!(fs::read(&file).expect("the file") == data, "{method}");
+        assert_eq!(
+            fs::metadata(&file).expect("the file").mtime(),
+            1_500_000_000
+        );
+        assert_eq!(names(folder.path()), ["file", "original"]);
+    }
+}
+
+#[test]
+fn what_exists_is_not_overwritten_unless_forced() {
+    let (folder, _) = folder();
+    let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
+    fs::write(&packed, "precious").expect("a file");
+    let output = run(&folder, &[&"pack", &file]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        message(&output).contains("already exists"),
+        "{}",
+        message(&output)
+    );
+    assert_eq!(fs::read(&packed).expect("the file"), b"precious");
+    ok(&run(&folder, &[&"pack", &"-f", &file]));
+    ok(&run(&folder, &[&"unpack", &"-t", &packed]));
+    // A wrong name, a folder, nothing at all; and options that cannot be meant.
+    let none = folder.path().join("none");
+    for arguments in [["unpack", "file"], ["pack", "."], ["pack", "none"]] {
+        let mut command = breakeven(&folder);
+        command.args(arguments).current_dir(folder.path());
+        assert_eq!(
+            command.output().expect("it starts").status.code(),
+            Some(1),
+            "{arguments:?}"
+        );
+    }
+    for arguments in [&["pack", "-m", "lz4:1"][..], &["pack", "-o", "a", "b", "c"]] {
+        let mut command = breakeven(&folder);
+        let output = command.args(arguments).output().expect("it starts");
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{arguments:?}: {}",
+            message(&output)
+        );
+    }
+    assert!(!none.exists());
+    assert_eq!(names(folder.path()), ["file", "file.zst"]);
+}
+
+#[test]
+fn bad_data_leaves_no_file_and_says_where() {
+    let (folder, _) = folder();
+    let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
+    ok(&run(&folder, &[&"pack", &file]));
+    fs::remove_file(&file).expect("the file");
+    let good = fs::read(&packed).expect("the packed file");
+    let mut flipped = good.clone();
+    flipped[300_000] ^= 4;
+    let cut = good[..good.len() - 50_000].to_vec();
+    let long = [&good[..], &[0; 4]].concat();
+    for (bad, what) in [
+        (flipped, "corrupt"),
+        (cut, "end of the input"),
+        (long, "at byte"),
+    ] {
+        fs::write(&packed, &bad).expect("a file");
+        for arguments in [&["unpack"][..], &["unpack", "-t"]] {
+            let mut command = breakeven(&folder);
+            let output = command
+                .args(arguments)
+                .arg(&packed)
+                .output()
+                .expect("it starts");
+            assert_eq!(output.status.code(), Some(1));
+            assert!(message(&output).contains(what), "{}", message(&output));
+        }
+        assert_eq!(names(folder.path()), ["file.zst"]);
+    }
+    let mut command = breakeven(&folder);
+    ok(&command
+        .args(["cat", "--ignore-trailing"])
+        .arg(&packed)
+        .output()
+        .expect("it starts"));
+}
+
+#[test]
+fn pipes_go_in_and_out() {
+    let (folder, data) = folder();
+    let file = folder.path().join("file");
+    let through = |arguments: &[&str], input: &Path| {
+        let mut command = breakeven(&folder);
+        command
+            .args(arguments)
+            .stdin(File::open(input).expect("the input"));
+        command.output().expect("it starts")
+    };
+    for arguments in [
+        &["pack"][..],
+        &["pack", "-c", "-T1"],
+        &["pack", "-", "-o", "-"],
+    ] {
+        let packed = through(arguments, &file);
+        ok(&packed);
+        assert!(packed.stderr.is_empty(), "{}", message(&packed));
+        let path = folder.path().join("packed");
+        fs::write(&path, &packed.stdout).expect("a file");
+        for arguments in [&["unpack"][..], &["cat"], &["pack", "-d", "-c"]] {
+            let unpacked = through(arguments, &path);
+            ok(&unpacked);
+            assert!(unpacked.stdout == data, "{arguments:?}");
+        }
+    }
+    // A reader that goes away is no error.
+    let mut child = breakeven(&folder)
+        .args(["pack", "-m", "store", "-c"])
+        .arg(&file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut first = [0; 4];
+    let mut out = child.stdout.take().expect("a pipe");
+    out.read_exact(&mut first).expect("the first bytes");
+    drop(out);
+    ok(&child.wait_with_output().expect("it ends"));
+}
+
+#[test]
+fn a_signal_leaves_no_partial_file() {
+    let (folder, data) = folder();
+    let target = folder.path().join("out.zst");
+    for signal in ["INT", "TERM"] {
+        // Without `timeout`, which would take the signal itself.
+        let mut child = Command::new(env!("CARGO_BIN_EXE_breakeven"))
+            .args(["pack", "-o"])
+            .arg(&target)
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        // More than a pipe holds: it was read, so the file under its other name is there.
+        let mut input = child.stdin.take().expect("a pipe");
+        input.write_all(&data).expect("it reads");
+        assert_eq!(names(folder.path()).len(), 2, "{:?}", names(folder.path()));
+        let kill = Command::new("kill")
+            .args([format!("-{signal}"), child.id().to_string()])
+            .status();
+        assert!(kill.expect("kill starts").success());
+        // Its input stays open: only the signal ends it.
+        let status = child.wait().expect("it ends");
+        drop(input);
+        assert!(!status.success(), "{signal}: {status}");
+        assert_eq!(names(folder.path()), ["file"], "{signal}");
+    }
+}
+
+#[test]
+fn info_says_what_a_stream_consists_of() {
+    let (folder, data) = folder();
+    let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
+    ok(&run(
+        &folder,
+        &[&"pack", &"--mixed", &"-m", &"lz4:1", &file],
+    ));
+    let output = run(&folder, &[&"info", &"--json", &packed]);
+    ok(&output);
+    let found: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let blocks = data.len().div_ceil(1 << 20) as u64;
+    assert_eq!(found[0]["raw_bytes"], data.len());
+    assert_eq!(found[0]["seek_table"], true);
+    let frames = &found[0]["frames"];
+    assert_eq!(frames["skippable"], 1);
+    let sum = frames["lz4"].as_u64().unwrap_or(0) + frames["zstd"].as_u64().unwrap_or(0);
+    assert_eq!(sum, blocks + 1, "{frames}");
+    let output = run(&folder, &[&"info", &packed, &file]);
+    assert_eq!(output.status.code(), Some(1), "a file that is no stream");
+    assert!(
+        stdout(&output).contains("zstd+lz4+skip"),
+        "{}",
+        stdout(&output)
+    );
+}

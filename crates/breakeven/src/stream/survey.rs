@@ -1,0 +1,132 @@
+//! What a stream consists of, by its frames' headers: nothing is decoded but `.xz` streams, whose end
+//! only decoding tells. The seek table is not believed.
+
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+
+use crate::error::{Error, Result};
+use crate::frame::{
+    Decoder, DecoderLimits, Kind, MAGIC_BYTES, STREAM, Shape, Walk, Walked, Workspace,
+};
+
+use super::reader::Counted;
+use super::seekable::read_seek_table;
+
+/// What [`survey`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Survey {
+    /// Frames by kind, and bytes; those decoded are what the frames state.
+    pub counted: Counted,
+    /// Whether every frame states its content, so that the decoded bytes mean anything.
+    pub states_content: bool,
+    /// Whether it ends with a seek table that can be used.
+    pub has_table: bool,
+}
+
+/// Looks through a stream from its start.
+///
+/// # Errors
+///
+/// `Corrupt` with the byte of the stream where no frame is; `Io` from the source. That a stream
+/// passes does not mean that it decodes.
+///
+/// # Cost
+///
+/// Two small reads for each block of a frame (128 KiB in Zstandard).
+pub fn survey(source: &mut (impl Read + Seek)) -> Result<Survey> {
+    let has_table = read_seek_table(source)?.is_some();
+    let end = source.seek(SeekFrom::End(0)).map_err(failed)?;
+    let mut survey = Survey {
+        counted: Counted::default(),
+        states_content: true,
+        has_table,
+    };
+    let mut at = 0;
+    while at < end || at == 0 {
+        let (shape, bytes) = look(source, at, end).map_err(|it| it.moved_by(at))?;
+        if bytes > end - at {
+            return Err(cut(end));
+        }
+        survey.counted.count(shape.kind);
+        let content_bytes = shape.content_bytes.unwrap_or(0);
+        survey.counted.content_bytes = survey.counted.content_bytes.saturating_add(content_bytes);
+        survey.states_content &= shape.content_bytes.is_some();
+        at += bytes;
+    }
+    survey.counted.stored_bytes = at;
+    Ok(survey)
+}
+
+/// Returns the shape and the bytes of the frame at a place.
+fn look(source: &mut (impl Read + Seek), start: u64, end: u64) -> Result<(Shape, u64)> {
+    let (mut walk, mut walked) = Walk::begin();
+    // The longest header has 18 bytes.
+    let mut bytes = [0; 32];
+    loop {
+        match (walked, walk.shape()) {
+            (Walked::Read { at, bytes: wanted }, _) => {
+                let there = wanted.min(end.saturating_sub(start + at) as usize);
+                let piece = &mut bytes[..there];
+                source.seek(SeekFrom::Start(start + at)).map_err(failed)?;
+                source.read_exact(piece).map_err(failed)?;
+                if wanted == MAGIC_BYTES && at == 0 {
+                    Kind::expect(piece)?;
+                }
+                if there < wanted {
+                    return Err(cut(at + there as u64));
+                }
+                walked = walk.step(piece)?;
+            }
+            (Walked::Whole(bytes), Some(shape)) => return Ok((shape, bytes)),
+            (_, Some(shape)) => {
+                let (stored, content) = decode(source, start, shape.kind)?;
+                let content_bytes = Some(content);
+                return Ok((
+                    Shape {
+                        content_bytes,
+                        ..shape
+                    },
+                    stored,
+                ));
+            }
+            (_, None) => unreachable!("a walk that ended before the header"),
+        }
+    }
+}
+
+/// Decodes a frame to see where it ends: returns its stored and decoded bytes.
+fn decode(source: &mut (impl Read + Seek), start: u64, kind: Kind) -> Result<(u64, u64)> {
+    source.seek(SeekFrom::Start(start)).map_err(failed)?;
+    let mut workspace = Workspace::new();
+    let mut decoder = Decoder::begin(kind, DecoderLimits::default(), &mut workspace)?;
+    let (mut window, mut content) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+    let (mut from, mut to) = (0, 0);
+    let (mut stored_bytes, mut content_bytes) = (0, 0);
+    loop {
+        let step = decoder.decode(&mut workspace, &window[from..to], &mut content)?;
+        from += step.read;
+        stored_bytes += step.read as u64;
+        content_bytes += step.written as u64;
+        if step.ended {
+            return Ok((stored_bytes, content_bytes));
+        }
+        if step.read == 0 && step.written == 0 {
+            // What is left is taken along, so that a decoder that wants more gets more.
+            window.copy_within(from..to, 0);
+            (from, to) = (0, to - from);
+            match source.read(&mut window[to..]) {
+                Ok(0) => return Err(cut(stored_bytes)),
+                Ok(count) => to += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+    }
+}
+
+fn failed(error: std::io::Error) -> Error {
+    Error::io("read", "the stream", error)
+}
+
+fn cut(at: u64) -> Error {
+    Error::corrupt(STREAM, at, "the rest of a frame", "the end of the input")
+}
