@@ -26,7 +26,7 @@ const fn family(name: &'static str, codecs: &'static [&'static str], steps: usiz
 /// All families; what belongs to none belongs to the last.
 pub const FAMILIES: [Family; 7] = [
     family("store", &["store", "raw"], 1),
-    family("lz4", &["lz4", "lzo"], 4),
+    family("lz4", &["lz4", "lzo", "lzop"], 4),
     family("zstd", &["zstd"], 5),
     family("deflate", &["deflate", "gzip", "gz"], 3),
     family("bzip2", &["bzip2", "bz"], 2),

@@ -9,10 +9,11 @@ use super::claims::PARAMETERS;
 use super::contenders::PLAIN;
 use super::files::FileType;
 use super::measured::{self, Measured, Metric, RUNS_MIN};
+use super::pictures;
 use super::published::{self, BREAK_EVENS};
 use super::tasks;
 use crate::laboratory::Finding;
-use crate::papers::{Experiment, no_pictures};
+use crate::papers::Experiment;
 use crate::record::CellRecord;
 use crate::statistics::{Interval, Target, Verdict};
 
@@ -32,7 +33,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         numbers in E and ET are therefore arithmetic on measured times, no finding about energy.",
     run: |laboratory| Ok(findings(&tasks::measure(laboratory)?)),
     table,
-    pictures: no_pictures,
+    pictures: pictures::saved,
 };
 
 fn findings(cells: &[CellRecord]) -> Vec<Finding> {

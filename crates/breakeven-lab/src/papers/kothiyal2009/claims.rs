@@ -7,6 +7,7 @@ use anyhow::Result;
 use super::contenders::{CONTENDERS, PLAIN};
 use super::files::FileType;
 use super::measured::{self, Measured, Metric, RUNS_MIN};
+use super::pictures;
 use super::published;
 use super::tasks::{self, READ, WRITE};
 use crate::laboratory::Finding;
@@ -51,7 +52,7 @@ pub const LZOP_ON_TEXT: Experiment = Experiment {
         here would pay, and at the rate of a memory none.",
     run: |laboratory| Ok(lzop_on_text(&tasks::measure(laboratory)?)),
     table: |records| table(records, lzop_on_text),
-    pictures: no_pictures,
+    pictures: |records| pictures::bars(records, FileType::Text, "5.1 to 5.3, 5.8 and 5.12"),
 };
 
 pub const SLOW_PROGRAMS: Experiment = Experiment {
@@ -64,7 +65,7 @@ pub const SLOW_PROGRAMS: Experiment = Experiment {
     analysis: "Never means that neither writing nor reading is faster, so the lesser of the two ratios judges.",
     run: |laboratory| Ok(slow_programs(&tasks::measure(laboratory)?)),
     table: |records| table(records, slow_programs),
-    pictures: no_pictures,
+    pictures: |records| pictures::bars(records, FileType::Binary, "5.1, 5.2, 5.5, 5.9 and 5.13"),
 };
 
 pub const RANDOM_FILES: Experiment = Experiment {
@@ -77,7 +78,7 @@ pub const RANDOM_FILES: Experiment = Experiment {
     analysis: "The variations came after the paper: they give up early on what does not shrink, so they lose least.",
     run: |laboratory| Ok(random_files(&tasks::measure(laboratory)?)),
     table: |records| table(records, random_files),
-    pictures: no_pictures,
+    pictures: |records| pictures::bars(records, FileType::Random, "5.1, 5.2, 5.6, 5.10 and 5.14"),
 };
 
 pub const ZERO_FILES: Experiment = Experiment {
@@ -92,7 +93,7 @@ pub const ZERO_FILES: Experiment = Experiment {
         enough.",
     run: |laboratory| Ok(zero_files(&tasks::measure(laboratory)?)),
     table: |records| table(records, zero_files),
-    pictures: no_pictures,
+    pictures: |records| pictures::bars(records, FileType::Zero, "5.1, 5.2, 5.7, 5.11 and 5.15"),
 };
 
 pub const RATIOS: Experiment = Experiment {

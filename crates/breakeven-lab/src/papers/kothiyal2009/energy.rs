@@ -11,7 +11,7 @@ use super::measured::{self, Measured, Metric, RUNS_MIN};
 use super::tasks::{self, READ, WRITE};
 use crate::laboratory::Finding;
 use crate::papers::{Experiment, no_pictures};
-use crate::record::CellRecord;
+use crate::record::{self, CellRecord};
 use crate::statistics::{Interval, Target, Verdict};
 
 pub const EXPERIMENT: Experiment = Experiment {
@@ -80,6 +80,7 @@ fn table(records: &Path) -> Result<String> {
     if findings.is_empty() {
         return Ok(text);
     }
+    text.push_str(&machines(records, &cells));
     let source = measured::of_file(&cells, FileType::Text);
     let source = source
         .first()
@@ -102,6 +103,35 @@ fn table(records: &Path) -> Result<String> {
         text.push_str(&format!("| {} | {} |\n", measured.name, row.join(" | ")));
     }
     Ok(text)
+}
+
+/// Table 4.1 again: this machine beside those of the paper.
+fn machines(records: &Path, cells: &[CellRecord]) -> String {
+    let Some(cell) = cells.last() else {
+        return String::new();
+    };
+    let description = record::machine_description(records, &cell.machine);
+    let parts: Vec<&str> = description.split("; ").collect();
+    let part = |index: usize| parts.get(index).copied().unwrap_or("-");
+    let words = cell.parameters.split(' ');
+    let medium = words.filter_map(|word| word.strip_prefix("medium=")).next();
+    let idle = measured::of_file(cells, FileType::Text);
+    let idle = idle.first().map_or(0.0, |plain| {
+        let parts = plain.parts(WRITE);
+        parts.passive_joules / parts.seconds.mean
+    });
+    format!(
+        "Table 4.1 again.\n\n| | here | server | desktop | laptop |\n|---|---|---|---|---|\n\
+         | processor | {} | Intel Xeon, 2.8 GHz | Intel Pentium 4, 1.7 GHz | Intel Core Duo, 1.6 GHz |\n\
+         | cores; used | {}; all that are left to the run | 2 x 2; 1 | 1; 1 | 2; 1 |\n\
+         | memory | {} | 2,048 MB | 1,152 MB | 2,560 MB |\n\
+         | disk | {} | 10,000 RPM, 320 Mbps | 7,200 RPM, 133 Mbps | 5,400 RPM, 100 Mbps |\n\
+         | mean idle power | {idle:.2} W, modelled, this machine's share of a server | 218 W | 91 W | 17 W |\n\n",
+        part(0),
+        part(1),
+        part(3),
+        medium.unwrap_or("-"),
+    )
 }
 
 #[cfg(test)]

@@ -232,3 +232,95 @@ impl Measured<'_> {
         verdict(&self.costs(metric))
     }
 }
+
+#[cfg(test)]
+pub mod tests {
+    use super::super::tasks::COLUMNS;
+    use super::*;
+    use crate::record::Row;
+    use breakeven::model::Answer;
+
+    /// A cell of five runs on a text file of `raw_bytes`: plain writes in 2 s and reads in 1 s, and
+    /// each contender takes the seconds given; half of them user time, at 3 W of which 1 W is idle.
+    pub fn cell(raw_bytes: usize, contenders: &[(&str, f64, f64)]) -> CellRecord {
+        let plain = [(PLAIN, 2.0, 1.0)];
+        let mut rows = Vec::new();
+        for run in 1..=5 {
+            let waver = 1.0 + 0.001 * run as f64;
+            for (name, write, read) in plain.iter().chain(contenders) {
+                for (task, seconds) in [(WRITE, write * waver), (READ, read * waver)] {
+                    let stored = raw_bytes as f64 / if *name == PLAIN { 1.0 } else { 4.0 };
+                    let joules = [seconds, 2.0 * seconds];
+                    let values = [
+                        raw_bytes as f64,
+                        stored,
+                        raw_bytes as f64,
+                        seconds,
+                        0.5 * seconds,
+                        0.25 * seconds,
+                        joules[0],
+                        joules[1],
+                    ];
+                    assert_eq!(values.len(), COLUMNS.len());
+                    rows.push(Row {
+                        task: task.to_string(),
+                        run,
+                        runs: 5,
+                        contender: name.to_string(),
+                        values: values.into(),
+                    });
+                }
+            }
+        }
+        CellRecord {
+            date: "2026-01-01T00:00:00Z".to_string(),
+            commit: "abc".to_string(),
+            machine: "00000001".to_string(),
+            cell: format!("text {raw_bytes}"),
+            parameters: "file=text source=generated-text energy=default".to_string(),
+            rows,
+        }
+    }
+
+    #[test]
+    fn parts_are_scaled_and_break_evens_are_not() {
+        let part = cell(PAPER_BYTES / 8, &[("gzip -1", 4.0, 0.5)]);
+        let cells = [part];
+        let gzip = find(&cells, FileType::Text, "gzip -1").unwrap();
+        let parts = gzip.parts(WRITE);
+        let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found}");
+        close(parts.seconds.mean, 8.0 * 4.0 * 1.003);
+        close(parts.user, 8.0 * 2.0 * 1.003);
+        close(parts.wait, 8.0 * 1.0 * 1.003);
+        close(parts.watts(), 3.0);
+        close(gzip.ratio(), 4.0);
+        close(gzip.over_plain(READ, Metric::Energy).mean, 0.5);
+        close(gzip.power_over_plain(WRITE).mean, 1.0);
+        assert_eq!(gzip.scaled_from().as_deref(), Some("256 MiB"));
+        // (4 - 2) / (1 - 0.5) in time and in energy; (16 - 4) / (1 - 0.25) in energy-delay.
+        for (metric, expected) in Metric::ALL.into_iter().zip([4.0, 4.0, 16.0]) {
+            let verdict = gzip.verdict(metric);
+            assert_eq!(verdict.answer, Answer::PaysAbove);
+            assert!(
+                (verdict.break_even.unwrap() - expected).abs() < 1e-9,
+                "{verdict:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_largest_file_of_a_contender_counts() {
+        let cells = [
+            cell(PAPER_BYTES, &[("lzop -1", 1.0, 0.5)]),
+            cell(
+                PAPER_BYTES / 8,
+                &[("lzop -1", 9.0, 9.0), ("gzip -1", 9.0, 9.0)],
+            ),
+        ];
+        let all = of_file(&cells, FileType::Text);
+        let names: Vec<&str> = all.iter().map(|measured| measured.name).collect();
+        assert_eq!(names, [PLAIN, "gzip -1", "lzop -1"]);
+        assert_eq!(all[2].scaled_from(), None);
+        assert!(find(&cells, FileType::Binary, "lzop -1").is_none());
+    }
+}

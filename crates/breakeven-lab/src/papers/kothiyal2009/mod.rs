@@ -1,14 +1,16 @@
 //! Kothiyal 2009, "Energy and Performance Evaluation of Lossless File Data Compression on Computer
 //! Systems": whole files compressed by programs on a disk, in time, energy and energy-delay.
 //!
-//! One record, made by `tasks`, stands behind all experiments on single files.
+//! One record, made by `tasks`, stands behind all experiments on single files; `archive` has its own.
 
+mod archive;
 mod break_even;
 mod claims;
 mod contenders;
 mod energy;
 mod files;
 mod measured;
+mod pictures;
 mod published;
 mod task;
 mod tasks;
@@ -24,4 +26,5 @@ pub const EXPERIMENTS: &[Experiment] = &[
     claims::ZERO_FILES,
     claims::RATIOS,
     energy::EXPERIMENT,
+    archive::EXPERIMENT,
 ];

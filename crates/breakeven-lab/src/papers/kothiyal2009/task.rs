@@ -52,6 +52,18 @@ impl Cold {
             Cold::Advice => "fadvise",
         }
     }
+
+    /// Puts synced files out of the page cache.
+    pub fn chill<'a>(self, paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<()> {
+        if self == Cold::DropCaches {
+            drop_caches().context("drop the page cache")?;
+        }
+        for path in paths {
+            let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+            fadvise(&file, 0, None, Advice::DontNeed).context("advise that a file is cold")?;
+        }
+        Ok(())
+    }
 }
 
 fn drop_caches() -> std::io::Result<()> {
@@ -77,9 +89,9 @@ impl Bench<'_> {
             }
             _ => {}
         }
-        self.chill(&self.raw)?;
+        self.cold.chill([&self.raw])?;
         let words = contender.compress(&self.stored);
-        let (used, ()) = self.measure(|| {
+        let (used, ()) = measure(self.energy, || {
             let output = match contender.names_its_target() {
                 true => Stdio::null(),
                 false => Stdio::from(File::create(&self.stored)?),
@@ -95,9 +107,9 @@ impl Bench<'_> {
     /// Does the reading task and returns what it used. The bytes it restored are counted where the
     /// kernel tells them.
     pub fn read(&self, contender: &Contender) -> Result<(Used, Option<u64>)> {
-        self.chill(&self.stored)?;
+        self.cold.chill([&self.stored])?;
         let words = contender.decompress(&self.stored);
-        self.measure(|| {
+        measure(self.energy, || {
             let input = self.stored_input(contender)?;
             finish(&words, spawn(&words, input, Stdio::null())?)
         })
@@ -107,10 +119,8 @@ impl Bench<'_> {
     pub fn verify(&self, contender: &Contender) -> Result<()> {
         let words = contender.decompress(&self.stored);
         let mut child = spawn(&words, self.stored_input(contender)?, Stdio::piped())?;
-        let restored = child.stdout.take().context("a pipe")?;
-        let same = same_bytes(restored, File::open(&self.raw)?);
+        expect_bytes(&words, &mut child, &self.raw)?;
         finish(&words, child)?;
-        ensure!(same?, "'{}' restored other bytes", words.join(" "));
         Ok(())
     }
 
@@ -120,36 +130,28 @@ impl Bench<'_> {
             false => Stdio::from(File::open(&self.stored)?),
         })
     }
-
-    /// Puts a file out of the page cache.
-    fn chill(&self, path: &Path) -> Result<()> {
-        if self.cold == Cold::DropCaches {
-            drop_caches().context("drop the page cache")?;
-        }
-        let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
-        fadvise(&file, 0, None, Advice::DontNeed).context("advise that a file is not needed")
-    }
-
-    /// Measures this process and its children: the sync at the end is ours.
-    fn measure<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(Used, T)> {
-        let span = self.energy.start();
-        let (own, children) = (Meter::start(Scope::Process), Meter::start(Scope::Children));
-        let outcome = work()?;
-        let (mut usage, own) = (children.stop(0), own.stop(0));
-        usage.cpu = usage.cpu + own.cpu;
-        let energy = span.stop(&usage, &[]);
-        let used = Used {
-            wall_seconds: usage.wall.0,
-            user_seconds: usage.cpu.user.0,
-            system_seconds: usage.cpu.system.0,
-            passive_joules: energy.passive.0,
-            active_joules: energy.active().0,
-        };
-        Ok((used, outcome))
-    }
 }
 
-fn spawn(words: &[String], input: Stdio, output: Stdio) -> Result<Child> {
+/// Measures this process and its children: the sync at the end is ours.
+pub fn measure<T>(energy: &EnergyMeter, work: impl FnOnce() -> Result<T>) -> Result<(Used, T)> {
+    let span = energy.start();
+    let (own, children) = (Meter::start(Scope::Process), Meter::start(Scope::Children));
+    let outcome = work()?;
+    let (mut usage, own) = (children.stop(0), own.stop(0));
+    usage.cpu = usage.cpu + own.cpu;
+    let energy = span.stop(&usage, &[]);
+    let used = Used {
+        wall_seconds: usage.wall.0,
+        user_seconds: usage.cpu.user.0,
+        system_seconds: usage.cpu.system.0,
+        passive_joules: energy.passive.0,
+        active_joules: energy.active().0,
+    };
+    Ok((used, outcome))
+}
+
+/// Starts a program.
+pub fn spawn(words: &[String], input: Stdio, output: Stdio) -> Result<Child> {
     Command::new(&words[0])
         .args(&words[1..])
         .stdin(input)
@@ -160,7 +162,7 @@ fn spawn(words: &[String], input: Stdio, output: Stdio) -> Result<Child> {
 }
 
 /// Waits for a child and returns the bytes it wrote, where the kernel tells them.
-fn finish(words: &[String], mut child: Child) -> Result<Option<u64>> {
+pub fn finish(words: &[String], mut child: Child) -> Result<Option<u64>> {
     // A program that complains does so in a few lines; it is read to its end before the wait.
     let mut complaint = String::new();
     if let Some(mut pipe) = child.stderr.take() {
@@ -189,6 +191,14 @@ fn written_by(process: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/io")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("wchar: "))?;
     line.parse().ok()
+}
+
+/// Reads all that a child writes and compares it with a file.
+pub fn expect_bytes(words: &[String], child: &mut Child, raw: &Path) -> Result<()> {
+    let restored = child.stdout.take().context("a pipe")?;
+    let same = same_bytes(restored, File::open(raw)?)?;
+    ensure!(same, "'{}' restored other bytes", words.join(" "));
+    Ok(())
 }
 
 fn same_bytes(mut one: ChildStdout, mut other: File) -> Result<bool> {

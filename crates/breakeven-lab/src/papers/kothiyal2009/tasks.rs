@@ -101,21 +101,24 @@ pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
     ))
 }
 
+/// Where and how the cells of this paper are measured.
+pub struct Place {
+    pub cold: Cold,
+    pub energy: EnergyMeter,
+    /// The file system and the device below the scratch folder.
+    pub medium: String,
+}
+
 /// What all cells share.
 struct Setting<'a> {
     laboratory: &'a Laboratory,
     stopping: Stopping,
-    cold: Cold,
-    energy: EnergyMeter,
-    /// The file system and the device below the scratch folder.
-    medium: String,
+    place: Place,
 }
 
-impl<'a> Setting<'a> {
-    fn new(laboratory: &'a Laboratory) -> Result<Setting<'a>> {
-        for program in missing_programs() {
-            eprintln!("{RECORD}: {program} is not installed: left out");
-        }
+impl Place {
+    /// Looks at the folder of records, and announces what will be written there.
+    pub fn new(laboratory: &Laboratory, record: &str) -> Result<Place> {
         // Beside the records, because the folder of temporary files is often memory.
         std::fs::create_dir_all(&laboratory.records)?;
         let folder = Folder::look_up(&laboratory.records)?;
@@ -127,17 +130,36 @@ impl<'a> Setting<'a> {
             laboratory.records.display()
         );
         eprintln!(
-            "{RECORD}: scratch files in {} ({medium}), removed at the end",
+            "{record}: scratch files in {} ({medium}), removed at the end",
             laboratory.records.display()
         );
         let machine = Machine::read(&Roots::default());
         let energy = EnergyMeter::choose(&EnergyOptions::default(), &machine, Clock::real())?;
-        Ok(Setting {
-            laboratory,
-            stopping: Stopping::of(laboratory),
+        Ok(Place {
             cold: Cold::choose(laboratory.quick),
             energy,
             medium,
+        })
+    }
+
+    /// Makes a scratch folder that removes itself.
+    pub fn scratch(laboratory: &Laboratory) -> Result<tempfile::TempDir> {
+        let builder = tempfile::Builder::new()
+            .prefix(".kothiyal2009")
+            .tempdir_in(&laboratory.records);
+        builder.context("make a scratch folder")
+    }
+}
+
+impl<'a> Setting<'a> {
+    fn new(laboratory: &'a Laboratory) -> Result<Setting<'a>> {
+        for program in missing_programs() {
+            eprintln!("{RECORD}: {program} is not installed: left out");
+        }
+        Ok(Setting {
+            laboratory,
+            stopping: Stopping::of(laboratory),
+            place: Place::new(laboratory, RECORD)?,
         })
     }
 
@@ -179,9 +201,9 @@ impl<'a> Setting<'a> {
             self.stopping.runs_min,
             self.stopping.runs_max,
             self.stopping.half_width,
-            self.cold.name(),
-            self.medium,
-            self.energy.model().source(),
+            self.place.cold.name(),
+            self.place.medium,
+            self.place.energy.model().source(),
         );
         Ok(Cell {
             name: format!("{} {}", file.name(), tables::binary_size(bytes)),
@@ -191,14 +213,12 @@ impl<'a> Setting<'a> {
     }
 
     fn race(&self, file: FileType, bytes: usize, racing: &[Contender]) -> Result<Vec<Row>> {
-        let scratch = tempfile::Builder::new()
-            .prefix(".kothiyal2009")
-            .tempdir_in(&self.laboratory.records)?;
+        let scratch = Place::scratch(self.laboratory)?;
         let bench = Bench {
             raw: scratch.path().join("raw"),
             stored: scratch.path().join("stored.7z"),
-            cold: self.cold,
-            energy: &self.energy,
+            cold: self.place.cold,
+            energy: &self.place.energy,
         };
         file.write(self.laboratory, &bench.raw, bytes)?;
         let mut rows: Vec<Vec<Row>> = vec![Vec::new(); racing.len()];
