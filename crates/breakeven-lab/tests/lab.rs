@@ -26,13 +26,11 @@ fn check(arguments: &[&str], code: i32, expected: &str) -> String {
     all
 }
 
-/// Returns the record whose cells an experiment measured or read, as its progress names it.
-fn record_of(output: &str) -> String {
-    let cell = output
-        .lines()
-        .find(|line| line.contains(": measuring") || line.contains(": recorded "));
-    let cell = cell.unwrap_or_else(|| panic!("no cell in {output}"));
-    cell.split(' ').next().expect("a word").to_string()
+/// Returns the records whose cells an experiment measured or read, as its progress names them.
+fn records_of(output: &str, done: &str) -> BTreeSet<String> {
+    let lines = output.lines().filter(|line| line.contains(done));
+    let name = |line: &str| line.split(' ').next().unwrap_or_default().to_string();
+    lines.map(name).collect()
 }
 
 fn rows(record: &Path) -> usize {
@@ -48,7 +46,7 @@ fn every_listed_experiment_runs_quickly_and_once() {
     let records = folder.path().to_str().expect("a name");
     let listed = text(&laboratory(&["list"]).stdout);
     let mut tried = 0;
-    let mut records_seen = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for key in listed.lines().filter(|line| !line.starts_with(' ')) {
         // The committed table is read where it stands.
         if key == STORED_SIZES {
@@ -62,19 +60,31 @@ fn every_listed_experiment_runs_quickly_and_once() {
             all.contains("verdict: cannot tell"),
             "a quick run judged: {all}"
         );
-        let name = record_of(&all);
-        if !records_seen.insert(name.clone()) {
-            assert!(!all.contains(": measuring"), "{key} measures again: {all}");
+        let measured = records_of(&all, ": measuring");
+        let mut named = records_of(&all, ": recorded ");
+        named.extend(measured.iter().cloned());
+        assert!(!named.is_empty(), "no cell in {all}");
+        let again = measured.intersection(&seen).next();
+        assert!(again.is_none(), "{key} measures {again:?} again: {all}");
+        let new: Vec<String> = named.difference(&seen).cloned().collect();
+        seen.extend(named);
+        if new.is_empty() {
             continue;
         }
-        let record = folder.path().join(format!("{name}.csv"));
-        let before = rows(&record);
-        assert!(before > 10, "{before} lines");
+        let rows_of = || {
+            new.iter()
+                .map(|name| rows(&folder.path().join(format!("{name}.csv"))))
+        };
+        let before: Vec<usize> = rows_of().collect();
+        assert!(
+            before.iter().all(|rows| *rows > 10),
+            "{new:?}: {before:?} lines"
+        );
         let all = check(&run, 0, ": recorded ");
         assert!(!all.contains(": measuring"), "{all}");
-        assert_eq!(rows(&record), before);
+        assert!(rows_of().eq(before.iter().copied()));
         check(&[&run[..], &["--again"]].concat(), 0, ": measuring");
-        assert_eq!(rows(&record), 2 * before - 2);
+        assert!(rows_of().eq(before.iter().map(|rows| 2 * rows - 2)));
     }
     assert!(tried >= 1, "{listed}");
     assert!(folder.path().join("machines.csv").exists());
