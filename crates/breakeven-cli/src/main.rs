@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "breakeven: {error:#}");
+            let _ = writeln!(io::stderr(), "breakeven: {}", describe(&error));
             ExitCode::from(if error.is::<pack::Usage>() {
                 2
             } else {
@@ -60,6 +60,18 @@ fn main() -> ExitCode {
             })
         }
     }
+}
+
+/// Returns what went wrong and why, each cause once: ours state theirs themselves.
+fn describe(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |text, cause| {
+        let cause = cause.to_string();
+        match text.is_empty() {
+            true => cause,
+            false if text.ends_with(&cause) => text,
+            false => format!("{text}: {cause}"),
+        }
+    })
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -21,7 +21,7 @@ pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
         match found {
             Ok(found) => lines.push(found),
             Err(error) => {
-                let _ = writeln!(io::stderr(), "breakeven: {error:#}");
+                let _ = writeln!(io::stderr(), "breakeven: {}", crate::describe(&error));
                 outcome = ExitCode::from(1);
             }
         }

@@ -2,30 +2,44 @@
 
 mod info;
 mod place;
+mod sink;
 
-use std::fs;
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use breakeven::Error;
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::stream::{
     Container, Reader, ReaderOptions, SeekableReader, Summary, Writer, WriterOptions,
     read_seek_table,
 };
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use crate::options::{FileOptions, PackOptions, UnpackOptions};
 use place::{Source, Target};
+use sink::Sink;
 
 pub use info::run as info;
 
 /// The ending of what is packed.
 const ENDING: &str = "zst";
 /// Endings that are left out when unpacking, and what is put in their place.
-const ENDINGS: [(&str, &str); 4] = [("zst", ""), ("zstd", ""), ("tzst", "tar"), ("tzs", "tar")];
+const ENDINGS: [(&str, &str); 8] = [
+    ("zst", ""),
+    ("zstd", ""),
+    ("lz4", ""),
+    ("xz", ""),
+    ("tzst", "tar"),
+    ("tzs", "tar"),
+    ("tlz4", "tar"),
+    ("txz", "tar"),
+];
 /// Bytes read from a file at a time.
 const READ_BYTES: usize = 1 << 20;
 
@@ -67,6 +81,9 @@ pub fn unpack(typed: &UnpackOptions) -> Result<ExitCode> {
         ignores_trailing: typed.ignore_trailing,
         ..ReaderOptions::default()
     };
+    if typed.test && typed.files.remove {
+        bail!(Usage("--rm does not go with -t".to_string()));
+    }
     let job = Job::new(&typed.files)?;
     job.for_each(|source, pool| {
         let target = match typed.test {
@@ -136,7 +153,7 @@ impl Job<'_> {
                     return Err(error);
                 }
                 Err(error) => {
-                    let _ = writeln!(std::io::stderr(), "breakeven: {error:#}");
+                    let _ = writeln!(io::stderr(), "breakeven: {}", crate::describe(&error));
                     outcome = ExitCode::from(1);
                 }
             }
@@ -148,7 +165,7 @@ impl Job<'_> {
         let mut source = Source::open(path)?;
         work(&mut source, &self.pool)?;
         if self.typed.remove && source.metadata.is_some() && path != Path::new("-") {
-            fs::remove_file(path).with_context(|| format!("remove {}", path.display()))?;
+            source.remove(path)?;
         }
         Ok(())
     }
@@ -160,49 +177,66 @@ impl Job<'_> {
         is_text: bool,
     ) -> Result<Target> {
         let is_stdin = source.name == "standard input";
-        if let Some(path) = &self.typed.output
-            && path != Path::new("-")
-        {
-            return Target::create(path, self.typed.force);
-        }
-        if self.typed.stdout || is_stdin || self.typed.output.is_some() {
-            if self.typed.remove && self.typed.stdout {
-                bail!(Usage(
-                    "--rm goes with files that stay, not with -c".to_string()
-                ));
-            }
-            return Target::standard_output(is_text || self.typed.stdout);
-        }
-        let Some(path) = name(Path::new(&source.name)) else {
+        let is_stdout = match &self.typed.output {
+            Some(path) => path == Path::new("-"),
+            None => self.typed.stdout || is_stdin,
+        };
+        let target = if is_stdout {
+            Target::standard_output(is_text || self.typed.stdout)?
+        } else if let Some(path) = &self.typed.output {
+            Target::create(path, source, self.typed.force)?
+        } else if let Some(path) = name(Path::new(&source.name)) {
+            Target::create(&path, source, self.typed.force)?
+        } else {
             bail!(
-                "{}: the name does not end in .zst; name the file with -o",
+                "{}: the name has no ending that can be left out, as .zst; name the file with -o",
                 source.name
             );
         };
-        Target::create(&path, self.typed.force)
+        if self.typed.remove && !is_stdin && !target.is_renamed() {
+            let reason = format!("--rm wants a copy that stays, not {}", target.name);
+            bail!(Usage(reason));
+        }
+        Ok(target)
     }
 
-    fn progress(&self, source: &Source) -> Result<ProgressBar> {
+    /// Shows how far a source is and, where `written` counts what goes out, both speeds.
+    fn progress(&self, source: &Source, written: Option<Arc<AtomicU64>>) -> Result<ProgressBar> {
         if self.typed.quiet {
             return Ok(ProgressBar::hidden());
         }
         // Hidden by itself where standard error is no terminal.
         let length = source.metadata.as_ref().map(std::fs::Metadata::len);
-        let (bar, template) = match length {
+        let (bar, mut template) = match length {
             Some(length) => (
                 ProgressBar::new(length),
-                "{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
+                "{msg} {bar:20} {percent}%, {eta} left, {decimal_bytes_per_sec}".to_string(),
             ),
-            None => (ProgressBar::no_length(), "{msg} {bytes}, {bytes_per_sec}"),
+            None => (
+                ProgressBar::no_length(),
+                "{msg} {decimal_bytes}, {decimal_bytes_per_sec}".to_string(),
+            ),
         };
-        bar.set_style(ProgressStyle::with_template(template)?);
+        if written.is_some() {
+            template += " in and {out} MB/s out";
+        }
+        let style = ProgressStyle::with_template(&template)?.with_key(
+            "out",
+            move |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+                let bytes = written.as_ref().map_or(0, |it| it.load(Ordering::Relaxed));
+                let speed = bytes as f64 / 1e6 / state.elapsed().as_secs_f64().max(1e-9);
+                let _ = write!(text, "{speed:.2}");
+            },
+        );
+        bar.set_style(style);
         bar.set_message(source.name.clone());
         Ok(bar)
     }
 
-    fn tell(&self, target: &Target, text: impl FnOnce() -> String) {
-        if !self.typed.quiet && target.is_renamed() {
-            let _ = writeln!(std::io::stderr(), "{}", text());
+    /// Sums up what became of a source, unless its copy went to standard output or a device.
+    fn tell(&self, target: Option<&Target>, text: impl FnOnce() -> String) {
+        if !self.typed.quiet && target.is_none_or(Target::is_renamed) {
+            let _ = writeln!(io::stderr(), "{}", text());
         }
     }
 }
@@ -214,23 +248,43 @@ fn pack_one(
     options: &WriterOptions,
     job: &Job,
 ) -> Result<()> {
-    let bar = job.progress(source)?;
-    let mut writer = Writer::new(target.file()?, pool, options.clone())?;
+    let written = Arc::new(AtomicU64::new(0));
+    let bar = job.progress(source, Some(Arc::clone(&written)))?;
+    let file = target.file()?;
+    let mut writer = Writer::new(Counted { file, written }, pool, options.clone())?;
     let mut piece = vec![0; READ_BYTES];
     loop {
         let count = match source.file.read(&mut piece) {
             Ok(0) => break,
             Ok(count) => count,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error).context(format!("read {}", source.name)),
         };
-        writer.write_all(&piece[..count])?;
+        (writer.write_all(&piece[..count])).with_context(|| target.name.clone())?;
         bar.inc(count as u64);
     }
-    let (_, summary) = writer.finish()?;
+    let (_, summary) = writer.finish().with_context(|| target.name.clone())?;
     bar.finish_and_clear();
-    job.tell(&target, || packed(&source.name, &summary));
+    job.tell(Some(&target), || packed(&source.name, &summary));
     target.complete(source.metadata.as_ref(), job.typed.remove)
+}
+
+/// A file with a count of the bytes that were written to it.
+struct Counted {
+    file: File,
+    written: Arc<AtomicU64>,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(bytes)?;
+        self.written.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 fn packed(name: &str, summary: &Summary) -> String {
@@ -253,10 +307,13 @@ fn unpack_one(
     job: &Job,
 ) -> Result<()> {
     let begun = Instant::now();
-    let bar = job.progress(source)?;
-    let mut sink: Box<dyn Write> = match &target {
-        Some(target) => Box::new(target.file()?),
-        None => Box::new(std::io::sink()),
+    let bar = job.progress(source, None)?;
+    let mut sink = Sink::new(target.as_ref())?;
+    let target_name = || {
+        target
+            .as_ref()
+            .map(|it| it.name.clone())
+            .unwrap_or_default()
     };
     let table = match source.metadata {
         Some(_) => read_seek_table(&mut source.file)?,
@@ -269,11 +326,11 @@ fn unpack_one(
             let mut reader = SeekableReader::new(file, &table, pool, options)?;
             bar.set_length(reader.content_bytes());
             loop {
-                let content = reader.fill().with_context(|| name.clone())?;
+                let content = reader.fill().map_err(|error| unreadable(&name, error))?;
                 if content.is_empty() {
                     break reader.content_bytes();
                 }
-                sink.write_all(content).context("write")?;
+                sink.write_all(content).with_context(target_name)?;
                 let count = content.len();
                 reader.consume(count);
                 bar.inc(count as u64);
@@ -282,27 +339,37 @@ fn unpack_one(
         None => {
             let mut reader = Reader::new(file, pool, options.clone())?;
             loop {
-                let content = reader.fill().with_context(|| name.clone())?;
+                let content = reader.fill().map_err(|error| unreadable(&name, error))?;
                 if content.is_empty() {
                     break reader.counted().content_bytes;
                 }
-                sink.write_all(content).context("write")?;
+                sink.write_all(content).with_context(target_name)?;
                 let count = content.len();
                 reader.consume(count);
                 bar.set_position(reader.counted().stored_bytes);
             }
         }
     };
-    drop(sink);
+    sink.finish().with_context(target_name)?;
     bar.finish_and_clear();
-    let Some(target) = target else {
-        return Ok(());
-    };
-    job.tell(&target, || {
+    job.tell(target.as_ref(), || {
         let speed = content_bytes as f64 / 1e6 / begun.elapsed().as_secs_f64().max(1e-9);
         format!("{name}: {content_bytes} bytes, {speed:.0} MB/s")
     });
-    target.complete(source.metadata.as_ref(), job.typed.remove)
+    match target {
+        Some(target) => target.complete(source.metadata.as_ref(), job.typed.remove),
+        None => Ok(()),
+    }
+}
+
+/// Names the source of an error, and the option that lifts a limit.
+fn unreadable(name: &str, error: Error) -> anyhow::Error {
+    let is_window = matches!(&error, Error::Limit { what, .. } if what.ends_with("window"));
+    let error = anyhow::Error::from(error);
+    match is_window {
+        true => error.context(format!("{name} (-M allows a larger window)")),
+        false => error.context(name.to_string()),
+    }
 }
 
 fn append_ending(path: &Path) -> PathBuf {

@@ -7,12 +7,12 @@ use std::ffi::OsString;
 use std::fs::{self, File, FileTimes, Metadata, OpenOptions};
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -22,13 +22,21 @@ static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
 /// Lets a signal that ends the program remove the unfinished file first.
 ///
 /// A thread waits for it, so that it ends the program wherever it stands: in a read from a pipe, in
-/// a write to a full one.
+/// a write to a full one. A hang-up that `nohup` had ignored stays ignored.
 pub fn clean_up_at_signals() -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("catch signals")?;
+    let caught = [SIGINT, SIGTERM, SIGQUIT, SIGXCPU, SIGXFSZ];
+    let mut signals = Signals::new(caught).context("catch signals")?;
+    if !is_ignored(SIGHUP) {
+        signals.add_signal(SIGHUP).context("catch signals")?;
+    }
     std::thread::Builder::new()
         .name("signals".to_string())
         .spawn(move || {
             for signal in signals.forever() {
+                if signal == SIGXFSZ {
+                    // Caught, it leaves an error of the write, which says more.
+                    continue;
+                }
                 // Held until the end: no file is begun or completed any more.
                 let unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(path) = &*unfinished {
@@ -39,6 +47,19 @@ pub fn clean_up_at_signals() -> Result<()> {
         })
         .context("start a thread for signals")?;
     Ok(())
+}
+
+/// Returns whether a signal was ignored when the program began.
+fn is_ignored(signal: i32) -> bool {
+    let mask = process_status("SigIgn:").and_then(|text| u64::from_str_radix(&text, 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+/// Returns what Linux tells of this process under a name.
+fn process_status(name: &str) -> Option<String> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(value.trim().to_string())
 }
 
 /// What is read.
@@ -74,11 +95,31 @@ impl Source {
             metadata,
         })
     }
+
+    /// Returns whether a path leads to this file.
+    fn is_at(&self, path: &Path) -> bool {
+        let (Some(one), Ok(other)) = (&self.metadata, fs::metadata(path)) else {
+            return false;
+        };
+        (one.dev(), one.ino()) == (other.dev(), other.ino())
+    }
+
+    /// Removes the file, unless another stands under its name by now, or it was written to.
+    pub fn remove(&self, path: &Path) -> Result<()> {
+        let state = |it: &Metadata| (it.dev(), it.ino(), it.len(), it.mtime(), it.mtime_nsec());
+        let now = fs::metadata(path).with_context(|| self.name.clone())?;
+        if self.metadata.as_ref().map(state) != Some(state(&now)) {
+            bail!("{} changed while it was read; it is kept", self.name);
+        }
+        fs::remove_file(path).with_context(|| format!("remove {}", self.name))
+    }
 }
 
 /// What is written.
 pub struct Target {
     file: File,
+    /// The name for messages.
+    pub name: String,
     /// The path it will have, and the one it has until then; none where it is written directly.
     renamed: Option<(PathBuf, PathBuf)>,
     overwrites: bool,
@@ -93,33 +134,39 @@ impl Target {
         let descriptor = io::stdout().as_fd().try_clone_to_owned();
         Ok(Target {
             file: File::from(descriptor?),
+            name: "standard output".to_string(),
             renamed: None,
             overwrites: true,
         })
     }
 
-    /// Begins a file that will stand under `path` once it is complete.
-    pub fn create(path: &Path, overwrites: bool) -> Result<Target> {
+    /// Begins a file that will stand under `path` once it is complete, which is not its source.
+    pub fn create(path: &Path, source: &Source, overwrites: bool) -> Result<Target> {
+        let name = path.display().to_string();
+        if source.is_at(path) {
+            bail!("{name} is the input; the output needs a name of its own");
+        }
         match fs::metadata(path) {
             Ok(metadata) if !metadata.is_file() => {
                 let file = OpenOptions::new().write(true).open(path);
                 return Ok(Target {
-                    file: file.with_context(|| path.display().to_string())?,
+                    file: file.with_context(|| name.clone())?,
+                    name,
                     renamed: None,
                     overwrites,
                 });
             }
             Ok(_) if !overwrites => {
-                bail!("{} already exists; overwrite it with -f", path.display());
+                bail!("{name} already exists; overwrite it with -f");
             }
             _ => {}
         }
         // Through a symbolic link the file it points to is replaced, not the link.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-        let mut name = OsString::from(".");
-        name.push(path.file_name().context("a file's name")?);
-        name.push(format!(".breakeven-{}", std::process::id()));
-        let other = path.with_file_name(name);
+        let mut other = OsString::from(".");
+        other.push(path.file_name().context("a file's name")?);
+        other.push(format!(".breakeven-{}", std::process::id()));
+        let other = path.with_file_name(other);
         let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
         let file = OpenOptions::new()
             .write(true)
@@ -130,6 +177,7 @@ impl Target {
         *unfinished = Some(other.clone());
         Ok(Target {
             file,
+            name,
             renamed: Some((path, other)),
             overwrites,
         })
@@ -145,8 +193,8 @@ impl Target {
         self.renamed.is_some()
     }
 
-    /// Gives the complete file the mode and times of its source and its own name; synced before, if
-    /// the source is to be removed.
+    /// Gives the complete file the owner, mode and times of its source and its own name; synced
+    /// before, if the source is to be removed.
     pub fn complete(mut self, source: Option<&Metadata>, syncs: bool) -> Result<()> {
         let Some((path, other)) = self.renamed.take() else {
             return Ok(());
@@ -168,9 +216,7 @@ impl Target {
         let failed = || format!("complete {}", path.display());
         match source {
             Some(source) => {
-                self.file
-                    .set_permissions(source.permissions())
-                    .with_context(failed)?;
+                give_owner_and_mode(&self.file, source).with_context(failed)?;
                 let mut times = FileTimes::new();
                 if let Ok(time) = source.accessed() {
                     times = times.set_accessed(time);
@@ -222,14 +268,25 @@ fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
+/// Gives a file the owner of another, as far as that is allowed, and its mode.
+fn give_owner_and_mode(file: &File, source: &Metadata) -> io::Result<()> {
+    let made = file.metadata()?;
+    // Never set-user-id: under another owner that would lend rights which the source did not.
+    let mut mode = source.mode() & 0o777;
+    if source.uid() != made.uid() {
+        // Only root may; everybody else's files are their own.
+        let _ = fchown(file, Some(source.uid()), None);
+    }
+    if source.gid() != made.gid() && fchown(file, None, Some(source.gid())).is_err() {
+        // The group is another: it may do what all may.
+        mode &= !0o070 | (mode & 0o007) << 3;
+    }
+    file.set_permissions(fs::Permissions::from_mode(mode))
+}
+
 /// Gives a file that was made for its owner alone the mode that a new file would have.
 fn give_default_mode(file: &File) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
     // Linux tells the mask; changing it to read it would be seen by other threads.
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = (status.lines())
-        .find_map(|line| line.strip_prefix("Umask:"))
-        .and_then(|text| u32::from_str_radix(text.trim(), 8).ok())
-        .unwrap_or(0o077);
-    file.set_permissions(fs::Permissions::from_mode(0o666 & !mask))
+    let mask = process_status("Umask:").and_then(|text| u32::from_str_radix(&text, 8).ok());
+    file.set_permissions(fs::Permissions::from_mode(0o666 & !mask.unwrap_or(0o077)))
 }

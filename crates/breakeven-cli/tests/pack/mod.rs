@@ -80,7 +80,9 @@ fn what_exists_is_not_overwritten_unless_forced() {
     );
     assert_eq!(fs::read(&packed).expect("the file"), b"precious");
     ok(&run(&folder, &[&"pack", &"-f", &file]));
-    ok(&run(&folder, &[&"unpack", &"-t", &packed]));
+    let output = run(&folder, &[&"unpack", &"-t", &packed]);
+    ok(&output);
+    assert!(message(&output).starts_with(packed.to_str().expect("a name")));
     // A wrong name, a folder, nothing at all; and options that cannot be meant.
     let none = folder.path().join("none");
     for arguments in [["unpack", "file"], ["pack", "."], ["pack", "none"]] {
@@ -210,6 +212,80 @@ fn a_signal_leaves_no_partial_file() {
         drop(input);
         assert!(!status.success(), "{signal}: {status}");
         assert_eq!(names(folder.path()), ["file"], "{signal}");
+    }
+}
+
+#[test]
+fn a_source_is_removed_only_where_its_copy_stays() {
+    let (folder, data) = folder();
+    let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
+    let same = folder.path().join("same");
+    std::os::unix::fs::symlink(&file, &same).expect("a link");
+    ok(&run(&folder, &[&"pack", &file]));
+    let stored = fs::read(&packed).expect("the packed file");
+    for (arguments, code) in [
+        (&["pack", "--rm", "-c", "file"][..], 2),
+        (&["pack", "--rm", "file", "-o", "-"], 2),
+        (&["pack", "--rm", "file", "-o", "/dev/null"], 2),
+        (&["unpack", "--rm", "-t", "file.zst"], 2),
+        (&["pack", "--rm", "-f", "file", "-o", "file"], 1),
+        (&["pack", "--rm", "-f", "file", "-o", "same"], 1),
+    ] {
+        let mut command = breakeven(&folder);
+        command.args(arguments).current_dir(folder.path());
+        let output = command.output().expect("it starts");
+        let text = message(&output);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+        assert_eq!(names(folder.path()), ["file", "file.zst", "same"]);
+        assert!(fs::read(&file).expect("the file") == data, "{arguments:?}");
+        assert!(fs::read(&packed).expect("the packed file") == stored);
+    }
+}
+
+#[test]
+fn a_copy_lends_no_rights() {
+    let (folder, _) = folder();
+    let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o6755)).expect("a mode");
+    ok(&run(&folder, &[&"pack", &file]));
+    let (source, copy) = (fs::metadata(&file), fs::metadata(&packed));
+    let (source, copy) = (source.expect("the file"), copy.expect("the packed file"));
+    assert_eq!(source.mode() & 0o7777, 0o6755);
+    assert_eq!(copy.mode() & 0o7777, 0o755);
+    assert_eq!((copy.uid(), copy.gid()), (source.uid(), source.gid()));
+}
+
+#[test]
+fn a_file_that_may_not_grow_is_an_error_that_names_it() {
+    let (folder, _) = folder();
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -f 100; exec \"$0\" pack -m store file"])
+        .arg(env!("CARGO_BIN_EXE_breakeven"))
+        .current_dir(folder.path())
+        .output()
+        .expect("sh starts");
+    let text = message(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("file.zst: "), "{text}");
+    let times = text.matches("os error").count();
+    assert_eq!(times, 1, "the cause is told once: {text}");
+    assert_eq!(names(folder.path()), ["file"]);
+}
+
+#[test]
+fn zeros_are_unpacked_as_holes_and_endings_of_others_are_known() {
+    let (folder, data) = folder();
+    let file = folder.path().join("file");
+    let sparse = [&data[..], &vec![0; 16 << 20]].concat();
+    fs::write(&file, &sparse).expect("a file");
+    for (ending, name) in [("zst", "file"), ("xz", "file"), ("txz", "file.tar")] {
+        let packed = folder.path().join(format!("file.{ending}"));
+        ok(&run(&folder, &[&"pack", &file, &"-o", &packed]));
+        ok(&run(&folder, &[&"unpack", &"-f", &"--rm", &packed]));
+        let unpacked = folder.path().join(name);
+        assert!(fs::read(&unpacked).expect("the file") == sparse, "{ending}");
+        let stored_bytes = 512 * fs::metadata(&unpacked).expect("the file").blocks();
+        assert!(stored_bytes < 8 << 20, "{ending}: {stored_bytes} bytes");
     }
 }
 
