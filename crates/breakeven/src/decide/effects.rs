@@ -2,12 +2,17 @@
 //!
 //! Private to `decide`. [`Effects::fit`] takes the priors off every cell and fits the terms to the
 //! rest by backfitting: each term in turn to what the others leave, shrunk by its prior.
+//!
+//! What does not shrink is stored raw, so a cell at raw size says only that its method would not
+//! have stored less: such a cell is censored, and counts as what the terms expect where they expect
+//! no shrinking either (expectation for a censored value in a tobit model; Tobin 1958). Taken as
+//! measured it would teach that its class favours the methods that shrink other data most.
 
 use std::collections::BTreeMap;
 
 use crate::codec::Method;
 use crate::decide::class::Class;
-use crate::decide::prior::{self, LENGTH_DEVIATION, PAIR_DEVIATION, STORED};
+use crate::decide::prior::{self, LENGTH_DEVIATION, PAIR_DEVIATION, RAW_SHARE, STORED};
 use crate::decide::profile::{Cell, CellKey};
 use crate::decide::tracker::Normal;
 
@@ -40,12 +45,22 @@ impl Effects {
             residuals.push(Residual {
                 class: classes.index_of(class, class_prior.deviation[factor]),
                 method: methods.index_of(method, cell.prior.deviation[factor]),
-                value: tracker.mean.ln() - cell.prior.ln[factor] - class_prior.ln[factor],
+                seen: tracker.mean.ln() - cell.prior.ln[factor] - class_prior.ln[factor],
+                value: 0.0,
+                is_bound: factor == STORED && tracker.mean >= RAW_SHARE,
                 precision: 1.0 / (apart + tracker.mean_variance(factor)),
             });
         }
         let mut fitted = machine;
         for _ in 0..Effects::SWEEPS {
+            for it in &mut residuals {
+                let terms = fitted.mean + classes.now[it.class].mean + methods.now[it.method].mean;
+                it.value = if it.is_bound {
+                    it.seen.max(terms)
+                } else {
+                    it.seen
+                };
+            }
             let mut pull = Pull::of(machine);
             for it in &residuals {
                 pull.add(it, classes.now[it.class].mean + methods.now[it.method].mean);
@@ -102,7 +117,10 @@ impl Effects {
 struct Residual {
     class: usize,
     method: usize,
+    seen: f64,
+    /// What was seen, or more where that is only a lower bound and the terms expect more.
     value: f64,
+    is_bound: bool,
     precision: f64,
 }
 

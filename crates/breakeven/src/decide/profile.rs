@@ -24,12 +24,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::codec::Method;
+use crate::codec::{Codec, Filter, Method};
 use crate::decide::class::Class;
 use crate::decide::effects::Effects;
 use crate::decide::prior::{
     self, BLOCK_DEVIATION, DECODE, ENCODE, FACTOR_COUNT, LENGTH_DEVIATION, MACHINE_DEVIATION,
-    PAIR_DEVIATION, Prior, SCALE_TEST_DEVIATION, STORED,
+    PAIR_DEVIATION, Prior, REACH, REACH_FROM, SCALE_TEST_DEVIATION, STORED,
 };
 use crate::decide::tracker::{FADED_WEIGHT, Normal, Tracker};
 use crate::error::{Error, Result};
@@ -228,6 +228,9 @@ impl Cell {
 pub(super) const LENGTH_BITS_MIN: u8 = 6;
 pub(super) const LENGTH_BITS_MAX: u8 = 24;
 
+/// Blocks shorter by no more than these powers of two leave a method about as much to find.
+const NEAR_LENGTH_BITS: u8 = 2;
+
 const STORED_PER_RAW_MIN: f64 = 1e-7;
 
 impl Default for Profile {
@@ -397,6 +400,13 @@ impl Profile {
             has_relatives = true;
         }
         belief.variance += length_variance;
+        if let Some(least) = self.least_ln(class, method, own_bits, factor) {
+            belief.mean = belief.mean.max(least);
+            if own.is_none() {
+                // Where all is about to be stored raw, what pairs differ by shrinks as well.
+                belief.variance = belief.variance.min(least * least);
+            }
+        }
         let mut basis = match has_relatives {
             true => Basis::Pooled,
             false => prior.basis,
@@ -419,6 +429,37 @@ impl Profile {
             weight: own.map_or(0.0, |tracker| tracker.weight),
             basis,
         }
+    }
+
+    /// Returns the least ln(stored / raw) that a method may be predicted, by what its relatives
+    /// store of the class at about the same length; `None` where these do not tell.
+    ///
+    /// The additive terms take a saving that others have on other data for granted; where hardly
+    /// anything is left to save, all methods save hardly anything.
+    fn least_ln(&self, class: Class, method: Method, bits: u8, factor: usize) -> Option<f64> {
+        if factor != STORED || method.filter != Filter::None {
+            return None;
+        }
+        // Whoever only looks for repeats says nothing of those who also code single bytes.
+        let codes_bytes = |codec: Codec| {
+            matches!(
+                codec,
+                Codec::Zstd { level: 1.. }
+                    | Codec::Deflate { .. }
+                    | Codec::Xz { .. }
+                    | Codec::Bzip2 { .. }
+            )
+        };
+        self.cells
+            .range((class, Method::STORE, 0)..)
+            .take_while(|(key, _)| key.0 == class)
+            .filter(|(key, _)| key.2 + NEAR_LENGTH_BITS >= bits && key.1 != method)
+            .filter(|(key, _)| key.1.filter == Filter::None && codes_bytes(key.1.codec))
+            .map(|(_, cell)| &cell.trackers[STORED])
+            .filter(|tracker| tracker.weight > 0.0)
+            .map(|tracker| tracker.mean.max(STORED_PER_RAW_MIN).ln())
+            .min_by(f64::total_cmp)
+            .map(|best| REACH * best.min(REACH_FROM))
     }
 
     fn make_room(&mut self, key: &CellKey) {
@@ -622,6 +663,39 @@ mod tests {
         );
         assert!(predictions >= 300);
         assert!(errors[0] < errors_before[0] / 2.0 && errors[1] < errors_before[1] / 2.0);
+    }
+
+    #[test]
+    fn nothing_is_saved_where_every_relative_stores_raw() {
+        let content = Class::all_content().take(4).skip(2);
+        for class in content.chain([Class::place(1)]) {
+            let mut profile = survey();
+            for _ in 0..20 {
+                for name in ["lz4:1", "zstd:1", "zstd:3"] {
+                    for raw_bytes in [4096, 8192, 16_384, MIB] {
+                        profile.observe(&block(class, name, raw_bytes, 0.999, 1.0));
+                        // Beside data on which the same methods save much.
+                        profile.observe(&block(Class::TEXT, name, raw_bytes, 0.4, 4.0));
+                    }
+                }
+            }
+            for name in ["lz4hc:9", "deflate:6", "zstd:19", "bzip2:9", "xz:6"] {
+                let found = profile.estimate(class, method(name), MIB);
+                assert_ne!(found.stored_per_raw.basis, Basis::Measured);
+                let ratio = found.ratio();
+                assert!(
+                    ratio.mean < 1.03 && ratio.high < 1.07,
+                    "{class} {name} {ratio:?}"
+                );
+                assert!(self::ratio(&profile, Class::TEXT, name) > 2.0);
+            }
+            // Who was measured is believed, whatever the relatives did.
+            for _ in 0..40 {
+                profile.observe(&block(class, "xz:6", MIB, 0.5, 300.0));
+            }
+            let found = ratio(&profile, class, "xz:6");
+            assert!(found > 1.7, "{class} {found}");
+        }
     }
 
     #[test]
