@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use breakeven::advise::report::{
-    ClassReport, Flip, MethodReport, Report, SuggestionReport, VerdictReport,
+    ClassReport, Evidence, Flip, MethodReport, Report, SuggestionReport, VerdictReport,
 };
 use breakeven::units::Estimate;
 
@@ -79,7 +79,7 @@ fn classes(out: &mut String, report: &Report) {
                 share,
                 method.method,
                 binary_size(method.block_bytes),
-                ratio(&method.ratio),
+                marked_ratio(method),
                 figures(method.compress_mb_s),
                 figures(method.decompress_mb_s),
                 figures(method.energy.compress_j_per_gb.mean),
@@ -94,8 +94,17 @@ fn classes(out: &mut String, report: &Report) {
         .flat_map(|class| &class.methods)
         .next()
     {
-        let _ = writeln!(out, "joules of one core [{}]\n", energy.energy.source);
+        let _ = writeln!(out, "joules of one core [{}]", energy.energy.source);
     }
+    if report
+        .classes
+        .iter()
+        .flat_map(|class| shown(class, report))
+        .any(is_doubtful)
+    {
+        let _ = writeln!(out, "{DOUBT_LEGEND}");
+    }
+    out.push('\n');
 }
 
 /// All methods at the files' block size; at other sizes only for all data together.
@@ -120,7 +129,6 @@ fn verdicts(out: &mut String, report: &Report) {
         .iter()
         .filter(|verdict| verdict.class == "all")
     {
-        let flips: Vec<String> = verdict.flips_at.iter().map(flip).collect();
         let _ = writeln!(
             out,
             "{:<6} {:<13} {:<10} {:>12}  {:<47} {}",
@@ -129,7 +137,7 @@ fn verdicts(out: &mut String, report: &Report) {
             verdict.method,
             percent_range(&verdict.cost_ratio),
             answer(verdict),
-            flips.join("; "),
+            turns(verdict),
         );
     }
     let _ = writeln!(
@@ -150,7 +158,10 @@ fn verdicts(out: &mut String, report: &Report) {
                     _ => verdict.method.as_str(),
                 })
                 .collect();
-            format!("{place}: {}", methods.join(", "))
+            match methods.as_slice() {
+                [] => format!("{place}: not measured"),
+                methods => format!("{place}: {}", methods.join(", ")),
+            }
         });
         let _ = writeln!(out, "{:<24} {}", class.name, places.join("; "));
     }
@@ -189,7 +200,40 @@ fn told(suggestion: &SuggestionReport) -> String {
     }
 }
 
-pub fn flip(flip: &Flip) -> String {
+/// What the marks before a ratio mean.
+pub const DOUBT_LEGEND: &str =
+    "~ predicted from other methods and data, ? hardly measured: neither may win a verdict";
+
+/// Says whether a method is known too little to win a verdict.
+pub fn is_doubtful(method: &MethodReport) -> bool {
+    method.evidence != Evidence::Measured
+}
+
+/// The ratio of a method, with a mark if it is not a sound measurement.
+pub fn marked_ratio(method: &MethodReport) -> String {
+    let mark = match method.evidence {
+        Evidence::Measured => "",
+        Evidence::HardlyMeasured => "? ",
+        Evidence::Predicted => "~ ",
+    };
+    format!("{mark}{}", ratio(&method.ratio))
+}
+
+/// What would turn a verdict: other terms, or knowing more of a method.
+pub fn turns(verdict: &VerdictReport) -> String {
+    let might = verdict.might.iter().map(|might| {
+        let cost = percent_range(&might.cost_ratio);
+        format!(
+            "{} might cost {cost} ({})",
+            might.method,
+            might.evidence.words()
+        )
+    });
+    let turns: Vec<String> = verdict.flips_at.iter().map(flip).chain(might).collect();
+    turns.join("; ")
+}
+
+fn flip(flip: &Flip) -> String {
     let value = figures(flip.value);
     let then = &flip.then;
     match flip.quantity.as_str() {

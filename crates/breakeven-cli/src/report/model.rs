@@ -4,7 +4,7 @@
 //! `page.js`; tests hold the three together. Everything is per GB (10^9 raw bytes): seconds, joules
 //! and euros. Compressing is tried in three cases: at the means, and where it looks worst and best.
 
-use breakeven::advise::report::{ClassReport, MethodReport, Report, WorkReport};
+use breakeven::advise::report::{ClassReport, Evidence, MethodReport, Report, WorkReport};
 use breakeven::model::{EnergyDelay, Quadruple, crossing};
 use breakeven::units::Estimate;
 
@@ -91,12 +91,13 @@ pub struct Standing<'r> {
 }
 
 impl<'r> Model<'r> {
-    /// Returns the methods of a class at the block size of files.
+    /// Returns the methods of a class at the block size of files that are known well enough to win.
     pub fn methods(&self, class: &'r ClassReport) -> Vec<&'r MethodReport> {
         let block_bytes = self.report.sample.block_bytes;
         let methods = class.methods.iter();
         methods
             .filter(|method| method.block_bytes == block_bytes && method.method != "store")
+            .filter(|method| method.evidence == Evidence::Measured)
             .collect()
     }
 

@@ -26,7 +26,7 @@
   const eurPerGbDay = () =>
     at.storage / 365e3 + terms.prices.storage_watts_per_tb / 1e3 * 86400 * at.kwh / 3.6e6;
   const methodsOf = (of) => of.methods.filter(
-    (m) => m.block_bytes === report.sample.block_bytes && m.method !== "store");
+    (m) => m.block_bytes === report.sample.block_bytes && m.method !== "store" && m.evidence === "measured");
   function weights(of) {
     const threads = Math.max(terms.threads, 1);
     if (of === "energy") {

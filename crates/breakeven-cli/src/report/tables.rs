@@ -10,7 +10,10 @@ use breakeven::units::Estimate;
 use super::model::Metric;
 use super::scene::Scene;
 use crate::draw::escape;
-use crate::text::{answer, binary_size, figures, flip, percent, percent_range, ratio, size};
+use crate::text::{
+    DOUBT_LEGEND, answer, binary_size, figures, is_doubtful, marked_ratio, percent, percent_range,
+    size, turns,
+};
 
 /// Where bytes wait, as the report names it, with words for people.
 const PLACES: [(&str, &str); 4] = [
@@ -120,7 +123,6 @@ fn verdicts(scene: &Scene<'_>) -> String {
                 "undecided" => "<span class=\"undecided\">undecided</span>".to_string(),
                 _ => chip(scene, &verdict.method),
             };
-            let flips: Vec<String> = verdict.flips_at.iter().map(flip).collect();
             let start = if index == 0 { " class=\"start\"" } else { "" };
             let _ = write!(
                 rows,
@@ -128,7 +130,7 @@ fn verdicts(scene: &Scene<'_>) -> String {
                 cell(&verdict.metric),
                 number(&percent_range(&verdict.cost_ratio)),
                 cell(&answer(verdict)),
-                cell(&flips.join("; "))
+                cell(&turns(verdict))
             );
         }
     }
@@ -252,6 +254,10 @@ fn methods(scene: &Scene<'_>) -> String {
             of(class)
         );
     }
+    let mut methods = scene.report.classes.iter().flat_map(|class| &class.methods);
+    if methods.any(is_doubtful) {
+        let _ = write!(out, "<p class=\"about\">{}.</p>", escape(DOUBT_LEGEND));
+    }
     out
 }
 
@@ -260,7 +266,7 @@ fn method_row(scene: &Scene<'_>, method: &MethodReport) -> String {
         "<tr><td>{}</td>{}{}{}{}{}{}</tr>",
         chip(scene, &method.method),
         number(&binary_size(method.block_bytes)),
-        number(&ratio(&method.ratio)),
+        number(&marked_ratio(method)),
         number(&figures(method.compress_mb_s)),
         number(&figures(method.decompress_mb_s)),
         number(&with_band(&method.energy.compress_j_per_gb)),
@@ -379,6 +385,31 @@ fn notes(report: &Report) -> String {
 mod tests {
     use super::super::example;
     use super::*;
+    use breakeven::advise::report::Evidence;
+
+    #[test]
+    fn methods_hardly_known_are_marked_and_do_not_win() {
+        let mut report = example::report();
+        assert!(!tables(&Scene::new(&report)).contains(DOUBT_LEGEND));
+        let best = report.verdicts[0].candidate.clone();
+        for class in &mut report.classes {
+            for method in class.methods.iter_mut().filter(|of| of.method == best) {
+                method.evidence = Evidence::Predicted;
+            }
+        }
+        let scene = Scene::new(&report);
+        let html = tables(&scene);
+        assert!(
+            html.contains(DOUBT_LEGEND) && html.contains(">~ "),
+            "{html}"
+        );
+        for class in &report.classes {
+            for metric in Metric::ALL {
+                let standing = scene.model.standing(metric, class).expect("a method");
+                assert_ne!(standing.candidate.method, best);
+            }
+        }
+    }
 
     #[test]
     fn settings_are_shown_where_there_are_some() {

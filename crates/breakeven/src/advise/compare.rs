@@ -453,6 +453,7 @@ mod tests {
             flips_at: Vec::new(),
             stages: "serial".to_string(),
             cost_ratio: Estimate::exact(0.5),
+            might: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The one sentence that comes first: what to do, and what it saves with its error.
 
-use crate::advise::report::{ClassReport, Report, VerdictReport};
+use crate::advise::report::{ClassReport, Evidence, Report, VerdictReport};
 use crate::advise::verdict::Metric;
 use crate::advise::{AdviseOptions, find, store_text};
 use crate::units::Estimate;
@@ -13,6 +13,25 @@ pub fn headline(report: &Report, options: &AdviseOptions) -> String {
     let Some(verdict) = find(report, "file", metric, "all") else {
         return "Undecided: nothing was measured.".to_string();
     };
+    let mut text = sentence(report, options, metric, verdict);
+    if let Some(might) = &verdict.might {
+        text.push_str(&format!(
+            " {} might cost less ({} of storing raw), but was {}.",
+            might.method,
+            percent_range(&might.cost_ratio),
+            might.evidence.words(),
+        ));
+    }
+    text
+}
+
+/// Words a verdict for all data at rest.
+fn sentence(
+    report: &Report,
+    options: &AdviseOptions,
+    metric: Metric,
+    verdict: &VerdictReport,
+) -> String {
     let terms = terms(options, metric);
     if verdict.answer == "undecided" || straddles(&verdict.cost_ratio) {
         return format!(
@@ -52,6 +71,7 @@ fn densest(report: &Report, options: &AdviseOptions) -> String {
         .methods
         .iter()
         .filter(|method| method.block_bytes == options.sample.block_bytes as u64)
+        .filter(|method| method.evidence == Evidence::Measured)
         .max_by(|a, b| a.ratio.mean.total_cmp(&b.ratio.mean));
     match best {
         Some(method) if method.ratio.mean > 1.0 => format!(

@@ -25,12 +25,12 @@ use crate::advise::headline::headline;
 use crate::advise::measure::Cell;
 use crate::advise::population::Population;
 use crate::advise::report::{
-    ClassReport, EnergyReport, MediumReport, MethodReport, Report, SCHEMA, SampleReport,
-    VerdictReport, WorkReport,
+    ClassReport, EnergyReport, Evidence, MediumReport, MethodReport, Might, Report, SCHEMA,
+    SampleReport, VerdictReport, WorkReport,
 };
 use crate::advise::sample::{CACHE_BLOCK_BYTES, CellEstimate, Group, Sample, SampleOptions};
 use crate::advise::suggestion::suggestions;
-use crate::advise::verdict::{MethodCosts, Metric, Work};
+use crate::advise::verdict::{MethodCosts, Metric, WORTH_WHILE, Work};
 use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::model::Access;
@@ -283,6 +283,7 @@ fn class_report(
 struct Known {
     estimate: CellEstimate,
     source: Source,
+    evidence: Evidence,
 }
 
 /// What is known of a cell on a class: measured, or predicted from what was learned on this
@@ -292,6 +293,7 @@ fn known(sample: &Sample, group: Option<usize>, cell: usize, setting: &Setting) 
         return Some(Known {
             estimate,
             source: Source::Measured,
+            evidence: evidence(sample, group, cell, &estimate),
         });
     }
     let Group::Class(class) = sample.groups()[group?] else {
@@ -302,7 +304,10 @@ fn known(sample: &Sample, group: Option<usize>, cell: usize, setting: &Setting) 
         block_bytes,
         ..
     } = sample.cells()[cell];
-    let predicted = setting.profile.estimate(class, method, block_bytes as u64);
+    // What short files leave of a block compresses as a short block does.
+    let length = sample.mean_block_bytes(group?, block_bytes);
+    let length = length.unwrap_or(block_bytes as u64);
+    let predicted = setting.profile.estimate(class, method, length);
     let estimate = CellEstimate {
         stored_per_raw: predicted.stored_per_raw.value,
         allocated_per_raw: predicted.stored_per_raw.value,
@@ -317,7 +322,43 @@ fn known(sample: &Sample, group: Option<usize>, cell: usize, setting: &Setting) 
         predicted.decode_seconds_per_byte.basis,
     ];
     let source = factors.into_iter().max().map(|basis| basis.source())?;
-    Some(Known { estimate, source })
+    Some(Known {
+        estimate,
+        source,
+        evidence: Evidence::Predicted,
+    })
+}
+
+/// A slow method whose ratio may be off by more than this share is hardly measured.
+const HARDLY_MEASURED: f64 = 0.1;
+
+/// Says what a measured estimate is worth. The methods measured on every cluster set the measure
+/// where they are less sure still: then it is the data that varies.
+fn evidence(
+    sample: &Sample,
+    group: Option<usize>,
+    cell: usize,
+    estimate: &CellEstimate,
+) -> Evidence {
+    let cells = sample.cells();
+    if !cells[cell].slow {
+        return Evidence::Measured;
+    }
+    let off = |estimate: &CellEstimate| {
+        let Estimate { mean, low, high } = estimate.stored_per_raw;
+        (high - mean).max(mean - low) / mean
+    };
+    let on_all_clusters = (0..cells.len())
+        .filter(|&of| !cells[of].slow && cells[of].block_bytes == cells[cell].block_bytes)
+        .filter_map(|of| sample.estimate(group, of))
+        .map(|estimate| off(&estimate))
+        .reduce(f64::max);
+    let bound = on_all_clusters.map_or(f64::INFINITY, |widest| widest.max(HARDLY_MEASURED));
+    if off(estimate) <= bound {
+        Evidence::Measured
+    } else {
+        Evidence::HardlyMeasured
+    }
 }
 
 fn method_report(sample: &Sample, cell: usize, known: &Known, setting: &Setting) -> MethodReport {
@@ -349,6 +390,7 @@ fn method_report(sample: &Sample, cell: usize, known: &Known, setting: &Setting)
         },
         clusters: estimate.clusters as u64,
         source: known.source.to_string(),
+        evidence: known.evidence,
     }
 }
 
@@ -388,21 +430,20 @@ fn class_verdicts(
     let mut verdicts = Vec::new();
     for metric in Metric::ALL {
         if wanted("file", metric) {
-            verdicts.extend(setting.file(options).verdict(metric, class, &files));
+            let place = setting.file(options);
+            verdicts.extend(files.verdict(|of| place.verdict(metric, class, of)));
         }
         if wanted("link", metric) {
-            verdicts.extend(setting.link(options).verdict(metric, class, &files));
+            let place = setting.link(options);
+            verdicts.extend(files.verdict(|of| place.verdict(metric, class, of)));
         }
         if wanted("pages", metric) {
-            verdicts.extend(
-                setting
-                    .pages(options, options.page_bytes)
-                    .verdict(metric, class, &pages),
-            );
+            let place = setting.pages(options, options.page_bytes);
+            verdicts.extend(pages.verdict(|of| place.verdict(metric, class, of)));
         }
         if group.is_none() && wanted("cache", metric) {
             let cache = setting.cache(options, data_bytes(sample, options));
-            verdicts.extend(cache.verdict(metric, class, &buffers));
+            verdicts.extend(buffers.verdict(|of| cache.verdict(metric, class, of)));
         }
     }
     verdicts
@@ -424,18 +465,51 @@ fn timed(sample: &Sample, estimate: Estimate) -> Estimate {
     }
 }
 
-/// What every method measured at one block size costs on a class.
+/// What the methods cost at one block size on a class: those that may win a verdict, and those of
+/// which too little is known.
+struct Candidates {
+    measured: Vec<MethodCosts>,
+    doubtful: Vec<(Evidence, MethodCosts)>,
+}
+
+impl Candidates {
+    /// Returns the verdict over the measured methods, and beside it the best of the others if that
+    /// seems to cost less.
+    fn verdict(
+        &self,
+        over: impl Fn(&[MethodCosts]) -> Option<VerdictReport>,
+    ) -> Option<VerdictReport> {
+        let mut verdict = over(&self.measured)?;
+        let doubtful: Vec<MethodCosts> = self.doubtful.iter().map(|(_, costs)| *costs).collect();
+        let least = verdict.cost_ratio.mean.min(1.0);
+        verdict.might = over(&doubtful)
+            .filter(|other| other.cost_ratio.mean < WORTH_WHILE * least)
+            .and_then(|other| {
+                let named = |(_, costs): &&(Evidence, MethodCosts)| {
+                    costs.method.to_string() == other.candidate
+                };
+                Some(Might {
+                    evidence: self.doubtful.iter().find(named)?.0,
+                    method: other.candidate,
+                    cost_ratio: other.cost_ratio,
+                })
+            });
+        Some(verdict)
+    }
+}
+
+/// What every method known at one block size costs on a class.
 fn method_costs(
     sample: &Sample,
     group: Option<usize>,
     setting: &Setting,
     block_bytes: usize,
     stored: fn(&CellEstimate) -> Estimate,
-) -> Vec<MethodCosts> {
+) -> Candidates {
     let method = |cell: usize| sample.cells()[cell].method;
-    let costs = |(cell, estimate): (usize, CellEstimate)| MethodCosts {
+    let costs = |cell: usize, estimate: &CellEstimate| MethodCosts {
         method: method(cell),
-        stored: stored(&estimate),
+        stored: stored(estimate),
         encode: setting.encode_work(
             method(cell),
             block_bytes as u64,
@@ -447,11 +521,22 @@ fn method_costs(
             timed(sample, estimate.decode_seconds_per_byte),
         ),
     };
-    (0..sample.cells().len())
-        .filter(|cell| sample.cells()[*cell].block_bytes == block_bytes)
-        .filter_map(|cell| Some((cell, known(sample, group, cell, setting)?.estimate)))
-        .map(costs)
-        .collect()
+    let mut candidates = Candidates {
+        measured: Vec::new(),
+        doubtful: Vec::new(),
+    };
+    let cells = 0..sample.cells().len();
+    for cell in cells.filter(|cell| sample.cells()[*cell].block_bytes == block_bytes) {
+        let Some(known) = known(sample, group, cell, setting) else {
+            continue;
+        };
+        let costs = costs(cell, &known.estimate);
+        match known.evidence {
+            Evidence::Measured => candidates.measured.push(costs),
+            doubtful => candidates.doubtful.push((doubtful, costs)),
+        }
+    }
+    candidates
 }
 
 fn medium_report(setting: &Setting) -> MediumReport {
@@ -556,4 +641,90 @@ fn find<'r>(
 /// The text of the method that changes nothing.
 fn store_text() -> String {
     Method::STORE.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advise::verdict::{Metrics, Place, PlaceTimes, Weights};
+
+    /// Time on a place that moves 100 MB/s, for methods that take no time but their bytes'.
+    fn verdict(methods: &[(Evidence, &str, f64)]) -> Option<VerdictReport> {
+        let costs = |method: &str, stored: f64| MethodCosts {
+            method: method.parse().expect("a method"),
+            stored: Estimate::exact(stored),
+            encode: Work::of_cores(Estimate::exact(0.0)),
+            decode: Work::of_cores(Estimate::exact(0.0)),
+        };
+        let weights = Weights {
+            medium_second: 1.0,
+            core_second: 1.0,
+            ..Weights::default()
+        };
+        let place = Place {
+            name: "file",
+            times: PlaceTimes {
+                write_fixed: 0.0,
+                write_byte: Estimate::exact(1e-8),
+                read_fixed: 0.0,
+                read_byte: Estimate::exact(1e-8),
+            },
+            metrics: Metrics {
+                time: weights,
+                energy: weights,
+                money: weights,
+            },
+            reads_per_write: Estimate::exact(3.0),
+        };
+        let mut candidates = Candidates {
+            measured: Vec::new(),
+            doubtful: Vec::new(),
+        };
+        for (evidence, method, stored) in methods {
+            match evidence {
+                Evidence::Measured => candidates.measured.push(costs(method, *stored)),
+                doubtful => candidates
+                    .doubtful
+                    .push((*doubtful, costs(method, *stored))),
+            }
+        }
+        candidates.verdict(|of| place.verdict(Metric::Time, "all", of))
+    }
+
+    #[test]
+    fn what_is_hardly_known_does_not_win_and_is_told() {
+        use Evidence::{HardlyMeasured, Measured, Predicted};
+        let check = |methods: &[(Evidence, &str, f64)], best: &str, might: Option<&str>| {
+            let found = verdict(methods).expect("a measured method");
+            assert_eq!(found.method, best);
+            let found = found.might.map(|might| might.method);
+            assert_eq!(found.as_deref(), might);
+        };
+        check(
+            &[
+                (Measured, "zstd:3", 0.5),
+                (Predicted, "xz:6", 0.3),
+                (HardlyMeasured, "zstd:19", 0.4),
+            ],
+            "zstd:3",
+            Some("xz:6"),
+        );
+        // No better than the best that was measured, or than storing raw.
+        check(
+            &[(Measured, "zstd:3", 0.5), (Predicted, "xz:6", 0.5)],
+            "zstd:3",
+            None,
+        );
+        check(
+            &[(Measured, "zstd:3", 1.0), (Predicted, "xz:6", 0.995)],
+            "store",
+            None,
+        );
+        check(
+            &[(Measured, "zstd:3", 1.0), (HardlyMeasured, "xz:6", 0.8)],
+            "store",
+            Some("xz:6"),
+        );
+        assert!(verdict(&[(Predicted, "xz:6", 0.3)]).is_none());
+    }
 }

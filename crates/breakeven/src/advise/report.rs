@@ -139,6 +139,24 @@ pub struct MethodReport {
     pub clusters: u64,
     /// `measured`, or what the prediction rests on.
     pub source: String,
+    /// How well it is known: only what is `measured` may win a verdict.
+    #[serde(default)]
+    pub evidence: Evidence,
+}
+
+/// What the numbers of a method on a class rest on. Reports of before this was told have no more
+/// than measured ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Evidence {
+    /// Measured on clusters enough to tell.
+    #[default]
+    Measured,
+    /// Measured on so few clusters that its ratio is off by more than a tenth, and by more than
+    /// that of any method that is measured on all clusters.
+    HardlyMeasured,
+    /// Inferred from other methods and other data.
+    Predicted,
 }
 
 /// What compressing or decompressing a GB (10^9 raw bytes) takes.
@@ -185,6 +203,29 @@ pub struct VerdictReport {
     pub stages: String,
     /// Cost of the best method over the cost of storing raw, at the numbers asked for.
     pub cost_ratio: Estimate,
+    /// A method that seems to cost less, but is not known well enough to be the best.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub might: Option<Might>,
+}
+
+/// A method that was not or hardly measured, beside a verdict.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Might {
+    pub method: String,
+    pub evidence: Evidence,
+    /// Its expected cost over the cost of storing raw.
+    pub cost_ratio: Estimate,
+}
+
+impl Evidence {
+    /// Returns the words for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Evidence::Measured => "measured",
+            Evidence::HardlyMeasured => "hardly measured",
+            Evidence::Predicted => "not measured",
+        }
+    }
 }
 
 /// What to tell a tool: the verdict over the methods it offers, in its own words.

@@ -433,6 +433,20 @@ impl Sample {
             .sum()
     }
 
+    /// Returns the mean bytes of a group's blocks among those cut to at most `block_bytes`: less
+    /// than that where files are shorter. `None` where there are none.
+    pub fn mean_block_bytes(&self, group: usize, block_bytes: usize) -> Option<u64> {
+        let cell = self
+            .cells
+            .iter()
+            .position(|cell| !cell.slow && cell.block_bytes == block_bytes)?;
+        let mut all = Sums::default();
+        for (_, observation) in self.observations().filter(|(_, of)| of.group == group) {
+            all.add(&observation.cells[cell].unwrap_or_default());
+        }
+        all.raw_bytes.checked_div(all.blocks)
+    }
+
     /// Clusters drawn that hold bytes of a group.
     fn clusters_of(&self, group: usize) -> usize {
         let holds = |drawn: &&Drawn| in_group(&drawn.observations, Some(group)).next().is_some();
@@ -1043,6 +1057,19 @@ mod tests {
             .map(|group| sample.group_bytes(Some(group)).mean)
             .sum();
         assert!((bytes / (7680 << 10) as f64 - 1.0).abs() < 1e-9, "{bytes}");
+    }
+
+    #[test]
+    fn blocks_are_as_long_as_files_allow() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for (index, bytes) in [3000, 5000, 7000].into_iter().enumerate() {
+            std::fs::write(folder.path().join(index.to_string()), vec![b'a'; bytes])
+                .expect("a file");
+        }
+        let sample = draw(&folder, &options(0.0));
+        assert_eq!(sample.groups().len(), 1);
+        assert_eq!(sample.mean_block_bytes(0, 64 << 10), Some(5000));
+        assert_eq!(sample.mean_block_bytes(0, 32 << 10), None);
     }
 
     #[test]

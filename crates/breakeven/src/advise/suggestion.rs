@@ -212,7 +212,7 @@ impl Asked<'_> {
             Task::Pages => |estimate: &CellEstimate| estimate.allocated_per_raw,
             _ => |estimate: &CellEstimate| estimate.stored_per_raw,
         };
-        method_costs(self.sample, None, self.setting, block_bytes, stored)
+        method_costs(self.sample, None, self.setting, block_bytes, stored).measured
     }
 
     /// Small blocks that lose much of the ratio may get part of it back from a dictionary.

@@ -156,6 +156,7 @@ fn report(subject: &Subject<'_>, weighed: &Weighed, flips_at: Vec<Flip>) -> Verd
         flips_at,
         stages: subject.stages.to_string(),
         cost_ratio: weighed.cost_ratio,
+        might: None,
     }
 }
 
