@@ -577,23 +577,37 @@ fn sample_report(
 fn notes(population: &Population, sample: &Sample, setting: &Setting) -> Vec<String> {
     let skipped = &population.skipped;
     let mut notes = Vec::new();
-    let mut count = |count: u64, what: &str| {
-        if count > 0 {
-            notes.push(format!("{count} {what}"));
-        }
+    let mut count = |count: u64, one: &str, many: &str| match count {
+        0 => {}
+        1 => notes.push(format!("1 {one}")),
+        count => notes.push(format!("{count} {many}")),
     };
-    count(skipped.links, "symbolic links not followed");
-    count(skipped.special, "pipes, sockets or devices passed over");
-    count(skipped.empty, "empty files");
+    count(
+        skipped.links,
+        "symbolic link not followed",
+        "symbolic links not followed",
+    );
+    count(
+        skipped.special,
+        "pipe, socket or device passed over",
+        "pipes, sockets or devices passed over",
+    );
+    count(skipped.empty, "empty file", "empty files");
     count(
         skipped.hole_bytes,
+        "byte of holes in sparse files, which takes no space",
         "bytes of holes in sparse files, which take no space",
     );
     count(
         sample.vanished_pieces,
-        "pieces could not be read, or changed or vanished meanwhile",
+        "piece of a file could not be read, or changed or vanished meanwhile",
+        "pieces of files could not be read, or changed or vanished meanwhile",
     );
-    count(skipped.unreadable, "files or folders could not be read:");
+    count(
+        skipped.unreadable,
+        "file or folder could not be read:",
+        "files or folders could not be read:",
+    );
     notes.extend(
         skipped
             .unreadable_examples
