@@ -9,11 +9,13 @@
 //! table from any byte on; both decode on the workers of a pool.
 //!
 //! Promises: frames are in order and whole; memory is bounded by a formula; an error of the sink or
-//! of a worker ends every wait and is told once; an unfinished stream has no seek table. No input makes a reader panic or take memory beyond its
-//! formula; it hands out the right bytes or an error.
+//! of a worker ends every wait and is told once; an unfinished stream has no seek table. No input
+//! makes a reader panic or take memory beyond its formula; it hands out the right bytes or an error.
 #![deny(unsafe_code)]
 
 mod decoding;
+#[cfg(test)]
+mod faults;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 mod input;

@@ -17,11 +17,11 @@ const METHODS: [&str; 7] = [
     "delta8+xz:1",
 ];
 
-fn pool(worker_count: usize) -> Pool {
+pub(super) fn pool(worker_count: usize) -> Pool {
     Pool::new(PoolOptions { worker_count }).unwrap()
 }
 
-fn pack(pool: &Pool, method: &str, block_bytes: usize, data: &[u8]) -> Vec<u8> {
+pub(super) fn pack(pool: &Pool, method: &str, block_bytes: usize, data: &[u8]) -> Vec<u8> {
     let options = WriterOptions {
         container: Container::Mixed,
         method: method.parse().unwrap(),
@@ -34,7 +34,7 @@ fn pack(pool: &Pool, method: &str, block_bytes: usize, data: &[u8]) -> Vec<u8> {
 }
 
 /// Text, noise, a run and numbers, each at least `part` bytes.
-fn data(part: usize) -> Vec<u8> {
+pub(super) fn data(part: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(17);
     let mut data = Vec::new();
     while data.len() < part {
@@ -58,7 +58,7 @@ fn drain(mut fill: impl FnMut(&mut Vec<u8>) -> Result<usize>) -> (Vec<u8>, Optio
     }
 }
 
-fn read_in_order(
+pub(super) fn read_in_order(
     source: impl Read,
     pool: &Pool,
     options: ReaderOptions,
@@ -120,7 +120,7 @@ fn what_was_written_is_read() {
 }
 
 /// A short stream of every method, with its data.
-fn short_stream(pool: &Pool) -> (Vec<u8>, Vec<u8>) {
+pub(super) fn short_stream(pool: &Pool) -> (Vec<u8>, Vec<u8>) {
     let piece = &data(300)[..];
     let streams = METHODS.map(|method| pack(pool, method, 4096, piece));
     (streams.concat(), piece.repeat(METHODS.len()))
