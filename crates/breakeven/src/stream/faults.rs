@@ -2,6 +2,7 @@
 //! and nobody waits for ever.
 
 use std::io::{self, Cursor, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::sync::mpsc;
 
 use super::tests::{data, pack, pool, read_in_order, short_stream};
 use super::*;
@@ -259,4 +260,49 @@ fn a_sink_fails_at_any_write_or_flush() {
     }
     println!("{tried} faults of a sink, {whole} streams whole");
     assert!(tried >= 60 && whole >= 40, "{tried} faults, {whole} whole");
+}
+
+/// A sink that says when it was called and then takes nothing until its gate is opened.
+struct Stuck {
+    called: mpsc::Sender<()>,
+    gate: mpsc::Receiver<()>,
+}
+
+impl Write for Stuck {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = self.called.send(());
+        // Ends when the sender is gone.
+        let _ = self.gate.recv();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_stuck_sink_holds_neither_a_dropped_writer_nor_its_pool() {
+    // Without workers the stuck thread itself would compress, and the caller would wait for it.
+    for worker_count in [1, 2] {
+        // From nothing on its way to all but one of the buffers in use.
+        for blocks in 0..2 * worker_count + 4 {
+            let pool = pool(worker_count);
+            let (called, calls) = mpsc::channel();
+            let (open, gate) = mpsc::channel::<()>();
+            let options = WriterOptions {
+                block_bytes: 4096,
+                ..WriterOptions::default()
+            };
+            let mut writer = Writer::new(Stuck { called, gate }, &pool, options).unwrap();
+            writer.write_all(&vec![5; 4096 * blocks]).unwrap();
+            if blocks > 0 {
+                calls.recv().expect("the sink is called");
+            }
+            // That both return is the test.
+            drop(writer);
+            drop(pool);
+            drop(open);
+        }
+    }
 }
