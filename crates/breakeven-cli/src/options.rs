@@ -6,6 +6,9 @@
 use std::path::PathBuf;
 
 use breakeven::codec::Method;
+use breakeven::medium::presets::parse_rate;
+use breakeven::stream::Goal;
+use breakeven::units::BytesPerSecond;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -36,7 +39,7 @@ pub enum Command {
     /// Say what changed between two reports; exits 1 when a verdict did
     Compare(CompareOptions),
     /// Compress files or a pipe into streams that every zstd reads
-    Pack(PackOptions),
+    Pack(Box<PackOptions>),
     /// Decompress streams of zstd, lz4 and xz frames
     Unpack(UnpackOptions),
     /// Decompress to standard output
@@ -265,8 +268,24 @@ pub struct PackOptions {
 
     /// How blocks are compressed: store, zstd:-7..22, with --mixed also lz4:1, lz4:a1..a65537,
     /// lz4hc:2..12, xz:0..9, delta1..256+xz
-    #[arg(short, long, value_name = "METHOD", default_value = "zstd:3")]
+    #[arg(
+        short,
+        long,
+        value_name = "METHOD",
+        default_value = "zstd:3",
+        conflicts_with = "strategy"
+    )]
     pub method: Method,
+
+    /// Pick the method of each block: fastest (over as soon as can be), free (as small as can be
+    /// in the time it takes uncompressed), within:F (in F times that), smallest
+    #[arg(long, value_name = "STRATEGY", value_parser = parse_strategy)]
+    pub strategy: Option<Goal>,
+
+    /// With --strategy, the speed of the link (117MB/s, 10Gbit/s), or auto: measured as it is
+    /// written to
+    #[arg(long, value_name = "RATE", default_value = "auto", requires = "strategy", value_parser = parse_link)]
+    pub link: Link,
 
     /// Frames of zstd alone, which libzstd and every zstd read; the default
     #[arg(long, conflicts_with = "mixed")]
@@ -318,6 +337,33 @@ pub struct InfoOptions {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// A link's speed, as far as it was told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link(pub Option<BytesPerSecond>);
+
+fn parse_link(text: &str) -> Result<Link, String> {
+    if text == "auto" {
+        return Ok(Link(None));
+    }
+    let rate = parse_rate(text).map_err(|error| format!("{error}, or auto"))?;
+    Ok(Link(Some(BytesPerSecond(rate))))
+}
+
+fn parse_strategy(text: &str) -> Result<Goal, String> {
+    let factor = |text: &str| {
+        let factor = text.parse::<f64>().ok();
+        factor.filter(|it| (1.0..=1e6).contains(it))
+    };
+    match (text, text.strip_prefix("within:").map(factor)) {
+        ("fastest", _) => Ok(Goal::Fastest),
+        ("free", _) => Ok(Goal::Within(1.0)),
+        ("smallest", _) => Ok(Goal::Smallest),
+        (_, Some(Some(factor))) => Ok(Goal::Within(factor)),
+        (_, Some(None)) => Err("expected a factor of at least 1, as in within:1.5".to_string()),
+        _ => Err("expected fastest, free, within:F or smallest".to_string()),
+    }
 }
 
 fn parse_positive(text: &str) -> Result<f64, String> {
@@ -410,6 +456,14 @@ mod tests {
             assert!(parse_range(text).is_err(), "{text}");
         }
         assert_eq!(parse_watts("40,95"), Ok((40.0, 95.0)));
+        assert_eq!(parse_strategy("free"), Ok(Goal::Within(1.0)));
+        assert_eq!(parse_strategy("within:1.5"), Ok(Goal::Within(1.5)));
+        for text in ["", "within", "within:", "within:0.5", "within:nan", "fast"] {
+            assert!(parse_strategy(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_link("auto"), Ok(Link(None)));
+        assert_eq!(parse_link("117MB/s"), Ok(Link(Some(BytesPerSecond(117e6)))));
+        assert!(parse_link("fast").is_err());
         assert!(parse_watts("95,40").is_err() && parse_watts("1").is_err());
     }
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use breakeven::pool::{Pool, PoolOptions};
-use breakeven::stream::{Container, Writer, WriterOptions};
+use breakeven::stream::{Choice, Container, Writer, WriterOptions};
 
 struct Counting;
 
@@ -61,7 +61,7 @@ fn a_block_allocates_nothing_and_touches_no_new_page() {
     for method in ["store", "lz4:1", "lz4:a8", "zstd:-3", "zstd:1", "zstd:5"] {
         let options = WriterOptions {
             container: Container::Mixed,
-            method: method.parse().unwrap(),
+            choice: Choice::Fixed(method.parse().unwrap()),
             block_bytes: BLOCK,
             stop: None,
         };

@@ -14,10 +14,11 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use breakeven::Error;
+use breakeven::decide::Profile;
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::stream::{
-    Container, Reader, ReaderOptions, SeekableReader, Summary, Writer, WriterOptions,
-    read_seek_table,
+    Choice, Container, Priced, Reader, ReaderOptions, SeekableReader, Summary, Writer,
+    WriterOptions, read_seek_table,
 };
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
@@ -60,7 +61,7 @@ pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
             true => Container::Mixed,
             false => Container::Portable,
         },
-        method: typed.method,
+        choice: choice(typed),
         ..WriterOptions::default()
     };
     if let Err(error) = options.check() {
@@ -71,6 +72,30 @@ pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
         let target = job.target(source, |path| Some(append_ending(path)), false)?;
         pack_one(source, target, pool, &options, &job)
     })
+}
+
+/// Methods that a strategy picks from, in every container.
+const PORTABLE_ARMS: [&str; 11] = [
+    "store", "zstd:-7", "zstd:-3", "zstd:-1", "zstd:1", "zstd:3", "zstd:5", "zstd:9", "zstd:12",
+    "zstd:15", "zstd:19",
+];
+/// Those that a mixed stream has besides.
+const MIXED_ARMS: [&str; 6] = ["lz4:a32", "lz4:a8", "lz4:1", "xz:1", "xz:6", "delta8+xz:1"];
+
+fn choice(typed: &PackOptions) -> Choice {
+    let Some(goal) = typed.strategy else {
+        return Choice::Fixed(typed.method);
+    };
+    let mixed = MIXED_ARMS.iter().filter(|_| typed.mixed);
+    let arms = PORTABLE_ARMS.iter().chain(mixed);
+    Choice::Priced(Box::new(Priced {
+        goal,
+        arms: arms
+            .map(|name| name.parse().expect("a method of the list"))
+            .collect(),
+        link: typed.link.0,
+        profile: Profile::default(),
+    }))
 }
 
 /// Runs `unpack`.

@@ -3,8 +3,8 @@
 use std::io::Cursor;
 
 use super::{
-    Container, Reader, ReaderOptions, SeekableReader, Writer, WriterOptions, read_seek_table,
-    survey,
+    Choice, Container, Reader, ReaderOptions, SeekableReader, Writer, WriterOptions,
+    read_seek_table, survey,
 };
 use crate::error::{Error, Result};
 use crate::pool::{Pool, PoolOptions};
@@ -106,9 +106,11 @@ pub(crate) fn fuzz_stream_round_trip(data: &[u8]) {
     let pool = pool();
     let options = WriterOptions {
         container: Container::Mixed,
-        method: METHODS[usize::from(choice) % METHODS.len()]
-            .parse()
-            .expect("a method of the list"),
+        choice: Choice::Fixed(
+            METHODS[usize::from(choice) % METHODS.len()]
+                .parse()
+                .expect("a method of the list"),
+        ),
         block_bytes: 4096,
         stop: None,
     };

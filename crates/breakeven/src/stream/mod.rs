@@ -20,7 +20,11 @@ mod faults;
 pub(crate) mod fuzz;
 mod input;
 pub mod oracle;
+mod pick;
+pub mod price;
 mod reader;
+#[cfg(test)]
+mod regimes;
 mod seekable;
 mod shared;
 pub mod simulate;
@@ -30,6 +34,8 @@ mod tests;
 mod writer;
 
 pub use decoding::ReaderOptions;
+pub use pick::{Choice, Priced};
+pub use price::Goal;
 pub use reader::{Counted, Reader};
 pub use seekable::{SeekableReader, read_seek_table};
 pub use survey::{Survey, survey};

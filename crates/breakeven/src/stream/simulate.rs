@@ -57,16 +57,21 @@ impl Pipeline {
     }
 }
 
-/// What can be seen when a block is about to start.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Seen {
-    /// Since the first block started.
-    pub now: f64,
-    /// Frames that are compressed and not yet written, the one being written included.
-    pub waiting_frames: usize,
-    /// Blocks that were completed since the last call, in the order of completion, begin in
-    /// [`Run::completed`] here.
-    pub completed: usize,
+/// Something that happened before a block starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Event {
+    /// A worker compressed a block, by an arm, at a time.
+    Compressed { block: usize, arm: usize, at: f64 },
+    /// The link took a frame, from one time to another.
+    Written { block: usize, from: f64, at: f64 },
+}
+
+impl Event {
+    fn at(&self) -> f64 {
+        match *self {
+            Event::Compressed { at, .. } | Event::Written { at, .. } => at,
+        }
+    }
 }
 
 /// How a row of blocks went.
@@ -82,15 +87,8 @@ pub struct Run {
     pub stored_bytes: f64,
 }
 
-/// A block on its way, as the simulation knows it.
-#[derive(Clone, Copy, Debug)]
-struct Sent {
-    compressed_at: f64,
-    written_at: f64,
-}
-
-/// Sends the blocks through the pipeline. `choose` is asked for each block's arm when it starts, and
-/// `tell` is told of each block that was completed before that, once, in the order of completion.
+/// Sends the blocks through the pipeline. `choose` is asked for each block's arm when it starts, at
+/// the time given; `tell` is told of what happened before, once, in the order of time.
 ///
 /// # Panics
 ///
@@ -102,68 +100,53 @@ struct Sent {
 pub fn simulate(
     pipeline: &Pipeline,
     matrix: &Matrix,
-    choose: &mut dyn FnMut(usize, Seen) -> usize,
-    tell: &mut dyn FnMut(usize, usize),
+    choose: &mut dyn FnMut(usize, f64) -> usize,
+    tell: &mut dyn FnMut(Event),
 ) -> Run {
     assert!(pipeline.workers > 0 && pipeline.frames > 0 && pipeline.link_bytes_per_second > 0.0);
     let mut free_at = vec![0.0_f64; pipeline.workers];
-    let mut sent: Vec<Sent> = Vec::with_capacity(matrix.costs.len());
+    let mut written_at: Vec<f64> = Vec::with_capacity(matrix.costs.len());
     let mut run = Run::default();
-    let mut untold: Vec<usize> = Vec::new();
+    let mut untold: Vec<Event> = Vec::new();
     for (block, row) in matrix.costs.iter().enumerate() {
         let worker = earliest(&free_at);
         let buffer_at = match block.checked_sub(pipeline.frames) {
-            Some(before) => sent[before].written_at,
+            Some(before) => written_at[before],
             None => 0.0,
         };
         let now = free_at[worker].max(buffer_at);
-        untold.sort_by(|&a, &b| sent[a].compressed_at.total_cmp(&sent[b].compressed_at));
-        let done = untold.partition_point(|&it| sent[it].compressed_at <= now);
-        for block in untold.drain(..done) {
-            tell(block, run.arms[block]);
-        }
-        let recent = &sent[block.saturating_sub(pipeline.frames)..];
-        let waiting_frames = (recent.iter())
-            .filter(|it| it.compressed_at <= now && it.written_at > now)
-            .count();
-        let seen = Seen {
-            now,
-            waiting_frames,
-            completed: done,
-        };
-        let arm = choose(block, seen);
+        untold.sort_by(|a, b| a.at().total_cmp(&b.at()));
+        let done = untold.partition_point(|it| it.at() <= now);
+        untold.drain(..done).for_each(&mut *tell);
+        let arm = choose(block, now);
         let cost = row[arm];
         let compressed_at = now + cost.work;
         free_at[worker] = compressed_at;
-        let link_free_at = sent.last().map_or(0.0, |before| before.written_at);
-        let written_at =
-            compressed_at.max(link_free_at) + pipeline.write_seconds(cost.stored_bytes);
-        sent.push(Sent {
-            compressed_at,
-            written_at,
+        let from = compressed_at.max(written_at.last().copied().unwrap_or(0.0));
+        let at = from + pipeline.write_seconds(cost.stored_bytes);
+        written_at.push(at);
+        untold.push(Event::Compressed {
+            block,
+            arm,
+            at: compressed_at,
         });
-        untold.push(block);
+        untold.push(Event::Written { block, from, at });
         run.arms.push(arm);
         run.stored_bytes += cost.stored_bytes;
         run.compressed_after.0 = run.compressed_after.0.max(compressed_at);
-        run.drained_after.0 = written_at;
+        run.drained_after.0 = at;
     }
     run
 }
 
 /// Sends all blocks through by one arm.
 pub fn simulate_static(pipeline: &Pipeline, matrix: &Matrix, arm: usize) -> Run {
-    simulate(pipeline, matrix, &mut |_, _| arm, &mut |_, _| {})
+    simulate(pipeline, matrix, &mut |_, _| arm, &mut |_| {})
 }
 
 /// Sends each block through by the arm that was chosen for it.
 pub fn simulate_chosen(pipeline: &Pipeline, matrix: &Matrix, arms: &[usize]) -> Run {
-    simulate(
-        pipeline,
-        matrix,
-        &mut |block, _| arms[block],
-        &mut |_, _| {},
-    )
+    simulate(pipeline, matrix, &mut |block, _| arms[block], &mut |_| {})
 }
 
 fn earliest(free_at: &[f64]) -> usize {
@@ -212,21 +195,33 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_told_when_they_are_complete() {
+    fn what_happened_is_told_in_the_order_of_time() {
         let blocks = matrix(&[&[(5.0, 1.0)], &[(1.0, 1.0)], &[(1.0, 1.0)], &[(9.0, 1.0)]]);
         let told = std::cell::RefCell::new(Vec::new());
-        let mut seen_frames = Vec::new();
+        let mut asked = Vec::new();
         simulate(
-            &pipeline(2, 4),
+            &pipeline(2, 3),
             &blocks,
-            &mut |_, seen| {
-                seen_frames.push((seen.now, seen.waiting_frames, told.borrow().clone()));
+            &mut |block, now| {
+                asked.push((block, now, told.borrow().len()));
                 0
             },
-            &mut |block, _| told.borrow_mut().push(block),
+            &mut |event| told.borrow_mut().push(event),
         );
-        assert_eq!(seen_frames[2], (1.0, 1, vec![1]));
-        // The second is compressed and waits for the first.
-        assert_eq!(seen_frames[3], (2.0, 2, vec![1, 2]));
+        // The last block waits for a buffer: until the slow first one is written.
+        assert_eq!(asked, [(0, 0.0, 0), (1, 0.0, 0), (2, 1.0, 1), (3, 6.0, 4)]);
+        let compressed = |block, at| Event::Compressed { block, arm: 0, at };
+        let first_written = Event::Written {
+            block: 0,
+            from: 5.0,
+            at: 6.0,
+        };
+        let expected = [
+            compressed(1, 1.0),
+            compressed(2, 2.0),
+            compressed(0, 5.0),
+            first_written,
+        ];
+        assert_eq!(told.borrow()[..], expected);
     }
 }

@@ -3,9 +3,11 @@
 use std::io::{Cursor, Read, Seek, SeekFrom};
 
 use super::*;
+use crate::decide::Profile;
 use crate::error::{Error, Result};
 use crate::frame::{Walk, Walked};
 use crate::pool::{Pool, PoolOptions};
+use crate::units::BytesPerSecond;
 
 const METHODS: [&str; 7] = [
     "store",
@@ -24,7 +26,7 @@ pub(super) fn pool(worker_count: usize) -> Pool {
 pub(super) fn pack(pool: &Pool, method: &str, block_bytes: usize, data: &[u8]) -> Vec<u8> {
     let options = WriterOptions {
         container: Container::Mixed,
-        method: method.parse().unwrap(),
+        choice: Choice::Fixed(method.parse().unwrap()),
         block_bytes,
         stop: None,
     };
@@ -338,6 +340,46 @@ fn any_byte_can_be_sought() {
                 data.len() as u64 - 1
             );
             assert!(reader.seek(SeekFrom::End(-(1 << 40))).is_err());
+        }
+    }
+}
+
+#[test]
+fn a_goal_writes_a_stream_like_any_other() {
+    let data = data(300_000);
+    let goals = [
+        Goal::Fastest,
+        Goal::Within(1.0),
+        Goal::Within(1.5),
+        Goal::Smallest,
+    ];
+    for worker_count in [0, 2] {
+        let pool = pool(worker_count);
+        for goal in goals {
+            for link in [None, Some(BytesPerSecond(1e6))] {
+                let arms = ["store", "lz4:1", "zstd:1", "zstd:9", "xz:0"];
+                let priced = Priced {
+                    goal,
+                    arms: arms.map(|arm| arm.parse().unwrap()).to_vec(),
+                    link,
+                    profile: Profile::default(),
+                };
+                let options = WriterOptions {
+                    container: Container::Mixed,
+                    choice: Choice::Priced(Box::new(priced)),
+                    block_bytes: 32 << 10,
+                    stop: None,
+                };
+                let mut writer = Writer::new(Vec::new(), &pool, options).unwrap();
+                writer.write_all(&data).unwrap();
+                let (stream, summary) = writer.finish().unwrap();
+                let options = ReaderOptions::default();
+                let (found, error) = read_in_order(&stream[..], &pool, options);
+                assert!(error.is_none() && found == data, "{goal:?}: {error:?}");
+                if goal == Goal::Smallest {
+                    assert!(summary.ratio() > 1.8, "{}", summary.ratio());
+                }
+            }
         }
     }
 }

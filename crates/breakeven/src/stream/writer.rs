@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crate::codec::Method;
+use crate::codec::{Codec, Method};
 use crate::error::{Error, Result};
 use crate::frame::{
     EMPTY_FRAME, Encoder, Entry, SEEK_TABLE_ENTRIES_MAX, SeekTable, frame_bytes_max, is_portable,
@@ -27,6 +27,7 @@ use crate::frame::{
 use crate::pool::{Pool, Results, Submitter};
 use crate::units::Seconds;
 
+use super::pick::{Choice, Picker};
 use super::shared::Shared;
 
 /// Which frames a stream may hold.
@@ -54,8 +55,8 @@ impl Container {
 pub struct WriterOptions {
     /// Which frames it may hold. Default portable.
     pub container: Container,
-    /// How each block is compressed. Default `zstd:3`.
-    pub method: Method,
+    /// How the method of each block is found. Default `zstd:3` for all.
+    pub choice: Choice,
     /// Raw bytes of each block but the last, 4 KiB to 64 MiB. Default 1 MiB.
     pub block_bytes: usize,
     /// Set by the caller when it wants no more: waits then end within a second. Default none.
@@ -66,7 +67,7 @@ impl Default for WriterOptions {
     fn default() -> WriterOptions {
         WriterOptions {
             container: Container::Portable,
-            method: Method::of(crate::codec::Codec::Zstd { level: 3 }),
+            choice: Choice::Fixed(Method::of(Codec::Zstd { level: 3 })),
             block_bytes: 1 << 20,
             stop: None,
         }
@@ -80,30 +81,35 @@ impl WriterOptions {
     ///
     /// `Invalid`, with what would be accepted.
     pub fn check(&self) -> Result<()> {
-        self.method.check()?;
         if !(4 << 10..=64 << 20).contains(&self.block_bytes) {
             let reason = format!("{} bytes are outside 4 KiB to 64 MiB", self.block_bytes);
             return Err(Error::invalid("block of a stream", reason));
         }
-        if !self.container.holds(self.method) {
-            let accepted = match self.container {
-                Container::Portable => "store and zstd; a mixed stream also takes lz4 and xz",
-                Container::Mixed => "store, zstd, lz4, lz4hc and xz, and delta before xz",
-            };
-            let reason = format!("{} is none of {accepted}", self.method);
-            return Err(Error::invalid("method of a stream", reason));
+        if self.choice.methods().is_empty() {
+            return Err(Error::invalid("methods of a stream", "there are none"));
+        }
+        for method in self.choice.methods() {
+            method.check()?;
+            if !self.container.holds(*method) {
+                let accepted = match self.container {
+                    Container::Portable => "store and zstd; a mixed stream also takes lz4 and xz",
+                    Container::Mixed => "store, zstd, lz4, lz4hc and xz, and delta before xz",
+                };
+                let reason = format!("{method} is none of {accepted}");
+                return Err(Error::invalid("method of a stream", reason));
+            }
         }
         Ok(())
     }
 
     /// Returns the most memory that a writer takes with `worker_count` workers, beside 12 bytes for
-    /// each block written: (2 N + 4) frames, (N + 2) raw blocks, and N of
-    /// [`Method::compressor_bytes`], with N at least 1.
+    /// each block written: (2 N + 4) frames, (N + 2) raw blocks, and N times what the methods take
+    /// ([`Method::compressor_bytes`], of each codec the most), with N at least 1.
     pub fn memory_bytes(&self, worker_count: usize) -> usize {
         let workers = worker_count.max(1);
         frame_count(workers) * frame_bytes_max(self.block_bytes)
             + raw_count(workers) * self.block_bytes
-            + workers * self.method.compressor_bytes(self.block_bytes)
+            + workers * self.choice.compressor_bytes(self.block_bytes)
     }
 }
 
@@ -214,15 +220,16 @@ impl<S: Write + Send + 'static> Writer<S> {
         let frame_bytes = frame_bytes_max(block_bytes);
         let frames = (0..frame_count(workers)).map(|_| vec![0; frame_bytes]);
         let shared = Shared::new(raw.collect(), frames.collect(), options.stop.clone());
-        let (from_worker, method) = (Arc::clone(&shared), options.method);
-        let work = move |encoder: &mut Encoder, job| work(encoder, method, &from_worker, job);
+        let picker = Arc::new(Picker::new(options.choice, workers, frame_count(workers)));
+        let (from_worker, picks) = (Arc::clone(&shared), Arc::clone(&picker));
+        let work = move |encoder: &mut Encoder, job| work(encoder, &picks, &from_worker, job);
         // A flush has no frame buffer, so it needs a place of its own.
         let stage = pool.stage(frame_count(workers) + 1, Encoder::new, work)?;
         let (submitter, results) = stage.split();
         let for_drain = Arc::clone(&shared);
         let drain = std::thread::Builder::new()
             .name("breakeven-io".to_string())
-            .spawn(move || drain(sink, results, &for_drain))
+            .spawn(move || drain(sink, results, &for_drain, &picker))
             .map_err(|error| Error::io("start", "an I/O thread", error))?;
         Ok(Writer {
             shared,
@@ -348,17 +355,18 @@ impl<S: Write + Send + 'static> Write for Writer<S> {
 }
 
 /// What a worker does with a job.
-fn work(encoder: &mut Encoder, method: Method, shared: &Shared, job: Job) -> Result<Piece> {
+fn work(encoder: &mut Encoder, picker: &Picker, shared: &Shared, job: Job) -> Result<Piece> {
     let Job::Block { mut raw, mut frame } = job else {
         return Ok(Piece::Flush);
     };
     #[cfg(test)]
     assert!(!raw.starts_with(tests::PANIC), "on purpose");
-    let outcome = encoder.encode(method, &raw, &mut frame);
+    let outcome = picker.encode(encoder, &raw, &mut frame);
     let content_bytes = raw.len() as u32;
     raw.clear();
     shared.change(|state| state.raw.push(raw));
     let encoded = outcome?;
+    picker.frame_waits();
     Ok(Piece::Frame {
         frame,
         entry: Entry {
@@ -375,13 +383,14 @@ fn drain<S: Write>(
     mut sink: S,
     mut results: Results<Job, Piece, Encoder>,
     shared: &Shared,
+    picker: &Picker,
 ) -> (S, Drained) {
     let mut drained = Drained::default();
     // Room for the table of the first 4 GiB at once.
     drained.table.entries.reserve(4 << 10);
     // A sink that panics must not leave the caller waiting.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        write_frames(&mut sink, &mut results, shared, &mut drained)
+        write_frames(&mut sink, &mut results, shared, picker, &mut drained)
     }));
     match outcome {
         Ok(Ok(())) => {}
@@ -401,6 +410,7 @@ fn write_frames<S: Write>(
     sink: &mut S,
     results: &mut Results<Job, Piece, Encoder>,
     shared: &Shared,
+    picker: &Picker,
     drained: &mut Drained,
 ) -> Result<()> {
     drained.put(sink, &EMPTY_FRAME)?;
@@ -420,7 +430,8 @@ fn write_frames<S: Write>(
                 entry,
                 is_plain,
             } => {
-                drained.put(sink, &frame[..entry.stored_bytes as usize])?;
+                let bytes = &frame[..entry.stored_bytes as usize];
+                picker.write(bytes.len(), || drained.put(sink, bytes))?;
                 drained.note(entry);
                 drained.blocks += 1;
                 drained.plain_blocks += u64::from(is_plain);
@@ -485,7 +496,7 @@ mod tests {
     fn options(method: &str) -> WriterOptions {
         WriterOptions {
             container: Container::Mixed,
-            method: method.parse().unwrap(),
+            choice: Choice::Fixed(method.parse().unwrap()),
             block_bytes: BLOCK,
             stop: None,
         }

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use breakeven::codec::Method;
 use breakeven::pool::{Pool, PoolOptions};
-use breakeven::stream::{Container, Writer, WriterOptions};
+use breakeven::stream::{Choice, Container, Writer, WriterOptions};
 
 use crate::stock::installed;
 
@@ -39,7 +39,7 @@ fn data() -> Vec<u8> {
 fn pack(data: &[u8], method: &str, container: Container, block_bytes: usize) -> Vec<u8> {
     let options = WriterOptions {
         container,
-        method: method.parse::<Method>().unwrap(),
+        choice: Choice::Fixed(method.parse::<Method>().unwrap()),
         block_bytes,
         stop: None,
     };

@@ -1,0 +1,258 @@
+//! The method of each block: one for all, or picked by a controller that learns from every block and
+//! from every write.
+//!
+//! This is where the controller meets clocks: the processor time of encoding, the wall time of a
+//! write. A write that began while more frames waited shows what the link takes; one that did not
+//! shows what the workers gave it, and tells nothing.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::codec::{Codec, Features, Method};
+use crate::decide::{Class, Observation, Profile};
+use crate::error::Result;
+use crate::frame::{Encoded, Encoder};
+use crate::meter::thread_cpu;
+use crate::units::{BytesPerSecond, Seconds};
+
+use super::price::{Controller, Goal, Plant, Taken};
+
+/// How the method of each block is found.
+#[derive(Clone, Debug)]
+pub enum Choice {
+    /// One for all blocks.
+    Fixed(Method),
+    /// By a goal, block by block. What is written then depends on how fast things went.
+    Priced(Box<Priced>),
+}
+
+/// What a goal is pursued with.
+#[derive(Clone, Debug)]
+pub struct Priced {
+    /// What the stream is to be.
+    pub goal: Goal,
+    /// The methods to pick from.
+    pub arms: Vec<Method>,
+    /// The speed of the link. None: measured from the writes.
+    pub link: Option<BytesPerSecond>,
+    /// What is known of the methods on this machine beforehand.
+    pub profile: Profile,
+}
+
+impl Choice {
+    /// Returns every method that may be used.
+    pub fn methods(&self) -> &[Method] {
+        match self {
+            Choice::Fixed(method) => std::slice::from_ref(method),
+            Choice::Priced(priced) => &priced.arms,
+        }
+    }
+
+    /// Returns the most memory of one worker: of each codec its hungriest method.
+    pub(super) fn compressor_bytes(&self, block_bytes: usize) -> usize {
+        let family = |method: &Method| match method.codec {
+            Codec::Store => 0,
+            Codec::Lz4 { .. } => 1,
+            Codec::Lz4Hc { .. } => 2,
+            Codec::Zstd { .. } => 3,
+            Codec::Deflate { .. } => 4,
+            Codec::Xz { .. } => 5,
+            Codec::Bzip2 { .. } => 6,
+        };
+        let mut most = [0; 7];
+        for method in self.methods() {
+            let most = &mut most[family(method)];
+            *most = method.compressor_bytes(block_bytes).max(*most);
+        }
+        most.iter().sum()
+    }
+}
+
+/// The speed taken for a link that was not measured yet: blocks stored badly on a slow link cost more
+/// than blocks compressed well on a fast one.
+const LINK_UNKNOWN: BytesPerSecond = BytesPerSecond(2e8);
+
+/// Picks methods for the workers of one stream, and is told what came of it.
+pub struct Picker {
+    fixed: Method,
+    priced: Option<Mutex<Live>>,
+    /// Frames that are compressed and not yet written.
+    waiting_frames: AtomicUsize,
+}
+
+struct Live {
+    controller: Controller,
+    /// Set by the first block.
+    begun: Option<Instant>,
+    /// None where the speed of the link is given.
+    link: Option<LinkMeter>,
+}
+
+impl Picker {
+    pub fn new(choice: Choice, workers: usize, frames: usize) -> Picker {
+        let (fixed, priced) = match choice {
+            Choice::Fixed(method) => (method, None),
+            Choice::Priced(priced) => {
+                let plant = Plant {
+                    workers,
+                    frames,
+                    link: priced.link.unwrap_or(LINK_UNKNOWN),
+                    write_overhead: Seconds(0.0),
+                };
+                let live = Live {
+                    controller: Controller::new(priced.goal, priced.arms, plant, priced.profile),
+                    begun: None,
+                    link: priced.link.is_none().then(LinkMeter::default),
+                };
+                (Method::STORE, Some(Mutex::new(live)))
+            }
+        };
+        Picker {
+            fixed,
+            priced,
+            waiting_frames: AtomicUsize::new(0),
+        }
+    }
+
+    /// Encodes a block by the method picked for it.
+    pub fn encode(&self, encoder: &mut Encoder, block: &[u8], frame: &mut [u8]) -> Result<Encoded> {
+        let Some(live) = &self.priced else {
+            return encoder.encode(self.fixed, block, frame);
+        };
+        let class = Class::content(&Features::with_probe(block, encoder.compressor())?);
+        let raw_bytes = block.len() as u64;
+        let (method, ticket) = {
+            let mut live = lock(live);
+            let now = live.now();
+            let (arm, ticket) = live.controller.choose(class, raw_bytes, now);
+            (live.controller.arms()[arm], ticket)
+        };
+        let (begun, begun_wall) = (thread_cpu(), Instant::now());
+        let encoded = encoder.encode(method, block, frame)?;
+        let taken = Taken {
+            observation: Observation {
+                class,
+                method,
+                raw_bytes,
+                stored_bytes: encoded.frame_bytes as u64,
+                encode: Some(thread_cpu() - begun),
+                decode: None,
+            },
+            wall: Seconds(begun_wall.elapsed().as_secs_f64()),
+        };
+        let mut live = lock(live);
+        let now = live.now();
+        live.controller.encoded(ticket, &taken, now);
+        Ok(encoded)
+    }
+
+    /// Notes that a frame is ready to be written.
+    pub fn frame_waits(&self) {
+        self.waiting_frames.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Writes a frame by `write` and learns what the link takes.
+    pub fn write(&self, stored_bytes: usize, write: impl FnOnce() -> Result<()>) -> Result<()> {
+        let waiting = self.waiting_frames.fetch_sub(1, Ordering::Relaxed);
+        let Some(live) = &self.priced else {
+            return write();
+        };
+        let begun = Instant::now();
+        write()?;
+        let mut live = lock(live);
+        let live = &mut *live;
+        if waiting > 1
+            && let Some(link) = &mut live.link
+        {
+            link.wrote(stored_bytes as f64, begun.elapsed().as_secs_f64());
+            if let Some((speed, overhead)) = link.fitted() {
+                live.controller.set_link(speed, overhead);
+            }
+        }
+        let now = live.now();
+        live.controller.written(now);
+        Ok(())
+    }
+}
+
+impl Live {
+    /// Returns the time since the first block.
+    fn now(&mut self) -> Seconds {
+        let begun = *self.begun.get_or_insert_with(Instant::now);
+        Seconds(begun.elapsed().as_secs_f64())
+    }
+}
+
+fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
+    // A panic under it is a bug that its worker tells; the others may go on with what there is.
+    live.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes after which an older one counts half.
+const HALF_LIFE_WRITES: f64 = 64.0;
+/// Writes before a fit is believed.
+const WRITES_MIN: f64 = 3.0;
+/// Spread of the lengths, as a share of their mean, from which overhead and speed can be told apart.
+const SPREAD_MIN: f64 = 0.1;
+
+/// Fits seconds = overhead + bytes / speed to the writes, by least squares with fading weights.
+#[derive(Clone, Copy, Debug, Default)]
+struct LinkMeter {
+    weight: f64,
+    bytes: f64,
+    seconds: f64,
+    bytes_squared: f64,
+    bytes_seconds: f64,
+}
+
+impl LinkMeter {
+    fn wrote(&mut self, bytes: f64, seconds: f64) {
+        let kept = f64::exp2(-1.0 / HALF_LIFE_WRITES);
+        let add = |sum: &mut f64, value: f64| *sum = *sum * kept + value;
+        add(&mut self.weight, 1.0);
+        add(&mut self.bytes, bytes);
+        add(&mut self.seconds, seconds);
+        add(&mut self.bytes_squared, bytes * bytes);
+        add(&mut self.bytes_seconds, bytes * seconds);
+    }
+
+    fn fitted(&self) -> Option<(BytesPerSecond, Seconds)> {
+        if self.weight < WRITES_MIN || self.seconds <= 0.0 || self.bytes <= 0.0 {
+            return None;
+        }
+        let (bytes, seconds) = (self.bytes / self.weight, self.seconds / self.weight);
+        let variance = self.bytes_squared / self.weight - bytes * bytes;
+        let covariance = self.bytes_seconds / self.weight - bytes * seconds;
+        let per_byte = covariance / variance;
+        let overhead = seconds - per_byte * bytes;
+        let is_told_apart = variance > (SPREAD_MIN * bytes).powi(2);
+        if is_told_apart && per_byte > 0.0 && overhead >= 0.0 {
+            return Some((BytesPerSecond(1.0 / per_byte), Seconds(overhead)));
+        }
+        Some((BytesPerSecond(self.bytes / self.seconds), Seconds(0.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_told_from_its_writes() {
+        let check = |lengths: &[f64], speed: f64, overhead: f64| {
+            let mut meter = LinkMeter::default();
+            assert!(meter.fitted().is_none());
+            for round in 0..200 {
+                let bytes = lengths[round % lengths.len()];
+                meter.wrote(bytes, overhead + bytes / speed);
+            }
+            meter.fitted().unwrap()
+        };
+        let (speed, overhead) = check(&[1e5, 3e5, 1e6], 1e8, 1e-3);
+        assert!((speed.0 / 1e8 - 1.0).abs() < 1e-6 && (overhead.0 - 1e-3).abs() < 1e-9);
+        // Of equal writes only the whole can be told.
+        let (speed, overhead) = check(&[1e6], 1e8, 1e-3);
+        assert!((speed.0 / (1e6 / 0.011) - 1.0).abs() < 1e-6 && overhead.0 == 0.0);
+    }
+}

@@ -1,0 +1,576 @@
+//! The price of a worker's time against the link's, and the method of each block at that price.
+//!
+//! Every goal is a price in the one rule of `decide`: a block goes by the arm of least cost.
+//!
+//! - fastest: work costs `lambda / n`, the link `1 - lambda`, with the lambda at which the last 64
+//!   blocks would keep workers and link equally long (the dual of the fluid problem, `oracle.rs`);
+//! - within a factor: bytes cost 1, work costs what makes the last 64 blocks take the time allowed;
+//! - smallest, money: fixed prices.
+//!
+//! The prices alone do not see the queue. A block that takes longer to encode than the frames before
+//! it keep the link lets the link starve, and one that takes longer than the buffers can hold lets
+//! the other workers stall; both waits are charged to the method that would cause them, at the
+//! price of what waits. Where two methods tie, how full the buffers are tips the price to the side
+//! that helps whoever is behind, so errors of the estimates do not add up. Going to and fro between
+//! two ties is right as long as it is shorter than the buffers.
+//!
+//! Arms that might be better than they are known to be are tried, for at most a hundredth
+//! of all cost. What is known comes from a [`Profile`], which learns as blocks are completed.
+//!
+//! Not here: clocks, threads and bytes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::codec::Method;
+use crate::decide::{
+    BlockLife, Candidate, Class, Factor, MethodEstimate, Observation, Prices, Profile, Quantities,
+};
+use crate::units::{BytesPerSecond, Estimate, Seconds};
+
+/// What a stream is to be.
+#[expect(clippy::large_enum_variant, reason = "there is one a stream")]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Goal {
+    /// Over as soon as can be (Hirsch's S1).
+    Fastest,
+    /// As small as can be in at most this factor of the time it takes uncompressed, at least 1: 1
+    /// for no loss of time (S2), more to give time for space (S3).
+    Within(f64),
+    /// As small as can be.
+    Smallest,
+    /// As cheap as can be at fixed prices, held for some time and read so often.
+    Money {
+        prices: Prices,
+        held: Seconds,
+        reads: f64,
+    },
+}
+
+/// What the blocks go through.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plant {
+    /// Workers, at least 1.
+    pub workers: usize,
+    /// Frame buffers.
+    pub frames: usize,
+    /// Speed of the link.
+    pub link: BytesPerSecond,
+    /// Seconds of each write beside its bytes.
+    pub write_overhead: Seconds,
+}
+
+/// What encoding a block took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Taken {
+    /// What the codec made of it, with core time.
+    pub observation: Observation,
+    /// The codec's wall time: longer than its core time where others had the core.
+    pub wall: Seconds,
+}
+
+/// Completions after which prices and estimates are computed anew.
+const UPDATE_BLOCKS: usize = 8;
+/// Halvings of the range of a price.
+const HALVINGS: usize = 30;
+/// Share of all cost that trying may take.
+const TRIAL_SHARE: f64 = 0.01;
+/// Blocks' worth of cost that trying may take at once, before there is much to take a share of.
+const TRIAL_BLOCKS: f64 = 4.0;
+/// Seconds of the pipeline that trying may take besides: what nobody notices.
+const TRIAL_SECONDS: f64 = 4e-3;
+/// Odds of the two prices of the fastest end beyond which the lesser counts for nothing. A price of
+/// nothing would waste the workers on a gain of nothing.
+const ODDS_MAX: f64 = 1e3;
+/// How far full or empty buffers move the logarithm of these odds: as much to either side.
+const FILL_ODDS: f64 = 0.25;
+/// Arms around the best, in the order of encoding time, among which one is tried.
+const TRIAL_REACH: usize = 2;
+/// Observations of an arm on a class from which it is known, and no longer feared.
+const SEEN_MIN: f64 = 0.9;
+
+/// Picks the arm of each block.
+pub struct Controller {
+    goal: Goal,
+    arms: Vec<Method>,
+    plant: Plant,
+    profile: Profile,
+    known: BTreeMap<Class, Known>,
+    /// The last blocks, as many as the buffers hold: what lies further apart cannot be set off
+    /// against each other.
+    window: VecDeque<(Class, u64)>,
+    /// Where the balance lies for the blocks of the window.
+    prices: Prices,
+    /// Seconds that a block takes on the whole.
+    period: f64,
+    /// Blocks chosen and not yet written, in their order.
+    queue: VecDeque<Sent>,
+    /// Tickets given out; the queue's first is this less the queue's length.
+    tickets: u64,
+    /// When the link last finished a block.
+    link_ended: f64,
+    /// Seconds a byte that the block now on the link has taken already, at least.
+    byte_seconds_min: f64,
+    /// Wall over core time of encoding: contention.
+    stretch: Sums,
+    completed: usize,
+    /// Seconds that the blocks so far would take uncompressed.
+    raw_seconds: f64,
+    cost_total: f64,
+    trial_cost: f64,
+}
+
+/// A block on its way.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    /// When it was or is to be compressed.
+    encoded_at: f64,
+    stored_bytes: f64,
+    is_encoded: bool,
+    trial: Option<Trial>,
+}
+
+/// An arm that is tried, and what the best one known would have cost.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    /// What is charged for it until it is done.
+    charge: f64,
+    best_cost: f64,
+    life: BlockLife,
+    prices: Prices,
+    backlog: f64,
+}
+
+/// Fading sums of two things that are compared.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    over: f64,
+    under: f64,
+}
+
+/// What is known of the arms on one class, for blocks of one length.
+struct Known {
+    life: BlockLife,
+    likely: Vec<Quantities>,
+    /// As good as each arm may well be: one standard error better.
+    hopeful: Vec<Quantities>,
+    /// As bad as an arm may be of which too little was seen: two standard errors worse.
+    fearful: Vec<Quantities>,
+}
+
+impl Controller {
+    /// Makes a controller that picks among `arms` on what the profile knows.
+    ///
+    /// # Panics
+    ///
+    /// If there are no arms, or the plant has no worker or no speed.
+    pub fn new(goal: Goal, arms: Vec<Method>, plant: Plant, profile: Profile) -> Controller {
+        assert!(!arms.is_empty() && plant.workers > 0 && plant.link.0 > 0.0);
+        let mut controller = Controller {
+            goal,
+            arms,
+            plant,
+            profile,
+            known: BTreeMap::new(),
+            window: VecDeque::with_capacity(plant.frames),
+            prices: Prices::default(),
+            period: f64::INFINITY,
+            queue: VecDeque::new(),
+            tickets: 0,
+            link_ended: 0.0,
+            byte_seconds_min: 0.0,
+            stretch: Sums::default(),
+            completed: 0,
+            raw_seconds: 0.0,
+            cost_total: 0.0,
+            trial_cost: 0.0,
+        };
+        controller.reprice();
+        controller
+    }
+
+    /// Returns the arms.
+    pub fn arms(&self) -> &[Method] {
+        &self.arms
+    }
+
+    /// Returns the share of all cost, as it was expected, that trying other arms took.
+    pub fn trial_share(&self) -> f64 {
+        self.trial_cost / self.cost_total.max(f64::MIN_POSITIVE)
+    }
+
+    /// Changes what is known of the link.
+    pub fn set_link(&mut self, link: BytesPerSecond, write_overhead: Seconds) {
+        if link.0 > 0.0 && link.0.is_finite() && write_overhead.0 >= 0.0 {
+            self.plant.link = link;
+            self.plant.write_overhead = write_overhead;
+        }
+    }
+
+    /// Picks the arm of a block that starts now, `now` after the first: its place among the arms,
+    /// and a ticket by which to tell what became of it.
+    pub fn choose(&mut self, class: Class, raw_bytes: u64, now: Seconds) -> (usize, u64) {
+        let is_new = !self.window.iter().any(|it| it.0 == class);
+        if self.window.len() >= self.plant.frames.max(1) {
+            self.window.pop_front();
+        }
+        self.window.push_back((class, raw_bytes));
+        self.learn_of(class, raw_bytes);
+        self.watch_link(now);
+        if is_new || self.period.is_infinite() || self.byte_seconds_min > 0.0 {
+            self.reprice();
+        }
+        let (arm, trial) = self.pick(class, now);
+        self.raw_seconds += self.write_seconds(raw_bytes as f64);
+        let quantities = &self.known[&class].likely[arm];
+        self.queue.push_back(Sent {
+            encoded_at: now.0 + self.wall_of(quantities),
+            stored_bytes: quantities.stored_bytes.mean,
+            is_encoded: false,
+            trial,
+        });
+        self.tickets += 1;
+        (arm, self.tickets - 1)
+    }
+
+    /// Learns what encoding a block took, that was finished `now`.
+    pub fn encoded(&mut self, ticket: u64, taken: &Taken, now: Seconds) {
+        let observation = &taken.observation;
+        let first = self.tickets - self.queue.len() as u64;
+        let place = ticket.checked_sub(first).map(|it| it as usize);
+        if let Some(sent) = place.and_then(|it| self.queue.get_mut(it)) {
+            sent.encoded_at = now.0;
+            sent.stored_bytes = observation.stored_bytes as f64;
+            sent.is_encoded = true;
+            if let Some(trial) = sent.trial.take() {
+                self.settle(&trial, taken);
+            }
+        }
+        if let Some(core) = observation.encode {
+            self.stretch.add(taken.wall.0.max(core.0), core.0);
+        }
+        let drifts = self.profile.observe(observation);
+        self.completed += 1;
+        if drifts || self.completed.is_multiple_of(UPDATE_BLOCKS) || self.completed < UPDATE_BLOCKS
+        {
+            let lengths: Vec<(Class, u64)> = (self.known.iter())
+                .map(|(class, known)| (*class, known.life.raw_bytes))
+                .collect();
+            self.known.clear();
+            for (class, raw_bytes) in lengths {
+                self.learn_of(class, raw_bytes);
+            }
+            self.reprice();
+        }
+    }
+
+    /// Notes that the link finished the first of the blocks on their way.
+    pub fn written(&mut self, now: Seconds) {
+        self.queue.pop_front();
+        self.link_ended = now.0;
+        self.byte_seconds_min = 0.0;
+    }
+
+    /// Takes the link to be slower than it was while a block has it for longer than it should.
+    fn watch_link(&mut self, now: Seconds) {
+        let Some(first) = self.queue.front().filter(|it| it.is_encoded) else {
+            return;
+        };
+        let began = first.encoded_at.max(self.link_ended);
+        self.byte_seconds_min = (now.0 - began) / first.stored_bytes.max(1.0);
+    }
+
+    /// Returns for how long the link has something to do, all blocks on their way included.
+    fn backlog(&self, now: Seconds) -> f64 {
+        let mut free = self.link_ended;
+        for sent in &self.queue {
+            let began = free.max(sent.encoded_at);
+            free = (began + self.write_seconds(sent.stored_bytes)).max(now.0);
+        }
+        (free - now.0).max(0.0)
+    }
+
+    /// Returns the wall time that a worker takes to encode.
+    fn wall_of(&self, quantities: &Quantities) -> f64 {
+        quantities.encode_core_seconds.mean * self.stretch.ratio()
+    }
+
+    fn write_seconds(&self, stored_bytes: f64) -> f64 {
+        self.plant.write_overhead.0 + stored_bytes * self.byte_seconds()
+    }
+
+    fn byte_seconds(&self) -> f64 {
+        (1.0 / self.plant.link.0).max(self.byte_seconds_min)
+    }
+
+    /// Brings the estimates for a class at hand.
+    fn learn_of(&mut self, class: Class, raw_bytes: u64) {
+        if self.known.contains_key(&class) {
+            return;
+        }
+        let mut life = BlockLife::new(class, raw_bytes);
+        life.reads_per_write = Estimate::exact(0.0);
+        if let Goal::Money { held, reads, .. } = self.goal {
+            life.held_seconds = Estimate::exact(held.0);
+            life.reads_per_write = Estimate::exact(reads);
+        }
+        let estimates: Vec<MethodEstimate> = (self.arms.iter())
+            .map(|&arm| self.profile.estimate(class, arm, raw_bytes))
+            .collect();
+        let quantities = |value: fn(&Factor) -> f64| {
+            let of = |(&arm, estimate): (&Method, &MethodEstimate)| {
+                let mut estimate = *estimate;
+                for factor in [
+                    &mut estimate.encode_seconds_per_byte,
+                    &mut estimate.stored_per_raw,
+                ] {
+                    factor.value = Estimate::exact(value(factor));
+                }
+                Quantities::of(&Candidate::new(arm, estimate), &life)
+            };
+            self.arms.iter().zip(&estimates).map(of).collect()
+        };
+        let known = Known {
+            likely: quantities(|it| it.value.mean),
+            hopeful: quantities(one_error_below),
+            fearful: quantities(|it| match it.weight >= SEEN_MIN {
+                true => it.value.mean,
+                false => it.value.high,
+            }),
+            life,
+        };
+        self.known.insert(class, known);
+    }
+
+    /// Picks the arm of least cost, or one worth trying; with what trying may cost, if it is that.
+    ///
+    /// An arm of which nothing was seen is a trial, charged as bad as it may be until it is done.
+    fn pick(&mut self, class: Class, now: Seconds) -> (usize, Option<Trial>) {
+        let known = &self.known[&class];
+        let backlog = self.backlog(now);
+        let prices = self.prices_now(known, now, backlog);
+        let cost =
+            |it: &Quantities| it.cost(&known.life, &prices) + self.waits(it, &prices, backlog);
+        let costs = |of: &[Quantities]| -> Vec<f64> { of.iter().map(cost).collect() };
+        let (likely, fearful) = (costs(&known.likely), costs(&known.fearful));
+        let mut hopeful = costs(&known.hopeful);
+        let best = least(&fearful);
+        let work = |arm: usize| known.likely[arm].encode_core_seconds.mean;
+        let rank = |arm: usize| (0..likely.len()).filter(|&it| work(it) < work(arm)).count();
+        for (arm, hopeful) in hopeful.iter_mut().enumerate() {
+            if rank(arm).abs_diff(rank(least(&likely))) > TRIAL_REACH {
+                *hopeful = likely[arm];
+            }
+        }
+        let second = prices.per_core_second.mean * self.plant.workers as f64
+            + match self.goal {
+                Goal::Fastest => prices.per_byte_written.mean / self.byte_seconds(),
+                _ => 0.0,
+            };
+        let allowed =
+            TRIAL_SHARE * self.cost_total + TRIAL_BLOCKS * fearful[best] + TRIAL_SECONDS * second
+                - self.trial_cost;
+        let affordable = |arm: &usize| *arm == best || fearful[*arm] - fearful[best] <= allowed;
+        let arms = (0..likely.len()).filter(affordable);
+        let chosen = arms.min_by(|&a, &b| hopeful[a].total_cmp(&hopeful[b]));
+        let chosen = chosen.expect("the best is affordable");
+        self.cost_total += fearful[best];
+        if chosen == best {
+            return (best, None);
+        }
+        let trial = Trial {
+            charge: fearful[chosen] - fearful[best],
+            best_cost: fearful[best],
+            life: known.life,
+            prices,
+            backlog,
+        };
+        self.trial_cost += trial.charge;
+        (chosen, Some(trial))
+    }
+
+    /// Replaces what was feared of a trial by what it took.
+    fn settle(&mut self, trial: &Trial, taken: &Taken) {
+        let it = &taken.observation;
+        let quantities = Quantities {
+            encode_core_seconds: Estimate::exact(taken.wall.0),
+            stored_bytes: Estimate::exact(it.stored_bytes as f64),
+            ..Quantities::of_store(&trial.life)
+        };
+        let cost = quantities.cost(&trial.life, &trial.prices)
+            + self.waits(&quantities, &trial.prices, trial.backlog);
+        self.trial_cost += (cost - trial.best_cost).max(0.0) - trial.charge;
+    }
+
+    /// Returns what the waits cost that a block's encoding would cause: of the link that has sent
+    /// everything before it, and of the workers when all buffers are behind it.
+    fn waits(&self, quantities: &Quantities, prices: &Prices, backlog: f64) -> f64 {
+        let wall = self.wall_of(quantities);
+        let workers = self.plant.workers as f64;
+        let room = self.period * self.plant.frames.saturating_sub(1).max(1) as f64;
+        let per_link_second = prices.per_byte_written.mean / self.byte_seconds();
+        let starved = match self.goal {
+            Goal::Fastest => (wall - backlog).max(0.0) * per_link_second,
+            _ => 0.0,
+        };
+        let stalled = (wall - room).max(0.0) * (workers - 1.0);
+        starved + stalled * prices.per_core_second.mean
+    }
+
+    /// Returns the prices of the window, tipped by what is seen now.
+    fn prices_now(&self, known: &Known, now: Seconds, backlog: f64) -> Prices {
+        match self.goal {
+            Goal::Fastest => {
+                let room = (self.plant.frames - self.plant.workers.min(self.plant.frames)).max(1);
+                let waiting = (self.queue.len() + 1).saturating_sub(self.plant.workers);
+                // Many small frames or few large ones: either way the link has enough to do.
+                let waiting = (waiting as f64).max(backlog / self.period);
+                let fill = (waiting / room as f64).min(1.0);
+                let tip = (FILL_ODDS * (1.0 - 2.0 * fill)).exp();
+                let work = self.prices.per_core_second.mean * self.plant.workers as f64 * tip;
+                let link = self.prices.per_byte_written.mean / self.byte_seconds();
+                self.prices_of_time(work / (work + link))
+            }
+            Goal::Within(factor) => {
+                let block = self.write_seconds(known.life.raw_bytes as f64);
+                let left = factor * (self.raw_seconds + block) - now.0;
+                let tip = (-left / (factor * block) / 4.0).clamp(-4.0, 4.0).exp2();
+                let work = self.prices.per_core_second.mean * tip;
+                Controller::prices(work, 1.0, 0.0)
+            }
+            Goal::Smallest | Goal::Money { .. } => self.prices,
+        }
+    }
+
+    /// Prices of a worker's second, of a stored byte, and of a write.
+    fn prices(work: f64, byte: f64, write: f64) -> Prices {
+        Prices {
+            per_core_second: Estimate::exact(work),
+            per_byte_written: Estimate::exact(byte),
+            per_write_operation: Estimate::exact(write),
+            ..Prices::default()
+        }
+    }
+
+    /// Returns the prices of the fastest end at a lambda.
+    fn prices_of_time(&self, lambda: f64) -> Prices {
+        let link = 1.0 - lambda;
+        Controller::prices(
+            lambda / self.plant.workers as f64,
+            link * self.byte_seconds(),
+            link * self.plant.write_overhead.0,
+        )
+    }
+
+    /// Returns what the window would take at some prices: seconds of the workers together and of the
+    /// link.
+    fn window_at(&self, prices: &Prices) -> (f64, f64) {
+        let (mut work, mut write) = (0.0, 0.0);
+        let mut counts: BTreeMap<Class, f64> = BTreeMap::new();
+        for (class, _) in &self.window {
+            *counts.entry(*class).or_default() += 1.0;
+        }
+        for (class, count) in counts {
+            let Some(known) = self.known.get(&class) else {
+                continue;
+            };
+            let costs = known
+                .likely
+                .iter()
+                .map(|it| (it, it.cost(&known.life, prices)));
+            let best = costs.min_by(|a, b| a.1.total_cmp(&b.1));
+            let quantities = best.expect("at least one arm").0;
+            work += count * self.wall_of(quantities) / self.plant.workers as f64;
+            write += count * self.write_seconds(quantities.stored_bytes.mean);
+        }
+        (work, write)
+    }
+
+    /// Finds the prices at which the balance lies for the blocks of the window.
+    fn reprice(&mut self) {
+        match self.goal {
+            Goal::Fastest => {
+                let (mut low, mut high) = (0.0, 1.0);
+                for _ in 0..HALVINGS {
+                    let middle = (low + high) / 2.0;
+                    let (work, write) = self.window_at(&self.prices_of_time(middle));
+                    if work > write {
+                        low = middle
+                    } else {
+                        high = middle
+                    }
+                }
+                let odds_min = 1.0 / (1.0 + ODDS_MAX);
+                let lambda = high.clamp(odds_min, 1.0 - odds_min);
+                self.prices = self.prices_of_time(lambda);
+                // The dual's value: the same on both sides of a tie, where the sums are not.
+                let (work, write) = self.window_at(&self.prices);
+                self.set_period(lambda * work + (1.0 - lambda) * write);
+            }
+            Goal::Within(factor) => {
+                let raw: f64 = (self.window.iter())
+                    .map(|it| self.write_seconds(it.1 as f64))
+                    .sum();
+                let at = |log: f64| {
+                    let work = f64::exp2(log) / self.plant.workers as f64;
+                    Controller::prices(work, 1.0, 0.0)
+                };
+                let (mut low, mut high) = (-10.0, 60.0);
+                for _ in 0..HALVINGS {
+                    let middle = (low + high) / 2.0;
+                    let (work, _) = self.window_at(&at(middle));
+                    if work > factor * raw {
+                        low = middle
+                    } else {
+                        high = middle
+                    }
+                }
+                self.prices = at(high);
+                self.set_period(factor * raw);
+            }
+            Goal::Smallest => {
+                self.prices = Controller::prices(0.0, 1.0, 0.0);
+            }
+            Goal::Money { prices, .. } => self.prices = prices,
+        }
+    }
+
+    fn set_period(&mut self, window_seconds: f64) {
+        if !self.window.is_empty() {
+            self.period = window_seconds / self.window.len() as f64;
+        }
+    }
+}
+
+impl Sums {
+    fn add(&mut self, over: f64, under: f64) {
+        const KEPT: f64 = 0.95;
+        self.over = self.over * KEPT + over;
+        self.under = self.under * KEPT + under;
+    }
+
+    /// Returns the one over the other, 1 before anything was seen.
+    fn ratio(&self) -> f64 {
+        if self.under > 0.0 {
+            self.over / self.under
+        } else {
+            1.0
+        }
+    }
+}
+
+/// Returns the place of the least cost.
+fn least(costs: &[f64]) -> usize {
+    let costs = costs.iter().enumerate();
+    let least = costs.min_by(|a, b| a.1.total_cmp(b.1));
+    least.expect("at least one arm").0
+}
+
+/// Returns the value one standard error below the mean, of an interval of 95 % whose logarithm is
+/// normal.
+fn one_error_below(factor: &Factor) -> f64 {
+    let Estimate { mean, low, .. } = factor.value;
+    if mean <= 0.0 || low <= 0.0 {
+        return mean;
+    }
+    mean * (low / mean).powf(1.0 / 1.96)
+}

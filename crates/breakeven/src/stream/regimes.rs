@@ -1,0 +1,351 @@
+//! The controller on the simulated pipeline, with costs recorded from generated data: against the
+//! best method in hindsight and against what no schedule can beat.
+//!
+//! The record is a table of what blocks of 1 MiB took by each arm: processor time as it was measured
+//! once, stored bytes as they come out every time, which a test holds it to. So nothing here is
+//! timed.
+
+use std::fmt::Write as _;
+
+use super::oracle::{best_static, fastest, fewest_bytes};
+use super::price::{Controller, Goal, Plant, Taken};
+use super::simulate::{Cost, Event, Matrix, Pipeline, Run, simulate};
+use crate::codec::{Compressor, Features, Method};
+use crate::decide::{Class, Observation, Profile};
+use crate::frame::{Encoder, frame_bytes_max};
+use crate::meter::thread_cpu;
+use crate::units::{BytesPerSecond, Seconds};
+
+const RECORD: &str = include_str!("../../tests/matrices/generated.csv");
+const BLOCK_BYTES: usize = 1 << 20;
+const BLOCKS_OF_KIND: u64 = 3;
+const KINDS: [&str; 5] = ["text", "source", "numbers", "redundant", "noise"];
+const ARMS: [&str; 13] = [
+    "store", "lz4:a8", "lz4:1", "zstd:-5", "zstd:-1", "zstd:1", "zstd:3", "zstd:5", "zstd:9",
+    "zstd:15", "zstd:19", "xz:1", "xz:6",
+];
+
+/// Draws a number below `most`: small ones come more often than large ones, as words do.
+fn rank(random: &mut fastrand::Rng, most: f64) -> usize {
+    (most.powf(random.f64()) - 1.0) as usize
+}
+
+/// Makes a block of a kind.
+fn block(kind: &str, seed: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(1000 + seed);
+    let mut block = Vec::with_capacity(BLOCK_BYTES + 64);
+    let words: Vec<String> = (0..4000)
+        .map(|_| {
+            (0..random.usize(2..10))
+                .map(|_| random.lowercase())
+                .collect()
+        })
+        .collect();
+    let mut step = 0.0_f64;
+    while block.len() < BLOCK_BYTES {
+        match kind {
+            "text" => {
+                block.extend(words[rank(&mut random, 4000.0)].bytes());
+                block.push(b' ');
+            }
+            "source" => {
+                let (name, other) = (
+                    &words[rank(&mut random, 300.0)],
+                    &words[rank(&mut random, 300.0)],
+                );
+                let line = format!(
+                    "    let {name} = self.{other}({}, &mut {name});\n",
+                    rank(&mut random, 90.0)
+                );
+                block.extend(line.bytes());
+            }
+            "numbers" => {
+                step += 1e-3;
+                let noise = rank(&mut random, 4096.0) as f64 * 1e-9;
+                block.extend(((step.sin() + 2.0) * 1e3 + noise).to_le_bytes());
+            }
+            "redundant" => {
+                let value = (rank(&mut random, 40.0) as f32).sqrt();
+                for _ in 0..rank(&mut random, 200.0) + 1 {
+                    block.extend(value.to_be_bytes());
+                }
+            }
+            _ => block.extend(random.u64(..).to_le_bytes()),
+        }
+    }
+    block.truncate(BLOCK_BYTES);
+    block
+}
+
+fn class_of(block: &[u8]) -> Class {
+    let mut compressor = Compressor::new();
+    Class::content(&Features::with_probe(block, &mut compressor).unwrap())
+}
+
+/// One kind's blocks: class, and cost by each arm.
+struct Recorded {
+    rows: Vec<(Class, Vec<Cost>)>,
+}
+
+/// Returns what the record says of each kind.
+fn recorded() -> Vec<Recorded> {
+    let mut found: Vec<Recorded> = Vec::new();
+    for kind in KINDS {
+        let unknown = (Class::BINARY, vec![Cost::default(); ARMS.len()]);
+        let mut rows = vec![unknown; BLOCKS_OF_KIND as usize];
+        for line in RECORD.lines().skip(1) {
+            let fields: Vec<&str> = line.split(',').collect();
+            let &[of, number, class_number, arm, nanoseconds, stored] = &fields[..] else {
+                panic!("{line}");
+            };
+            if of != kind {
+                continue;
+            }
+            let arm = ARMS.iter().position(|it| *it == arm).expect(line);
+            let row = &mut rows[number.parse::<usize>().unwrap()];
+            row.0 = Class::from_content_number(class_number.parse().unwrap()).unwrap();
+            row.1[arm] = Cost {
+                work: nanoseconds.parse::<f64>().unwrap() * 1e-9,
+                stored_bytes: stored.parse().unwrap(),
+            };
+        }
+        found.push(Recorded { rows });
+    }
+    found
+}
+
+/// Holds the record to what the arms store today, or, with `BREAKEVEN_RECORD` naming a file, makes
+/// it anew: the least of three processor times.
+#[test]
+fn the_record_is_of_these_blocks_and_arms() {
+    let path = std::env::var_os("BREAKEVEN_RECORD");
+    let mut text = String::from("kind,block,class,arm,encode_ns,stored_bytes\n");
+    let known = recorded();
+    let (mut encoder, mut frame) = (Encoder::new(), vec![0; frame_bytes_max(BLOCK_BYTES)]);
+    // The slow arms tell no more about the record than the quick ones.
+    let arms = if path.is_some() { ARMS.len() } else { 7 };
+    let mut held = 0;
+    for (kind, known) in KINDS.iter().zip(&known) {
+        for number in 0..BLOCKS_OF_KIND {
+            let block = block(kind, number);
+            let class = class_of(&block);
+            for (arm, name) in ARMS[..arms].iter().enumerate() {
+                let method: Method = name.parse().unwrap();
+                let mut least = f64::INFINITY;
+                let mut stored_bytes = 0;
+                for _ in 0..if path.is_some() { 3 } else { 1 } {
+                    let begun = thread_cpu();
+                    let encoded = encoder.encode(method, &block, &mut frame).unwrap();
+                    least = least.min(thread_cpu().0 - begun.0);
+                    stored_bytes = encoded.frame_bytes;
+                }
+                let nanoseconds = (least * 1e9) as u64;
+                let class_number = class.number();
+                let line =
+                    format!("{kind},{number},{class_number},{name},{nanoseconds},{stored_bytes}");
+                writeln!(text, "{line}").unwrap();
+                if path.is_none() {
+                    let cost = known.rows[number as usize].1[arm];
+                    assert_eq!(cost.stored_bytes, stored_bytes as f64, "{line}");
+                    assert_eq!(known.rows[number as usize].0, class, "{line}");
+                    held += 1;
+                }
+            }
+        }
+    }
+    match path {
+        Some(path) => std::fs::write(path, text).unwrap(),
+        None => assert!(held >= 100, "{held} lines held"),
+    }
+}
+
+/// A row of blocks: matrix and classes.
+struct Blocks {
+    name: &'static str,
+    matrix: Matrix,
+    classes: Vec<Class>,
+}
+
+/// Makes a row of `count` blocks, changing kind every `run` blocks.
+fn blocks(name: &'static str, kinds: &[usize], run: usize, count: usize) -> Blocks {
+    let recorded = recorded();
+    let mut random = fastrand::Rng::with_seed(77);
+    let mut made = Blocks {
+        name,
+        matrix: Matrix::default(),
+        classes: Vec::new(),
+    };
+    for index in 0..count {
+        let kind = &recorded[kinds[index / run % kinds.len()]];
+        // From block to block times vary by some percent, all arms alike.
+        let speed = 1.0 + 0.06 * (random.f64() - 0.5);
+        let (class, row) = &kind.rows[random.usize(..kind.rows.len())];
+        let cost = |it: &Cost| Cost {
+            work: it.work * speed,
+            stored_bytes: it.stored_bytes,
+        };
+        made.matrix.costs.push(row.iter().map(cost).collect());
+        made.classes.push(*class);
+    }
+    made
+}
+
+fn all_blocks() -> Vec<Blocks> {
+    vec![
+        blocks("text", &[0], 1, 2000),
+        blocks("source", &[1], 1, 2000),
+        blocks("numbers", &[2], 1, 2000),
+        blocks("redundant", &[3], 1, 2000),
+        blocks("noise", &[4], 1, 2000),
+        blocks("all by 1 MiB", &[0, 4, 2, 3, 1], 1, 2000),
+        blocks("all by 16 MiB", &[0, 4, 2, 3, 1], 16, 2000),
+        blocks("all by 64 MiB", &[0, 4, 2, 3, 1], 64, 2000),
+    ]
+}
+
+/// A pipeline in which the workers' LZ4 on text is `beta` times as fast as the link.
+fn pipeline(beta: f64, workers: usize) -> Pipeline {
+    let lz4 = ARMS.iter().position(|it| *it == "lz4:1").unwrap();
+    let work = recorded()[0].rows[0].1[lz4].work;
+    Pipeline {
+        workers,
+        frames: 2 * workers + 4,
+        link_bytes_per_second: workers as f64 * BLOCK_BYTES as f64 / work / beta,
+        write_overhead: 20e-6,
+    }
+}
+
+fn control(goal: Goal, pipeline: &Pipeline, blocks: &Blocks) -> (Run, f64) {
+    let plant = Plant {
+        workers: pipeline.workers,
+        frames: pipeline.frames,
+        link: BytesPerSecond(pipeline.link_bytes_per_second),
+        write_overhead: Seconds(pipeline.write_overhead),
+    };
+    let arms: Vec<Method> = ARMS.iter().map(|name| name.parse().unwrap()).collect();
+    let controller = Controller::new(goal, arms.clone(), plant, Profile::default());
+    let controller = std::cell::RefCell::new(controller);
+    let run = simulate(
+        pipeline,
+        &blocks.matrix,
+        &mut |block, now| {
+            let class = blocks.classes[block];
+            let mut controller = controller.borrow_mut();
+            controller.choose(class, BLOCK_BYTES as u64, Seconds(now)).0
+        },
+        &mut |event| match event {
+            Event::Compressed { block, arm, at } => {
+                let cost = blocks.matrix.costs[block][arm];
+                let taken = Taken {
+                    observation: Observation {
+                        class: blocks.classes[block],
+                        method: arms[arm],
+                        raw_bytes: BLOCK_BYTES as u64,
+                        stored_bytes: cost.stored_bytes as u64,
+                        encode: Some(Seconds(cost.work)),
+                        decode: None,
+                    },
+                    wall: Seconds(cost.work),
+                };
+                let mut controller = controller.borrow_mut();
+                controller.encoded(block as u64, &taken, Seconds(at));
+            }
+            Event::Written { at, .. } => controller.borrow_mut().written(Seconds(at)),
+        },
+    );
+    let share = controller.borrow().trial_share();
+    (run, share)
+}
+
+const BETAS: [f64; 3] = [43.0, 4.2, 0.83];
+
+/// The aim is 2 % with any number of workers; more of them learn less before they have all begun.
+const SLOWER_MAX: [(usize, f64); 2] = [(2, 0.03), (24, 0.25)];
+
+#[test]
+fn the_fastest_goal_against_the_best_method_and_the_bound() {
+    for (workers, slower_max) in SLOWER_MAX {
+        let (mut worst, mut sum, mut cells) = (f64::NEG_INFINITY, 0.0, 0);
+        for beta in BETAS {
+            let pipeline = pipeline(beta, workers);
+            for blocks in all_blocks() {
+                let (run, share) = control(Goal::Fastest, &pipeline, &blocks);
+                let best = best_static(&pipeline, &blocks.matrix);
+                let bound = fastest(&pipeline, &blocks.matrix);
+                let time = run.drained_after.0;
+                let to_static = time / best.run.drained_after.0 - 1.0;
+                println!(
+                    "beta {beta:4}, {workers:2} workers, {:14}: {:+6.1} % to {:8} {:+6.1} % to the \
+                     bound, tried {:.2} %",
+                    blocks.name,
+                    100.0 * to_static,
+                    ARMS[best.arm],
+                    100.0 * (time / bound.lower_bound - 1.0),
+                    100.0 * share
+                );
+                assert!(time >= bound.lower_bound * (1.0 - 1e-9));
+                worst = worst.max(to_static);
+                sum += to_static;
+                cells += 1;
+            }
+        }
+        let mean = sum / f64::from(cells);
+        println!("{workers} workers, {cells} cells: worst {worst:+.4}, mean {mean:+.4}");
+        assert!(worst <= slower_max && mean <= 0.05, "{worst}, {mean}");
+    }
+}
+
+#[test]
+fn goals_with_a_time_keep_it_and_come_near_the_fewest_bytes() {
+    let (mut worst_time, mut worst_bytes, mut kept, mut cells) = (0.0_f64, 0.0_f64, 0, 0);
+    for beta in BETAS {
+        for factor in [1.0, 1.5] {
+            let pipeline = pipeline(beta, 2);
+            for blocks in all_blocks() {
+                let (run, _) = control(Goal::Within(factor), &pipeline, &blocks);
+                let count = blocks.classes.len() as f64;
+                let budget = factor * count * pipeline.write_seconds(BLOCK_BYTES as f64);
+                let fewest = fewest_bytes(&pipeline, &blocks.matrix, budget);
+                let late = run.drained_after.0 / budget - 1.0;
+                let more = run.stored_bytes / fewest - 1.0;
+                println!(
+                    "beta {beta:4}, within {factor}: {:14}: time {:+6.1} %, bytes {:+6.1} %",
+                    blocks.name,
+                    100.0 * late,
+                    100.0 * more
+                );
+                worst_time = worst_time.max(late);
+                kept += u32::from(late <= 0.03);
+                cells += 1;
+                worst_bytes = worst_bytes.max(more);
+            }
+        }
+    }
+    println!(
+        "{kept} of {cells} within 3 % of the time; worst {worst_time:+.4}, {worst_bytes:+.4} in bytes"
+    );
+    // The aim is 3 % everywhere. Doubles that only xz shrinks miss it: one block takes long.
+    assert!(worst_time <= 0.10 && kept * 10 >= cells * 8, "{worst_time}");
+}
+
+#[test]
+fn the_smallest_goal_is_as_small_as_the_smallest_method() {
+    let pipeline = pipeline(4.2, 2);
+    for blocks in all_blocks() {
+        let (run, _) = control(Goal::Smallest, &pipeline, &blocks);
+        let fewest: f64 = (blocks.matrix.costs.iter())
+            .map(|row| {
+                row.iter()
+                    .map(|it| it.stored_bytes)
+                    .fold(f64::INFINITY, f64::min)
+            })
+            .sum();
+        let more = run.stored_bytes / fewest - 1.0;
+        println!(
+            "{}: {:+.2} % of the fewest bytes",
+            blocks.name,
+            100.0 * more
+        );
+        assert!(more <= 0.03, "{}: {more}", blocks.name);
+    }
+}
