@@ -765,6 +765,9 @@ fn outer_rank(count: usize) -> usize {
 }
 
 impl ProbeReport {
+    /// How many cells a probe with enough time measures.
+    pub const CELL_COUNT: usize = CELL_COUNT as usize;
+
     /// Returns the probed place as a medium: measured times, the file system's allocation unit,
     /// and the power of a device of its kind by default, because that was not measured.
     pub fn medium(&self) -> Medium {

@@ -141,8 +141,6 @@ fn measure(contender: &str, folder: &Path, plan: &Plan) -> Result<Vec<Row>> {
 
 /// Probes a folder; where the time did not suffice for every combination, again with twice as much.
 fn probe_all(folder: &Path, plan: &Plan, seed: u64) -> Result<ProbeReport> {
-    // The probe's: both directions, three orders, six sizes, two depths.
-    const COMBINATIONS: usize = 2 * 3 * 6 * 2;
     let mut time_max = Duration::from_secs_f64(plan.seconds);
     for _ in 0..DOUBLINGS {
         let options = ProbeOptions {
@@ -153,7 +151,7 @@ fn probe_all(folder: &Path, plan: &Plan, seed: u64) -> Result<ProbeReport> {
             ..ProbeOptions::default()
         };
         let report = probe(folder, &options, &AtomicBool::new(false), &mut |_| {})?;
-        if report.cells.len() == COMBINATIONS {
+        if report.cells.len() == ProbeReport::CELL_COUNT {
             return Ok(report);
         }
         time_max *= 2;
@@ -432,7 +430,7 @@ pub mod tests {
         };
         let rows = measure(DISK, folder.path(), &plan).unwrap();
         assert!(rows.iter().all(|row| row.values[SECONDS] > 0.0));
-        assert_eq!(rows.len(), 2 * 72);
+        assert_eq!(rows.len(), 2 * ProbeReport::CELL_COUNT);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }
