@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use crate::origin::Origin;
-use crate::record::{self, CellRecord, Record, Row};
+use crate::record::{self, CellRecord, Record, Row, Unfinished};
 use crate::statistics::{Interval, Verdict};
 
 /// What a run of the laboratory was asked for.
@@ -96,6 +96,36 @@ impl Laboratory {
         Ok(measured)
     }
 
+    /// Opens a cell that is to keep its runs one by one, with those that an earlier program kept.
+    pub fn unfinished(
+        &self,
+        experiment: &str,
+        columns: &'static [&'static str],
+        cell: &str,
+        parameters: &str,
+    ) -> Result<Unfinished> {
+        let cell = self.new_cell(cell.to_string(), parameters.to_string(), Vec::new());
+        Unfinished::take(
+            &self.records,
+            experiment,
+            columns,
+            cell,
+            self.again,
+            self.keep,
+        )
+    }
+
+    fn new_cell(&self, cell: String, parameters: String, rows: Vec<Row>) -> CellRecord {
+        CellRecord {
+            date: self.origin.date.clone(),
+            commit: self.origin.commit.clone(),
+            machine: self.origin.machine.clone(),
+            cell,
+            parameters,
+            rows,
+        }
+    }
+
     fn done_of(&self, experiment: &str) -> Vec<CellRecord> {
         let done = self.done.borrow();
         let own = done.iter().filter(|(name, _)| name == experiment);
@@ -111,14 +141,7 @@ impl Laboratory {
 
     fn measure_cell(&self, record: &Record, cell: Cell<'_>) -> Result<CellRecord> {
         let rows = (cell.measure)().with_context(|| format!("cell {}", cell.name))?;
-        let done = CellRecord {
-            date: self.origin.date.clone(),
-            commit: self.origin.commit.clone(),
-            machine: self.origin.machine.clone(),
-            cell: cell.name,
-            parameters: cell.parameters,
-            rows,
-        };
+        let done = self.new_cell(cell.name, cell.parameters, rows);
         if self.keep {
             record.append(&done)?;
             record::note_machine(&self.records, &self.origin)?;

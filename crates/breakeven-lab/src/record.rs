@@ -2,8 +2,9 @@
 //!
 //! A file begins with a schema line and a header. Every row is one measurement run and says where it
 //! comes from. The rows of a cell are appended together, runs outermost, when the cell is done, so a
-//! cell that was cut off lacks its last rows, and is then not complete and not used. Fields hold
-//! neither commas, quotes nor line ends, so there is no quoting.
+//! cell that was cut off lacks its last rows, and is then not complete and not used. A cell that takes
+//! long keeps its runs one by one in a file beside the record until it is done ([`Unfinished`]).
+//! Fields hold neither commas, quotes nor line ends, so there is no quoting.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -45,6 +46,23 @@ pub struct CellRecord {
 }
 
 impl CellRecord {
+    /// Makes a cell of an origin that never was, for tests.
+    #[cfg(test)]
+    pub fn made_up(
+        cell: impl Into<String>,
+        parameters: impl Into<String>,
+        rows: Vec<Row>,
+    ) -> CellRecord {
+        CellRecord {
+            date: "2026-01-01T00:00:00Z".to_string(),
+            commit: "abc".to_string(),
+            machine: "00000001".to_string(),
+            cell: cell.into(),
+            parameters: parameters.into(),
+            rows,
+        }
+    }
+
     /// Returns the values of one column of one contender at one task, by run.
     pub fn column(&self, task: &str, contender: &str, column: usize) -> Vec<f64> {
         self.rows
@@ -52,6 +70,13 @@ impl CellRecord {
             .filter(|row| row.task == task && row.contender == contender)
             .map(|row| row.values[column])
             .collect()
+    }
+
+    fn has(&self, row: &Row) -> bool {
+        let is_it = |old: &Row| {
+            (old.run, &old.task, &old.contender) == (row.run, &row.task, &row.contender)
+        };
+        self.rows.iter().any(is_it)
     }
 
     /// Whether every contender has every run of every task: as many as its rows say.
@@ -88,6 +113,12 @@ impl Record {
     ///
     /// If a line that has an end is not a row of this experiment.
     pub fn read(&self) -> Result<Vec<CellRecord>> {
+        let mut cells = self.read_all()?;
+        cells.retain(CellRecord::is_complete);
+        Ok(cells)
+    }
+
+    fn read_all(&self) -> Result<Vec<CellRecord>> {
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -108,11 +139,14 @@ impl Record {
                 .parse(line)
                 .with_context(|| format!("{}:{}: '{line}'", self.path.display(), index + 3))?;
             match cells.last_mut() {
-                Some(last) if same_cell(last, &cell) => last.rows.extend(cell.rows),
+                // A row that is there already begins the cell anew: a date has whole seconds, and
+                // quick cells take less.
+                Some(last) if same_cell(last, &cell) && !last.has(&cell.rows[0]) => {
+                    last.rows.extend(cell.rows)
+                }
                 _ => cells.push(cell),
             }
         }
-        cells.retain(CellRecord::is_complete);
         Ok(cells)
     }
 
@@ -197,6 +231,73 @@ impl Record {
             parameters: text(4),
             rows: vec![row],
         })
+    }
+}
+
+/// The runs of a long cell that is not done, kept one by one so that a stop loses one of them only.
+pub struct Unfinished {
+    record: Record,
+    /// The rows of all runs that are done, under the origin of this program.
+    cell: CellRecord,
+    keep: bool,
+}
+
+impl Unfinished {
+    /// Takes the runs that an earlier program of this code and machine kept of a `cell`, unless they
+    /// shall be measured `again`. Nothing is written unless rows are to be kept.
+    ///
+    /// # Errors
+    ///
+    /// If a line that was kept is not a row of this experiment.
+    pub fn take(
+        folder: &Path,
+        experiment: &str,
+        columns: &'static [&'static str],
+        mut cell: CellRecord,
+        again: bool,
+        keep: bool,
+    ) -> Result<Unfinished> {
+        let record = Record::new(folder, &format!("{experiment}.unfinished"), columns);
+        if !again {
+            let mut kept = record.read_all()?;
+            kept.retain(|old| {
+                let dated = CellRecord {
+                    date: cell.date.clone(),
+                    rows: Vec::new(),
+                    ..old.clone()
+                };
+                dated == cell
+            });
+            cell.rows = kept.into_iter().flat_map(|old| old.rows).collect();
+        }
+        Ok(Unfinished { record, cell, keep })
+    }
+
+    /// Returns the rows of the runs that are done.
+    pub fn rows(&self) -> &[Row] {
+        &self.cell.rows
+    }
+
+    /// Keeps the rows of one more run.
+    pub fn add(&mut self, rows: Vec<Row>) -> Result<()> {
+        if self.keep {
+            self.record.append(&CellRecord {
+                rows: rows.clone(),
+                ..self.cell.clone()
+            })?;
+        }
+        self.cell.rows.extend(rows);
+        Ok(())
+    }
+
+    /// Ends the cell: what was kept goes, since the record has it next.
+    pub fn finish(self) -> Result<Vec<Row>> {
+        match fs::remove_file(&self.record.path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                bail!("remove {}: {error}", self.record.path.display())
+            }
+            _ => Ok(self.cell.rows),
+        }
     }
 }
 
@@ -302,6 +403,37 @@ mod tests {
             record.append(&three).unwrap();
             assert!(record.read().unwrap().contains(&three), "{length}");
         }
+    }
+
+    #[test]
+    fn a_cell_measured_twice_in_a_second_is_two() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = Record::new(folder.path(), "paper/name", COLUMNS);
+        let one = cell("2026-01-01", 2);
+        record.append(&one).unwrap();
+        record.append(&one).unwrap();
+        assert_eq!(record.read().unwrap(), [one.clone(), one]);
+    }
+
+    #[test]
+    fn a_long_cell_goes_on_with_the_run_after_the_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let take = |date: &str, parameters: &str, again: bool| {
+            let mut new = cell(date, 0);
+            new.parameters = parameters.to_string();
+            Unfinished::take(folder.path(), "paper/name", COLUMNS, new, again, true).unwrap()
+        };
+        let rows = cell("", 3).rows;
+        let mut first = take("2026-01-01", "seed=1", false);
+        first.add(rows[..2].to_vec()).unwrap();
+        let mut second = take("2026-01-02", "seed=1", false);
+        assert_eq!(second.rows(), &rows[..2]);
+        second.add(rows[2..4].to_vec()).unwrap();
+        assert_eq!(take("2026-01-03", "seed=1", true).rows(), []);
+        assert_eq!(take("2026-01-03", "seed=2", false).rows(), []);
+        let third = take("2026-01-03", "seed=1", false);
+        assert_eq!(third.finish().unwrap(), rows[..4]);
+        assert_eq!(take("2026-01-04", "seed=1", false).rows(), []);
     }
 
     #[test]

@@ -346,14 +346,7 @@ mod tests {
                 }
             }
         }
-        CellRecord {
-            date: "2026-01-01T00:00:00Z".to_string(),
-            commit: "abc".to_string(),
-            machine: "00000001".to_string(),
-            cell: "cell".to_string(),
-            parameters: parameters.to_string(),
-            rows,
-        }
+        CellRecord::made_up("cell", parameters, rows)
     }
 
     fn check(cell: &CellRecord, task: usize, figure: f64, verdict: Verdict, note: &str) {

@@ -311,14 +311,8 @@ mod tests {
     use crate::statistics::Verdict;
 
     fn cells(costs: &Costs) -> Vec<CellRecord> {
-        let cell = |setting: &Setting| CellRecord {
-            date: "2026-01-01T00:00:00Z".to_string(),
-            commit: "abc".to_string(),
-            machine: "00000001".to_string(),
-            cell: setting.name(),
-            parameters: String::new(),
-            rows: rows(setting, costs),
-        };
+        let cell =
+            |setting: &Setting| CellRecord::made_up(setting.name(), "", rows(setting, costs));
         SETTINGS.iter().map(cell).collect()
     }
 

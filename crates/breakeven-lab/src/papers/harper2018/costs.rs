@@ -336,14 +336,11 @@ pub mod tests {
                 push(run, fault.task().to_string(), disk, fault_us, 8_192_000.0);
             }
         }
-        CellRecord {
-            date: "2026-01-01T00:00:00Z".to_string(),
-            commit: "abc".to_string(),
-            machine: "00000001".to_string(),
-            cell: "8 KiB".to_string(),
-            parameters: format!("data={data} page_bytes=8192 threads=1+8 runs=10"),
+        CellRecord::made_up(
+            "8 KiB",
+            format!("data={data} page_bytes=8192 threads=1+8 runs=10"),
             rows,
-        }
+        )
     }
 
     #[test]

@@ -285,14 +285,11 @@ pub mod tests {
                 }
             }
         }
-        CellRecord {
-            date: "2026-01-01T00:00:00Z".to_string(),
-            commit: "abc".to_string(),
-            machine: "00000001".to_string(),
-            cell: "8 KiB".to_string(),
-            parameters: format!("data={data} page_bytes=8192 threads=1+2 runs=10"),
+        CellRecord::made_up(
+            "8 KiB",
+            format!("data={data} page_bytes=8192 threads=1+2 runs=10"),
             rows,
-        }
+        )
     }
 
     #[test]

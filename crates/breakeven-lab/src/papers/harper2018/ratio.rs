@@ -312,14 +312,7 @@ pub mod tests {
                     });
                 }
             }
-            CellRecord {
-                date: "2026-01-01T00:00:00Z".to_string(),
-                commit: "abc".to_string(),
-                machine: "00000001".to_string(),
-                cell: name.to_string(),
-                parameters: String::new(),
-                rows,
-            }
+            CellRecord::made_up(*name, "", rows)
         };
         names.iter().map(cell).collect()
     }

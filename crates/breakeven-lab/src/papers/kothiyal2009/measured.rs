@@ -272,14 +272,11 @@ pub mod tests {
                 }
             }
         }
-        CellRecord {
-            date: "2026-01-01T00:00:00Z".to_string(),
-            commit: "abc".to_string(),
-            machine: "00000001".to_string(),
-            cell: format!("text {raw_bytes}"),
-            parameters: "file=text source=generated-text energy=default".to_string(),
+        CellRecord::made_up(
+            format!("text {raw_bytes}"),
+            "file=text source=generated-text energy=default",
             rows,
-        }
+        )
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::files::{self, FileType};
 use super::task::{Bench, Cold, Used};
 use crate::interleave;
 use crate::laboratory::{Cell, Laboratory};
-use crate::record::{CellRecord, Record, Row};
+use crate::record::{CellRecord, Record, Row, Unfinished};
 use crate::statistics::Interval;
 use crate::tables;
 
@@ -67,9 +67,9 @@ impl Stopping {
     }
 
     /// Whether a contender need not run again.
-    fn is_known(&self, rows: &[Row]) -> bool {
+    fn is_known<'r>(&self, rows: impl Iterator<Item = &'r Row> + Clone) -> bool {
         let narrow = |task: &str| {
-            let of_task = rows.iter().filter(|row| row.task == task);
+            let of_task = rows.clone().filter(|row| row.task == task);
             let seconds: Vec<f64> = of_task.map(|row| row.values[WALL_SECONDS]).collect();
             seconds.len() >= self.runs_min
                 && Interval::of_values(&seconds).half_width() < self.half_width
@@ -205,14 +205,25 @@ impl<'a> Setting<'a> {
             self.place.medium,
             self.place.energy.model().source(),
         );
+        let name = format!("{} {}", file.name(), tables::binary_size(bytes));
+        let parameters = parameters.replace(',', " ");
+        let kept = self
+            .laboratory
+            .unfinished(RECORD, COLUMNS, &name, &parameters)?;
         Ok(Cell {
-            name: format!("{} {}", file.name(), tables::binary_size(bytes)),
-            parameters: parameters.replace(',', " "),
-            measure: Box::new(move || self.race(file, bytes, &racing)),
+            name,
+            parameters,
+            measure: Box::new(move || self.race(file, bytes, &racing, kept)),
         })
     }
 
-    fn race(&self, file: FileType, bytes: usize, racing: &[Contender]) -> Result<Vec<Row>> {
+    fn race(
+        &self,
+        file: FileType,
+        bytes: usize,
+        racing: &[Contender],
+        mut kept: Unfinished,
+    ) -> Result<Vec<Row>> {
         let scratch = Place::scratch(self.laboratory)?;
         let bench = Bench {
             raw: scratch.path().join("raw"),
@@ -221,24 +232,30 @@ impl<'a> Setting<'a> {
             energy: &self.place.energy,
         };
         file.write(self.laboratory, &bench.raw, bytes)?;
-        let mut rows: Vec<Vec<Row>> = vec![Vec::new(); racing.len()];
-        for run in 0..self.stopping.runs_max {
-            let known = |index: usize| self.stopping.is_known(&rows[index]);
+        let first = kept.rows().iter().map(|row| row.run).max().unwrap_or(0);
+        for run in first..self.stopping.runs_max {
+            let known = |index: usize| {
+                let of_it = |row: &&Row| row.contender == racing[index].name;
+                self.stopping.is_known(kept.rows().iter().filter(of_it))
+            };
+            if (1..racing.len()).all(known) {
+                break;
+            }
             let order: Vec<usize> = interleave::order(run, racing.len())
                 .into_iter()
                 // The plain one is what all others are compared with, so it runs in every run.
                 .filter(|index| *index == 0 || !known(*index))
                 .collect();
-            if (1..racing.len()).all(known) {
-                break;
-            }
+            eprintln!("{RECORD}: run {} of {} contenders", run + 1, order.len());
+            let mut rows = Vec::new();
             for index in order {
                 let contender = &racing[index];
                 let turn = take_turn(&bench, contender, bytes as u64, run);
-                rows[index].extend(turn.with_context(|| contender.name.to_string())?);
+                rows.extend(turn.with_context(|| contender.name.to_string())?);
             }
+            kept.add(rows)?;
         }
-        Ok(in_order(rows))
+        Ok(in_order(kept.finish()?, racing))
     }
 }
 
@@ -285,15 +302,16 @@ fn take_turn(bench: &Bench<'_>, contender: &Contender, bytes: u64, run: usize) -
     ])
 }
 
-/// Puts the rows of each contender together, runs outermost, each with its number of runs.
-fn in_order(rows: Vec<Vec<Row>>) -> Vec<Row> {
-    let mut by_run: BTreeMap<usize, Vec<Row>> = BTreeMap::new();
-    for mut own in rows {
-        let runs = own.iter().map(|row| row.run).max().unwrap_or(0);
-        own.iter_mut().for_each(|row| row.runs = runs);
-        for row in own {
-            by_run.entry(row.run).or_default().push(row);
-        }
+/// Puts the rows of each run in the order of the contenders, each with its contender's number of runs.
+fn in_order(mut rows: Vec<Row>, racing: &[Contender]) -> Vec<Row> {
+    let mut runs: BTreeMap<String, usize> = BTreeMap::new();
+    for row in &rows {
+        let most = runs.entry(row.contender.clone()).or_default();
+        *most = row.run.max(*most);
     }
-    by_run.into_values().flatten().collect()
+    rows.iter_mut()
+        .for_each(|row| row.runs = runs[&row.contender]);
+    let place = |row: &Row| racing.iter().position(|one| one.name == row.contender);
+    rows.sort_by_key(|row| (row.run, place(row)));
+    rows
 }
