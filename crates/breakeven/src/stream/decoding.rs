@@ -32,6 +32,13 @@ impl Default for ReaderOptions {
     }
 }
 
+/// Copies the front of the content to the target and returns how many bytes those are.
+pub(super) fn copy_front(content: &[u8], target: &mut [u8]) -> usize {
+    let count = content.len().min(target.len());
+    target[..count].copy_from_slice(&content[..count]);
+    count
+}
+
 /// Decoded bytes below which the limit of the ratio says nothing.
 const RATIO_FREE_BYTES: u64 = 1 << 20;
 

@@ -2,9 +2,9 @@
 //!
 //! Every goal is a price in the one rule of `decide`: a block goes by the arm of least cost.
 //!
-//! - fastest: work costs `lambda / n`, the link `1 - lambda`, with the lambda at which the last 64
-//!   blocks would keep workers and link equally long (the dual of the fluid problem, `oracle.rs`);
-//! - within a factor: bytes cost 1, work costs what makes the last 64 blocks take the time allowed;
+//! - fastest: work costs `lambda / n`, the link `1 - lambda`, with the lambda at which the last blocks
+//!   would keep workers and link equally long (the dual of the fluid problem, `oracle.rs`);
+//! - within a factor: bytes cost 1, work costs what makes the last blocks take the time allowed;
 //! - smallest, money: fixed prices.
 //!
 //! The prices alone do not see the queue. A block that takes longer to encode than the frames before
@@ -356,16 +356,14 @@ impl Controller {
         let best = least(&fearful);
         let work = |arm: usize| known.likely[arm].encode_core_seconds.mean;
         let rank = |arm: usize| (0..likely.len()).filter(|&it| work(it) < work(arm)).count();
+        let middle = rank(least(&likely));
         for (arm, hopeful) in hopeful.iter_mut().enumerate() {
-            if rank(arm).abs_diff(rank(least(&likely))) > TRIAL_REACH {
+            if rank(arm).abs_diff(middle) > TRIAL_REACH {
                 *hopeful = likely[arm];
             }
         }
-        let second = prices.per_core_second.mean * self.plant.workers as f64
-            + match self.goal {
-                Goal::Fastest => prices.per_byte_written.mean / self.byte_seconds(),
-                _ => 0.0,
-            };
+        let second =
+            prices.per_core_second.mean * self.plant.workers as f64 + self.link_second(&prices);
         let allowed =
             TRIAL_SHARE * self.cost_total + TRIAL_BLOCKS * fearful[best] + TRIAL_SECONDS * second
                 - self.trial_cost;
@@ -392,7 +390,8 @@ impl Controller {
     fn settle(&mut self, trial: &Trial, taken: &Taken) {
         let it = &taken.observation;
         let quantities = Quantities {
-            encode_core_seconds: Estimate::exact(taken.wall.0),
+            // Core time: contention is put on it where waits are counted.
+            encode_core_seconds: Estimate::exact(it.encode.unwrap_or(taken.wall).0),
             stored_bytes: Estimate::exact(it.stored_bytes as f64),
             ..Quantities::of_store(&trial.life)
         };
@@ -407,28 +406,31 @@ impl Controller {
         let wall = self.wall_of(quantities);
         let workers = self.plant.workers as f64;
         let room = self.period * self.plant.frames.saturating_sub(1).max(1) as f64;
-        let per_link_second = prices.per_byte_written.mean / self.byte_seconds();
-        let starved = match self.goal {
-            Goal::Fastest => (wall - backlog).max(0.0) * per_link_second,
-            _ => 0.0,
-        };
+        let starved = (wall - backlog).max(0.0);
         let stalled = (wall - room).max(0.0) * (workers - 1.0);
-        starved + stalled * prices.per_core_second.mean
+        starved * self.link_second(prices) + stalled * prices.per_core_second.mean
+    }
+
+    /// Returns what a second of the link costs: nothing where bytes are counted and not time.
+    fn link_second(&self, prices: &Prices) -> f64 {
+        match self.goal {
+            Goal::Fastest => prices.per_byte_written.mean / self.byte_seconds(),
+            _ => 0.0,
+        }
     }
 
     /// Returns the prices of the window, tipped by what is seen now.
     fn prices_now(&self, known: &Known, now: Seconds, backlog: f64) -> Prices {
         match self.goal {
             Goal::Fastest => {
-                let room = (self.plant.frames - self.plant.workers.min(self.plant.frames)).max(1);
+                let room = self.plant.frames.saturating_sub(self.plant.workers).max(1);
                 let waiting = (self.queue.len() + 1).saturating_sub(self.plant.workers);
                 // Many small frames or few large ones: either way the link has enough to do.
                 let waiting = (waiting as f64).max(backlog / self.period);
                 let fill = (waiting / room as f64).min(1.0);
                 let tip = (FILL_ODDS * (1.0 - 2.0 * fill)).exp();
                 let work = self.prices.per_core_second.mean * self.plant.workers as f64 * tip;
-                let link = self.prices.per_byte_written.mean / self.byte_seconds();
-                self.prices_of_time(work / (work + link))
+                self.prices_of_time(work / (work + self.link_second(&self.prices)))
             }
             Goal::Within(factor) => {
                 let block = self.write_seconds(known.life.raw_bytes as f64);
@@ -461,16 +463,21 @@ impl Controller {
         )
     }
 
-    /// Returns what the window would take at some prices: seconds of the workers together and of the
-    /// link.
-    fn window_at(&self, prices: &Prices) -> (f64, f64) {
-        let (mut work, mut write) = (0.0, 0.0);
-        let mut counts: BTreeMap<Class, f64> = BTreeMap::new();
+    /// Returns how many blocks of the window are of each class.
+    fn window_counts(&self) -> BTreeMap<Class, f64> {
+        let mut counts = BTreeMap::new();
         for (class, _) in &self.window {
             *counts.entry(*class).or_default() += 1.0;
         }
+        counts
+    }
+
+    /// Returns what blocks of these classes would take at some prices: seconds of the workers
+    /// together and of the link.
+    fn needs_at(&self, counts: &BTreeMap<Class, f64>, prices: &Prices) -> (f64, f64) {
+        let (mut work, mut write) = (0.0, 0.0);
         for (class, count) in counts {
-            let Some(known) = self.known.get(&class) else {
+            let Some(known) = self.known.get(class) else {
                 continue;
             };
             let costs = known
@@ -487,23 +494,18 @@ impl Controller {
 
     /// Finds the prices at which the balance lies for the blocks of the window.
     fn reprice(&mut self) {
+        let counts = self.window_counts();
         match self.goal {
             Goal::Fastest => {
-                let (mut low, mut high) = (0.0, 1.0);
-                for _ in 0..HALVINGS {
-                    let middle = (low + high) / 2.0;
-                    let (work, write) = self.window_at(&self.prices_of_time(middle));
-                    if work > write {
-                        low = middle
-                    } else {
-                        high = middle
-                    }
-                }
+                let is_too_low = |lambda| {
+                    let (work, write) = self.needs_at(&counts, &self.prices_of_time(lambda));
+                    work > write
+                };
                 let odds_min = 1.0 / (1.0 + ODDS_MAX);
-                let lambda = high.clamp(odds_min, 1.0 - odds_min);
+                let lambda = turn(0.0, 1.0, is_too_low).clamp(odds_min, 1.0 - odds_min);
                 self.prices = self.prices_of_time(lambda);
                 // The dual's value: the same on both sides of a tie, where the sums are not.
-                let (work, write) = self.window_at(&self.prices);
+                let (work, write) = self.needs_at(&counts, &self.prices);
                 self.set_period(lambda * work + (1.0 - lambda) * write);
             }
             Goal::Within(factor) => {
@@ -514,22 +516,11 @@ impl Controller {
                     let work = f64::exp2(log) / self.plant.workers as f64;
                     Controller::prices(work, 1.0, 0.0)
                 };
-                let (mut low, mut high) = (-10.0, 60.0);
-                for _ in 0..HALVINGS {
-                    let middle = (low + high) / 2.0;
-                    let (work, _) = self.window_at(&at(middle));
-                    if work > factor * raw {
-                        low = middle
-                    } else {
-                        high = middle
-                    }
-                }
-                self.prices = at(high);
+                let is_too_low = |log| self.needs_at(&counts, &at(log)).0 > factor * raw;
+                self.prices = at(turn(-10.0, 60.0, is_too_low));
                 self.set_period(factor * raw);
             }
-            Goal::Smallest => {
-                self.prices = Controller::prices(0.0, 1.0, 0.0);
-            }
+            Goal::Smallest => self.prices = Controller::prices(0.0, 1.0, 0.0),
             Goal::Money { prices, .. } => self.prices = prices,
         }
     }
@@ -556,6 +547,19 @@ impl Sums {
             1.0
         }
     }
+}
+
+/// Returns the point from which on a price is no longer too low, to one part in 2^30. This is asked
+/// for at most blocks, so it stops long before the last bit (`model::crossing` does not).
+fn turn(mut low: f64, mut high: f64, is_too_low: impl Fn(f64) -> bool) -> f64 {
+    for _ in 0..HALVINGS {
+        let middle = (low + high) / 2.0;
+        match is_too_low(middle) {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    high
 }
 
 /// Returns the place of the least cost.

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::frame::{Decoder, Kind, MAGIC_BYTES, STREAM, Shape, Walk, Walked, Workspace};
 use crate::pool::Pool;
 
-use super::decoding::{Frame, Frames, ReaderOptions, set_length};
+use super::decoding::{Frame, Frames, ReaderOptions, copy_front, set_length};
 use super::input::Input;
 
 /// The longest content of a frame that is decoded as a whole.
@@ -386,9 +386,7 @@ impl<R: Read> Read for Reader<R> {
         if target.is_empty() {
             return Ok(0);
         }
-        let content = self.fill().map_err(io::Error::other)?;
-        let count = content.len().min(target.len());
-        target[..count].copy_from_slice(&content[..count]);
+        let count = copy_front(self.fill().map_err(io::Error::other)?, target);
         self.consume(count);
         Ok(count)
     }

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::frame::{FOOTER_BYTES, STREAM, SeekTable};
 use crate::pool::Pool;
 
-use super::decoding::{Frame, Frames, ReaderOptions, set_length};
+use super::decoding::{Frame, Frames, ReaderOptions, copy_front, set_length};
 
 /// The longest frame and the longest content that a table may state to be used.
 const FRAME_BYTES_MAX: u32 = 64 << 20;
@@ -232,9 +232,7 @@ impl<R: Read + Seek> Read for SeekableReader<R> {
         if target.is_empty() {
             return Ok(0);
         }
-        let content = self.fill().map_err(io::Error::other)?;
-        let count = content.len().min(target.len());
-        target[..count].copy_from_slice(&content[..count]);
+        let count = copy_front(self.fill().map_err(io::Error::other)?, target);
         self.consume(count);
         Ok(count)
     }

@@ -619,6 +619,18 @@ mod tests {
         panics: bool,
     }
 
+    impl Faulty {
+        /// A sink that does not fail.
+        fn sound(taken: &Arc<Mutex<Vec<u8>>>) -> Faulty {
+            Faulty {
+                taken: Arc::clone(taken),
+                calls_left: usize::MAX,
+                fails_once: true,
+                panics: false,
+            }
+        }
+    }
+
     impl Write for Faulty {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             if self.calls_left == 0 {
@@ -696,12 +708,7 @@ mod tests {
                 let mut data = data.clone();
                 data[panicking * BLOCK..][..PANIC.len()].copy_from_slice(PANIC);
                 let taken = Arc::default();
-                let sink = Faulty {
-                    taken: Arc::clone(&taken),
-                    calls_left: usize::MAX,
-                    fails_once: true,
-                    panics: false,
-                };
+                let sink = Faulty::sound(&taken);
                 let writer = Writer::new(sink, &pool(worker_count), options("store")).unwrap();
                 let errors = errors_of(writer, &data);
                 assert!(matches!(errors[0], Error::Panicked { .. }), "{}", errors[0]);
@@ -759,12 +766,7 @@ mod tests {
     #[test]
     fn a_dropped_writer_leaves_no_table() {
         let taken = Arc::default();
-        let sink = Faulty {
-            taken: Arc::clone(&taken),
-            calls_left: usize::MAX,
-            fails_once: true,
-            panics: false,
-        };
+        let sink = Faulty::sound(&taken);
         let mut writer = Writer::new(sink, &pool(1), options("store")).unwrap();
         writer.write_all(&data()).unwrap();
         let drain = writer.drain.take().unwrap();
