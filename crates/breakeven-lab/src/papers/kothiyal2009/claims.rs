@@ -24,7 +24,7 @@ pub const PARAMETERS: &[(&str, &str)] = &[
     ),
     (
         "sizes",
-        "2 GiB; 256, 64 and 16 MiB for slow and slower invocations, scaled in proportion; all of them 2 GiB with --paper-size (quick: 2 MiB and less)",
+        "512 MiB; 256, 64 and 16 MiB for slow and slower invocations, scaled in proportion to 2 GiB; all of them 2 GiB with --paper-size, which takes many hours (quick: 2 MiB and less)",
     ),
     (
         "programs",
