@@ -13,9 +13,13 @@
 //! makes a reader panic or take memory beyond its formula; it hands out the right bytes or an error.
 #![deny(unsafe_code)]
 
+#[cfg(test)]
+mod calls;
 mod decoding;
+mod drain;
 #[cfg(test)]
 mod faults;
+mod feed;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 mod input;
@@ -39,4 +43,4 @@ pub use price::Goal;
 pub use reader::{Counted, Reader};
 pub use seekable::{SeekableReader, read_seek_table};
 pub use survey::{Survey, survey};
-pub use writer::{Container, Summary, Writer, WriterOptions};
+pub use writer::{CallTimes, Container, Pending, Summary, Writer, WriterOptions};

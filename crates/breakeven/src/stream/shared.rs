@@ -1,15 +1,20 @@
-//! What the caller, the workers and the I/O thread of a writer share: free buffers and the failure.
+//! What the caller, the workers and the I/O thread of a writer share: free buffers, parts of calls
+//! that wait for them, counts of what is done, and the failure.
 //!
 //! A buffer is taken by the caller, passes through worker and I/O thread and comes back here. There
 //! is one lock, held for some instructions, and one condition; whoever waits is woken by each buffer
 //! that comes back, by a failure and by the end, and looks at the caller's stop flag four times a
 //! second.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::units::Seconds;
+
+use super::feed::Part;
 
 /// How often a waiting caller looks at its stop flag.
 const STOP_INTERVAL: Duration = Duration::from_millis(250);
@@ -19,7 +24,6 @@ pub struct Shared {
     changed: Condvar,
     /// The caller's wish to stop, if it has a way to say so.
     stop: Option<Arc<AtomicBool>>,
-    raw_count: usize,
 }
 
 pub struct State {
@@ -27,16 +31,30 @@ pub struct State {
     pub raw: Vec<Vec<u8>>,
     /// Buffers as long as the longest frame.
     pub frames: Vec<Vec<u8>>,
+    /// Parts of asynchronous calls that wait for frames, in their order.
+    pub parts: VecDeque<Part>,
+    /// Blocks that are compressed, and those of them that reached the sink.
+    compressed_blocks: u64,
+    drained_blocks: u64,
+    /// The last call.
+    pub call: Option<Call>,
     /// Flushes that reached the sink.
     pub flushed: u64,
     /// The I/O thread has ended, well or not.
     pub has_ended: bool,
-    /// The next flush is the end of the stream.
-    pub is_finishing: bool,
     /// Nobody will finish the stream: the I/O thread is to end.
     pub is_abandoned: bool,
     failure: Failure,
-    is_awaited: bool,
+    waiting_threads: usize,
+}
+
+/// A call, and when what it brought was done with.
+pub struct Call {
+    begun: Instant,
+    /// Blocks of the stream up to its last; not known before it is cut into blocks.
+    blocks: Option<u64>,
+    pub compressed_after: Option<Seconds>,
+    pub drained_after: Option<Seconds>,
 }
 
 enum Failure {
@@ -53,21 +71,22 @@ impl Shared {
         frames: Vec<Vec<u8>>,
         stop: Option<Arc<AtomicBool>>,
     ) -> Arc<Shared> {
-        let raw_count = raw.len();
         Arc::new(Shared {
             state: Mutex::new(State {
                 raw,
                 frames,
+                parts: VecDeque::new(),
+                compressed_blocks: 0,
+                drained_blocks: 0,
+                call: None,
                 flushed: 0,
                 has_ended: false,
-                is_finishing: false,
                 is_abandoned: false,
                 failure: Failure::None,
-                is_awaited: false,
+                waiting_threads: 0,
             }),
             changed: Condvar::new(),
             stop,
-            raw_count,
         })
     }
 
@@ -76,15 +95,16 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and wakes the caller, if it waits.
-    pub fn change(&self, change: impl FnOnce(&mut State)) {
+    /// Changes the state and wakes those who wait, if there are any.
+    pub fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
-        change(&mut state);
-        let wakes = state.is_awaited;
+        let found = change(&mut state);
+        let wakes = state.waiting_threads > 0;
         drop(state);
         if wakes {
             self.changed.notify_all();
         }
+        found
     }
 
     /// Notes the first failure; later ones follow from it.
@@ -96,12 +116,20 @@ impl Shared {
         });
     }
 
-    pub fn is_abandoned(&self) -> bool {
-        self.lock().is_abandoned
+    /// Says that nobody will finish the stream; returns the parts that will never be compressed, to
+    /// be dropped where no lock is held.
+    pub fn abandon(&self) -> VecDeque<Part> {
+        self.change(|state| {
+            state.is_abandoned = true;
+            if matches!(state.failure, Failure::None) {
+                state.failure = Failure::Told("its writer was dropped".to_string());
+            }
+            std::mem::take(&mut state.parts)
+        })
     }
 
-    pub fn is_finishing(&self) -> bool {
-        self.lock().is_finishing
+    pub fn is_abandoned(&self) -> bool {
+        self.lock().is_abandoned
     }
 
     /// Returns the failure: itself the first time, then that there was one.
@@ -109,33 +137,54 @@ impl Shared {
         self.lock().failure()
     }
 
+    /// Returns the last call's times, as far as they are known.
+    pub fn call_times(&self) -> Option<(Option<Seconds>, Option<Seconds>)> {
+        let state = self.lock();
+        let call = state.call.as_ref()?;
+        Some((call.compressed_after, call.drained_after))
+    }
+
     /// Waits until `take` finds what it looks for.
     ///
     /// # Errors
     ///
-    /// The failure of the stream; `Interrupted` if the caller's stop flag is set.
+    /// The failure of the stream; `Interrupted` if the caller's stop flag is set, which is a failure
+    /// as well: what the caller was about to do is left half done.
     pub fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T> {
+        self.wait_for(|state| match state.failure() {
+            Some(error) => Some(Err(error)),
+            None => take(state).map(Ok),
+        })?
+    }
+
+    /// Waits until `take` finds what it looks for, whether or not the stream failed.
+    ///
+    /// # Errors
+    ///
+    /// `Interrupted` if the caller's stop flag is set and it was not found.
+    pub fn wait_for<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T> {
         let mut state = self.lock();
         loop {
-            if let Some(error) = state.failure() {
-                return Err(error);
-            }
-            if self.is_stopped() {
+            if self.is_stopped() && !state.is_failed() {
+                state.failure = Failure::Told(Error::Interrupted.to_string());
                 return Err(Error::Interrupted);
             }
             if let Some(found) = take(&mut state) {
                 return Ok(found);
             }
-            state.is_awaited = true;
+            if self.is_stopped() {
+                return Err(Error::Interrupted);
+            }
+            state.waiting_threads += 1;
             let woken = self.changed.wait_timeout(state, STOP_INTERVAL);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
-            state.is_awaited = false;
+            state.waiting_threads -= 1;
         }
     }
 
-    /// Waits until no block is with a worker, or on its way to one.
-    pub fn wait_compressed(&self) -> Result<()> {
-        self.wait(|state| (state.raw.len() == self.raw_count).then_some(()))
+    /// Waits until so many blocks are compressed, counted from the start of the stream.
+    pub fn wait_compressed(&self, blocks: u64) -> Result<()> {
+        self.wait(|state| (state.compressed_blocks >= blocks).then_some(()))
     }
 
     fn is_stopped(&self) -> bool {
@@ -144,6 +193,10 @@ impl Shared {
 }
 
 impl State {
+    fn is_failed(&self) -> bool {
+        !matches!(self.failure, Failure::None)
+    }
+
     fn failure(&mut self) -> Option<Error> {
         match std::mem::replace(&mut self.failure, Failure::None) {
             Failure::None => None,
@@ -158,6 +211,63 @@ impl State {
                     cause,
                 })
             }
+        }
+    }
+
+    /// Queues the parts of an asynchronous call. Once the I/O thread has ended nobody would take
+    /// them up again, nor give their buffer back.
+    ///
+    /// # Errors
+    ///
+    /// The failure of the stream.
+    pub fn queue(&mut self, parts: &mut Vec<Part>) -> Result<()> {
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
+        self.parts.extend(parts.drain(..));
+        Ok(())
+    }
+
+    /// Notes that a block more is compressed.
+    pub fn compressed_block(&mut self) {
+        self.compressed_blocks += 1;
+        self.note_times();
+    }
+
+    /// Notes that a block more reached the sink.
+    pub fn drained_block(&mut self) {
+        self.drained_blocks += 1;
+        self.note_times();
+    }
+
+    /// Notes that a call begins.
+    pub fn begin_call(&mut self, begun: Instant) {
+        self.call = Some(Call {
+            begun,
+            blocks: None,
+            compressed_after: None,
+            drained_after: None,
+        });
+    }
+
+    /// Notes that the last call's blocks end with block number `blocks` of the stream.
+    pub fn end_call(&mut self, blocks: u64) {
+        if let Some(call) = &mut self.call {
+            call.blocks = Some(blocks);
+        }
+        self.note_times();
+    }
+
+    fn note_times(&mut self) {
+        let Some(call) = &mut self.call else { return };
+        let Some(blocks) = call.blocks else { return };
+        let begun = call.begun;
+        let elapsed = || Seconds(begun.elapsed().as_secs_f64());
+        if call.compressed_after.is_none() && self.compressed_blocks >= blocks {
+            call.compressed_after = Some(elapsed());
+        }
+        if call.drained_after.is_none() && self.drained_blocks >= blocks {
+            call.drained_after = Some(elapsed());
         }
     }
 }

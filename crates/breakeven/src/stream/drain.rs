@@ -1,0 +1,131 @@
+//! The I/O thread of a writer: frames to the sink in their order, then the seek table.
+
+use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+
+use crate::error::{Error, Result};
+use crate::frame::{EMPTY_FRAME, Encoder, Entry, SEEK_TABLE_ENTRIES_MAX, SeekTable};
+use crate::pool::Results;
+
+use super::feed::{Feed, Job, Piece};
+use super::pick::Picker;
+use super::shared::Shared;
+
+/// What the I/O thread counted.
+#[derive(Default)]
+pub struct Drained {
+    table: SeekTable,
+    pub blocks: u64,
+    pub plain_blocks: u64,
+    pub stored_bytes: u64,
+}
+
+/// Where frames come from and what comes of them.
+pub struct Drain {
+    pub results: Results<Job, Piece, Encoder>,
+    pub shared: Arc<Shared>,
+    pub picker: Arc<Picker>,
+    /// Gone when the writer is, so that the stage ends.
+    pub feed: Weak<Feed>,
+}
+
+impl Drain {
+    /// Writes frames until the stream is finished, abandoned or failed.
+    pub fn run<S: Write>(mut self, mut sink: S) -> (S, Drained) {
+        let mut drained = Drained::default();
+        // Room for the table of the first 4 GiB at once.
+        drained.table.entries.reserve(4 << 10);
+        // A sink that panics must not leave the caller waiting.
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            self.write_frames(&mut sink, &mut drained)
+        }));
+        match outcome {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.shared.fail(error),
+            Err(panic) => self.shared.fail(Error::Panicked {
+                what: "the stream's sink",
+                message: crate::pool::message_of(panic.as_ref()),
+            }),
+        }
+        let parts = self.shared.change(|state| {
+            state.has_ended = true;
+            std::mem::take(&mut state.parts)
+        });
+        // Only now is the stage closed: whoever finds it closed finds the failure as well.
+        drop(self.results);
+        drop(parts);
+        // Those who wait for a buffer of theirs have it now.
+        self.shared.change(|_| {});
+        (sink, drained)
+    }
+
+    fn write_frames(&mut self, sink: &mut impl Write, drained: &mut Drained) -> Result<()> {
+        drained.put(sink, &EMPTY_FRAME)?;
+        drained.note(Entry {
+            stored_bytes: EMPTY_FRAME.len() as u32,
+            content_bytes: 0,
+            // Of no bytes, as any other check is of the content.
+            check: xxhash_rust::xxh64::xxh64(&[], 0) as u32,
+        });
+        for piece in &mut self.results {
+            if self.shared.is_abandoned() {
+                return Ok(());
+            }
+            match piece? {
+                Piece::Frame {
+                    frame,
+                    entry,
+                    is_plain,
+                } => {
+                    let bytes = &frame[..entry.stored_bytes as usize];
+                    (self.picker).write(bytes.len(), || drained.put(sink, bytes))?;
+                    drained.note(entry);
+                    drained.blocks += 1;
+                    drained.plain_blocks += u64::from(is_plain);
+                    let waits = self.shared.change(|state| {
+                        state.frames.push(frame);
+                        state.drained_block();
+                        !state.parts.is_empty()
+                    });
+                    if waits && let Some(feed) = self.feed.upgrade() {
+                        feed.pump()?;
+                    }
+                }
+                Piece::Flush => {
+                    sink.flush().map_err(sink_error)?;
+                    self.shared.change(|state| state.flushed += 1);
+                }
+                Piece::End => return drained.end(sink),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drained {
+    fn put(&mut self, sink: &mut impl Write, bytes: &[u8]) -> Result<()> {
+        sink.write_all(bytes).map_err(sink_error)?;
+        self.stored_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn note(&mut self, entry: Entry) {
+        // One more than a table may hold says that there will be none.
+        if self.table.entries.len() <= SEEK_TABLE_ENTRIES_MAX {
+            self.table.entries.push(entry);
+        }
+    }
+
+    fn end(&mut self, sink: &mut impl Write) -> Result<()> {
+        if self.table.entries.len() <= SEEK_TABLE_ENTRIES_MAX {
+            let frame = self.table.to_frame();
+            self.put(sink, &frame)?;
+        }
+        sink.flush().map_err(sink_error)
+    }
+}
+
+fn sink_error(error: io::Error) -> Error {
+    Error::io("write", "the stream's sink", error)
+}

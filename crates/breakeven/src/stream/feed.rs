@@ -1,0 +1,187 @@
+//! Blocks on their way to the workers: whose bytes they are, and who hands them on.
+//!
+//! A block of a synchronous call is a copy, so that the caller may go on with its bytes at once. A
+//! block of an asynchronous call lies in the caller's own buffer, which the call took over: nothing
+//! is copied, and the buffer comes back when its last block is compressed.
+//!
+//! A synchronous call hands on its own blocks, and waits for a free frame buffer for each. For an
+//! asynchronous one nobody waits: what there are no frame buffers for is left as parts, and the
+//! thread that frees a frame buffer, which is the I/O thread, sends it out again with the next
+//! block. Blocks leave in the order of the calls, since a synchronous call waits for the parts
+//! before it, and since taking a part's block and submitting it happen under one lock.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::frame::{Encoder, Entry};
+use crate::pool::{Refused, Submitter};
+
+use super::shared::{Shared, State};
+
+/// Bytes of a caller that workers read in place.
+pub type Buffer = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// What goes to a worker.
+pub enum Job {
+    Block { raw: Raw, frame: Vec<u8> },
+    Flush,
+    End,
+}
+
+/// What comes back from a worker.
+pub enum Piece {
+    Frame {
+        frame: Vec<u8>,
+        entry: Entry,
+        is_plain: bool,
+    },
+    Flush,
+    End,
+}
+
+/// The raw bytes of a block.
+pub enum Raw {
+    /// A copy, in a buffer of the writer.
+    Own(Vec<u8>),
+    /// The caller's.
+    Lent(Lent),
+}
+
+impl Raw {
+    /// Returns the bytes.
+    ///
+    /// # Panics
+    ///
+    /// If a caller's buffer is shorter than it was when it was handed over.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Raw::Own(bytes) => bytes,
+            Raw::Lent(lent) => lent.bytes(),
+        }
+    }
+}
+
+/// A block of a caller's buffer; whoever waits for the buffer is woken when it is let go.
+pub struct Lent {
+    /// There until it is dropped.
+    buffer: Option<Buffer>,
+    range: Range<usize>,
+    shared: Arc<Shared>,
+}
+
+impl Lent {
+    fn bytes(&self) -> &[u8] {
+        let buffer = self.buffer.as_ref().expect("a buffer that was not let go");
+        &(**buffer).as_ref()[self.range.clone()]
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // First let go, then wake; and not under the lock, for it may be the last who holds it.
+        drop(self.buffer.take());
+        self.shared.change(|_| {});
+    }
+}
+
+/// What is left of a caller's buffer to be cut into blocks.
+pub struct Part {
+    pub buffer: Buffer,
+    pub range: Range<usize>,
+    /// Bytes of each block but the last.
+    pub block_bytes: usize,
+}
+
+impl Part {
+    /// Returns how many blocks it is cut into.
+    pub fn blocks(&self) -> u64 {
+        self.range.len().div_ceil(self.block_bytes) as u64
+    }
+
+    /// Cuts off the next block; tells whether it was the last.
+    fn cut(&mut self, shared: &Arc<Shared>) -> (Lent, bool) {
+        let end = self.range.end.min(self.range.start + self.block_bytes);
+        let lent = Lent {
+            buffer: Some(Arc::clone(&self.buffer)),
+            range: self.range.start..end,
+            shared: Arc::clone(shared),
+        };
+        self.range.start = end;
+        (lent, self.range.is_empty())
+    }
+}
+
+/// Hands blocks to the workers, from whichever thread has one and a frame buffer for it.
+pub struct Feed {
+    submitter: Mutex<Submitter<Job, Piece, Encoder>>,
+    shared: Arc<Shared>,
+}
+
+impl Feed {
+    pub fn new(submitter: Submitter<Job, Piece, Encoder>, shared: Arc<Shared>) -> Arc<Feed> {
+        Arc::new(Feed {
+            submitter: Mutex::new(submitter),
+            shared,
+        })
+    }
+
+    /// Hands on a block of the caller; waits for a frame buffer, and for what comes before it.
+    pub fn block(&self, bytes: Vec<u8>) -> Result<()> {
+        let take = |state: &mut State| match state.parts.is_empty() {
+            true => state.frames.pop(),
+            false => None,
+        };
+        let frame = self.shared.wait(take)?;
+        let raw = Raw::Own(bytes);
+        self.submit(&mut self.lock(), Job::Block { raw, frame })
+    }
+
+    /// Hands on a flush or the end, behind all blocks; waits for the parts before it.
+    pub fn mark(&self, job: Job) -> Result<()> {
+        self.shared
+            .wait(|state| state.parts.is_empty().then_some(()))?;
+        self.submit(&mut self.lock(), job)
+    }
+
+    /// Hands on blocks of asynchronous calls, as many as there are frame buffers for.
+    pub fn pump(&self) -> Result<()> {
+        let mut submitter = self.lock();
+        while let Some(job) = self.shared.change(|state| self.next_lent(state)) {
+            self.submit(&mut submitter, job)?;
+        }
+        Ok(())
+    }
+
+    fn next_lent(&self, state: &mut State) -> Option<Job> {
+        let part = state.parts.front_mut()?;
+        let frame = state.frames.pop()?;
+        let (lent, is_last) = part.cut(&self.shared);
+        if is_last {
+            // The block holds the buffer as well, so this is not where it is dropped.
+            state.parts.pop_front();
+        }
+        let raw = Raw::Lent(lent);
+        Some(Job::Block { raw, frame })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Submitter<Job, Piece, Encoder>> {
+        // Submitting does not panic halfway.
+        self.submitter
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn submit(&self, submitter: &mut Submitter<Job, Piece, Encoder>, job: Job) -> Result<()> {
+        submitter.try_submit(job).map_err(|refused| {
+            // There is a place for every frame buffer, one for a flush and one for the end.
+            assert!(matches!(refused, Refused::Closed(_)), "a ring too small");
+            // The I/O thread took its end of the stage away, because it failed, or after a fork.
+            let failure = self.shared.failure();
+            failure.unwrap_or_else(|| Error::Poisoned {
+                what: "the stream".to_string(),
+                cause: "its I/O thread is gone".to_string(),
+            })
+        })
+    }
+}
