@@ -509,3 +509,19 @@ fn what_was_learned_is_kept_and_a_broken_file_is_ignored() {
         "it was replaced"
     );
 }
+
+#[test]
+fn noise_is_left_alone_in_every_metric() {
+    let (cache, folder) = (tempfile::tempdir(), tempfile::tempdir());
+    let (cache, folder) = (cache.expect("a folder"), folder.expect("a folder"));
+    fs::write(folder.path().join("noise"), noise(3 << 20)).expect("a file");
+    for prefer in ["money", "time", "energy"] {
+        let output = advise(&cache, folder.path(), &["--prefer", prefer]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let text = stdout(&output);
+        assert!(
+            text.starts_with("Do nothing: compressing does not pay."),
+            "{prefer}: {text}"
+        );
+    }
+}

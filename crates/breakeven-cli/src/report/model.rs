@@ -8,7 +8,7 @@ use breakeven::advise::report::{ClassReport, Evidence, MethodReport, Report, Wor
 use breakeven::model::{EnergyDelay, Quadruple, crossing};
 use breakeven::units::Estimate;
 
-pub use breakeven::advise::verdict::Metric;
+pub use breakeven::advise::verdict::{Metric, WORTH_WHILE};
 
 /// Which values of the uncertain inputs are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub struct Model<'r> {
 pub struct Standing<'r> {
     /// The method that compresses at the least cost.
     pub candidate: &'r MethodReport,
-    /// Whether it pays, at the means, the worst and the best.
+    /// Whether it pays by what is worth its while, at the means, the worst and the best.
     pub pays: [bool; 3],
     /// Its cost over raw's, with the band over the reads asked about.
     pub cost_ratio: Estimate,
@@ -231,7 +231,7 @@ impl<'r> Model<'r> {
         let (from, to) = self.bounds(metric, candidate, mean);
         Some(Standing {
             candidate,
-            pays: Case::ALL.map(|case| ratio(candidate, case, mean) < 1.0),
+            pays: Case::ALL.map(|case| ratio(candidate, case, mean) < WORTH_WHILE),
             cost_ratio: Estimate {
                 mean: ratio(candidate, Case::Means, mean),
                 low: corners.iter().copied().fold(f64::INFINITY, f64::min),

@@ -60,6 +60,8 @@
     const t = tasks(weights(of), m, cost, speed);
     return { raw: (n) => t.write + n * t.read, packed: (n) => t.compress + n * t.decompress };
   }
+  // A method whose cost is not below this share of storing raw is not worth its while.
+  const WORTH_WHILE = 0.99;
   const ratioOf = (c, n) => c.packed(n) / c.raw(n);
   function least(items, value) {
     let best = -1, low = Infinity;
@@ -87,7 +89,7 @@
     if (index < 0) return null;
     const m = methods[index], all = [0, 1, 2].map((k) => costs(of, m, k));
     const corners = [at.reads.low, at.reads.high].flatMap((n) => [ratioOf(all[1], n), ratioOf(all[2], n)]);
-    const pays = all.map((c) => ratioOf(c, at.reads.mean) < 1);
+    const pays = all.map((c) => ratioOf(c, at.reads.mean) < WORTH_WHILE);
     const turns = crossings(of, m);
     const decided = pays.every((p) => p === pays[0]);
     return { method: m.method, pays: pays[0], mark: decided ? (pays[0] ? "pays" : "loses") : "undecided",
@@ -117,7 +119,8 @@
   }
   const percents = (s) => 100 * (s.high - s.low) < 1
     ? `${(100 * s.mean).toFixed(0)} %` : `${(100 * s.low).toFixed(0)}-${(100 * s.high).toFixed(0)} %`;
-  function boundsText({ pays, from, to }) {
+  function boundsText({ pays, mean, from, to }) {
+    if (mean >= WORTH_WHILE && mean < 1) return "saves less than 1 %";
     const reads = (n) => `${figures(n)} reads per write`;
     if (pays) {
       if (from && to) return `pays from ${figures(from)} to ${reads(to)}`;

@@ -2,7 +2,7 @@
 //!
 //! `page.js` says the same in the same words; a test compares the two.
 
-use super::model::{Metric, Standing};
+use super::model::{Metric, Standing, WORTH_WHILE};
 use crate::text::{figures, percent_range};
 
 /// What a metric is called on the page.
@@ -45,6 +45,9 @@ pub fn cost(standing: &Standing<'_>) -> String {
 /// For which reads per write that holds.
 pub fn bounds(standing: &Standing<'_>) -> String {
     let pays = standing.pays[0];
+    if (WORTH_WHILE..1.0).contains(&standing.cost_ratio.mean) {
+        return "saves less than 1 %".to_string();
+    }
     let reads = |value: f64| figures(value);
     match (pays, standing.from, standing.to) {
         (true, None, None) => "pays at any number of reads".to_string(),
@@ -95,9 +98,10 @@ mod tests {
         let all = report.classes.last().expect("all");
         let found = model.standing(Metric::Energy, all).expect("methods");
         let check = |pays: [bool; 3], bounds: (Option<f64>, Option<f64>), expected: &str| {
+            let little = expected.contains("less than 1 %");
             let standing = Standing {
                 pays,
-                cost_ratio: Estimate::exact(0.5),
+                cost_ratio: Estimate::exact(if little { 0.996 } else { 0.5 }),
                 from: bounds.0,
                 to: bounds.1,
                 ..found
@@ -122,6 +126,12 @@ mod tests {
             (None, Some(7.0)),
             "Store raw: METHOD would take 50 % of the time of storing raw; \
              it would pay from 7.00 reads per write.",
+        );
+        check(
+            [false; 3],
+            (None, Some(7.0)),
+            "Store raw: METHOD would take 100 % of the time of storing raw; \
+             it saves less than 1 %.",
         );
         check(
             [true, false, true],

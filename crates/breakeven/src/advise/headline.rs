@@ -1,7 +1,7 @@
 //! The one sentence that comes first: what to do, and what it saves with its error.
 
 use crate::advise::report::{ClassReport, Evidence, Report, VerdictReport};
-use crate::advise::verdict::Metric;
+use crate::advise::verdict::{Metric, WORTH_WHILE};
 use crate::advise::{AdviseOptions, find, store_text};
 use crate::units::Estimate;
 
@@ -165,7 +165,7 @@ fn terms(options: &AdviseOptions, metric: Metric) -> String {
 }
 
 fn straddles(cost_ratio: &Estimate) -> bool {
-    cost_ratio.low < 1.0 && cost_ratio.high >= 1.0
+    cost_ratio.low < WORTH_WHILE && cost_ratio.high >= WORTH_WHILE
 }
 
 /// Words a cost as a share of storing raw, or another share, with its interval.

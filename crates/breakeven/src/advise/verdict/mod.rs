@@ -123,15 +123,16 @@ struct Subject<'a> {
     unit_scale: f64,
 }
 
-/// Words a verdict. What flips inside the bands at the value asked about is undecided; what is
-/// undecided over all values may still be clear for that one.
+/// Words a verdict. Where the choice flips inside the bands at the value asked about it is undecided;
+/// what is undecided over all values may still be clear for that one. What pays by less than is worth
+/// its while is not chosen, so it is a no as well.
 fn report(subject: &Subject<'_>, weighed: &Weighed, flips_at: Vec<Flip>) -> VerdictReport {
     let [mean, worst, best] = weighed.outcomes;
     let verdict = Verdict::over(mean, [worst, best]);
-    let pays = weighed.asked.map(|cost_ratio| cost_ratio < 1.0);
+    let pays = weighed.asked.map(|cost_ratio| cost_ratio < WORTH_WHILE);
     let answer = match (pays, verdict.answer) {
         ([true, true, true], Answer::Undecided) => Answer::Pays,
-        ([false, false, false], Answer::Undecided) => Answer::Never,
+        ([false, false, false], Answer::Undecided | Answer::Pays) => Answer::Never,
         ([true, true, true] | [false, false, false], answer) => answer,
         _ => Answer::Undecided,
     };
@@ -314,6 +315,28 @@ mod tests {
         // At this rate the write's loss is the read's gain to within the medium's band.
         let break_even = 500e6 * 0.5 / (1.0 + 500e6 / 2e9) * 2.0;
         check_file(break_even, 1.0, Metric::Time, ("store", "undecided"));
+    }
+
+    #[test]
+    fn what_saves_next_to_nothing_is_a_no_and_not_undecided() {
+        // Noise: kept for so long that the space decides, of which there is nothing to save.
+        let mut place = file(100e6, 3.0);
+        place.metrics.money.byte_written = 1e-6;
+        for stored in [1.0, 0.9999, 0.995] {
+            let noise = MethodCosts {
+                stored: Estimate::plus_minus(stored, 0.0004),
+                ..fast()
+            };
+            let verdict = (place.verdict(Metric::Money, "all", &[noise])).expect("a method");
+            assert_eq!(verdict.method, "store", "{verdict:?}");
+            assert_ne!(verdict.answer, "undecided", "{verdict:?}");
+        }
+        let noise = MethodCosts {
+            stored: Estimate::plus_minus(WORTH_WHILE, 0.005),
+            ..fast()
+        };
+        let verdict = (place.verdict(Metric::Money, "all", &[noise])).expect("a method");
+        assert_eq!(verdict.answer, "undecided", "{verdict:?}");
     }
 
     #[test]
