@@ -292,12 +292,12 @@ impl Setting {
 
     /// Rent of one hardware thread for a second, without its energy.
     fn eur_per_core_second(&self) -> f64 {
-        let parts = self.prices.machine_cost(Seconds(1.0));
-        (parts.investment + parts.maintenance).0 / self.priced_machine_threads
+        let threads = self.priced_machine_threads;
+        self.prices.thread_rent(threads, Seconds(1.0)).0
     }
 
     fn eur_per_joule(&self) -> f64 {
-        self.prices.energy_cost(Joules(1.0)).0 * (1.0 + self.prices.machine.cooling_share)
+        self.prices.cooled_energy_cost(Joules(1.0)).0
     }
 
     /// Euros for holding one byte for some days: the medium's own price where it has one.

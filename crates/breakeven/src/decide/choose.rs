@@ -89,7 +89,8 @@ pub struct Decision {
     pub pays: Pays,
     /// The second best method. None where `store` was the only candidate.
     pub runner_up: Option<Method>,
-    /// Cost of the runner-up less cost of the method; its mean is never negative.
+    /// Cost of the runner-up less cost of the method; its mean is never negative where the method of
+    /// least cost was chosen.
     pub margin: Estimate,
     /// Whether the best two cross inside their bands: another method may well be as good.
     pub undecided: bool,
@@ -100,6 +101,50 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// Returns the event of a pick that a place's own controller made, for the ledger: of several
+    /// methods, with what each was expected to cost, the one at `picked`. Costs are in the place's
+    /// own unit and taken as exact: how sure it is, the controller knows.
+    ///
+    /// # Panics
+    /// When there is no such method.
+    pub fn picked(
+        life: &BlockLife,
+        methods: &[(Method, f64)],
+        (picked, quantities): (usize, Quantities),
+        store_cost: f64,
+    ) -> Decision {
+        let (method, cost) = methods[picked];
+        let least = |of: &dyn Fn(Method) -> bool| {
+            let found = methods.iter().filter(|it| of(it.0));
+            found.min_by(|a, b| a.1.total_cmp(&b.1)).copied()
+        };
+        let best_codec = match method {
+            Method::STORE => least(&|it| it != Method::STORE),
+            _ => Some((method, cost)),
+        };
+        let runner_up = least(&|it| it != method);
+        let saving = best_codec.map_or(0.0, |it| store_cost - it.1);
+        Decision {
+            class: life.class,
+            raw_bytes: life.raw_bytes,
+            method,
+            quantities,
+            cost: Estimate::exact(cost),
+            store_cost: Estimate::exact(store_cost),
+            best_codec,
+            saving: Estimate::exact(saving),
+            pays: match saving > 0.0 {
+                true => Pays::Yes,
+                false => Pays::No,
+            },
+            runner_up: runner_up.map(|it| it.0),
+            margin: Estimate::exact(runner_up.map_or(0.0, |it| it.1 - cost)),
+            undecided: false,
+            reason: Reason::default(),
+            overlap: Overlap::Serial,
+        }
+    }
+
     /// Returns the method whose cost a counterfactual sample measures: `store` where the choice
     /// compresses, the best codec where it does not.
     pub fn alternative(&self) -> Option<Method> {

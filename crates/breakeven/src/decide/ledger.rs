@@ -21,7 +21,7 @@ use crate::decide::choose::Decision;
 use crate::decide::class::Class;
 use crate::decide::fields::{Field, FieldTable, Label, Row, Unit, Value};
 use crate::decide::savings::Savings;
-use crate::units::{Estimate, Joules, Seconds};
+use crate::units::{Estimate, Joules, Seconds, Watts};
 
 /// What a ledger holds a place to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -437,6 +437,15 @@ impl Ledger {
             self.recent = Period::default();
             self.window_samples = 0;
             self.should_switch = false;
+        }
+    }
+
+    /// Sets the energy of every account to what its core time draws: for a place that books time and
+    /// has no meter.
+    pub fn set_core_watts(&mut self, watts_per_core: Watts) {
+        let accounts = self.accounts.values_mut().chain([&mut self.other]);
+        for account in accounts {
+            account.energy = watts_per_core * (account.encode + account.decode);
         }
     }
 

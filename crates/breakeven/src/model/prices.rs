@@ -153,6 +153,18 @@ impl Prices {
         Euros(energy.0 / JOULES_PER_KWH * self.eur_per_kwh)
     }
 
+    /// Returns the price of energy that a machine's processors draw, with what cooling them takes.
+    pub fn cooled_energy_cost(&self, energy: Joules) -> Euros {
+        self.energy_cost(energy) * (1.0 + self.machine.cooling_share)
+    }
+
+    /// Returns the rent of one of the machine's `threads` hardware threads for `time`: its share of
+    /// purchase and maintenance, without energy.
+    pub fn thread_rent(&self, threads: f64, time: Seconds) -> Euros {
+        let parts = self.machine_cost(time);
+        (parts.investment + parts.maintenance) / threads
+    }
+
     /// Returns the cost of having the machine busy for itself for `time`.
     ///
     /// Source: Hirsch 2017, section 3.4.1, the first four formulas.

@@ -13,6 +13,7 @@
 //! makes a reader panic or take memory beyond its formula; it hands out the right bytes or an error.
 #![deny(unsafe_code)]
 
+mod books;
 #[cfg(test)]
 mod calls;
 mod decoding;
@@ -37,10 +38,11 @@ mod survey;
 mod tests;
 mod writer;
 
+pub use books::{Books, LinkBasis, Prospect, SeenLink};
 pub use decoding::ReaderOptions;
 pub use pick::{Choice, Priced};
 pub use price::Goal;
 pub use reader::{Counted, Reader};
 pub use seekable::{SeekableReader, read_seek_table};
-pub use survey::{Survey, survey};
+pub use survey::{FoundFrame, Survey, survey, visit};
 pub use writer::{CallTimes, Container, Pending, Summary, Writer, WriterOptions};

@@ -3,19 +3,20 @@
 //!
 //! This is where the controller meets clocks: the processor time of encoding, the wall time of a
 //! write. A write that began while more frames waited shows what the link takes; one that did not
-//! shows what the workers gave it, and tells nothing.
+//! shows what the workers gave it, and counts only where none ever waited.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::codec::{Codec, Features, Method};
-use crate::decide::{Class, Observation, Profile};
+use crate::decide::{Class, Ledger, Observation, Profile};
 use crate::error::Result;
 use crate::frame::{Encoded, Encoder};
 use crate::meter::thread_cpu;
 use crate::units::{BytesPerSecond, Seconds};
 
+use super::books::{self, LinkBasis, Prospect, SeenLink};
 use super::price::{Controller, Goal, Plant, Taken};
 
 /// How the method of each block is found.
@@ -83,10 +84,11 @@ pub struct Picker {
 
 struct Live {
     controller: Controller,
+    ledger: Ledger,
     /// Set by the first block.
     begun: Option<Instant>,
     /// None where the speed of the link is given.
-    link: Option<LinkMeter>,
+    link: Option<LinkMeters>,
 }
 
 impl Picker {
@@ -102,8 +104,9 @@ impl Picker {
                 };
                 let live = Live {
                     controller: Controller::new(priced.goal, priced.arms, plant, priced.profile),
+                    ledger: Ledger::default(),
                     begun: None,
-                    link: priced.link.is_none().then(LinkMeter::default),
+                    link: priced.link.is_none().then(LinkMeters::default),
                 };
                 (Method::STORE, Some(Mutex::new(live)))
             }
@@ -122,11 +125,12 @@ impl Picker {
         };
         let class = Class::content(&Features::with_probe(block, encoder.compressor())?);
         let raw_bytes = block.len() as u64;
-        let (method, ticket) = {
+        let (method, ticket, entry) = {
             let mut live = lock(live);
             let now = live.now();
             let (arm, ticket) = live.controller.choose(class, raw_bytes, now);
-            (live.controller.arms()[arm], ticket)
+            let entry = live.controller.entry(class, raw_bytes, arm);
+            (live.controller.arms()[arm], ticket, entry)
         };
         let (begun, begun_wall) = (thread_cpu(), Instant::now());
         let encoded = encoder.encode(method, block, frame)?;
@@ -144,6 +148,7 @@ impl Picker {
         let mut live = lock(live);
         let now = live.now();
         live.controller.encoded(ticket, &taken, now);
+        books::book(&mut live.ledger, &entry, &taken);
         Ok(encoded)
     }
 
@@ -162,12 +167,11 @@ impl Picker {
         write()?;
         let mut live = lock(live);
         let live = &mut *live;
-        if waiting > 1
-            && let Some(link) = &mut live.link
-        {
-            link.wrote(stored_bytes as f64, begun.elapsed().as_secs_f64());
-            if let Some((speed, overhead)) = link.fitted() {
-                live.controller.set_link(speed, overhead);
+        if let Some(link) = &mut live.link {
+            let seconds = begun.elapsed().as_secs_f64();
+            link.wrote(stored_bytes as f64, seconds, waiting > 1);
+            if let Some(seen) = link.seen() {
+                (live.controller).set_link(seen.speed, seen.write_overhead);
             }
         }
         let now = live.now();
@@ -176,7 +180,46 @@ impl Picker {
     }
 }
 
+/// What the books ask.
+impl Picker {
+    pub fn keeps_books(&self) -> bool {
+        self.priced.is_some()
+    }
+
+    pub fn ledger(&self) -> Ledger {
+        let live = self.priced.as_ref().map(lock);
+        live.map_or_else(Ledger::default, |live| live.ledger.clone())
+    }
+
+    pub fn link(&self) -> Option<SeenLink> {
+        self.priced.as_ref().and_then(|live| lock(live).seen_link())
+    }
+
+    pub fn profile(&self) -> Option<Profile> {
+        let live = self.priced.as_ref().map(lock)?;
+        Some(live.controller.profile().clone())
+    }
+
+    pub fn within(&self, factor: f64) -> Option<Prospect> {
+        let live = self.priced.as_ref().map(lock)?;
+        live.seen_link()?;
+        Some(books::within(&live.ledger, &live.controller, factor))
+    }
+}
+
 impl Live {
+    fn seen_link(&self) -> Option<SeenLink> {
+        let plant = self.controller.plant();
+        match &self.link {
+            Some(link) => link.seen(),
+            None => Some(SeenLink {
+                speed: plant.link,
+                write_overhead: plant.write_overhead,
+                basis: LinkBasis::Given,
+            }),
+        }
+    }
+
     /// Returns the time since the first block.
     fn now(&mut self) -> Seconds {
         let begun = *self.begun.get_or_insert_with(Instant::now);
@@ -187,6 +230,48 @@ impl Live {
 fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
     // A panic under it is a bug that its worker tells; the others may go on with what there is.
     live.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the writes tell of a link: those for which more was waiting, and all.
+#[derive(Clone, Copy, Debug, Default)]
+struct LinkMeters {
+    waited: LinkMeter,
+    all: LinkMeter,
+    writes: usize,
+}
+
+/// Writes after which, if nothing ever waited for one, what they took is believed: a slow link makes
+/// frames wait sooner than this.
+const WRITES_UNWAITED: usize = 16;
+
+impl LinkMeters {
+    fn wrote(&mut self, bytes: f64, seconds: f64, has_waiting: bool) {
+        if has_waiting {
+            self.waited.wrote(bytes, seconds);
+        }
+        self.all.wrote(bytes, seconds);
+        self.writes += 1;
+    }
+
+    /// Returns the link by the writes for which more was waiting. A sink that is never behind is
+    /// taken for as fast as it takes writes: if that is too fast, the methods picked will make it
+    /// be behind, and then its speed is measured.
+    fn seen(&self) -> Option<SeenLink> {
+        let unwaited = || {
+            (self.writes >= WRITES_UNWAITED)
+                .then_some(())
+                .and_then(|()| self.all.fitted())
+        };
+        let (fitted, basis) = match self.waited.fitted() {
+            Some(fitted) => (fitted, LinkBasis::Measured),
+            None => (unwaited()?, LinkBasis::NeverWaited),
+        };
+        Some(SeenLink {
+            speed: fitted.0,
+            write_overhead: fitted.1,
+            basis,
+        })
+    }
 }
 
 /// Writes after which an older one counts half.
@@ -251,6 +336,25 @@ mod tests {
         };
         let (speed, overhead) = check(&[1e5, 3e5, 1e6], 1e8, 1e-3);
         assert!((speed.0 / 1e8 - 1.0).abs() < 1e-6 && (overhead.0 - 1e-3).abs() < 1e-9);
+        // Nothing waits for a fast sink: after some writes that is believed, until something waits.
+        let mut meters = LinkMeters::default();
+        for write in 0..20 {
+            let seen = meters.seen();
+            assert_eq!(
+                seen.is_some(),
+                write >= WRITES_UNWAITED,
+                "{write}: {seen:?}"
+            );
+            meters.wrote(1e6, 1e-3, false);
+        }
+        assert_eq!(
+            meters.seen().map(|it| it.basis),
+            Some(LinkBasis::NeverWaited)
+        );
+        (0..4).for_each(|_| meters.wrote(1e6, 1e-2, true));
+        let seen = meters.seen().expect("enough writes");
+        assert_eq!(seen.basis, LinkBasis::Measured);
+        assert!((seen.speed.0 / 1e8 - 1.0).abs() < 1e-6, "{seen:?}");
         // Of equal writes only the whole can be told.
         let (speed, overhead) = check(&[1e6], 1e8, 1e-3);
         assert!((speed.0 / (1e6 / 0.011) - 1.0).abs() < 1e-6 && overhead.0 == 0.0);

@@ -23,7 +23,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::codec::Method;
 use crate::decide::{
-    BlockLife, Candidate, Class, Factor, MethodEstimate, Observation, Prices, Profile, Quantities,
+    BlockLife, Candidate, Class, Decision, Factor, MethodEstimate, Observation, Prices, Profile,
+    Quantities,
 };
 use crate::units::{BytesPerSecond, Estimate, Seconds};
 
@@ -44,6 +45,19 @@ pub enum Goal {
         held: Seconds,
         reads: f64,
     },
+}
+
+impl Goal {
+    /// Returns the unit of what blocks cost under this goal, as it is booked: for the fastest end
+    /// the block's share of the time in which workers and link end together, where space counts
+    /// its bytes.
+    pub fn unit(&self) -> &'static str {
+        match self {
+            Goal::Fastest => "seconds",
+            Goal::Within(_) | Goal::Smallest => "bytes",
+            Goal::Money { .. } => "price",
+        }
+    }
 }
 
 /// What the blocks go through.
@@ -119,6 +133,22 @@ pub struct Controller {
     trial_cost: f64,
 }
 
+/// A pick on its way to the books.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// What was expected, in the goal's unit ([`Goal::unit`]).
+    pub decision: Decision,
+    life: BlockLife,
+    prices: Prices,
+}
+
+impl Entry {
+    /// Returns what the block really cost, in the unit and at the prices of the decision.
+    pub fn real_cost(&self, taken: &Taken) -> f64 {
+        real(&self.decision.quantities, taken).cost(&self.life, &self.prices)
+    }
+}
+
 /// A block on its way.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
@@ -135,6 +165,7 @@ struct Trial {
     /// What is charged for it until it is done.
     charge: f64,
     best_cost: f64,
+    expected: Quantities,
     life: BlockLife,
     prices: Prices,
     backlog: f64,
@@ -191,6 +222,69 @@ impl Controller {
     /// Returns the arms.
     pub fn arms(&self) -> &[Method] {
         &self.arms
+    }
+
+    /// Returns what the blocks go through, as far as it is known now.
+    pub fn plant(&self) -> &Plant {
+        &self.plant
+    }
+
+    /// Returns what is known of the arms.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Returns the prices at which the last blocks balance: of a core's second, of a stored byte and
+    /// of a write.
+    pub fn balance_prices(&self) -> &Prices {
+        &self.prices
+    }
+
+    /// Returns the wall time over the core time of encoding: above 1 where others want the cores.
+    pub fn stretch(&self) -> f64 {
+        self.stretch.ratio()
+    }
+
+    /// Returns the pick of an arm for a block, of a class that [`Controller::choose`] has seen, as
+    /// it goes to the books.
+    ///
+    /// # Panics
+    ///
+    /// If the class was never seen, or there is no such arm.
+    pub fn entry(&self, class: Class, raw_bytes: u64, arm: usize) -> Entry {
+        let known = &self.known[&class];
+        let share = raw_bytes as f64 / known.life.raw_bytes.max(1) as f64;
+        let life = BlockLife {
+            raw_bytes,
+            ..known.life
+        };
+        // The link as it is known, and not as one write that takes long may make it look.
+        let byte_seconds = 1.0 / self.plant.link.0;
+        let write_seconds = self.plant.write_overhead.0;
+        let prices = match self.goal {
+            Goal::Fastest => {
+                let work = self.prices.per_core_second.mean;
+                let link = 1.0 - work * self.plant.workers as f64;
+                Controller::prices(work, link * byte_seconds, link * write_seconds)
+            }
+            Goal::Money { prices, .. } => prices,
+            Goal::Within(_) | Goal::Smallest => Controller::prices(0.0, 1.0, 0.0),
+        };
+        let store_cost = match self.goal {
+            // Alone on its way it would take the link as long as this, and hide all other work.
+            Goal::Fastest => write_seconds + raw_bytes as f64 * byte_seconds,
+            _ => Quantities::of_store(&life).cost(&life, &prices),
+        };
+        let likely = known.likely.iter().map(|it| scaled(it, share));
+        let likely: Vec<Quantities> = likely.collect();
+        let costs: Vec<(Method, f64)> = (self.arms.iter().zip(&likely))
+            .map(|(&arm, it)| (arm, it.cost(&life, &prices)))
+            .collect();
+        Entry {
+            decision: Decision::picked(&life, &costs, (arm, likely[arm]), store_cost),
+            life,
+            prices,
+        }
     }
 
     /// Returns the share of all cost, as it was expected, that trying other arms took.
@@ -378,6 +472,7 @@ impl Controller {
         let trial = Trial {
             charge: fearful[chosen] - fearful[best],
             best_cost: fearful[best],
+            expected: known.likely[chosen],
             life: known.life,
             prices,
             backlog,
@@ -388,13 +483,7 @@ impl Controller {
 
     /// Replaces what was feared of a trial by what it took.
     fn settle(&mut self, trial: &Trial, taken: &Taken) {
-        let it = &taken.observation;
-        let quantities = Quantities {
-            // Core time: contention is put on it where waits are counted.
-            encode_core_seconds: Estimate::exact(it.encode.unwrap_or(taken.wall).0),
-            stored_bytes: Estimate::exact(it.stored_bytes as f64),
-            ..Quantities::of_store(&trial.life)
-        };
+        let quantities = real(&trial.expected, taken);
         let cost = quantities.cost(&trial.life, &trial.prices)
             + self.waits(&quantities, &trial.prices, trial.backlog);
         self.trial_cost += (cost - trial.best_cost).max(0.0) - trial.charge;
@@ -560,6 +649,32 @@ fn turn(mut low: f64, mut high: f64, is_too_low: impl Fn(f64) -> bool) -> f64 {
         }
     }
     high
+}
+
+/// Returns the quantities that a block took, beside what is only known when it is read.
+fn real(expected: &Quantities, taken: &Taken) -> Quantities {
+    let it = &taken.observation;
+    let stored = Estimate::exact(it.stored_bytes as f64);
+    Quantities {
+        // Core time: contention is put on it where waits are counted.
+        encode_core_seconds: Estimate::exact(it.encode.unwrap_or(taken.wall).0),
+        stored_bytes: stored,
+        held_bytes: stored,
+        ..*expected
+    }
+}
+
+/// Returns the quantities of a block as long as a share of another.
+fn scaled(of: &Quantities, share: f64) -> Quantities {
+    let scaled = |it: Estimate| it.map(|value| value * share);
+    Quantities {
+        encode_core_seconds: scaled(of.encode_core_seconds),
+        decode_core_seconds: scaled(of.decode_core_seconds),
+        encode_device_joules: scaled(of.encode_device_joules),
+        decode_device_joules: scaled(of.decode_device_joules),
+        stored_bytes: scaled(of.stored_bytes),
+        held_bytes: scaled(of.held_bytes),
+    }
 }
 
 /// Returns the place of the least cost.

@@ -103,12 +103,31 @@ pub fn simulate(
     choose: &mut dyn FnMut(usize, f64) -> usize,
     tell: &mut dyn FnMut(Event),
 ) -> Run {
+    let encode = &mut |block: usize, now| {
+        let arm = choose(block, now);
+        (arm, matrix.costs[block][arm])
+    };
+    simulate_encoding(pipeline, matrix.costs.len(), encode, tell)
+}
+
+/// Sends `block_count` blocks through the pipeline, of which `encode` finds both the arm and what it
+/// takes; else as [`simulate`].
+///
+/// # Panics
+///
+/// As [`simulate`].
+pub fn simulate_encoding(
+    pipeline: &Pipeline,
+    block_count: usize,
+    encode: &mut dyn FnMut(usize, f64) -> (usize, Cost),
+    tell: &mut dyn FnMut(Event),
+) -> Run {
     assert!(pipeline.workers > 0 && pipeline.frames > 0 && pipeline.link_bytes_per_second > 0.0);
     let mut free_at = vec![0.0_f64; pipeline.workers];
-    let mut written_at: Vec<f64> = Vec::with_capacity(matrix.costs.len());
+    let mut written_at: Vec<f64> = Vec::with_capacity(block_count);
     let mut run = Run::default();
     let mut untold: Vec<Event> = Vec::new();
-    for (block, row) in matrix.costs.iter().enumerate() {
+    for block in 0..block_count {
         let worker = earliest(&free_at);
         let buffer_at = match block.checked_sub(pipeline.frames) {
             Some(before) => written_at[before],
@@ -118,8 +137,7 @@ pub fn simulate(
         untold.sort_by(|a, b| a.at().total_cmp(&b.at()));
         let done = untold.partition_point(|it| it.at() <= now);
         untold.drain(..done).for_each(&mut *tell);
-        let arm = choose(block, now);
-        let cost = row[arm];
+        let (arm, cost) = encode(block, now);
         let compressed_at = now + cost.work;
         free_at[worker] = compressed_at;
         let from = compressed_at.max(written_at.last().copied().unwrap_or(0.0));

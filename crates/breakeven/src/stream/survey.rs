@@ -22,6 +22,19 @@ pub struct Survey {
     pub has_table: bool,
 }
 
+/// A frame of a stream, as its headers tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundFrame {
+    /// Where it begins in the stream.
+    pub at: u64,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its bytes.
+    pub stored_bytes: u64,
+    /// The bytes it decodes to, where it states them.
+    pub content_bytes: Option<u64>,
+}
+
 /// Looks through a stream from its start.
 ///
 /// # Errors
@@ -34,26 +47,44 @@ pub struct Survey {
 /// Two small reads for each block of a frame (128 KiB in Zstandard).
 pub fn survey(source: &mut (impl Read + Seek)) -> Result<Survey> {
     let has_table = read_seek_table(source)?.is_some();
-    let end = source.seek(SeekFrom::End(0)).map_err(failed)?;
     let mut survey = Survey {
         counted: Counted::default(),
         states_content: true,
         has_table,
     };
+    survey.counted.stored_bytes = visit(source, &mut |frame| {
+        survey.counted.count(frame.kind);
+        let content_bytes = frame.content_bytes.unwrap_or(0);
+        survey.counted.content_bytes = survey.counted.content_bytes.saturating_add(content_bytes);
+        survey.states_content &= frame.content_bytes.is_some();
+    })?;
+    Ok(survey)
+}
+
+/// Tells each frame of a stream, from its start on, and returns the bytes of all.
+///
+/// # Errors
+///
+/// # Cost
+///
+/// As [`survey`].
+pub fn visit(source: &mut (impl Read + Seek), tell: &mut dyn FnMut(FoundFrame)) -> Result<u64> {
+    let end = source.seek(SeekFrom::End(0)).map_err(failed)?;
     let mut at = 0;
     while at < end || at == 0 {
-        let (shape, bytes) = look(source, at, end).map_err(|it| it.moved_by(at))?;
-        if bytes > end - at {
+        let (shape, stored_bytes) = look(source, at, end).map_err(|it| it.moved_by(at))?;
+        if stored_bytes > end - at {
             return Err(cut(end));
         }
-        survey.counted.count(shape.kind);
-        let content_bytes = shape.content_bytes.unwrap_or(0);
-        survey.counted.content_bytes = survey.counted.content_bytes.saturating_add(content_bytes);
-        survey.states_content &= shape.content_bytes.is_some();
-        at += bytes;
+        tell(FoundFrame {
+            at,
+            kind: shape.kind,
+            stored_bytes,
+            content_bytes: shape.content_bytes,
+        });
+        at += stored_bytes;
     }
-    survey.counted.stored_bytes = at;
-    Ok(survey)
+    Ok(at)
 }
 
 /// Returns the shape and the bytes of the frame at a place.

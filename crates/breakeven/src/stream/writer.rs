@@ -29,6 +29,7 @@ use crate::frame::{Encoder, Entry, frame_bytes_max, is_portable, is_storable};
 use crate::pool::Pool;
 use crate::units::Seconds;
 
+use super::books::Books;
 use super::drain::{Drain, Drained};
 use super::feed::{Buffer, Feed, Job, Part, Piece, Raw};
 use super::pick::{Choice, Picker};
@@ -204,6 +205,7 @@ pub struct CallTimes {
 pub struct Writer<S: Write + Send + 'static> {
     shared: Arc<Shared>,
     feed: Arc<Feed>,
+    picker: Arc<Picker>,
     drain: Option<JoinHandle<(S, Drained)>>,
     /// The block that is being filled.
     filling: Option<Vec<u8>>,
@@ -240,7 +242,7 @@ impl<S: Write + Send + 'static> Writer<S> {
         let drain = Drain {
             results,
             shared: Arc::clone(&shared),
-            picker,
+            picker: Arc::clone(&picker),
             feed: Arc::downgrade(&feed),
         };
         let drain = std::thread::Builder::new()
@@ -250,6 +252,7 @@ impl<S: Write + Send + 'static> Writer<S> {
         Ok(Writer {
             shared,
             feed,
+            picker,
             drain: Some(drain),
             filling: None,
             block_bytes,
@@ -258,6 +261,12 @@ impl<S: Write + Send + 'static> Writer<S> {
             flushes: 0,
             begun: None,
         })
+    }
+
+    /// Returns the books, which stay open when the stream is finished. None where one method was
+    /// fixed for all blocks: then nothing is decided and nothing booked.
+    pub fn books(&self) -> Option<Books> {
+        (self.picker.keeps_books()).then(|| Books(Arc::clone(&self.picker)))
     }
 
     /// Returns the bytes taken so far: where the next byte of [`Writer::write_all`] goes, and the

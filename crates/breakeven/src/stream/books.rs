@@ -1,0 +1,279 @@
+//! The books of a stream whose methods are picked: what was done, what it came to beside storing
+//! every block raw, and what more time would have made of the same blocks.
+//!
+//! What a block stored by a method cost is measured on every block, so the ledger's sample is all of
+//! them. What storing it raw would have cost follows from its length and the link.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::decide::{Class, Counterfactual, Ledger, Profile, Written};
+use crate::units::{BytesPerSecond, Joules, Seconds};
+
+use super::pick::Picker;
+use super::price::{Controller, Entry, Taken};
+
+/// What a writer has seen of its blocks; it can be asked at any time, when the stream is finished as
+/// well.
+#[derive(Clone)]
+pub struct Books(pub(super) Arc<Picker>);
+
+/// A link as the writes showed it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SeenLink {
+    /// Bytes it takes in a second.
+    pub speed: BytesPerSecond,
+    /// What a write takes beside its bytes.
+    pub write_overhead: Seconds,
+    /// How that is known.
+    pub basis: LinkBasis,
+}
+
+/// How the speed of a link is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkBasis {
+    /// It was given.
+    Given,
+    /// Measured from writes for which more was waiting.
+    Measured,
+    /// Nothing ever waited: what the writes took, which a buffer in between may have hidden. The
+    /// link may be slower.
+    NeverWaited,
+}
+
+impl SeenLink {
+    /// Returns the time that so many writes of so many bytes together take.
+    pub fn time_for(&self, bytes: f64, writes: f64) -> Seconds {
+        Seconds(self.write_overhead.0 * writes + bytes / self.speed.0)
+    }
+}
+
+/// What the same blocks would have come to in more time, by what was seen of their classes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prospect {
+    /// Bytes of all frames.
+    pub stored_bytes: f64,
+    /// Until workers and link are done.
+    pub seconds: Seconds,
+    /// Core time of encoding.
+    pub core: Seconds,
+}
+
+impl Books {
+    /// Returns the ledger of the blocks so far; its costs are in the goal's unit
+    /// ([`super::Goal::unit`]).
+    pub fn ledger(&self) -> Ledger {
+        self.0.ledger()
+    }
+
+    /// Returns what is known of the link. None before enough was written.
+    pub fn link(&self) -> Option<SeenLink> {
+        self.0.link()
+    }
+
+    /// Returns what is known of the methods by now.
+    pub fn profile(&self) -> Option<Profile> {
+        self.0.profile()
+    }
+
+    /// Returns the fewest bytes within a factor of the time that the blocks take uncompressed, by the
+    /// methods that were used on each class; others may do better. None before the link is known.
+    pub fn within(&self, factor: f64) -> Option<Prospect> {
+        self.0.within(factor)
+    }
+}
+
+/// Books a block and what it took.
+pub(super) fn book(ledger: &mut Ledger, entry: &Entry, taken: &Taken) {
+    let it = &taken.observation;
+    let written = Written {
+        stored_bytes: it.stored_bytes,
+        encode: it.encode.unwrap_or(taken.wall),
+        // Priced by whoever knows the machine's watts.
+        energy: Joules(0.0),
+    };
+    ledger.wrote(&entry.decision, &written);
+    if entry.decision.method != crate::codec::Method::STORE {
+        let found = Counterfactual {
+            store_cost: entry.decision.store_cost.mean,
+            codec_cost: entry.real_cost(taken),
+        };
+        ledger.counterfactual(&entry.decision, &found);
+    }
+}
+
+/// One class's blocks by each method that was used on it.
+struct Group {
+    /// Work over the workers, seconds of the link, and bytes.
+    arms: Vec<[f64; 3]>,
+}
+
+/// Observations of a method on a class from which it counts as seen.
+const SEEN_MIN: f64 = 0.9;
+/// Halvings of the range of the price's logarithm.
+const HALVINGS: usize = 60;
+
+/// Returns the fewest bytes of the blocks in a ledger within `factor` of the time that they take
+/// uncompressed: the fluid optimum (`oracle.rs`), over means instead of blocks.
+pub(super) fn within(ledger: &Ledger, controller: &Controller, factor: f64) -> Prospect {
+    let plant = controller.plant();
+    let write = |bytes: f64, blocks: f64| plant.write_overhead.0 * blocks + bytes / plant.link.0;
+    let mut classes: BTreeMap<Class, (f64, f64)> = BTreeMap::new();
+    for (key, account) in ledger.accounts() {
+        if let Some((class, _)) = key {
+            let sums = classes.entry(class).or_default();
+            sums.0 += account.blocks as f64;
+            sums.1 += account.raw_bytes as f64;
+        }
+    }
+    let mut budget = 0.0;
+    let mut groups = Vec::new();
+    for (class, (blocks, raw)) in classes {
+        budget += factor * write(raw, blocks);
+        let block_bytes = (raw / blocks).round() as u64;
+        let arms = controller.arms().iter().map(|&arm| {
+            let it = controller.profile().estimate(class, arm, block_bytes);
+            let work = raw * it.encode_seconds_per_byte.value.mean * controller.stretch();
+            let stored = raw * it.stored_per_raw.value.mean;
+            let seen = it.stored_per_raw.weight >= SEEN_MIN;
+            seen.then(|| [work / plant.workers as f64, write(stored, blocks), stored])
+        });
+        let arms: Vec<[f64; 3]> = arms.flatten().collect();
+        if !arms.is_empty() {
+            groups.push(Group { arms });
+        }
+    }
+    let [work, link, stored_bytes] = fewest(&groups, budget);
+    Prospect {
+        stored_bytes,
+        seconds: Seconds(work.max(link)),
+        core: Seconds(work * plant.workers as f64 / controller.stretch()),
+    }
+}
+
+/// Returns the sums at which the bytes are fewest within a budget of work.
+fn fewest(groups: &[Group], budget: f64) -> [f64; 3] {
+    let at = |log: f64| {
+        let price = f64::exp2(log);
+        let cost = |arm: &[f64; 3]| arm[2] + price * arm[0];
+        let mut sums = [0.0; 3];
+        for group in groups {
+            let best = (group.arms.iter()).min_by(|a, b| cost(a).total_cmp(&cost(b)));
+            for (sum, value) in sums.iter_mut().zip(best.expect("an arm")) {
+                *sum += value;
+            }
+        }
+        sums
+    };
+    // Bytes a second, over all magnitudes that mean anything.
+    let (mut low, mut high) = (-20.0, 80.0);
+    for _ in 0..HALVINGS {
+        let middle = (low + high) / 2.0;
+        match at(middle)[0] > budget {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    // At that price two choices tie; a mix of them uses the budget up.
+    let (dense, light) = (at(low), at(high));
+    let share = match dense[0] > light[0] {
+        true => ((budget - light[0]) / (dense[0] - light[0])).clamp(0.0, 1.0),
+        false => 0.0,
+    };
+    std::array::from_fn(|i| light[i] + share * (dense[i] - light[i]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::{Pool, PoolOptions};
+    use crate::stream::{Choice, Goal, Priced, Writer, WriterOptions};
+
+    #[test]
+    fn a_budget_is_used_up_for_the_fewest_bytes() {
+        let groups = [Group {
+            arms: vec![[0.0, 10.0, 10.0], [2.0, 4.0, 4.0], [10.0, 2.0, 2.0]],
+        }];
+        let check = |budget: f64, expected: [f64; 3]| {
+            let found = fewest(&groups, budget);
+            let is_near = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-9;
+            assert!(
+                found.iter().zip(&expected).all(is_near),
+                "{budget}: {found:?}"
+            );
+        };
+        check(0.0, [0.0, 10.0, 10.0]);
+        check(1.0, [1.0, 7.0, 7.0]);
+        check(2.0, [2.0, 4.0, 4.0]);
+        check(6.0, [6.0, 3.0, 3.0]);
+        check(10.0, [10.0, 2.0, 2.0]);
+        check(1e9, [10.0, 2.0, 2.0]);
+    }
+
+    #[test]
+    fn the_books_say_what_was_written() {
+        let mut random = fastrand::Rng::with_seed(17);
+        let mut data = b"what is saved must be more than what is spent; ".repeat(40_000);
+        data.extend((0..3 << 20).map(|_| random.u8(..)));
+        let pool = Pool::new(PoolOptions { worker_count: 2 }).expect("a pool");
+        let arms = ["store", "zstd:1", "zstd:5"].map(|name| name.parse().expect("a method"));
+        let choice = |goal| {
+            Choice::Priced(Box::new(Priced {
+                goal,
+                arms: arms.to_vec(),
+                link: Some(BytesPerSecond(1e6)),
+                profile: Profile::default(),
+            }))
+        };
+        for goal in [Goal::Fastest, Goal::Within(1.0), Goal::Smallest] {
+            let options = WriterOptions {
+                choice: choice(goal),
+                block_bytes: 64 << 10,
+                ..WriterOptions::default()
+            };
+            let mut writer = Writer::new(Vec::new(), &pool, options).expect("a writer");
+            let books = writer.books().expect("methods are picked");
+            writer.write_all(&data).expect("room");
+            let (_, summary) = writer.finish().expect("an end");
+            let ledger = books.ledger();
+            let total = ledger.total();
+            assert_eq!(total.blocks, summary.blocks);
+            assert_eq!(total.raw_bytes, data.len() as u64);
+            // The table and the first frame are nobody's.
+            let frames = summary.stored_bytes - total.stored_bytes;
+            assert!(frames < 100 + 12 * summary.blocks, "{frames} bytes beside");
+            let raw = total.raw_bytes as f64 / 1e6;
+            let stats = ledger.stats();
+            let expected = match goal {
+                Goal::Fastest => raw,
+                _ => data.len() as f64,
+            };
+            let share = stats.store_cost / expected;
+            assert!((share - 1.0).abs() < 1e-9, "{goal:?}: {share}");
+            let link = books.link().expect("it was given");
+            assert_eq!(
+                (link.basis, link.speed.0),
+                (LinkBasis::Given, 1e6),
+                "{link:?}"
+            );
+            let earned = ledger.earnings().expect("every block is a sample");
+            if !matches!(goal, Goal::Fastest) {
+                let zstd = (ledger.accounts()).filter(|it| it.0.is_some_and(|it| it.1 != arms[0]));
+                let saved: u64 = zstd
+                    .map(|it| it.1.raw_bytes - it.1.stored_bytes.min(it.1.raw_bytes))
+                    .sum();
+                let (saved, found) = (saved as f64, earned.saved_cost.mean);
+                assert!(
+                    (found / saved - 1.0).abs() < 0.01,
+                    "{found} of {saved} bytes"
+                );
+            }
+            // More time never costs bytes.
+            let [free, half] = [1.0, 1.5].map(|factor| books.within(factor).expect("a link"));
+            assert!(half.stored_bytes <= free.stored_bytes * (1.0 + 1e-9));
+            assert!(free.seconds.0 <= raw * 1.001, "{free:?}");
+        }
+        let fixed = Writer::new(Vec::new(), &pool, WriterOptions::default()).expect("a writer");
+        assert!(fixed.books().is_none());
+    }
+}
