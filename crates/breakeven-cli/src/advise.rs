@@ -13,8 +13,6 @@ use breakeven::advise::population::Population;
 use breakeven::advise::sample::SampleOptions;
 use breakeven::advise::{AdviseOptions, Preference, Progress, Setting, advise, default_data};
 use breakeven::codec::Method;
-use breakeven::decide::learned::{self, Fingerprint};
-use breakeven::decide::{Profile, ProfileOptions};
 use breakeven::medium::Medium;
 use breakeven::medium::fio::{FIO_JSON_BYTES_MAX, from_json};
 use breakeven::medium::probe::{ProbeEvent, ProbeOptions, probe};
@@ -27,6 +25,7 @@ use breakeven::units::{Estimate, Watts};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::environment;
+use crate::learned;
 use crate::options::{AdviseOptions as Typed, Preference as Typed_Preference};
 use crate::page;
 use crate::prices::PriceFile;
@@ -77,7 +76,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         &mut |progress| shown.show(progress),
     )?;
     bar.finish_and_clear();
-    keep_what_was_learned(&setting);
+    learned::keep(&setting.profile, &setting.machine);
     let text = if typed.json {
         serde_json::to_string_pretty(&report).context("write the report")? + "\n"
     } else {
@@ -110,7 +109,7 @@ fn gather_setting(
     let power = choose_power(typed, &machine)?;
     machine.idle_power = Some(power.idle_power());
     Ok(Setting {
-        profile: learned_profile(&machine),
+        profile: learned::load(&machine),
         machine,
         power: power.model().clone(),
         power_notes: power.notes().to_vec(),
@@ -177,37 +176,6 @@ fn choose_power(typed: &Typed, machine: &Machine) -> Result<EnergyMeter> {
         ..EnergyOptions::default()
     };
     Ok(EnergyMeter::choose(&options, machine, Clock::real())?)
-}
-
-/// What earlier runs learned of this machine's codecs.
-fn learned_profile(machine: &Machine) -> Profile {
-    let Some(folder) = environment::cache_folder() else {
-        return Profile::default();
-    };
-    let learned = learned::load(&folder, &fingerprint(machine), ProfileOptions::default());
-    if let Some(ignored) = learned.ignored {
-        eprintln!("ignored {}: {}", ignored.path.display(), ignored.reason);
-    }
-    learned.profile
-}
-
-/// Keeps it for the next run. It is a convenience: an answer is not withheld because of it.
-fn keep_what_was_learned(setting: &Setting) {
-    let Some(folder) = environment::cache_folder() else {
-        return;
-    };
-    let saved = learned::save(&setting.profile, &folder, &fingerprint(&setting.machine));
-    if let Err(error) = saved {
-        eprintln!("what was learned is not kept: {error}");
-    }
-}
-
-/// What must be the same for a speed learned by one run to hold for another.
-fn fingerprint(machine: &Machine) -> Fingerprint {
-    Fingerprint {
-        processor: machine.processor.to_string(),
-        libraries: format!("breakeven {}", env!("CARGO_PKG_VERSION")),
-    }
 }
 
 /// The medium the data lies on: named, imported, or probed where the first path is.

@@ -9,11 +9,13 @@ mod advise;
 mod calibrate;
 mod compare;
 mod environment;
+mod learned;
 mod manual;
 mod options;
 mod pack;
 mod page;
 mod prices;
+mod terms;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 
 use breakeven::codec::Method;
 use breakeven::medium::presets::parse_rate;
-use breakeven::stream::Goal;
 use breakeven::units::BytesPerSecond;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -256,8 +255,24 @@ pub struct FileOptions {
     pub threads: Option<u32>,
 
     /// Print no summary and no progress
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
+
+    /// Say more, as is done on a terminal
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+/// What money needs to know.
+#[derive(Clone, Debug, Args)]
+pub struct MoneyOptions {
+    /// How often the stream is read
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_amount)]
+    pub reads: f64,
+
+    /// Prices to use, instead of the dated ones that come with the program
+    #[arg(long, value_name = "FILE")]
+    pub prices: Option<PathBuf>,
 }
 
 /// Options of `breakeven pack`.
@@ -266,26 +281,35 @@ pub struct PackOptions {
     #[command(flatten)]
     pub files: FileOptions,
 
-    /// How blocks are compressed: store, zstd:-7..22, with --mixed also lz4:1, lz4:a1..a65537,
+    /// Compress all blocks alike: store, zstd:-7..22, with --mixed also lz4:1, lz4:a1..a65537,
     /// lz4hc:2..12, xz:0..9, delta1..256+xz
-    #[arg(
-        short,
-        long,
-        value_name = "METHOD",
-        default_value = "zstd:3",
-        conflicts_with = "strategy"
-    )]
-    pub method: Method,
+    #[arg(short, long, value_name = "METHOD", conflicts_with = "strategy")]
+    pub method: Option<Method>,
 
-    /// Pick the method of each block: fastest (over as soon as can be), free (as small as can be
-    /// in the time it takes uncompressed), within:F (in F times that), smallest
-    #[arg(long, value_name = "STRATEGY", value_parser = parse_strategy)]
-    pub strategy: Option<Goal>,
+    /// How the method of each block is picked: fastest (over as soon as can be), free (as small as
+    /// can be in the time it takes uncompressed), within:F (in F times that), smallest, money
+    /// (cheapest over the days kept)
+    #[arg(long, value_name = "STRATEGY", default_value = "fastest", value_parser = parse_strategy)]
+    pub strategy: Strategy,
 
-    /// With --strategy, the speed of the link (117MB/s, 10Gbit/s), or auto: measured as it is
-    /// written to
-    #[arg(long, value_name = "RATE", default_value = "auto", requires = "strategy", value_parser = parse_link)]
+    /// The speed of the link (117MB/s, 10Gbit/s), or auto: measured as it is written to
+    #[arg(long, value_name = "RATE", default_value = "auto", value_parser = parse_link)]
     pub link: Link,
+
+    /// Days the stream is kept, for what money says
+    #[arg(long, value_name = "DAYS", default_value = "90", value_parser = parse_positive)]
+    pub days: f64,
+
+    #[command(flatten)]
+    pub money: MoneyOptions,
+
+    /// Print what packing earned against storing raw: seconds, core seconds, bytes, joules, money
+    #[arg(long)]
+    pub ledger: bool,
+
+    /// Print the ledger as JSON
+    #[arg(long, requires = "ledger")]
+    pub json: bool,
 
     /// Frames of zstd alone, which libzstd and every zstd read; the default
     #[arg(long, conflicts_with = "mixed")]
@@ -339,6 +363,19 @@ pub struct InfoOptions {
     pub json: bool,
 }
 
+/// How methods are picked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Strategy {
+    /// Over as soon as can be.
+    Fastest,
+    /// As small as can be in this factor of the time it takes uncompressed.
+    Within(f64),
+    /// As small as can be.
+    Smallest,
+    /// As cheap as can be.
+    Money,
+}
+
 /// A link's speed, as far as it was told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link(pub Option<BytesPerSecond>);
@@ -351,18 +388,26 @@ fn parse_link(text: &str) -> Result<Link, String> {
     Ok(Link(Some(BytesPerSecond(rate))))
 }
 
-fn parse_strategy(text: &str) -> Result<Goal, String> {
+fn parse_strategy(text: &str) -> Result<Strategy, String> {
     let factor = |text: &str| {
         let factor = text.parse::<f64>().ok();
         factor.filter(|it| (1.0..=1e6).contains(it))
     };
     match (text, text.strip_prefix("within:").map(factor)) {
-        ("fastest", _) => Ok(Goal::Fastest),
-        ("free", _) => Ok(Goal::Within(1.0)),
-        ("smallest", _) => Ok(Goal::Smallest),
-        (_, Some(Some(factor))) => Ok(Goal::Within(factor)),
+        ("fastest", _) => Ok(Strategy::Fastest),
+        ("free", _) => Ok(Strategy::Within(1.0)),
+        ("smallest", _) => Ok(Strategy::Smallest),
+        ("money", _) => Ok(Strategy::Money),
+        (_, Some(Some(factor))) => Ok(Strategy::Within(factor)),
         (_, Some(None)) => Err("expected a factor of at least 1, as in within:1.5".to_string()),
-        _ => Err("expected fastest, free, within:F or smallest".to_string()),
+        _ => Err("expected fastest, free, within:F, smallest or money".to_string()),
+    }
+}
+
+fn parse_amount(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
+        _ => Err("expected a number from 0 up".to_string()),
     }
 }
 
@@ -456,8 +501,9 @@ mod tests {
             assert!(parse_range(text).is_err(), "{text}");
         }
         assert_eq!(parse_watts("40,95"), Ok((40.0, 95.0)));
-        assert_eq!(parse_strategy("free"), Ok(Goal::Within(1.0)));
-        assert_eq!(parse_strategy("within:1.5"), Ok(Goal::Within(1.5)));
+        assert_eq!(parse_strategy("free"), Ok(Strategy::Within(1.0)));
+        assert_eq!(parse_strategy("within:1.5"), Ok(Strategy::Within(1.5)));
+        assert_eq!(parse_strategy("money"), Ok(Strategy::Money));
         for text in ["", "within", "within:", "within:0.5", "within:nan", "fast"] {
             assert!(parse_strategy(text).is_err(), "{text}");
         }

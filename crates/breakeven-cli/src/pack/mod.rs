@@ -1,11 +1,14 @@
 //! `breakeven pack`, `unpack` and `cat`: files in and out of streams, with the habits of `zstd`.
 
+mod choice;
+mod content;
+mod earned;
 mod info;
 mod place;
 mod sink;
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,16 +16,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use breakeven::Error;
-use breakeven::decide::Profile;
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::stream::{
-    Choice, Container, Priced, Reader, ReaderOptions, SeekableReader, Summary, Writer,
-    WriterOptions, read_seek_table,
+    Books, Choice, Container, Goal, ReaderOptions, Summary, Writer, WriterOptions,
 };
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use crate::options::{FileOptions, PackOptions, UnpackOptions};
+use choice::Setting;
+use content::Content;
+use earned::Earned;
 use place::{Source, Target};
 use sink::Sink;
 
@@ -56,46 +59,32 @@ pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
         };
         return unpack(&typed);
     }
-    let options = WriterOptions {
-        container: match typed.mixed {
-            true => Container::Mixed,
-            false => Container::Portable,
-        },
-        choice: choice(typed),
-        ..WriterOptions::default()
+    let container = container(typed.mixed);
+    let setting = Setting::new(&typed.money, typed.days);
+    let goal = setting.goal(typed.strategy)?;
+    let packing = Packing {
+        typed,
+        setting: &setting,
+        goal,
+        container,
     };
-    if let Err(error) = options.check() {
+    if let Err(error) = packing.options().check() {
         bail!(Usage(error.to_string()));
     }
     let job = Job::new(&typed.files)?;
-    job.for_each(|source, pool| {
+    let outcome = job.for_each(|source, pool| {
         let target = job.target(source, |path| Some(append_ending(path)), false)?;
-        pack_one(source, target, pool, &options, &job)
-    })
+        packing.one(source, target, pool, &job)
+    })?;
+    setting.keep();
+    Ok(outcome)
 }
 
-/// Methods that a strategy picks from, in every container.
-const PORTABLE_ARMS: [&str; 11] = [
-    "store", "zstd:-7", "zstd:-3", "zstd:-1", "zstd:1", "zstd:3", "zstd:5", "zstd:9", "zstd:12",
-    "zstd:15", "zstd:19",
-];
-/// Those that a mixed stream has besides.
-const MIXED_ARMS: [&str; 6] = ["lz4:a32", "lz4:a8", "lz4:1", "xz:1", "xz:6", "delta8+xz:1"];
-
-fn choice(typed: &PackOptions) -> Choice {
-    let Some(goal) = typed.strategy else {
-        return Choice::Fixed(typed.method);
-    };
-    let mixed = MIXED_ARMS.iter().filter(|_| typed.mixed);
-    let arms = PORTABLE_ARMS.iter().chain(mixed);
-    Choice::Priced(Box::new(Priced {
-        goal,
-        arms: arms
-            .map(|name| name.parse().expect("a method of the list"))
-            .collect(),
-        link: typed.link.0,
-        profile: Profile::default(),
-    }))
+fn container(is_mixed: bool) -> Container {
+    match is_mixed {
+        true => Container::Mixed,
+        false => Container::Portable,
+    }
 }
 
 /// Runs `unpack`.
@@ -210,7 +199,7 @@ impl Job<'_> {
             Target::standard_output(is_text || self.typed.stdout)?
         } else if let Some(path) = &self.typed.output {
             Target::create(path, source, self.typed.force)?
-        } else if let Some(path) = name(Path::new(&source.name)) {
+        } else if let Some(path) = name(&source.path) {
             Target::create(&path, source, self.typed.force)?
         } else {
             bail!(
@@ -266,32 +255,97 @@ impl Job<'_> {
     }
 }
 
-fn pack_one(
-    source: &mut Source,
-    target: Target,
-    pool: &Pool,
-    options: &WriterOptions,
-    job: &Job,
-) -> Result<()> {
-    let written = Arc::new(AtomicU64::new(0));
-    let bar = job.progress(source, Some(Arc::clone(&written)))?;
-    let file = target.file()?;
-    let mut writer = Writer::new(Counted { file, written }, pool, options.clone())?;
-    let mut piece = vec![0; READ_BYTES];
-    loop {
-        let count = match source.file.read(&mut piece) {
-            Ok(0) => break,
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error).context(format!("read {}", source.name)),
+/// What all files of a call of `pack` share.
+struct Packing<'a> {
+    typed: &'a PackOptions,
+    setting: &'a Setting<'a>,
+    goal: Goal,
+    container: Container,
+}
+
+impl Packing<'_> {
+    /// How the next file is written, by what the files before it taught.
+    fn options(&self) -> WriterOptions {
+        let link = self.typed.link.0;
+        let choice = match self.typed.method {
+            // Of one method the books are kept by picking it for every block.
+            Some(method) if self.typed.ledger => self.setting.choice(self.goal, vec![method], link),
+            Some(method) => Choice::Fixed(method),
+            None => {
+                let arms = choice::arms(self.container);
+                self.setting.choice(self.goal, arms, link)
+            }
         };
-        (writer.write_all(&piece[..count])).with_context(|| target.name.clone())?;
-        bar.inc(count as u64);
+        WriterOptions {
+            container: self.container,
+            choice,
+            ..WriterOptions::default()
+        }
     }
-    let (_, summary) = writer.finish().with_context(|| target.name.clone())?;
-    bar.finish_and_clear();
-    job.tell(Some(&target), || packed(&source.name, &summary));
-    target.complete(source.metadata.as_ref(), job.typed.remove)
+
+    fn one(&self, source: &mut Source, target: Target, pool: &Pool, job: &Job) -> Result<()> {
+        let written = Arc::new(AtomicU64::new(0));
+        let bar = job.progress(source, Some(Arc::clone(&written)))?;
+        let file = target.file()?;
+        let mut writer = Writer::new(Counted { file, written }, pool, self.options())?;
+        let books = writer.books();
+        let mut piece = vec![0; READ_BYTES];
+        loop {
+            let count = source.read(&mut piece)?;
+            if count == 0 {
+                break;
+            }
+            (writer.write_all(&piece[..count])).with_context(|| target.name.clone())?;
+            bar.inc(count as u64);
+        }
+        let (_, summary) = writer.finish().with_context(|| target.name.clone())?;
+        bar.finish_and_clear();
+        if let Some(books) = &books {
+            self.setting.learn(books);
+        }
+        job.tell(Some(&target), || packed(&source.name, &summary));
+        let is_stdout = target.is_standard_output();
+        let name = source.name.clone();
+        target.complete(source.metadata.as_ref(), job.typed.remove)?;
+        match &books {
+            Some(books) => self.say_earned(&name, &summary, books, is_stdout),
+            None => Ok(()),
+        }
+    }
+
+    /// Prints the ledger where it was asked for, and what denser strategies would have added where
+    /// somebody is there to read it.
+    fn say_earned(
+        &self,
+        name: &str,
+        summary: &Summary,
+        books: &Books,
+        is_stdout: bool,
+    ) -> Result<()> {
+        let files = &self.typed.files;
+        let says_more = files.verbose || (!files.quiet && io::stderr().is_terminal());
+        let picks = self.typed.method.is_none();
+        if !self.typed.ledger && !(says_more && picks) {
+            return Ok(());
+        }
+        let terms = (self.setting.terms()?, self.setting.kept());
+        let earned = Earned::of((name, summary), (self.goal, books), terms);
+        if says_more && picks {
+            let _ = io::stderr().write_all(earned.prospects().as_bytes());
+        }
+        if self.typed.ledger {
+            let text = match self.typed.json {
+                true => earned.json().to_string() + "\n",
+                false => earned.text(),
+            };
+            // Standard output is the stream's, if it goes there.
+            match is_stdout {
+                true => io::stderr().write_all(text.as_bytes())?,
+                false => io::stdout().write_all(text.as_bytes())?,
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A file with a count of the bytes that were written to it.
@@ -340,41 +394,25 @@ fn unpack_one(
             .map(|it| it.name.clone())
             .unwrap_or_default()
     };
-    let table = match source.metadata {
-        Some(_) => read_seek_table(&mut source.file)?,
-        None => None,
-    };
     let name = source.name.clone();
     let file = source.file.try_clone()?;
-    let content_bytes = match table {
-        Some(table) => {
-            let mut reader = SeekableReader::new(file, &table, pool, options)?;
-            bar.set_length(reader.content_bytes());
-            loop {
-                let content = reader.fill().map_err(|error| unreadable(&name, error))?;
-                if content.is_empty() {
-                    break reader.content_bytes();
-                }
-                sink.write_all(content).with_context(target_name)?;
-                let count = content.len();
-                reader.consume(count);
-                bar.inc(count as u64);
-            }
+    let can_seek = source.metadata.is_some();
+    let mut content = Content::open((&name, file), can_seek, pool, options)?;
+    if let Some(bytes) = content.content_bytes() {
+        bar.set_length(bytes);
+    }
+    let mut content_bytes = 0;
+    loop {
+        let piece = content.fill()?;
+        if piece.is_empty() {
+            break;
         }
-        None => {
-            let mut reader = Reader::new(file, pool, options.clone())?;
-            loop {
-                let content = reader.fill().map_err(|error| unreadable(&name, error))?;
-                if content.is_empty() {
-                    break reader.counted().content_bytes;
-                }
-                sink.write_all(content).with_context(target_name)?;
-                let count = content.len();
-                reader.consume(count);
-                bar.set_position(reader.counted().stored_bytes);
-            }
-        }
-    };
+        sink.write_all(piece).with_context(target_name)?;
+        let count = piece.len();
+        content.consume(count);
+        content_bytes += count as u64;
+        bar.set_position(content.stored_position().unwrap_or(content_bytes));
+    }
     sink.finish().with_context(target_name)?;
     bar.finish_and_clear();
     job.tell(target.as_ref(), || {
@@ -384,16 +422,6 @@ fn unpack_one(
     match target {
         Some(target) => target.complete(source.metadata.as_ref(), job.typed.remove),
         None => Ok(()),
-    }
-}
-
-/// Names the source of an error, and the option that lifts a limit.
-fn unreadable(name: &str, error: Error) -> anyhow::Error {
-    let is_window = matches!(&error, Error::Limit { what, .. } if what.ends_with("window"));
-    let error = anyhow::Error::from(error);
-    match is_window {
-        true => error.context(format!("{name} (-M allows a larger window)")),
-        false => error.context(name.to_string()),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, FileTimes, Metadata, OpenOptions};
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,8 @@ use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
+
+const STANDARD_OUTPUT: &str = "standard output";
 
 /// The file under its other name, while there is one.
 static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -65,6 +67,8 @@ fn process_status(name: &str) -> Option<String> {
 /// What is read.
 pub struct Source {
     pub file: File,
+    /// Its path, `-` for standard input.
+    pub path: PathBuf,
     /// The name for messages.
     pub name: String,
     /// Its metadata, where it is a regular file.
@@ -91,9 +95,21 @@ impl Source {
         let metadata = Some(metadata).filter(Metadata::is_file);
         Ok(Source {
             file,
+            path: path.to_path_buf(),
             name,
             metadata,
         })
+    }
+
+    /// Reads some bytes, none at the end.
+    pub fn read(&mut self, bytes: &mut [u8]) -> Result<usize> {
+        loop {
+            match self.file.read(bytes) {
+                Ok(count) => return Ok(count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context(format!("read {}", self.name)),
+            }
+        }
     }
 
     /// Returns whether a path leads to this file.
@@ -104,13 +120,19 @@ impl Source {
         (one.dev(), one.ino()) == (other.dev(), other.ino())
     }
 
-    /// Removes the file, unless another stands under its name by now, or it was written to.
-    pub fn remove(&self, path: &Path) -> Result<()> {
+    /// Checks that this file still stands under a path, and was not written to since it was opened.
+    pub fn check_unchanged(&self, path: &Path) -> Result<()> {
         let state = |it: &Metadata| (it.dev(), it.ino(), it.len(), it.mtime(), it.mtime_nsec());
         let now = fs::metadata(path).with_context(|| self.name.clone())?;
         if self.metadata.as_ref().map(state) != Some(state(&now)) {
             bail!("{} changed while it was read; it is kept", self.name);
         }
+        Ok(())
+    }
+
+    /// Removes the file, unless another stands under its name by now, or it was written to.
+    pub fn remove(&self, path: &Path) -> Result<()> {
+        self.check_unchanged(path)?;
         fs::remove_file(path).with_context(|| format!("remove {}", self.name))
     }
 }
@@ -134,10 +156,15 @@ impl Target {
         let descriptor = io::stdout().as_fd().try_clone_to_owned();
         Ok(Target {
             file: File::from(descriptor?),
-            name: "standard output".to_string(),
+            name: STANDARD_OUTPUT.to_string(),
             renamed: None,
             overwrites: true,
         })
+    }
+
+    /// Begins a file that will take its source's place once it is complete.
+    pub fn in_place_of(path: &Path) -> Result<Target> {
+        Target::begin(path, path.display().to_string(), true)
     }
 
     /// Begins a file that will stand under `path` once it is complete, which is not its source.
@@ -161,6 +188,10 @@ impl Target {
             }
             _ => {}
         }
+        Target::begin(path, name, overwrites)
+    }
+
+    fn begin(path: &Path, name: String, overwrites: bool) -> Result<Target> {
         // Through a symbolic link the file it points to is replaced, not the link.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let mut other = OsString::from(".");
@@ -169,6 +200,7 @@ impl Target {
         let other = path.with_file_name(other);
         let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
         let file = OpenOptions::new()
+            .read(true)
             .write(true)
             .create_new(true)
             .mode(0o600)
@@ -186,6 +218,11 @@ impl Target {
     /// Returns the file to write to.
     pub fn file(&self) -> Result<File> {
         self.file.try_clone().context("duplicate a descriptor")
+    }
+
+    /// Returns whether it is standard output.
+    pub fn is_standard_output(&self) -> bool {
+        self.renamed.is_none() && self.name == STANDARD_OUTPUT
     }
 
     /// Returns whether it is a file that appears when it is complete.

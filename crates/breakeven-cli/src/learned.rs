@@ -1,0 +1,39 @@
+//! What earlier runs learned of this machine's codecs: one file in the user's cache folder, which all
+//! commands share.
+
+use breakeven::decide::learned::{self, Fingerprint};
+use breakeven::decide::{Profile, ProfileOptions};
+use breakeven::meter::Machine;
+
+use crate::environment;
+
+/// Returns what earlier runs learned of the machine's codecs.
+pub fn load(machine: &Machine) -> Profile {
+    let Some(folder) = environment::cache_folder() else {
+        return Profile::default();
+    };
+    let learned = learned::load(&folder, &fingerprint(machine), ProfileOptions::default());
+    if let Some(ignored) = learned.ignored {
+        eprintln!("ignored {}: {}", ignored.path.display(), ignored.reason);
+    }
+    learned.profile
+}
+
+/// Keeps it for the next run. It is a convenience: an answer is not withheld because of it.
+pub fn keep(profile: &Profile, machine: &Machine) {
+    let Some(folder) = environment::cache_folder() else {
+        return;
+    };
+    let saved = learned::save(profile, &folder, &fingerprint(machine));
+    if let Err(error) = saved {
+        eprintln!("what was learned is not kept: {error}");
+    }
+}
+
+/// What must be the same for a speed learned by one run to hold for another.
+fn fingerprint(machine: &Machine) -> Fingerprint {
+    Fingerprint {
+        processor: machine.processor.to_string(),
+        libraries: format!("breakeven {}", env!("CARGO_PKG_VERSION")),
+    }
+}

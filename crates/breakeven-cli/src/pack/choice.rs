@@ -1,0 +1,137 @@
+//! How the method of each block is found: what was typed, resolved to what it means here.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::path::Path;
+
+use anyhow::Result;
+use breakeven::codec::Method;
+use breakeven::decide::Profile;
+use breakeven::meter::{Machine, Roots};
+use breakeven::stream::{Books, Choice, Container, Goal, Priced};
+use breakeven::units::{BytesPerSecond, Seconds};
+
+use crate::learned;
+use crate::options::{MoneyOptions, Strategy};
+use crate::terms::{DAY_SECONDS, Terms};
+
+/// Methods that a strategy picks from, in every container.
+const PORTABLE_ARMS: [&str; 11] = [
+    "store", "zstd:-7", "zstd:-3", "zstd:-1", "zstd:1", "zstd:3", "zstd:5", "zstd:9", "zstd:12",
+    "zstd:15", "zstd:19",
+];
+/// Those that a mixed stream has besides.
+const MIXED_ARMS: [&str; 6] = ["lz4:a32", "lz4:a8", "lz4:1", "xz:1", "xz:6", "delta8+xz:1"];
+
+/// Returns the methods that a strategy picks from.
+pub fn arms(container: Container) -> Vec<Method> {
+    let mixed = MIXED_ARMS.iter().filter(|_| container == Container::Mixed);
+    let arms = PORTABLE_ARMS.iter().chain(mixed);
+    arms.map(|name| name.parse().expect("a method of the list"))
+        .collect()
+}
+
+/// Days kept and reads, which money counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kept {
+    pub days: f64,
+    pub reads: f64,
+}
+
+/// This machine, its prices, and what is known of its codecs: learned from file to file, and kept
+/// for the next run. Each is looked up when it is asked for.
+pub struct Setting<'a> {
+    money: &'a MoneyOptions,
+    pub days: f64,
+    machine: OnceCell<Machine>,
+    terms: OnceCell<Terms>,
+    profile: RefCell<Option<Profile>>,
+    has_learned: Cell<bool>,
+}
+
+impl<'a> Setting<'a> {
+    /// Makes a setting for what is kept some days.
+    pub fn new(money: &'a MoneyOptions, days: f64) -> Setting<'a> {
+        Setting {
+            money,
+            days,
+            machine: OnceCell::new(),
+            terms: OnceCell::new(),
+            profile: RefCell::new(None),
+            has_learned: Cell::new(false),
+        }
+    }
+
+    fn machine(&self) -> &Machine {
+        let read = || Machine::read(&Roots::default());
+        self.machine.get_or_init(read)
+    }
+
+    /// Returns the hardware threads of the machine.
+    pub fn threads(&self) -> u32 {
+        self.machine().threads
+    }
+
+    /// Returns the prices, which are read when they are asked for.
+    pub fn terms(&self) -> Result<&Terms> {
+        if self.terms.get().is_none() {
+            let path: Option<&Path> = self.money.prices.as_deref();
+            let terms = Terms::read(path, self.machine())?;
+            let _ = self.terms.set(terms);
+        }
+        Ok(self.terms.get().expect("it was set"))
+    }
+
+    /// Returns what a strategy means here.
+    pub fn goal(&self, strategy: Strategy) -> Result<Goal> {
+        Ok(match strategy {
+            Strategy::Fastest => Goal::Fastest,
+            Strategy::Within(factor) => Goal::Within(factor),
+            Strategy::Smallest => Goal::Smallest,
+            Strategy::Money => Goal::Money {
+                prices: self.terms()?.prices(),
+                held: Seconds(self.days * DAY_SECONDS),
+                reads: self.money.reads,
+            },
+        })
+    }
+
+    /// Returns days and reads.
+    pub fn kept(&self) -> Kept {
+        Kept {
+            days: self.days,
+            reads: self.money.reads,
+        }
+    }
+
+    /// Returns what is known of the codecs.
+    pub fn profile(&self) -> Profile {
+        let mut profile = self.profile.borrow_mut();
+        let load = || learned::load(self.machine());
+        profile.get_or_insert_with(load).clone()
+    }
+
+    /// Returns the choice among some methods by a goal.
+    pub fn choice(&self, goal: Goal, arms: Vec<Method>, link: Option<BytesPerSecond>) -> Choice {
+        Choice::Priced(Box::new(Priced {
+            goal,
+            arms,
+            link,
+            profile: self.profile(),
+        }))
+    }
+
+    /// Takes in what a stream taught.
+    pub fn learn(&self, books: &Books) {
+        if let Some(profile) = books.profile() {
+            *self.profile.borrow_mut() = Some(profile);
+            self.has_learned.set(true);
+        }
+    }
+
+    /// Keeps for the next run what was learned.
+    pub fn keep(&self) {
+        if self.has_learned.get() {
+            learned::keep(&self.profile(), self.machine());
+        }
+    }
+}

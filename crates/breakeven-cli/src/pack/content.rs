@@ -1,0 +1,103 @@
+//! The content of a stream, by its seek table where it has one.
+
+use std::fs::File;
+
+use anyhow::Result;
+use breakeven::Error;
+use breakeven::pool::Pool;
+use breakeven::stream::{Reader, ReaderOptions, SeekableReader, read_seek_table};
+
+/// Decodes a stream from its start.
+pub struct Content {
+    name: String,
+    reader: AnyReader,
+}
+
+#[expect(clippy::large_enum_variant, reason = "there is one a stream")]
+enum AnyReader {
+    Table(SeekableReader<File>),
+    Row(Reader<File>),
+}
+
+impl Content {
+    /// Begins to read a stream: a file that can seek from its start, another from where it stands.
+    pub fn open(
+        (name, mut file): (&str, File),
+        can_seek: bool,
+        pool: &Pool,
+        options: &ReaderOptions,
+    ) -> Result<Content> {
+        let table = match can_seek {
+            true => read_seek_table(&mut file)?,
+            false => None,
+        };
+        let reader = match table {
+            Some(table) => AnyReader::Table(SeekableReader::new(file, &table, pool, options)?),
+            None => AnyReader::Row(Reader::new(file, pool, options.clone())?),
+        };
+        Ok(Content {
+            name: name.to_string(),
+            reader,
+        })
+    }
+
+    /// Returns the decoded bytes of the whole stream, where a table tells them beforehand.
+    pub fn content_bytes(&self) -> Option<u64> {
+        match &self.reader {
+            AnyReader::Table(reader) => Some(reader.content_bytes()),
+            AnyReader::Row(_) => None,
+        }
+    }
+
+    /// Returns the bytes of the stream that were read, where no table tells more.
+    pub fn stored_position(&self) -> Option<u64> {
+        match &self.reader {
+            AnyReader::Table(_) => None,
+            AnyReader::Row(reader) => Some(reader.counted().stored_bytes),
+        }
+    }
+
+    /// Returns the next decoded bytes, none at the end.
+    pub fn fill(&mut self) -> Result<&[u8]> {
+        let name = &self.name;
+        let found = match &mut self.reader {
+            AnyReader::Table(reader) => reader.fill(),
+            AnyReader::Row(reader) => reader.fill(),
+        };
+        found.map_err(|error| unreadable(name, error))
+    }
+
+    /// Marks some of them as used.
+    pub fn consume(&mut self, count: usize) {
+        match &mut self.reader {
+            AnyReader::Table(reader) => reader.consume(count),
+            AnyReader::Row(reader) => reader.consume(count),
+        }
+    }
+
+    /// Fills a buffer as far as there is content and returns how far.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let content = self.fill()?;
+            if content.is_empty() {
+                break;
+            }
+            let count = content.len().min(buffer.len() - filled);
+            buffer[filled..filled + count].copy_from_slice(&content[..count]);
+            self.consume(count);
+            filled += count;
+        }
+        Ok(filled)
+    }
+}
+
+/// Names the source of an error, and the option that lifts a limit.
+fn unreadable(name: &str, error: Error) -> anyhow::Error {
+    let is_window = matches!(&error, Error::Limit { what, .. } if what.ends_with("window"));
+    let error = anyhow::Error::from(error);
+    match is_window {
+        true => error.context(format!("{name} (-M allows a larger window)")),
+        false => error.context(name.to_string()),
+    }
+}

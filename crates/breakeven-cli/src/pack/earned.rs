@@ -1,0 +1,327 @@
+//! What packing earned against storing raw, and what a denser strategy would have added.
+//!
+//! Work and bytes are the ledger's, measured on every block. What storing raw would have taken
+//! follows from the link, as it was given or measured; joules and euros from the core time.
+
+use std::fmt::Write;
+
+use breakeven::codec::Method;
+use breakeven::decide::fields::Label;
+use breakeven::decide::ledger::LedgerStats;
+use breakeven::decide::{Class, Ledger};
+use breakeven::model::{Keeping, Outcome};
+use breakeven::stream::{Books, Goal, LinkBasis, Prospect, SeenLink, Summary};
+use breakeven::units::{Euros, Joules, Seconds};
+use breakeven_cli::text::{figures, percent, size};
+use serde_json::{Value, json};
+
+use super::choice::Kept;
+use crate::terms::Terms;
+
+/// Factors of the uncompressed time that the denser strategies may take: Hirsch's S2 and S3.
+const FACTORS: [(f64, &str); 2] = [(1.0, "free"), (1.5, "within:1.5")];
+
+/// A stream that was packed.
+pub struct Earned<'a> {
+    name: &'a str,
+    summary: &'a Summary,
+    goal: Goal,
+    terms: &'a Terms,
+    kept: Kept,
+    ledger: Ledger,
+    link: Option<SeenLink>,
+    prospects: Vec<(&'static str, Prospect)>,
+}
+
+/// A strategy that would have stored less, beside the one that was used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Denser {
+    /// Bytes saved more, as a share of the raw ones.
+    points: f64,
+    /// Longer than it took.
+    longer: Seconds,
+    /// Days kept from which the bytes saved pay for the cores' work.
+    days: Outcome,
+}
+
+impl<'a> Earned<'a> {
+    /// Closes the books of a stream.
+    pub fn of(
+        (name, summary): (&'a str, &'a Summary),
+        (goal, books): (Goal, &Books),
+        (terms, kept): (&'a Terms, Kept),
+    ) -> Earned<'a> {
+        let mut ledger = books.ledger();
+        ledger.set_core_watts(terms.power.marginal_watts_per_core());
+        let prospects = FACTORS.iter();
+        let prospects = prospects.filter_map(|&(factor, name)| Some((name, books.within(factor)?)));
+        Earned {
+            name,
+            summary,
+            goal,
+            terms,
+            kept,
+            ledger,
+            link: books.link(),
+            prospects: prospects.collect(),
+        }
+    }
+
+    fn raw_seconds(&self) -> Option<Seconds> {
+        let (bytes, blocks) = (self.summary.raw_bytes, self.summary.blocks);
+        Some(self.link?.time_for(bytes as f64, blocks as f64))
+    }
+
+    fn saved_bytes(&self) -> f64 {
+        self.summary.raw_bytes as f64 - self.summary.stored_bytes as f64
+    }
+
+    /// Joules of the cores above idle, and those that the machine does not idle away because it is
+    /// done earlier.
+    fn joules(&self) -> (Joules, Option<Joules>) {
+        let idle = self.terms.power.idle_watts();
+        let saved = self.raw_seconds();
+        let saved = saved.map(|raw| idle * (raw - self.summary.drained_after));
+        (self.ledger.total().energy, saved)
+    }
+
+    /// Euros for the cores, and for the bytes that need not be kept.
+    fn euros(&self) -> (Euros, Euros) {
+        let cores = self.terms.core_second() * self.ledger.total().encode.0;
+        (
+            cores,
+            self.terms.keeping(self.saved_bytes(), self.kept.days),
+        )
+    }
+
+    fn denser(&self, prospect: &Prospect) -> Denser {
+        let raw = self.summary.raw_bytes.max(1) as f64;
+        let saved = self.summary.stored_bytes as f64 - prospect.stored_bytes;
+        let points = saved / raw;
+        let longer = prospect.seconds - self.summary.drained_after;
+        // The cores' rent and energy for what they work more (Hirsch 2017, section 5.2.2). What it costs
+        // that somebody waits longer, the reader knows.
+        let core = prospect.core - self.ledger.total().encode;
+        let gigabytes = raw / 1e9;
+        let keeping = Keeping {
+            ratio: 1.0 / (1.0 - points.clamp(0.0, 1.0 - 1e-9)),
+            codec_eur_per_gb: self.terms.core_second().0 * core.0 / gigabytes,
+            store_eur_per_gb_year: self.terms.keeping(1e9, 365.0).0,
+        };
+        Denser {
+            points,
+            longer,
+            days: keeping.redemption_days(),
+        }
+    }
+
+    /// Says what S2 and S3 would have added; nothing where this was not S1, or too little was seen.
+    pub fn prospects(&self) -> String {
+        let mut text = String::new();
+        if self.goal != Goal::Fastest || self.ledger.accounts().count() == 0 {
+            return text;
+        }
+        for (name, prospect) in &self.prospects {
+            let denser = self.denser(prospect);
+            let _ = write!(text, "  --strategy {name} ");
+            if denser.points < 5e-4 {
+                text += "would save nothing more by the methods tried here\n";
+                continue;
+            }
+            let (points, longer) = (100.0 * denser.points, denser.longer.0);
+            let _ = write!(text, "would save {points:.1} points more");
+            let _ = match longer > 0.0 {
+                true => write!(text, " and take {} s longer", figures(longer)),
+                false => write!(text, " in the same time"),
+            };
+            let _ = match denser.days {
+                Outcome::Always => writeln!(text, "; it pays at once"),
+                Outcome::Above(days) => {
+                    let date = self.terms.date();
+                    let days = figures(days);
+                    writeln!(text, "; it pays from {days} days kept (prices of {date})")
+                }
+                _ => writeln!(text),
+            };
+        }
+        text
+    }
+
+    /// Renders the ledger for people.
+    pub fn text(&self) -> String {
+        let (summary, total) = (self.summary, self.ledger.total());
+        let mut text = format!("{}: earned against storing raw\n", self.name);
+        let share = self.saved_bytes() / summary.raw_bytes.max(1) as f64;
+        let _ = writeln!(
+            text,
+            "  bytes         {} instead of {}: {} saved",
+            size(summary.stored_bytes as f64),
+            size(summary.raw_bytes as f64),
+            percent(share)
+        );
+        let seconds = figures(summary.drained_after.0);
+        let _ = match (self.raw_seconds(), self.link) {
+            (Some(raw), Some(link)) => writeln!(
+                text,
+                "  seconds       {seconds} instead of {}{}, over {} MB/s [{}]",
+                match link.basis {
+                    LinkBasis::NeverWaited => "at least ",
+                    _ => "",
+                },
+                figures(raw.0),
+                figures(link.speed.mb_per_second()),
+                basis(link.basis)
+            ),
+            _ => writeln!(
+                text,
+                "  seconds       {seconds}: too short to know the link"
+            ),
+        };
+        let _ = writeln!(
+            text,
+            "  core seconds  {} spent on encoding",
+            figures(total.encode.0)
+        );
+        let (spent, idled) = self.joules();
+        let _ = writeln!(
+            text,
+            "  joules        {} spent by the cores{} [{}]",
+            figures(spent.0),
+            idled.map_or(String::new(), |idled| match idled.0 < 0.0 {
+                true => format!(", {} idled away by taking longer", figures(-idled.0)),
+                false => format!(", {} not idled away", figures(idled.0)),
+            }),
+            self.terms.power.source()
+        );
+        let (cores, kept) = self.euros();
+        let _ = writeln!(
+            text,
+            "  money         {} EUR saved in {} days, {} EUR spent on the cores: {} EUR net [prices of {}]",
+            figures(kept.0),
+            figures(self.kept.days),
+            figures(cores.0),
+            figures((kept - cores).0),
+            self.terms.date()
+        );
+        text += &self.booked();
+        text + &accounts(&self.ledger)
+    }
+
+    /// Says what the decisions earned in the unit they were made in.
+    fn booked(&self) -> String {
+        let LedgerStats {
+            earnings,
+            store_cost,
+            ..
+        } = self.ledger.stats();
+        let unit = match self.goal {
+            Goal::Money { .. } => "EUR",
+            ref goal => goal.unit(),
+        };
+        match earnings {
+            Some(earned) => format!(
+                "  decisions     saved {} of {} {unit} on blocks that were compressed\n",
+                figures(earned.saved_cost.mean),
+                figures(store_cost)
+            ),
+            None => "  decisions     too few blocks to say\n".to_string(),
+        }
+    }
+
+    /// Renders the same facts as JSON.
+    pub fn json(&self) -> Value {
+        let label = |name, value: &str| (name, value.to_string());
+        let unit = match self.goal {
+            Goal::Money { .. } => "euros",
+            ref goal => goal.unit(),
+        };
+        let labels: [Label; 2] = [label("file", self.name), label("cost_unit", unit)];
+        let (joules, idled) = self.joules();
+        let (cores, kept) = self.euros();
+        let prospects = self.prospects.iter().map(|(name, prospect)| {
+            let denser = self.denser(prospect);
+            json!({
+                "strategy": name,
+                "stored_bytes": prospect.stored_bytes,
+                "saved_points": 100.0 * denser.points,
+                "seconds": prospect.seconds.0,
+                "core_seconds": prospect.core.0,
+                "pays_from_days": match denser.days {
+                    Outcome::Above(days) => Some(days),
+                    Outcome::Always => Some(0.0),
+                    _ => None,
+                },
+            })
+        });
+        let books = self.ledger.json(&labels);
+        json!({
+            "file": self.name,
+            "raw_bytes": self.summary.raw_bytes,
+            "stored_bytes": self.summary.stored_bytes,
+            "seconds": self.summary.drained_after.0,
+            "seconds_raw": self.raw_seconds().map(|it| it.0),
+            "link": self.link.map(|link| json!({
+                "mb_s": link.speed.mb_per_second(),
+                "write_seconds": link.write_overhead.0,
+                "source": basis(link.basis),
+            })),
+            "core_seconds": self.ledger.total().encode.0,
+            "joules": {
+                "cores": joules.0,
+                "not_idled_away": idled.map(|it| it.0),
+                "source": self.terms.power.source().to_string(),
+            },
+            "euros": {
+                "cores": cores.0,
+                "kept": kept.0,
+                "days": self.kept.days,
+                "prices": self.terms.date(),
+            },
+            "prospects": prospects.collect::<Vec<_>>(),
+            "ledger": books["ledger"],
+            "accounts": books["accounts"],
+        })
+    }
+}
+
+fn basis(basis: LinkBasis) -> &'static str {
+    match basis {
+        LinkBasis::Given => "given",
+        LinkBasis::Measured => "measured",
+        LinkBasis::NeverWaited => "as it took writes; it was never behind",
+    }
+}
+
+/// A line for each class and method.
+fn accounts(ledger: &Ledger) -> String {
+    let mut text = format!(
+        "  {:<18} {:<11} {:>7} {:>9} {:>7} {:>9} {:>9} {:>9}\n",
+        "class", "method", "blocks", "raw", "ratio", "expected", "core MB/s", "expected"
+    );
+    for (key, account) in ledger.accounts() {
+        let (class, method) = match key {
+            Some((class, method)) => name(class, method),
+            None => ("other".to_string(), "other".to_string()),
+        };
+        let raw = account.raw_bytes as f64;
+        let speed = |seconds: Seconds| match seconds.0 > 0.0 {
+            true => figures(raw / 1e6 / seconds.0),
+            false => "-".to_string(),
+        };
+        let _ = writeln!(
+            text,
+            "  {class:<18} {method:<11} {:>7} {:>9} {:>7} {:>9} {:>9} {:>9}",
+            account.blocks,
+            size(raw),
+            account.ratio().map_or("-".to_string(), figures),
+            figures(raw / account.expected_stored_bytes.max(1.0)),
+            speed(account.encode),
+            speed(account.expected_encode)
+        );
+    }
+    text
+}
+
+fn name(class: Class, method: Method) -> (String, String) {
+    (class.to_string(), method.to_string())
+}

@@ -1,0 +1,93 @@
+//! What a core's time, a joule and a byte kept cost here: the price file, and the machine's watts.
+
+use std::path::Path;
+
+use anyhow::Result;
+use breakeven::decide;
+use breakeven::meter::{Clock, EnergyMeter, EnergyOptions, Machine, MachineProfile, PowerModel};
+use breakeven::units::{Estimate, Euros, Joules, Seconds};
+
+use crate::environment;
+use crate::prices::PriceFile;
+
+/// Seconds of a day.
+pub const DAY_SECONDS: f64 = 86_400.0;
+
+/// Prices and watts.
+pub struct Terms {
+    file: PriceFile,
+    /// The machine's watts over its load.
+    pub power: PowerModel,
+}
+
+impl Terms {
+    /// Reads the price file, or takes the prices that come with the program, and finds the machine's
+    /// watts. Counters are not asked: learning from them takes seconds, and what is priced here is
+    /// core time.
+    pub fn read(path: Option<&Path>, machine: &Machine) -> Result<Terms> {
+        let file = PriceFile::load(path)?;
+        let options = EnergyOptions {
+            profile_path: environment::cache_folder()
+                .map(|folder| MachineProfile::path_in(&folder)),
+            counters: false,
+            ..EnergyOptions::default()
+        };
+        let meter = EnergyMeter::choose(&options, machine, Clock::real())?;
+        Ok(Terms {
+            file,
+            power: meter.model().clone(),
+        })
+    }
+
+    /// Returns when the prices were looked up.
+    pub fn date(&self) -> &str {
+        &self.file.date
+    }
+
+    /// Returns what a core's second costs, rent and energy.
+    pub fn core_second(&self) -> Euros {
+        let prices = &self.file.prices;
+        let rent = prices.thread_rent(self.file.machine_threads, Seconds(1.0));
+        let joules = Joules(self.power.marginal_watts_per_core().0);
+        rent + prices.cooled_energy_cost(joules)
+    }
+
+    /// Returns what keeping bytes for some days costs.
+    pub fn keeping(&self, bytes: f64, days: f64) -> Euros {
+        let time = Seconds(days * DAY_SECONDS);
+        self.file.prices.storage_cost(bytes, time).total()
+    }
+
+    /// Returns the prices by which methods are picked, in euros.
+    pub fn prices(&self) -> decide::Prices {
+        let per_byte_second = self.file.prices.storage_cost(1.0, Seconds(1.0)).total();
+        decide::Prices {
+            per_core_second: Estimate::exact(self.core_second().0),
+            per_byte_second_held: Estimate::exact(per_byte_second.0),
+            ..decide::Prices::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use breakeven::meter::Roots;
+
+    use super::*;
+
+    #[test]
+    fn terms_are_those_of_the_price_file() {
+        let machine = Machine::read(&Roots::default());
+        let terms = Terms::read(None, &machine).expect("the default prices");
+        // Hirsch 2017, section 3.4.2: a GB for a year costs 0.053 EUR with cheaper electricity.
+        let year = terms.keeping(1e9, 365.0).0;
+        assert!((0.05..0.06).contains(&year), "{year}");
+        let prices = terms.prices();
+        let held = prices.per_byte_second_held.mean * 1e9 * 365.0 * DAY_SECONDS;
+        assert!((held / year - 1.0).abs() < 1e-9, "{held}");
+        // Of 24 threads of a server for 7000 EUR, over 3 years with 15 % of maintenance.
+        let rent = 7000.0 * (1.0 / 3.0 + 0.15) / (24.0 * 365.0 * DAY_SECONDS);
+        let core = prices.per_core_second.mean;
+        assert!(core > rent && core < 20.0 * rent, "{core}");
+    }
+}

@@ -1,0 +1,178 @@
+//! How methods are picked, and what the ledger says of it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{folder, message, ok};
+use crate::{breakeven, run, stdout};
+
+/// Packs the folder's file with some options and returns its stored bytes with what was said.
+fn packed(folder: &TempDir, options: &[&str]) -> (u64, Output) {
+    let (file, target) = (folder.path().join("file"), folder.path().join("file.zst"));
+    let mut command = breakeven(folder);
+    let output = command.args(["pack", "-f"]).args(options).arg(&file);
+    let output = output.output().expect("it starts");
+    ok(&output);
+    check_decodes(folder, &target, &file);
+    (
+        fs::metadata(&target).expect("the packed file").len(),
+        output,
+    )
+}
+
+#[track_caller]
+fn check_decodes(folder: &TempDir, packed: &Path, file: &Path) {
+    let output = run(folder, &[&"cat", &packed]);
+    ok(&output);
+    assert!(output.stdout == fs::read(file).expect("the file"));
+}
+
+#[test]
+fn the_link_decides_what_is_fastest() {
+    let (folder, _) = folder();
+    let (slow, output) = packed(&folder, &["--link", "100kB/s"]);
+    assert!(
+        !message(&output).contains("--strategy"),
+        "{}",
+        message(&output)
+    );
+    let (fast, _) = packed(&folder, &["--link", "100GB/s"]);
+    assert!(
+        slow < fast,
+        "{slow} bytes for a slow link, {fast} for a fast one"
+    );
+    let (same, _) = packed(&folder, &["--strategy", "fastest", "--link", "100kB/s"]);
+    assert!(same < fast, "the default is fastest: {same}");
+    packed(&folder, &["--link", "auto", "--mixed"]);
+}
+
+#[test]
+fn what_denser_strategies_would_add_is_said_where_it_is_read() {
+    let (folder, _) = folder();
+    let (_, output) = packed(&folder, &["-v", "--link", "30MB/s"]);
+    let text = message(&output);
+    for strategy in ["--strategy free would ", "--strategy within:1.5 would "] {
+        assert!(text.contains(strategy), "{text}");
+    }
+    for quiet in [
+        &["-q"][..],
+        &["-v", "--strategy", "smallest"],
+        &["-v", "-m", "zstd:1"],
+    ] {
+        let (_, output) = packed(&folder, quiet);
+        let text = message(&output);
+        assert!(!text.contains("--strategy"), "{quiet:?}: {text}");
+    }
+}
+
+/// A price file in which a petabyte of disks costs this much.
+fn prices(folder: &TempDir, eur_per_pb: u64) -> String {
+    let text = include_str!("../../src/prices.toml");
+    let ours = format!("investment_eur_per_pb = {eur_per_pb}");
+    let text = text.replace("investment_eur_per_pb = 100000", &ours);
+    assert!(text.contains(&ours));
+    let text = text.replace("power_watts_per_pb = 3000", "power_watts_per_pb = 0");
+    let path = folder.path().join(format!("prices-{eur_per_pb}.toml"));
+    fs::write(&path, text).expect("a file");
+    path.to_str().expect("a name").to_string()
+}
+
+#[test]
+fn money_weighs_the_days_kept_against_the_cores() {
+    let (folder, data) = folder();
+    let (free, dear) = (prices(&folder, 0), prices(&folder, 1_000_000_000_000));
+    let with = |prices: &str, more: &[&str]| {
+        let options = [&["--strategy", "money", "--prices", prices], more].concat();
+        packed(&folder, &options).0
+    };
+    let (at_no_price, at_a_high_price) = (with(&free, &[]), with(&dear, &["--days", "1000"]));
+    assert!(
+        at_a_high_price < at_no_price,
+        "{at_a_high_price} bytes where they are dear, {at_no_price} where they are free"
+    );
+    assert!(at_a_high_price < data.len() as u64 / 2);
+    let file = folder.path().join("file");
+    let missing = run(
+        &folder,
+        &[
+            &"pack",
+            &"-f",
+            &"--strategy",
+            &"money",
+            &"--prices",
+            &"none.toml",
+            &file,
+        ],
+    );
+    assert_eq!(missing.status.code(), Some(1), "{}", message(&missing));
+    assert!(
+        message(&missing).contains("none.toml"),
+        "{}",
+        message(&missing)
+    );
+}
+
+#[test]
+fn the_ledger_counts_what_was_written() {
+    let (folder, data) = folder();
+    for options in [
+        &["--link", "5MB/s"][..],
+        &["-m", "zstd:1"],
+        &["--strategy", "smallest"],
+    ] {
+        let all = [options, &["--ledger", "--json"]].concat();
+        let (stored, output) = packed(&folder, &all);
+        let found: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+        assert_eq!(found["raw_bytes"], data.len());
+        assert_eq!(found["stored_bytes"], stored);
+        let accounts = found["accounts"].as_array().expect("accounts");
+        let sum = |field: &str| -> f64 {
+            accounts
+                .iter()
+                .map(|it| it[field].as_f64().expect("a number"))
+                .sum()
+        };
+        assert_eq!(sum("raw_bytes"), data.len() as f64, "{found:#}");
+        assert_eq!(sum("blocks") as usize, data.len().div_ceil(1 << 20));
+        let core = found["core_seconds"].as_f64().expect("a number");
+        assert!((sum("encode_seconds") - core).abs() <= 1e-9 * core);
+        assert!(core > 0.0 && found["joules"]["cores"].as_f64().is_some_and(|it| it > 0.0));
+        assert!(
+            found["joules"]["source"]
+                .as_str()
+                .is_some_and(|it| !it.is_empty())
+        );
+        if options[0] == "--link" {
+            assert_eq!(found["link"]["source"], "given");
+            let raw = found["seconds_raw"].as_f64().expect("a number");
+            assert!(
+                (raw / (data.len() as f64 / 5e6) - 1.0).abs() < 1e-6,
+                "{raw}"
+            );
+        }
+        let (_, output) = packed(&folder, &[options, &["--ledger"]].concat());
+        let text = stdout(&output);
+        for word in [
+            "bytes  ",
+            "seconds  ",
+            "joules  ",
+            "money  ",
+            "EUR net",
+            "zstd:",
+        ] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+    }
+    // Standard output is the stream's, if it goes there.
+    let file = folder.path().join("file");
+    let output = run(&folder, &[&"pack", &"-c", &"--ledger", &file]);
+    ok(&output);
+    assert!(message(&output).contains("earned against storing raw"));
+    assert_eq!(output.stdout[..4], [0x28, 0xB5, 0x2F, 0xFD]);
+    let output = run(&folder, &[&"pack", &"-c", &"--json", &file]);
+    assert_eq!(output.status.code(), Some(2), "--json is of the ledger");
+}
