@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         Command::Unpack(options) => pack::unpack(&options),
         Command::Cat(options) => pack::cat(&options),
         Command::Info(options) => pack::info(&options),
+        Command::Explain(options) => pack::explain(&options),
         Command::Man => manual::man(),
         Command::Completions { shell } => manual::completions(shell),
     };

@@ -45,6 +45,8 @@ pub enum Command {
     Cat(UnpackOptions),
     /// Say what streams consist of, without decoding them
     Info(InfoOptions),
+    /// Show the decision on each block of a file, or what became of the blocks of a stream
+    Explain(ExplainOptions),
     /// Print the manual page
     Man,
     /// Print the completions of a shell, to be put where that shell looks for them
@@ -357,6 +359,53 @@ pub struct InfoOptions {
     /// Files
     #[arg(value_name = "FILE", required = true)]
     pub paths: Vec<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `breakeven explain`.
+///
+/// Of a file it shows what `pack` would do: blocks are encoded one by one, and workers and link are
+/// simulated. A stream is decoded, its blocks are looked at again, and some of each class are encoded
+/// by every method. Nothing is written.
+#[derive(Debug, Args)]
+pub struct ExplainOptions {
+    /// A file to be packed, or a stream
+    #[arg(value_name = "FILE")]
+    pub path: PathBuf,
+
+    /// Of a file: how methods are picked, as for pack
+    #[arg(long, value_name = "STRATEGY", default_value = "fastest", value_parser = parse_strategy)]
+    pub strategy: Strategy,
+
+    /// Of a file: the speed of the link (117MB/s, 10Gbit/s)
+    #[arg(long, value_name = "RATE", default_value = "117MB/s", value_parser = parse_link)]
+    pub link: Link,
+
+    /// Of a file: workers that are simulated; the processors of this machine unless given
+    #[arg(short = 'T', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+
+    /// Days it is kept, for what money says
+    #[arg(long, value_name = "DAYS", default_value = "90", value_parser = parse_positive)]
+    pub days: f64,
+
+    #[command(flatten)]
+    pub money: MoneyOptions,
+
+    /// Let lz4 and xz be picked and tried as well
+    #[arg(long)]
+    pub mixed: bool,
+
+    /// Of a stream: seconds that trying all methods may take
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_positive)]
+    pub time: f64,
+
+    /// Show all blocks, and not only the first of them
+    #[arg(long)]
+    pub all: bool,
 
     /// Print JSON
     #[arg(long)]

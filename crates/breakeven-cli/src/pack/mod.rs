@@ -3,6 +3,7 @@
 mod choice;
 mod content;
 mod earned;
+mod explain;
 mod info;
 mod place;
 mod sink;
@@ -29,6 +30,7 @@ use earned::Earned;
 use place::{Source, Target};
 use sink::Sink;
 
+pub use explain::run as explain;
 pub use info::run as info;
 
 /// The ending of what is packed.

@@ -1,5 +1,6 @@
 //! `pack`, `unpack`, `cat` and `info` as a user of zstd expects them.
 
+mod explain;
 mod strategy;
 
 use std::fs::{self, File};
