@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         Command::Cat(options) => pack::cat(&options),
         Command::Info(options) => pack::info(&options),
         Command::Explain(options) => pack::explain(&options),
+        Command::Repack(options) => pack::repack(&options),
         Command::Man => manual::man(),
         Command::Completions { shell } => manual::completions(shell),
     };

@@ -47,6 +47,8 @@ pub enum Command {
     Info(InfoOptions),
     /// Show the decision on each block of a file, or what became of the blocks of a stream
     Explain(ExplainOptions),
+    /// Pack streams anew for the days they will be kept
+    Repack(RepackOptions),
     /// Print the manual page
     Man,
     /// Print the completions of a shell, to be put where that shell looks for them
@@ -410,6 +412,46 @@ pub struct ExplainOptions {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `breakeven repack`.
+///
+/// A stream is decoded and packed again by what its bytes cost while they are kept and the cores
+/// that make them fewer. What comes out is compared with what went in, byte by byte, before it takes
+/// its place; where it is not smaller, the stream stays as it is.
+#[derive(Debug, Args)]
+pub struct RepackOptions {
+    /// Streams
+    #[arg(value_name = "STREAM", required = true)]
+    pub paths: Vec<PathBuf>,
+
+    /// Days it will be kept
+    #[arg(long, value_name = "DAYS", value_parser = parse_positive)]
+    pub keep: f64,
+
+    #[command(flatten)]
+    pub money: MoneyOptions,
+
+    /// Write to this file; in place unless given
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Overwrite the output if it exists
+    #[arg(short, long)]
+    pub force: bool,
+
+    /// Use lz4 and xz as well, which a zstd reads that is linked with both; streams that have such
+    /// frames may use them anyway
+    #[arg(long)]
+    pub mixed: bool,
+
+    /// Threads; 0 for one on each processor, the default
+    #[arg(short = 'T', long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1024))]
+    pub threads: Option<u32>,
+
+    /// Print no summary and no progress
+    #[arg(short, long)]
+    pub quiet: bool,
 }
 
 /// How methods are picked.

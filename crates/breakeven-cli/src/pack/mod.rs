@@ -6,6 +6,7 @@ mod earned;
 mod explain;
 mod info;
 mod place;
+mod repack;
 mod sink;
 
 use std::fs::File;
@@ -32,6 +33,7 @@ use sink::Sink;
 
 pub use explain::run as explain;
 pub use info::run as info;
+pub use repack::run as repack;
 
 /// The ending of what is packed.
 const ENDING: &str = "zst";
@@ -326,13 +328,13 @@ impl Packing<'_> {
     ) -> Result<()> {
         let files = &self.typed.files;
         let says_more = files.verbose || (!files.quiet && io::stderr().is_terminal());
-        let picks = self.typed.method.is_none();
-        if !self.typed.ledger && !(says_more && picks) {
+        let says_prospects = says_more && self.typed.method.is_none();
+        if !self.typed.ledger && !says_prospects {
             return Ok(());
         }
         let terms = (self.setting.terms()?, self.setting.kept());
         let earned = Earned::of((name, summary), (self.goal, books), terms);
-        if says_more && picks {
+        if says_prospects {
             let _ = io::stderr().write_all(earned.prospects().as_bytes());
         }
         if self.typed.ledger {

@@ -1,6 +1,7 @@
 //! `pack`, `unpack`, `cat` and `info` as a user of zstd expects them.
 
 mod explain;
+mod repack;
 mod strategy;
 
 use std::fs::{self, File};

@@ -1,0 +1,176 @@
+//! `breakeven repack`: a stream packed anew for the days it will be kept, as for an archive that is
+//! colder than where it was.
+//!
+//! Block by block the method is taken that costs least: what the cores take now against what the
+//! bytes cost until they are deleted (Hirsch 2017, section 3.4 and the outlook). The stream is only
+//! ever replaced by one that is smaller and that was decoded again, byte by byte alike.
+
+use std::io::{self, Seek};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use breakeven::pool::Pool;
+use breakeven::stream::{Goal, ReaderOptions, Summary, Writer, WriterOptions, survey};
+
+use super::choice::{self, Setting};
+use super::content::Content;
+use super::place::{Source, Target};
+use super::{Job, READ_BYTES, container};
+use crate::options::{FileOptions, RepackOptions, Strategy};
+
+/// Runs `repack`.
+pub fn run(typed: &RepackOptions) -> Result<ExitCode> {
+    let files = FileOptions {
+        paths: typed.paths.clone(),
+        stdout: false,
+        output: typed.output.clone(),
+        force: typed.force,
+        keep: false,
+        remove: false,
+        threads: typed.threads,
+        quiet: typed.quiet,
+        verbose: false,
+    };
+    let setting = Setting::new(&typed.money, typed.keep);
+    let repacking = Repacking {
+        typed,
+        goal: setting.goal(Strategy::Money)?,
+        setting: &setting,
+    };
+    let job = Job::new(&files)?;
+    let outcome = job.for_each(|source, pool| repacking.one(source, pool, &job))?;
+    setting.keep();
+    Ok(outcome)
+}
+
+/// What all files of a call of `repack` share.
+struct Repacking<'a> {
+    typed: &'a RepackOptions,
+    setting: &'a Setting<'a>,
+    goal: Goal,
+}
+
+impl Repacking<'_> {
+    fn one(&self, source: &mut Source, pool: &Pool, job: &Job) -> Result<()> {
+        let name = source.name.clone();
+        let Some(metadata) = source.metadata.clone() else {
+            bail!("{name} is no regular file, which is read twice here");
+        };
+        let counted = survey(&mut source.file).with_context(|| name.clone())?;
+        let is_mixed = counted.counted.lz4_frames + counted.counted.xz_frames > 0;
+        let target = match &self.typed.output {
+            Some(path) => Target::create(path, source, self.typed.force)?,
+            None => Target::in_place_of(&source.path)?,
+        };
+        let summary = self.write(source, &target, pool, is_mixed || self.typed.mixed, job)?;
+        let is_smaller = summary.stored_bytes < metadata.len();
+        let days = self.setting.days;
+        if is_smaller {
+            check_alike(source, &target, pool).context("check what was packed")?;
+        } else if self.typed.output.is_some() {
+            copy(source, &target).with_context(|| target.name.clone())?;
+        } else {
+            job.tell(Some(&target), || {
+                format!("{name}: left as it is, which is as small as pays for {days} days")
+            });
+            return Ok(());
+        }
+        job.tell(Some(&target), || match is_smaller {
+            true => format!(
+                "{name}: {} to {} bytes of {}, for {days} days",
+                metadata.len(),
+                summary.stored_bytes,
+                summary.raw_bytes
+            ),
+            false => format!("{name}: copied, it is as small as pays for {days} days"),
+        });
+        let in_place = self.typed.output.is_none();
+        if in_place {
+            source.check_unchanged(&source.path)?;
+        }
+        target.complete(Some(&metadata), in_place)
+    }
+
+    /// Decodes the stream and packs it into the target.
+    fn write(
+        &self,
+        source: &mut Source,
+        target: &Target,
+        pool: &Pool,
+        is_mixed: bool,
+        job: &Job,
+    ) -> Result<Summary> {
+        let container = container(is_mixed);
+        let options = WriterOptions {
+            container,
+            choice: (self.setting).choice(self.goal, choice::arms(container), None),
+            ..WriterOptions::default()
+        };
+        let bar = job.progress(source, None)?;
+        let file = source.file.try_clone()?;
+        let mut content =
+            Content::open((&source.name, file), true, pool, &ReaderOptions::default())?;
+        if let Some(bytes) = content.content_bytes() {
+            bar.set_length(bytes);
+        }
+        let mut writer = Writer::new(target.file()?, pool, options)?;
+        let books = writer.books();
+        let mut done = 0;
+        loop {
+            let piece = content.fill()?;
+            if piece.is_empty() {
+                break;
+            }
+            writer
+                .write_all(piece)
+                .with_context(|| target.name.clone())?;
+            let count = piece.len();
+            content.consume(count);
+            done += count as u64;
+            bar.set_position(content.stored_position().unwrap_or(done));
+        }
+        let (_, summary) = writer.finish().with_context(|| target.name.clone())?;
+        bar.finish_and_clear();
+        if let Some(books) = &books {
+            self.setting.learn(books);
+        }
+        Ok(summary)
+    }
+}
+
+/// Decodes both streams and compares them.
+fn check_alike(source: &mut Source, target: &Target, pool: &Pool) -> Result<()> {
+    let options = ReaderOptions::default();
+    let open = |name: &str, mut file: std::fs::File| {
+        file.rewind()?;
+        Content::open((name, file), true, pool, &options)
+    };
+    let mut old = open(&source.name, source.file.try_clone()?)?;
+    let mut new = open(&target.name, target.file()?)?;
+    let (mut expected, mut found) = (vec![0; READ_BYTES], vec![0; READ_BYTES]);
+    let mut at = 0;
+    loop {
+        let count = old.read(&mut expected)?;
+        let same = new.read(&mut found)?;
+        ensure!(
+            expected[..count] == found[..same],
+            "{} differs from {} within a MiB of byte {at}; nothing was replaced",
+            target.name,
+            source.name
+        );
+        if count == 0 {
+            return Ok(());
+        }
+        at += count as u64;
+    }
+}
+
+/// Makes the target a copy of the stream.
+fn copy(source: &mut Source, target: &Target) -> io::Result<()> {
+    let mut file = target.file().map_err(io::Error::other)?;
+    file.set_len(0)?;
+    file.rewind()?;
+    source.file.rewind()?;
+    io::copy(&mut source.file, &mut file)?;
+    Ok(())
+}

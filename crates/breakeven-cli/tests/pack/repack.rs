@@ -1,0 +1,149 @@
+//! `repack`: streams made smaller for the days they are kept, or left alone.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+
+use super::{folder, message, names, ok};
+use crate::run;
+
+/// A folder with a stream that is stored as raw as can be.
+fn stream() -> (TempDir, PathBuf, Vec<u8>) {
+    let (folder, data) = folder();
+    let file = folder.path().join("file");
+    ok(&run(&folder, &[&"pack", &"--rm", &"-m", &"store", &file]));
+    let packed = folder.path().join("file.zst");
+    (folder, packed, data)
+}
+
+#[track_caller]
+fn check_decodes(folder: &TempDir, packed: &Path, data: &[u8]) {
+    let output = run(folder, &[&"cat", &packed]);
+    ok(&output);
+    assert!(output.stdout == data);
+}
+
+#[test]
+fn a_stream_is_replaced_by_a_smaller_one_and_then_left_alone() {
+    let (folder, packed, data) = stream();
+    fs::set_permissions(&packed, fs::Permissions::from_mode(0o640)).expect("a mode");
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_500_000_000);
+    let opened = File::options().write(true).open(&packed).expect("the file");
+    opened.set_modified(time).expect("a time");
+    let before = fs::metadata(&packed).expect("the stream").len();
+    ok(&run(&folder, &[&"repack", &"--keep", &"3650", &packed]));
+    let metadata = fs::metadata(&packed).expect("the stream");
+    assert!(
+        metadata.len() < before / 2,
+        "{} of {before}",
+        metadata.len()
+    );
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o640);
+    assert_eq!(metadata.mtime(), 1_500_000_000);
+    check_decodes(&folder, &packed, &data);
+    // Kept for a moment nothing is worth its while.
+    let stream = fs::read(&packed).expect("the stream");
+    let output = run(&folder, &[&"repack", &"--keep", &"0.0001", &packed]);
+    ok(&output);
+    assert!(
+        message(&output).contains("left as it is"),
+        "{}",
+        message(&output)
+    );
+    assert!(fs::read(&packed).expect("the stream") == stream);
+    assert_eq!(names(folder.path()), ["file.zst"]);
+}
+
+#[test]
+fn another_file_takes_the_smaller_of_both() {
+    let (folder, packed, data) = stream();
+    let other = folder.path().join("other.zst");
+    let before = fs::read(&packed).expect("the stream");
+    ok(&run(
+        &folder,
+        &[&"repack", &"--keep", &"3650", &packed, &"-o", &other],
+    ));
+    assert!(fs::read(&packed).expect("the stream") == before);
+    let dense = fs::read(&other).expect("the other");
+    assert!(dense.len() < before.len() / 2);
+    check_decodes(&folder, &other, &data);
+    let output = run(
+        &folder,
+        &[&"repack", &"--keep", &"3650", &packed, &"-o", &other],
+    );
+    assert_eq!(output.status.code(), Some(1), "it exists");
+    // What is dense already is copied.
+    let copy = folder.path().join("copy.zst");
+    ok(&run(
+        &folder,
+        &[&"repack", &"--keep", &"0.0001", &other, &"-o", &copy],
+    ));
+    assert!(fs::read(&copy).expect("the copy") == dense);
+    assert_eq!(names(folder.path()), ["copy.zst", "file.zst", "other.zst"]);
+}
+
+#[test]
+fn containers_stay_what_they_are() {
+    let (folder, data) = folder();
+    let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
+    for (more, mixed_may) in [
+        (&["--mixed", "-m", "lz4:1"][..], true),
+        (&["-m", "zstd:1"], false),
+    ] {
+        let mut command = crate::breakeven(&folder);
+        ok(&command
+            .args(["pack", "-f"])
+            .args(more)
+            .arg(&file)
+            .output()
+            .expect("it starts"));
+        ok(&run(&folder, &[&"repack", &"--keep", &"36500", &packed]));
+        check_decodes(&folder, &packed, &data);
+        let output = run(&folder, &[&"info", &"--json", &packed]);
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let frames = &found[0]["frames"];
+        let foreign = frames["xz"].as_u64().unwrap_or(0) + frames["lz4"].as_u64().unwrap_or(0);
+        assert!(mixed_may || foreign == 0, "{frames}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_not_touched() {
+    let (folder, packed, _) = stream();
+    let mut bad = fs::read(&packed).expect("the stream");
+    let middle = bad.len() / 2;
+    bad[middle] ^= 1;
+    fs::write(&packed, &bad).expect("a file");
+    let output = run(&folder, &[&"repack", &"--keep", &"3650", &packed]);
+    assert_eq!(output.status.code(), Some(1), "{}", message(&output));
+    assert!(fs::read(&packed).expect("the stream") == bad);
+    assert_eq!(names(folder.path()), ["file.zst"]);
+    let output = run(&folder, &[&"repack", &packed]);
+    assert_eq!(output.status.code(), Some(2), "--keep is wanted");
+}
+
+#[test]
+fn a_signal_leaves_the_stream_as_it_was_or_as_it_will_be() {
+    let (folder, packed, data) = stream();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_breakeven"))
+        .args(["repack", "-q", "--keep", "3650"])
+        .arg(&packed)
+        .env("BREAKEVEN_CACHE", folder.path())
+        .spawn()
+        .expect("it starts");
+    // As soon as there is a file under another name, or it is over.
+    while names(folder.path()).len() < 2 && child.try_wait().expect("a child").is_none() {
+        std::thread::yield_now();
+    }
+    let kill = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    kill.expect("kill starts");
+    child.wait().expect("it ends");
+    assert_eq!(names(folder.path()), ["file.zst"]);
+    check_decodes(&folder, &packed, &data);
+}
