@@ -190,16 +190,16 @@ fn blocks(name: &'static str, kinds: &[usize], run: usize, count: usize) -> Bloc
     made
 }
 
-fn all_blocks() -> Vec<Blocks> {
+fn all_blocks(count: usize) -> Vec<Blocks> {
     vec![
-        blocks("text", &[0], 1, 2000),
-        blocks("source", &[1], 1, 2000),
-        blocks("numbers", &[2], 1, 2000),
-        blocks("redundant", &[3], 1, 2000),
-        blocks("noise", &[4], 1, 2000),
-        blocks("all by 1 MiB", &[0, 4, 2, 3, 1], 1, 2000),
-        blocks("all by 16 MiB", &[0, 4, 2, 3, 1], 16, 2000),
-        blocks("all by 64 MiB", &[0, 4, 2, 3, 1], 64, 2000),
+        blocks("text", &[0], 1, count),
+        blocks("source", &[1], 1, count),
+        blocks("numbers", &[2], 1, count),
+        blocks("redundant", &[3], 1, count),
+        blocks("noise", &[4], 1, count),
+        blocks("all by 1 MiB", &[0, 4, 2, 3, 1], 1, count),
+        blocks("all by 16 MiB", &[0, 4, 2, 3, 1], 16, count),
+        blocks("all by 64 MiB", &[0, 4, 2, 3, 1], 64, count),
     ]
 }
 
@@ -260,7 +260,7 @@ fn control(goal: Goal, pipeline: &Pipeline, blocks: &Blocks) -> (Run, f64) {
 const BETAS: [f64; 3] = [43.0, 4.2, 0.83];
 
 /// The aim is 2 % with any number of workers; more of them learn less before they have all begun.
-const SLOWER_MAX: [(usize, f64); 2] = [(2, 0.03), (24, 0.25)];
+const SLOWER_MAX: [(usize, f64); 2] = [(2, 0.03), (24, 0.1)];
 
 #[test]
 fn the_fastest_goal_against_the_best_method_and_the_bound() {
@@ -268,7 +268,7 @@ fn the_fastest_goal_against_the_best_method_and_the_bound() {
         let (mut worst, mut sum, mut cells) = (f64::NEG_INFINITY, 0.0, 0);
         for beta in BETAS {
             let pipeline = pipeline(beta, workers);
-            for blocks in all_blocks() {
+            for blocks in all_blocks(1000 * workers) {
                 let (run, share) = control(Goal::Fastest, &pipeline, &blocks);
                 let best = best_static(&pipeline, &blocks.matrix);
                 let bound = fastest(&pipeline, &blocks.matrix);
@@ -301,12 +301,14 @@ fn goals_with_a_time_keep_it_and_come_near_the_fewest_bytes() {
     for beta in BETAS {
         for factor in [1.0, 1.5] {
             let pipeline = pipeline(beta, 2);
-            for blocks in all_blocks() {
+            for blocks in all_blocks(2000) {
                 let (run, _) = control(Goal::Within(factor), &pipeline, &blocks);
                 let count = blocks.classes.len() as f64;
                 let budget = factor * count * pipeline.write_seconds(BLOCK_BYTES as f64);
-                let fewest = fewest_bytes(&pipeline, &blocks.matrix, budget);
                 let late = run.drained_after.0 / budget - 1.0;
+                // Time that was taken although it was not promised counts once, as being late.
+                let taken = budget.max(run.drained_after.0);
+                let fewest = fewest_bytes(&pipeline, &blocks.matrix, taken);
                 let more = run.stored_bytes / fewest - 1.0;
                 println!(
                     "beta {beta:4}, within {factor}: {:14}: time {:+6.1} %, bytes {:+6.1} %",
@@ -331,7 +333,7 @@ fn goals_with_a_time_keep_it_and_come_near_the_fewest_bytes() {
 #[test]
 fn the_smallest_goal_is_as_small_as_the_smallest_method() {
     let pipeline = pipeline(4.2, 2);
-    for blocks in all_blocks() {
+    for blocks in all_blocks(2000) {
         let (run, _) = control(Goal::Smallest, &pipeline, &blocks);
         let fewest: f64 = (blocks.matrix.costs.iter())
             .map(|row| {
@@ -380,7 +382,7 @@ fn the_money_goal_costs_little_more_than_the_cheapest_methods() {
             reads: 0.0,
         };
         let mut stored = 0.0;
-        for blocks in all_blocks() {
+        for blocks in all_blocks(2000) {
             let (run, share) = control(goal, &pipeline, &blocks);
             let (mut spent, mut least) = (0.0, 0.0);
             for (costs, &arm) in blocks.matrix.costs.iter().zip(&run.arms) {
