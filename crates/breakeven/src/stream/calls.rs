@@ -1,14 +1,17 @@
 //! Calls with a place, synchronous and asynchronous: the same stream either way, in order, and every
 //! buffer comes back, whatever fails.
 
-use std::io::{self, Write};
+use std::io::{self, Cursor, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use super::tests::{data, pool, read_in_order};
 use super::*;
+use crate::decide::Profile;
 use crate::error::Error;
+use crate::frame::frame_bytes_max;
+use crate::units::BytesPerSecond;
 
 const BLOCK: usize = 4096;
 
@@ -321,4 +324,116 @@ fn who_wants_no_more_is_not_held_and_the_stream_is_over() {
     let error = writer.write_all(b"more").unwrap_err();
     assert!(matches!(error, Error::Poisoned { .. }), "{error}");
     drop(open);
+}
+
+/// Text that any method makes smaller.
+fn text(bytes: usize) -> Vec<u8> {
+    let line = b"what is saved must be more than what is spent; ";
+    line.iter().copied().cycle().take(bytes).collect()
+}
+
+/// Returns the content bytes of each block and whether it is stored raw.
+fn blocks(stream: &[u8]) -> Vec<(u32, bool)> {
+    let table = read_seek_table(&mut Cursor::new(stream)).unwrap();
+    let blocks = table.expect("a table").entries.into_iter().skip(1);
+    blocks
+        .map(|it| {
+            let raw = frame_bytes_max(it.content_bytes as usize);
+            (it.content_bytes, it.stored_bytes as usize == raw)
+        })
+        .collect()
+}
+
+#[test]
+fn blocks_end_where_hints_do() {
+    let data = text(20_000);
+    let expected = [
+        (4096, false),
+        (904, false),
+        (4000, true),
+        (4096, false),
+        (4096, false),
+        (2808, false),
+    ];
+    for is_asynchronous in [false, true] {
+        let mut writer = Writer::new(Vec::new(), &pool(2), options()).unwrap();
+        let hint = Hint::new(5_000..9_000, Advice::NoCompression);
+        writer.advise(&hint).unwrap();
+        // What nobody knows, and what is about nothing, changes nothing.
+        let unknown = Hint {
+            range: 0..20_000,
+            number: 999,
+            payload: [7; PAYLOAD_BYTES],
+        };
+        writer.advise(&unknown).unwrap();
+        let empty = Hint::new(6_000..6_000, Advice::NoCompression);
+        writer.advise(&empty).unwrap();
+        let wrong = Hint::new(0..9, Advice::Keep { days: -1.0 });
+        assert!(matches!(writer.advise(&wrong), Err(Error::Invalid { .. })));
+        match is_asynchronous {
+            true => drop(writer.write_async(data.clone(), 0).unwrap().wait()),
+            false => writer.write_all(&data).unwrap(),
+        }
+        // Too late.
+        writer.advise(&hint).unwrap();
+        let stream = writer.finish().unwrap().0;
+        assert_eq!(blocks(&stream), expected);
+        assert!(read(&stream) == data, "other bytes");
+    }
+}
+
+#[test]
+fn a_hint_ends_the_block_that_is_being_filled() {
+    let mut writer = Writer::new(Vec::new(), &pool(1), options()).unwrap();
+    writer.write_all(&text(1_000)).unwrap();
+    // Of a later block: this one goes on.
+    let later = Hint::new(50_000..60_000, Advice::NoCompression);
+    writer.advise(&later).unwrap();
+    writer.write_all(&text(1_000)).unwrap();
+    let here = Hint::new(0..3_000, Advice::NoCompression);
+    writer.advise(&here).unwrap();
+    writer.write_all(&text(3_000)).unwrap();
+    let stream = writer.finish().unwrap().0;
+    let expected = [(2_000, false), (1_000, true), (2_000, false)];
+    assert_eq!(blocks(&stream), expected);
+}
+
+#[test]
+fn a_goal_heeds_hints_as_well() {
+    let arms = ["store", "zstd:1", "zstd:9"].map(|it| it.parse().unwrap());
+    for is_priced in [false, true] {
+        let options = WriterOptions {
+            choice: match is_priced {
+                false => options().choice,
+                true => Choice::Priced(Box::new(Priced {
+                    goal: Goal::Smallest,
+                    arms: arms.to_vec(),
+                    link: Some(BytesPerSecond(1e6)),
+                    profile: Profile::default(),
+                })),
+            },
+            ..options()
+        };
+        let mut writer = Writer::new(Vec::new(), &pool(2), options).unwrap();
+        let stored = Hint::new(40 * 4096..60 * 4096, Advice::NoCompression);
+        writer.advise(&stored).unwrap();
+        for advice in [
+            Advice::Hot {
+                reads_per_write: 9.0,
+            },
+            Advice::Keep { days: 9.0 },
+            Advice::WriteOnce,
+            Advice::Asynchronism { share: 0.9 },
+        ] {
+            writer.advise(&Hint::new(0..100 * 4096, advice)).unwrap();
+        }
+        let data = text(100 * 4096);
+        writer.write_at(&data, 0).unwrap();
+        let stream = writer.finish().unwrap().0;
+        let stored: Vec<bool> = blocks(&stream).iter().map(|it| it.1).collect();
+        assert_eq!(stored.len(), 100);
+        assert!(stored[40..60].iter().all(|it| *it), "{stored:?}");
+        assert!(!stored[30..40].contains(&true), "{stored:?}");
+        assert!(read(&stream) == data, "other bytes");
+    }
 }

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::frame::{Encoder, Entry};
 use crate::pool::{Refused, Submitter};
 
+use super::hint::Outlook;
 use super::shared::{Shared, State};
 
 /// Bytes of a caller that workers read in place.
@@ -24,7 +25,11 @@ pub type Buffer = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// What goes to a worker.
 pub enum Job {
-    Block { raw: Raw, frame: Vec<u8> },
+    Block {
+        raw: Raw,
+        outlook: Outlook,
+        frame: Vec<u8>,
+    },
     Flush,
     End,
 }
@@ -89,6 +94,8 @@ impl Drop for Lent {
 pub struct Part {
     pub buffer: Buffer,
     pub range: Range<usize>,
+    /// What is known of all of it.
+    pub outlook: Outlook,
     /// Bytes of each block but the last.
     pub block_bytes: usize,
 }
@@ -127,14 +134,18 @@ impl Feed {
     }
 
     /// Hands on a block of the caller; waits for a frame buffer, and for what comes before it.
-    pub fn block(&self, bytes: Vec<u8>) -> Result<()> {
+    pub fn block(&self, bytes: Vec<u8>, outlook: Outlook) -> Result<()> {
         let take = |state: &mut State| match state.parts.is_empty() {
             true => state.frames.pop(),
             false => None,
         };
         let frame = self.shared.wait(take)?;
-        let raw = Raw::Own(bytes);
-        self.submit(&mut self.lock(), Job::Block { raw, frame })
+        let job = Job::Block {
+            raw: Raw::Own(bytes),
+            outlook,
+            frame,
+        };
+        self.submit(&mut self.lock(), job)
     }
 
     /// Hands on a flush or the end, behind all blocks; waits for the parts before it.
@@ -156,13 +167,17 @@ impl Feed {
     fn next_lent(&self, state: &mut State) -> Option<Job> {
         let part = state.parts.front_mut()?;
         let frame = state.frames.pop()?;
+        let outlook = part.outlook;
         let (lent, is_last) = part.cut(&self.shared);
         if is_last {
             // The block holds the buffer as well, so this is not where it is dropped.
             state.parts.pop_front();
         }
-        let raw = Raw::Lent(lent);
-        Some(Job::Block { raw, frame })
+        Some(Job::Block {
+            raw: Raw::Lent(lent),
+            outlook,
+            frame,
+        })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Submitter<Job, Piece, Encoder>> {

@@ -23,6 +23,7 @@ mod faults;
 mod feed;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
+mod hint;
 mod input;
 pub mod oracle;
 mod pick;
@@ -40,6 +41,7 @@ mod writer;
 
 pub use books::{Books, LinkBasis, Prospect, SeenLink};
 pub use decoding::ReaderOptions;
+pub use hint::{Advice, Hint, Outlook, PAYLOAD_BYTES};
 pub use pick::{Choice, Priced};
 pub use price::Goal;
 pub use reader::{Counted, Reader};

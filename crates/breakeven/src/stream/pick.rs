@@ -17,6 +17,7 @@ use crate::meter::thread_cpu;
 use crate::units::{BytesPerSecond, Seconds};
 
 use super::books::{self, LinkBasis, Prospect, SeenLink};
+use super::hint::Outlook;
 use super::price::{Controller, Goal, Plant, Taken};
 
 /// How the method of each block is found.
@@ -119,37 +120,19 @@ impl Picker {
     }
 
     /// Encodes a block by the method picked for it.
-    pub fn encode(&self, encoder: &mut Encoder, block: &[u8], frame: &mut [u8]) -> Result<Encoded> {
-        let Some(live) = &self.priced else {
-            return encoder.encode(self.fixed, block, frame);
-        };
-        let class = Class::content(&Features::with_probe(block, encoder.compressor())?);
-        let raw_bytes = block.len() as u64;
-        let (method, ticket, entry) = {
-            let mut live = lock(live);
-            let now = live.now();
-            let (arm, ticket) = live.controller.choose(class, raw_bytes, now);
-            let entry = live.controller.entry(class, raw_bytes, arm);
-            (live.controller.arms()[arm], ticket, entry)
-        };
-        let (begun, begun_wall) = (thread_cpu(), Instant::now());
-        let encoded = encoder.encode(method, block, frame)?;
-        let taken = Taken {
-            observation: Observation {
-                class,
-                method,
-                raw_bytes,
-                stored_bytes: encoded.frame_bytes as u64,
-                encode: Some(thread_cpu() - begun),
-                decode: None,
-            },
-            wall: Seconds(begun_wall.elapsed().as_secs_f64()),
-        };
-        let mut live = lock(live);
-        let now = live.now();
-        live.controller.encoded(ticket, &taken, now);
-        books::book(&mut live.ledger, &entry, &taken);
-        Ok(encoded)
+    pub fn encode(
+        &self,
+        encoder: &mut Encoder,
+        block: &[u8],
+        outlook: &Outlook,
+        frame: &mut [u8],
+    ) -> Result<Encoded> {
+        match &self.priced {
+            Some(live) if outlook.is_stored => store(live, encoder, block, outlook, frame),
+            Some(live) => encode_priced(live, encoder, block, outlook, frame),
+            None if outlook.is_stored => encoder.encode(Method::STORE, block, frame),
+            None => encoder.encode(self.fixed, block, frame),
+        }
     }
 
     /// Notes that a frame is ready to be written.
@@ -205,6 +188,64 @@ impl Picker {
         live.seen_link()?;
         Some(books::within(&live.ledger, &live.controller, factor))
     }
+}
+
+/// Encodes a block by what its class and the prices say, and learns from it.
+fn encode_priced(
+    live: &Mutex<Live>,
+    encoder: &mut Encoder,
+    block: &[u8],
+    outlook: &Outlook,
+    frame: &mut [u8],
+) -> Result<Encoded> {
+    let class = Class::content(&Features::with_probe(block, encoder.compressor())?);
+    let raw_bytes = block.len() as u64;
+    let (method, ticket, entry) = {
+        let mut live = lock(live);
+        let now = live.now();
+        let controller = &mut live.controller;
+        let (arm, ticket) = controller.choose_for(class, raw_bytes, outlook, now);
+        let entry = controller.entry_for(class, raw_bytes, outlook, arm);
+        (controller.arms()[arm], ticket, entry)
+    };
+    let (begun, begun_wall) = (thread_cpu(), Instant::now());
+    let encoded = encoder.encode(method, block, frame)?;
+    let taken = Taken {
+        observation: Observation {
+            class,
+            method,
+            raw_bytes,
+            stored_bytes: encoded.frame_bytes as u64,
+            encode: Some(thread_cpu() - begun),
+            decode: None,
+        },
+        wall: Seconds(begun_wall.elapsed().as_secs_f64()),
+    };
+    let mut live = lock(live);
+    let now = live.now();
+    live.controller.encoded(ticket, &taken, now);
+    books::book(&mut live.ledger, &entry, &taken);
+    Ok(encoded)
+}
+
+/// Stores a block that is to be, so that the controller knows that it takes the link.
+fn store(
+    live: &Mutex<Live>,
+    encoder: &mut Encoder,
+    block: &[u8],
+    outlook: &Outlook,
+    frame: &mut [u8],
+) -> Result<Encoded> {
+    let ticket = {
+        let mut live = lock(live);
+        let now = live.now();
+        live.controller.pass(block.len() as u64, outlook, now)
+    };
+    let encoded = encoder.encode(Method::STORE, block, frame)?;
+    let mut live = lock(live);
+    let now = live.now();
+    (live.controller).stored(ticket, encoded.frame_bytes as u64, now);
+    Ok(encoded)
 }
 
 impl Live {

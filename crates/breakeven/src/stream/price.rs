@@ -17,6 +17,11 @@
 //! Arms that might be better than they are known to be are tried, for at most a hundredth
 //! of all cost. What is known comes from a [`Profile`], which learns as blocks are completed.
 //!
+//! Hints are numbers in the same rule (`hint.rs`): reads cost what the link and the workers cost, a
+//! byte held costs what storage costs against the time of a machine, and where the application
+//! computes meanwhile, its computing is work like that of the blocks. So a method that leaves it too
+//! little is too dear, up to where only storing pays.
+//!
 //! Not here: clocks, threads and bytes.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -26,7 +31,10 @@ use crate::decide::{
     BlockLife, Candidate, Class, Decision, Factor, MethodEstimate, Observation, Prices, Profile,
     Quantities,
 };
+use crate::model::prices::HIRSCH_2017;
 use crate::units::{BytesPerSecond, Estimate, Seconds};
+
+use super::hint::Outlook;
 
 /// What a stream is to be.
 #[expect(clippy::large_enum_variant, reason = "there is one a stream")]
@@ -97,6 +105,8 @@ const TRIAL_SECONDS: f64 = 4e-3;
 const ODDS_MAX: f64 = 1e3;
 /// How far full or empty buffers move the logarithm of these odds: as much to either side.
 const FILL_ODDS: f64 = 0.25;
+/// Blocks by which an application may be late before the odds of its workers' time double no more.
+const LATE_MAX: f64 = 10.0;
 /// Arms around the best, in the order of encoding time, among which one is tried.
 const TRIAL_REACH: usize = 2;
 /// Observations of an arm on a class from which it is known, and no longer feared.
@@ -111,7 +121,7 @@ pub struct Controller {
     known: BTreeMap<Class, Known>,
     /// The last blocks, as many as the buffers hold: what lies further apart cannot be set off
     /// against each other.
-    window: VecDeque<(Class, u64)>,
+    window: VecDeque<Group>,
     /// Where the balance lies for the blocks of the window.
     prices: Prices,
     /// Seconds that a block takes on the whole.
@@ -129,6 +139,12 @@ pub struct Controller {
     completed: usize,
     /// Seconds that the blocks so far would take uncompressed.
     raw_seconds: f64,
+    /// Those of them in which the application computed.
+    solver_seconds: f64,
+    /// Core seconds that encoding took so far, with what is expected of the blocks under way.
+    core_seconds: f64,
+    /// Time in which there was nothing to do.
+    paused: f64,
     cost_total: f64,
     trial_cost: f64,
 }
@@ -149,12 +165,24 @@ impl Entry {
     }
 }
 
+/// Blocks of the window that are alike.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    /// None for what is stored whatever the price.
+    class: Option<Class>,
+    outlook: Outlook,
+    count: f64,
+    raw_bytes: f64,
+}
+
 /// A block on its way.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     /// When it was or is to be compressed.
     encoded_at: f64,
     stored_bytes: f64,
+    /// Core seconds that encoding it takes, as expected.
+    core_seconds: f64,
     is_encoded: bool,
     trial: Option<Trial>,
 }
@@ -212,6 +240,9 @@ impl Controller {
             stretch: Sums::default(),
             completed: 0,
             raw_seconds: 0.0,
+            solver_seconds: 0.0,
+            core_seconds: 0.0,
+            paused: 0.0,
             cost_total: 0.0,
             trial_cost: 0.0,
         };
@@ -252,12 +283,26 @@ impl Controller {
     ///
     /// If the class was never seen, or there is no such arm.
     pub fn entry(&self, class: Class, raw_bytes: u64, arm: usize) -> Entry {
+        self.entry_for(class, raw_bytes, &Outlook::default(), arm)
+    }
+
+    /// Returns the pick of an arm for a block of which hints tell something; otherwise as
+    /// [`Controller::entry`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Controller::entry`].
+    pub fn entry_for(&self, class: Class, raw_bytes: u64, outlook: &Outlook, arm: usize) -> Entry {
         let known = &self.known[&class];
         let share = raw_bytes as f64 / known.life.raw_bytes.max(1) as f64;
-        let life = BlockLife {
+        let mut life = BlockLife {
             raw_bytes,
             ..known.life
         };
+        // Time and bytes are booked of the writing alone.
+        if matches!(self.goal, Goal::Money { .. }) {
+            life = outlook.life(life);
+        }
         // The link as it is known, and not as one write that takes long may make it look.
         let byte_seconds = 1.0 / self.plant.link.0;
         let write_seconds = self.plant.write_overhead.0;
@@ -265,10 +310,10 @@ impl Controller {
             Goal::Fastest => {
                 let work = self.prices.per_core_second.mean;
                 let link = 1.0 - work * self.plant.workers as f64;
-                Controller::prices(work, link * byte_seconds, link * write_seconds)
+                Controller::prices(work, link * byte_seconds, link * write_seconds, 0.0)
             }
             Goal::Money { prices, .. } => prices,
-            Goal::Within(_) | Goal::Smallest => Controller::prices(0.0, 1.0, 0.0),
+            Goal::Within(_) | Goal::Smallest => Controller::prices(0.0, 1.0, 0.0, 0.0),
         };
         let store_cost = match self.goal {
             // Alone on its way it would take the link as long as this, and hide all other work.
@@ -303,38 +348,105 @@ impl Controller {
     /// Picks the arm of a block that starts now, `now` after the first: its place among the arms,
     /// and a ticket by which to tell what became of it.
     pub fn choose(&mut self, class: Class, raw_bytes: u64, now: Seconds) -> (usize, u64) {
-        let is_new = !self.window.iter().any(|it| it.0 == class);
-        if self.window.len() >= self.plant.frames.max(1) {
-            self.window.pop_front();
-        }
-        self.window.push_back((class, raw_bytes));
+        self.choose_for(class, raw_bytes, &Outlook::default(), now)
+    }
+
+    /// Picks the arm of a block of which hints tell something; otherwise as [`Controller::choose`].
+    pub fn choose_for(
+        &mut self,
+        class: Class,
+        raw_bytes: u64,
+        outlook: &Outlook,
+        now: Seconds,
+    ) -> (usize, u64) {
+        let kind = (Some(class), *outlook);
+        let is_new = !self.window.iter().any(|it| (it.class, it.outlook) == kind);
+        self.enter(Some(class), raw_bytes, outlook, now);
         self.learn_of(class, raw_bytes);
         self.watch_link(now);
         if is_new || self.period.is_infinite() || self.byte_seconds_min > 0.0 {
             self.reprice();
         }
-        let (arm, trial) = self.pick(class, now);
-        self.raw_seconds += self.write_seconds(raw_bytes as f64);
+        let (arm, trial) = self.pick(class, outlook, now);
+        self.count_raw(raw_bytes, outlook);
         let quantities = &self.known[&class].likely[arm];
-        self.queue.push_back(Sent {
+        let sent = Sent {
             encoded_at: now.0 + self.wall_of(quantities),
             stored_bytes: quantities.stored_bytes.mean,
+            core_seconds: quantities.encode_core_seconds.mean,
             is_encoded: false,
             trial,
+        };
+        self.core_seconds += sent.core_seconds;
+        (arm, self.send(sent))
+    }
+
+    /// Notes a block that starts now and is stored as it is, whatever the price; returns its ticket,
+    /// for [`Controller::stored`].
+    pub fn pass(&mut self, raw_bytes: u64, outlook: &Outlook, now: Seconds) -> u64 {
+        self.enter(None, raw_bytes, outlook, now);
+        self.count_raw(raw_bytes, outlook);
+        self.send(Sent {
+            encoded_at: now.0,
+            stored_bytes: raw_bytes as f64,
+            core_seconds: 0.0,
+            is_encoded: false,
+            trial: None,
+        })
+    }
+
+    /// Notes that a block's frame was finished `now`.
+    pub fn stored(&mut self, ticket: u64, stored_bytes: u64, now: Seconds) {
+        let first = self.tickets - self.queue.len() as u64;
+        let place = ticket.checked_sub(first).map(|it| it as usize);
+        if let Some(sent) = place.and_then(|it| self.queue.get_mut(it)) {
+            sent.encoded_at = now.0;
+            sent.stored_bytes = stored_bytes as f64;
+            sent.is_encoded = true;
+        }
+    }
+
+    /// Puts a block into the window.
+    fn enter(&mut self, class: Option<Class>, raw_bytes: u64, outlook: &Outlook, now: Seconds) {
+        let raw_bytes = raw_bytes as f64;
+        let pause = now.0 - self.link_ended;
+        // What takes longer than a block is no gap between two of them.
+        if self.queue.is_empty() && self.tickets > 0 && pause > self.write_seconds(raw_bytes) {
+            self.paused += pause;
+        }
+        if self.window.len() >= self.plant.frames.max(1) {
+            self.window.pop_front();
+        }
+        self.window.push_back(Group {
+            class,
+            outlook: *outlook,
+            count: 1.0,
+            raw_bytes,
         });
+    }
+
+    fn count_raw(&mut self, raw_bytes: u64, outlook: &Outlook) {
+        let raw_seconds = self.write_seconds(raw_bytes as f64);
+        self.raw_seconds += raw_seconds;
+        self.solver_seconds += outlook.asynchronism * raw_seconds;
+    }
+
+    /// Queues a block and returns its ticket.
+    fn send(&mut self, sent: Sent) -> u64 {
+        self.queue.push_back(sent);
         self.tickets += 1;
-        (arm, self.tickets - 1)
+        self.tickets - 1
     }
 
     /// Learns what encoding a block took, that was finished `now`.
     pub fn encoded(&mut self, ticket: u64, taken: &Taken, now: Seconds) {
         let observation = &taken.observation;
+        self.stored(ticket, observation.stored_bytes, now);
         let first = self.tickets - self.queue.len() as u64;
         let place = ticket.checked_sub(first).map(|it| it as usize);
         if let Some(sent) = place.and_then(|it| self.queue.get_mut(it)) {
-            sent.encoded_at = now.0;
-            sent.stored_bytes = observation.stored_bytes as f64;
-            sent.is_encoded = true;
+            let core = observation.encode.unwrap_or(taken.wall).0;
+            self.core_seconds += core - sent.core_seconds;
             if let Some(trial) = sent.trial.take() {
                 self.settle(&trial, taken);
             }
@@ -438,12 +550,12 @@ impl Controller {
     /// Picks the arm of least cost, or one worth trying; with what trying may cost, if it is that.
     ///
     /// An arm of which nothing was seen is a trial, charged as bad as it may be until it is done.
-    fn pick(&mut self, class: Class, now: Seconds) -> (usize, Option<Trial>) {
+    fn pick(&mut self, class: Class, outlook: &Outlook, now: Seconds) -> (usize, Option<Trial>) {
         let known = &self.known[&class];
+        let life = outlook.life(known.life);
         let backlog = self.backlog(now);
-        let prices = self.prices_now(known, now, backlog);
-        let cost =
-            |it: &Quantities| it.cost(&known.life, &prices) + self.waits(it, &prices, backlog);
+        let prices = self.prices_now(known, outlook, now, backlog);
+        let cost = |it: &Quantities| it.cost(&life, &prices) + self.waits(it, &prices, backlog);
         let costs = |of: &[Quantities]| -> Vec<f64> { of.iter().map(cost).collect() };
         let (likely, fearful) = (costs(&known.likely), costs(&known.fearful));
         let mut hopeful = costs(&known.hopeful);
@@ -473,7 +585,7 @@ impl Controller {
             charge: fearful[chosen] - fearful[best],
             best_cost: fearful[best],
             expected: known.likely[chosen],
-            life: known.life,
+            life,
             prices,
             backlog,
         };
@@ -509,7 +621,11 @@ impl Controller {
     }
 
     /// Returns the prices of the window, tipped by what is seen now.
-    fn prices_now(&self, known: &Known, now: Seconds, backlog: f64) -> Prices {
+    fn prices_now(&self, known: &Known, outlook: &Outlook, now: Seconds, backlog: f64) -> Prices {
+        let block = self.write_seconds(known.life.raw_bytes as f64);
+        let clock = now.0 - self.paused;
+        // What the blocks and the application's computing asked of the cores.
+        let asked = self.core_seconds / self.plant.workers as f64 + self.solver_seconds;
         match self.goal {
             Goal::Fastest => {
                 let room = self.plant.frames.saturating_sub(self.plant.workers).max(1);
@@ -517,99 +633,131 @@ impl Controller {
                 // Many small frames or few large ones: either way the link has enough to do.
                 let waiting = (waiting as f64).max(backlog / self.period);
                 let fill = (waiting / room as f64).min(1.0);
-                let tip = (FILL_ODDS * (1.0 - 2.0 * fill)).exp();
+                let mut tip = (FILL_ODDS * (1.0 - 2.0 * fill)).exp();
+                if outlook.asynchronism > 0.0 {
+                    // The buffers do not show that the application will be late.
+                    tip *= ((asked - clock) / block).clamp(0.0, LATE_MAX).exp2();
+                }
                 let work = self.prices.per_core_second.mean * self.plant.workers as f64 * tip;
                 self.prices_of_time(work / (work + self.link_second(&self.prices)))
             }
             Goal::Within(factor) => {
-                let block = self.write_seconds(known.life.raw_bytes as f64);
-                let left = factor * (self.raw_seconds + block) - now.0;
+                let taken = match outlook.asynchronism > 0.0 {
+                    true => asked.max(clock),
+                    false => clock,
+                };
+                let left = factor * (self.raw_seconds + block) - taken;
                 let tip = (-left / (factor * block) / 4.0).clamp(-4.0, 4.0).exp2();
-                let work = self.prices.per_core_second.mean * tip;
-                Controller::prices(work, 1.0, 0.0)
+                self.prices_of_bytes(self.prices.per_core_second.mean * tip)
             }
             Goal::Smallest | Goal::Money { .. } => self.prices,
         }
     }
 
-    /// Prices of a worker's second, of a stored byte, and of a write.
-    fn prices(work: f64, byte: f64, write: f64) -> Prices {
+    /// Prices of a worker's second, of a byte and an operation of the link, read or written, and of a
+    /// byte held for a second.
+    fn prices(work: f64, byte: f64, operation: f64, held: f64) -> Prices {
         Prices {
             per_core_second: Estimate::exact(work),
             per_byte_written: Estimate::exact(byte),
-            per_write_operation: Estimate::exact(write),
+            per_byte_read: Estimate::exact(byte),
+            per_write_operation: Estimate::exact(operation),
+            per_read_operation: Estimate::exact(operation),
+            per_byte_second_held: Estimate::exact(held),
             ..Prices::default()
         }
     }
 
-    /// Returns the prices of the fastest end at a lambda.
+    /// Returns the prices of the fastest end at a lambda, in seconds.
     fn prices_of_time(&self, lambda: f64) -> Prices {
         let link = 1.0 - lambda;
         Controller::prices(
             lambda / self.plant.workers as f64,
             link * self.byte_seconds(),
             link * self.plant.write_overhead.0,
+            held_seconds_per_byte_second(),
         )
     }
 
-    /// Returns how many blocks of the window are of each class.
-    fn window_counts(&self) -> BTreeMap<Class, f64> {
-        let mut counts = BTreeMap::new();
-        for (class, _) in &self.window {
-            *counts.entry(*class).or_default() += 1.0;
-        }
-        counts
+    /// Returns the prices of the fewest bytes at a price of work, in bytes written.
+    fn prices_of_bytes(&self, work: f64) -> Prices {
+        let held = held_seconds_per_byte_second() / self.byte_seconds();
+        Controller::prices(work, 1.0, 0.0, held)
     }
 
-    /// Returns what blocks of these classes would take at some prices: seconds of the workers
-    /// together and of the link.
-    fn needs_at(&self, counts: &BTreeMap<Class, f64>, prices: &Prices) -> (f64, f64) {
+    /// Returns the blocks of the window, those together that are alike.
+    fn window_groups(&self) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for it in &self.window {
+            let alike = |other: &&mut Group| (other.class, other.outlook) == (it.class, it.outlook);
+            match groups.iter_mut().find(alike) {
+                Some(group) => {
+                    group.count += it.count;
+                    group.raw_bytes += it.raw_bytes;
+                }
+                None => groups.push(*it),
+            }
+        }
+        groups
+    }
+
+    /// Returns what these blocks would take at some prices: seconds of the workers together, in which
+    /// the application's computing counts as well, and of the link.
+    fn needs_at(&self, groups: &[Group], prices: &Prices) -> (f64, f64) {
         let (mut work, mut write) = (0.0, 0.0);
-        for (class, count) in counts {
-            let Some(known) = self.known.get(class) else {
+        for group in groups {
+            let Group { outlook, count, .. } = group;
+            work += outlook.asynchronism * self.raw_seconds_of(group);
+            let known = group.class.and_then(|class| self.known.get(&class));
+            let Some(known) = known else {
+                write += self.raw_seconds_of(group);
                 continue;
             };
-            let costs = known
-                .likely
-                .iter()
-                .map(|it| (it, it.cost(&known.life, prices)));
+            let life = outlook.life(known.life);
+            let costs = known.likely.iter().map(|it| (it, it.cost(&life, prices)));
             let best = costs.min_by(|a, b| a.1.total_cmp(&b.1));
             let quantities = best.expect("at least one arm").0;
-            work += count * self.wall_of(quantities) / self.plant.workers as f64;
+            let worker = match outlook.asynchronism > 0.0 {
+                // What it waits for is the application's computing, which is counted already.
+                true => quantities.encode_core_seconds.mean,
+                false => self.wall_of(quantities),
+            };
+            work += count * worker / self.plant.workers as f64;
             write += count * self.write_seconds(quantities.stored_bytes.mean);
         }
         (work, write)
     }
 
+    /// Returns the time that blocks take uncompressed.
+    fn raw_seconds_of(&self, group: &Group) -> f64 {
+        group.count * self.plant.write_overhead.0 + group.raw_bytes * self.byte_seconds()
+    }
+
     /// Finds the prices at which the balance lies for the blocks of the window.
     fn reprice(&mut self) {
-        let counts = self.window_counts();
+        let groups = self.window_groups();
         match self.goal {
             Goal::Fastest => {
                 let is_too_low = |lambda| {
-                    let (work, write) = self.needs_at(&counts, &self.prices_of_time(lambda));
+                    let (work, write) = self.needs_at(&groups, &self.prices_of_time(lambda));
                     work > write
                 };
                 let odds_min = 1.0 / (1.0 + ODDS_MAX);
                 let lambda = turn(0.0, 1.0, is_too_low).clamp(odds_min, 1.0 - odds_min);
                 self.prices = self.prices_of_time(lambda);
                 // The dual's value: the same on both sides of a tie, where the sums are not.
-                let (work, write) = self.needs_at(&counts, &self.prices);
+                let (work, write) = self.needs_at(&groups, &self.prices);
                 self.set_period(lambda * work + (1.0 - lambda) * write);
             }
             Goal::Within(factor) => {
-                let raw: f64 = (self.window.iter())
-                    .map(|it| self.write_seconds(it.1 as f64))
-                    .sum();
-                let at = |log: f64| {
-                    let work = f64::exp2(log) / self.plant.workers as f64;
-                    Controller::prices(work, 1.0, 0.0)
-                };
-                let is_too_low = |log| self.needs_at(&counts, &at(log)).0 > factor * raw;
+                let raw: f64 = groups.iter().map(|it| self.raw_seconds_of(it)).sum();
+                let at =
+                    |log: f64| self.prices_of_bytes(f64::exp2(log) / self.plant.workers as f64);
+                let is_too_low = |log| self.needs_at(&groups, &at(log)).0 > factor * raw;
                 self.prices = at(turn(-10.0, 60.0, is_too_low));
                 self.set_period(factor * raw);
             }
-            Goal::Smallest => self.prices = Controller::prices(0.0, 1.0, 0.0),
+            Goal::Smallest => self.prices = self.prices_of_bytes(0.0),
             Goal::Money { prices, .. } => self.prices = prices,
         }
     }
@@ -619,6 +767,16 @@ impl Controller {
             self.period = window_seconds / self.window.len() as f64;
         }
     }
+}
+
+/// Returns what it costs to hold a byte for a second, in seconds of the machine that writes it: one
+/// rent against the other.
+///
+/// Source: Hirsch 2017, sections 3.4.1 and 3.4.2.
+fn held_seconds_per_byte_second() -> f64 {
+    let second = Seconds(1.0);
+    let held = HIRSCH_2017.storage_cost(1.0, second).total();
+    held.0 / HIRSCH_2017.machine_cost(second).total().0
 }
 
 impl Sums {

@@ -32,6 +32,7 @@ use crate::units::Seconds;
 use super::books::Books;
 use super::drain::{Drain, Drained};
 use super::feed::{Buffer, Feed, Job, Part, Piece, Raw};
+use super::hint::{Hint, Hints, Outlook};
 use super::pick::{Choice, Picker};
 use super::shared::Shared;
 
@@ -207,8 +208,8 @@ pub struct Writer<S: Write + Send + 'static> {
     feed: Arc<Feed>,
     picker: Arc<Picker>,
     drain: Option<JoinHandle<(S, Drained)>>,
-    /// The block that is being filled.
-    filling: Option<Vec<u8>>,
+    filling: Option<Filling>,
+    hints: Hints,
     block_bytes: usize,
     /// Bytes taken so far.
     position: u64,
@@ -216,6 +217,15 @@ pub struct Writer<S: Write + Send + 'static> {
     blocks: u64,
     flushes: u64,
     begun: Option<Instant>,
+}
+
+/// The block that is being filled.
+struct Filling {
+    raw: Vec<u8>,
+    /// What is known of all of it.
+    outlook: Outlook,
+    /// Where it ends: where a hint does, or full.
+    end_bytes: usize,
 }
 
 impl<S: Write + Send + 'static> Writer<S> {
@@ -255,6 +265,7 @@ impl<S: Write + Send + 'static> Writer<S> {
             picker,
             drain: Some(drain),
             filling: None,
+            hints: Hints::default(),
             block_bytes,
             position: 0,
             blocks: 0,
@@ -283,6 +294,35 @@ impl<S: Write + Send + 'static> Writer<S> {
             compressed_after,
             drained_after,
         })
+    }
+
+    /// Takes a hint on bytes that are not written yet. A block ends where a hint begins or ends, so
+    /// ranges are best some MiB long. Hints may overlap; of one type, the last one counts.
+    ///
+    /// They count as prices do: with [`Choice::Fixed`] only [`Advice::NoCompression`] does anything,
+    /// with a goal the block's life and the workers' time are what the hints say.
+    ///
+    /// [`Advice::NoCompression`]: super::Advice::NoCompression
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a payload that is none of its type. A hint of an unknown type is ignored.
+    /// As [`Writer::write_all`] where it ends a block that is being filled.
+    pub fn advise(&mut self, hint: &Hint) -> Result<()> {
+        let Some(advice) = hint.advice()? else {
+            return Ok(());
+        };
+        if hint.range.end <= self.position {
+            return Ok(());
+        }
+        let unfinished = self.filling.as_ref().map_or(0, |it| it.raw.len());
+        let full_at = self.position - unfinished as u64 + self.block_bytes as u64;
+        if hint.range.start < full_at {
+            self.submit_block()?;
+        }
+        self.hints.forget_before(self.position);
+        self.hints.take(hint.range.clone(), advice);
+        Ok(())
     }
 
     /// Takes all of `bytes`; waits while the sink is behind.
@@ -342,13 +382,18 @@ impl<S: Write + Send + 'static> Writer<S> {
         let length = buffer.as_ref().len();
         self.begin_call(length, offset)?;
         let buffer = Arc::new(buffer);
-        let mut parts = Vec::new();
-        if length > 0 {
+        let mut parts = Vec::with_capacity(1);
+        let mut at = 0;
+        while at < length {
+            let (outlook, end) = self.hints.at(offset + at as u64);
+            let end = usize::try_from(end - offset).map_or(length, |end| end.min(length));
             parts.push(Part {
                 buffer: Arc::<B>::clone(&buffer) as Buffer,
-                range: 0..length,
+                range: at..end,
+                outlook,
                 block_bytes: self.block_bytes,
             });
+            at = end;
         }
         self.blocks += parts.iter().map(Part::blocks).sum::<u64>();
         self.position += length as u64;
@@ -436,17 +481,17 @@ impl<S: Write + Send + 'static> Writer<S> {
     fn fill(&mut self, mut count: u64, mut put: impl FnMut(&mut Vec<u8>, usize)) -> Result<()> {
         self.begun.get_or_insert_with(Instant::now);
         while count > 0 {
-            let mut raw = match self.filling.take() {
-                Some(raw) => raw,
-                None => self.shared.wait(|state| state.raw.pop())?,
+            let mut filling = match self.filling.take() {
+                Some(filling) => filling,
+                None => self.begin_block()?,
             };
-            let room = self.block_bytes - raw.len();
+            let room = filling.end_bytes - filling.raw.len();
             let now = usize::try_from(count).map_or(room, |count| count.min(room));
-            put(&mut raw, now);
+            put(&mut filling.raw, now);
             count -= now as u64;
             self.position += now as u64;
-            let is_full = raw.len() == self.block_bytes;
-            self.filling = Some(raw);
+            let is_full = filling.raw.len() == filling.end_bytes;
+            self.filling = Some(filling);
             if is_full {
                 self.submit_block()?;
             }
@@ -454,13 +499,23 @@ impl<S: Write + Send + 'static> Writer<S> {
         Ok(())
     }
 
+    fn begin_block(&mut self) -> Result<Filling> {
+        let (outlook, end) = self.hints.at(self.position);
+        let until_end = usize::try_from(end - self.position).unwrap_or(usize::MAX);
+        Ok(Filling {
+            raw: self.shared.wait(|state| state.raw.pop())?,
+            outlook,
+            end_bytes: until_end.min(self.block_bytes),
+        })
+    }
+
     /// Hands the block that is being filled to the workers, if there is one.
     fn submit_block(&mut self) -> Result<()> {
-        let Some(raw) = self.filling.take() else {
+        let Some(filling) = self.filling.take() else {
             return Ok(());
         };
         self.blocks += 1;
-        self.feed.block(raw)
+        self.feed.block(filling.raw, filling.outlook)
     }
 }
 
@@ -527,15 +582,19 @@ pub const PANIC: &[u8] = b"a worker panics on this block, on purpose";
 
 /// What a worker does with a job.
 fn work(encoder: &mut Encoder, picker: &Picker, shared: &Shared, job: Job) -> Result<Piece> {
-    let (raw, mut frame) = match job {
-        Job::Block { raw, frame } => (raw, frame),
+    let (raw, outlook, mut frame) = match job {
+        Job::Block {
+            raw,
+            outlook,
+            frame,
+        } => (raw, outlook, frame),
         Job::Flush => return Ok(Piece::Flush),
         Job::End => return Ok(Piece::End),
     };
     let bytes = raw.bytes();
     #[cfg(test)]
     assert!(!bytes.starts_with(PANIC), "on purpose");
-    let outcome = picker.encode(encoder, bytes, &mut frame);
+    let outcome = picker.encode(encoder, bytes, &outlook, &mut frame);
     let content_bytes = bytes.len() as u32;
     // The caller has its bytes back before it is told that they are compressed.
     let own = match raw {
