@@ -8,13 +8,15 @@
 //! | 0 | [`units`], [`statistics`], [`error`] |
 //! | 1 | [`codec`], [`meter`], [`model`], [`storage`], [`arena`], [`pool`] |
 //! | 2 | [`medium`], [`frame`], [`decide`] |
+//! | 3 | [`cache`] |
 //! | 4 | [`stream`] |
 //! | 5 | [`advise`] |
 //!
-//! Floor 3 (the buffer cache) and the other places of floor 4 are still to be built.
+//! The other places of floor 4 are still to be built.
 
 pub mod advise;
 pub mod arena;
+pub mod cache;
 pub mod codec;
 pub mod decide;
 pub mod error;

@@ -1,0 +1,389 @@
+//! The place where blocks are compressed and restored: codecs, their memory, and how long they took.
+//!
+//! A [`Bench`] belongs to a thread and serves all shards; a shard holds no codec, so the work can be
+//! done while nobody holds its lock. Work is timed by the thread's processor clock, one call in
+//! seven, because reading that clock is a system call.
+//!
+//! A bench made by [`Bench::recorded`] compresses nothing and takes its times from a [`Record`]: it
+//! keeps as many bytes as the record says and restores the rest as zeros. So a policy can be run on
+//! a trace without contents, in simulated time, with the shard's own code.
+#![deny(unsafe_code)]
+
+use std::time::Instant;
+
+use crate::cache::costs::MissTime;
+use crate::codec::{Compressor, Decompressor, Method};
+use crate::error::{Error, Result};
+use crate::meter::thread_cpu;
+use crate::units::Seconds;
+
+/// Each so many calls one is timed by the processor clock.
+const TIMED_EVERY: u32 = 7;
+/// Bytes of the check before a compressed block.
+pub(super) const CHECK_BYTES: usize = 4;
+
+/// What one method takes and makes, for a run in simulated time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RecordedMethod {
+    /// The method.
+    pub method: Method,
+    /// Core seconds to encode one raw byte.
+    pub encode_seconds_per_byte: f64,
+    /// Core seconds to decode one raw byte.
+    pub decode_seconds_per_byte: f64,
+    /// The ratio, raw over stored bytes, of each class of the caller's; a further class has the
+    /// last. At most 1 for what does not shrink.
+    pub ratios: [f64; 2],
+}
+
+/// Costs for a run in simulated time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// The methods.
+    pub methods: Vec<RecordedMethod>,
+    /// What each miss takes.
+    pub miss: MissTime,
+    /// What the shadow takes for each access it samples.
+    pub shadow_sample: Seconds,
+}
+
+enum Engine {
+    Real {
+        compressor: Box<Compressor>,
+        decompressor: Box<Decompressor>,
+        calls: u32,
+    },
+    Recorded(Record),
+}
+
+/// Codecs, their memory and a clock.
+pub struct Bench {
+    engine: Engine,
+    /// What is being compressed, or was restored and is not kept.
+    scratch: Vec<u8>,
+}
+
+/// What one method made of one block.
+pub(super) struct Trial {
+    pub packed_bytes: Option<usize>,
+    pub encode: Option<Seconds>,
+    pub decode: Option<Seconds>,
+}
+
+/// When a piece of work began.
+pub(super) struct Begun {
+    wall: Option<Instant>,
+    core: Option<Seconds>,
+}
+
+impl Default for Bench {
+    fn default() -> Bench {
+        Bench::new()
+    }
+}
+
+impl Bench {
+    /// Makes a bench that holds no memory yet.
+    pub fn new() -> Bench {
+        Bench::of(Engine::Real {
+            compressor: Box::default(),
+            decompressor: Box::default(),
+            calls: 0,
+        })
+    }
+
+    /// Makes a bench that only keeps account of what the work would take.
+    pub fn recorded(record: Record) -> Bench {
+        Bench::of(Engine::Recorded(record))
+    }
+
+    fn of(engine: Engine) -> Bench {
+        Bench {
+            engine,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Changes what a miss takes, in a bench of records.
+    ///
+    /// # Panics
+    ///
+    /// On a real bench, where a miss takes what it takes.
+    pub fn set_miss(&mut self, miss: MissTime) {
+        match &mut self.engine {
+            Engine::Recorded(record) => record.miss = miss,
+            Engine::Real { .. } => panic!("a real bench has no recorded miss"),
+        }
+    }
+
+    /// Returns the bytes it holds for itself on blocks of `block_bytes` under these methods: what a
+    /// thread adds to the memory of the caches it serves.
+    pub fn bytes(methods: &[Method], block_bytes: usize) -> usize {
+        let codecs = methods.iter().map(|method| {
+            method.compressor_bytes(block_bytes) + method.decompressor_bytes(block_bytes)
+        });
+        codecs.sum::<usize>() + 2 * block_bytes
+    }
+
+    /// Returns the scratch at this length.
+    pub(super) fn scratch(&mut self, bytes: usize) -> &mut [u8] {
+        if self.scratch.len() < bytes {
+            self.scratch.resize(bytes, 0);
+        }
+        &mut self.scratch[..bytes]
+    }
+
+    /// Compresses a block to at most `packed_bytes_max` bytes behind its check, in the scratch;
+    /// returns the length, if it fits, and the time, if it was taken.
+    ///
+    /// # Errors
+    ///
+    /// As [`Compressor::compress`].
+    pub(super) fn compress(
+        &mut self,
+        method: Method,
+        class: u8,
+        block: &[u8],
+        packed_bytes_max: usize,
+    ) -> Result<(Option<usize>, Option<Seconds>)> {
+        let begun = self.begin_codec();
+        let limit = CHECK_BYTES + packed_bytes_max.min(block.len());
+        let mut scratch = std::mem::take(&mut self.scratch);
+        if scratch.len() < limit {
+            scratch.resize(limit, 0);
+        }
+        let (check, target) = scratch[..limit].split_at_mut(CHECK_BYTES);
+        let (size, time) = match &mut self.engine {
+            Engine::Real { compressor, .. } => {
+                let size = compressor.compress(method, block, target);
+                (size, begun.map(|begun| thread_cpu() - begun))
+            }
+            Engine::Recorded(record) => {
+                let found = record.of(method);
+                let size = (block.len() as f64 / found.ratio(class)).ceil() as usize;
+                let size = (size <= target.len()).then(|| {
+                    target[..size].copy_from_slice(&block[..size]);
+                    size
+                });
+                let time = found.encode_seconds_per_byte * block.len() as f64;
+                (Ok(size), Some(Seconds(time)))
+            }
+        };
+        if let Ok(Some(size)) = size {
+            check.copy_from_slice(&crc32c::crc32c(&target[..size]).to_le_bytes());
+        }
+        self.scratch = scratch;
+        Ok((size?.map(|size| size + CHECK_BYTES), time))
+    }
+
+    /// Restores a block from its compressed form behind its check; returns the time, if it was
+    /// taken.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the check fails, else as [`Decompressor::decompress`].
+    pub(super) fn decompress(
+        &mut self,
+        method: Method,
+        packed: &[u8],
+        target: &mut [u8],
+    ) -> Result<Option<Seconds>> {
+        let begun = self.begin_codec();
+        let (check, packed) = packed.split_at_checked(CHECK_BYTES).unwrap_or((&[], &[]));
+        let found = crc32c::crc32c(packed).to_le_bytes();
+        if check != found {
+            return Err(Error::corrupt(
+                "cached block",
+                0,
+                format!("check {check:02x?}"),
+                format!("{found:02x?}"),
+            ));
+        }
+        match &mut self.engine {
+            Engine::Real { decompressor, .. } => {
+                decompressor.decompress(method.decoder(), packed, target)?;
+                Ok(begun.map(|begun| thread_cpu() - begun))
+            }
+            Engine::Recorded(record) => {
+                let known = packed.len().min(target.len());
+                target[..known].copy_from_slice(&packed[..known]);
+                target[known..].fill(0);
+                let time = record.of(method).decode_seconds_per_byte * target.len() as f64;
+                Ok(Some(Seconds(time)))
+            }
+        }
+    }
+
+    /// Restores a block into the scratch: as [`Bench::decompress`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Bench::decompress`].
+    pub(super) fn decompress_to_scratch(
+        &mut self,
+        method: Method,
+        packed: &[u8],
+        raw_bytes: usize,
+    ) -> Result<Option<Seconds>> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        if scratch.len() < raw_bytes {
+            scratch.resize(raw_bytes, 0);
+        }
+        let time = self.decompress(method, packed, &mut scratch[..raw_bytes]);
+        self.scratch = scratch;
+        time
+    }
+
+    /// Compresses a block and restores it again, to learn what both take: the length with its check,
+    /// if it fits, and both times, if they were taken.
+    ///
+    /// # Errors
+    ///
+    /// As [`Compressor::compress`] and [`Decompressor::decompress`].
+    pub(super) fn try_method(
+        &mut self,
+        method: Method,
+        class: u8,
+        block: &[u8],
+        packed_bytes_max: usize,
+    ) -> Result<Trial> {
+        let (packed_bytes, encode) = self.compress(method, class, block, packed_bytes_max)?;
+        let Some(size) = packed_bytes else {
+            return Ok(Trial {
+                packed_bytes,
+                encode,
+                decode: None,
+            });
+        };
+        let packed = std::mem::take(&mut self.scratch);
+        let restored = self.decompress_to_scratch(method, &packed[..size], block.len());
+        self.scratch = packed;
+        Ok(Trial {
+            packed_bytes,
+            encode,
+            decode: restored?,
+        })
+    }
+
+    /// Begins to time a loader.
+    pub(super) fn begin_load(&mut self) -> Begun {
+        Begun {
+            wall: matches!(self.engine, Engine::Real { .. }).then(Instant::now),
+            core: self.begin_codec(),
+        }
+    }
+
+    /// Ends timing a loader. Where its processor time was not taken all of it counts as waiting.
+    pub(super) fn end_load(&self, begun: &Begun) -> MissTime {
+        let (Some(wall), Engine::Real { .. }) = (begun.wall, &self.engine) else {
+            let Engine::Recorded(record) = &self.engine else {
+                return MissTime::default();
+            };
+            return record.miss;
+        };
+        let elapsed = wall.elapsed().as_secs_f64();
+        let core = begun.core.map_or(0.0, |begun| (thread_cpu() - begun).0);
+        let core = core.clamp(0.0, elapsed);
+        MissTime {
+            core: Seconds(core),
+            waiting: Seconds(elapsed - core),
+        }
+    }
+
+    /// Runs the shadow on one access and returns what it took, if it was timed.
+    pub(super) fn time_shadow(&mut self, work: impl FnOnce()) -> Option<Seconds> {
+        match &mut self.engine {
+            Engine::Recorded(record) => {
+                work();
+                Some(record.shadow_sample)
+            }
+            Engine::Real { .. } => {
+                let begun = self.begin_codec().map(|_| Instant::now());
+                work();
+                begun.map(|begun| Seconds(begun.elapsed().as_secs_f64()))
+            }
+        }
+    }
+
+    /// Reads the processor clock, one call in so many.
+    fn begin_codec(&mut self) -> Option<Seconds> {
+        let Engine::Real { calls, .. } = &mut self.engine else {
+            return None;
+        };
+        *calls = calls.wrapping_add(1);
+        (*calls % TIMED_EVERY == 1).then(thread_cpu)
+    }
+}
+
+impl Record {
+    fn of(&self, method: Method) -> &RecordedMethod {
+        let found = self.methods.iter().find(|it| it.method == method);
+        found.unwrap_or_else(|| panic!("no record of {method}"))
+    }
+}
+
+impl RecordedMethod {
+    fn ratio(&self, class: u8) -> f64 {
+        let last = self.ratios.len() - 1;
+        self.ratios[usize::from(class).min(last)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_come_back_and_damage_is_found() {
+        let mut bench = Bench::new();
+        let method = "lz4:1".parse().expect("a method");
+        let block: Vec<u8> = (0..8192u32).map(|byte| (byte / 7) as u8).collect();
+        let (size, time) = bench.compress(method, 0, &block, 4096).expect("lz4");
+        let size = size.expect("it shrinks");
+        assert!(time.is_some(), "the first call is timed");
+        let mut packed = bench.scratch(size).to_vec();
+        let mut back = vec![1; 8192];
+        bench.decompress(method, &packed, &mut back).expect("sound");
+        assert_eq!(back, block);
+        for at in [0, CHECK_BYTES, size - 1] {
+            packed[at] ^= 4;
+            let found = bench.decompress(method, &packed, &mut back);
+            assert!(matches!(found, Err(Error::Corrupt { .. })), "byte {at}");
+            packed[at] ^= 4;
+        }
+        assert!(bench.decompress(method, &packed[..2], &mut back).is_err());
+        let noise: Vec<u8> = (0..8192u32)
+            .map(|x| (x.wrapping_mul(2_654_435_761) >> 13) as u8)
+            .collect();
+        let (size, _) = bench.compress(method, 0, &noise, 1000).expect("lz4");
+        assert_eq!(size, None, "1000 bytes are too few");
+    }
+
+    #[test]
+    fn a_record_keeps_account_and_no_content() {
+        let method = "zstd:1".parse().expect("a method");
+        let mut bench = Bench::recorded(Record {
+            methods: vec![RecordedMethod {
+                method,
+                encode_seconds_per_byte: 0.001,
+                decode_seconds_per_byte: 0.0005,
+                ratios: [4.0, 1.0],
+            }],
+            miss: MissTime::default(),
+            shadow_sample: Seconds(0.0),
+        });
+        let block = [9; 1000];
+        let (size, time) = bench.compress(method, 0, &block, 900).expect("recorded");
+        assert_eq!((size, time), (Some(250 + CHECK_BYTES), Some(Seconds(1.0))));
+        let packed = bench.scratch(254).to_vec();
+        let mut back = [1; 1000];
+        let time = bench
+            .decompress(method, &packed, &mut back)
+            .expect("recorded");
+        assert_eq!((time, back[249], back[250]), (Some(Seconds(0.5)), 9, 0));
+        assert_eq!(
+            bench.compress(method, 1, &block, 900).expect("recorded").0,
+            None
+        );
+    }
+}

@@ -1,0 +1,212 @@
+//! What things cost here: measured while the cache works, and priced.
+//!
+//! [`Costs`] takes what a miss took by the caller's loader, processor time apart from waiting, and
+//! what the codecs took and made of each class, and answers in the one unit of its
+//! [`AccessPrices`]: seconds, joules or euros. Codec costs come from a [`Profile`], so that a method
+//! that was never run here has a guess, and are kept in a table between refreshes because a
+//! simulation asks for them at every access.
+//!
+//! It reads no clock: seconds come in from the [`Bench`](super::bench::Bench).
+#![deny(unsafe_code)]
+
+use crate::codec::Method;
+use crate::decide::{Class, Observation, Profile};
+use crate::units::Seconds;
+
+/// Classes kept apart; a caller's further ones share the last.
+pub(super) const CLASS_COUNT: usize = 8;
+/// Observations of a codec after which the table is made anew.
+const REFRESH: u32 = 32;
+/// Share by which a new miss moves the mean: some 64 misses are remembered.
+const MISS_WEIGHT: f64 = 1.0 / 64.0;
+
+/// What a second costs. Hits, misses and codecs are compared in this one unit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AccessPrices {
+    /// A second of one core at work: 1 for time, the watts a busy core adds for energy, its rent
+    /// for money. Default 1.
+    pub per_core_second: f64,
+    /// A second in which somebody waits for a miss and the core is free for others: 1 for time,
+    /// the watts of waiting for energy, what an hour of the service is worth for money. Default 1.
+    pub per_waiting_second: f64,
+}
+
+impl Default for AccessPrices {
+    fn default() -> AccessPrices {
+        AccessPrices {
+            per_core_second: 1.0,
+            per_waiting_second: 1.0,
+        }
+    }
+}
+
+/// What one miss took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MissTime {
+    /// Core time of the loader.
+    pub core: Seconds,
+    /// The rest of its elapsed time.
+    pub waiting: Seconds,
+}
+
+/// What one method costs and makes of a byte of one class, in the unit of the prices.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct PerByte {
+    pub encode: f64,
+    pub decode: f64,
+    pub packed: f64,
+}
+
+/// Measured costs of one shard.
+pub(super) struct Costs {
+    prices: AccessPrices,
+    methods: Vec<Method>,
+    profile: Profile,
+    block_bytes: u64,
+    /// `table[class * methods + method]`.
+    table: Vec<PerByte>,
+    fresh: u32,
+    miss: Option<f64>,
+}
+
+impl Costs {
+    pub fn new(prices: AccessPrices, methods: &[Method], block_bytes: u64) -> Costs {
+        let mut costs = Costs {
+            prices,
+            methods: methods.to_vec(),
+            profile: Profile::default(),
+            block_bytes,
+            table: vec![PerByte::default(); CLASS_COUNT * methods.len()],
+            fresh: 0,
+            miss: None,
+        };
+        costs.refresh();
+        costs
+    }
+
+    /// Takes in what a loader took, and returns its price.
+    pub fn missed(&mut self, time: &MissTime) -> f64 {
+        let MissTime { core, waiting } = time;
+        let cost =
+            core.0 * self.prices.per_core_second + waiting.0 * self.prices.per_waiting_second;
+        let mean = self.miss.get_or_insert(cost);
+        *mean += (cost - *mean) * MISS_WEIGHT;
+        cost
+    }
+
+    /// Returns the price of a miss, 0 before the first.
+    pub fn miss(&self) -> f64 {
+        self.miss.unwrap_or(0.0)
+    }
+
+    /// Returns the price of core time.
+    pub fn core(&self, time: Seconds) -> f64 {
+        time.0 * self.prices.per_core_second
+    }
+
+    /// Takes in what a codec did.
+    pub fn observe(
+        &mut self,
+        (class, method): (u8, u8),
+        raw_bytes: u64,
+        packed_bytes: u64,
+        encode: Option<Seconds>,
+        decode: Option<Seconds>,
+    ) {
+        if raw_bytes == 0 {
+            return;
+        }
+        self.profile.observe(&Observation {
+            class: Class::place(u16::from(class)),
+            method: self.methods[usize::from(method)],
+            raw_bytes,
+            stored_bytes: packed_bytes,
+            encode,
+            decode,
+        });
+        self.block_bytes = raw_bytes;
+        self.fresh += 1;
+        // The first observations say most.
+        if self.fresh >= REFRESH || self.fresh.is_power_of_two() {
+            self.refresh();
+        }
+    }
+
+    pub fn per_byte(&self, class: u8, method: u8) -> &PerByte {
+        let class = usize::from(class).min(CLASS_COUNT - 1);
+        &self.table[class * self.methods.len() + usize::from(method)]
+    }
+
+    fn refresh(&mut self) {
+        if self.fresh >= REFRESH {
+            self.fresh = 0;
+        }
+        let price = self.prices.per_core_second;
+        for class in 0..CLASS_COUNT {
+            for (number, &method) in self.methods.iter().enumerate() {
+                let found =
+                    self.profile
+                        .estimate(Class::place(class as u16), method, self.block_bytes);
+                self.table[class * self.methods.len() + number] = PerByte {
+                    encode: found.encode_seconds_per_byte.value.mean * price,
+                    decode: found.decode_seconds_per_byte.value.mean * price,
+                    packed: found.stored_per_raw.value.mean,
+                };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn methods() -> Vec<Method> {
+        ["lz4:1", "zstd:1"]
+            .map(|name| name.parse().expect("a method"))
+            .to_vec()
+    }
+
+    #[test]
+    fn misses_are_priced_by_their_parts() {
+        let prices = AccessPrices {
+            per_core_second: 10.0,
+            per_waiting_second: 2.0,
+        };
+        let mut costs = Costs::new(prices, &methods(), 8192);
+        assert_eq!(costs.miss(), 0.0);
+        let time = MissTime {
+            core: Seconds(1e-6),
+            waiting: Seconds(70e-6),
+        };
+        let cost = costs.missed(&time);
+        assert!((cost - 150e-6).abs() < 1e-12);
+        assert_eq!(costs.miss(), cost);
+        for _ in 0..1000 {
+            costs.missed(&MissTime::default());
+        }
+        assert!(costs.miss() < 1e-9, "old misses are forgotten");
+    }
+
+    #[test]
+    fn codec_costs_follow_what_was_measured() {
+        let mut costs = Costs::new(AccessPrices::default(), &methods(), 8192);
+        let guess = *costs.per_byte(0, 0);
+        assert!(guess.encode > 0.0 && guess.decode > 0.0 && guess.packed <= 1.0);
+        for _ in 0..100 {
+            let (encode, decode) = (Some(Seconds(16e-6)), Some(Seconds(3e-6)));
+            costs.observe((0, 0), 8192, 4096, encode, decode);
+        }
+        let found = costs.per_byte(0, 0);
+        assert!(
+            (found.encode * 8192.0 / 16e-6 - 1.0).abs() < 0.05,
+            "{found:?}"
+        );
+        assert!(
+            (found.decode * 8192.0 / 3e-6 - 1.0).abs() < 0.05,
+            "{found:?}"
+        );
+        assert!((found.packed - 0.5).abs() < 0.02, "{found:?}");
+        assert_eq!(costs.per_byte(200, 0), costs.per_byte(7, 0));
+    }
+}

@@ -1,0 +1,235 @@
+//! What the cache knows of each block it holds, in chunks that never move.
+//!
+//! [`Entries`] hands out numbers and takes them back. Chunks are added one at a time, so growing
+//! never copies what is there nor needs twice the memory for a moment.
+#![deny(unsafe_code)]
+
+use super::log::Place;
+
+/// Entries of a chunk.
+const CHUNK: usize = 256;
+
+/// Which raw log holds an entry's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Queue {
+    /// New entries, most of which are never asked for again.
+    Small,
+    /// Entries that were asked for again.
+    Main,
+}
+
+/// One block of the cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry<K> {
+    pub key: K,
+    /// The bytes as they are, if they are held so.
+    pub raw: Place,
+    /// The compressed form, if it is held; a block may have both.
+    pub packed: Place,
+    pub raw_bytes: u32,
+    /// Length of the compressed form with its check; 0 before it was ever made.
+    pub packed_bytes: u32,
+    /// Changes whenever the number is given to another block, and whenever its bytes change.
+    pub version: u32,
+    pub pins: u16,
+    /// The caller's own kind of data.
+    pub class: u8,
+    /// Which of the shard's methods made, or would make, the compressed form.
+    pub method: u8,
+    pub flags: Flags,
+    /// Byte that fills the block, where `IS_FILLED`.
+    pub fill: u8,
+}
+
+/// What is true of an entry, and how often it was hit: 0 to 3.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flags(u16);
+
+impl Flags {
+    const FREQUENCY: u16 = 0b11;
+    /// It is in the table.
+    pub const IS_KNOWN: u16 = 1 << 2;
+    /// It lies in the main log.
+    pub const IS_MAIN: u16 = 1 << 3;
+    /// Its compressed form was hit since it was appended.
+    pub const IS_REFERENCED: u16 = 1 << 4;
+    /// It was asked for again since it was last loaded, or soon after it was dropped.
+    pub const IS_AGAIN: u16 = 1 << 5;
+    /// Compressing it saved too little.
+    pub const IS_INCOMPRESSIBLE: u16 = 1 << 6;
+    /// Every byte is the same: no bytes are held of its compressed form.
+    pub const IS_FILLED: u16 = 1 << 7;
+    /// Its compressed form was hit since it was made.
+    pub const IS_USED: u16 = 1 << 8;
+
+    pub fn has(self, flag: u16) -> bool {
+        self.0 & flag != 0
+    }
+
+    pub fn set(&mut self, flag: u16, value: bool) {
+        self.0 = if value { self.0 | flag } else { self.0 & !flag };
+    }
+
+    pub fn frequency(self) -> u8 {
+        (self.0 & Flags::FREQUENCY) as u8
+    }
+
+    pub fn set_frequency(&mut self, frequency: u8) {
+        self.0 = self.0 & !Flags::FREQUENCY | u16::from(frequency.min(3));
+    }
+}
+
+impl<K> Entry<K> {
+    pub fn queue(&self) -> Queue {
+        match self.flags.has(Flags::IS_MAIN) {
+            true => Queue::Main,
+            false => Queue::Small,
+        }
+    }
+}
+
+/// Entries by number.
+pub(super) struct Entries<K> {
+    chunks: Vec<Vec<Entry<K>>>,
+    vacant: Vec<u32>,
+    count: usize,
+}
+
+impl<K: Copy> Entries<K> {
+    pub fn new() -> Entries<K> {
+        Entries {
+            chunks: Vec::new(),
+            vacant: Vec::new(),
+            count: 0,
+        }
+    }
+
+    /// Returns how many entries are in use.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Returns the bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        self.chunks.len() * CHUNK * size_of::<Entry<K>>()
+            + self.chunks.capacity() * size_of::<Vec<Entry<K>>>()
+            + self.vacant.capacity() * size_of::<u32>()
+    }
+
+    /// Makes an entry without bytes and returns its number.
+    pub fn add(&mut self, key: K, raw_bytes: u32, class: u8) -> u32 {
+        let mut entry = Entry {
+            key,
+            raw: Place::NONE,
+            packed: Place::NONE,
+            raw_bytes,
+            packed_bytes: 0,
+            version: 0,
+            pins: 0,
+            class,
+            method: 0,
+            flags: Flags::default(),
+            fill: 0,
+        };
+        self.count += 1;
+        if let Some(number) = self.vacant.pop() {
+            let old = self.at_mut(number);
+            entry.version = old.version.wrapping_add(1);
+            *old = entry;
+            return number;
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+            // Room for every number, so that removing never allocates.
+            let most = self.chunks.len() * CHUNK;
+            self.vacant.reserve_exact(most - self.vacant.len());
+        }
+        let chunk_number = self.chunks.len() - 1;
+        let chunk = &mut self.chunks[chunk_number];
+        chunk.push(entry);
+        (chunk_number * CHUNK + chunk.len() - 1) as u32
+    }
+
+    /// Takes a number back. Its version changes, so that who still holds it notices.
+    pub fn remove(&mut self, number: u32) {
+        let entry = self.at_mut(number);
+        entry.version = entry.version.wrapping_add(1);
+        entry.raw = Place::NONE;
+        entry.packed = Place::NONE;
+        entry.flags = Flags::default();
+        self.vacant.push(number);
+        self.count -= 1;
+    }
+
+    /// Gives chunks at the end back that hold no entry.
+    pub fn shrink(&mut self) {
+        let mut is_vacant = vec![false; self.chunks.iter().map(Vec::len).sum()];
+        for &number in &self.vacant {
+            is_vacant[number as usize] = true;
+        }
+        while let Some(chunk) = self.chunks.last() {
+            let first = (self.chunks.len() - 1) * CHUNK;
+            if is_vacant[first..][..chunk.len()].contains(&false) {
+                break;
+            }
+            self.chunks.pop();
+            self.vacant.retain(|&number| (number as usize) < first);
+        }
+        self.chunks.shrink_to_fit();
+        self.vacant.shrink_to_fit();
+        let most = self.chunks.len() * CHUNK;
+        self.vacant.reserve_exact(most - self.vacant.len());
+    }
+
+    pub fn at(&self, number: u32) -> &Entry<K> {
+        &self.chunks[number as usize / CHUNK][number as usize % CHUNK]
+    }
+
+    pub fn at_mut(&mut self, number: u32) -> &mut Entry<K> {
+        &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_a_page_cache_takes_48_bytes() {
+        assert_eq!(size_of::<Entry<u64>>(), 48);
+        let mut entries = Entries::new();
+        let numbers: Vec<u32> = (0..1000u64).map(|key| entries.add(key, 8, 0)).collect();
+        // 4 chunks; 4 bytes more for each entry's number when it is vacant.
+        let lists = entries.chunks.capacity() * size_of::<Vec<Entry<u64>>>();
+        assert_eq!(entries.heap_bytes(), 1024 * (48 + 4) + lists);
+        assert_eq!((entries.count(), numbers[999]), (1000, 999));
+    }
+
+    #[test]
+    fn numbers_come_back_with_another_version() {
+        let mut entries = Entries::new();
+        let number = entries.add(7u64, 8192, 1);
+        let version = entries.at(number).version;
+        entries.at_mut(number).flags.set(Flags::IS_MAIN, true);
+        entries.remove(number);
+        assert_eq!(entries.add(8, 16, 0), number);
+        let entry = entries.at(number);
+        assert_ne!(entry.version, version);
+        assert_eq!(
+            (entry.key, entry.raw_bytes, entry.queue()),
+            (8, 16, Queue::Small)
+        );
+    }
+
+    #[test]
+    fn flags_and_frequency_do_not_touch_each_other() {
+        let mut flags = Flags::default();
+        flags.set(Flags::IS_AGAIN, true);
+        flags.set_frequency(9);
+        assert_eq!((flags.frequency(), flags.has(Flags::IS_AGAIN)), (3, true));
+        flags.set(Flags::IS_AGAIN, false);
+        assert_eq!((flags.frequency(), flags.has(Flags::IS_AGAIN)), (3, false));
+        flags.set_frequency(0);
+        assert_eq!(flags, Flags::default());
+    }
+}

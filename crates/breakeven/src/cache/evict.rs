@@ -1,0 +1,347 @@
+//! How a shard makes room: which segment goes, who of it stays, and what becomes of the others.
+//!
+//! The oldest segment of a raw log goes whole. Who was asked for often enough is appended to the
+//! main log again; the others are victims: their twin stays if they have one, else they are
+//! compressed or dropped. The compressed log lives in its own slabs: its oldest segment is
+//! compacted in place and becomes the newest, so it needs no slab to clean itself. Slabs pass from
+//! one pool to the other here, one at a time: a pool above its share gives, one below it takes.
+//!
+//! One slab is kept free for what stays of a raw segment. Nothing here fails: who finds no room is
+//! dropped.
+#![deny(unsafe_code)]
+
+use std::hash::{BuildHasher, Hash};
+
+use super::bench::Bench;
+use super::entry::{Flags, Queue};
+use super::log::Place;
+use super::shadow::{PACKED_SHARE_MAX, PROMOTE_HITS, SMALL_SHARE};
+use super::shard::Shard;
+
+/// Slabs that are kept free before a raw segment is opened.
+const SLABS_FREE: usize = 1;
+/// Slabs that the raw pool keeps whatever the split.
+const RAW_SLABS_MIN: usize = 4;
+/// Segments that are looked at for one block before it is given up.
+const EFFORT_MAX: usize = 64;
+
+/// The most bytes, without the check, that a block may keep to count as compressed: where this limit
+/// stands the codec stops.
+pub(super) fn packed_bytes_max(raw_bytes: usize) -> usize {
+    (raw_bytes as f64 * PACKED_SHARE_MAX) as usize
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
+    /// Reserves room in a raw log.
+    pub(super) fn append_raw(
+        &mut self,
+        queue: Queue,
+        entry: u32,
+        bytes: usize,
+        bench: &mut Bench,
+    ) -> Option<Place> {
+        if let Some(place) = self.append_to_newest(queue, entry, bytes) {
+            return Some(place);
+        }
+        for _ in 0..EFFORT_MAX {
+            if self.slabs_free() > SLABS_FREE || !self.evict(bench) {
+                break;
+            }
+        }
+        // What stayed of an evicted segment may have opened a new one.
+        if let Some(place) = self.append_to_newest(queue, entry, bytes) {
+            return Some(place);
+        }
+        let segment = self.open()?;
+        self.log_mut(queue).push(segment);
+        self.append_to_newest(queue, entry, bytes)
+    }
+
+    /// Evicts until the segments fit what the budget leaves; returns whether they do.
+    pub(super) fn settle(&mut self, bench: &mut Bench) -> bool {
+        loop {
+            self.limit_slabs();
+            if self.segments.count() <= self.slabs_max {
+                return true;
+            }
+            if !self.evict(bench) {
+                return false;
+            }
+        }
+    }
+
+    fn slabs_free(&self) -> usize {
+        self.slabs_max.saturating_sub(self.segments.count())
+    }
+
+    fn open(&mut self) -> Option<u32> {
+        if self.slabs_free() == 0 {
+            return None;
+        }
+        self.segments.open().ok()
+    }
+
+    fn append_to_newest(&mut self, queue: Queue, entry: u32, bytes: usize) -> Option<Place> {
+        let newest = self.log_mut(queue).newest()?;
+        self.segments.append(newest, entry, bytes)
+    }
+
+    /// Slabs that the compressed pool should have.
+    fn packed_slabs_wanted(&self) -> usize {
+        let wanted = (self.slabs_max as f64 * self.arm.compressed_share).round() as usize;
+        wanted.min(self.slabs_max.saturating_sub(RAW_SLABS_MIN))
+    }
+
+    /// Frees a segment of the pool that has too many; returns whether there was one to free.
+    fn evict(&mut self, bench: &mut Bench) -> bool {
+        if self.packed.segment_count() > self.packed_slabs_wanted() {
+            return self.evict_packed();
+        }
+        self.evict_raw(bench) || self.evict_packed()
+    }
+
+    fn evict_raw(&mut self, bench: &mut Bench) -> bool {
+        let Some((segment, queue)) = self.take_oldest_raw() else {
+            return false;
+        };
+        let mut victims = std::mem::take(&mut self.victims);
+        for index in 0..self.segments.record_count(segment) {
+            let record = self.segments.record(segment, index);
+            let place = Place {
+                segment,
+                offset: record.offset,
+            };
+            let is_live = self.entries.at(record.entry).raw == place;
+            if is_live && !self.keep(record.entry, queue) {
+                victims.push(record.entry);
+            }
+        }
+        for victim in victims.drain(..) {
+            self.demote(victim, bench);
+        }
+        self.victims = victims;
+        self.segments.close(segment);
+        true
+    }
+
+    /// Takes the oldest segment that is not pinned out of the raw log whose turn it is.
+    fn take_oldest_raw(&mut self) -> Option<(u32, Queue)> {
+        let (small, main) = (self.small.segment_count(), self.main.segment_count());
+        let small_max = ((small + main) as f64 * SMALL_SHARE).ceil() as usize;
+        let order = match small > small_max || main == 0 {
+            true => [(Queue::Small, true), (Queue::Main, true)],
+            false => [(Queue::Main, true), (Queue::Small, true)],
+        };
+        // The newest segments go last.
+        for (queue, keep_newest) in order
+            .into_iter()
+            .chain(order.map(|(queue, _)| (queue, false)))
+        {
+            while let Some(segment) = self.log_mut(queue).pop_oldest(keep_newest) {
+                if !self.segments.is_pinned(segment) {
+                    return Some((segment, queue));
+                }
+                self.aside.push((segment, queue));
+            }
+        }
+        None
+    }
+
+    /// Appends an entry of a segment that goes to the main log, if it was asked for often enough.
+    fn keep(&mut self, number: u32, queue: Queue) -> bool {
+        let entry = *self.entries.at(number);
+        let frequency = entry.flags.frequency();
+        let (is_kept, frequency) = match queue {
+            Queue::Small => (frequency >= PROMOTE_HITS, 0),
+            Queue::Main => (frequency > 0, frequency.saturating_sub(1)),
+        };
+        if !is_kept {
+            return false;
+        }
+        let bytes = entry.raw_bytes as usize;
+        let mut place = self.append_to_newest(Queue::Main, number, bytes);
+        if place.is_none()
+            && let Some(segment) = self.open()
+        {
+            self.main.push(segment);
+            place = self.append_to_newest(Queue::Main, number, bytes);
+        }
+        let Some(place) = place else { return false };
+        self.segments.copy(entry.raw, place, bytes);
+        self.log_mut(queue).live_bytes -= bytes as u64;
+        self.main.live_bytes += bytes as u64;
+        let entry = self.entries.at_mut(number);
+        entry.raw = place;
+        entry.flags.set(Flags::IS_MAIN, true);
+        entry.flags.set(Flags::IS_AGAIN, true);
+        entry.flags.set_frequency(frequency);
+        true
+    }
+
+    /// Takes a victim's raw bytes away: what stays of it is its compressed form, or its ghost.
+    fn demote(&mut self, number: u32, bench: &mut Bench) {
+        let entry = *self.entries.at(number);
+        let is_again = entry.flags.has(Flags::IS_AGAIN) || entry.flags.frequency() > 0;
+        let is_packed = if entry.packed.is_some() {
+            self.stats.twins += 1;
+            self.entries
+                .at_mut(number)
+                .flags
+                .set(Flags::IS_REFERENCED, false);
+            true
+        } else {
+            let admits = self.arm.compressed_share > 0.0 && (is_again || self.arm.admits_once);
+            admits && self.pack(number, bench)
+        };
+        if !is_packed {
+            self.remember(number);
+            self.discard(number);
+            return;
+        }
+        self.log_mut(entry.queue()).live_bytes -= u64::from(entry.raw_bytes);
+        let entry = self.entries.at_mut(number);
+        entry.raw = Place::NONE;
+        entry.flags.set(Flags::IS_MAIN, false);
+        entry.flags.set(Flags::IS_AGAIN, is_again);
+        entry.flags.set_frequency(0);
+    }
+
+    /// Compresses a raw block into the compressed log; returns whether it is there.
+    fn pack(&mut self, number: u32, bench: &mut Bench) -> bool {
+        let entry = *self.entries.at(number);
+        let block = self.segments.bytes(entry.raw, entry.raw_bytes as usize);
+        if let Some(fill) = filled(block) {
+            return self.pack_filled(number, fill);
+        }
+        if entry.flags.has(Flags::IS_INCOMPRESSIBLE) {
+            return false;
+        }
+        let number_of_method = self.arm.method.min(self.options.methods.len() as u8 - 1);
+        let method = self.options.methods[usize::from(number_of_method)];
+        let limit = packed_bytes_max(block.len());
+        let Ok((size, time)) = bench.compress(method, entry.class, block, limit) else {
+            return false;
+        };
+        let raw_bytes = block.len() as u64;
+        let of = (entry.class, number_of_method);
+        let guess = self.costs.per_byte(of.0, of.1).encode * raw_bytes as f64;
+        self.stats.encode_cost += time.map_or(guess, |time| self.costs.core(time));
+        if time.is_some() {
+            let packed_bytes = size.map_or(raw_bytes, |size| size as u64);
+            self.costs.observe(of, raw_bytes, packed_bytes, time, None);
+        }
+        self.entries.at_mut(number).method = number_of_method;
+        self.learn(number, size.map(|size| size as u32));
+        let Some(size) = size else {
+            self.stats.incompressible += 1;
+            self.entries
+                .at_mut(number)
+                .flags
+                .set(Flags::IS_INCOMPRESSIBLE, true);
+            return false;
+        };
+        self.stats.compressed += 1;
+        let Some(place) = self.append_packed(number, size) else {
+            return false;
+        };
+        self.segments
+            .bytes_mut(place, size)
+            .copy_from_slice(bench.scratch(size));
+        self.hold_packed(number, place, size);
+        true
+    }
+
+    fn pack_filled(&mut self, number: u32, fill: u8) -> bool {
+        let Some(place) = self.append_packed(number, 0) else {
+            return false;
+        };
+        self.hold_packed(number, place, 0);
+        let entry = self.entries.at_mut(number);
+        entry.flags.set(Flags::IS_FILLED, true);
+        entry.fill = fill;
+        self.stats.filled += 1;
+        true
+    }
+
+    fn hold_packed(&mut self, number: u32, place: Place, size: usize) {
+        self.packed.live_bytes += size as u64;
+        let entry = self.entries.at_mut(number);
+        entry.packed = place;
+        entry.packed_bytes = size as u32;
+        for flag in [Flags::IS_REFERENCED, Flags::IS_USED, Flags::IS_FILLED] {
+            entry.flags.set(flag, false);
+        }
+    }
+
+    /// Reserves room in the compressed log: in a new slab while it is below its share, else in what
+    /// its oldest segments leave.
+    fn append_packed(&mut self, entry: u32, bytes: usize) -> Option<Place> {
+        if let Some(newest) = self.packed.newest()
+            && let Some(place) = self.segments.append(newest, entry, bytes)
+        {
+            return Some(place);
+        }
+        if self.packed.segment_count() < self.packed_slabs_wanted()
+            && let Some(segment) = self.open()
+        {
+            self.packed.push(segment);
+            return self.segments.append(segment, entry, bytes);
+        }
+        for _ in 0..EFFORT_MAX {
+            let oldest = self.packed.pop_oldest(false)?;
+            self.compact(oldest, true);
+            self.packed.push(oldest);
+            if let Some(place) = self.segments.append(oldest, entry, bytes) {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// Gives the oldest compressed segment up.
+    fn evict_packed(&mut self) -> bool {
+        let Some(oldest) = self.packed.pop_oldest(false) else {
+            return false;
+        };
+        self.compact(oldest, false);
+        self.segments.close(oldest);
+        true
+    }
+
+    /// Empties a compressed segment but for blocks that were hit since they were appended, if these
+    /// are kept; they slide to its front. The twin of a raw block just goes.
+    fn compact(&mut self, segment: u32, keeps_hit: bool) {
+        let records = self.segments.rewind(segment);
+        for record in &records {
+            let place = Place {
+                segment,
+                offset: record.offset,
+            };
+            let entry = *self.entries.at(record.entry);
+            if entry.packed != place {
+                continue;
+            }
+            if entry.raw.is_some() {
+                self.forget_packed(record.entry);
+            } else if keeps_hit && entry.flags.has(Flags::IS_REFERENCED) {
+                let bytes = entry.packed_bytes as usize;
+                let kept = self.segments.append(segment, record.entry, bytes);
+                let kept = kept.expect("no more than was there");
+                self.segments.copy(place, kept, bytes);
+                let entry = self.entries.at_mut(record.entry);
+                entry.packed = kept;
+                entry.flags.set(Flags::IS_REFERENCED, false);
+            } else {
+                self.remember(record.entry);
+                self.discard(record.entry);
+            }
+        }
+        self.segments.recycle(records);
+    }
+}
+
+/// The byte that fills a block, if one does.
+fn filled(block: &[u8]) -> Option<u8> {
+    let (&first, rest) = block.split_first()?;
+    rest.iter().all(|&byte| byte == first).then_some(first)
+}

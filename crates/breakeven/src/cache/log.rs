@@ -1,0 +1,388 @@
+//! Logs of arena slabs: where the cache's bytes are, raw and compressed alike.
+//!
+//! A [`Log`] is a queue of segments, each one slab; [`Segments`] owns them all. Blocks are appended
+//! to the newest segment and leave with the oldest, whole, so there is no allocation for a block,
+//! no fragmentation but the end of a segment and what was removed in its middle, and a slab is
+//! free for the other pool the moment its segment goes. What deserves to stay is appended again:
+//! FIFO with reinsertion, which is CLOCK, in a log (as Segcache, NSDI 2021).
+//!
+//! What a segment holds is listed beside it and not in headers between the blocks, so that blocks
+//! of a power of two fill a slab to the last byte and stay aligned. A record names an entry; it is
+//! live while that entry says that its bytes are here, so removing costs nothing here.
+//!
+//! A pinned segment moves nothing and goes nowhere until it is unpinned; who pins sets the cap.
+#![deny(unsafe_code)]
+
+use std::collections::VecDeque;
+
+use crate::arena::{Arena, Slab};
+use crate::error::Result;
+
+/// Blocks start at multiples of this many bytes.
+const ALIGNMENT: u32 = 8;
+
+/// Where a block's bytes begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub segment: u32,
+    pub offset: u32,
+}
+
+impl Place {
+    /// No bytes.
+    pub const NONE: Place = Place {
+        segment: u32::MAX,
+        offset: 0,
+    };
+
+    pub fn is_some(self) -> bool {
+        self != Place::NONE
+    }
+}
+
+/// One block of a segment: whose it was when it was appended, and where it begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    pub entry: u32,
+    pub offset: u32,
+}
+
+struct Segment {
+    slab: Slab,
+    used_bytes: u32,
+    pins: u32,
+    records: Vec<Record>,
+}
+
+/// Every segment of a shard, by number.
+pub(super) struct Segments {
+    arena: Arena,
+    slots: Vec<Option<Segment>>,
+    vacant: Vec<u32>,
+    /// Lists of gone segments, kept so that the next ones need no allocation.
+    lists: Vec<Vec<Record>>,
+    record_capacity: usize,
+    in_use: usize,
+    pinned: usize,
+}
+
+impl Segments {
+    pub fn new(arena: Arena) -> Segments {
+        Segments {
+            arena,
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            lists: Vec::new(),
+            record_capacity: 0,
+            in_use: 0,
+            pinned: 0,
+        }
+    }
+
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    pub fn slab_bytes(&self) -> usize {
+        self.arena.slab_bytes()
+    }
+
+    /// Returns how many segments there are.
+    pub fn count(&self) -> usize {
+        self.in_use
+    }
+
+    /// Returns how many segments are pinned.
+    pub fn pinned_count(&self) -> usize {
+        self.pinned
+    }
+
+    /// Returns the bytes on the heap, lists of records included.
+    pub fn heap_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Option<Segment>>()
+            + self.vacant.capacity() * size_of::<u32>()
+            + self.lists.capacity() * size_of::<Vec<Record>>()
+            + self.record_capacity * size_of::<Record>()
+    }
+
+    /// Takes a slab for a new segment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Arena::allocate`].
+    pub fn open(&mut self) -> Result<u32> {
+        let segment = Segment {
+            slab: self.arena.allocate()?,
+            used_bytes: 0,
+            pins: 0,
+            records: self.lists.pop().unwrap_or_default(),
+        };
+        self.in_use += 1;
+        Ok(match self.vacant.pop() {
+            Some(number) => {
+                self.slots[number as usize] = Some(segment);
+                number
+            }
+            None => {
+                self.slots.push(Some(segment));
+                (self.slots.len() - 1) as u32
+            }
+        })
+    }
+
+    /// Gives a segment's slab back to the arena.
+    pub fn close(&mut self, number: u32) {
+        let segment = self.slots[number as usize].take().expect("an open segment");
+        assert_eq!(segment.pins, 0, "a pinned segment is closed");
+        let mut records = segment.records;
+        records.clear();
+        self.lists.push(records);
+        self.vacant.push(number);
+        self.in_use -= 1;
+    }
+
+    /// Reserves `bytes` at the end of a segment for an entry, or returns `None` if they do not fit.
+    pub fn append(&mut self, number: u32, entry: u32, bytes: usize) -> Option<Place> {
+        let slab_bytes = self.slab_bytes();
+        let segment = self.segment_mut(number);
+        let offset = segment.used_bytes;
+        // A block of no bytes takes its place too, or a segment could list them without end.
+        let end = (offset as usize).checked_add(bytes.max(1))?;
+        if end > slab_bytes {
+            return None;
+        }
+        segment.used_bytes = (end as u32).next_multiple_of(ALIGNMENT);
+        let before = segment.records.capacity();
+        segment.records.push(Record { entry, offset });
+        let grown = segment.records.capacity() - before;
+        self.record_capacity += grown;
+        Some(Place {
+            segment: number,
+            offset,
+        })
+    }
+
+    /// Forgets the last block that was appended to a segment, if it is this one.
+    pub fn retract(&mut self, place: Place) {
+        let segment = self.segment_mut(place.segment);
+        let is_last = segment.records.last().map(|record| record.offset) == Some(place.offset);
+        if is_last {
+            segment.records.pop();
+            segment.used_bytes = place.offset;
+        }
+    }
+
+    pub fn bytes(&self, place: Place, length: usize) -> &[u8] {
+        let segment = self.slots[place.segment as usize].as_ref();
+        &segment.expect("an open segment").slab[place.offset as usize..][..length]
+    }
+
+    pub fn bytes_mut(&mut self, place: Place, length: usize) -> &mut [u8] {
+        &mut self.segment_mut(place.segment).slab[place.offset as usize..][..length]
+    }
+
+    /// Copies a block to another place; within one segment only downwards.
+    pub fn copy(&mut self, from: Place, to: Place, length: usize) {
+        let (source, target) = (from.offset as usize, to.offset as usize);
+        if from.segment == to.segment {
+            assert!(target <= source);
+            let slab = &mut self.segment_mut(from.segment).slab;
+            slab.copy_within(source..source + length, target);
+            return;
+        }
+        let (source, target) = self.pair((from, length), (to, length));
+        target.copy_from_slice(source);
+    }
+
+    /// Returns the bytes of a block to read and those of another, in another segment, to write.
+    pub fn pair(&mut self, from: (Place, usize), to: (Place, usize)) -> (&[u8], &mut [u8]) {
+        let pair = [from.0.segment as usize, to.0.segment as usize];
+        let [one, other] = self.slots.get_disjoint_mut(pair).expect("two segments");
+        let (one, other) = (one.as_ref(), other.as_mut());
+        (
+            &one.expect("an open segment").slab[from.0.offset as usize..][..from.1],
+            &mut other.expect("an open segment").slab[to.0.offset as usize..][..to.1],
+        )
+    }
+
+    /// Returns how many blocks were appended to a segment.
+    pub fn record_count(&self, number: u32) -> usize {
+        let segment = self.slots[number as usize].as_ref();
+        segment.expect("an open segment").records.len()
+    }
+
+    pub fn record(&self, number: u32, index: usize) -> Record {
+        let segment = self.slots[number as usize].as_ref();
+        segment.expect("an open segment").records[index]
+    }
+
+    /// Empties a segment so that what deserves it can be appended again, and returns its records;
+    /// they come back by [`Segments::recycle`].
+    pub fn rewind(&mut self, number: u32) -> Vec<Record> {
+        let list = self.lists.pop().unwrap_or_default();
+        let segment = self.segment_mut(number);
+        assert_eq!(segment.pins, 0, "a pinned segment is rewound");
+        segment.used_bytes = 0;
+        std::mem::replace(&mut segment.records, list)
+    }
+
+    /// Takes back a list of records.
+    pub fn recycle(&mut self, mut records: Vec<Record>) {
+        records.clear();
+        self.lists.push(records);
+    }
+
+    /// Keeps a segment where it is, and returns whether it was free to move before.
+    pub fn pin(&mut self, number: u32) -> bool {
+        let segment = self.segment_mut(number);
+        segment.pins += 1;
+        let is_first = segment.pins == 1;
+        self.pinned += usize::from(is_first);
+        is_first
+    }
+
+    /// Takes one pin back, and returns whether the segment is free to move again.
+    pub fn unpin(&mut self, number: u32) -> bool {
+        let segment = self.segment_mut(number);
+        segment.pins -= 1;
+        let is_last = segment.pins == 0;
+        self.pinned -= usize::from(is_last);
+        is_last
+    }
+
+    pub fn is_pinned(&self, number: u32) -> bool {
+        let segment = self.slots[number as usize].as_ref();
+        segment.is_some_and(|segment| segment.pins > 0)
+    }
+
+    fn segment_mut(&mut self, number: u32) -> &mut Segment {
+        let segment = self.slots[number as usize].as_mut();
+        segment.expect("an open segment")
+    }
+}
+
+/// A queue of segments, oldest first; the newest takes what is appended.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    order: VecDeque<u32>,
+    /// Bytes of live blocks.
+    pub live_bytes: u64,
+}
+
+impl Log {
+    /// Returns how many segments the log has.
+    pub fn segment_count(&self) -> usize {
+        self.order.len()
+    }
+
+    pub fn newest(&self) -> Option<u32> {
+        self.order.back().copied()
+    }
+
+    /// Makes a segment the newest.
+    pub fn push(&mut self, number: u32) {
+        self.order.push_back(number);
+    }
+
+    /// Takes the oldest segment out, but not the newest if `keep_newest`.
+    pub fn pop_oldest(&mut self, keep_newest: bool) -> Option<u32> {
+        if self.order.len() <= usize::from(keep_newest) {
+            return None;
+        }
+        self.order.pop_front()
+    }
+
+    /// Puts a segment back as the oldest.
+    pub fn restore(&mut self, number: u32) {
+        self.order.push_front(number);
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.order.capacity() * size_of::<u32>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::ArenaOptions;
+
+    const SLAB: usize = 4096;
+
+    fn segments(count: u64) -> Segments {
+        let options = ArenaOptions {
+            slab_bytes: SLAB,
+            budget_bytes: count * SLAB as u64,
+        };
+        Segments::new(Arena::new(options).expect("an arena"))
+    }
+
+    #[test]
+    fn blocks_of_a_power_of_two_fill_a_slab() {
+        let mut segments = segments(1);
+        let number = segments.open().expect("a slab");
+        for index in 0..4 {
+            let place = segments.append(number, index, 1024).expect("room");
+            assert_eq!(place.offset as usize, index as usize * 1024);
+            segments.bytes_mut(place, 1024).fill(index as u8);
+        }
+        assert_eq!(segments.append(number, 4, 1), None);
+        assert_eq!(segments.append(number, 4, 0), None);
+        assert_eq!(segments.append(number, 4, usize::MAX), None);
+        for index in 0..4 {
+            let record = segments.record(number, index);
+            let place = Place {
+                segment: number,
+                offset: record.offset,
+            };
+            assert_eq!(segments.bytes(place, 1024), [record.entry as u8; 1024]);
+        }
+        assert!(segments.open().is_err(), "the arena's budget is one slab");
+        segments.close(number);
+        assert_eq!(segments.count(), 0);
+        assert_eq!(segments.arena().stats().in_use_bytes, 0);
+    }
+
+    #[test]
+    fn blocks_move_within_and_between_segments() {
+        let mut segments = segments(2);
+        let (one, other) = (segments.open().expect("one"), segments.open().expect("two"));
+        let first = segments.append(one, 0, 100).expect("room");
+        let second = segments.append(one, 1, 100).expect("room");
+        segments.bytes_mut(first, 100).fill(1);
+        segments.bytes_mut(second, 100).fill(2);
+        let elsewhere = segments.append(other, 1, 100).expect("room");
+        segments.copy(second, elsewhere, 100);
+        assert_eq!(segments.bytes(elsewhere, 100), [2; 100]);
+        let records = segments.rewind(one);
+        assert_eq!(records.len(), 2);
+        let again = segments.append(one, 1, 100).expect("room");
+        segments.copy(second, again, 100);
+        assert_eq!(
+            (again.offset, segments.bytes(again, 100)),
+            (0, &[2; 100][..])
+        );
+        segments.recycle(records);
+        segments.retract(again);
+        assert_eq!(segments.record_count(one), 0);
+        assert!(segments.heap_bytes() > 0);
+    }
+
+    #[test]
+    fn pins_are_counted_by_segment() {
+        let mut segments = segments(1);
+        let number = segments.open().expect("a slab");
+        assert!(segments.pin(number));
+        assert!(!segments.pin(number));
+        assert_eq!(
+            (segments.pinned_count(), segments.is_pinned(number)),
+            (1, true)
+        );
+        assert!(!segments.unpin(number));
+        assert!(segments.unpin(number));
+        assert_eq!(
+            (segments.pinned_count(), segments.is_pinned(number)),
+            (0, false)
+        );
+    }
+}

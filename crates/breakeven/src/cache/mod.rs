@@ -1,0 +1,43 @@
+//! The buffer cache: raw and compressed blocks in one budget, split by what each byte is worth.
+//!
+//! A [`Shard`] holds blocks of bytes under keys. Part of its memory may hold them compressed: more
+//! of them fit, fewer are loaded, but what is compressed must be restored. Whether that pays
+//! depends on what a miss takes here, on the data and on how it is accessed, so all of that is
+//! measured while the cache works, and the split, the method and what is admitted follow it
+//! ([`Policy::Adaptive`]); compressing nothing is one of the choices.
+//!
+//! Promises: memory in use never exceeds the budget but for pinned slabs; a block's bytes are those
+//! that were put in under its key, or it is absent; a damaged compressed form is found and counts as
+//! absent. Not here: threads and locks, files, write-back.
+//!
+//! Source: Harper 2018, which works the trade out on paper (`model`), and asks for this at its end.
+#![deny(unsafe_code)]
+
+mod bench;
+mod costs;
+mod entry;
+mod evict;
+mod ghost;
+mod log;
+mod oracle;
+mod shadow;
+mod shard;
+mod trace;
+mod workload;
+
+pub use bench::{Bench, Record, RecordedMethod};
+pub use costs::{AccessPrices, MissTime};
+pub use oracle::{BlockCosts, least_cost};
+pub use shadow::Arm;
+pub use shard::{
+    Handle, Lookup, Policy, Reservation, Restored, Shard, ShardMemory, ShardOptions, ShardStats,
+};
+pub use trace::{Request, TraceFormat};
+pub use workload::{Pattern, Workload};
+
+#[cfg(test)]
+mod model_test;
+#[cfg(test)]
+mod policy_test;
+#[cfg(test)]
+mod regimes;

@@ -1,0 +1,190 @@
+//! What no cache can beat on a trace, compressed or not, knowing the future.
+//!
+//! Between two accesses of a block a cache may keep it raw, keep it compressed, or drop it. Keeping
+//! it costs bytes for as long as the interval lasts; it saves a miss less, if compressed, a
+//! restoration. A cache of M bytes has at most M times the length of the trace to give away, so the
+//! best intervals by saving per byte and time, taken as long as there is room and the last one in
+//! part, save at least as much as any cache can: the bytes need not fit at each moment, only on
+//! average, compressing is free and eviction knows the future.
+//!
+//! Source: Berger, Beckmann and Harchol-Balter 2018, *Practical Bounds on Optimal Caching with
+//! Variable Object Sizes*, section 5 (PFOO-L); the choice of compressed form is ours, and makes each
+//! interval a step of a multiple-choice knapsack, whose relaxation is solved greedily on the convex
+//! hull of its choices (Sinha and Zoltners 1979).
+#![deny(unsafe_code)]
+
+use std::collections::HashMap;
+
+/// What a trace's blocks take and cost, all the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockCosts {
+    /// Bytes of a block as it is.
+    pub raw_bytes: f64,
+    /// Bytes of a block compressed.
+    pub packed_bytes: f64,
+    /// Cost of a miss.
+    pub miss: f64,
+    /// Cost of restoring a block.
+    pub decode: f64,
+}
+
+/// A step of one interval: so much saved for so many bytes times accesses.
+struct Step {
+    saved: f64,
+    volume: f64,
+}
+
+/// Returns a cost that no cache of `memory_bytes` can go below on these accesses, whatever it
+/// compresses, in the unit of the costs.
+///
+/// # Cost
+///
+/// 16 bytes a key and 32 an access; a sort of all intervals.
+///
+/// # Example
+///
+/// ```
+/// use breakeven::cache::{BlockCosts, least_cost};
+/// let costs = BlockCosts { raw_bytes: 8.0, packed_bytes: 4.0, miss: 10.0, decode: 1.0 };
+/// // Room for both blocks raw: two first misses and nothing more.
+/// assert_eq!(least_cost(&[1, 2, 1, 2], &costs, 16.0), 20.0);
+/// ```
+pub fn least_cost(keys: &[u64], costs: &BlockCosts, memory_bytes: f64) -> f64 {
+    let mut steps = Vec::new();
+    let mut last: HashMap<u64, usize> = HashMap::new();
+    for (now, &key) in keys.iter().enumerate() {
+        if let Some(before) = last.insert(key, now) {
+            add_steps((now - before) as f64, costs, &mut steps);
+        }
+    }
+    let worth = |step: &Step| step.saved / step.volume.max(f64::MIN_POSITIVE);
+    steps.sort_by(|one, other| worth(other).total_cmp(&worth(one)));
+    let mut room = memory_bytes * keys.len() as f64;
+    let mut saved = 0.0;
+    for step in &steps {
+        let part = (room / step.volume.max(f64::MIN_POSITIVE)).min(1.0);
+        saved += part * step.saved;
+        room -= part * step.volume;
+        if room <= 0.0 {
+            break;
+        }
+    }
+    keys.len() as f64 * costs.miss - saved
+}
+
+/// Adds the choices of one interval that lie on their convex hull: compressed, then raw instead; or
+/// raw at once.
+fn add_steps(length: f64, costs: &BlockCosts, steps: &mut Vec<Step>) {
+    let raw = Step {
+        saved: costs.miss,
+        volume: costs.raw_bytes * length,
+    };
+    let packed = Step {
+        saved: costs.miss - costs.decode,
+        volume: costs.packed_bytes * length,
+    };
+    let is_on_hull = packed.saved > 0.0 && packed.saved * raw.volume > raw.saved * packed.volume;
+    if !is_on_hull {
+        steps.push(raw);
+        return;
+    }
+    steps.push(Step {
+        saved: raw.saved - packed.saved,
+        volume: raw.volume - packed.volume,
+    });
+    steps.push(packed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COSTS: BlockCosts = BlockCosts {
+        raw_bytes: 8.0,
+        packed_bytes: 2.0,
+        miss: 10.0,
+        decode: 1.0,
+    };
+
+    fn check(keys: &[u64], memory_bytes: f64, expected: f64) {
+        let found = least_cost(keys, &COSTS, memory_bytes);
+        assert!(
+            (found - expected).abs() < 1e-9,
+            "{keys:?}: {found}, expected {expected}"
+        );
+    }
+
+    #[test]
+    fn small_traces_by_hand() {
+        check(&[1, 2, 3], 100.0, 30.0);
+        check(&[1, 1, 1], 0.0, 30.0);
+        check(&[1, 1, 1], 8.0, 10.0);
+        // Two intervals of two accesses, 4 * 4 bytes times accesses: both compressed take 8 and
+        // leave 8, of the 24 that both raw would take on top.
+        check(&[1, 2, 1, 2], 4.0, 20.0 + 2.0 - 2.0 * 8.0 / 24.0);
+        // Ratio 1 and a dear restoration: compressing is never chosen.
+        let costs = BlockCosts {
+            packed_bytes: 8.0,
+            decode: 20.0,
+            ..COSTS
+        };
+        assert_eq!(least_cost(&[1, 1, 1], &costs, 8.0), 10.0);
+        assert_eq!(least_cost(&[], &costs, 8.0), 0.0);
+    }
+
+    /// The least cost of one block size by trying every choice at every access.
+    fn exhaustive(keys: &[u64], memory: i64) -> f64 {
+        fn go(keys: &[u64], held: &mut Vec<(u64, i64)>, memory: i64) -> f64 {
+            let Some((&key, rest)) = keys.split_first() else {
+                return 0.0;
+            };
+            let at = held.iter().position(|it| it.0 == key);
+            let cost = match at.map(|at| held.swap_remove(at).1) {
+                None => 10.0,
+                Some(8) => 0.0,
+                Some(_) => 1.0,
+            };
+            held.push((key, 8));
+            let mut best = f64::INFINITY;
+            // What is held may be dropped or compressed, in any combination.
+            let choices = 3usize.pow(held.len() as u32);
+            for choice in 0..choices {
+                let mut next = Vec::new();
+                let mut code = choice;
+                for &(key, bytes) in held.iter() {
+                    match code % 3 {
+                        0 => {}
+                        1 => next.push((key, 2)),
+                        _ => next.push((key, bytes)),
+                    }
+                    code /= 3;
+                }
+                if next.iter().map(|it| it.1).sum::<i64>() <= memory {
+                    best = best.min(go(rest, &mut next, memory));
+                }
+            }
+            cost + best
+        }
+        go(keys, &mut Vec::new(), memory)
+    }
+
+    #[test]
+    fn no_choice_of_any_cache_is_cheaper() {
+        let mut random = crate::testing::seeded("bound", 8);
+        let mut tried = 0;
+        for _ in 0..60 {
+            let keys: Vec<u64> = (0..6).map(|_| random.u64(0..3)).collect();
+            for memory in [0, 2, 4, 8, 10, 16] {
+                let bound = least_cost(&keys, &COSTS, memory as f64);
+                let best = exhaustive(&keys, memory);
+                assert!(
+                    bound <= best + 1e-9,
+                    "{keys:?} in {memory}: {bound} above {best}"
+                );
+                tried += 1;
+            }
+        }
+        println!("{tried} bounds at or below the best of all choices");
+        assert_eq!(tried, 360);
+    }
+}

@@ -1,0 +1,255 @@
+//! The adaptive shard in simulated time, with recorded costs: against raw-only, against every static
+//! split of a sweep, and against what no cache can beat.
+//!
+//! The shard is the real one, bytes and all; only codecs and clock are a record, so nothing here is
+//! timed. The record is of pages of 8 KiB on one thread of the machine of `docs/lab/harper2018.md`.
+//! Each run begins with an empty cache, and its whole cost counts. `BREAKEVEN_FULL=1` runs all cells.
+
+use std::hash::{BuildHasherDefault, DefaultHasher};
+
+use super::*;
+use crate::testing::is_full;
+use crate::units::Seconds;
+
+const BLOCK: usize = 8192;
+const MEMORY: u64 = 16 << 20;
+const LZ4: (f64, f64) = (17.4e-6, 3.25e-6);
+const ZSTD: (f64, f64) = (41.7e-6, 13.6e-6);
+/// What the shadow takes for each access that it samples.
+const SHADOW_SAMPLE: f64 = 400e-9;
+
+#[derive(Clone, Debug)]
+struct Cell {
+    name: &'static str,
+    pattern: Pattern,
+    /// Data over memory.
+    data: f64,
+    miss: f64,
+    ratio: f64,
+    accesses: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    cost: f64,
+    stats: ShardStats,
+    arm: Arm,
+}
+
+impl Cell {
+    fn blocks(&self) -> u64 {
+        (self.data * MEMORY as f64 / BLOCK as f64) as u64
+    }
+
+    fn keys(&self) -> Workload {
+        Workload::new(self.pattern.clone(), self.blocks(), 42)
+    }
+
+    /// LZ4 finds about half of what zstd finds.
+    fn lz4_ratio(&self) -> f64 {
+        1.0 + (self.ratio - 1.0) * 0.52
+    }
+
+    fn record(&self) -> Record {
+        let method = |name: &str, times: (f64, f64), ratio| RecordedMethod {
+            method: name.parse().expect("a method"),
+            encode_seconds_per_byte: times.0 / BLOCK as f64,
+            decode_seconds_per_byte: times.1 / BLOCK as f64,
+            ratios: [ratio; 2],
+        };
+        Record {
+            methods: vec![
+                method("lz4:1", LZ4, self.lz4_ratio()),
+                method("zstd:3", ZSTD, self.ratio),
+            ],
+            miss: MissTime {
+                core: Seconds(0.0),
+                waiting: Seconds(self.miss),
+            },
+            shadow_sample: Seconds(SHADOW_SAMPLE),
+        }
+    }
+
+    fn run(&self, policy: Policy) -> Outcome {
+        let record = self.record();
+        let options = ShardOptions {
+            budget_bytes: MEMORY,
+            slab_bytes: 64 << 10,
+            methods: record.methods.iter().map(|it| it.method).collect(),
+            policy,
+            ..ShardOptions::default()
+        };
+        let hasher = BuildHasherDefault::<DefaultHasher>::default();
+        let mut shard = Shard::with_hasher(options, hasher).expect("a shard");
+        let mut bench = Bench::recorded(record);
+        for key in self.keys().take(self.accesses) {
+            let mark = (key << 8 | 1).to_le_bytes();
+            let load = |frame: &mut [u8]| {
+                frame[..8].copy_from_slice(&mark);
+                Ok(())
+            };
+            let found = shard.get_or_load(key, BLOCK, 0, &mut bench, load);
+            assert_eq!(found.expect("the loader is sound")[..8], mark);
+        }
+        let memory = shard.memory();
+        assert!(memory.in_use_bytes() <= memory.budget_bytes);
+        Outcome {
+            cost: shard.stats().cost() / self.accesses as f64,
+            stats: *shard.stats(),
+            arm: shard.arm(),
+        }
+    }
+
+    fn bound(&self) -> f64 {
+        let keys: Vec<u64> = self.keys().take(self.accesses).collect();
+        let costs = |ratio: f64, decode| BlockCosts {
+            raw_bytes: BLOCK as f64,
+            packed_bytes: BLOCK as f64 / ratio,
+            miss: self.miss,
+            decode,
+        };
+        let by = [costs(self.lz4_ratio(), LZ4.1), costs(self.ratio, ZSTD.1)];
+        let least = by.map(|costs| least_cost(&keys, &costs, MEMORY as f64));
+        least[0].min(least[1]) / self.accesses as f64
+    }
+}
+
+fn describe(arm: &Arm) -> String {
+    match arm.compressed_share {
+        0.0 => "raw only".to_string(),
+        share => format!(
+            "{:.0} % {}{}",
+            100.0 * share,
+            ["lz4", "zstd"][usize::from(arm.method)],
+            if arm.admits_once { "" } else { " again" }
+        ),
+    }
+}
+
+/// What one cell found: adaptive over raw-only, adaptive over the best static split.
+struct Found {
+    to_raw: f64,
+    to_best: f64,
+}
+
+fn try_cell(cell: &Cell, sweep: &[Arm]) -> Found {
+    let raw = cell.run(Policy::RawOnly);
+    let adaptive = cell.run(Policy::Adaptive);
+    let statics = sweep
+        .iter()
+        .map(|arm| (*arm, cell.run(Policy::Static(*arm)).cost));
+    let all = std::iter::once((Arm::RAW_ONLY, raw.cost)).chain(statics);
+    let best = all
+        .min_by(|one, other| one.1.total_cmp(&other.1))
+        .expect("raw-only");
+    let found = Found {
+        to_raw: adaptive.cost / raw.cost,
+        to_best: adaptive.cost / best.1,
+    };
+    println!(
+        "| {:12} | {:6.0} | {:3.1} | {:8.2} | {:5.3} | {:5.3} | {:5.3} | {:5.3} | {:14} | {:14} | {:3} | {:4.2} |",
+        cell.name,
+        cell.miss * 1e6,
+        cell.ratio,
+        raw.cost * 1e6,
+        found.to_raw,
+        best.1 / raw.cost,
+        found.to_best,
+        cell.bound() / raw.cost,
+        describe(&best.0),
+        describe(&adaptive.arm),
+        adaptive.stats.moves,
+        100.0 * adaptive.stats.overhead_cost / adaptive.stats.cost(),
+    );
+    found
+}
+
+fn heading() {
+    println!(
+        "| pattern | miss us | r | raw-only us | adaptive / raw | best / raw | adaptive / best | bound / raw | best static | at the end | moves | overhead % |"
+    );
+    println!("|---|---:|---:|---:|---:|---:|---:|---:|---|---|---:|---:|");
+}
+
+fn cells() -> Vec<Cell> {
+    let patterns = [
+        ("zipf 0.7", Pattern::Zipf(0.7), 4.0),
+        ("zipf 0.9", Pattern::Zipf(0.9), 4.0),
+        ("zipf 1.1", Pattern::Zipf(1.1), 4.0),
+        ("pareto", Pattern::Pareto, 4.0),
+        ("even", Pattern::Even, 2.0),
+        ("loop", Pattern::Loop, 2.0),
+        (
+            "scans",
+            Pattern::Scans {
+                exponent: 0.9,
+                share: 0.3,
+            },
+            4.0,
+        ),
+        (
+            "phases",
+            Pattern::Phases(vec![Pattern::Zipf(1.1), Pattern::Even], 100_000),
+            2.0,
+        ),
+    ];
+    let mut cells = Vec::new();
+    for (name, pattern, data) in patterns {
+        for miss in [2e-6, 10e-6, 25e-6, 73e-6, 250e-6, 1e-3, 10e-3] {
+            for ratio in [1.0, 1.5, 2.0, 3.0, 4.0] {
+                cells.push(Cell {
+                    name,
+                    pattern: pattern.clone(),
+                    data,
+                    miss,
+                    ratio,
+                    accesses: if is_full() { 600_000 } else { 150_000 },
+                });
+            }
+        }
+    }
+    cells
+}
+
+/// The cells of every run: what must not lose, and what must gain.
+fn is_core(cell: &Cell) -> bool {
+    let at = (cell.name, (cell.miss * 1e6).round() as u64, cell.ratio);
+    matches!(
+        at,
+        ("zipf 0.9", 2 | 73, 4.0) | ("zipf 0.9", 73, 1.0) | ("even", 25, 2.0) | ("loop", 73, 3.0)
+    )
+}
+
+#[test]
+fn never_worse_than_raw_only_and_near_the_best_split() {
+    let only = std::env::var("BREAKEVEN_CELL").ok();
+    let sweep: Vec<Arm> = match is_full() || only.is_some() {
+        true => Arm::all(2).into_iter().skip(1).collect(),
+        false => [(0.65, 0), (0.82, 1)]
+            .map(|(compressed_share, method)| Arm {
+                compressed_share,
+                method,
+                admits_once: true,
+            })
+            .to_vec(),
+    };
+    heading();
+    let (mut worst_raw, mut worst_best, mut tried) = (0.0f64, 0.0f64, 0);
+    for cell in cells() {
+        let is_named = only.as_ref().is_some_and(|name| cell.name == name);
+        if !(is_named || only.is_none() && (is_full() || is_core(&cell))) {
+            continue;
+        }
+        let found = try_cell(&cell, &sweep);
+        worst_raw = worst_raw.max(found.to_raw);
+        worst_best = worst_best.max(found.to_best);
+        tried += 1;
+    }
+    println!(
+        "{tried} cells: at worst {worst_raw:.3} of raw-only, {worst_best:.3} of the best split"
+    );
+    assert!(tried >= 5);
+    // Short runs are half learning; a long one is what BREAKEVEN_FULL tries.
+    let best_max = if is_full() { 1.25 } else { 1.6 };
+    assert!(worst_raw <= 1.02 && worst_best <= best_max);
+}

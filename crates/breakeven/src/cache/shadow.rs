@@ -1,0 +1,709 @@
+//! Miniature simulations: what the cache would cost under other policies, all the time.
+//!
+//! A [`Shadow`] runs one replica of the cache for each [`Arm`]: the same queues, counters and rules
+//! on a spatial sample of the keys, chosen by hash, in a memory as many times smaller, without the
+//! bytes (Waldspurger et al., USENIX ATC 2017, section 3; the sampling is that of SHARDS, FAST 2015).
+//! A replica is charged what its misses, compressions and restorations would cost at the prices
+//! measured here, so the arm of least cost is the best static split, method and rule of admission
+//! for what was accessed lately. Raw-only is an arm like the others: when it wins compression
+//! stops, and starts again when another wins; and what it would have cost is the counterfactual of
+//! the ledger.
+//!
+//! Costs are compared window by window on the same accesses, so that what all arms share cancels
+//! out. The shadow leaves an arm only for one that is better by more than the noise; old windows
+//! fade, so that phases of the workload are followed.
+//!
+//! It is bounded in memory by the number of keys it may know, and in time by the share of keys it
+//! samples, which the shard sets. It knows no bytes and reads no clock.
+#![deny(unsafe_code)]
+
+use std::collections::VecDeque;
+
+use hashbrown::HashTable;
+
+use super::costs::Costs;
+use crate::statistics::student_t_975;
+use crate::units::Estimate;
+
+/// Methods a shard may use.
+pub(super) const METHODS_MAX: usize = 4;
+/// Sampled accesses of a window.
+const WINDOW: u32 = 128;
+/// Windows that are remembered.
+const HISTORY: usize = 32;
+/// How much less each older window counts.
+const FADE: f64 = 0.88;
+/// Windows before anything is compared.
+const HISTORY_MIN: usize = 6;
+/// An arm must be better by so many standard errors of the difference and by this share of the cost.
+const ERRORS_MIN: f64 = 2.0;
+const GAIN_MIN: f64 = 0.003;
+/// Bytes that an entry takes beside its block.
+pub(super) const ENTRY_BYTES: u64 = 64;
+/// A block that keeps more than this share of its bytes counts as incompressible.
+pub(super) const PACKED_SHARE_MAX: f64 = 0.875;
+/// Share of the raw pool that new entries may take (S3-FIFO, section 4.1).
+pub(super) const SMALL_SHARE: f64 = 0.1;
+/// Hits that bring a new entry into the main queue.
+pub(super) const PROMOTE_HITS: u8 = 2;
+/// One more than the highest threshold: the sampled share in units of 2^-24.
+const HASH_SPAN: u64 = 1 << 24;
+
+/// One policy of the cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arm {
+    /// The share of memory for compressed blocks, 0 to 1; 0 compresses nothing.
+    pub compressed_share: f64,
+    /// Which of the shard's methods compresses.
+    pub method: u8,
+    /// Whether blocks are compressed that were never asked for again.
+    pub admits_once: bool,
+}
+
+impl Arm {
+    /// Compresses nothing.
+    pub const RAW_ONLY: Arm = Arm {
+        compressed_share: 0.0,
+        method: 0,
+        admits_once: false,
+    };
+
+    /// Returns the arms that are kept simulated, raw-only first.
+    pub(super) fn all(method_count: usize) -> Vec<Arm> {
+        let mut arms = vec![Arm::RAW_ONLY];
+        for method in 0..method_count as u8 {
+            let arm = |admits_once| {
+                move |compressed_share| Arm {
+                    compressed_share,
+                    method,
+                    admits_once,
+                }
+            };
+            arms.extend([0.1, 0.25, 0.45, 0.65, 0.82, 0.95].map(arm(true)));
+            arms.extend([0.25, 0.65].map(arm(false)));
+        }
+        arms
+    }
+}
+
+/// What is known of a sampled key.
+#[derive(Clone, Copy, Debug, Default)]
+struct Key {
+    hash: u64,
+    raw_bytes: u32,
+    /// Compressed size by method: 0 unknown, [`INCOMPRESSIBLE`], a guess with its bit set, or known.
+    packed_bytes: [u32; METHODS_MAX],
+    /// Replicas that hold or remember it.
+    holders: u16,
+    class: u8,
+}
+
+const INCOMPRESSIBLE: u32 = u32::MAX;
+/// Marks a size that was guessed from the class when the block was first taken for compressed, and
+/// that stays until it is known, so that what is booked in is booked out.
+const GUESSED: u32 = 1 << 31;
+
+/// Where one replica has one key.
+mod state {
+    pub const SMALL: u8 = 1;
+    pub const MAIN: u8 = 2;
+    pub const RAW: u8 = SMALL | MAIN;
+    pub const FREQUENCY: u8 = 3 << 2;
+    pub const FREQUENCY_ONE: u8 = 1 << 2;
+    pub const PACKED: u8 = 16;
+    pub const REFERENCED: u8 = 32;
+    pub const GHOST: u8 = 64;
+    pub const AGAIN: u8 = 128;
+}
+
+/// The policy on sampled keys: queues of key numbers. A number in a queue whose state is elsewhere
+/// is stale and passed over.
+#[derive(Default)]
+struct Replica {
+    raw_capacity: u64,
+    packed_capacity: u64,
+    small: VecDeque<u16>,
+    main: VecDeque<u16>,
+    packed: VecDeque<u16>,
+    ghosts: VecDeque<u16>,
+    small_bytes: u64,
+    main_bytes: u64,
+    packed_bytes: u64,
+    /// Cost in this window.
+    cost: f64,
+}
+
+/// What a replica works on beside its own queues.
+struct World<'a> {
+    arm: &'a Arm,
+    /// States of one key in all replicas lie side by side.
+    states: &'a mut [u8],
+    stride: usize,
+    index: usize,
+    keys: &'a mut [Key],
+    costs: &'a Costs,
+    freed: &'a mut Vec<u16>,
+}
+
+impl World<'_> {
+    fn state(&self, key: u16) -> u8 {
+        self.states[usize::from(key) * self.stride + self.index]
+    }
+
+    fn set(&mut self, key: u16, new: u8) {
+        let state = &mut self.states[usize::from(key) * self.stride + self.index];
+        let old = std::mem::replace(state, new);
+        let holders = &mut self.keys[usize::from(key)].holders;
+        match (old, new) {
+            (0, 1..) => *holders += 1,
+            (1.., 0) => {
+                *holders -= 1;
+                if *holders == 0 {
+                    self.freed.push(key);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn raw_bytes(&self, key: u16) -> u64 {
+        u64::from(self.keys[usize::from(key)].raw_bytes)
+    }
+
+    /// The compressed size under the arm's method; none for what does not shrink.
+    fn packed_bytes(&mut self, key: u16) -> Option<u64> {
+        let key = &mut self.keys[usize::from(key)];
+        let raw = f64::from(key.raw_bytes);
+        let packed = &mut key.packed_bytes[usize::from(self.arm.method)];
+        match *packed {
+            INCOMPRESSIBLE => return None,
+            0 => {
+                let guess = raw * self.costs.per_byte(key.class, self.arm.method).packed;
+                if guess > raw * PACKED_SHARE_MAX {
+                    return None;
+                }
+                *packed = guess as u32 | GUESSED;
+            }
+            _ => {}
+        }
+        Some(u64::from(*packed & !GUESSED))
+    }
+
+    fn encode_cost(&self, key: u16) -> f64 {
+        let key = &self.keys[usize::from(key)];
+        self.costs.per_byte(key.class, self.arm.method).encode * f64::from(key.raw_bytes)
+    }
+
+    fn decode_cost(&self, key: u16) -> f64 {
+        let key = &self.keys[usize::from(key)];
+        self.costs.per_byte(key.class, self.arm.method).decode * f64::from(key.raw_bytes)
+    }
+}
+
+impl Replica {
+    fn access(&mut self, world: &mut World, key: u16) {
+        let found = world.state(key);
+        if found & state::RAW != 0 {
+            if found & state::FREQUENCY != state::FREQUENCY {
+                world.set(key, found + state::FREQUENCY_ONE);
+            }
+        } else if found & state::PACKED != 0 {
+            self.cost += world.decode_cost(key);
+            if found & state::REFERENCED != 0 {
+                self.enter(world, key, found | state::MAIN);
+            } else {
+                world.set(key, found | state::REFERENCED | state::AGAIN);
+            }
+        } else {
+            self.cost += world.costs.miss();
+            let new = match found & state::GHOST {
+                0 => state::SMALL,
+                _ => state::MAIN | state::AGAIN,
+            };
+            self.enter(world, key, new);
+        }
+    }
+
+    /// Puts a key into the raw pool, in the state given.
+    fn enter(&mut self, world: &mut World, key: u16, new: u8) {
+        world.set(key, new);
+        let bytes = world.raw_bytes(key) + ENTRY_BYTES;
+        if new & state::SMALL != 0 {
+            self.small.push_back(key);
+            self.small_bytes += bytes;
+        } else {
+            self.main.push_back(key);
+            self.main_bytes += bytes;
+        }
+        while self.small_bytes + self.main_bytes > self.raw_capacity && self.evict_raw(world) {}
+    }
+
+    fn evict_raw(&mut self, world: &mut World) -> bool {
+        let small_max = (self.raw_capacity as f64 * SMALL_SHARE) as u64;
+        if self.small_bytes > small_max || self.main.is_empty() {
+            let Some(key) = self.small.pop_front() else {
+                return false;
+            };
+            let found = world.state(key);
+            if found & state::SMALL == 0 {
+                return true;
+            }
+            let bytes = world.raw_bytes(key) + ENTRY_BYTES;
+            self.small_bytes -= bytes;
+            if (found & state::FREQUENCY) >> 2 >= PROMOTE_HITS {
+                let kept = found & !(state::SMALL | state::FREQUENCY);
+                world.set(key, kept | state::MAIN | state::AGAIN);
+                self.main.push_back(key);
+                self.main_bytes += bytes;
+            } else {
+                self.demote(world, key, found);
+            }
+        } else {
+            let Some(key) = self.main.pop_front() else {
+                return false;
+            };
+            let found = world.state(key);
+            if found & state::MAIN == 0 {
+                return true;
+            }
+            if found & state::FREQUENCY != 0 {
+                world.set(key, (found - state::FREQUENCY_ONE) | state::AGAIN);
+                self.main.push_back(key);
+            } else {
+                self.main_bytes -= world.raw_bytes(key) + ENTRY_BYTES;
+                self.demote(world, key, found);
+            }
+        }
+        true
+    }
+
+    /// Takes a key out of the raw pool: compressed if the arm admits it, else dropped.
+    fn demote(&mut self, world: &mut World, key: u16, found: u8) {
+        let is_again = found & (state::AGAIN | state::FREQUENCY) != 0;
+        let rest = found & !(state::RAW | state::FREQUENCY | state::REFERENCED);
+        if found & state::PACKED != 0 {
+            world.set(key, rest);
+            return;
+        }
+        let admits = world.arm.compressed_share > 0.0 && (is_again || world.arm.admits_once);
+        let Some(bytes) = world.packed_bytes(key).filter(|_| admits) else {
+            self.forget(world, key);
+            return;
+        };
+        self.cost += world.encode_cost(key);
+        let again = if is_again { state::AGAIN } else { 0 };
+        world.set(key, state::PACKED | again);
+        self.packed.push_back(key);
+        self.packed_bytes += bytes + ENTRY_BYTES;
+        while self.packed_bytes > self.packed_capacity && self.evict_packed(world) {}
+    }
+
+    fn evict_packed(&mut self, world: &mut World) -> bool {
+        let Some(key) = self.packed.pop_front() else {
+            return false;
+        };
+        let found = world.state(key);
+        if found & state::PACKED == 0 {
+            return true;
+        }
+        let is_raw = found & state::RAW != 0;
+        if found & state::REFERENCED != 0 && !is_raw {
+            world.set(key, found & !state::REFERENCED);
+            self.packed.push_back(key);
+            return true;
+        }
+        let bytes = world.packed_bytes(key).unwrap_or(0) + ENTRY_BYTES;
+        self.packed_bytes = self.packed_bytes.saturating_sub(bytes);
+        if is_raw {
+            world.set(key, found & !(state::PACKED | state::REFERENCED));
+        } else {
+            self.forget(world, key);
+        }
+        true
+    }
+
+    /// Drops a key and leaves its ghost.
+    fn forget(&mut self, world: &mut World, key: u16) {
+        world.set(key, state::GHOST);
+        self.ghosts.push_back(key);
+        let held = self.small.len() + self.main.len() + self.packed.len();
+        while self.ghosts.len() > held.max(1) {
+            let Some(old) = self.ghosts.pop_front() else {
+                break;
+            };
+            if world.state(old) == state::GHOST {
+                world.set(old, 0);
+            }
+        }
+    }
+
+    /// Takes a key out that is no longer valid.
+    fn remove(&mut self, world: &mut World, key: u16) {
+        let found = world.state(key);
+        let raw_bytes = world.raw_bytes(key) + ENTRY_BYTES;
+        if found & state::SMALL != 0 {
+            self.small_bytes -= raw_bytes;
+        }
+        if found & state::MAIN != 0 {
+            self.main_bytes -= raw_bytes;
+        }
+        if found & state::PACKED != 0 {
+            let bytes = world.packed_bytes(key).unwrap_or(0) + ENTRY_BYTES;
+            self.packed_bytes = self.packed_bytes.saturating_sub(bytes);
+        }
+        world.set(key, 0);
+    }
+}
+
+/// One access as the shadow sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub hash: u64,
+    pub raw_bytes: u32,
+    pub class: u8,
+}
+
+/// Replicas of the cache, one for each arm.
+pub(super) struct Shadow {
+    arms: Vec<Arm>,
+    replicas: Vec<Replica>,
+    table: HashTable<u16>,
+    keys: Vec<Key>,
+    states: Vec<u8>,
+    vacant: Vec<u16>,
+    freed: Vec<u16>,
+    keys_max: usize,
+    /// Keys are sampled whose hash is below this, in units of 2^-24.
+    threshold: u64,
+    capacity_bytes: u64,
+    accesses: u32,
+    /// Costs of past windows, by arm; the newest last.
+    history: VecDeque<Vec<f64>>,
+    chosen: usize,
+    gain: Gain,
+}
+
+/// What the chosen arms saved against raw-only, window by window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gain {
+    windows: f64,
+    saved: f64,
+    /// Sum of squared deviations from the mean.
+    squares: f64,
+    raw_only: f64,
+}
+
+impl Shadow {
+    /// Makes a shadow that knows at most as many keys as fit `memory_bytes`; none if these are too
+    /// few to say anything.
+    pub fn new(arms: Vec<Arm>, memory_bytes: u64) -> Option<Shadow> {
+        let keys_max = (memory_bytes / Shadow::key_bytes(arms.len()) as u64).min(1 << 16) as usize;
+        if keys_max < 64 {
+            return None;
+        }
+        let mut shadow = Shadow {
+            replicas: Vec::new(),
+            table: HashTable::new(),
+            keys: Vec::new(),
+            states: Vec::new(),
+            vacant: Vec::new(),
+            freed: Vec::new(),
+            keys_max,
+            threshold: 0,
+            capacity_bytes: 0,
+            accesses: 0,
+            history: VecDeque::new(),
+            chosen: 0,
+            gain: Gain::default(),
+            arms,
+        };
+        shadow.reset(0.0, 0);
+        Some(shadow)
+    }
+
+    /// Bytes for each key: its row of states, a place in a queue of each replica (queues grow by
+    /// doubling), itself, and its part of the table and of the list of vacant numbers.
+    fn key_bytes(arm_count: usize) -> usize {
+        arm_count * (1 + 3 * size_of::<u16>()) + size_of::<Key>() + 8
+    }
+
+    /// Returns the most bytes it takes.
+    pub fn heap_bytes(&self) -> usize {
+        self.keys_max * Shadow::key_bytes(self.arms.len())
+    }
+
+    /// Starts anew with another share of the keys and another size of the cache; the arm in force
+    /// and what it saved remain.
+    pub fn reset(&mut self, sampled_share: f64, capacity_bytes: u64) {
+        self.threshold = (sampled_share.clamp(0.0, 1.0) * HASH_SPAN as f64) as u64;
+        self.capacity_bytes = capacity_bytes;
+        let sampled = capacity_bytes as f64 * self.sampled_share();
+        let replica = |arm: &Arm| Replica {
+            raw_capacity: (sampled * (1.0 - arm.compressed_share)) as u64,
+            packed_capacity: (sampled * arm.compressed_share) as u64,
+            ..Replica::default()
+        };
+        self.replicas = self.arms.iter().map(replica).collect();
+        self.table.clear();
+        self.keys.clear();
+        self.states.clear();
+        self.vacant.clear();
+        self.freed.clear();
+        self.history.clear();
+        self.accesses = 0;
+    }
+
+    /// Returns the share of keys that is sampled.
+    pub fn sampled_share(&self) -> f64 {
+        self.threshold as f64 / HASH_SPAN as f64
+    }
+
+    /// Returns the largest share of keys that fits its memory, if a cache of this capacity holds
+    /// blocks of `block_bytes`: some eight times the raw blocks may be known, compressed and ghosts.
+    pub fn share_max(&self, capacity_bytes: u64, block_bytes: u64) -> f64 {
+        let blocks = capacity_bytes / (block_bytes + ENTRY_BYTES);
+        (self.keys_max as f64 / (8 * blocks).max(1) as f64).min(1.0)
+    }
+
+    /// Says whether a key is sampled.
+    pub fn wants(&self, hash: u64) -> bool {
+        // Not the bits by which tables find their place.
+        hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40 < self.threshold
+    }
+
+    /// Runs all replicas on the access of a sampled key; returns whether another arm was chosen.
+    ///
+    /// # Cost
+    ///
+    /// Some 5 ns for each replica that hits, 30 ns for each that misses.
+    pub fn access(&mut self, sample: &Sample, costs: &Costs) -> bool {
+        let Some(key) = self.number(sample) else {
+            let (share, capacity) = (self.sampled_share() / 2.0, self.capacity_bytes);
+            self.reset(share, capacity);
+            return false;
+        };
+        self.for_each(costs, |replica, world| replica.access(world, key));
+        self.accesses += 1;
+        self.accesses.is_multiple_of(WINDOW) && self.close_window()
+    }
+
+    /// Takes in what a method made of a sampled key's block; none for what does not shrink.
+    pub fn learn(&mut self, hash: u64, method: u8, packed_bytes: Option<u32>, costs: &Costs) {
+        let Some(key) = self.find(hash) else { return };
+        let known = packed_bytes.unwrap_or(INCOMPRESSIBLE);
+        if self.keys[usize::from(key)].packed_bytes[usize::from(method)] == known {
+            return;
+        }
+        // What was booked at the old size is booked out at it.
+        let mut differences = vec![0i64; self.arms.len()];
+        let is_held = |world: &World| {
+            let is_packed = world.state(key) & state::PACKED != 0;
+            is_packed && world.arm.method == method
+        };
+        self.for_each(costs, |_, world| {
+            if is_held(world) {
+                differences[world.index] -= world.packed_bytes(key).unwrap_or(0) as i64;
+            }
+        });
+        self.keys[usize::from(key)].packed_bytes[usize::from(method)] = known;
+        self.for_each(costs, |replica, world| {
+            if is_held(world) {
+                let more = differences[world.index] + world.packed_bytes(key).unwrap_or(0) as i64;
+                replica.packed_bytes = replica.packed_bytes.saturating_add_signed(more);
+            }
+        });
+    }
+
+    /// Says whether what a method makes of a sampled key's block is still unknown.
+    pub fn is_unknown(&self, hash: u64, method: u8) -> bool {
+        let key = self.find(hash).map(|key| &self.keys[usize::from(key)]);
+        key.is_some_and(|key| {
+            let packed = key.packed_bytes[usize::from(method)];
+            packed == 0 || packed != INCOMPRESSIBLE && packed & GUESSED != 0
+        })
+    }
+
+    /// Forgets a sampled key that is no longer valid.
+    pub fn remove(&mut self, hash: u64, costs: &Costs) {
+        if let Some(key) = self.find(hash) {
+            self.for_each(costs, |replica, world| replica.remove(world, key));
+        }
+    }
+
+    /// Returns the arm of least cost, by more than the noise.
+    pub fn chosen(&self) -> &Arm {
+        &self.arms[self.chosen]
+    }
+
+    /// Returns what the arms in force saved against raw-only since the cache was made, and what
+    /// raw-only would have cost, in the unit of the prices; none before two windows.
+    pub fn gain(&self) -> Option<(Estimate, f64)> {
+        let Gain {
+            windows,
+            saved,
+            squares,
+            raw_only,
+        } = self.gain;
+        if windows < 2.0 {
+            return None;
+        }
+        let deviation = (squares / (windows - 1.0) * windows).sqrt();
+        let half_width = student_t_975(windows as usize - 1) * deviation;
+        Some((Estimate::plus_minus(saved, half_width), raw_only))
+    }
+
+    /// Returns each arm with its cost over that of raw-only in the windows that are remembered.
+    pub fn forecast(&self) -> Vec<(Arm, f64)> {
+        if self.history.len() < HISTORY_MIN {
+            return Vec::new();
+        }
+        let share = |arm| {
+            let difference = self.difference(arm, 0);
+            1.0 + difference.mean / difference.base
+        };
+        let arms = self.arms.iter().enumerate();
+        arms.map(|(index, arm)| (*arm, share(index))).collect()
+    }
+
+    fn find(&self, hash: u64) -> Option<u16> {
+        let found = self
+            .table
+            .find(hash, |&key| self.keys[usize::from(key)].hash == hash);
+        found.copied()
+    }
+
+    /// Returns the number of a key, a new one if it is not known; none if there are too many.
+    fn number(&mut self, sample: &Sample) -> Option<u16> {
+        if let Some(key) = self.find(sample.hash) {
+            return Some(key);
+        }
+        let new = Key {
+            hash: sample.hash,
+            raw_bytes: sample.raw_bytes,
+            class: sample.class,
+            ..Key::default()
+        };
+        let key = match self.vacant.pop() {
+            Some(key) => {
+                self.keys[usize::from(key)] = new;
+                key
+            }
+            None if self.keys.len() < self.keys_max => {
+                self.keys.push(new);
+                self.states.resize(self.keys.len() * self.arms.len(), 0);
+                (self.keys.len() - 1) as u16
+            }
+            None => return None,
+        };
+        let keys = &self.keys;
+        self.table
+            .insert_unique(sample.hash, key, |&key| keys[usize::from(key)].hash);
+        Some(key)
+    }
+
+    fn for_each(&mut self, costs: &Costs, mut work: impl FnMut(&mut Replica, &mut World)) {
+        for (index, replica) in self.replicas.iter_mut().enumerate() {
+            let mut world = World {
+                arm: &self.arms[index],
+                states: &mut self.states,
+                stride: self.arms.len(),
+                index,
+                keys: &mut self.keys,
+                costs,
+                freed: &mut self.freed,
+            };
+            work(replica, &mut world);
+        }
+        while let Some(key) = self.freed.pop() {
+            let Key { hash, holders, .. } = self.keys[usize::from(key)];
+            // It may have come back, or be on the list twice.
+            if holders == 0
+                && let Ok(entry) = self.table.find_entry(hash, |&other| other == key)
+            {
+                entry.remove();
+                self.vacant.push(key);
+            }
+        }
+    }
+
+    /// Books a window and looks for a better arm; returns whether there is one.
+    fn close_window(&mut self) -> bool {
+        let mut window = match self.history.len() {
+            HISTORY.. => self.history.pop_front().unwrap_or_default(),
+            _ => Vec::with_capacity(self.arms.len()),
+        };
+        window.clear();
+        let costs = self
+            .replicas
+            .iter_mut()
+            .map(|it| std::mem::take(&mut it.cost));
+        window.extend(costs);
+        let share = self.sampled_share();
+        self.gain
+            .book(window[0] / share, window[self.chosen] / share);
+        self.history.push_back(window);
+        if self.history.len() < HISTORY_MIN {
+            return false;
+        }
+        let now = self.chosen;
+        let (best, difference) = (0..self.arms.len())
+            .map(|arm| (arm, self.difference(arm, now)))
+            .min_by(|one, other| one.1.mean.total_cmp(&other.1.mean))
+            .expect("raw-only at least");
+        let needed = ERRORS_MIN * difference.error + GAIN_MIN * difference.base;
+        let is_better = -difference.mean > needed;
+        if is_better {
+            self.chosen = best;
+        }
+        is_better
+    }
+
+    /// Compares two arms over the windows, the newest counting most.
+    fn difference(&self, arm: usize, base: usize) -> Difference {
+        let (mut weight, mut weights, mut squared_weights) = (1.0, 0.0, 0.0);
+        let (mut sum, mut base_sum) = (0.0, 0.0);
+        for window in self.history.iter().rev() {
+            sum += weight * (window[arm] - window[base]);
+            base_sum += weight * window[base];
+            weights += weight;
+            squared_weights += weight * weight;
+            weight *= FADE;
+        }
+        let mean = sum / weights;
+        let mut squares = 0.0;
+        weight = 1.0;
+        for window in self.history.iter().rev() {
+            squares += weight * (window[arm] - window[base] - mean).powi(2);
+            weight *= FADE;
+        }
+        // The effective number of windows (Kish 1965).
+        let count = weights * weights / squared_weights;
+        Difference {
+            mean,
+            error: (squares / weights / (count - 1.0).max(1.0)).sqrt(),
+            base: base_sum / weights,
+        }
+    }
+}
+
+/// The mean difference of two arms in a window, its standard error, and the mean cost of one.
+struct Difference {
+    mean: f64,
+    error: f64,
+    base: f64,
+}
+
+impl Gain {
+    fn book(&mut self, raw_only: f64, chosen: f64) {
+        let saved = raw_only - chosen;
+        self.windows += 1.0;
+        let before = if self.windows > 1.0 {
+            self.saved / (self.windows - 1.0)
+        } else {
+            saved
+        };
+        self.saved += saved;
+        self.squares += (saved - before) * (saved - self.saved / self.windows);
+        self.raw_only += raw_only;
+    }
+}

@@ -1,0 +1,1003 @@
+//! One shard of the cache: raw and compressed blocks in one budget, by one policy, for one thread.
+//!
+//! New blocks are loaded in place into the small raw log; who is asked for again moves to the main
+//! one; what leaves the raw logs is compressed or dropped, as the [`Arm`] in force says; what is hit
+//! twice while compressed becomes raw again and keeps its compressed form, its twin, until that
+//! leaves on its own, so that taking it back costs nothing (S3-FIFO, SOSP 2023, for the raw logs;
+//! FIFO with reinsertion for the compressed one). A [`Shadow`] chooses the arm.
+//!
+//! The budget is memory: slabs, entries, table, ghosts and shadow together never exceed it, in
+//! flight loads included; only the [`Bench`], which a thread shares between shards, is on top.
+//! Bytes of a slab that nothing lies in count like the others.
+//!
+//! Operations come in pieces, so that a wrapper can load, compress and restore while it does not
+//! hold the shard: a [`Reservation`] is filled and committed; a [`Handle`] says by its version
+//! whether its block is still the same. Keys are compared whole. How eviction works is in
+//! `evict.rs`.
+#![deny(unsafe_code)]
+
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use hashbrown::HashTable;
+
+use super::bench::Bench;
+use super::costs::{AccessPrices, Costs, MissTime};
+use super::entry::{Entries, Flags, Queue};
+use super::ghost::Ghosts;
+use super::log::{Log, Place, Segments};
+use super::shadow::{Arm, ENTRY_BYTES, METHODS_MAX, Sample, Shadow};
+use crate::arena::{Arena, ArenaOptions};
+use crate::codec::Method;
+use crate::error::{Error, Result};
+use crate::units::{Estimate, Seconds};
+
+/// The share of measured access cost that trials of methods may take.
+const TRIAL_SHARE: f64 = 0.001;
+/// Trials of methods before their cost is weighed.
+const FREE_TRIALS: u32 = 16;
+/// Accesses after which the sampled share is thought over.
+const RETUNE_EVERY: u64 = 8192;
+/// Loads after which the size of blocks is known well enough to begin sampling.
+const FIRST_LOADS: u64 = 64;
+/// What a sampled access is taken to cost before one was timed.
+const SAMPLE_COST_GUESS: f64 = 400e-9;
+
+/// How the pools are split and which method compresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Policy {
+    /// By what is measured to cost least.
+    #[default]
+    Adaptive,
+    /// Nothing is compressed, and nothing is spent on finding out whether it should be.
+    RawOnly,
+    /// Always the same.
+    Static(Arm),
+}
+
+/// How a shard is made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShardOptions {
+    /// The most bytes of memory. Default 64 MiB.
+    pub budget_bytes: u64,
+    /// Bytes of a slab, a power of two; no larger block is kept. Default 256 KiB.
+    pub slab_bytes: usize,
+    /// Methods that may compress, at most 4. Default lz4:1 and zstd:1.
+    pub methods: Vec<Method>,
+    /// How the pools are split. Default adaptive.
+    pub policy: Policy,
+    /// What seconds cost. Default: time.
+    pub prices: AccessPrices,
+    /// The share of the budget that the shadow may fill. More of it narrows the errors of its
+    /// estimates. Default 0.005.
+    pub shadow_memory_share: f64,
+    /// The share of measured access cost that the shadow may take. Default 0.002.
+    pub shadow_cost_share: f64,
+    /// The most bytes of slabs that pins may keep from moving. Default 16 MiB.
+    pub pinned_bytes_max: u64,
+}
+
+impl Default for ShardOptions {
+    fn default() -> ShardOptions {
+        ShardOptions {
+            budget_bytes: 64 << 20,
+            slab_bytes: 256 << 10,
+            methods: ["lz4:1", "zstd:1"]
+                .map(|name| name.parse().expect("a method"))
+                .to_vec(),
+            policy: Policy::default(),
+            prices: AccessPrices::default(),
+            shadow_memory_share: 0.005,
+            shadow_cost_share: 0.002,
+            pinned_bytes_max: 16 << 20,
+        }
+    }
+}
+
+/// What a shard did, and where its bytes are.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ShardStats {
+    /// Accesses that found a block as it is.
+    pub raw_hits: u64,
+    /// Accesses that restored a block from its compressed form.
+    pub packed_hits: u64,
+    /// Accesses that loaded a block.
+    pub misses: u64,
+    /// Blocks that were compressed, trials apart.
+    pub compressed: u64,
+    /// Compressed forms that left without having been hit.
+    pub wasted: u64,
+    /// Blocks that left the raw pool while their compressed form was still there.
+    pub twins: u64,
+    /// Blocks that did not shrink enough.
+    pub incompressible: u64,
+    /// Blocks of one byte repeated, kept without bytes.
+    pub filled: u64,
+    /// Compressed forms whose check failed; each was a miss.
+    pub corrupt: u64,
+    /// Blocks that were too large to keep.
+    pub too_large: u64,
+    /// Price of all misses.
+    pub miss_cost: f64,
+    /// Price of all compressing.
+    pub encode_cost: f64,
+    /// Price of all restoring.
+    pub decode_cost: f64,
+    /// Price of trials of methods and of the shadow.
+    pub overhead_cost: f64,
+    /// Accesses the shadow sampled.
+    pub sampled: u64,
+    /// Changes of the arm in force.
+    pub moves: u64,
+}
+
+impl ShardStats {
+    /// Returns how many accesses there were.
+    pub fn accesses(&self) -> u64 {
+        self.raw_hits + self.packed_hits + self.misses
+    }
+
+    /// Returns the price of everything that was measured; a raw hit counts nothing.
+    pub fn cost(&self) -> f64 {
+        self.miss_cost + self.encode_cost + self.decode_cost + self.overhead_cost
+    }
+}
+
+/// Where a shard's bytes are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardMemory {
+    /// The most that may be in use.
+    pub budget_bytes: u64,
+    /// Bytes of slabs, used or not.
+    pub slab_bytes: u64,
+    /// Bytes of entries, table, ghosts, shadow and lists.
+    pub overhead_bytes: u64,
+    /// Bytes of raw blocks.
+    pub raw_bytes: u64,
+    /// Bytes of compressed blocks, their checks included.
+    pub packed_bytes: u64,
+    /// Blocks held in any form.
+    pub blocks: u64,
+}
+
+impl ShardMemory {
+    /// Returns all bytes in use.
+    pub fn in_use_bytes(&self) -> u64 {
+        self.slab_bytes + self.overhead_bytes
+    }
+}
+
+/// A block that was found. It is good until the shard changes, and for longer if it is pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle {
+    pub(super) entry: u32,
+    pub(super) version: u32,
+}
+
+/// What a lookup found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The bytes as they are.
+    Raw(Handle),
+    /// A compressed form, to be restored.
+    Packed(Handle),
+    /// Nothing.
+    Absent,
+}
+
+/// Where a restored block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restored {
+    /// In the raw pool again.
+    Raw(Handle),
+    /// In the bench's scratch, this many bytes.
+    Scratch(usize),
+    /// Nowhere: the compressed form was damaged or had to go.
+    Lost,
+}
+
+/// Room for a block that is being loaded.
+#[derive(Debug)]
+pub struct Reservation {
+    entry: u32,
+    hash: u64,
+    place: Place,
+    raw_bytes: usize,
+}
+
+/// One shard.
+///
+/// # Cost
+///
+/// For each block 40 bytes beside its key (48 with one of 8 bytes), 4 for its vacant number, 8 for its
+/// place in a segment, 6 to 12 of the table, 16 to 32 of ghosts; and, if adaptive, 1/200 of the budget
+/// for the shadow.
+///
+/// # Example
+///
+/// ```
+/// use breakeven::cache::{Bench, Shard, ShardOptions};
+///
+/// let mut bench = Bench::new();
+/// let mut shard: Shard<u64> = Shard::new(ShardOptions::default())?;
+/// let page = shard.get_or_load(7, 4096, 0, &mut bench, |frame| {
+///     frame.fill(b'x');
+///     Ok(())
+/// })?;
+/// assert_eq!(page[0], b'x');
+/// assert!(shard.get(&7, &mut bench).is_some());
+/// # Ok::<(), breakeven::Error>(())
+/// ```
+pub struct Shard<K, S = RandomState> {
+    pub(super) options: ShardOptions,
+    hasher: S,
+    table: HashTable<u32>,
+    pub(super) entries: Entries<K>,
+    pub(super) segments: Segments,
+    pub(super) small: Log,
+    pub(super) main: Log,
+    pub(super) packed: Log,
+    /// Segments that were to go while pinned, with the log they came from.
+    pub(super) aside: Vec<(u32, Queue)>,
+    ghosts: Ghosts,
+    pub(super) costs: Costs,
+    shadow: Option<Shadow>,
+    sample_cost: f64,
+    trials: u32,
+    trial_cost: f64,
+    pub(super) arm: Arm,
+    /// Segments that the budget leaves room for.
+    pub(super) slabs_max: usize,
+    reserved: usize,
+    /// The same, whatever the budget.
+    #[cfg(test)]
+    slabs_held: Option<usize>,
+    pub(super) victims: Vec<u32>,
+    pub(super) stats: ShardStats,
+}
+
+impl<K: Copy + Eq + Hash> Shard<K> {
+    /// Makes an empty shard with a hasher of random seed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a slab size or a number of methods out of range.
+    pub fn new(options: ShardOptions) -> Result<Shard<K>> {
+        Shard::with_hasher(options, RandomState::new())
+    }
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
+    /// Makes an empty shard with this hasher, which should not be guessable where keys come from
+    /// others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shard::new`].
+    pub fn with_hasher(options: ShardOptions, hasher: S) -> Result<Shard<K, S>> {
+        if !(1..=METHODS_MAX).contains(&options.methods.len()) {
+            let reason = format!("{}, expected 1 to {METHODS_MAX}", options.methods.len());
+            return Err(Error::invalid("number of methods", reason));
+        }
+        let arena = Arena::new(ArenaOptions {
+            slab_bytes: options.slab_bytes,
+            budget_bytes: 0,
+        })?;
+        let mut shard = Shard {
+            hasher,
+            table: HashTable::new(),
+            entries: Entries::new(),
+            segments: Segments::new(arena),
+            small: Log::default(),
+            main: Log::default(),
+            packed: Log::default(),
+            aside: Vec::new(),
+            ghosts: Ghosts::new(0),
+            costs: Costs::new(options.prices, &options.methods, 8192),
+            shadow: None,
+            sample_cost: SAMPLE_COST_GUESS * options.prices.per_core_second,
+            trials: 0,
+            trial_cost: 0.0,
+            arm: match options.policy {
+                Policy::Static(arm) => arm,
+                Policy::Adaptive | Policy::RawOnly => Arm::RAW_ONLY,
+            },
+            slabs_max: 0,
+            reserved: 0,
+            #[cfg(test)]
+            slabs_held: None,
+            victims: Vec::new(),
+            stats: ShardStats::default(),
+            options,
+        };
+        shard.divide_budget();
+        Ok(shard)
+    }
+
+    /// Returns a block's bytes, restored if need be; `None` if it is not held.
+    pub fn get<'a>(&'a mut self, key: &K, bench: &'a mut Bench) -> Option<&'a [u8]> {
+        match self.find_or_restore(key, bench) {
+            Restored::Raw(handle) => self.bytes(handle),
+            Restored::Scratch(bytes) => Some(bench.scratch(bytes)),
+            Restored::Lost => None,
+        }
+    }
+
+    /// Returns a block's bytes; if it is not held, `load` fills `raw_bytes` bytes, which hold
+    /// anything before.
+    ///
+    /// # Errors
+    ///
+    /// What `load` returns; the block is not held then, nor if `load` panics.
+    pub fn get_or_load<'a>(
+        &'a mut self,
+        key: K,
+        raw_bytes: usize,
+        class: u8,
+        bench: &'a mut Bench,
+        load: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<&'a [u8]> {
+        match self.find_or_restore(&key, bench) {
+            Restored::Raw(handle) => return Ok(self.bytes(handle).expect("a block just found")),
+            Restored::Scratch(bytes) => return Ok(bench.scratch(bytes)),
+            Restored::Lost => {}
+        }
+        let Some(reservation) = self.reserve(key, raw_bytes, class, bench) else {
+            let begun = bench.begin_load();
+            load(bench.scratch(raw_bytes))?;
+            self.missed(&bench.end_load(&begun));
+            self.stats.too_large += 1;
+            return Ok(bench.scratch(raw_bytes));
+        };
+        let begun = bench.begin_load();
+        let frame = self.frame(&reservation);
+        match catch_unwind(AssertUnwindSafe(|| load(frame))) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                self.abandon(reservation);
+                return Err(error);
+            }
+            Err(panic) => {
+                self.abandon(reservation);
+                resume_unwind(panic);
+            }
+        }
+        let time = bench.end_load(&begun);
+        let handle = self.commit(reservation, Some(&time), bench);
+        Ok(self.bytes(handle).expect("a block just committed"))
+    }
+
+    /// Puts a block in, in the place of what was held under its key; returns whether it is held.
+    pub fn insert(&mut self, key: K, bytes: &[u8], class: u8, bench: &mut Bench) -> bool {
+        self.remove(&key);
+        let Some(reservation) = self.reserve(key, bytes.len(), class, bench) else {
+            self.stats.too_large += 1;
+            return false;
+        };
+        self.frame(&reservation).copy_from_slice(bytes);
+        self.commit(reservation, None, bench);
+        true
+    }
+
+    /// Takes a block out; returns whether it was held.
+    pub fn remove(&mut self, key: &K) -> bool {
+        let hash = self.hasher.hash_one(key);
+        let Some(number) = self.find(hash, key) else {
+            return false;
+        };
+        self.discard(number);
+        if let Some(shadow) = &mut self.shadow
+            && shadow.wants(hash)
+        {
+            shadow.remove(hash, &self.costs);
+        }
+        true
+    }
+
+    /// Looks a block up and counts the access.
+    pub fn lookup(&mut self, key: &K, bench: &mut Bench) -> Lookup {
+        let hash = self.hasher.hash_one(key);
+        let Some(number) = self.find(hash, key) else {
+            return Lookup::Absent;
+        };
+        let entry = self.entries.at_mut(number);
+        let (raw_bytes, class) = (entry.raw_bytes, entry.class);
+        let handle = Handle {
+            entry: number,
+            version: entry.version,
+        };
+        let is_raw = entry.raw.is_some();
+        if is_raw {
+            let frequency = entry.flags.frequency();
+            entry.flags.set_frequency(frequency + 1);
+            self.stats.raw_hits += 1;
+        } else {
+            self.stats.packed_hits += 1;
+        }
+        self.sample(hash, raw_bytes, class, bench);
+        match is_raw {
+            true => Lookup::Raw(handle),
+            false => Lookup::Packed(handle),
+        }
+    }
+
+    /// Returns the bytes of a raw block; `None` if it is not the same any more.
+    pub fn bytes(&self, handle: Handle) -> Option<&[u8]> {
+        let entry = self.entries.at(handle.entry);
+        let is_same = entry.version == handle.version && entry.raw.is_some();
+        is_same.then(|| self.segments.bytes(entry.raw, entry.raw_bytes as usize))
+    }
+
+    /// Restores a block that was found compressed: into the raw pool at its second hit, before that
+    /// into the bench.
+    pub fn restore(&mut self, handle: Handle, bench: &mut Bench) -> Restored {
+        let entry = self.entries.at_mut(handle.entry);
+        if entry.version != handle.version {
+            return Restored::Lost;
+        }
+        if entry.raw.is_some() {
+            return Restored::Raw(handle);
+        }
+        let is_second = entry.flags.has(Flags::IS_REFERENCED);
+        for flag in [Flags::IS_REFERENCED, Flags::IS_AGAIN, Flags::IS_USED] {
+            entry.flags.set(flag, true);
+        }
+        let raw_bytes = entry.raw_bytes as usize;
+        if entry.flags.has(Flags::IS_FILLED) {
+            let fill = entry.fill;
+            bench.scratch(raw_bytes).fill(fill);
+            return Restored::Scratch(raw_bytes);
+        }
+        let target = match is_second {
+            true => self.append_raw(Queue::Main, handle.entry, raw_bytes, bench),
+            false => None,
+        };
+        let entry = *self.entries.at(handle.entry);
+        if entry.version != handle.version {
+            // It had to go for the room it was to have.
+            target
+                .into_iter()
+                .for_each(|place| self.segments.retract(place));
+            return Restored::Lost;
+        }
+        let method = self.options.methods[usize::from(entry.method)];
+        let packed = (entry.packed, entry.packed_bytes as usize);
+        let time = match target {
+            Some(place) => {
+                let (source, target) = self.segments.pair(packed, (place, raw_bytes));
+                bench.decompress(method, source, target)
+            }
+            None => {
+                let source = self.segments.bytes(packed.0, packed.1);
+                bench.decompress_to_scratch(method, source, raw_bytes)
+            }
+        };
+        let Ok(time) = time else {
+            target
+                .into_iter()
+                .for_each(|place| self.segments.retract(place));
+            self.stats.corrupt += 1;
+            self.stats.packed_hits -= 1;
+            self.discard(handle.entry);
+            return Restored::Lost;
+        };
+        self.book_decode(handle.entry, time);
+        match target {
+            Some(place) => self.promoted(handle, place, bench),
+            None => Restored::Scratch(raw_bytes),
+        }
+    }
+
+    /// Makes room for a block that is to be loaded; none if it can not be kept.
+    pub fn reserve(
+        &mut self,
+        key: K,
+        raw_bytes: usize,
+        class: u8,
+        bench: &mut Bench,
+    ) -> Option<Reservation> {
+        if raw_bytes > self.segments.slab_bytes() || self.slabs_max == 0 {
+            return None;
+        }
+        let hash = self.hasher.hash_one(key);
+        let entry = self.entries.add(key, raw_bytes as u32, class);
+        self.reserved += 1;
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        let of = |number: &u32| hasher.hash_one(entries.at(*number).key);
+        self.table.reserve(self.reserved, of);
+        if self.entries.count() > self.ghosts.capacity() {
+            // Ghosts of the smaller table cannot be moved: they do not know their hash.
+            self.ghosts = Ghosts::new(2 * self.entries.count().next_power_of_two());
+        }
+        let queue = self.recall(hash, entry);
+        let place = match self.settle(bench) {
+            true => self.append_raw(queue, entry, raw_bytes, bench),
+            false => None,
+        };
+        let Some(place) = place else {
+            self.entries.remove(entry);
+            self.reserved -= 1;
+            return None;
+        };
+        let reservation = Reservation {
+            entry,
+            hash,
+            place,
+            raw_bytes,
+        };
+        // From here on its segment stays where it is.
+        self.segments.pin(place.segment);
+        if self.settle(bench) {
+            return Some(reservation);
+        }
+        self.abandon(reservation);
+        None
+    }
+
+    /// Returns the bytes to load a block into.
+    pub fn frame(&mut self, reservation: &Reservation) -> &mut [u8] {
+        self.segments
+            .bytes_mut(reservation.place, reservation.raw_bytes)
+    }
+
+    /// Gives room back that was not needed.
+    pub fn abandon(&mut self, reservation: Reservation) {
+        let Reservation { entry, place, .. } = reservation;
+        self.reserved -= 1;
+        self.release(place.segment);
+        self.segments.retract(place);
+        self.entries.remove(entry);
+    }
+
+    /// Makes a loaded block known, with what the loading took, if it was a miss.
+    pub fn commit(
+        &mut self,
+        reservation: Reservation,
+        time: Option<&MissTime>,
+        bench: &mut Bench,
+    ) -> Handle {
+        let Reservation {
+            entry: number,
+            hash,
+            place,
+            raw_bytes,
+        } = reservation;
+        let key = self.entries.at(number).key;
+        // A later load wins over an earlier one.
+        if let Some(old) = self.find(hash, &key) {
+            self.discard(old);
+        }
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        let of = |number: &u32| hasher.hash_one(entries.at(*number).key);
+        self.table.insert_unique(hash, number, of);
+        self.reserved -= 1;
+        let entry = self.entries.at_mut(number);
+        entry.raw = place;
+        entry.flags.set(Flags::IS_KNOWN, true);
+        let (version, class) = (entry.version, entry.class);
+        let queue = entry.queue();
+        self.log_mut(queue).live_bytes += raw_bytes as u64;
+        if let Some(time) = time {
+            self.missed(time);
+            self.sample(hash, raw_bytes as u32, class, bench);
+            self.try_methods(hash, number, bench);
+        }
+        self.release(place.segment);
+        Handle {
+            entry: number,
+            version,
+        }
+    }
+
+    /// Keeps a raw block's bytes where they are until [`Shard::unpin`], whatever becomes of the
+    /// block.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] if more slabs would be pinned than the options allow, [`Error::Invalid`] if
+    /// the block is not the same any more.
+    pub fn pin(&mut self, handle: Handle) -> Result<()> {
+        let entry = *self.entries.at(handle.entry);
+        if entry.version != handle.version || !entry.raw.is_some() || entry.pins == u16::MAX {
+            return Err(Error::invalid(
+                "pin",
+                "the block is gone, or pinned too often",
+            ));
+        }
+        let segment = entry.raw.segment;
+        let more = u64::from(!self.segments.is_pinned(segment));
+        let slab_bytes = self.segments.slab_bytes() as u64;
+        let needed_bytes = (self.segments.pinned_count() as u64 + more) * slab_bytes;
+        if needed_bytes > self.options.pinned_bytes_max {
+            return Err(Error::Limit {
+                what: "pinned slabs",
+                limit_bytes: self.options.pinned_bytes_max,
+                needed_bytes,
+            });
+        }
+        self.entries.at_mut(handle.entry).pins += 1;
+        self.segments.pin(segment);
+        Ok(())
+    }
+
+    /// Returns the bytes of a pinned block, whatever became of it.
+    ///
+    /// # Panics
+    ///
+    /// If it is not pinned.
+    pub fn pinned_bytes(&self, handle: Handle) -> &[u8] {
+        let entry = self.entries.at(handle.entry);
+        assert!(
+            entry.pins > 0 && entry.version == handle.version,
+            "not pinned"
+        );
+        self.segments.bytes(entry.raw, entry.raw_bytes as usize)
+    }
+
+    /// Takes one pin back.
+    ///
+    /// # Panics
+    ///
+    /// If the block is not pinned.
+    pub fn unpin(&mut self, handle: Handle) {
+        let entry = self.entries.at_mut(handle.entry);
+        assert!(
+            entry.pins > 0 && entry.version == handle.version,
+            "not pinned"
+        );
+        entry.pins -= 1;
+        let (segment, is_gone) = (entry.raw.segment, !entry.flags.has(Flags::IS_KNOWN));
+        if is_gone && entry.pins == 0 {
+            self.entries.remove(handle.entry);
+        }
+        self.release(segment);
+    }
+
+    /// Changes the budget at once: what goes over it is compressed or dropped. Pinned slabs stay
+    /// until they are unpinned.
+    ///
+    /// # Cost
+    ///
+    /// Ghosts and shadow start anew.
+    pub fn set_budget(&mut self, bytes: u64, bench: &mut Bench) {
+        self.options.budget_bytes = bytes;
+        self.divide_budget();
+        self.settle(bench);
+        self.entries.shrink();
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        let of = |number: &u32| hasher.hash_one(entries.at(*number).key);
+        self.table.shrink_to(self.table.len() + self.reserved, of);
+        self.settle(bench);
+    }
+
+    /// Returns each arm the shadow simulates with its cost over that of raw-only, lately; empty
+    /// where there is no shadow or it saw too little.
+    pub fn forecast(&self) -> Vec<(Arm, f64)> {
+        self.shadow.as_ref().map_or_else(Vec::new, Shadow::forecast)
+    }
+
+    /// Returns what was done so far.
+    pub fn stats(&self) -> &ShardStats {
+        &self.stats
+    }
+
+    /// Returns the arm in force.
+    pub fn arm(&self) -> Arm {
+        self.arm
+    }
+
+    /// Returns what compressing saved against raw-only, with its 95 % interval, and what raw-only
+    /// would have cost, by the shadow and in the unit of the prices; none where there is no shadow
+    /// or it saw too little. Cost of the shadow itself is not taken off.
+    pub fn gain(&self) -> Option<(Estimate, f64)> {
+        self.shadow.as_ref()?.gain()
+    }
+
+    /// Returns where the bytes are.
+    pub fn memory(&self) -> ShardMemory {
+        ShardMemory {
+            budget_bytes: self.options.budget_bytes,
+            slab_bytes: (self.segments.count() * self.segments.slab_bytes()) as u64,
+            overhead_bytes: self.overhead_bytes(),
+            raw_bytes: self.small.live_bytes + self.main.live_bytes,
+            packed_bytes: self.packed.live_bytes,
+            blocks: self.table.len() as u64,
+        }
+    }
+
+    fn find_or_restore(&mut self, key: &K, bench: &mut Bench) -> Restored {
+        match self.lookup(key, bench) {
+            Lookup::Raw(handle) => Restored::Raw(handle),
+            Lookup::Packed(handle) => self.restore(handle, bench),
+            Lookup::Absent => Restored::Lost,
+        }
+    }
+
+    fn find(&self, hash: u64, key: &K) -> Option<u32> {
+        let found = self
+            .table
+            .find(hash, |&number| self.entries.at(number).key == *key);
+        found.copied()
+    }
+
+    /// Books a block that is raw again.
+    fn promoted(&mut self, handle: Handle, place: Place, bench: &mut Bench) -> Restored {
+        let entry = self.entries.at_mut(handle.entry);
+        entry.raw = place;
+        entry.flags.set(Flags::IS_MAIN, true);
+        entry.flags.set_frequency(0);
+        self.main.live_bytes += u64::from(entry.raw_bytes);
+        self.segments.pin(place.segment);
+        let has_room = self.settle(bench);
+        self.release(place.segment);
+        match has_room {
+            true => Restored::Raw(handle),
+            false => {
+                self.discard(handle.entry);
+                Restored::Lost
+            }
+        }
+    }
+
+    /// Gives an entry what is remembered of its key, and says in which queue it begins.
+    fn recall(&mut self, hash: u64, number: u32) -> Queue {
+        let held = self.table.len() as u64;
+        let Some((memory, age)) = self.ghosts.take(hash) else {
+            return Queue::Small;
+        };
+        let entry = self.entries.at_mut(number);
+        let is_late = age > held;
+        entry.flags.set(Flags::IS_AGAIN, !is_late);
+        entry.flags.set(Flags::IS_MAIN, !is_late);
+        entry
+            .flags
+            .set(Flags::IS_INCOMPRESSIBLE, memory.is_incompressible);
+        entry.queue()
+    }
+
+    /// Remembers a block that is dropped.
+    pub(super) fn remember(&mut self, number: u32) {
+        let entry = self.entries.at(number);
+        let hash = self.hasher.hash_one(entry.key);
+        let memory = super::ghost::Memory {
+            method: (entry.packed_bytes > 0).then_some(entry.method),
+            is_incompressible: entry.flags.has(Flags::IS_INCOMPRESSIBLE),
+            packed_bytes: entry.packed_bytes,
+        };
+        self.ghosts.remember(hash, &memory);
+    }
+
+    /// Takes a block out of the table and its bytes out of the books; a pinned one keeps them.
+    pub(super) fn discard(&mut self, number: u32) {
+        let entry = *self.entries.at(number);
+        let hash = self.hasher.hash_one(entry.key);
+        if let Ok(found) = self.table.find_entry(hash, |&other| other == number) {
+            found.remove();
+        }
+        if entry.raw.is_some() {
+            self.log_mut(entry.queue()).live_bytes -= u64::from(entry.raw_bytes);
+        }
+        self.forget_packed(number);
+        if entry.pins > 0 {
+            self.entries
+                .at_mut(number)
+                .flags
+                .set(Flags::IS_KNOWN, false);
+        } else {
+            self.entries.remove(number);
+        }
+    }
+
+    /// Takes a compressed form out of the books.
+    pub(super) fn forget_packed(&mut self, number: u32) {
+        let entry = self.entries.at_mut(number);
+        if !entry.packed.is_some() {
+            return;
+        }
+        entry.packed = Place::NONE;
+        self.stats.wasted += u64::from(!entry.flags.has(Flags::IS_USED));
+        for flag in [Flags::IS_REFERENCED, Flags::IS_USED, Flags::IS_FILLED] {
+            entry.flags.set(flag, false);
+        }
+        self.packed.live_bytes -= u64::from(entry.packed_bytes);
+    }
+
+    pub(super) fn log_mut(&mut self, queue: Queue) -> &mut Log {
+        match queue {
+            Queue::Small => &mut self.small,
+            Queue::Main => &mut self.main,
+        }
+    }
+
+    /// Unpins a segment and lets it go on in its log.
+    fn release(&mut self, segment: u32) {
+        if self.segments.unpin(segment)
+            && let Some(at) = self.aside.iter().position(|it| it.0 == segment)
+        {
+            let (_, queue) = self.aside.swap_remove(at);
+            self.log_mut(queue).restore(segment);
+        }
+    }
+
+    fn missed(&mut self, time: &MissTime) {
+        self.stats.misses += 1;
+        self.stats.miss_cost += self.costs.missed(time);
+        if self.stats.misses == FIRST_LOADS {
+            self.retune();
+        }
+    }
+
+    fn book_decode(&mut self, number: u32, time: Option<Seconds>) {
+        let entry = self.entries.at(number);
+        let (class, method) = (entry.class, entry.method);
+        let (raw, packed) = (u64::from(entry.raw_bytes), u64::from(entry.packed_bytes));
+        let guess = self.costs.per_byte(class, method).decode * raw as f64;
+        self.stats.decode_cost += time.map_or(guess, |time| self.costs.core(time));
+        if time.is_some() {
+            self.costs.observe((class, method), raw, packed, None, time);
+        }
+    }
+
+    /// Tells the shadow of an access, if it samples the key.
+    fn sample(&mut self, hash: u64, raw_bytes: u32, class: u8, bench: &mut Bench) {
+        let Some(shadow) = &mut self.shadow else {
+            return;
+        };
+        if self.stats.accesses().is_multiple_of(RETUNE_EVERY) {
+            self.retune();
+            return;
+        }
+        if !shadow.wants(hash) {
+            return;
+        }
+        let sample = Sample {
+            hash,
+            raw_bytes,
+            class,
+        };
+        let (costs, mut has_moved) = (&self.costs, false);
+        let time = bench.time_shadow(|| has_moved = shadow.access(&sample, costs));
+        if let Some(time) = time {
+            let cost = self.costs.core(time);
+            self.sample_cost += (cost - self.sample_cost) / 64.0;
+        }
+        self.stats.sampled += 1;
+        self.stats.overhead_cost += self.sample_cost;
+        if has_moved {
+            self.arm = *shadow.chosen();
+            self.stats.moves += 1;
+        }
+    }
+
+    /// Thinks over what share of the keys the shadow can afford.
+    fn retune(&mut self) {
+        let (memory, accesses) = (self.memory(), self.stats.accesses().max(1));
+        let Some(shadow) = &mut self.shadow else {
+            return;
+        };
+        let fixed = (self.ghosts.heap_bytes() + shadow.heap_bytes()) as u64;
+        let capacity = self.options.budget_bytes.saturating_sub(fixed);
+        let raw_blocks = memory.raw_bytes / (self.entries.count() as u64).max(1);
+        let share_max = shadow.share_max(capacity, raw_blocks.max(ENTRY_BYTES));
+        let mean_cost = self.stats.cost() / accesses as f64;
+        let affordable = self.options.shadow_cost_share * mean_cost / self.sample_cost;
+        let wanted = affordable.clamp(share_max / 64.0, share_max);
+        let now = shadow.sampled_share();
+        if wanted < now / 2.0 || wanted > now * 4.0 {
+            shadow.reset(wanted, capacity);
+        }
+    }
+
+    /// Finds out what the methods make of a sampled block, if that can be afforded.
+    fn try_methods(&mut self, hash: u64, number: u32, bench: &mut Bench) {
+        let Some(shadow) = &mut self.shadow else {
+            return;
+        };
+        let affordable = TRIAL_SHARE * self.stats.cost();
+        if !shadow.wants(hash) || self.trials >= FREE_TRIALS && self.trial_cost > affordable {
+            return;
+        }
+        let entry = *self.entries.at(number);
+        let block = self.segments.bytes(entry.raw, entry.raw_bytes as usize);
+        for (index, &method) in self.options.methods.iter().enumerate() {
+            let index = index as u8;
+            if !shadow.is_unknown(hash, index) {
+                continue;
+            }
+            let limit = super::evict::packed_bytes_max(block.len());
+            let Ok(trial) = bench.try_method(method, entry.class, block, limit) else {
+                continue;
+            };
+            let (of, raw) = ((entry.class, index), block.len());
+            let guess = *self.costs.per_byte(of.0, of.1);
+            let cost = |time: Option<Seconds>, per_byte: f64| {
+                time.map_or(per_byte * raw as f64, |time| self.costs.core(time))
+            };
+            let cost = cost(trial.encode, guess.encode) + cost(trial.decode, guess.decode);
+            self.trials += 1;
+            self.trial_cost += cost;
+            self.stats.overhead_cost += cost;
+            let size = trial.packed_bytes;
+            let packed = size.unwrap_or(raw) as u64;
+            self.costs
+                .observe(of, raw as u64, packed, trial.encode, trial.decode);
+            shadow.learn(hash, index, size.map(|size| size as u32), &self.costs);
+        }
+    }
+
+    /// Tells the shadow what a method made of a block.
+    pub(super) fn learn(&mut self, number: u32, packed_bytes: Option<u32>) {
+        let Some(shadow) = &mut self.shadow else {
+            return;
+        };
+        let entry = self.entries.at(number);
+        let hash = self.hasher.hash_one(entry.key);
+        if shadow.wants(hash) {
+            shadow.learn(hash, entry.method, packed_bytes, &self.costs);
+        }
+    }
+
+    /// Sets apart what ghosts and shadow may take of the budget.
+    fn divide_budget(&mut self) {
+        let budget = self.options.budget_bytes;
+        self.ghosts = Ghosts::new(0);
+        self.shadow = match self.options.policy {
+            Policy::Adaptive => {
+                let memory_bytes = budget as f64 * self.options.shadow_memory_share;
+                Shadow::new(Arm::all(self.options.methods.len()), memory_bytes as u64)
+            }
+            Policy::RawOnly | Policy::Static(_) => None,
+        };
+        if self.options.policy == Policy::Adaptive {
+            self.arm = Arm::RAW_ONLY;
+        }
+        self.limit_slabs();
+        if self.stats.misses >= FIRST_LOADS {
+            self.retune();
+        }
+    }
+
+    fn overhead_bytes(&self) -> u64 {
+        let heap = self.table.allocation_size()
+            + self.entries.heap_bytes()
+            + self.segments.heap_bytes()
+            + self.small.heap_bytes()
+            + self.main.heap_bytes()
+            + self.packed.heap_bytes()
+            + self.ghosts.heap_bytes()
+            + (self.aside.capacity() + self.victims.capacity()) * size_of::<(u32, Queue)>()
+            + self.shadow.as_ref().map_or(0, Shadow::heap_bytes);
+        heap as u64
+    }
+
+    /// Works out how many slabs the rest of the memory leaves.
+    pub(super) fn limit_slabs(&mut self) {
+        let slab_bytes = self.segments.slab_bytes() as u64;
+        let left = self
+            .options
+            .budget_bytes
+            .saturating_sub(self.overhead_bytes());
+        let slabs_max = (left / slab_bytes) as usize;
+        #[cfg(test)]
+        let slabs_max = self.slabs_held.unwrap_or(slabs_max);
+        if slabs_max != self.slabs_max {
+            self.slabs_max = slabs_max;
+            let arena = self.segments.arena();
+            // Memory that is locked stays; the slabs are not used all the same.
+            let _ = arena.set_budget(slabs_max as u64 * slab_bytes);
+        }
+    }
+
+    /// Gives the shard so many slabs, whatever its budget and what is on the heap.
+    #[cfg(test)]
+    pub(super) fn hold_slabs(&mut self, count: usize) {
+        self.slabs_held = Some(count);
+        self.limit_slabs();
+    }
+
+    /// Returns the numbers of all known entries.
+    #[cfg(test)]
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        self.table.iter().copied().collect()
+    }
+}

@@ -1,0 +1,185 @@
+//! Traces: which blocks were asked for, read from the forms in which others publish them.
+//!
+//! [`TraceFormat::parse`] takes a whole trace in memory and returns its [`Request`]s; bytes that
+//! are no such trace are refused with their place.
+#![deny(unsafe_code)]
+
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// One access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The block.
+    pub key: u64,
+    /// Its bytes, where the trace tells them.
+    pub bytes: Option<u32>,
+}
+
+/// The form of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceFormat {
+    /// `oracleGeneral`: records of 24 bytes, little endian: time u32, key u64, bytes u32, access
+    /// that comes next i64 (libCacheSim).
+    OracleGeneral,
+    /// `u32`: keys of 4 bytes, little endian.
+    U32,
+    /// `u64`: keys of 8 bytes, little endian.
+    U64,
+    /// `text`: a decimal key a line; lines that begin with `*` or `#` are passed over (LIRS).
+    Text,
+    /// `csv`: time, key and bytes a line, parted by spaces, tabs or commas.
+    Csv,
+}
+
+const NAMES: [(&str, TraceFormat); 5] = [
+    ("oracleGeneral", TraceFormat::OracleGeneral),
+    ("u32", TraceFormat::U32),
+    ("u64", TraceFormat::U64),
+    ("text", TraceFormat::Text),
+    ("csv", TraceFormat::Csv),
+];
+
+impl FromStr for TraceFormat {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<TraceFormat> {
+        let found = NAMES.iter().find(|(name, _)| *name == text);
+        found.map(|(_, format)| *format).ok_or_else(|| {
+            let names = NAMES.map(|(name, _)| name).join(", ");
+            Error::parse("trace format", text, format!("expected one of {names}"))
+        })
+    }
+}
+
+impl TraceFormat {
+    /// Reads a trace.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] for a record cut short, [`Error::Parse`] for a line that is none.
+    pub fn parse(self, bytes: &[u8]) -> Result<Vec<Request>> {
+        match self {
+            TraceFormat::OracleGeneral => records(bytes, |record: &[u8; 24]| Request {
+                key: u64::from_le_bytes(part(record, 4)),
+                bytes: Some(u32::from_le_bytes(part(record, 12))),
+            }),
+            TraceFormat::U32 => records(bytes, |record: &[u8; 4]| Request {
+                key: u64::from(u32::from_le_bytes(*record)),
+                bytes: None,
+            }),
+            TraceFormat::U64 => records(bytes, |record: &[u8; 8]| Request {
+                key: u64::from_le_bytes(*record),
+                bytes: None,
+            }),
+            TraceFormat::Text => lines(bytes, |fields| {
+                let &[key] = fields else { return None };
+                Some(Request {
+                    key: key.parse().ok()?,
+                    bytes: None,
+                })
+            }),
+            TraceFormat::Csv => lines(bytes, |fields| {
+                let &[_, key, bytes] = fields else {
+                    return None;
+                };
+                Some(Request {
+                    key: key.parse().ok()?,
+                    bytes: Some(bytes.parse().ok()?),
+                })
+            }),
+        }
+    }
+}
+
+fn part<const N: usize>(record: &[u8], at: usize) -> [u8; N] {
+    record[at..at + N].try_into().expect("a part of the record")
+}
+
+fn records<const N: usize>(
+    bytes: &[u8],
+    request: impl Fn(&[u8; N]) -> Request,
+) -> Result<Vec<Request>> {
+    let (records, rest) = bytes.as_chunks::<N>();
+    if !rest.is_empty() {
+        let offset = (bytes.len() - rest.len()) as u64;
+        let (expected, found) = (format!("{N} bytes"), format!("{} bytes", rest.len()));
+        return Err(Error::corrupt("trace record", offset, expected, found));
+    }
+    Ok(records.iter().map(request).collect())
+}
+
+fn lines(bytes: &[u8], request: impl Fn(&[&str]) -> Option<Request>) -> Result<Vec<Request>> {
+    let mut requests = Vec::new();
+    for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() || matches!(line[0], b'*' | b'#') {
+            continue;
+        }
+        let text = String::from_utf8_lossy(line);
+        let parts = text.split([' ', '\t', ',']).filter(|part| !part.is_empty());
+        let fields: Vec<&str> = parts.collect();
+        let found = request(&fields).ok_or_else(|| {
+            let reason = format!("line {} is not of this format", number + 1);
+            Error::parse("trace", &text, reason)
+        })?;
+        requests.push(found);
+    }
+    Ok(requests)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(format: &str, bytes: &[u8], expected: &[(u64, Option<u32>)]) {
+        let format: TraceFormat = format.parse().expect("a format");
+        let found = format.parse(bytes).expect("a trace");
+        let found: Vec<_> = found.iter().map(|it| (it.key, it.bytes)).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn the_published_forms_are_read() {
+        let mut record = vec![9, 0, 0, 0];
+        record.extend(0x0102_0304_0506u64.to_le_bytes());
+        record.extend(4096u32.to_le_bytes());
+        record.extend((-1i64).to_le_bytes());
+        check(
+            "oracleGeneral",
+            &record.repeat(2),
+            &[(0x0102_0304_0506, Some(4096)); 2],
+        );
+        check("u32", &[1, 0, 0, 0, 0, 1, 0, 0], &[(1, None), (256, None)]);
+        check("u64", &[7, 0, 0, 0, 0, 0, 0, 1], &[(7 | 1 << 56, None)]);
+        check(
+            "text",
+            b"12\n*\n 13 \r\n\n# x\n14",
+            &[(12, None), (13, None), (14, None)],
+        );
+        check(
+            "csv",
+            b"0 5 100\n1\t6,200\n",
+            &[(5, Some(100)), (6, Some(200))],
+        );
+        check("text", b"", &[]);
+    }
+
+    #[test]
+    fn what_is_no_trace_is_refused_with_its_place() {
+        let refused = |format: TraceFormat, bytes: &[u8]| {
+            format.parse(bytes).expect_err("no trace").to_string()
+        };
+        let found = refused(TraceFormat::U32, &[1, 2, 3, 4, 5]);
+        assert_eq!(
+            found,
+            "corrupt trace record at byte 4: expected 4 bytes, found 1 bytes"
+        );
+        let found = refused(TraceFormat::Text, b"1\n2 3\n");
+        assert!(found.contains("line 2"), "{found}");
+        refused(TraceFormat::Text, b"-1\n");
+        refused(TraceFormat::Csv, b"1 2 99999999999\n");
+        refused(TraceFormat::Csv, b"\xff\xfe\n");
+        assert!("lru".parse::<TraceFormat>().is_err());
+    }
+}
