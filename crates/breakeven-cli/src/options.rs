@@ -3,10 +3,12 @@
 //! Texts are parsed here into plain values; what they mean on this machine is resolved by the
 //! command that uses them.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use breakeven::codec::Method;
 use breakeven::medium::presets::parse_rate;
+use breakeven::stream::{Advice, Hint};
 use breakeven::units::BytesPerSecond;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -300,6 +302,12 @@ pub struct PackOptions {
     #[arg(long, value_name = "RATE", default_value = "auto", value_parser = parse_link)]
     pub link: Link,
 
+    /// What is known of the bytes, or of LENGTH of them from OFFSET on: none (compressing is in vain),
+    /// once (written once, then kept), hot or hot=READS (read often), keep=DAYS, async=SHARE (of the
+    /// time in which others want the processors); may be given several times
+    #[arg(long, value_name = "[OFFSET+LENGTH:]HINT", value_parser = parse_hint)]
+    pub hint: Vec<Hint>,
+
     /// Days the stream is kept, for what money says
     #[arg(long, value_name = "DAYS", default_value = "90", value_parser = parse_positive)]
     pub days: f64,
@@ -495,6 +503,62 @@ fn parse_strategy(text: &str) -> Result<Strategy, String> {
     }
 }
 
+/// Reads for each write of what is called hot without a number.
+const HOT_READS: f64 = 100.0;
+
+fn parse_hint(text: &str) -> Result<Hint, String> {
+    let (range, advice) = match text.split_once(':') {
+        Some((range, advice)) => (parse_place(range)?, advice),
+        None => (0..u64::MAX, text),
+    };
+    let (name, value) = match advice.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (advice, None),
+    };
+    let number = |text: &str| {
+        let number = text.trim_end_matches('d').parse::<f64>();
+        number.map_err(|_| format!("{text} is no number, as in {name}=30"))
+    };
+    let advice = match (name, value) {
+        ("none", None) => Advice::NoCompression,
+        ("once", None) => Advice::WriteOnce,
+        ("hot", None) => Advice::Hot {
+            reads_per_write: HOT_READS,
+        },
+        ("hot", Some(reads)) => Advice::Hot {
+            reads_per_write: number(reads)?,
+        },
+        ("keep", Some(days)) => Advice::Keep {
+            days: number(days)?,
+        },
+        ("async", Some(share)) => Advice::Asynchronism {
+            share: number(share)?,
+        },
+        _ => {
+            return Err(
+                "expected none, once, hot, hot=READS, keep=DAYS or async=SHARE".to_string(),
+            );
+        }
+    };
+    let hint = Hint::new(range, advice);
+    match hint.advice() {
+        Ok(_) => Ok(hint),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Parses an offset and a length, as in `0+1MiB`.
+fn parse_place(text: &str) -> Result<Range<u64>, String> {
+    let wrong = || format!("{text}: expected an offset and a length, as in 1GiB+64MiB");
+    let (offset, length) = text.split_once('+').ok_or_else(wrong)?;
+    let offset = match offset {
+        "0" => 0,
+        offset => parse_bytes(offset)?,
+    };
+    let end = offset.checked_add(parse_bytes(length)?).ok_or_else(wrong)?;
+    Ok(offset..end)
+}
+
 fn parse_amount(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
@@ -597,6 +661,29 @@ mod tests {
         assert_eq!(parse_strategy("money"), Ok(Strategy::Money));
         for text in ["", "within", "within:", "within:0.5", "within:nan", "fast"] {
             assert!(parse_strategy(text).is_err(), "{text}");
+        }
+        let keep = Hint::new(1 << 20..3 << 20, Advice::Keep { days: 30.0 });
+        for text in ["1MiB+2MiB:keep=30d", "1048576+2097152:keep=30"] {
+            assert_eq!(parse_hint(text), Ok(keep.clone()));
+        }
+        let all = Hint::new(0..u64::MAX, Advice::NoCompression);
+        assert_eq!(parse_hint("none"), Ok(all));
+        for text in [
+            "",
+            "cold",
+            "keep",
+            "keep=",
+            "keep=-1",
+            "keep=nan",
+            "hot=",
+            "none=1",
+            "async=2",
+            "0-5:none",
+            "5:none",
+            "0+0:none",
+            "1+9e99:once",
+        ] {
+            assert!(parse_hint(text).is_err(), "{text}");
         }
         assert_eq!(parse_link("auto"), Ok(Link(None)));
         assert_eq!(parse_link("117MB/s"), Ok(Link(Some(BytesPerSecond(117e6)))));

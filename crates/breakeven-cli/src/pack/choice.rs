@@ -30,6 +30,9 @@ pub fn arms(container: Container) -> Vec<Method> {
         .collect()
 }
 
+/// Blocks from which on what they taught is worth a file's writing.
+const BLOCKS_KEPT_MIN: u64 = 8;
+
 /// Days kept and reads, which money counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
@@ -45,7 +48,7 @@ pub struct Setting<'a> {
     machine: OnceCell<Machine>,
     terms: OnceCell<Terms>,
     profile: RefCell<Option<Profile>>,
-    has_learned: Cell<bool>,
+    blocks_learned: Cell<u64>,
 }
 
 impl<'a> Setting<'a> {
@@ -57,7 +60,7 @@ impl<'a> Setting<'a> {
             machine: OnceCell::new(),
             terms: OnceCell::new(),
             profile: RefCell::new(None),
-            has_learned: Cell::new(false),
+            blocks_learned: Cell::new(0),
         }
     }
 
@@ -124,13 +127,14 @@ impl<'a> Setting<'a> {
     pub fn learn(&self, books: &Books) {
         if let Some(profile) = books.profile() {
             *self.profile.borrow_mut() = Some(profile);
-            self.has_learned.set(true);
+            let blocks = books.ledger().total().blocks;
+            self.blocks_learned.set(self.blocks_learned.get() + blocks);
         }
     }
 
     /// Keeps for the next run what was learned.
     pub fn keep(&self) {
-        if self.has_learned.get() {
+        if self.blocks_learned.get() >= BLOCKS_KEPT_MIN {
             learned::keep(&self.profile(), self.machine());
         }
     }

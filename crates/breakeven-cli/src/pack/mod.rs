@@ -292,6 +292,9 @@ impl Packing<'_> {
         let bar = job.progress(source, Some(Arc::clone(&written)))?;
         let file = target.file()?;
         let mut writer = Writer::new(Counted { file, written }, pool, self.options())?;
+        for hint in &self.typed.hint {
+            writer.advise(hint)?;
+        }
         let books = writer.books();
         let mut piece = vec![0; READ_BYTES];
         loop {

@@ -179,18 +179,21 @@ fn pipes_go_in_and_out() {
         }
     }
     // A reader that goes away is no error.
-    let mut child = breakeven(&folder)
-        .args(["pack", "-m", "store", "-c"])
-        .arg(&file)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let mut first = [0; 4];
-    let mut out = child.stdout.take().expect("a pipe");
-    out.read_exact(&mut first).expect("the first bytes");
-    drop(out);
-    ok(&child.wait_with_output().expect("it ends"));
+    for options in [&["-m", "store"][..], &["--link", "100GB/s"]] {
+        let mut child = breakeven(&folder)
+            .args(["pack", "-c"])
+            .args(options)
+            .arg(&file)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut first = [0; 4];
+        let mut out = child.stdout.take().expect("a pipe");
+        out.read_exact(&mut first).expect("the first bytes");
+        drop(out);
+        ok(&child.wait_with_output().expect("it ends"));
+    }
 }
 
 #[test]

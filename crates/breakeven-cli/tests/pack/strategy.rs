@@ -176,3 +176,35 @@ fn the_ledger_counts_what_was_written() {
     let output = run(&folder, &[&"pack", &"-c", &"--json", &file]);
     assert_eq!(output.status.code(), Some(2), "--json is of the ledger");
 }
+
+#[test]
+fn hints_on_ranges_are_followed() {
+    let (folder, _) = folder();
+    let (dense, _) = packed(&folder, &["--link", "100kB/s"]);
+    let (raw, _) = packed(&folder, &["--link", "100kB/s", "--hint", "none"]);
+    // The last block is one byte over and over, which is a frame of its own.
+    assert!(raw > 3 << 20, "{raw} bytes are stored raw");
+    let first = [
+        "--link",
+        "100kB/s",
+        "--hint",
+        "0+1MiB:none",
+        "--hint",
+        "1MiB+1MiB:keep=30d",
+    ];
+    let (half, _) = packed(&folder, &first);
+    assert!(
+        half > dense + 500_000 && half < raw,
+        "{dense}, {half}, {raw}"
+    );
+    let file = folder.path().join("file");
+    for hint in ["cold", "5:none", "keep=-1"] {
+        let output = run(&folder, &[&"pack", &"-f", &"--hint", &hint, &file]);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{hint}: {}",
+            message(&output)
+        );
+    }
+}
