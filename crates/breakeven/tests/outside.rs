@@ -5,7 +5,11 @@
 
 #[path = "outside/file_systems.rs"]
 mod file_systems;
+#[path = "outside/golden.rs"]
+mod golden;
 #[path = "outside/stock.rs"]
 mod stock;
 #[path = "outside/streams.rs"]
 mod streams;
+#[path = "outside/verdicts.rs"]
+mod verdicts;

@@ -3,7 +3,7 @@
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
 use super::lz4_decoder::Context;
-use super::{Kind, corrupt};
+use super::{Kind, Walk, Walked, corrupt};
 use crate::error::{Error, Result};
 
 use liblzma::stream::{Action, Status, Stream};
@@ -119,12 +119,14 @@ pub struct Step {
 pub struct Decoder {
     state: State,
     window_bytes_max: u64,
-    /// Bytes of the frame taken so far.
+    /// Bytes of the frame taken, and decoded from it, so far.
     read: u64,
+    written: u64,
 }
 
 enum State {
-    Zstd,
+    /// With the first bytes of the frame, for what they state.
+    Zstd(Header),
     Lz4,
     Xz(Box<Stream>),
 }
@@ -148,7 +150,7 @@ impl Decoder {
                 let log = window_bytes_max.ilog2().min(31);
                 let parameter = DParameter::WindowLogMax(log);
                 context.set_parameter(parameter).map_err(bug)?;
-                State::Zstd
+                State::Zstd(Header::default())
             }
             Kind::Lz4 => {
                 workspace.lz4()?.reset();
@@ -163,6 +165,7 @@ impl Decoder {
             state,
             window_bytes_max,
             read: 0,
+            written: 0,
         })
     }
 
@@ -179,7 +182,17 @@ impl Decoder {
         target: &mut [u8],
     ) -> Result<Step> {
         let step = match &mut self.state {
-            State::Zstd => step_zstd(workspace.zstd()?, self.window_bytes_max, source, target),
+            State::Zstd(header) => {
+                let context = workspace.zstd()?;
+                let step = step_zstd(context, self.window_bytes_max, source, target);
+                step.and_then(|step| {
+                    header.take(&source[..step.read]);
+                    if step.ended {
+                        header.check(self.written + step.written as u64, step.read as u64)?;
+                    }
+                    Ok(step)
+                })
+            }
             State::Lz4 => {
                 let (read, written, ended) = workspace
                     .lz4()?
@@ -194,11 +207,49 @@ impl Decoder {
             State::Xz(stream) => step_xz(stream, self.window_bytes_max, source, target),
         };
         let step = step.map_err(|error| match self.state {
-            State::Zstd => error.moved_by(self.read),
+            State::Zstd(_) => error.moved_by(self.read),
             _ => error,
         })?;
         self.read += step.read as u64;
+        self.written += step.written as u64;
         Ok(step)
+    }
+}
+
+/// The longest header of a Zstandard frame.
+const HEADER_BYTES_MAX: usize = 18;
+
+/// The first bytes of a Zstandard frame.
+///
+/// In pieces the library does not hold a frame that ends with an empty block to the content size it
+/// states, so that is done here.
+#[derive(Default)]
+struct Header {
+    bytes: [u8; HEADER_BYTES_MAX],
+    length: usize,
+}
+
+impl Header {
+    fn take(&mut self, bytes: &[u8]) {
+        let count = bytes.len().min(HEADER_BYTES_MAX - self.length);
+        self.bytes[self.length..][..count].copy_from_slice(&bytes[..count]);
+        self.length += count;
+    }
+
+    /// Checks that a frame which has ended, after `place` bytes of the last piece, decoded to what it
+    /// states.
+    fn check(&self, content_bytes: u64, place: u64) -> Result<()> {
+        let (mut walk, mut walked) = Walk::begin();
+        while let (None, Walked::Read { at, bytes }) = (walk.shape(), walked) {
+            walked = walk.step(&self.bytes[at as usize..][..bytes])?;
+        }
+        match walk.shape().and_then(|it| it.content_bytes) {
+            Some(stated) if stated != content_bytes => {
+                let expected = format!("{stated} decoded bytes");
+                Err(corrupt(place, expected, format!("{content_bytes} bytes")))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -256,6 +307,10 @@ fn step_xz(
             needed_bytes: stream.memlimit().max(window_bytes_max + 1),
         }),
         Err(liblzma::stream::Error::Mem) => Err(no_memory("xz")),
+        // Well formed, as far as that can be told: a filter or a flag of a later version.
+        Err(liblzma::stream::Error::Options) => Err(Error::Unsupported {
+            what: "an .xz stream with a filter or a flag unknown here".to_string(),
+        }),
         Err(error) => Err(corrupt(stream.total_in(), "a sound xz stream", error)),
     }
 }

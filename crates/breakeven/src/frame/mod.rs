@@ -44,6 +44,8 @@ pub enum Kind {
 
 /// Bytes that tell the kind of any frame.
 pub const MAGIC_BYTES: usize = 6;
+/// The zeros that may stand behind an `.xz` stream, any number of times: its own format's padding.
+pub const XZ_PADDING: [u8; 4] = [0; 4];
 
 impl Kind {
     /// Returns the kind of the frame that begins with `bytes`, nothing if none does. Four bytes

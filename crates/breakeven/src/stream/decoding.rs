@@ -88,7 +88,17 @@ impl Frame {
             Some(Kind::Skippable) => check_skippable(&self.stored, &self.content),
             _ => workspace.decode_whole(limits, &self.stored, &mut self.content),
         };
-        outcome.map_err(|error| error.moved_by(self.offset))
+        outcome.map_err(|error| placed(error, self.offset))
+    }
+}
+
+/// Makes an error count from the start of the stream, given where its frame begins.
+pub(super) fn placed(error: Error, offset: u64) -> Error {
+    match error {
+        Error::Unsupported { what } => Error::Unsupported {
+            what: format!("{what}, at byte {offset}"),
+        },
+        other => other.moved_by(offset),
     }
 }
 

@@ -9,10 +9,12 @@
 use std::io::{self, Read};
 
 use crate::error::{Error, Result};
-use crate::frame::{Decoder, Kind, MAGIC_BYTES, STREAM, Shape, Walk, Walked, Workspace};
+use crate::frame::{
+    Decoder, Kind, MAGIC_BYTES, STREAM, Shape, Walk, Walked, Workspace, XZ_PADDING,
+};
 use crate::pool::Pool;
 
-use super::decoding::{Frame, Frames, ReaderOptions, copy_front, set_length};
+use super::decoding::{Frame, Frames, ReaderOptions, copy_front, placed, set_length};
 use super::input::Input;
 
 /// The longest content of a frame that is decoded as a whole.
@@ -52,6 +54,8 @@ pub struct Reader<R: Read> {
     frames: Frames,
     /// A frame that is decoded here, in pieces; waits until the workers are done.
     inline: Option<Inline>,
+    /// The last frame was an `.xz` stream, behind which padding may stand.
+    may_be_padded: bool,
     workspace: Workspace,
     /// What is being handed out, from `at` on.
     current: Frame,
@@ -123,6 +127,7 @@ impl<R: Read> Reader<R> {
             frames: Frames::new(pool, options.limits())?,
             options,
             inline: None,
+            may_be_padded: false,
             workspace: Workspace::new(),
             current: Frame::default(),
             at: 0,
@@ -227,9 +232,11 @@ impl<R: Read> Reader<R> {
 
     /// Reads one frame and sends it to the workers, or puts it aside for being decoded in pieces.
     fn feed(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.may_be_padded) {
+            self.skip_padding()?;
+        }
         let offset = self.input.offset();
-        let at = |error: Error| error.moved_by(offset);
-        match self.look().map_err(at)? {
+        match self.look().map_err(|error| placed(error, offset))? {
             Next::End => {
                 self.end = Some(Ok(()));
                 return Ok(());
@@ -242,6 +249,7 @@ impl<R: Read> Reader<R> {
             }
             Next::Pieces(kind) => {
                 self.counted.count(kind);
+                self.may_be_padded = kind == Kind::Xz;
                 self.inline = Some(Inline {
                     kind,
                     offset,
@@ -262,6 +270,15 @@ impl<R: Read> Reader<R> {
                 self.counted.count(shape.kind);
                 self.frames.submit(frame);
             }
+        }
+        Ok(())
+    }
+
+    /// Leaves out the padding behind an `.xz` stream.
+    fn skip_padding(&mut self) -> Result<()> {
+        while self.input.fill_to(XZ_PADDING.len())? && self.input.window().starts_with(&XZ_PADDING)
+        {
+            self.input.consume(XZ_PADDING.len());
         }
         Ok(())
     }
@@ -321,7 +338,7 @@ impl<R: Read> Reader<R> {
     fn decode_piece(&mut self) -> Result<Option<Frame>> {
         let inline = self.inline.as_mut().expect("a frame in pieces");
         let offset = inline.offset;
-        let at = |error: Error| error.moved_by(offset);
+        let at = |error: Error| placed(error, offset);
         let mut decoder = match inline.decoder.take() {
             Some(decoder) => decoder,
             None => Decoder::begin(inline.kind, self.options.limits(), &mut self.workspace)?,

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 
 use crate::error::{Error, Result};
 use crate::frame::{
-    Decoder, DecoderLimits, Kind, MAGIC_BYTES, STREAM, Shape, Walk, Walked, Workspace,
+    Decoder, DecoderLimits, Kind, MAGIC_BYTES, STREAM, Shape, Walk, Walked, Workspace, XZ_PADDING,
 };
 
 use super::reader::Counted;
@@ -83,6 +83,9 @@ pub fn visit(source: &mut (impl Read + Seek), tell: &mut dyn FnMut(FoundFrame)) 
             content_bytes: shape.content_bytes,
         });
         at += stored_bytes;
+        if shape.kind == Kind::Xz {
+            at += padding(source, at)?;
+        }
     }
     Ok(at)
 }
@@ -150,6 +153,21 @@ fn decode(source: &mut (impl Read + Seek), start: u64, kind: Kind) -> Result<(u6
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(failed(error)),
             }
+        }
+    }
+}
+
+/// Returns the bytes of padding that stand at a place behind an `.xz` stream.
+fn padding(source: &mut (impl Read + Seek), at: u64) -> Result<u64> {
+    source.seek(SeekFrom::Start(at)).map_err(failed)?;
+    let (mut bytes, mut word) = (0, [0; XZ_PADDING.len()]);
+    let mut source = std::io::BufReader::new(source);
+    loop {
+        match source.read_exact(&mut word) {
+            Ok(()) if word == XZ_PADDING => bytes += word.len() as u64,
+            Ok(()) => return Ok(bytes),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(bytes),
+            Err(error) => return Err(failed(error)),
         }
     }
 }
