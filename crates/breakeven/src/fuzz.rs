@@ -6,6 +6,7 @@
 //! unless the feature `fuzzing` asks for it.
 
 use crate::codec::{Compressor, Decoder, Decompressor, Dictionary, Method};
+use crate::frame::fuzz::fuzz_frame;
 use crate::storage::fuzz::{fuzz_record, fuzz_superblock};
 use crate::stream::fuzz::{fuzz_stream, fuzz_stream_round_trip};
 
@@ -23,6 +24,10 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "decode",
         run: fuzz_decode,
+    },
+    Target {
+        name: "frame",
+        run: fuzz_frame,
     },
     Target {
         name: "method",
@@ -197,6 +202,18 @@ mod tests {
         }
     }
 
+    /// An input that is shown if its target panics, to be kept.
+    struct Shown<'a>(&'a str, &'a [u8]);
+
+    impl Drop for Shown<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                let hex: String = self.1.iter().map(|byte| format!("{byte:02x}")).collect();
+                println!("{} broke its promise with: {hex}", self.0);
+            }
+        }
+    }
+
     #[test]
     fn kept_and_mutated_inputs_break_no_promise() {
         let rounds = if is_full() { 200_000 } else { 4_000 };
@@ -205,6 +222,7 @@ mod tests {
             let kept = kept(target);
             assert!(kept.len() >= 5, "{}: {} inputs", target.name, kept.len());
             for input in &kept {
+                let _shown = Shown(target.name, input);
                 (target.run)(input);
             }
             let mut random = fastrand::Rng::with_seed(seed);
@@ -213,6 +231,7 @@ mod tests {
                 let mut input = kept[random.usize(..kept.len())].clone();
                 let other = &kept[random.usize(..kept.len())];
                 mutate(&mut random, &mut input, other);
+                let _shown = Shown(target.name, &input);
                 (target.run)(&input);
                 tried += 1;
             }

@@ -12,6 +12,8 @@
 
 mod decoder;
 mod encoder;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod lz4;
 mod lz4_decoder;
 mod seek_table;
