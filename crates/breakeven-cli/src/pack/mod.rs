@@ -28,7 +28,7 @@ use crate::options::{FileOptions, PackOptions, UnpackOptions};
 use choice::Setting;
 use content::Content;
 use earned::Earned;
-use place::{Source, Target};
+use place::{Existing, Source, Target};
 use sink::Sink;
 
 pub use explain::run as explain;
@@ -180,6 +180,10 @@ impl Job<'_> {
     }
 
     fn one(&self, path: &Path, work: impl Fn(&mut Source, &Pool) -> Result<()>) -> Result<()> {
+        if self.typed.remove && !self.typed.force && path.is_symlink() {
+            let name = path.display();
+            bail!("{name} is a symbolic link: --rm would remove no more than the link; -f does");
+        }
         let mut source = Source::open(path)?;
         work(&mut source, &self.pool)?;
         if self.typed.remove && source.metadata.is_some() && path != Path::new("-") {
@@ -199,12 +203,13 @@ impl Job<'_> {
             Some(path) => path == Path::new("-"),
             None => self.typed.stdout || is_stdin,
         };
+        let existing = Existing::of(self.typed.force, !self.typed.quiet && !is_stdin);
         let target = if is_stdout {
             Target::standard_output(is_text || self.typed.stdout)?
         } else if let Some(path) = &self.typed.output {
-            Target::create(path, source, self.typed.force)?
+            Target::create(path, source, existing)?
         } else if let Some(path) = name(&source.path) {
-            Target::create(&path, source, self.typed.force)?
+            Target::create(&path, source, existing)?
         } else {
             bail!(
                 "{}: the name has no ending that can be left out, as .zst; name the file with -o",

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, FileTimes, Metadata, OpenOptions};
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
@@ -137,6 +137,41 @@ impl Source {
     }
 }
 
+/// What is to become of a file that stands where one is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    Keep,
+    Overwrite,
+    /// As whoever sits at the terminal says; keep it where nobody does.
+    Ask,
+}
+
+impl Existing {
+    /// Returns what was asked for: to overwrite by force, or to ask where somebody may be asked.
+    pub fn of(is_forced: bool, may_ask: bool) -> Existing {
+        match (is_forced, may_ask) {
+            (true, _) => Existing::Overwrite,
+            (false, true) => Existing::Ask,
+            (false, false) => Existing::Keep,
+        }
+    }
+
+    /// Returns whether the file of this name may be overwritten.
+    fn allows(self, name: &str) -> bool {
+        match self {
+            Existing::Keep => false,
+            Existing::Overwrite => true,
+            Existing::Ask if io::stdin().is_terminal() && io::stderr().is_terminal() => {
+                let _ = write!(io::stderr(), "{name} already exists; overwrite it (y/n)? ");
+                let mut answer = String::new();
+                let read = io::stdin().read_line(&mut answer);
+                read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+            }
+            Existing::Ask => false,
+        }
+    }
+}
+
 /// What is written.
 pub struct Target {
     file: File,
@@ -168,11 +203,12 @@ impl Target {
     }
 
     /// Begins a file that will stand under `path` once it is complete, which is not its source.
-    pub fn create(path: &Path, source: &Source, overwrites: bool) -> Result<Target> {
+    pub fn create(path: &Path, source: &Source, existing: Existing) -> Result<Target> {
         let name = path.display().to_string();
         if source.is_at(path) {
             bail!("{name} is the input; the output needs a name of its own");
         }
+        let mut overwrites = existing == Existing::Overwrite;
         match fs::metadata(path) {
             Ok(metadata) if !metadata.is_file() => {
                 let file = OpenOptions::new().write(true).open(path);
@@ -183,10 +219,11 @@ impl Target {
                     overwrites,
                 });
             }
-            Ok(_) if !overwrites => {
+            Ok(_) if !existing.allows(&name) => {
                 bail!("{name} already exists; overwrite it with -f");
             }
-            _ => {}
+            Ok(_) => overwrites = true,
+            Err(_) => {}
         }
         Target::begin(path, name, overwrites)
     }

@@ -14,7 +14,7 @@ use breakeven::stream::{Goal, ReaderOptions, Summary, Writer, WriterOptions, sur
 
 use super::choice::{self, Setting};
 use super::content::Content;
-use super::place::{Source, Target};
+use super::place::{Existing, Source, Target};
 use super::{Job, READ_BYTES, container};
 use crate::options::{FileOptions, RepackOptions, Strategy};
 
@@ -59,7 +59,10 @@ impl Repacking<'_> {
         let counted = survey(&mut source.file).with_context(|| name.clone())?;
         let is_mixed = counted.counted.lz4_frames + counted.counted.xz_frames > 0;
         let target = match &self.typed.output {
-            Some(path) => Target::create(path, source, self.typed.force)?,
+            Some(path) => {
+                let existing = Existing::of(self.typed.force, !self.typed.quiet);
+                Target::create(path, source, existing)?
+            }
             None => Target::in_place_of(&source.path)?,
         };
         let summary = self.write(source, &target, pool, is_mixed || self.typed.mixed, job)?;

@@ -253,6 +253,166 @@ fn a_source_is_removed_only_where_its_copy_stays() {
 }
 
 #[test]
+fn a_link_is_followed_and_not_removed_by_mistake() {
+    let (folder, data) = folder();
+    let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+    std::os::unix::fs::symlink("file", &link).expect("a link");
+    ok(&run(&folder, &[&"pack", &link]));
+    let packed = folder.path().join("link.zst");
+    let output = run(&folder, &[&"cat", &packed]);
+    assert!(output.stdout == data, "the link was followed");
+    let output = run(&folder, &[&"pack", &"--rm", &link, &"-o", &"/dev/full"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(message(&output).contains("link"), "{}", message(&output));
+    assert_eq!(names(folder.path()), ["file", "link", "link.zst"]);
+    ok(&run(&folder, &[&"pack", &"--rm", &"-f", &link]));
+    assert_eq!(names(folder.path()), ["file", "link.zst"]);
+    assert!(fs::read(&file).expect("the file") == data);
+}
+
+#[test]
+fn whoever_sits_at_the_terminal_is_asked_before_a_file_is_overwritten() {
+    let (folder, _) = folder();
+    let packed = folder.path().join("file.zst");
+    // A terminal of its own, from the essential package that also brings `fallocate` and `dmesg`.
+    let has_script = Command::new("script").arg("--version").output();
+    if !has_script.is_ok_and(|output| output.status.success()) {
+        println!("script is not installed: nobody asked");
+        return;
+    }
+    for (answer, options, overwrites) in [
+        ("n\n", "", false),
+        ("\n", "", false),
+        ("y\n", "-q", false),
+        ("y\n", "", true),
+    ] {
+        fs::write(&packed, "precious").expect("a file");
+        let mut child = Command::new("script")
+            .arg("-qec")
+            .arg(format!(
+                "'{}' pack {options} file",
+                env!("CARGO_BIN_EXE_breakeven")
+            ))
+            .arg("/dev/null")
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut terminal = child.stdin.take().expect("a pipe");
+        terminal.write_all(answer.as_bytes()).expect("it reads");
+        drop(terminal);
+        let output = child.wait_with_output().expect("it ends");
+        let text = stdout(&output);
+        let is_kept = fs::read(&packed).expect("the file") == b"precious";
+        assert_eq!(is_kept, !overwrites, "{answer:?} {options}: {text}");
+        assert_eq!(text.contains("(y/n)"), options.is_empty(), "{text}");
+        assert_eq!(output.status.success(), overwrites, "{text}");
+        assert_eq!(names(folder.path()), ["file", "file.zst"]);
+    }
+}
+
+#[test]
+fn a_full_device_is_an_error_that_says_so() {
+    let (folder, _) = folder();
+    let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
+    ok(&run(&folder, &[&"pack", &"-k", &file]));
+    for (arguments, path) in [(["pack", "-c"], &file), (["cat", "-q"], &packed)] {
+        let full = File::options().write(true).open("/dev/full").expect("it");
+        let mut command = breakeven(&folder);
+        command.args(arguments).arg(path).stdout(full);
+        let output = command.output().expect("it starts");
+        let text = message(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+        assert!(text.contains("No space left"), "{arguments:?}: {text}");
+    }
+    assert_eq!(names(folder.path()), ["file", "file.zst"]);
+}
+
+#[test]
+fn a_signal_ends_a_program_whose_reader_stands_still() {
+    let (folder, data) = folder();
+    let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
+    // More than all buffers and a pipe hold, so that in the end it waits for its reader.
+    fs::write(&file, data.repeat(20)).expect("a file");
+    ok(&run(&folder, &[&"pack", &"-m", &"store", &file]));
+    for (arguments, path) in [(["pack", "-cmstore"], &file), (["cat", "-q"], &packed)] {
+        for signal in ["INT", "TERM"] {
+            let mut child = Command::new(env!("CARGO_BIN_EXE_breakeven"))
+                .args(arguments)
+                .arg(path)
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("it starts");
+            let mut first = [0; 4];
+            let mut out = child.stdout.take().expect("a pipe");
+            out.read_exact(&mut first).expect("the first bytes");
+            let kill = Command::new("kill")
+                .args([format!("-{signal}"), child.id().to_string()])
+                .status();
+            assert!(kill.expect("kill starts").success());
+            // Its output stays open and unread: only the signal ends it.
+            let status = child.wait().expect("it ends");
+            drop(out);
+            assert!(!status.success(), "{arguments:?}, {signal}: {status}");
+        }
+    }
+    assert_eq!(names(folder.path()), ["file", "file.zst"]);
+}
+
+#[test]
+fn a_signal_leaves_no_part_of_what_is_unpacked() {
+    let (folder, data) = folder();
+    let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
+    fs::write(&file, data.repeat(3)).expect("a file");
+    ok(&run(&folder, &[&"pack", &"-m", &"store", &file]));
+    let stream = fs::read(&packed).expect("the packed file");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_breakeven"))
+        .args(["unpack", "-o"])
+        .arg(folder.path().join("out"))
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    input
+        .write_all(&stream[..stream.len() / 2])
+        .expect("it reads");
+    assert_eq!(names(folder.path()).len(), 3, "{:?}", names(folder.path()));
+    let kill = Command::new("kill")
+        .args(["-INT".to_string(), child.id().to_string()])
+        .status();
+    assert!(kill.expect("kill starts").success());
+    let status = child.wait().expect("it ends");
+    drop(input);
+    assert!(!status.success(), "{status}");
+    assert_eq!(names(folder.path()), ["file", "file.zst"]);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let (folder, data) = folder();
+    let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
+    fs::write(&file, data.repeat(3)).expect("a file");
+    ok(&run(&folder, &[&"pack", &"-m", &"store", &file]));
+    for (arguments, path) in [(["pack", "-cmstore"], &file), (["cat", "-q"], &packed)] {
+        let mut child = breakeven(&folder)
+            .args(arguments)
+            .arg(path)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut first = [0; 4];
+        let mut out = child.stdout.take().expect("a pipe");
+        out.read_exact(&mut first).expect("the first bytes");
+        drop(out);
+        let output = child.wait_with_output().expect("it ends");
+        ok(&output);
+        assert!(output.stderr.is_empty(), "{}", message(&output));
+    }
+}
+
+#[test]
 fn a_copy_lends_no_rights() {
     let (folder, _) = folder();
     let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
