@@ -290,7 +290,7 @@ fn a_worker_that_panics_gives_its_buffer_back() {
     for worker_count in [0, 2] {
         for block in [0, 1, 9, 29] {
             let mut bytes = vec![1; 30 * BLOCK];
-            bytes[block * BLOCK..][..writer::PANIC.len()].copy_from_slice(writer::PANIC);
+            kill::doom(&mut bytes[block * BLOCK..], kill::Step::Taken);
             let pool = pool(worker_count);
             let mut writer = Writer::new(Vec::new(), &pool, options()).unwrap();
             let (buffer, held) = traced(bytes);

@@ -2,11 +2,15 @@
 //! and nobody waits for ever.
 
 use std::io::{self, Cursor, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 
+use super::kill::{self, STEPS, Step};
 use super::tests::{data, pack, pool, read_in_order, short_stream};
 use super::*;
+use crate::decide::Profile;
 use crate::error::Error;
+use crate::pool::Pool;
 
 /// What happens at the call that fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -283,10 +287,15 @@ impl Write for Stuck {
 
 #[test]
 fn a_stuck_sink_holds_neither_a_dropped_writer_nor_its_pool() {
-    // Without workers the stuck thread itself would compress, and the caller would wait for it.
-    for worker_count in [1, 2] {
-        // From nothing on its way to all but one of the buffers in use.
-        for blocks in 0..2 * worker_count + 4 {
+    for worker_count in [0, 1, 2] {
+        // From nothing on its way to all but one of the buffers in use. Without workers the stuck
+        // thread is the one that compresses, so that raw buffers run out before frames do.
+        let blocks_most = if worker_count == 0 {
+            3
+        } else {
+            2 * worker_count + 3
+        };
+        for blocks in 0..=blocks_most {
             let pool = pool(worker_count);
             let (called, calls) = mpsc::channel();
             let (open, gate) = mpsc::channel::<()>();
@@ -304,5 +313,206 @@ fn a_stuck_sink_holds_neither_a_dropped_writer_nor_its_pool() {
             drop(pool);
             drop(open);
         }
+    }
+}
+
+/// A sink whose bytes stay when the writer is gone.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+const BLOCK: usize = 4096;
+
+/// One method for all blocks, or a goal among two.
+fn choices() -> [Choice; 2] {
+    let priced = Priced {
+        goal: Goal::Fastest,
+        arms: ["store", "zstd:1"].map(|arm| arm.parse().unwrap()).to_vec(),
+        link: None,
+        profile: Profile::default(),
+    };
+    let fixed = Choice::Fixed("zstd:1".parse().unwrap());
+    [fixed, Choice::Priced(Box::new(priced))]
+}
+
+/// Writes data of which one block kills its worker; returns what the sink took, and the errors.
+fn write_doomed(pool: &Pool, choice: Choice, data: &[u8]) -> (Vec<u8>, Vec<Error>) {
+    let sink = Kept::default();
+    let options = WriterOptions {
+        choice,
+        block_bytes: BLOCK,
+        ..WriterOptions::default()
+    };
+    let mut writer = Writer::new(sink.clone(), pool, options).unwrap();
+    let mut errors = Vec::new();
+    for piece in data.chunks(5000) {
+        errors.extend(writer.write_all(piece).err());
+    }
+    errors.extend(Writer::flush(&mut writer).err());
+    errors.extend(writer.finish().err());
+    let taken = sink.0.lock().unwrap().clone();
+    (taken, errors)
+}
+
+#[test]
+fn a_worker_killed_at_any_step_ends_the_stream_in_order() {
+    let data = data(12_000);
+    let blocks = data.len() / BLOCK;
+    let mut tried = 0;
+    for worker_count in [0, 1, 3] {
+        let pool = pool(worker_count);
+        for step in STEPS {
+            for killed in [0, 1, 5, blocks - 1] {
+                for choice in choices() {
+                    let is_step_of_a_fixed_method = matches!(step, Step::Taken | Step::GivenBack);
+                    if matches!(choice, Choice::Fixed(_)) && !is_step_of_a_fixed_method {
+                        continue;
+                    }
+                    let mut data = data.clone();
+                    kill::doom(&mut data[killed * BLOCK..], step);
+                    let (taken, errors) = write_doomed(&pool, choice, &data);
+                    let case = format!("{worker_count} workers, {step:?}, block {killed}");
+                    let first = &errors[0];
+                    assert!(matches!(first, Error::Panicked { .. }), "{case}: {first}");
+                    let told = |error: &Error| matches!(error, Error::Poisoned { .. });
+                    assert!(errors[1..].iter().all(told), "{case}: {errors:?}");
+                    let (found, error) = read_in_order(&taken[..], &pool, ReaderOptions::default());
+                    assert!(error.is_none(), "{case}: {error:?}");
+                    assert_eq!(
+                        found.len(),
+                        killed * BLOCK,
+                        "{case}: what came before is whole"
+                    );
+                    assert!(data.starts_with(&found), "{case}: other bytes");
+                    tried += 1;
+                }
+            }
+        }
+    }
+    println!("{tried} workers killed");
+    assert!(tried >= 90, "only {tried} workers killed");
+}
+
+#[test]
+fn a_pool_serves_other_streams_after_a_worker_was_killed() {
+    let pool = pool(2);
+    let good = data(3000);
+    for step in STEPS {
+        let mut doomed = good.clone();
+        kill::doom(&mut doomed, step);
+        let [_, choice] = choices();
+        let (_, errors) = write_doomed(&pool, choice, &doomed);
+        assert!(matches!(errors[0], Error::Panicked { .. }), "{}", errors[0]);
+        let stream = pack(&pool, "zstd:1", BLOCK, &good);
+        let (found, error) = read_in_order(&stream[..], &pool, ReaderOptions::default());
+        assert!(error.is_none() && found == good, "{step:?}: {error:?}");
+    }
+}
+
+/// Blocks that the writer took and frames that the sink was given, told to each other.
+#[derive(Default)]
+struct Progress {
+    counts: Mutex<(usize, usize)>,
+    changed: Condvar,
+}
+
+/// A sink that takes a frame only when the writer is as far ahead of it as it can be.
+struct Slow {
+    progress: Arc<Progress>,
+    blocks: usize,
+    ahead_max: usize,
+    has_begun: bool,
+}
+
+impl Write for Slow {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // The empty frame before the first block.
+        if !std::mem::replace(&mut self.has_begun, true) {
+            return Ok(bytes.len());
+        }
+        let mut counts = self.progress.counts.lock().unwrap();
+        let furthest = self.blocks.min(counts.1 + self.ahead_max);
+        while counts.0 < furthest {
+            counts = self.progress.changed.wait(counts).unwrap();
+        }
+        assert!(counts.0 <= furthest, "{} of {furthest} blocks", counts.0);
+        counts.1 += 1;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_slow_sink_is_as_many_blocks_behind_as_there_are_buffers_and_no_more() {
+    for workers in [1, 2, 5] {
+        let blocks = 60;
+        let progress = Arc::new(Progress::default());
+        let sink = Slow {
+            progress: Arc::clone(&progress),
+            blocks,
+            ahead_max: 2 * workers + 4,
+            has_begun: false,
+        };
+        let options = WriterOptions {
+            block_bytes: BLOCK,
+            choice: Choice::Fixed("store".parse().unwrap()),
+            ..WriterOptions::default()
+        };
+        let pool = pool(workers);
+        let mut writer = Writer::new(sink, &pool, options).unwrap();
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..blocks {
+            let block: Vec<u8> = (0..BLOCK).map(|_| random.u8(..)).collect();
+            writer.write_all(&block).unwrap();
+            progress.counts.lock().unwrap().0 += 1;
+            progress.changed.notify_one();
+        }
+        let (_, summary) = writer.finish().unwrap();
+        assert_eq!(summary.blocks, blocks as u64, "{workers} workers");
+    }
+}
+
+#[test]
+fn a_stopped_writer_takes_nothing_more_and_never_waits_again() {
+    for worker_count in [0, 2] {
+        let pool = pool(worker_count);
+        let (called, calls) = mpsc::channel();
+        let (open, gate) = mpsc::channel::<()>();
+        let stop = Arc::new(AtomicBool::new(false));
+        let options = WriterOptions {
+            block_bytes: BLOCK,
+            stop: Some(Arc::clone(&stop)),
+            ..WriterOptions::default()
+        };
+        let mut writer = Writer::new(Stuck { called, gate }, &pool, options).unwrap();
+        writer.write_all(&data(2000)).unwrap();
+        calls.recv().expect("the sink is called");
+        stop.store(true, Ordering::Relaxed);
+        let first = Writer::flush(&mut writer).expect_err("the sink is stuck");
+        assert!(matches!(first, Error::Interrupted), "{first}");
+        // Whatever the flag says now: that all these return is the test.
+        stop.store(false, Ordering::Relaxed);
+        for _ in 0..20 {
+            let later = Writer::flush(&mut writer).expect_err("it was stopped");
+            assert!(matches!(later, Error::Poisoned { .. }), "{later}");
+            let later = writer.write_all(b"more").expect_err("it was stopped");
+            assert!(matches!(later, Error::Poisoned { .. }), "{later}");
+        }
+        let later = writer.finish().map(|_| ()).expect_err("it was stopped");
+        assert!(matches!(later, Error::Poisoned { .. }), "{later}");
+        drop(open);
     }
 }

@@ -25,6 +25,8 @@ mod feed;
 pub(crate) mod fuzz;
 mod hint;
 mod input;
+#[cfg(test)]
+mod kill;
 pub mod oracle;
 mod pick;
 pub mod price;

@@ -18,6 +18,8 @@ use crate::units::{BytesPerSecond, Seconds};
 
 use super::books::{self, LinkBasis, Prospect, SeenLink};
 use super::hint::Outlook;
+#[cfg(test)]
+use super::kill;
 use super::price::{Controller, Goal, Plant, Taken};
 
 /// How the method of each block is found.
@@ -203,11 +205,15 @@ fn encode_priced(
     let (method, ticket, entry) = {
         let mut live = lock(live);
         let now = live.now();
+        #[cfg(test)]
+        kill::at(kill::Step::Picking);
         let controller = &mut live.controller;
         let (arm, ticket) = controller.choose_for(class, raw_bytes, outlook, now);
         let entry = controller.entry_for(class, raw_bytes, outlook, arm);
         (controller.arms()[arm], ticket, entry)
     };
+    #[cfg(test)]
+    kill::at(kill::Step::Picked);
     let (begun, begun_wall) = (thread_cpu(), Instant::now());
     let encoded = encoder.encode(method, block, frame)?;
     let taken = Taken {
@@ -221,7 +227,11 @@ fn encode_priced(
         },
         wall: Seconds(begun_wall.elapsed().as_secs_f64()),
     };
+    #[cfg(test)]
+    kill::at(kill::Step::Encoded);
     let mut live = lock(live);
+    #[cfg(test)]
+    kill::at(kill::Step::Learning);
     let now = live.now();
     live.controller.encoded(ticket, &taken, now);
     books::book(&mut live.ledger, &entry, &taken);

@@ -33,6 +33,8 @@ use super::books::Books;
 use super::drain::{Drain, Drained};
 use super::feed::{Buffer, Feed, Job, Part, Piece, Raw};
 use super::hint::{Hint, Hints, Outlook};
+#[cfg(test)]
+use super::kill;
 use super::pick::{Choice, Picker};
 use super::shared::Shared;
 
@@ -576,10 +578,6 @@ impl<B> fmt::Debug for Pending<B> {
     }
 }
 
-/// A block that begins so makes its worker panic.
-#[cfg(test)]
-pub const PANIC: &[u8] = b"a worker panics on this block, on purpose";
-
 /// What a worker does with a job.
 fn work(encoder: &mut Encoder, picker: &Picker, shared: &Shared, job: Job) -> Result<Piece> {
     let (raw, outlook, mut frame) = match job {
@@ -593,7 +591,7 @@ fn work(encoder: &mut Encoder, picker: &Picker, shared: &Shared, job: Job) -> Re
     };
     let bytes = raw.bytes();
     #[cfg(test)]
-    assert!(!bytes.starts_with(PANIC), "on purpose");
+    kill::begin(bytes);
     let outcome = picker.encode(encoder, bytes, &outlook, &mut frame);
     let content_bytes = bytes.len() as u32;
     // The caller has its bytes back before it is told that they are compressed.
@@ -614,6 +612,8 @@ fn work(encoder: &mut Encoder, picker: &Picker, shared: &Shared, job: Job) -> Re
         }
     });
     let encoded = outcome?;
+    #[cfg(test)]
+    kill::at(kill::Step::GivenBack);
     picker.frame_waits();
     Ok(Piece::Frame {
         frame,
@@ -845,28 +845,6 @@ mod tests {
         }
         println!("{tried} faults of a sink");
         assert!(tried >= 90, "only {tried} faults tried");
-    }
-
-    #[test]
-    fn a_panic_in_a_worker_ends_the_stream_in_order() {
-        let data = data();
-        let blocks = data.len() / BLOCK;
-        for worker_count in [0, 1, 3] {
-            for panicking in [0, 1, 5, blocks - 1] {
-                let mut data = data.clone();
-                data[panicking * BLOCK..][..PANIC.len()].copy_from_slice(PANIC);
-                let taken = Arc::default();
-                let sink = Faulty::sound(&taken);
-                let writer = Writer::new(sink, &pool(worker_count), options("store")).unwrap();
-                let errors = errors_of(writer, &data);
-                assert!(matches!(errors[0], Error::Panicked { .. }), "{}", errors[0]);
-                let mut back = vec![0; data.len()];
-                let taken = taken.lock().unwrap();
-                let size = zstd_safe::decompress(&mut back[..], &taken[..]).unwrap();
-                assert_eq!(size, panicking * BLOCK, "what came before is whole");
-                assert!(back[..size] == data[..size]);
-            }
-        }
     }
 
     /// A sink that takes nothing until its gate is opened.

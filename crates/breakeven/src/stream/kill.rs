@@ -1,0 +1,60 @@
+//! Workers killed on purpose, in tests: a block that begins with a certain text names the step at
+//! which whoever compresses it panics.
+
+use std::cell::Cell;
+
+/// The steps of a worker with one block, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The block came.
+    Taken,
+    /// Its method is being picked, under the picker's lock.
+    Picking,
+    /// The method is picked; nothing is compressed.
+    Picked,
+    /// The frame is made; nobody has learned from it.
+    Encoded,
+    /// What it took is being learned, under the picker's lock.
+    Learning,
+    /// The raw buffer is given back; the frame is still here.
+    GivenBack,
+}
+
+/// Every step.
+pub const STEPS: [Step; 6] = [
+    Step::Taken,
+    Step::Picking,
+    Step::Picked,
+    Step::Encoded,
+    Step::Learning,
+    Step::GivenBack,
+];
+
+const TEXT: &[u8] = b"whoever compresses this panics, on purpose, at step ";
+
+thread_local! {
+    static DOOMED: Cell<Option<Step>> = const { Cell::new(None) };
+}
+
+/// Makes a block kill its worker at a step.
+pub fn doom(block: &mut [u8], step: Step) {
+    let (text, rest) = block.split_at_mut(TEXT.len());
+    text.copy_from_slice(TEXT);
+    rest[0] = step as u8;
+}
+
+/// Looks whether the block that this thread compresses now is one that kills, and does it at the
+/// first step.
+pub fn begin(block: &[u8]) {
+    let named = block.strip_prefix(TEXT).and_then(|rest| rest.first());
+    DOOMED.set(named.map(|&step| STEPS[usize::from(step)]));
+    at(Step::Taken);
+}
+
+/// Panics if the block asks for it at this step.
+pub fn at(step: Step) {
+    if DOOMED.get() == Some(step) {
+        DOOMED.set(None);
+        panic!("killed at {step:?}, on purpose");
+    }
+}
