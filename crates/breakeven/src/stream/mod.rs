@@ -36,6 +36,7 @@ mod regimes;
 mod seekable;
 mod shared;
 pub mod simulate;
+mod spread;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -48,5 +49,6 @@ pub use pick::{Choice, Priced};
 pub use price::Goal;
 pub use reader::{Counted, Reader};
 pub use seekable::{SeekableReader, read_seek_table};
+pub use spread::SpreadFile;
 pub use survey::{FoundFrame, Survey, survey, visit};
 pub use writer::{CallTimes, Container, Pending, Summary, Writer, WriterOptions};
