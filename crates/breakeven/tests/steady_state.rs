@@ -10,8 +10,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use breakeven::codec::Method;
+use breakeven::decide::Profile;
 use breakeven::pool::{Pool, PoolOptions};
-use breakeven::stream::{Choice, Container, Writer, WriterOptions};
+use breakeven::stream::{Choice, Container, Frozen, Writer, WriterOptions};
+use breakeven::units::BytesPerSecond;
 
 const BLOCK: usize = 256 << 10;
 const BLOCKS: usize = 64;
@@ -61,10 +64,19 @@ fn a_block_allocates_nothing_and_touches_no_new_page() {
     let block = &block.as_bytes()[..BLOCK];
     let pool = Pool::new(PoolOptions { worker_count: 2 }).unwrap();
     let buffer: Arc<[u8]> = block.repeat(BLOCKS).into();
-    for method in ["store", "lz4:1", "lz4:a8", "zstd:-3", "zstd:1", "zstd:5"] {
+    let names = ["store", "lz4:1", "lz4:a8", "zstd:-3", "zstd:1", "zstd:5"];
+    let methods: Vec<Method> = names.map(|it| it.parse().unwrap()).to_vec();
+    let link = BytesPerSecond(3e8);
+    let frozen = Frozen::balanced(methods.clone(), Profile::default(), 2, link);
+    let fixed = methods.into_iter().map(Choice::Fixed);
+    for choice in fixed.chain([Choice::Frozen(Box::new(frozen))]) {
+        let name = match &choice {
+            Choice::Fixed(method) => method.to_string(),
+            _ => "frozen".to_string(),
+        };
         let options = WriterOptions {
             container: Container::Mixed,
-            choice: Choice::Fixed(method.parse().unwrap()),
+            choice,
             block_bytes: BLOCK,
             stop: None,
         };
@@ -75,7 +87,7 @@ fn a_block_allocates_nothing_and_touches_no_new_page() {
         }
         write_in_background(&mut writer, &buffer);
         writer.flush().unwrap();
-        let case = format!("{method}, {BLOCKS} blocks");
+        let case = format!("{name}, {BLOCKS} blocks");
         // An asynchronous call is two allocations, however many blocks it has.
         count(&case, 0, || {
             for _ in 0..BLOCKS {

@@ -21,6 +21,7 @@ mod drain;
 #[cfg(test)]
 mod faults;
 mod feed;
+mod frozen;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 mod hint;
@@ -44,6 +45,7 @@ mod writer;
 
 pub use books::{Books, LinkBasis, Prospect, SeenLink};
 pub use decoding::ReaderOptions;
+pub use frozen::Frozen;
 pub use hint::{Advice, Hint, Outlook, PAYLOAD_BYTES};
 pub use pick::{Choice, Priced};
 pub use price::Goal;

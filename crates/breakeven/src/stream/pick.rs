@@ -1,5 +1,5 @@
-//! The method of each block: one for all, or picked by a controller that learns from every block and
-//! from every write.
+//! The method of each block: one for all, picked by what was fixed beforehand, or picked by a
+//! controller that learns from every block and from every write.
 //!
 //! This is where the controller meets clocks: the processor time of encoding, the wall time of a
 //! write. A write that began while more frames waited shows what the link takes; one that did not
@@ -17,6 +17,7 @@ use crate::meter::thread_cpu;
 use crate::units::{BytesPerSecond, Seconds};
 
 use super::books::{self, LinkBasis, Prospect, SeenLink};
+use super::frozen::Frozen;
 use super::hint::Outlook;
 #[cfg(test)]
 use super::kill;
@@ -27,6 +28,8 @@ use super::price::{Controller, Goal, Plant, Taken};
 pub enum Choice {
     /// One for all blocks.
     Fixed(Method),
+    /// By prices and a profile that do not change: the same bytes every time.
+    Frozen(Box<Frozen>),
     /// By a goal, block by block. What is written then depends on how fast things went.
     Priced(Box<Priced>),
 }
@@ -49,6 +52,7 @@ impl Choice {
     pub fn methods(&self) -> &[Method] {
         match self {
             Choice::Fixed(method) => std::slice::from_ref(method),
+            Choice::Frozen(frozen) => &frozen.arms,
             Choice::Priced(priced) => &priced.arms,
         }
     }
@@ -79,10 +83,16 @@ const LINK_UNKNOWN: BytesPerSecond = BytesPerSecond(2e8);
 
 /// Picks methods for the workers of one stream, and is told what came of it.
 pub struct Picker {
-    fixed: Method,
-    priced: Option<Mutex<Live>>,
+    policy: Policy,
     /// Frames that are compressed and not yet written.
     waiting_frames: AtomicUsize,
+}
+
+#[expect(clippy::large_enum_variant, reason = "there is one a stream")]
+enum Policy {
+    Fixed(Method),
+    Frozen(Box<Frozen>),
+    Priced(Mutex<Live>),
 }
 
 struct Live {
@@ -96,8 +106,9 @@ struct Live {
 
 impl Picker {
     pub fn new(choice: Choice, workers: usize, frames: usize) -> Picker {
-        let (fixed, priced) = match choice {
-            Choice::Fixed(method) => (method, None),
+        let policy = match choice {
+            Choice::Fixed(method) => Policy::Fixed(method),
+            Choice::Frozen(frozen) => Policy::Frozen(frozen),
             Choice::Priced(priced) => {
                 let plant = Plant {
                     workers,
@@ -111,12 +122,11 @@ impl Picker {
                     begun: None,
                     link: priced.link.is_none().then(LinkMeters::default),
                 };
-                (Method::STORE, Some(Mutex::new(live)))
+                Policy::Priced(Mutex::new(live))
             }
         };
         Picker {
-            fixed,
-            priced,
+            policy,
             waiting_frames: AtomicUsize::new(0),
         }
     }
@@ -129,12 +139,16 @@ impl Picker {
         outlook: &Outlook,
         frame: &mut [u8],
     ) -> Result<Encoded> {
-        match &self.priced {
-            Some(live) if outlook.is_stored => store(live, encoder, block, outlook, frame),
-            Some(live) => encode_priced(live, encoder, block, outlook, frame),
-            None if outlook.is_stored => encoder.encode(Method::STORE, block, frame),
-            None => encoder.encode(self.fixed, block, frame),
-        }
+        let method = match &self.policy {
+            Policy::Priced(live) if outlook.is_stored => {
+                return store(live, encoder, block, outlook, frame);
+            }
+            Policy::Priced(live) => return encode_priced(live, encoder, block, outlook, frame),
+            _ if outlook.is_stored => Method::STORE,
+            Policy::Fixed(method) => *method,
+            Policy::Frozen(frozen) => frozen.pick(encoder, block, outlook)?,
+        };
+        encoder.encode(method, block, frame)
     }
 
     /// Notes that a frame is ready to be written.
@@ -145,7 +159,7 @@ impl Picker {
     /// Writes a frame by `write` and learns what the link takes.
     pub fn write(&self, stored_bytes: usize, write: impl FnOnce() -> Result<()>) -> Result<()> {
         let waiting = self.waiting_frames.fetch_sub(1, Ordering::Relaxed);
-        let Some(live) = &self.priced else {
+        let Policy::Priced(live) = &self.policy else {
             return write();
         };
         let begun = Instant::now();
@@ -167,26 +181,33 @@ impl Picker {
 
 /// What the books ask.
 impl Picker {
+    fn live(&self) -> Option<&Mutex<Live>> {
+        match &self.policy {
+            Policy::Priced(live) => Some(live),
+            Policy::Fixed(_) | Policy::Frozen(_) => None,
+        }
+    }
+
     pub fn keeps_books(&self) -> bool {
-        self.priced.is_some()
+        self.live().is_some()
     }
 
     pub fn ledger(&self) -> Ledger {
-        let live = self.priced.as_ref().map(lock);
+        let live = self.live().map(lock);
         live.map_or_else(Ledger::default, |live| live.ledger.clone())
     }
 
     pub fn link(&self) -> Option<SeenLink> {
-        self.priced.as_ref().and_then(|live| lock(live).seen_link())
+        self.live().and_then(|live| lock(live).seen_link())
     }
 
     pub fn profile(&self) -> Option<Profile> {
-        let live = self.priced.as_ref().map(lock)?;
+        let live = self.live().map(lock)?;
         Some(live.controller.profile().clone())
     }
 
     pub fn within(&self, factor: f64) -> Option<Prospect> {
-        let live = self.priced.as_ref().map(lock)?;
+        let live = self.live().map(lock)?;
         live.seen_link()?;
         Some(books::within(&live.ledger, &live.controller, factor))
     }

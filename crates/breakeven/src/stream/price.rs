@@ -773,7 +773,7 @@ impl Controller {
 /// rent against the other.
 ///
 /// Source: Hirsch 2017, sections 3.4.1 and 3.4.2.
-fn held_seconds_per_byte_second() -> f64 {
+pub(super) fn held_seconds_per_byte_second() -> f64 {
     let second = Seconds(1.0);
     let held = HIRSCH_2017.storage_cost(1.0, second).total();
     held.0 / HIRSCH_2017.machine_cost(second).total().0

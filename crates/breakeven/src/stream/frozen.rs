@@ -1,0 +1,218 @@
+//! The deterministic choice: a profile that does not learn, and prices that do not move.
+//!
+//! Each block's method follows from its bytes, its hints and what was fixed beforehand, by the one
+//! rule of `decide`. No clock and no neighbour is asked, so a stream is the same bytes every time,
+//! whatever the number of workers and the speed of the link.
+
+use crate::codec::{Features, Method};
+use crate::decide::{BlockLife, Candidate, Class, Prices, Profile, Quantities};
+use crate::error::Result;
+use crate::frame::Encoder;
+use crate::units::{BytesPerSecond, Estimate, Seconds};
+
+use super::hint::Outlook;
+use super::price::held_seconds_per_byte_second;
+
+/// What a stream's methods are picked by when nothing may change.
+#[derive(Clone, Debug)]
+pub struct Frozen {
+    /// The methods to pick from. The first of several at the same cost is taken.
+    pub arms: Vec<Method>,
+    /// What is known of them. Saved and loaded again it is the same (`decide::learned`).
+    pub profile: Profile,
+    /// What a worker's second and a byte cost.
+    pub prices: Prices,
+    /// How long blocks are held, where no hint tells.
+    pub held: Seconds,
+    /// How often they are read, where no hint tells.
+    pub reads: f64,
+}
+
+impl Frozen {
+    /// Makes the choice that spends as much of `workers` workers' time as a link of this speed leaves
+    /// them: a worker's second costs `1 / workers` and a second of the link 1, half of each (lambda
+    /// 1/2 of `docs/model.md`). The workers of the pool may be more or fewer.
+    ///
+    /// # Panics
+    ///
+    /// If there are no workers, or the link has no speed.
+    pub fn balanced(
+        arms: Vec<Method>,
+        profile: Profile,
+        workers: usize,
+        link: BytesPerSecond,
+    ) -> Frozen {
+        assert!(workers > 0 && link.0 > 0.0, "{workers} workers, {link:?}");
+        let byte = Estimate::exact(0.5 / link.0);
+        Frozen {
+            arms,
+            profile,
+            prices: Prices {
+                per_core_second: Estimate::exact(0.5 / workers as f64),
+                per_byte_written: byte,
+                per_byte_read: byte,
+                per_byte_second_held: Estimate::exact(held_seconds_per_byte_second()),
+                ..Prices::default()
+            },
+            held: Seconds(0.0),
+            reads: 0.0,
+        }
+    }
+
+    /// Picks the method of a block.
+    ///
+    /// # Cost
+    ///
+    /// The block's features, and some microseconds for each arm. Nothing is allocated.
+    pub(super) fn pick(
+        &self,
+        encoder: &mut Encoder,
+        block: &[u8],
+        outlook: &Outlook,
+    ) -> Result<Method> {
+        let class = Class::content(&Features::with_probe(block, encoder.compressor())?);
+        let usual = BlockLife {
+            reads_per_write: Estimate::exact(self.reads),
+            held_seconds: Estimate::exact(self.held.0),
+            ..BlockLife::new(class, block.len() as u64)
+        };
+        let life = outlook.life(usual);
+        let cost = |arm: Method| {
+            let estimate = self.profile.estimate(class, arm, life.raw_bytes);
+            Quantities::of(&Candidate::new(arm, estimate), &life).cost(&life, &self.prices)
+        };
+        let costs = self.arms.iter().map(|&arm| (arm, cost(arm)));
+        let least = costs.min_by(|a, b| a.1.total_cmp(&b.1));
+        Ok(least.expect("options were checked for arms").0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::Observation;
+    use crate::pool::{Pool, PoolOptions};
+    use crate::stream::{Advice, Choice, Container, Hint, Writer, WriterOptions};
+
+    const BLOCK: usize = 16 << 10;
+    const ARMS: [&str; 7] = [
+        "store", "lz4:a8", "lz4:1", "zstd:-1", "zstd:3", "zstd:9", "xz:1",
+    ];
+
+    fn arms() -> Vec<Method> {
+        ARMS.map(|it| it.parse().unwrap()).to_vec()
+    }
+
+    /// A profile that has seen something of every class.
+    fn profile(random: &mut fastrand::Rng) -> Profile {
+        let mut profile = Profile::default();
+        for class in Class::all_content() {
+            for (rank, method) in arms().into_iter().enumerate().skip(1) {
+                let encode = Seconds(1e-5 * 3_f64.powi(rank as i32) * (0.5 + random.f64()));
+                profile.observe(&Observation {
+                    class,
+                    method,
+                    raw_bytes: BLOCK as u64,
+                    stored_bytes: random.u64(1_000..BLOCK as u64),
+                    encode: Some(encode),
+                    decode: None,
+                });
+            }
+        }
+        profile
+    }
+
+    /// Runs of blocks of text, numbers, noise and zeros, of odd lengths.
+    fn data(random: &mut fastrand::Rng) -> Vec<u8> {
+        let mut data = Vec::new();
+        for run in 0..24 {
+            let end = data.len() + random.usize(1..4 * BLOCK);
+            while data.len() < end {
+                match run % 4 {
+                    0 => data.extend(format!("{:x} costs ", random.u16(..300)).bytes()),
+                    1 => data.extend((random.f64() * 1e3).to_le_bytes()),
+                    2 => data.extend(random.u64(..).to_le_bytes()),
+                    _ => data.extend([0; 64]),
+                }
+            }
+        }
+        data
+    }
+
+    fn options(frozen: Frozen) -> WriterOptions {
+        WriterOptions {
+            container: Container::Mixed,
+            choice: Choice::Frozen(Box::new(frozen)),
+            block_bytes: BLOCK,
+            stop: None,
+        }
+    }
+
+    fn write(data: &[u8], frozen: &Frozen, workers: usize, is_asynchronous: bool) -> Vec<u8> {
+        let pool = Pool::new(PoolOptions {
+            worker_count: workers,
+        });
+        let pool = pool.unwrap();
+        let mut writer = Writer::new(Vec::new(), &pool, options(frozen.clone())).unwrap();
+        let third = data.len() as u64 / 3;
+        for (start, advice) in [
+            (0, Advice::Keep { days: 1.0 }),
+            (
+                third,
+                Advice::Hot {
+                    reads_per_write: 9.0,
+                },
+            ),
+            (2 * third, Advice::NoCompression),
+        ] {
+            let hint = Hint::new(start..start + third / 2, advice);
+            writer.advise(&hint).unwrap();
+        }
+        match is_asynchronous {
+            true => drop(writer.write_async(data.to_vec(), 0).unwrap().wait()),
+            false => writer.write_at(data, 0).unwrap(),
+        }
+        writer.finish().unwrap().0
+    }
+
+    #[test]
+    fn the_same_bytes_whatever_the_workers() {
+        let (mut tried, mut unlike) = (0, 0);
+        for seed in 1..=5 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let (data, profile) = (data(&mut random), profile(&mut random));
+            let mut streams = Vec::new();
+            for link in [1e6, 1e8, 1e10] {
+                let frozen = Frozen::balanced(arms(), profile.clone(), 2, BytesPerSecond(link));
+                let first = write(&data, &frozen, 1, false);
+                for workers in [1, 2, 5] {
+                    for is_asynchronous in [false, true] {
+                        let again = write(&data, &frozen, workers, is_asynchronous);
+                        assert!(
+                            again == first,
+                            "seed {seed}, {workers} workers, link {link}"
+                        );
+                        tried += 1;
+                    }
+                }
+                streams.push(first);
+            }
+            // It does choose: a slower link is worth more work.
+            unlike += usize::from(streams[0].len() < streams[2].len());
+        }
+        println!("{tried} streams; of {unlike} seeds the slow link's is smaller");
+        assert!(tried == 90 && unlike == 5, "{tried}, {unlike}");
+    }
+
+    #[test]
+    fn ties_go_to_the_first_arm() {
+        let frozen = Frozen {
+            prices: Prices::default(),
+            ..Frozen::balanced(arms(), Profile::default(), 1, BytesPerSecond(1.0))
+        };
+        let mut encoder = Encoder::new();
+        let block = data(&mut fastrand::Rng::with_seed(2));
+        let picked = frozen.pick(&mut encoder, &block, &Outlook::default());
+        assert_eq!(picked.unwrap(), Method::STORE);
+    }
+}
