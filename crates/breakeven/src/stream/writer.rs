@@ -56,7 +56,26 @@ impl Container {
             Container::Mixed => is_storable(method),
         }
     }
+
+    /// Returns the methods that a goal picks from unless told others.
+    pub fn arms(self) -> Vec<Method> {
+        let mixed = match self {
+            Container::Portable => &[][..],
+            Container::Mixed => &MIXED_ARMS,
+        };
+        let arms = PORTABLE_ARMS.iter().chain(mixed);
+        arms.map(|name| name.parse().expect("a method of the list"))
+            .collect()
+    }
 }
+
+/// Methods that a goal picks from in every container.
+const PORTABLE_ARMS: [&str; 11] = [
+    "store", "zstd:-7", "zstd:-3", "zstd:-1", "zstd:1", "zstd:3", "zstd:5", "zstd:9", "zstd:12",
+    "zstd:15", "zstd:19",
+];
+/// Those that it has besides in a mixed stream.
+const MIXED_ARMS: [&str; 6] = ["lz4:a32", "lz4:a8", "lz4:1", "xz:1", "xz:6", "delta8+xz:1"];
 
 /// How a stream is written.
 #[derive(Clone, Debug)]

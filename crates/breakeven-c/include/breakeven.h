@@ -1,0 +1,186 @@
+/*
+ * breakeven.h: compressed streams for C programs.
+ *
+ * A stream is a row of standard Zstandard frames (with BREAKEVEN_MIXED also LZ4 and xz frames) and a
+ * seek table: `zstd -d` reads it without this library. A writer compresses blocks on threads of its
+ * own and writes them in order from another, so that computing, compressing and writing overlap:
+ *
+ *     breakeven_writer *writer;
+ *     breakeven_writer_open("state.zst", NULL, &writer);
+ *     breakeven_write_async(writer, state, sizeof state, 0);   returns at once
+ *     compute(next, state);                                    may read `state`
+ *     breakeven_wait(writer);                                  `state` may be changed again
+ *     breakeven_writer_close(writer, NULL);
+ *
+ * Errors. Every function but those that return text gives BREAKEVEN_OK or one of the codes below, and
+ * breakeven_message() then says what happened, with places and numbers. After an error other than
+ * BREAKEVEN_INVALID a writer takes nothing more; it is still to be closed or abandoned.
+ *
+ * Threads. A writer or reader is used by one thread at a time. Different ones are independent. After
+ * fork() the child leaves the parent's alone.
+ *
+ * Units. Lengths, offsets and sizes are bytes; times are seconds; speeds are bytes per second.
+ *
+ * Link with -lbreakeven_c; with the static library add -lpthread -ldl -lm.
+ */
+#ifndef BREAKEVEN_H
+#define BREAKEVEN_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Codes. */
+#define BREAKEVEN_OK 0          /* done */
+#define BREAKEVEN_INVALID 1     /* a null pointer, an option or a range that cannot be; nothing was done */
+#define BREAKEVEN_IO 2          /* the operating system refused; the message says what and why */
+#define BREAKEVEN_CORRUPT 3     /* what is read is no whole stream; the message names the byte */
+#define BREAKEVEN_LIMIT 4       /* reading would take more memory than is allowed */
+#define BREAKEVEN_UNSUPPORTED 5 /* well formed, but not served by this version */
+#define BREAKEVEN_POISONED 6    /* refused because of an error before */
+#define BREAKEVEN_PANIC 7       /* a bug in the library; the message is worth a report */
+
+/* How the method of each block is found. */
+#define BREAKEVEN_FIXED 0    /* one for all: `method` */
+#define BREAKEVEN_FASTEST 1  /* picked so that the stream is over as soon as can be */
+#define BREAKEVEN_WITHIN 2   /* as small as can be in `factor` times the time it takes uncompressed */
+#define BREAKEVEN_SMALLEST 3 /* as small as can be */
+
+/* Flags of a writer. */
+#define BREAKEVEN_MIXED 1u /* LZ4 and xz frames as well: wants a zstd linked with liblz4 and liblzma */
+#define BREAKEVEN_SYNC 2u  /* closing waits until the file is on the medium */
+
+/* Options of a writer. All zeros but `size` are the defaults. */
+typedef struct breakeven_options {
+    uint32_t size;     /* sizeof(breakeven_options); anything else is refused */
+    uint32_t workers;  /* threads that compress, at most 1,024; 0: one for each processor */
+    uint32_t block;    /* bytes of a block, 4 KiB to 64 MiB; 0: 1 MiB */
+    uint32_t flags;    /* BREAKEVEN_MIXED | BREAKEVEN_SYNC */
+    uint32_t strategy; /* BREAKEVEN_FIXED and those below it */
+    uint32_t reserved; /* 0 */
+    double factor;     /* of BREAKEVEN_WITHIN, from 1 on; otherwise 0 */
+    double link;       /* speed of what is written to, bytes per second; 0: measured */
+    /* Of BREAKEVEN_FIXED: "store", "zstd:-7" to "zstd:22", with BREAKEVEN_MIXED also "lz4:1",
+     * "lz4hc:9", "xz:6" and others; NULL: "zstd:3". Otherwise NULL. */
+    const char *method;
+} breakeven_options;
+
+/* What a closed stream came to. */
+typedef struct breakeven_summary {
+    uint64_t raw;              /* bytes that came in, zeros of gaps included */
+    uint64_t stored;           /* bytes that went out */
+    uint64_t blocks;           /* blocks written */
+    uint64_t plain_blocks;     /* blocks that no method made smaller, or of one byte repeated */
+    double compressed_seconds; /* from the first call until all was compressed */
+    double drained_seconds;    /* from the first call until all was written */
+} breakeven_summary;
+
+/* When what the last call brought was done with, from its start; negative while it is not. */
+typedef struct breakeven_times {
+    double compressed_seconds;
+    double drained_seconds;
+} breakeven_times;
+
+/* Types of hints. Those that a version does not know are ignored. */
+#define BREAKEVEN_NO_COMPRESSION 1 /* compressed or random already: stored as it is */
+#define BREAKEVEN_WRITE_ONCE 2     /* kept and read, never written again */
+#define BREAKEVEN_HOT 3            /* read often. Payload: double, reads for each write, up to 1e9 */
+#define BREAKEVEN_KEEP 4           /* kept. Payload: double, days, up to 1e6 */
+/* While the bytes are written the program computes on all processors. Payload: double, the share of
+ * the time that writing them uncompressed takes, 0 to 1. */
+#define BREAKEVEN_ASYNCHRONISM 5
+
+/* A hint on bytes `start` up to, not including, `end` of a stream that are not written yet. A block
+ * ends where a hint begins or ends; of one type, the last hint counts. With BREAKEVEN_FIXED only
+ * BREAKEVEN_NO_COMPRESSION does anything. */
+typedef struct breakeven_hint {
+    uint64_t start;
+    uint64_t end;
+    uint16_t type;
+    unsigned char payload[14]; /* a double in the machine's own order comes first; the rest zeros */
+} breakeven_hint;
+
+/* Makes a hint; `value` is its payload, or 0. */
+static inline breakeven_hint breakeven_hint_of(uint16_t type, uint64_t start, uint64_t end,
+                                               double value)
+{
+    breakeven_hint hint;
+    memset(&hint, 0, sizeof hint);
+    hint.start = start;
+    hint.end = end;
+    hint.type = type;
+    memcpy(hint.payload, &value, sizeof value);
+    return hint;
+}
+
+typedef struct breakeven_writer breakeven_writer;
+typedef struct breakeven_reader breakeven_reader;
+
+/* Returns what the last function that failed in this thread said: text in UTF-8, valid until the next
+ * one fails in this thread. "" before the first. */
+const char *breakeven_message(void);
+
+/* Returns the version of the library, as "0.1.0". */
+const char *breakeven_version(void);
+
+/* Begins a stream. It is written to a new file beside `path`, whose name ends with ".partial", and
+ * gets its own name when it is closed: a file under its own name is whole. `options` may be NULL. On success `*writer` is to be
+ * closed or abandoned; otherwise it is NULL. Memory: 3 N + 6 blocks and N times what the methods take,
+ * with N workers. */
+int breakeven_writer_open(const char *path, const breakeven_options *options,
+                          breakeven_writer **writer);
+
+/* Takes hints, in their order. */
+int breakeven_advise(breakeven_writer *writer, const breakeven_hint *hints, size_t count);
+
+/* Writes `length` bytes to a place of the stream and returns when they are compressed: `buffer` may
+ * then be changed. Offsets ascend: one before the end of what was written so far is
+ * BREAKEVEN_INVALID, and a gap is zeros. A call begins and ends a block. */
+int breakeven_write(breakeven_writer *writer, const void *buffer, size_t length, uint64_t offset);
+
+/* Writes as breakeven_write() does, but returns at once. `buffer` is compressed where it lies: it
+ * must stay, unchanged, until breakeven_wait(), breakeven_writer_close() or
+ * breakeven_writer_abandon() returns. It may be read. Several calls may be under way. */
+int breakeven_write_async(breakeven_writer *writer, const void *buffer, size_t length,
+                          uint64_t offset);
+
+/* Waits until what all asynchronous calls brought is compressed. Whatever it returns, their buffers
+ * are the program's again. */
+int breakeven_wait(breakeven_writer *writer);
+
+/* Tells the times of the last breakeven_write() or breakeven_write_async(). BREAKEVEN_INVALID before
+ * the first. */
+int breakeven_call_times(breakeven_writer *writer, breakeven_times *times);
+
+/* Ends the stream: waits for what is under way, writes the seek table and gives the file its name.
+ * `summary` may be NULL. Whatever it returns, `writer` is gone; unless it is BREAKEVEN_OK there is no
+ * new file under the name, and an old one is as it was. */
+int breakeven_writer_close(breakeven_writer *writer, breakeven_summary *summary);
+
+/* Gives a stream up: removes what was written. Waits until no buffer of the program is read any more.
+ * `writer` may be NULL. */
+void breakeven_writer_abandon(breakeven_writer *writer);
+
+/* Opens any row of standard frames to be read, whoever wrote it. On success `*reader` is to be closed;
+ * otherwise it is NULL. */
+int breakeven_reader_open(const char *path, breakeven_reader **reader);
+
+/* Reads `length` bytes from a place of the decoded stream. `*done` is how many there were: less than
+ * `length` only at the end. Any place may be read from if the stream has a seek table, as those that
+ * this library writes; otherwise places ascend, and one before the last end is BREAKEVEN_INVALID.
+ * After an error `*done` bytes are there and right. */
+int breakeven_read(breakeven_reader *reader, void *buffer, size_t length, uint64_t offset,
+                   size_t *done);
+
+/* Closes a reader. It may be NULL. */
+void breakeven_reader_close(breakeven_reader *reader);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

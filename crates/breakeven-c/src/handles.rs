@@ -1,0 +1,345 @@
+//! What a C program holds a pointer to: a writer with its workers and the buffers it was lent, and a
+//! reader.
+//!
+//! `unsafe` here: a lent buffer is a pointer and a length that C promised to keep.
+#![allow(unsafe_code)]
+
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use breakeven::codec::{Codec, Method};
+use breakeven::decide::Profile;
+use breakeven::pool::{Pool, PoolOptions};
+use breakeven::stream::{
+    self, Choice, Container, Goal, Pending, Priced, Reader, ReaderOptions, SeekableReader, Writer,
+    WriterOptions, read_seek_table,
+};
+use breakeven::units::{BytesPerSecond, Seconds};
+use breakeven::{Error, Result};
+
+use crate::{Hint, Summary, Times};
+
+/// Bytes of a C program, until they were waited for.
+#[derive(Debug)]
+pub struct Borrowed {
+    first: *const u8,
+    length: usize,
+}
+
+impl Borrowed {
+    /// Takes bytes whose lifetime only the C program knows.
+    ///
+    /// # Safety
+    ///
+    /// They stay as they are until the last block of them is compressed.
+    pub unsafe fn new(bytes: &[u8]) -> Borrowed {
+        Borrowed {
+            first: bytes.as_ptr(),
+            length: bytes.len(),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Borrowed {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: it was made of a slice, which stays as it is while this is there.
+        unsafe { slice::from_raw_parts(self.first, self.length) }
+    }
+}
+
+// SAFETY: the bytes are only read, and stay where and as they are.
+unsafe impl Send for Borrowed {}
+// SAFETY: as above.
+unsafe impl Sync for Borrowed {}
+
+/// How methods are found.
+#[derive(Clone, Copy, Debug)]
+pub enum Strategy {
+    Fixed(Method),
+    Fastest,
+    Within(f64),
+    Smallest,
+}
+
+impl Default for Strategy {
+    fn default() -> Strategy {
+        Strategy::Fixed(Method::of(Codec::Zstd { level: 3 }))
+    }
+}
+
+/// What a C program asks of a writer; `None` where it leaves that to the library.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    pub worker_count: Option<usize>,
+    pub block_bytes: Option<usize>,
+    pub container: Container,
+    pub is_synced: bool,
+    pub strategy: Strategy,
+    pub link_bytes_per_second: Option<f64>,
+}
+
+impl Settings {
+    fn choice(&self) -> Result<Choice> {
+        let goal = match self.strategy {
+            Strategy::Fixed(method) => return Ok(Choice::Fixed(method)),
+            Strategy::Fastest => Goal::Fastest,
+            Strategy::Within(factor) if (1.0..=1e6).contains(&factor) => Goal::Within(factor),
+            Strategy::Within(factor) => {
+                let reason = format!("{factor} is not from 1 to 1,000,000");
+                return Err(Error::invalid("factor of the time", reason));
+            }
+            Strategy::Smallest => Goal::Smallest,
+        };
+        Ok(Choice::Priced(Box::new(Priced {
+            goal,
+            arms: self.container.arms(),
+            link: self.link_bytes_per_second.map(BytesPerSecond),
+            profile: Profile::default(),
+        })))
+    }
+
+    fn writer_options(&self) -> Result<WriterOptions> {
+        let usual = WriterOptions::default();
+        Ok(WriterOptions {
+            container: self.container,
+            choice: self.choice()?,
+            block_bytes: self.block_bytes.unwrap_or(usual.block_bytes),
+            stop: None,
+        })
+    }
+}
+
+/// A pool with at least one worker: it must not fall to the thread that waits for the medium to give
+/// a buffer back.
+fn pool(worker_count: Option<usize>) -> Result<Pool> {
+    let worker_count = worker_count.unwrap_or(PoolOptions::default().worker_count);
+    Pool::new(PoolOptions {
+        worker_count: worker_count.max(1),
+    })
+}
+
+/// A stream that is being written.
+pub struct WriterHandle {
+    /// There until it is closed.
+    writer: Option<Writer<File>>,
+    /// Buffers under way, in the order of their calls.
+    pending: Vec<Pending<Borrowed>>,
+    path: PathBuf,
+    /// The file's name until it is closed.
+    partial: PathBuf,
+    is_closed: bool,
+    is_synced: bool,
+    /// Behind the writer, which needs it.
+    _pool: Pool,
+}
+
+impl WriterHandle {
+    pub fn open(path: &Path, settings: &Settings) -> Result<WriterHandle> {
+        let options = settings.writer_options()?;
+        options.check()?;
+        let pool = pool(settings.worker_count)?;
+        let partial = partial_name(path);
+        let created = File::create_new(&partial);
+        let file = created.map_err(|error| Error::io("create", &partial, error))?;
+        let mut handle = WriterHandle {
+            writer: None,
+            pending: Vec::new(),
+            path: path.to_path_buf(),
+            partial,
+            is_closed: false,
+            is_synced: settings.is_synced,
+            _pool: pool,
+        };
+        handle.writer = Some(Writer::new(file, &handle._pool, options)?);
+        Ok(handle)
+    }
+
+    fn writer(&mut self) -> &mut Writer<File> {
+        self.writer.as_mut().expect("a writer until it is closed")
+    }
+
+    pub fn advise(&mut self, hint: &Hint) -> Result<()> {
+        self.writer().advise(&stream::Hint {
+            range: hint.start..hint.end,
+            number: hint.number,
+            payload: hint.payload,
+        })
+    }
+
+    pub fn write(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.writer().write_at(bytes, offset)
+    }
+
+    pub fn write_async(&mut self, buffer: Borrowed, offset: u64) -> Result<()> {
+        let pending = self.writer().write_async(buffer, offset)?;
+        self.pending.push(pending);
+        Ok(())
+    }
+
+    /// Waits until no buffer is under way, whatever fails.
+    pub fn wait(&mut self) -> Result<()> {
+        let mut outcome = Ok(());
+        for pending in self.pending.drain(..) {
+            let waited = pending.wait().map(drop);
+            outcome = outcome.and(waited);
+        }
+        outcome
+    }
+
+    pub fn call_times(&mut self) -> Result<Times> {
+        let times = self.writer().call_times();
+        let times = times.ok_or_else(|| Error::invalid("times of a call", "there was none"))?;
+        let seconds = |time: Option<Seconds>| time.map_or(-1.0, |time| time.0);
+        Ok(Times {
+            compressed_seconds: seconds(times.compressed_after),
+            drained_seconds: seconds(times.drained_after),
+        })
+    }
+
+    pub fn close(mut self) -> Result<Summary> {
+        self.wait()?;
+        let writer = self.writer.take().expect("a writer until it is closed");
+        let (file, summary) = writer.finish()?;
+        if self.is_synced {
+            let synced = file.sync_all();
+            synced.map_err(|error| Error::io("sync", &self.partial, error))?;
+        }
+        let renamed = fs::rename(&self.partial, &self.path);
+        renamed.map_err(|error| Error::io("rename", &self.partial, error))?;
+        self.is_closed = true;
+        if self.is_synced {
+            sync_folder(&self.path)?;
+        }
+        Ok(Summary {
+            raw: summary.raw_bytes,
+            stored: summary.stored_bytes,
+            blocks: summary.blocks,
+            plain_blocks: summary.plain_blocks,
+            compressed_seconds: summary.compressed_after.0,
+            drained_seconds: summary.drained_after.0,
+        })
+    }
+}
+
+impl Drop for WriterHandle {
+    /// Gives up what was not closed.
+    fn drop(&mut self) {
+        // First, so that nobody goes on with what is waited for.
+        self.writer = None;
+        let _ = self.wait();
+        if !self.is_closed {
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+/// Returns a name beside `path` that no other writer has.
+fn partial_name(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let mut name = path.as_os_str().to_owned();
+    let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    name.push(format!(".{process}-{count}.partial"));
+    PathBuf::from(name)
+}
+
+/// Makes a name in a folder durable.
+fn sync_folder(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|error| Error::io("sync", folder, error))
+}
+
+/// A stream that is being read.
+pub struct ReaderHandle {
+    source: Source,
+    /// The decoded byte that comes next.
+    position: u64,
+    /// Behind the source, which needs it.
+    _pool: Pool,
+}
+
+enum Source {
+    /// With a seek table.
+    Anywhere(Box<SeekableReader<File>>),
+    InOrder(Box<Reader<File>>),
+}
+
+impl Source {
+    fn fill(&mut self) -> Result<&[u8]> {
+        match self {
+            Source::Anywhere(reader) => reader.fill(),
+            Source::InOrder(reader) => reader.fill(),
+        }
+    }
+
+    fn consume(&mut self, count: usize) {
+        match self {
+            Source::Anywhere(reader) => reader.consume(count),
+            Source::InOrder(reader) => reader.consume(count),
+        }
+    }
+}
+
+impl ReaderHandle {
+    pub fn open(path: &Path) -> Result<ReaderHandle> {
+        let opened = File::open(path);
+        let mut file = opened.map_err(|error| Error::io("open", path, error))?;
+        let pool = pool(None)?;
+        let options = ReaderOptions::default();
+        // What cannot seek, as a pipe, has no table that could be used.
+        let table = match file.stream_position() {
+            Ok(_) => read_seek_table(&mut file)?,
+            Err(_) => None,
+        };
+        let source = match table {
+            Some(table) => {
+                let reader = SeekableReader::new(file, &table, &pool, &options)?;
+                Source::Anywhere(Box::new(reader))
+            }
+            None => Source::InOrder(Box::new(Reader::new(file, &pool, options)?)),
+        };
+        Ok(ReaderHandle {
+            source,
+            position: 0,
+            _pool: pool,
+        })
+    }
+
+    /// Returns decoded bytes from a place on, none at the end.
+    pub fn content_at(&mut self, offset: u64) -> Result<&[u8]> {
+        match &mut self.source {
+            Source::Anywhere(reader) => {
+                let sought = reader.seek(SeekFrom::Start(offset));
+                sought.map_err(|error| Error::io("seek in", "the stream", error))?;
+                self.position = offset;
+            }
+            Source::InOrder(reader) => {
+                if offset < self.position {
+                    let at = self.position;
+                    let reason = format!("byte {offset} is behind, at byte {at}: no seek table");
+                    return Err(Error::invalid("place in a stream", reason));
+                }
+                while self.position < offset {
+                    let ahead = usize::try_from(offset - self.position).unwrap_or(usize::MAX);
+                    let count = reader.fill()?.len().min(ahead);
+                    if count == 0 {
+                        return Ok(&[]);
+                    }
+                    reader.consume(count);
+                    self.position += count as u64;
+                }
+            }
+        }
+        self.source.fill()
+    }
+
+    /// Marks bytes that [`ReaderHandle::content_at`] returned as used.
+    pub fn consume(&mut self, count: usize) {
+        self.source.consume(count);
+        self.position += count as u64;
+    }
+}
