@@ -7,28 +7,12 @@ use anyhow::Result;
 use breakeven::codec::Method;
 use breakeven::decide::Profile;
 use breakeven::meter::{Machine, Roots};
-use breakeven::stream::{Books, Choice, Container, Goal, Priced};
+use breakeven::stream::{Books, Choice, Goal, Priced};
 use breakeven::units::{BytesPerSecond, Seconds};
 
 use crate::learned;
 use crate::options::{MoneyOptions, Strategy};
 use crate::terms::{DAY_SECONDS, Terms};
-
-/// Methods that a strategy picks from, in every container.
-const PORTABLE_ARMS: [&str; 11] = [
-    "store", "zstd:-7", "zstd:-3", "zstd:-1", "zstd:1", "zstd:3", "zstd:5", "zstd:9", "zstd:12",
-    "zstd:15", "zstd:19",
-];
-/// Those that a mixed stream has besides.
-const MIXED_ARMS: [&str; 6] = ["lz4:a32", "lz4:a8", "lz4:1", "xz:1", "xz:6", "delta8+xz:1"];
-
-/// Returns the methods that a strategy picks from.
-pub fn arms(container: Container) -> Vec<Method> {
-    let mixed = MIXED_ARMS.iter().filter(|_| container == Container::Mixed);
-    let arms = PORTABLE_ARMS.iter().chain(mixed);
-    arms.map(|name| name.parse().expect("a method of the list"))
-        .collect()
-}
 
 /// Blocks from which on what they taught is worth a file's writing.
 const BLOCKS_KEPT_MIN: u64 = 8;

@@ -25,7 +25,7 @@ use breakeven::units::{BytesPerSecond, Seconds};
 use breakeven_cli::text::{figures, percent, size};
 use serde_json::{Value, json};
 
-use super::choice::{self, Setting};
+use super::choice::Setting;
 use super::content::Content;
 use super::place::Source;
 use super::{Usage, container};
@@ -241,7 +241,7 @@ fn decide(
     pipeline: &Pipeline,
     goal: Goal,
 ) -> Result<(Run, Vec<Decided>)> {
-    let arms = choice::arms(container(typed.mixed));
+    let arms = container(typed.mixed).arms();
     let plant = Plant {
         workers: pipeline.workers,
         frames: pipeline.frames,
@@ -406,7 +406,7 @@ fn explain_stream(typed: &ExplainOptions, setting: &Setting, source: &mut Source
     let mut encoding = Encoding::default();
     let (found, mut classes) = look(source, &frames, &mut encoding)?;
     let deadline = Instant::now() + Duration::from_secs_f64(typed.time.min(86_400.0));
-    let arms = choice::arms(container(typed.mixed));
+    let arms = container(typed.mixed).arms();
     let tried_all = try_methods(&mut classes, &arms, setting, deadline, &mut encoding)?;
     let raw: u64 = found.iter().map(|it| it.raw_bytes).sum();
     let stored: u64 = frames.iter().map(|it| it.stored_bytes).sum();

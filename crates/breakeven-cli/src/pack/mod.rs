@@ -281,7 +281,7 @@ impl Packing<'_> {
             Some(method) if self.typed.ledger => self.setting.choice(self.goal, vec![method], link),
             Some(method) => Choice::Fixed(method),
             None => {
-                let arms = choice::arms(self.container);
+                let arms = self.container.arms();
                 self.setting.choice(self.goal, arms, link)
             }
         };

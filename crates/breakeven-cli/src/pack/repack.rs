@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use breakeven::pool::Pool;
 use breakeven::stream::{Goal, ReaderOptions, Summary, Writer, WriterOptions, survey};
 
-use super::choice::{self, Setting};
+use super::choice::Setting;
 use super::content::Content;
 use super::place::{Existing, Source, Target};
 use super::{Job, READ_BYTES, container};
@@ -106,7 +106,7 @@ impl Repacking<'_> {
         let container = container(is_mixed);
         let options = WriterOptions {
             container,
-            choice: (self.setting).choice(self.goal, choice::arms(container), None),
+            choice: (self.setting).choice(self.goal, container.arms(), None),
             ..WriterOptions::default()
         };
         let bar = job.progress(source, None)?;

@@ -47,7 +47,7 @@ pub use books::{Books, LinkBasis, Prospect, SeenLink};
 pub use decoding::ReaderOptions;
 pub use frozen::Frozen;
 pub use hint::{Advice, Hint, Outlook, PAYLOAD_BYTES};
-pub use pick::{Choice, Priced};
+pub use pick::{Choice, Outcome, Priced, Rule};
 pub use price::Goal;
 pub use reader::{Counted, Reader};
 pub use seekable::{SeekableReader, read_seek_table};

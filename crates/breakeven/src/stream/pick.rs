@@ -4,14 +4,18 @@
 //! This is where the controller meets clocks: the processor time of encoding, the wall time of a
 //! write. A write that began while more frames waited shows what the link takes; one that did not
 //! shows what the workers gave it, and counts only where none ever waited.
+//!
+//! A [`Rule`] of somebody else's can stand in the controller's place, so that both are tried on the
+//! same pipeline.
 
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::codec::{Codec, Features, Method};
+use crate::codec::{Codec, Compressor, Features, Method};
 use crate::decide::{Class, Ledger, Observation, Profile};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::frame::{Encoded, Encoder};
 use crate::meter::thread_cpu;
 use crate::units::{BytesPerSecond, Seconds};
@@ -32,6 +36,37 @@ pub enum Choice {
     Frozen(Box<Frozen>),
     /// By a goal, block by block. What is written then depends on how fast things went.
     Priced(Box<Priced>),
+    /// By a rule that is not this library's. It learns, so it serves one stream.
+    Rule(Arc<dyn Rule>),
+}
+
+/// Somebody else's way to pick methods. Workers call it, several at once.
+pub trait Rule: fmt::Debug + Send + Sync {
+    /// Returns every method that may be picked.
+    fn methods(&self) -> &[Method];
+
+    /// Picks the method of a block. What it tries with the compressor costs the worker's time.
+    ///
+    /// # Errors
+    ///
+    /// Those of the compressor; they end the stream.
+    fn choose(&self, block: &[u8], compressor: &mut Compressor) -> Result<Method>;
+
+    /// Learns what became of the block that this worker chose for last.
+    fn encoded(&self, outcome: &Outcome);
+}
+
+/// What encoding a block by a rule's method came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// The method picked; where it made nothing smaller, the block was stored.
+    pub method: Method,
+    /// Bytes of the block.
+    pub raw_bytes: u64,
+    /// Bytes of the frame.
+    pub stored_bytes: u64,
+    /// The worker's time, what it waited for a core included.
+    pub wall: Seconds,
 }
 
 /// What a goal is pursued with.
@@ -54,6 +89,7 @@ impl Choice {
             Choice::Fixed(method) => std::slice::from_ref(method),
             Choice::Frozen(frozen) => &frozen.arms,
             Choice::Priced(priced) => &priced.arms,
+            Choice::Rule(rule) => rule.methods(),
         }
     }
 
@@ -93,6 +129,7 @@ enum Policy {
     Fixed(Method),
     Frozen(Box<Frozen>),
     Priced(Mutex<Live>),
+    Rule(Arc<dyn Rule>),
 }
 
 struct Live {
@@ -109,6 +146,7 @@ impl Picker {
         let policy = match choice {
             Choice::Fixed(method) => Policy::Fixed(method),
             Choice::Frozen(frozen) => Policy::Frozen(frozen),
+            Choice::Rule(rule) => Policy::Rule(rule),
             Choice::Priced(priced) => {
                 let plant = Plant {
                     workers,
@@ -147,6 +185,7 @@ impl Picker {
             _ if outlook.is_stored => Method::STORE,
             Policy::Fixed(method) => *method,
             Policy::Frozen(frozen) => frozen.pick(encoder, block, outlook)?,
+            Policy::Rule(rule) => return encode_by(&**rule, encoder, block, frame),
         };
         encoder.encode(method, block, frame)
     }
@@ -184,7 +223,7 @@ impl Picker {
     fn live(&self) -> Option<&Mutex<Live>> {
         match &self.policy {
             Policy::Priced(live) => Some(live),
-            Policy::Fixed(_) | Policy::Frozen(_) => None,
+            Policy::Fixed(_) | Policy::Frozen(_) | Policy::Rule(_) => None,
         }
     }
 
@@ -276,6 +315,29 @@ fn store(
     let mut live = lock(live);
     let now = live.now();
     (live.controller).stored(ticket, encoded.frame_bytes as u64, now);
+    Ok(encoded)
+}
+
+/// Encodes a block by the method that a rule picks.
+fn encode_by(
+    rule: &dyn Rule,
+    encoder: &mut Encoder,
+    block: &[u8],
+    frame: &mut [u8],
+) -> Result<Encoded> {
+    let method = rule.choose(block, encoder.compressor())?;
+    if !rule.methods().contains(&method) {
+        let reason = format!("{method} is none of those it named");
+        return Err(Error::invalid("method of a rule", reason));
+    }
+    let begun = Instant::now();
+    let encoded = encoder.encode(method, block, frame)?;
+    rule.encoded(&Outcome {
+        method,
+        raw_bytes: block.len() as u64,
+        stored_bytes: encoded.frame_bytes as u64,
+        wall: Seconds(begun.elapsed().as_secs_f64()),
+    });
     Ok(encoded)
 }
 
@@ -394,6 +456,60 @@ impl LinkMeter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Takes turns between two methods and counts what it is told.
+    #[derive(Debug, Default)]
+    struct Turns {
+        methods: Vec<Method>,
+        chosen: AtomicUsize,
+        stored_bytes: AtomicUsize,
+        names_no_method: bool,
+    }
+
+    impl Rule for Turns {
+        fn methods(&self) -> &[Method] {
+            match self.names_no_method {
+                true => &[],
+                false => &self.methods,
+            }
+        }
+
+        fn choose(&self, _: &[u8], _: &mut Compressor) -> Result<Method> {
+            let turn = self.chosen.fetch_add(1, Ordering::Relaxed);
+            Ok(self.methods[turn % 2])
+        }
+
+        fn encoded(&self, outcome: &Outcome) {
+            let bytes = outcome.stored_bytes as usize;
+            self.stored_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_rule_picks_what_it_named() {
+        for names_no_method in [false, true] {
+            let rule = Arc::new(Turns {
+                methods: ["store", "zstd:1"].map(|it| it.parse().unwrap()).into(),
+                names_no_method,
+                ..Turns::default()
+            });
+            let picker = Picker::new(Choice::Rule(rule.clone()), 1, 6);
+            let (mut encoder, block) = (Encoder::new(), b"abcd".repeat(500));
+            let mut frame = vec![0; crate::frame::frame_bytes_max(block.len())];
+            let (outlook, mut stored) = (Outlook::default(), 0);
+            for turn in 0..4 {
+                let encoded = picker.encode(&mut encoder, &block, &outlook, &mut frame);
+                if names_no_method {
+                    assert!(matches!(encoded, Err(Error::Invalid { .. })));
+                    continue;
+                }
+                let bytes = encoded.unwrap().frame_bytes;
+                assert_eq!(bytes < 200, turn % 2 == 1, "{bytes} bytes");
+                stored += bytes;
+                assert_eq!(rule.stored_bytes.load(Ordering::Relaxed), stored);
+            }
+        }
+    }
 
     #[test]
     fn a_link_is_told_from_its_writes() {
