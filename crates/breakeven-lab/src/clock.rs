@@ -1,6 +1,6 @@
 //! The clocks: wall, processor time of this thread, and the date.
 //!
-//! Nothing else in the laboratory reads a clock.
+//! Nothing else in the laboratory reads a clock, but the virtual link, which is one.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

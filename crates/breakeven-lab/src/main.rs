@@ -4,6 +4,7 @@
 //! 2: usage. A quick run has too few runs to refute a claim about speed.
 #![deny(unsafe_code)]
 
+mod chart;
 mod clock;
 mod data;
 mod interleave;
@@ -24,7 +25,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::laboratory::Laboratory;
 use crate::origin::Origin;
-use crate::papers::{Experiment, kothiyal2009};
+use crate::papers::{Experiment, hirsch2017, kothiyal2009};
 use crate::statistics::Verdict;
 
 /// Measures the claims of the papers and of this project on this machine.
@@ -52,6 +53,12 @@ enum Command {
     Work {
         #[command(subcommand)]
         order: kothiyal2009::worker::Order,
+    },
+    /// The same, over streams.
+    #[command(hide = true)]
+    Stream {
+        #[command(subcommand)]
+        order: hirsch2017::worker::Order,
     },
 }
 
@@ -94,6 +101,7 @@ fn main() -> ExitCode {
             }
         },
         Command::Work { order } => kothiyal2009::worker::run(order).map(|()| Verdict::Holds),
+        Command::Stream { order } => hirsch2017::worker::run(order).map(|()| Verdict::Holds),
         Command::Figures { records } => {
             let records = records.unwrap_or_else(default_records);
             pages::write(&pages::folder(), &records).map(|()| Verdict::Holds)

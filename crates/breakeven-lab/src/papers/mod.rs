@@ -3,6 +3,7 @@
 
 mod breakeven;
 mod harper2018;
+pub mod hirsch2017;
 pub mod kothiyal2009;
 
 use std::path::Path;
@@ -64,6 +65,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
         .iter()
         .chain(kothiyal2009::EXPERIMENTS)
         .chain(harper2018::EXPERIMENTS)
+        .chain(hirsch2017::EXPERIMENTS)
 }
 
 /// Returns the experiments that a word means: `all`, a paper, or `paper/name`.

@@ -8,7 +8,6 @@
 
 mod bench;
 mod cache;
-mod chart;
 mod corpus;
 mod costs;
 mod devices;

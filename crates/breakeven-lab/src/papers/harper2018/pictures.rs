@@ -8,11 +8,11 @@ use breakeven_cli::draw::palette;
 
 use super::bench::{self, Times, Way};
 use super::cache::{SETTINGS, SHARES, Setting};
-use super::chart::{self, GREY, Look, Note, Panel, Quantity, Row, Series, Value, Words};
 use super::corpus::Set;
 use super::costs::{self, Costs, Count};
 use super::ratio::{self, PAGE, PAGE_BYTES, Ratios};
 use super::{devices, mean, published, rates};
+use crate::chart::{self, GREY, Look, Note, Panel, Quantity, Row, Series, Value, Words};
 use crate::papers::Picture;
 use crate::record::CellRecord;
 
@@ -89,7 +89,7 @@ fn whole_files(ratios: &Ratios) -> String {
     let published = |codec: &published::PublishedCodec| Value {
         value: codec.whole_ratio,
         colour: colour(codec.method),
-        is_published: true,
+        is_hollow: true,
         title: format!("published, {}: {:.2}", codec.name, codec.whole_ratio),
     };
     rows.insert(
@@ -116,7 +116,7 @@ fn whole_files(ratios: &Ratios) -> String {
         .map(|(class, name)| (class.as_str(), *name))
         .collect();
     let x = Quantity::log("ratio, raw over stored bytes", 1.0, 1.1 * most);
-    chart::rows(&words, &x, &rows, &legend)
+    chart::rows(&words, &x, &rows, (&legend, "published"))
 }
 
 fn whole_row(title: &str, chosen: &dyn Fn(&str) -> bool, ratios: &Ratios) -> Row {
@@ -125,7 +125,7 @@ fn whole_row(title: &str, chosen: &dyn Fn(&str) -> bool, ratios: &Ratios) -> Row
         Some(Value {
             value: ratio,
             colour: colour(method),
-            is_published: false,
+            is_hollow: false,
             title: format!("{title}, {method}: {ratio:.2}"),
         })
     };
@@ -371,7 +371,7 @@ pub fn costs(records: &Path) -> Result<Vec<Picture>> {
         "Table 4 again: microseconds of a page of 8 KiB ({}). Hollow: published, on eight threads of a desktop of 2018 and its SATA SSD.",
         costs.doubt().unwrap_or(PART)
     );
-    let svg = chart::rows(&words, &x, &rows, &legend);
+    let svg = chart::rows(&words, &x, &rows, (&legend, "published"));
     Ok(vec![picture("table-4", caption, svg)])
 }
 
@@ -380,11 +380,11 @@ fn cost_row(costs: &Costs, way: Way, threads: usize) -> Row {
     for method in costs::METHODS {
         let ours = 1e6 * mean(&costs.pages(method, way, threads));
         let his = published::codec(method).page_times(way, threads > 1).0;
-        for (value, is_published) in [(Some(ours), false), (his, true)] {
+        for (value, is_hollow) in [(Some(ours), false), (his, true)] {
             values.extend(value.map(|value| Value {
                 value,
                 colour: colour(method),
-                is_published,
+                is_hollow,
                 title: format!("{method}: {value:.1} us"),
             }));
         }
@@ -397,10 +397,10 @@ fn cost_row(costs: &Costs, way: Way, threads: usize) -> Row {
 }
 
 fn fault_row(costs: &Costs, count: Count) -> Row {
-    let value = |value: f64, is_published| Value {
+    let value = |value: f64, is_hollow| Value {
         value,
         colour: "xz-2".to_string(),
-        is_published,
+        is_hollow,
         title: format!("page fault: {value:.1} us"),
     };
     let mut values = vec![value(1e6 * mean(costs.faults(count)), false)];
@@ -557,11 +557,11 @@ fn shares() -> Quantity {
 fn hits(costs: &Costs) -> String {
     let mut panels = Vec::new();
     for gigabytes in [200.0, 500.0] {
-        for (whose, is_published) in [("his ratios", true), ("ours", false)] {
+        for (whose, is_hollow) in [("his ratios", true), ("ours", false)] {
             let mut series = Vec::new();
             for setting in SETTINGS.iter().filter(|of| of.data_set_gb == gigabytes) {
                 for method in costs::METHODS {
-                    let cache = setting_cache(setting, costs, method, is_published);
+                    let cache = setting_cache(setting, costs, method, is_hollow);
                     let access = if setting.access == Access::Even {
                         "even"
                     } else {
@@ -594,13 +594,8 @@ fn hits(costs: &Costs) -> String {
     chart::panels(&words, &panels, 2, 460.0)
 }
 
-fn setting_cache(
-    setting: &Setting,
-    costs: &Costs,
-    method: &str,
-    is_published: bool,
-) -> BufferCache {
-    match is_published {
+fn setting_cache(setting: &Setting, costs: &Costs, method: &str, is_hollow: bool) -> BufferCache {
+    match is_hollow {
         true => setting.published(method),
         false => our_cache(setting, costs, method, Count::Thesis),
     }
@@ -675,9 +670,9 @@ fn accesses(setting: &Setting, costs: &Costs) -> String {
 fn free(costs: &Costs) -> String {
     let mut panels = Vec::new();
     for setting in SETTINGS.iter().filter(|of| of.data_set_gb == 500.0) {
-        for (whose, is_published) in [("the thesis", true), ("this machine", false)] {
+        for (whose, is_hollow) in [("the thesis", true), ("this machine", false)] {
             let caches = costs::METHODS.map(|method| {
-                let mut cache = setting_cache(setting, costs, method, is_published);
+                let mut cache = setting_cache(setting, costs, method, is_hollow);
                 cache.codec = cache.codec.free();
                 (method, cache)
             });

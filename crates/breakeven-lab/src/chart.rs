@@ -1,6 +1,6 @@
-//! Charts of the thesis's kind: panels of lines side by side, and rows of dots.
+//! Charts of papers: panels of lines side by side, and rows of dots.
 //!
-//! Ours is solid, the published is dashed or hollow. Colours are those of the methods everywhere.
+//! Ours is solid; what is published, or reckoned, is dashed or hollow. Colours are those of the methods everywhere.
 
 use breakeven_cli::draw::label::{self, spread};
 use breakeven_cli::draw::mark::{self, Anchor, Position};
@@ -105,7 +105,7 @@ pub struct Words<'a> {
     pub description: &'a str,
 }
 
-/// Class of what is published, and of the cache that compresses nothing.
+/// Class of what is published, and of what compresses nothing.
 pub const GREY: &str = "store-1";
 
 const PANEL_HEIGHT: f64 = 300.0;
@@ -230,8 +230,8 @@ fn coloured(colour: &str, marks: &str) -> String {
 pub struct Value {
     pub value: f64,
     pub colour: String,
-    /// Published values are hollow.
-    pub is_published: bool,
+    /// Published and reckoned values are hollow.
+    pub is_hollow: bool,
     pub title: String,
 }
 
@@ -244,8 +244,13 @@ pub struct Row {
 
 const ROW_HEIGHT: f64 = 25.0;
 
-/// Draws rows of dots over one axis, with a legend of colours (class and name).
-pub fn rows(words: &Words<'_>, x: &Quantity, rows: &[Row], legend: &[(&str, &str)]) -> String {
+/// Draws rows of dots over one axis, with a legend of colours (class and name) and of what is hollow.
+pub fn rows(
+    words: &Words<'_>,
+    x: &Quantity,
+    rows: &[Row],
+    (solid, hollow): (&[(&str, &str)], &str),
+) -> String {
     const WIDTH: f64 = 720.0;
     let widest = rows.iter().map(|row| label::width(&row.name));
     let left = widest.fold(40.0, f64::max) + 18.0;
@@ -278,14 +283,14 @@ pub fn rows(words: &Words<'_>, x: &Quantity, rows: &[Row], legend: &[(&str, &str
             ticks: Vec::new(),
         },
     };
-    let mut marks = key(legend, (left, 26.0));
+    let mut marks = key(solid, hollow, (left, 26.0));
     for (index, row) in rows.iter().enumerate() {
         let middle = y.at(index as f64 + 0.5);
         marks.push_str(&mark::rule((left, middle), (WIDTH - 30.0, middle), "grid"));
         let at = (left - 10.0, middle + 4.0);
         marks.push_str(&mark::text(at, Anchor::End, "label", &row.name));
         for value in &row.values {
-            let (radius, class) = match value.is_published {
+            let (radius, class) = match value.is_hollow {
                 true => (5.0, "hollow"),
                 false => (6.0, ""),
             };
@@ -298,10 +303,9 @@ pub fn rows(words: &Words<'_>, x: &Quantity, rows: &[Row], legend: &[(&str, &str
 }
 
 /// Draws what the colours and the hollow dots mean.
-fn key(legend: &[(&str, &str)], (left, y): Position) -> String {
+fn key(solid: &[(&str, &str)], hollow: &str, (left, y): Position) -> String {
     let (mut out, mut x) = (String::new(), left);
-    let published = [(GREY, "published")];
-    for (class, name) in legend.iter().chain(&published) {
+    for (class, name) in solid.iter().chain(&[(GREY, hollow)]) {
         let look = if *class == GREY { "hollow" } else { "" };
         let dot = mark::dot((x + 5.0, y - 4.0), 5.0, look, "");
         out.push_str(&coloured(class, &dot));
@@ -363,10 +367,10 @@ mod tests {
 
     #[test]
     fn rows_have_their_dots() {
-        let value = |value: f64, is_published: bool| Value {
+        let value = |value: f64, is_hollow: bool| Value {
             value,
             colour: "lz4-2".to_string(),
-            is_published,
+            is_hollow,
             title: "<t>".to_string(),
         };
         let row = Row {
@@ -374,7 +378,12 @@ mod tests {
             values: vec![value(1.0, false), value(2.0, true)],
         };
         let x = Quantity::log("us", 0.5, 100.0);
-        let svg = rows(&WORDS, &x, &[row.clone(), row], &[("lz4-2", "lz4")]);
+        let svg = rows(
+            &WORDS,
+            &x,
+            &[row.clone(), row],
+            (&[("lz4-2", "lz4")], "published"),
+        );
         // Two rows of two, and one of each in the legend.
         assert_eq!(svg.matches("<circle").count(), 6);
         assert_eq!(svg.matches("dot hollow").count(), 3);

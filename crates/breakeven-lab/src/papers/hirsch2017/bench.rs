@@ -1,0 +1,473 @@
+//! The pipeline that everybody runs on: the library's writer, two workers, and a link.
+//!
+//! A run writes the same row of blocks over the same link once by each contender, in turn. How fast
+//! the link is follows from LZ4's speed on this machine, measured at the start of the run, and from
+//! the regime (beta), so that a run on a slower machine asks the same question.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use breakeven::codec::Method;
+use breakeven::decide::Profile;
+use breakeven::meter::{Clock, EnergyMeter, EnergyOptions, Machine, Meter, Roots, Scope};
+use breakeven::pool::{Pool, PoolOptions};
+use breakeven::stream::{
+    Choice, Container, Goal, Priced, Reader, ReaderOptions, Rule, Summary, Writer, WriterOptions,
+};
+use breakeven::units::BytesPerSecond;
+
+use super::corpus::{Corpus, File, Input};
+use super::link::Link;
+use super::network::Network;
+use crate::interleave;
+use crate::laboratory::Laboratory;
+use crate::record::{CellRecord, Row, Unfinished};
+
+/// Threads that compress, one for each processor here.
+pub const WORKERS: usize = 2;
+/// Frame buffers of the writer with so many workers.
+pub const FRAMES: usize = 2 * WORKERS + 4;
+/// LZ4's speed by all workers over the link's: the thesis's Gigabit Ethernet, 10 Gigabit Ethernet and
+/// InfiniBand FDR with four links.
+pub const BETAS: [f64; 3] = [43.0, 4.2, 0.83];
+/// What the speed of links is derived from.
+const CALIBRATION: &str = "lz4:1";
+
+pub const COLUMNS: &[&str] = &[
+    "raw_bytes",
+    "stored_bytes",
+    "compressed_seconds",
+    "drained_seconds",
+    "cpu_seconds",
+    "active_joules",
+    "link_bytes_per_second",
+    "lz4_bytes_per_second",
+    "late_seconds",
+    "bound",
+];
+pub const RAW_BYTES: usize = 0;
+pub const STORED_BYTES: usize = 1;
+pub const COMPRESSED_SECONDS: usize = 2;
+pub const DRAINED_SECONDS: usize = 3;
+pub const CPU_SECONDS: usize = 4;
+pub const ACTIVE_JOULES: usize = 5;
+pub const LINK: usize = 6;
+pub const LZ4: usize = 7;
+pub const LATE_SECONDS: usize = 8;
+/// What no schedule can beat, in seconds or bytes, by the costs recorded before.
+pub const BOUND: usize = 9;
+
+/// The one task of these cells.
+pub const WRITE: &str = "write";
+
+/// Who writes.
+pub struct Contender {
+    pub name: String,
+    pub container: Container,
+    pub picks: Picks,
+    /// Runs it takes part in; in all where this is none.
+    pub runs: Option<usize>,
+}
+
+/// Makes somebody else's rule for a run.
+type MakeRule = Box<dyn Fn(&Regime) -> Arc<dyn Rule>>;
+
+/// Returns what a contender's row has as its bound, given the blocks written.
+pub type BoundOf<'a> = Box<dyn Fn(&Contender, &Regime, usize) -> f64 + 'a>;
+
+/// By what the method of each block is picked.
+#[expect(clippy::large_enum_variant, reason = "there are a handful")]
+pub enum Picks {
+    Fixed(Method),
+    /// Our controller, told of the link or not.
+    Goal {
+        goal: Goal,
+        is_told: bool,
+    },
+    /// Somebody else's rule, made anew for each run.
+    Rule(MakeRule),
+}
+
+impl Contender {
+    pub fn fixed(method: Method) -> Contender {
+        Contender {
+            name: method.to_string(),
+            container: Container::Mixed,
+            picks: Picks::Fixed(method),
+            runs: None,
+        }
+    }
+
+    pub fn goal(name: &str, goal: Goal, container: Container) -> Contender {
+        let picks = Picks::Goal {
+            goal,
+            is_told: true,
+        };
+        Contender {
+            name: name.to_string(),
+            container,
+            picks,
+            runs: None,
+        }
+    }
+
+    /// Returns the same contender under another name, that has to find out the link's speed.
+    pub fn untold(mut self, name: &str) -> Contender {
+        self.name = name.to_string();
+        if let Picks::Goal { is_told, .. } = &mut self.picks {
+            *is_told = false;
+        }
+        self
+    }
+
+    /// Returns the same contender in so many runs.
+    pub fn in_runs(mut self, runs: usize) -> Contender {
+        self.runs = Some(runs);
+        self
+    }
+
+    pub fn rule(name: &str, make: impl Fn(&Regime) -> Arc<dyn Rule> + 'static) -> Contender {
+        Contender {
+            name: name.to_string(),
+            container: Container::Mixed,
+            picks: Picks::Rule(Box::new(make)),
+            runs: None,
+        }
+    }
+
+    fn choice(&self, regime: &Regime) -> Choice {
+        match &self.picks {
+            Picks::Fixed(method) => Choice::Fixed(*method),
+            Picks::Rule(make) => Choice::Rule(make(regime)),
+            Picks::Goal { goal, is_told } => Choice::Priced(Box::new(Priced {
+                goal: *goal,
+                arms: self.container.arms(),
+                link: is_told.then_some(regime.link),
+                profile: Profile::default(),
+            })),
+        }
+    }
+}
+
+/// A link and what it was derived from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Regime {
+    pub link: BytesPerSecond,
+    /// LZ4 by all workers through the pipeline into nowhere.
+    pub lz4: BytesPerSecond,
+}
+
+impl Regime {
+    /// Returns the time that bytes take uncompressed.
+    pub fn raw_seconds(&self, raw_bytes: f64) -> f64 {
+        raw_bytes / self.link.0
+    }
+}
+
+/// A sink that keeps nothing.
+pub struct Nowhere;
+
+impl Write for Nowhere {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What one run of one contender came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Used {
+    pub summary: Summary,
+    pub cpu_seconds: f64,
+    pub active_joules: f64,
+}
+
+/// The machine and the data.
+pub struct Bench {
+    pub pool: Pool,
+    pub corpus: Corpus,
+    pub energy: EnergyMeter,
+    pub is_quick: bool,
+}
+
+impl Bench {
+    pub fn new(laboratory: &Laboratory) -> Result<Bench> {
+        let machine = Machine::read(&Roots::default());
+        Ok(Bench {
+            pool: Pool::new(PoolOptions {
+                worker_count: WORKERS,
+            })?,
+            corpus: Corpus::load(laboratory)?,
+            energy: EnergyMeter::choose(&EnergyOptions::default(), &machine, Clock::real())?,
+            is_quick: laboratory.quick,
+        })
+    }
+
+    /// Says what all cells of this bench share, for the parameters of a record.
+    pub fn words(&self, input: Input, laboratory: &Laboratory) -> String {
+        let files = input.files();
+        let origins: Vec<String> = files.iter().map(|file| file.origin(laboratory)).collect();
+        format!(
+            "input={input} origin={} block_bytes={} blocks={} workers={WORKERS} frames={FRAMES} energy={}",
+            origins.join("|"),
+            self.corpus.shape.block_bytes,
+            self.corpus.shape.blocks,
+            self.energy.model().source(),
+        )
+        .replace(',', " ")
+    }
+
+    /// Measures the link that lets LZ4 by all workers be `beta` times as fast.
+    pub fn regime(&self, beta: f64) -> Result<Regime> {
+        let lz4 = self.lz4_speed()?;
+        Ok(Regime {
+            link: BytesPerSecond(lz4.0 / beta),
+            lz4,
+        })
+    }
+
+    /// Returns the speed of LZ4 on text by all workers, through the whole pipeline.
+    fn lz4_speed(&self) -> Result<BytesPerSecond> {
+        let blocks = if self.is_quick { 8 } else { 160 };
+        let contender = Contender::fixed(CALIBRATION.parse()?);
+        let regime = Regime {
+            link: BytesPerSecond(f64::INFINITY),
+            lz4: BytesPerSecond(f64::INFINITY),
+        };
+        let text = Input::Plain(File::Text);
+        let (_, used) = self.write(&contender, text, blocks, &regime, Nowhere)?;
+        let raw_bytes = used.summary.raw_bytes as f64;
+        Ok(BytesPerSecond(raw_bytes / used.summary.drained_after.0))
+    }
+
+    /// Writes a row of blocks into a sink.
+    pub fn write<S: Write + Send + 'static>(
+        &self,
+        contender: &Contender,
+        input: Input,
+        blocks: usize,
+        regime: &Regime,
+        sink: S,
+    ) -> Result<(S, Used)> {
+        let options = WriterOptions {
+            container: contender.container,
+            choice: contender.choice(regime),
+            block_bytes: self.corpus.shape.block_bytes,
+            ..WriterOptions::default()
+        };
+        let mut writer = Writer::new(sink, &self.pool, options)?;
+        let span = self.energy.start();
+        let meter = Meter::start(Scope::Process);
+        for index in 0..blocks {
+            let place = input.place(index, self.corpus.shape);
+            writer.write_all(self.corpus.block(place))?;
+        }
+        let (sink, summary) = writer.finish()?;
+        let usage = meter.stop(summary.raw_bytes);
+        let energy = span.stop(&usage, &[]);
+        let used = Used {
+            summary,
+            cpu_seconds: usage.cpu.total().0,
+            active_joules: energy.active().0,
+        };
+        Ok((sink, used))
+    }
+
+    /// Writes some blocks into memory, decodes them and compares every byte.
+    pub fn verify(&self, contender: &Contender, input: Input, regime: &Regime) -> Result<()> {
+        let blocks = if self.is_quick { 4 } else { 40 };
+        let (stream, _) = self.write(contender, input, blocks, regime, Vec::new())?;
+        let mut reader = Reader::new(&stream[..], &self.pool, ReaderOptions::default())?;
+        let mut expected = (0..blocks).flat_map(|index| {
+            let place = input.place(index, self.corpus.shape);
+            self.corpus.block(place)
+        });
+        loop {
+            let content = reader.fill()?;
+            if content.is_empty() {
+                break;
+            }
+            let same = content.iter().all(|byte| expected.next() == Some(byte));
+            ensure!(same, "{} restored other bytes", contender.name);
+            let count = content.len();
+            reader.consume(count);
+        }
+        ensure!(
+            expected.next().is_none(),
+            "{} restored too little",
+            contender.name
+        );
+        Ok(())
+    }
+}
+
+/// What the bytes leave by.
+#[derive(Clone, Copy)]
+pub enum Way<'a> {
+    /// A link by deadline.
+    Virtual,
+    /// A socket, through the kernel.
+    Socket(&'a Network),
+}
+
+/// A race over one input and link.
+pub struct Race<'a> {
+    pub bench: &'a Bench,
+    pub way: Way<'a>,
+    pub input: Input,
+    pub beta: f64,
+    pub contenders: Vec<Contender>,
+    pub runs: usize,
+    /// Returns how many blocks a run writes.
+    pub blocks: Box<dyn Fn(&Regime) -> usize + 'a>,
+    pub bound: BoundOf<'a>,
+}
+
+impl Race<'_> {
+    /// Measures the runs that are not kept yet.
+    pub fn run(&self, mut kept: Unfinished) -> Result<Vec<Row>> {
+        let first = kept.rows().iter().map(|row| row.run).max().unwrap_or(0);
+        let block_bytes = self.bench.corpus.shape.block_bytes;
+        let before = kept.rows().first();
+        let mut blocks = before.map(|row| row.values[RAW_BYTES] as usize / block_bytes);
+        for run in first..self.runs {
+            let regime = self.bench.regime(self.beta)?;
+            if let Way::Socket(network) = self.way {
+                network.shape(regime.link)?;
+            }
+            let blocks = *blocks.get_or_insert_with(|| (self.blocks)(&regime));
+            if run == 0 {
+                for contender in &self.contenders {
+                    (self.bench.verify(contender, self.input, &regime))
+                        .with_context(|| contender.name.clone())?;
+                }
+            }
+            let mut rows = Vec::new();
+            for index in interleave::order(run, self.contenders.len()) {
+                let contender = &self.contenders[index];
+                let runs = contender.runs.unwrap_or(self.runs).min(self.runs);
+                if run < runs {
+                    let row = self.turn(contender, &regime, blocks, (run, runs));
+                    rows.push((index, row.with_context(|| contender.name.clone())?));
+                }
+            }
+            rows.sort_by_key(|(index, _)| *index);
+            kept.add(rows.into_iter().map(|(_, row)| row).collect())?;
+        }
+        kept.finish()
+    }
+
+    fn turn(
+        &self,
+        contender: &Contender,
+        regime: &Regime,
+        blocks: usize,
+        (run, runs): (usize, usize),
+    ) -> Result<Row> {
+        let (bench, input) = (self.bench, self.input);
+        let (late_seconds, used) = match self.way {
+            Way::Virtual => {
+                let link = Link::new(regime.link);
+                let (link, used) = bench.write(contender, input, blocks, regime, link)?;
+                (link.late_seconds(), used)
+            }
+            Way::Socket(network) => {
+                let sender = network.sender()?;
+                let (_, used) = bench.write(contender, input, blocks, regime, sender)?;
+                (0.0, used)
+            }
+        };
+        Ok(Row {
+            task: WRITE.to_string(),
+            run: run + 1,
+            runs,
+            contender: contender.name.clone(),
+            values: vec![
+                used.summary.raw_bytes as f64,
+                used.summary.stored_bytes as f64,
+                used.summary.compressed_after.0,
+                used.summary.drained_after.0,
+                used.cpu_seconds,
+                used.active_joules,
+                regime.link.0,
+                regime.lz4.0,
+                late_seconds,
+                (self.bound)(contender, regime, blocks),
+            ],
+        })
+    }
+}
+
+/// Returns the ratios of one column of two contenders, run by run.
+pub fn paired(cell: &CellRecord, over: &str, under: &str, column: usize) -> Vec<f64> {
+    let over = cell.column(WRITE, over, column);
+    let under = cell.column(WRITE, under, column);
+    over.iter().zip(&under).map(|(a, b)| a / b).collect()
+}
+
+/// Returns the mean of a column of a contender.
+pub fn mean(cell: &CellRecord, contender: &str, column: usize) -> f64 {
+    let values = cell.column(WRITE, contender, column);
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Returns the contenders of a cell in their order.
+pub fn contenders(cell: &CellRecord) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for row in &cell.rows {
+        if !names.contains(&row.contender.as_str()) {
+            names.push(&row.contender);
+        }
+    }
+    names
+}
+
+/// Returns what a contender made of a cell: a line of a table.
+pub fn line(cell: &CellRecord, contender: &str) -> String {
+    let of = |column: usize| mean(cell, contender, column);
+    let raw = of(RAW_BYTES);
+    let gigabytes = raw / 1e9;
+    format!(
+        "| {} | {contender} | {:.3} | {:.3} | {:.0} | {:.3} | {:.2} | {:.1} |\n",
+        cell.cell,
+        of(DRAINED_SECONDS),
+        of(COMPRESSED_SECONDS),
+        raw / of(DRAINED_SECONDS) / 1e6,
+        raw / of(STORED_BYTES),
+        of(CPU_SECONDS) / gigabytes,
+        of(ACTIVE_JOULES) / gigabytes,
+    )
+}
+
+/// The head of a table of such lines.
+pub const LINES: &str = "| cell | by | drained after, s | compressed after, s | MB/s | ratio | core s per GB | J per GB |\n\
+     |---|---|---:|---:|---:|---:|---:|---:|\n";
+
+/// Says where the joules of some cells come from, and how fast links and LZ4 were.
+pub fn about(cells: &[CellRecord]) -> String {
+    let word = |cell: &CellRecord, name: &str| {
+        let words = cell.parameters.split(' ').map(str::to_string);
+        let mut found = words.filter_map(|word| word.strip_prefix(name).map(str::to_string));
+        found.next()
+    };
+    let Some(cell) = cells.last() else {
+        return String::new();
+    };
+    let energy = word(cell, "energy=").unwrap_or_default();
+    let rows = cells.iter().flat_map(|cell| &cell.rows);
+    let speeds: Vec<f64> = rows.clone().map(|row| row.values[LZ4] / 1e6).collect();
+    let (low, high) = (
+        speeds.iter().copied().fold(f64::INFINITY, f64::min),
+        speeds.iter().copied().fold(0.0, f64::max),
+    );
+    let late = rows.map(|row| row.values[LATE_SECONDS] / row.values[DRAINED_SECONDS]);
+    format!(
+        "LZ4 by {WORKERS} workers, from which the links are derived: {low:.0} to {high:.0} MB/s. Joules are {energy}. \
+         The link lost at most {:.2} % of a run to late wakings.\n",
+        100.0 * late.fold(0.0, f64::max)
+    )
+}

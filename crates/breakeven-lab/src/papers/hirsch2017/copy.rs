@@ -1,0 +1,263 @@
+//! What deciding costs where there is nothing to decide: bytes that do not shrink behind a link that is
+//! no limit, and calls that are over before anything was learnt.
+
+use std::path::Path;
+
+use anyhow::Result;
+use breakeven::codec::Method;
+use breakeven::stream::{Container, Goal};
+
+use super::bench::{
+    self, BETAS, Bench, COLUMNS, Contender, DRAINED_SECONDS, LINES, Race, WRITE, Way,
+};
+use super::corpus::{File, Input};
+use super::costs::{self, Costs};
+use super::fastest::{self, S1};
+use super::judge;
+use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::papers::{Experiment, no_pictures};
+use crate::record::{CellRecord, Record};
+use crate::statistics::{Interval, Target};
+use crate::tables;
+
+const COPY_RECORD: &str = "hirsch2017/copy";
+const CALLS_RECORD: &str = "hirsch2017/short-calls";
+const STORE: &str = "store";
+const S1_MIXED: &str = "S1 mixed";
+/// The link of the copy: so much slower is LZ4 than it.
+const OPEN_BETA: f64 = 0.02;
+
+pub const COPY: Experiment = Experiment {
+    key: COPY_RECORD,
+    claim: "On incompressible data behind a link faster than the workers, the controller is at most 2 % slower than a plain copy.",
+    source: "Hirsch 2017, section 5.3.3: matrix.bin by LZ4 does not reach the link of 6000 MB/s, S1 is slower than LZ4",
+    figure: "time until the last byte is written, over that of store,",
+    target: Target {
+        low: 0.0,
+        high: 1.02,
+    },
+    parameters: &[
+        (
+            "data",
+            "noise; a variation is the matrix, which only slow methods shrink",
+        ),
+        (
+            "link",
+            "fifty times as fast as LZ4 by two workers: none to speak of",
+        ),
+        (
+            "the plain copy",
+            "the same writer with store for every block: the same buffers, threads, checksums and seek table",
+        ),
+        ("runs", "20 (quick: 3) of about 1 s; 10 s with --paper-size"),
+    ],
+    analysis: "A plain copy is little more than two checksums and two moves in memory, so two hundredths of it are some microseconds a \
+        block: the class of each block has to be found in that.",
+    run: |laboratory| Ok(copies(&measure_copies(laboratory)?)),
+    table: |records| table(records, COPY_RECORD, copies),
+    pictures: no_pictures,
+};
+
+pub const CALLS: Experiment = Experiment {
+    key: CALLS_RECORD,
+    claim: "A short call takes at most 2 % and 5 ms longer than by the best static method.",
+    source: "the thesis writes 1 GiB a call; short calls are ours",
+    figure: "milliseconds beyond 1.02 times the best static method's",
+    target: Target {
+        low: -1e4,
+        high: 5.0,
+    },
+    parameters: &[
+        (
+            "data",
+            "text, noise and redundant: 1, 4 and 16 blocks of 1 MiB a call",
+        ),
+        (
+            "links and pipeline",
+            "as in hirsch2017/fastest, portable container, beta 43, 4.2 and 0.83; each call begins cold",
+        ),
+        (
+            "static methods",
+            "those of hirsch2017/fastest by arithmetic, for this call's blocks, at most three",
+        ),
+        ("runs", "10 (quick: 3), one call each"),
+    ],
+    analysis: "A call of one block has nothing to learn from, so it is written by what the built-in figures of the methods say; the 5 ms \
+        are what trying may cost. The tail of a short call drains from the buffers, so the time until all is compressed, which an \
+        application waits for, is shorter.",
+    run: |laboratory| Ok(calls(&measure_calls(laboratory)?)),
+    table: |records| table(records, CALLS_RECORD, calls),
+    pictures: no_pictures,
+};
+
+fn measure_copies(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
+    let bench = Bench::new(laboratory)?;
+    let costs = costs::measure(laboratory, &bench)?;
+    let (runs, seconds) = match (laboratory.quick, laboratory.paper_size) {
+        (true, _) => (3, 0.01),
+        (_, true) => (20, 10.0),
+        _ => (20, 1.0),
+    };
+    let files = [File::Noise, File::Matrix];
+    let files = &files[..if laboratory.quick { 1 } else { 2 }];
+    let mut cells = Vec::new();
+    for file in files {
+        let input = Input::Plain(*file);
+        let words = bench.words(input, laboratory);
+        let parameters = format!("{words} beta={OPEN_BETA} runs={runs} seconds={seconds}");
+        let name = input.to_string();
+        let kept = laboratory.unfinished(COPY_RECORD, COLUMNS, &name, &parameters)?;
+        let (bench, costs) = (&bench, &costs);
+        let measure = move || {
+            let race = Race {
+                bench,
+                way: Way::Virtual,
+                input,
+                beta: OPEN_BETA,
+                contenders: vec![
+                    Contender::goal(S1, Goal::Fastest, Container::Portable),
+                    Contender::goal(S1_MIXED, Goal::Fastest, Container::Mixed),
+                    Contender::fixed(Method::STORE),
+                ],
+                runs,
+                blocks: Box::new(|regime| {
+                    let store = [Method::STORE];
+                    fastest::blocks_of(bench, costs, input, regime, (&store, seconds))
+                }),
+                bound: Box::new(|_, _, _| 0.0),
+            };
+            race.run(kept)
+        };
+        cells.push(Cell {
+            name,
+            parameters,
+            measure: Box::new(measure),
+        });
+    }
+    laboratory.measure(COPY_RECORD, COLUMNS, cells)
+}
+
+fn copies(cells: &[CellRecord]) -> Vec<Finding> {
+    let of_cell = |cell: &CellRecord| {
+        let is_core = cell.cell == File::Noise.name();
+        [S1, S1_MIXED].map(|contender| {
+            let found = bench::paired(cell, contender, STORE, DRAINED_SECONDS);
+            let seconds = |name: &str| bench::mean(cell, name, DRAINED_SECONDS);
+            let blocks = bench::mean(cell, STORE, bench::RAW_BYTES) / (1 << 20) as f64;
+            let note = format!(
+                "{:.0} us a MiB, the copy {:.0}",
+                1e6 * seconds(contender) / blocks,
+                1e6 * seconds(STORE) / blocks
+            );
+            let question = format!("{} {contender}", cell.cell);
+            judge(&COPY, question, is_core, Interval::of_ratios(&found), note)
+        })
+    };
+    cells.iter().flat_map(of_cell).collect()
+}
+
+/// Returns the calls: input, beta and blocks.
+fn short_calls(laboratory: &Laboratory) -> Vec<(Input, f64, usize)> {
+    if laboratory.quick {
+        return vec![(Input::Plain(File::Text), 4.2, 4)];
+    }
+    let mut calls = Vec::new();
+    for file in [File::Text, File::Noise, File::Redundant] {
+        for beta in BETAS {
+            for blocks in [1, 4, 16] {
+                calls.push((Input::Plain(file), beta, blocks));
+            }
+        }
+    }
+    calls
+}
+
+fn measure_calls(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
+    let bench = Bench::new(laboratory)?;
+    let costs = costs::measure(laboratory, &bench)?;
+    let runs = if laboratory.quick { 3 } else { 10 };
+    let mut cells = Vec::new();
+    for call in short_calls(laboratory) {
+        let (input, beta, blocks) = call;
+        let words = bench.words(input, laboratory);
+        let parameters = format!("{words} beta={beta} runs={runs} call_blocks={blocks}");
+        let name = format!("{input} beta {beta} {blocks} MiB");
+        let kept = laboratory.unfinished(CALLS_RECORD, COLUMNS, &name, &parameters)?;
+        let (bench, costs) = (&bench, &costs);
+        let measure = move || {
+            let race = Race {
+                bench,
+                way: Way::Virtual,
+                input,
+                beta,
+                contenders: contenders_of_call(bench, costs, call)?,
+                runs,
+                blocks: Box::new(move |_| blocks),
+                bound: Box::new(|_, _, _| 0.0),
+            };
+            race.run(kept)
+        };
+        cells.push(Cell {
+            name,
+            parameters,
+            measure: Box::new(measure),
+        });
+    }
+    laboratory.measure(CALLS_RECORD, COLUMNS, cells)
+}
+
+fn contenders_of_call(
+    bench: &Bench,
+    costs: &Costs,
+    (input, beta, blocks): (Input, f64, usize),
+) -> Result<Vec<Contender>> {
+    let shape = bench.corpus.shape;
+    let arms = costs.known(input, shape, &Container::Portable.arms());
+    let regime = bench.regime(beta)?;
+    let matrix = costs.matrix(input, shape, blocks, &arms);
+    let statics = costs.statics(&matrix, &regime, &arms);
+    let ours = Contender::goal(S1, Goal::Fastest, Container::Portable);
+    let statics = statics.into_iter().take(3);
+    let statics = statics.map(|one| Contender::fixed(one.method));
+    Ok([ours].into_iter().chain(statics).collect())
+}
+
+fn calls(cells: &[CellRecord]) -> Vec<Finding> {
+    const ALLOWED: f64 = 1.02;
+    let of_cell = |cell: &CellRecord| {
+        let seconds = |name: &str| bench::mean(cell, name, DRAINED_SECONDS);
+        let statics = bench::contenders(cell).into_iter().filter(|it| *it != S1);
+        let best = statics.min_by(|a, b| seconds(a).total_cmp(&seconds(b)))?;
+        let ours = cell.column(WRITE, S1, DRAINED_SECONDS);
+        let theirs = cell.column(WRITE, best, DRAINED_SECONDS);
+        let excess: Vec<f64> = (ours.iter().zip(&theirs))
+            .map(|(ours, best)| 1e3 * (ours - ALLOWED * best))
+            .collect();
+        let note = format!(
+            "{:.1} ms, {best} {:.1} ms",
+            1e3 * seconds(S1),
+            1e3 * seconds(best)
+        );
+        let found = Interval::of_values(&excess);
+        Some(judge(&CALLS, cell.cell.clone(), true, found, note))
+    };
+    cells.iter().filter_map(of_cell).collect()
+}
+
+fn table(
+    records: &Path,
+    record: &str,
+    findings: impl Fn(&[CellRecord]) -> Vec<Finding>,
+) -> Result<String> {
+    let cells = tables::latest(Record::new(records, record, COLUMNS).read()?);
+    let mut text = super::findings_table(records, &cells, &findings(&cells));
+    if !cells.is_empty() {
+        text.push_str(&format!("\n{}\n{LINES}", bench::about(&cells)));
+        for cell in &cells {
+            for contender in bench::contenders(cell) {
+                text.push_str(&bench::line(cell, contender));
+            }
+        }
+    }
+    Ok(text)
+}

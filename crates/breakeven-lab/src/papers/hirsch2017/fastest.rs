@@ -1,0 +1,473 @@
+//! S1, as fast as can be, against every method for all blocks, and against what no schedule can beat.
+//!
+//! How every method of the container would go alone is reckoned from the recorded costs; those that
+//! come within a twentieth of the fastest, at most three, race for real, and the fastest of them in
+//! hindsight is what S1 is judged by.
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use anyhow::Result;
+use breakeven::codec::Method;
+use breakeven::stream::oracle;
+use breakeven::stream::{Container, Goal};
+
+use super::bench::{
+    self, BOUND, Bench, BoundOf, COLUMNS, Contender, DRAINED_SECONDS, LINES, RAW_BYTES, Race,
+    Regime, Way,
+};
+use super::corpus::{File, Input};
+use super::costs::{self, Costs};
+use super::{judge, pictures, published};
+use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::papers::{Experiment, no_pictures};
+use crate::record::{CellRecord, Record, Row, Unfinished};
+use crate::statistics::{Interval, Target};
+use crate::tables;
+
+pub const RECORD: &str = "hirsch2017/fastest";
+/// Our contender.
+pub const S1: &str = "S1";
+
+const PARAMETERS: &[(&str, &str)] = &[
+    (
+        "data",
+        "16 blocks of 1 MiB of each of text, source, matrix, redundant and noise, over and over, and rows in which all five take \
+         turns every 1, 16 or 64 MiB; text and source from --data where it is given, the rest generated",
+    ),
+    (
+        "links",
+        "by deadline; so fast that LZ4 by two workers, measured in the same run, is 43, 4.2 and 0.83 times as fast (beta)",
+    ),
+    (
+        "pipeline",
+        "the library's writer: two workers, eight frame buffers; the controller starts knowing nothing but the link's speed",
+    ),
+    (
+        "static methods",
+        "all of the container by arithmetic on recorded costs; those within a twentieth of the best, at most three, for real",
+    ),
+    (
+        "runs",
+        "10 (quick: 3) of about 2 s in core cells and 1 s in variations, by what the fastest schedule would take; 10 s with --paper-size",
+    ),
+];
+
+pub const FASTEST: Experiment = Experiment {
+    key: RECORD,
+    claim: "The controller is never more than 2 % slower than the best static method in hindsight.",
+    source: "Hirsch 2017, section 5.3: from slightly faster to some 37 % slower (file.nc at 10GbE)",
+    figure: "time until the last byte is written, over that of the best static method,",
+    target: Target {
+        low: 0.0,
+        high: 1.02,
+    },
+    parameters: PARAMETERS,
+    analysis: "Both containers are tried, each against its own methods. A run begins cold, so it contains all learning: the \
+        shorter the run, the harder for the controller and not for the static method, which knows from the first block what the \
+        whole measurement taught about it.",
+    run: |laboratory| Ok(fastest(&measure(laboratory)?)),
+    table: |records| table(records, fastest, true),
+    pictures: pictures::fastest,
+};
+
+pub const BALANCE: Experiment = Experiment {
+    key: "hirsch2017/balance",
+    claim: "On interleaved data, and where the balance falls between two methods, the controller is at least a tenth faster than the \
+        best static method.",
+    source: "no static method can do it: section 3.2.4 says why, nobody measured it",
+    figure: "time until the last byte is written, over that of the best static method,",
+    target: Target {
+        low: 0.0,
+        high: 0.909,
+    },
+    parameters: PARAMETERS,
+    analysis: "Core cells are the rows in which kinds take turns every 16 MiB. A variation is every other cell in which some \
+        schedule could be a tenth faster by the recorded costs; where none could, the note says how fast the fastest is.",
+    run: |laboratory| Ok(balance(&measure(laboratory)?)),
+    table: |records| table(records, balance, false),
+    pictures: no_pictures,
+};
+
+pub const BOUND_EXPERIMENT: Experiment = Experiment {
+    key: "hirsch2017/bound",
+    claim: "The controller is at most 5 % slower than the fluid lower bound.",
+    source: "the dual of the fluid problem, docs/model.md; the thesis has no bound",
+    figure: "time until the last byte is written, over the bound,",
+    target: Target {
+        low: 0.0,
+        high: 1.05,
+    },
+    parameters: PARAMETERS,
+    analysis: "The bound knows all costs beforehand, has buffers without end, mixes methods within a block, and has two processors for \
+        nothing but codecs: filling buffers, classifying, checking and sending are free in it, and are not here, where they \
+        share the two processors. So no writer reaches it where the link is fast.",
+    run: |laboratory| Ok(bound(&measure(laboratory)?)),
+    table: |records| table(records, bound, false),
+    pictures: no_pictures,
+};
+
+/// A cell as it is planned.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    pub input: Input,
+    pub beta: f64,
+    pub container: Container,
+    pub is_core: bool,
+}
+
+impl Plan {
+    pub fn name(&self) -> String {
+        let container = match self.container {
+            Container::Portable => "portable",
+            Container::Mixed => "mixed",
+        };
+        format!("{} beta {} {container}", self.input, self.beta)
+    }
+
+    fn seconds(&self, laboratory: &Laboratory) -> f64 {
+        match (laboratory.quick, laboratory.paper_size, self.is_core) {
+            (true, _, _) => 0.02,
+            (_, true, _) => 10.0,
+            (_, _, true) => 2.0,
+            _ => 1.0,
+        }
+    }
+}
+
+/// Returns the cells of a full run.
+pub fn plans() -> Vec<Plan> {
+    let plan = |input, beta, container, is_core| Plan {
+        input,
+        beta,
+        container,
+        is_core,
+    };
+    let mut plans = Vec::new();
+    let core = [
+        Input::Plain(File::Text),
+        Input::Plain(File::Matrix),
+        Input::Plain(File::Redundant),
+        Input::Mixed(16),
+    ];
+    for input in core {
+        for beta in bench::BETAS {
+            plans.push(plan(input, beta, Container::Portable, true));
+        }
+    }
+    for input in [Input::Plain(File::Source), Input::Plain(File::Noise)] {
+        for beta in bench::BETAS {
+            plans.push(plan(input, beta, Container::Portable, false));
+        }
+    }
+    for input in [Input::Mixed(1), Input::Mixed(64)] {
+        plans.push(plan(input, 4.2, Container::Portable, false));
+    }
+    for input in core {
+        for beta in [4.2, 0.83] {
+            plans.push(plan(input, beta, Container::Mixed, false));
+        }
+    }
+    plans.push(plan(Input::Mixed(16), 43.0, Container::Mixed, false));
+    plans
+}
+
+fn plan_of(cell: &CellRecord) -> Option<Plan> {
+    plans().into_iter().find(|plan| plan.name() == cell.cell)
+}
+
+fn planned(laboratory: &Laboratory) -> Vec<Plan> {
+    let quick = |plan: &Plan| {
+        let tried = [
+            (Input::Plain(File::Text), 4.2),
+            (Input::Mixed(16), 4.2),
+            (Input::Plain(File::Matrix), 43.0),
+        ];
+        plan.is_core && tried.contains(&(plan.input, plan.beta))
+    };
+    let mut plans = plans();
+    plans.retain(|plan| !laboratory.quick || quick(plan));
+    plans
+}
+
+/// Measures the cells, or takes them from the record.
+pub fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
+    let bench = Bench::new(laboratory)?;
+    let costs = costs::measure(laboratory, &bench)?;
+    let runs = if laboratory.quick { 3 } else { 10 };
+    let mut cells = Vec::new();
+    for plan in planned(laboratory) {
+        let seconds = plan.seconds(laboratory);
+        let words = bench.words(plan.input, laboratory);
+        let parameters = format!("{words} beta={} runs={runs} seconds={seconds}", plan.beta);
+        let name = plan.name();
+        let kept = laboratory.unfinished(RECORD, COLUMNS, &name, &parameters)?;
+        let (bench, costs) = (&bench, &costs);
+        cells.push(Cell {
+            name,
+            parameters,
+            measure: Box::new(move || race(bench, costs, plan, (seconds, runs), kept)),
+        });
+    }
+    laboratory.measure(RECORD, COLUMNS, cells)
+}
+
+/// Reads the latest record of each cell.
+pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
+    let cells = Record::new(records, RECORD, COLUMNS).read()?;
+    Ok(tables::latest(cells))
+}
+
+fn race(
+    bench: &Bench,
+    costs: &Costs,
+    plan: Plan,
+    (seconds, runs): (f64, usize),
+    kept: Unfinished,
+) -> Result<Vec<Row>> {
+    let shape = bench.corpus.shape;
+    let arms = costs.known(plan.input, shape, &plan.container.arms());
+    let mut contenders = vec![Contender::goal(S1, Goal::Fastest, plan.container)];
+    let before: Vec<Method> = (kept.rows().iter())
+        .filter(|row| row.run == 1)
+        .filter_map(|row| row.contender.parse().ok())
+        .collect();
+    let statics = match before.is_empty() {
+        false => before,
+        true => best_statics(bench, costs, &plan, &arms)?,
+    };
+    contenders.extend(statics.into_iter().map(Contender::fixed));
+    let race = Race {
+        bench,
+        way: Way::Virtual,
+        input: plan.input,
+        beta: plan.beta,
+        contenders,
+        runs,
+        blocks: Box::new(|regime| blocks_of(bench, costs, plan.input, regime, (&arms, seconds))),
+        bound: fluid_bound(bench, costs, plan.input, arms.clone()),
+    };
+    race.run(kept)
+}
+
+/// Returns the methods that race: those within a twentieth of the best by arithmetic, at most three;
+/// in a quick run always two.
+fn best_statics(bench: &Bench, costs: &Costs, plan: &Plan, arms: &[Method]) -> Result<Vec<Method>> {
+    const ENOUGH_BLOCKS: usize = 320;
+    let regime = bench.regime(plan.beta)?;
+    let matrix = costs.matrix(plan.input, bench.corpus.shape, ENOUGH_BLOCKS, arms);
+    let statics = costs.statics(&matrix, &regime, arms);
+    let near = statics
+        .iter()
+        .take_while(|one| one.seconds <= 1.05 * statics[0].seconds)
+        .count();
+    let count = if bench.is_quick { 2 } else { near.min(3) };
+    let best = statics.into_iter().take(count);
+    Ok(best.map(|one| one.method).collect())
+}
+
+/// Returns how many blocks the fastest schedule writes in so many seconds: whole periods of a row.
+pub fn blocks_of(
+    bench: &Bench,
+    costs: &Costs,
+    input: Input,
+    regime: &Regime,
+    (arms, seconds): (&[Method], f64),
+) -> usize {
+    let period = input.period();
+    let some = 160_usize.next_multiple_of(period);
+    let matrix = costs.matrix(input, bench.corpus.shape, some, arms);
+    let least = oracle::fastest(&costs::pipeline(regime), &matrix).lower_bound;
+    let blocks = (seconds * some as f64 / least).ceil() as usize;
+    blocks.max(8).next_multiple_of(period)
+}
+
+/// Returns a function that bounds the time of our contender, and nobody else's.
+pub fn fluid_bound<'a>(
+    bench: &'a Bench,
+    costs: &'a Costs,
+    input: Input,
+    arms: Vec<Method>,
+) -> BoundOf<'a> {
+    let matrix = RefCell::new(None);
+    Box::new(move |contender, regime, blocks| {
+        if contender.name != S1 {
+            return 0.0;
+        }
+        let mut matrix = matrix.borrow_mut();
+        let new = || costs.matrix(input, bench.corpus.shape, blocks, &arms);
+        let matrix = matrix.get_or_insert_with(new);
+        oracle::fastest(&costs::pipeline(regime), matrix).lower_bound
+    })
+}
+
+/// A cell with the static method that was fastest in it.
+pub struct Judged<'a> {
+    pub cell: &'a CellRecord,
+    pub plan: Plan,
+    pub best: &'a str,
+    /// Times of S1 over that method's.
+    pub over_best: Interval,
+    /// Times of S1 over the bound.
+    pub over_bound: Interval,
+}
+
+/// Looks at the cells that are planned today.
+pub fn judged(cells: &[CellRecord]) -> Vec<Judged<'_>> {
+    let of = |cell| {
+        let plan = plan_of(cell)?;
+        let statics = bench::contenders(cell);
+        let statics = statics.into_iter().filter(|name| *name != S1);
+        let seconds = |name: &&str| bench::mean(cell, name, DRAINED_SECONDS);
+        let best = statics.min_by(|a, b| seconds(a).total_cmp(&seconds(b)))?;
+        let over_best = bench::paired(cell, S1, best, DRAINED_SECONDS);
+        let bounds = cell.column(bench::WRITE, S1, BOUND);
+        let times = cell.column(bench::WRITE, S1, DRAINED_SECONDS);
+        let over_bound: Vec<f64> = times.iter().zip(&bounds).map(|(a, b)| a / b).collect();
+        Some(Judged {
+            cell,
+            plan,
+            best,
+            over_best: Interval::of_ratios(&over_best),
+            over_bound: Interval::of_ratios(&over_bound),
+        })
+    };
+    cells.iter().filter_map(of).collect()
+}
+
+impl Judged<'_> {
+    fn speed(&self, contender: &str) -> f64 {
+        let of = |column| bench::mean(self.cell, contender, column);
+        of(RAW_BYTES) / of(DRAINED_SECONDS) / 1e6
+    }
+
+    /// Returns how the fastest schedule would compare with the best static method.
+    fn possible(&self) -> f64 {
+        self.over_best.mean / self.over_bound.mean
+    }
+}
+
+fn fastest(cells: &[CellRecord]) -> Vec<Finding> {
+    let finding = |it: &Judged<'_>| {
+        let published = published::of_s1(it.plan.input, it.plan.beta);
+        let published = published.map_or(String::new(), |text| format!("; the thesis: {text}"));
+        let note = format!(
+            "best {} with {:.0} MB/s, S1 {:.0}{published}",
+            it.best,
+            it.speed(it.best),
+            it.speed(S1),
+        );
+        let name = it.cell.cell.clone();
+        judge(&FASTEST, name, it.plan.is_core, it.over_best, note)
+    };
+    judged(cells).iter().map(finding).collect()
+}
+
+fn balance(cells: &[CellRecord]) -> Vec<Finding> {
+    const ENOUGH: f64 = 0.9;
+    let finding = |it: &Judged<'_>| {
+        let is_core = it.plan.is_core && it.plan.input.is_mixed();
+        let note = format!(
+            "best {}; the fastest schedule would take {:.3}",
+            it.best,
+            it.possible()
+        );
+        (is_core || it.plan.input.is_mixed() || it.possible() < ENOUGH)
+            .then(|| judge(&BALANCE, it.cell.cell.clone(), is_core, it.over_best, note))
+    };
+    judged(cells).iter().filter_map(finding).collect()
+}
+
+fn bound(cells: &[CellRecord]) -> Vec<Finding> {
+    let finding = |it: &Judged<'_>| {
+        let note = format!(
+            "the best static method, {}, takes {:.3} of the bound",
+            it.best,
+            it.over_bound.mean / it.over_best.mean
+        );
+        let name = it.cell.cell.clone();
+        judge(
+            &BOUND_EXPERIMENT,
+            name,
+            it.plan.is_core,
+            it.over_bound,
+            note,
+        )
+    };
+    judged(cells).iter().map(finding).collect()
+}
+
+fn table(
+    records: &Path,
+    findings: impl Fn(&[CellRecord]) -> Vec<Finding>,
+    has_lines: bool,
+) -> Result<String> {
+    let cells = recorded(records)?;
+    let mut text = super::findings_table(records, &cells, &findings(&cells));
+    if has_lines && !cells.is_empty() {
+        text.push_str(&format!("\n{}\n{LINES}", bench::about(&cells)));
+        for cell in &cells {
+            for contender in bench::contenders(cell) {
+                text.push_str(&bench::line(cell, contender));
+            }
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::Verdict;
+
+    /// A cell in which S1 takes 10 s, the methods given take theirs, and the bound is 9.
+    pub fn cell(name: &str, statics: &[(&str, f64)]) -> CellRecord {
+        let mut rows = Vec::new();
+        for run in 1..=10 {
+            let all = [(S1, 10.0)];
+            for (contender, seconds) in all.iter().chain(statics) {
+                let mut values = vec![1e9; COLUMNS.len()];
+                values[DRAINED_SECONDS] = seconds * (1.0 + 1e-3 * (run % 3) as f64);
+                values[BOUND] = 9.0;
+                rows.push(Row {
+                    task: bench::WRITE.to_string(),
+                    run,
+                    runs: 10,
+                    contender: contender.to_string(),
+                    values,
+                });
+            }
+        }
+        CellRecord::made_up(name, "energy=none", rows)
+    }
+
+    #[test]
+    fn the_best_static_method_judges() {
+        let check = |statics: &[(&str, f64)], expected: [Verdict; 3]| {
+            let cells = [cell("mix-16 beta 4.2 portable", statics)];
+            let found = [fastest(&cells), balance(&cells), bound(&cells)];
+            let found = found.map(|findings| findings[0].verdict);
+            assert_eq!(found, expected, "{statics:?}");
+        };
+        use Verdict::{Differs, Holds};
+        check(
+            &[("zstd:1", 12.0), ("zstd:3", 11.5)],
+            [Holds, Holds, Differs],
+        );
+        check(
+            &[("zstd:1", 12.0), ("zstd:3", 10.5)],
+            [Holds, Differs, Differs],
+        );
+        check(&[("zstd:1", 9.5)], [Differs, Differs, Differs]);
+    }
+
+    #[test]
+    fn plans_have_names_of_their_own_and_twelve_are_core() {
+        let plans = plans();
+        let mut names: Vec<String> = plans.iter().map(Plan::name).collect();
+        assert_eq!(plans.iter().filter(|plan| plan.is_core).count(), 12);
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), plans.len());
+    }
+}

@@ -1,0 +1,75 @@
+//! Hirsch 2017, "Dynamic decision-making for efficient compression in parallel distributed file
+//! systems": compress write calls so that they take less time, no more time, or a little more.
+//!
+//! The thesis's three strategies as this library has them, on its own write path over links of the
+//! thesis's three kinds: against every static method (section 5.3), against the time they promise, and
+//! against the rules of the thesis and of others on the same path. Neither its machine (24 threads,
+//! links up to 6000 MB/s) nor most of its files are at hand, so links are slower in the proportion in
+//! which LZ4 is, and published figures stand beside ours.
+
+mod bench;
+mod copy;
+mod corpus;
+mod costs;
+mod fastest;
+mod figures;
+mod link;
+mod network;
+mod pictures;
+mod programs;
+mod promises;
+mod published;
+mod rivals;
+mod rules;
+pub mod worker;
+
+use std::path::Path;
+
+use super::Experiment;
+use crate::laboratory::Finding;
+use crate::record::CellRecord;
+use crate::statistics::Interval;
+use crate::tables;
+
+pub const EXPERIMENTS: &[Experiment] = &[
+    figures::STATIC,
+    fastest::FASTEST,
+    fastest::BALANCE,
+    fastest::BOUND_EXPERIMENT,
+    figures::MATRIX,
+    rivals::EXPERIMENT,
+    promises::TIME,
+    promises::BYTES,
+    copy::COPY,
+    copy::CALLS,
+    programs::ADAPT,
+    programs::UNPACKING,
+    network::EXPERIMENT,
+];
+
+/// Judges a figure of an experiment by its target.
+fn judge(
+    experiment: &Experiment,
+    question: String,
+    core: bool,
+    found: Interval,
+    note: String,
+) -> Finding {
+    Finding {
+        question,
+        core,
+        found,
+        verdict: experiment.target.judge(found),
+        note,
+    }
+}
+
+/// Makes Markdown of findings and where they come from.
+fn findings_table(records: &Path, cells: &[CellRecord], findings: &[Finding]) -> String {
+    let origin = tables::origin(records, cells);
+    if findings.is_empty() {
+        return origin;
+    }
+    let (rows, summary) = (tables::findings(findings), tables::summary(findings));
+    format!("{origin}Verdict: {summary}.\n\n{rows}")
+}

@@ -1,0 +1,421 @@
+//! Sockets in the place of the virtual link: TCP through a pair of virtual interfaces that the kernel's
+//! token bucket slows down, and TCP to this machine itself.
+//!
+//! The far end lives in a network namespace of its own and reads into nowhere. That wants root and
+//! Debian's iproute2; without them the slowed cells are left out, and the page says so by not having
+//! them.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use breakeven::stream::{Container, Goal};
+use breakeven::units::BytesPerSecond;
+
+use super::bench::{self, Bench, COLUMNS, Contender, DRAINED_SECONDS, LINES, Race, Regime, Way};
+use super::corpus::{File, Input};
+use super::costs::{self, Costs};
+use super::fastest::{self, S1};
+use super::judge;
+use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::papers::{Experiment, no_pictures};
+use crate::record::{CellRecord, Record, Row, Unfinished};
+use crate::statistics::{Interval, Target};
+use crate::tables;
+
+pub const RECORD: &str = "hirsch2017/network";
+const S1_UNTOLD: &str = "S1 untold";
+const LOOPBACK: &str = "loopback";
+
+pub const EXPERIMENT: Experiment = Experiment {
+    key: RECORD,
+    claim: "Through real sockets, too, the controller is never more than 2 % slower than the best static method.",
+    source: "Hirsch 2017, section 5.3, which has a timer in the place of a network",
+    figure: "time until the far end has the last byte, over that of the best static method,",
+    target: Target {
+        low: 0.0,
+        high: 1.02,
+    },
+    parameters: &[
+        (
+            "links",
+            "TCP through a veth pair with tc's token bucket filter at beta 43 and 4.2 (root and iproute2 only), and TCP to the machine \
+             itself with nothing to slow it",
+        ),
+        (
+            "data and pipeline",
+            "text, and rows in which all five kinds take turns every 16 MiB; the writer of hirsch2017/fastest, portable container",
+        ),
+        (
+            "contenders",
+            "S1 told of the link's speed, S1 that has to find it out (through the machine itself only this one), and the best two static \
+             methods by arithmetic",
+        ),
+        (
+            "runs",
+            "10 (quick: 3, to the machine itself only) of about 1 s; 10 s with --paper-size",
+        ),
+    ],
+    analysis: "The kernel takes the time of the same two processors, more for each byte sent, so what shrinks gains twice. A token bucket \
+        and a socket's buffer let the first MiB through at once: a controller that measures its link sees a fast one first. An unslowed \
+        socket has no speed of its own; it is as fast as both ends have time for it.",
+    run: |laboratory| Ok(findings(&measure(laboratory)?)),
+    table,
+    pictures: no_pictures,
+};
+
+/// A far end and the way to it.
+pub struct Network {
+    far: SocketAddr,
+    receiver: Child,
+    /// The interface that is slowed, and the namespace behind it.
+    slowed: Option<Slowed>,
+}
+
+struct Slowed {
+    interface: String,
+    namespace: String,
+}
+
+/// Returns why there can be no slowed network here.
+fn obstacle() -> Option<&'static str> {
+    let has = |program: &str| {
+        let mut tried = Command::new(program);
+        tried.arg("-V").stdout(Stdio::null()).stderr(Stdio::null());
+        tried.status().is_ok_and(|status| status.success())
+    };
+    if !rustix::process::geteuid().is_root() {
+        Some("that wants root")
+    } else if !has("ip") || !has("tc") {
+        Some("that wants ip and tc (Debian: iproute2)")
+    } else {
+        None
+    }
+}
+
+fn call(words: &[&str]) -> Result<()> {
+    let output = Command::new(words[0]).args(&words[1..]).output();
+    let output = output.with_context(|| format!("start {}", words[0]))?;
+    ensure!(
+        output.status.success(),
+        "'{}': {}",
+        words.join(" "),
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}
+
+impl Slowed {
+    const NEAR: &'static str = "10.213.77.1";
+    const FAR: &'static str = "10.213.77.2";
+
+    fn new() -> Result<Slowed> {
+        let process = std::process::id();
+        let slowed = Slowed {
+            interface: format!("blv{process}"),
+            namespace: format!("breakeven-lab-{process}"),
+        };
+        // From here on whatever there is goes when `slowed` does.
+        let (near, space) = (&slowed.interface, &slowed.namespace);
+        let (near_net, far_net) = (
+            format!("{}/30", Slowed::NEAR),
+            format!("{}/30", Slowed::FAR),
+        );
+        let commands: [&[&str]; 7] = [
+            &["ip", "netns", "add", space],
+            &[
+                "ip", "link", "add", near, "type", "veth", "peer", "name", "far", "netns", space,
+            ],
+            &["ip", "addr", "add", &near_net, "dev", near],
+            &["ip", "link", "set", near, "up"],
+            &["ip", "-n", space, "addr", "add", &far_net, "dev", "far"],
+            &["ip", "-n", space, "link", "set", "far", "up"],
+            &["ip", "-n", space, "link", "set", "lo", "up"],
+        ];
+        for command in commands {
+            call(command)?;
+        }
+        Ok(slowed)
+    }
+
+    fn shape(&self, speed: BytesPerSecond) -> Result<()> {
+        /// The kernel fills the bucket once a tick.
+        const TICKS: f64 = 100.0;
+        const BURST_MIN: f64 = (128 << 10) as f64;
+        let rate = format!("{:.0}bit", 8.0 * speed.0);
+        let burst = format!("{:.0}", (speed.0 / TICKS).max(BURST_MIN));
+        call(&[
+            "tc",
+            "qdisc",
+            "replace",
+            "dev",
+            &self.interface,
+            "root",
+            "tbf",
+            "rate",
+            &rate,
+            "burst",
+            &burst,
+            "latency",
+            "20ms",
+        ])
+    }
+}
+
+impl Drop for Slowed {
+    fn drop(&mut self) {
+        // What was not made cannot be removed; nothing is left either way.
+        let _ = call(&["ip", "link", "del", &self.interface]);
+        let _ = call(&["ip", "netns", "del", &self.namespace]);
+    }
+}
+
+impl Network {
+    /// Starts a far end on this machine.
+    pub fn loopback() -> Result<Network> {
+        Network::start(&[], "127.0.0.1", None)
+    }
+
+    /// Starts a far end behind a link that can be slowed.
+    pub fn slowed() -> Result<Network> {
+        let slowed = Slowed::new()?;
+        let namespace = slowed.namespace.clone();
+        let prefix = ["ip", "netns", "exec", &namespace];
+        Network::start(&prefix, Slowed::FAR, Some(slowed))
+    }
+
+    fn start(prefix: &[&str], address: &str, slowed: Option<Slowed>) -> Result<Network> {
+        let program = std::env::current_exe().context("find this program")?;
+        let program = program.to_string_lossy().into_owned();
+        let own = [&program, "stream", "receive", address];
+        let words: Vec<&str> = prefix.iter().copied().chain(own).collect();
+        let mut receiver = Command::new(words[0])
+            .args(&words[1..])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start '{}'", words.join(" ")))?;
+        let mut line = String::new();
+        let output = receiver.stdout.take().context("a pipe")?;
+        BufReader::new(output).read_line(&mut line)?;
+        let far = line.trim().parse();
+        Ok(Network {
+            far: far.with_context(|| format!("'{}' listens at '{line}'", words.join(" ")))?,
+            receiver,
+            slowed,
+        })
+    }
+
+    /// Makes the link so fast.
+    pub fn shape(&self, speed: BytesPerSecond) -> Result<()> {
+        self.slowed.as_ref().map_or(Ok(()), |it| it.shape(speed))
+    }
+
+    pub fn sender(&self) -> Result<Sender> {
+        let socket = TcpStream::connect(self.far).context("connect to the far end")?;
+        socket.set_nodelay(true)?;
+        Ok(Sender { socket })
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        // It ends when its standard input does; killed, it ends for certain.
+        let _ = self.receiver.kill();
+        let _ = self.receiver.wait();
+    }
+}
+
+/// A connection to the far end; flushed when the far end has everything.
+pub struct Sender {
+    socket: TcpStream,
+}
+
+impl Write for Sender {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.write(bytes)
+    }
+
+    /// Ends the stream and waits for the far end to say that it has read all.
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.shutdown(Shutdown::Write)?;
+        self.socket.read_exact(&mut [0])
+    }
+}
+
+/// What the far end does: says where it listens, reads each connection to its end and answers with a
+/// byte.
+pub fn receive(address: &str) -> Result<()> {
+    let listener = TcpListener::bind((address, 0)).context("listen")?;
+    println!("{}", listener.local_addr()?);
+    let mut piece = vec![0; 1 << 18];
+    loop {
+        let (mut socket, _) = listener.accept()?;
+        // A sender that goes away early is its own affair.
+        let end = loop {
+            match socket.read(&mut piece) {
+                Ok(0) => break Ok(()),
+                Ok(_) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        if end.is_ok() {
+            let _ = socket.write_all(&[1]);
+        }
+    }
+}
+
+/// Returns the cells: input and, where the link is slowed, beta.
+fn plans(laboratory: &Laboratory) -> Vec<(Input, Option<f64>)> {
+    let (text, mixed) = (Input::Plain(File::Text), Input::Mixed(16));
+    if laboratory.quick {
+        return vec![(text, None)];
+    }
+    let mut plans = vec![(text, None), (mixed, None)];
+    match obstacle() {
+        Some(obstacle) => eprintln!("{RECORD}: no slowed links: {obstacle}"),
+        None => {
+            for input in [text, mixed] {
+                plans.extend([(input, Some(43.0)), (input, Some(4.2))]);
+            }
+        }
+    }
+    plans
+}
+
+fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
+    let bench = Bench::new(laboratory)?;
+    let costs = costs::measure(laboratory, &bench)?;
+    let (runs, seconds) = match (laboratory.quick, laboratory.paper_size) {
+        (true, _) => (3, 0.02),
+        (_, true) => (10, 10.0),
+        _ => (10, 1.0),
+    };
+    let mut cells = Vec::new();
+    for (input, beta) in plans(laboratory) {
+        let words = bench.words(input, laboratory);
+        let link = beta.map_or(LOOPBACK.to_string(), |beta| format!("beta {beta}"));
+        let name = format!("{input} {link}");
+        let link = link.replace(' ', "=");
+        let parameters = format!("{words} {link} runs={runs} seconds={seconds}");
+        let kept = laboratory.unfinished(RECORD, COLUMNS, &name, &parameters)?;
+        let (bench, costs) = (&bench, &costs);
+        cells.push(Cell {
+            name,
+            parameters,
+            measure: Box::new(move || race(bench, costs, (input, beta), (seconds, runs), kept)),
+        });
+    }
+    laboratory.measure(RECORD, COLUMNS, cells)
+}
+
+fn race(
+    bench: &Bench,
+    costs: &Costs,
+    (input, beta): (Input, Option<f64>),
+    (seconds, runs): (f64, usize),
+    kept: Unfinished,
+) -> Result<Vec<Row>> {
+    let network = match beta {
+        Some(_) => Network::slowed()?,
+        None => Network::loopback()?,
+    };
+    // A socket to the machine itself is about as fast as LZ4.
+    let beta_of_blocks = beta.unwrap_or(1.0);
+    let shape = bench.corpus.shape;
+    let arms = costs.known(input, shape, &Container::Portable.arms());
+    let regime = bench.regime(beta_of_blocks)?;
+    let matrix = costs.matrix(input, shape, 160, &arms);
+    let statics = costs.statics(&matrix, &regime, &arms);
+    let told = Contender::goal(S1, Goal::Fastest, Container::Portable);
+    let untold = Contender::goal(S1, Goal::Fastest, Container::Portable).untold(S1_UNTOLD);
+    let ours = match beta {
+        Some(_) => vec![told, untold],
+        None => vec![untold],
+    };
+    let statics = statics.into_iter().take(2);
+    let statics = statics.map(|one| Contender::fixed(one.method));
+    let race = Race {
+        bench,
+        way: Way::Socket(&network),
+        input,
+        beta: beta_of_blocks,
+        contenders: ours.into_iter().chain(statics).collect(),
+        runs,
+        blocks: Box::new(|regime: &Regime| {
+            fastest::blocks_of(bench, costs, input, regime, (&arms, seconds))
+        }),
+        bound: Box::new(|_, _, _| 0.0),
+    };
+    race.run(kept)
+}
+
+fn findings(cells: &[CellRecord]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for cell in cells {
+        let (ours, statics): (Vec<&str>, Vec<&str>) = bench::contenders(cell)
+            .into_iter()
+            .partition(|name| name.starts_with(S1));
+        let seconds = |name: &&str| bench::mean(cell, name, DRAINED_SECONDS);
+        let Some(best) = statics
+            .into_iter()
+            .min_by(|a, b| seconds(a).total_cmp(&seconds(b)))
+        else {
+            continue;
+        };
+        for name in ours {
+            let found = bench::paired(cell, name, best, DRAINED_SECONDS);
+            let is_core = name == S1 || cell.cell.ends_with(LOOPBACK);
+            let note = format!("{:.3} s, {best} {:.3} s", seconds(&name), seconds(&best));
+            let question = format!("{} {name}", cell.cell);
+            findings.push(judge(
+                &EXPERIMENT,
+                question,
+                is_core,
+                Interval::of_ratios(&found),
+                note,
+            ));
+        }
+    }
+    findings
+}
+
+fn table(records: &Path) -> Result<String> {
+    let cells = tables::latest(Record::new(records, RECORD, COLUMNS).read()?);
+    let mut text = super::findings_table(records, &cells, &findings(&cells));
+    if !cells.is_empty() {
+        text.push_str(&format!("\n{}\n{LINES}", bench::about(&cells)));
+        for cell in &cells {
+            for contender in bench::contenders(cell) {
+                text.push_str(&bench::line(cell, contender));
+            }
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_far_end_reads_to_the_end_and_says_so() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let far = listener.local_addr().unwrap();
+        let reading = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut all = Vec::new();
+            socket.read_to_end(&mut all).unwrap();
+            socket.write_all(&[1]).unwrap();
+            all
+        });
+        let mut sender = Sender {
+            socket: TcpStream::connect(far).unwrap(),
+        };
+        sender.write_all(&[7; 100_000]).unwrap();
+        sender.flush().unwrap();
+        assert_eq!(reading.join().unwrap(), [7; 100_000]);
+    }
+}

@@ -1,0 +1,281 @@
+//! S2 and S3: no more time than uncompressed, or half as much again, and the fewest bytes in it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use breakeven::codec::Method;
+use breakeven::stream::{Container, Goal, oracle};
+
+use super::bench::{
+    self, BETAS, BOUND, Bench, COLUMNS, Contender, DRAINED_SECONDS, LINES, LINK, RAW_BYTES, Race,
+    Regime, STORED_BYTES, WRITE, Way,
+};
+use super::corpus::{File, Input};
+use super::costs::{self, Costs};
+use super::judge;
+use super::rules::{Stepping, Strategy};
+use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::papers::{Experiment, no_pictures};
+use crate::record::{CellRecord, Record};
+use crate::statistics::{Interval, Target};
+use crate::tables;
+
+pub const RECORD: &str = "hirsch2017/promises";
+
+const PARAMETERS: &[(&str, &str)] = &[
+    (
+        "data",
+        "text and matrix, and rows in which all five kinds take turns every 16 MiB",
+    ),
+    (
+        "links and pipeline",
+        "as in hirsch2017/fastest, mixed container, beta 43, 4.2 and 0.83",
+    ),
+    (
+        "strategies",
+        "S2 as long as uncompressed, S3 half as long again; the thesis's by its level stepping beside ours",
+    ),
+    (
+        "runs",
+        "10 (quick: 3), of the thesis's rule 4, of about 1 s uncompressed and of whole rounds; 10 s with --paper-size",
+    ),
+];
+
+pub const TIME: Experiment = Experiment {
+    key: RECORD,
+    claim: "S2 and S3 end within 3 % of the time they promise.",
+    source: "Hirsch 2017, section 5.3: S2 from 22 % too slow to clearly too fast, S3 from 12 % too slow to clearly too fast",
+    figure: "time until the last byte is written, over the time promised,",
+    target: Target {
+        low: 0.97,
+        high: 1.03,
+    },
+    parameters: PARAMETERS,
+    analysis: "Promised is the time that the bytes take uncompressed, times 1 or 1.5. Where it ends earlier and \
+        the time left could not have saved 1.5 % of the bytes, only lateness counts. The thesis's rule stands beside it as a \
+        variation.",
+    run: |laboratory| Ok(times(&measure(laboratory)?)),
+    table: |records| table(records, times, true),
+    pictures: no_pictures,
+};
+
+pub const BYTES: Experiment = Experiment {
+    key: "hirsch2017/promised-ratio",
+    claim: "S2 and S3 store within 1.5 % of the fewest bytes that the promised time allows.",
+    source: "the linear program of docs/model.md; the thesis has no bound",
+    figure: "bytes stored, over the bound,",
+    target: Target {
+        low: 0.0,
+        high: 1.015,
+    },
+    parameters: PARAMETERS,
+    analysis: "The bound knows all costs beforehand, has buffers without end and two processors for nothing but codecs. The bytes of \
+        the seek table, 12 for each block, are counted against us.",
+    run: |laboratory| Ok(bytes(&measure(laboratory)?)),
+    table: |records| table(records, bytes, false),
+    pictures: no_pictures,
+};
+
+/// Runs of the thesis's rule: enough to see how far it is off.
+const RUNS_OF_RULES: usize = 4;
+
+/// A strategy, ours and the thesis's.
+struct Promise {
+    ours: &'static str,
+    theirs: &'static str,
+    factor: f64,
+}
+
+const PROMISES: [Promise; 2] = [
+    Promise {
+        ours: "S2",
+        theirs: "thesis S2",
+        factor: 1.0,
+    },
+    Promise {
+        ours: "S3",
+        theirs: "thesis S3",
+        factor: 1.5,
+    },
+];
+
+fn promise_of(contender: &str) -> Option<&'static Promise> {
+    (PROMISES.iter()).find(|it| it.ours == contender || it.theirs == contender)
+}
+
+fn contenders() -> Vec<Contender> {
+    let mut contenders = Vec::new();
+    for promise in &PROMISES {
+        let goal = Goal::Within(promise.factor);
+        contenders.push(Contender::goal(promise.ours, goal, Container::Mixed));
+        let rule = Contender::rule(promise.theirs, |regime| {
+            let strategy = Strategy::Within(promise.factor);
+            Arc::new(Stepping::new(strategy, regime))
+        });
+        contenders.push(rule.in_runs(RUNS_OF_RULES));
+    }
+    contenders
+}
+
+fn plans(laboratory: &Laboratory) -> Vec<(Input, f64)> {
+    if laboratory.quick {
+        return vec![(Input::Plain(File::Text), 4.2)];
+    }
+    let of = |input: Input| BETAS.map(|beta| (input, beta));
+    let mut plans: Vec<(Input, f64)> = of(Input::Plain(File::Text)).into();
+    plans.extend(of(Input::Mixed(16)));
+    plans.push((Input::Plain(File::Matrix), 43.0));
+    plans
+}
+
+fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
+    let bench = Bench::new(laboratory)?;
+    let costs = costs::measure(laboratory, &bench)?;
+    let (runs, seconds) = match (laboratory.quick, laboratory.paper_size) {
+        (true, _) => (3, 0.02),
+        (_, true) => (10, 10.0),
+        _ => (10, 1.0),
+    };
+    let mut cells = Vec::new();
+    for (input, beta) in plans(laboratory) {
+        let words = bench.words(input, laboratory);
+        let parameters = format!("{words} beta={beta} runs={runs} seconds={seconds}");
+        let name = format!("{input} beta {beta}");
+        let kept = laboratory.unfinished(RECORD, COLUMNS, &name, &parameters)?;
+        let (bench, costs) = (&bench, &costs);
+        let measure = move || {
+            let shape = bench.corpus.shape;
+            let arms = costs.known(input, shape, &Container::Mixed.arms());
+            let race = Race {
+                bench,
+                way: Way::Virtual,
+                input,
+                beta,
+                contenders: contenders(),
+                runs,
+                blocks: Box::new(|regime| {
+                    let blocks = seconds * regime.link.0 / shape.block_bytes as f64;
+                    (blocks.ceil() as usize)
+                        .max(8)
+                        .next_multiple_of(input.period())
+                }),
+                bound: Box::new(|contender, regime, blocks| {
+                    fewest_bytes(bench, costs, (input, &arms), contender, regime, blocks)
+                }),
+            };
+            race.run(kept)
+        };
+        cells.push(Cell {
+            name,
+            parameters,
+            measure: Box::new(measure),
+        });
+    }
+    laboratory.measure(RECORD, COLUMNS, cells)
+}
+
+/// Returns the fewest bytes that the promised time of a contender allows.
+fn fewest_bytes(
+    bench: &Bench,
+    costs: &Costs,
+    (input, arms): (Input, &[Method]),
+    contender: &Contender,
+    regime: &Regime,
+    blocks: usize,
+) -> f64 {
+    let Some(promise) = promise_of(&contender.name) else {
+        return 0.0;
+    };
+    let shape = bench.corpus.shape;
+    let matrix = costs.matrix(input, shape, blocks, arms);
+    let raw_bytes = (blocks * shape.block_bytes) as f64;
+    let budget = promise.factor * regime.raw_seconds(raw_bytes);
+    oracle::fewest_bytes(&costs::pipeline(regime), &matrix, budget)
+}
+
+/// Returns times over those promised, by run.
+fn over_promised(cell: &CellRecord, contender: &str, factor: f64) -> Vec<f64> {
+    let column = |column| cell.column(WRITE, contender, column);
+    let (seconds, raw, link) = (column(DRAINED_SECONDS), column(RAW_BYTES), column(LINK));
+    let promised = raw.iter().zip(&link).map(|(raw, link)| factor * raw / link);
+    seconds.iter().zip(promised).map(|(a, b)| a / b).collect()
+}
+
+/// Returns bytes over the bound, by run.
+fn over_fewest(cell: &CellRecord, contender: &str) -> Vec<f64> {
+    let stored = cell.column(WRITE, contender, STORED_BYTES);
+    let fewest = cell.column(WRITE, contender, BOUND);
+    stored.iter().zip(&fewest).map(|(a, b)| a / b).collect()
+}
+
+fn times(cells: &[CellRecord]) -> Vec<Finding> {
+    /// As near to the fewest bytes as this, time that is left could not have been used.
+    const NEAR: f64 = 1.015;
+    let mut findings = Vec::new();
+    for cell in cells {
+        for promise in &PROMISES {
+            for (contender, is_ours) in [(promise.ours, true), (promise.theirs, false)] {
+                let found = Interval::of_ratios(&over_promised(cell, contender, promise.factor));
+                let bytes = Interval::of_ratios(&over_fewest(cell, contender)).mean;
+                let mut finding = judge(
+                    &TIME,
+                    format!("{} {contender}", cell.cell),
+                    is_ours,
+                    found,
+                    format!("{bytes:.3} of the fewest bytes for this time"),
+                );
+                if found.mean < TIME.target.low && bytes <= NEAR {
+                    let without_floor = Target {
+                        low: 0.0,
+                        ..TIME.target
+                    };
+                    finding.verdict = without_floor.judge(found);
+                    finding.note.push_str("; more time would not save more");
+                }
+                findings.push(finding);
+            }
+        }
+    }
+    findings
+}
+
+fn bytes(cells: &[CellRecord]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for cell in cells {
+        for promise in &PROMISES {
+            for (contender, is_ours) in [(promise.ours, true), (promise.theirs, false)] {
+                let found = Interval::of_ratios(&over_fewest(cell, contender));
+                let time = Interval::of_ratios(&over_promised(cell, contender, promise.factor));
+                let note = format!("in {:.3} of the promised time", time.mean);
+                let question = format!("{} {contender}", cell.cell);
+                findings.push(judge(&BYTES, question, is_ours, found, note));
+            }
+        }
+    }
+    findings
+}
+
+/// Reads the latest record of each cell.
+pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
+    let cells = Record::new(records, RECORD, COLUMNS).read()?;
+    Ok(tables::latest(cells))
+}
+
+fn table(
+    records: &Path,
+    findings: impl Fn(&[CellRecord]) -> Vec<Finding>,
+    has_lines: bool,
+) -> Result<String> {
+    let cells = recorded(records)?;
+    let mut text = super::findings_table(records, &cells, &findings(&cells));
+    if has_lines && !cells.is_empty() {
+        text.push_str(&format!("\n{}\n{LINES}", bench::about(&cells)));
+        for cell in &cells {
+            for contender in bench::contenders(cell) {
+                text.push_str(&bench::line(cell, contender));
+            }
+        }
+    }
+    Ok(text)
+}

@@ -1,0 +1,178 @@
+//! The rules of others on the same pipeline, over the same link, in the same run.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use breakeven::stream::{Container, Goal};
+
+use super::bench::{
+    self, BETAS, Bench, COLUMNS, Contender, DRAINED_SECONDS, LINES, RAW_BYTES, Race, STORED_BYTES,
+    Way,
+};
+use super::corpus::{File, Input};
+use super::fastest::{self, S1};
+use super::rules::{Ace, Datacomp, Pebble, Stepping, Strategy, ZfsGate};
+use super::{costs, judge, pictures};
+use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::papers::Experiment;
+use crate::record::{CellRecord, Record};
+use crate::statistics::{Interval, Target};
+use crate::tables;
+
+pub const RECORD: &str = "hirsch2017/rivals";
+
+pub const EXPERIMENT: Experiment = Experiment {
+    key: RECORD,
+    claim: "The controller is never slower than the thesis's level stepping, ACE's yes or no, Datacomp's table, ZFS's gate or \
+        Pebble's rule on the same pipeline.",
+    source: "Hirsch 2017, sections 2.3, 3.2.5 and 4.2 with Listing 4.2; Sucu and Krintz 2003; Peterson and Reiher 2016; OpenZFS \
+        pull request 13244; cockroachdb/pebble, adaptive compressor",
+    figure: "time until the last byte is written, over the rival's,",
+    target: Target {
+        low: 0.0,
+        high: 1.0,
+    },
+    parameters: &[
+        (
+            "data",
+            "text, matrix and redundant, and rows in which all five kinds take turns every 16 MiB",
+        ),
+        (
+            "rivals",
+            "each its source's rule with the nearest codecs that a stock reader of one stream decodes; every difference stands above its \
+             code in src/papers/hirsch2017/rules.rs",
+        ),
+        (
+            "links and pipeline",
+            "as in hirsch2017/fastest, mixed container, beta 43, 4.2 and 0.83; the speed of the link is told to everybody",
+        ),
+        (
+            "runs",
+            "10 (quick: 3) of about 1 s by what the fastest schedule would take; 10 s with --paper-size",
+        ),
+    ],
+    analysis: "Where a rival stands where we do (all on the right method from the first block), neither can be faster and the interval \
+        straddles 1: then it cannot be told. ZFS's gate and Pebble's rule know no link, so a slow or a fast one must find them wrong. The \
+        divisor of the thesis's rule is not published; ours spans its levels on this machine.",
+    run: |laboratory| Ok(findings(&measure(laboratory)?)),
+    table,
+    pictures: pictures::rivals,
+};
+
+/// Names of the rivals.
+pub const RIVALS: [&str; 5] = ["thesis S1", "ACE", "Datacomp", "ZFS gate", "Pebble"];
+
+fn contenders() -> Vec<Contender> {
+    let [thesis, ace, datacomp, zfs, pebble] = RIVALS;
+    vec![
+        Contender::goal(S1, Goal::Fastest, Container::Mixed),
+        Contender::rule(thesis, |regime| {
+            Arc::new(Stepping::new(Strategy::S1, regime))
+        }),
+        Contender::rule(ace, |regime| Arc::new(Ace::new(regime))),
+        Contender::rule(datacomp, |regime| Arc::new(Datacomp::new(regime))),
+        Contender::rule(zfs, |_| Arc::new(ZfsGate::new())),
+        Contender::rule(pebble, |_| Arc::new(Pebble::new())),
+    ]
+}
+
+/// Returns the cells: input and beta.
+fn plans(laboratory: &Laboratory) -> Vec<(Input, f64)> {
+    if laboratory.quick {
+        return vec![(Input::Mixed(1), 4.2)];
+    }
+    let mixed = BETAS.map(|beta| (Input::Mixed(16), beta));
+    let plain = [
+        (Input::Plain(File::Text), 43.0),
+        (Input::Plain(File::Text), 4.2),
+        (Input::Plain(File::Matrix), 43.0),
+        (Input::Plain(File::Matrix), 4.2),
+        (Input::Plain(File::Redundant), 4.2),
+        (Input::Plain(File::Redundant), 0.83),
+    ];
+    mixed.into_iter().chain(plain).collect()
+}
+
+fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
+    let bench = Bench::new(laboratory)?;
+    let costs = costs::measure(laboratory, &bench)?;
+    let (runs, seconds) = match (laboratory.quick, laboratory.paper_size) {
+        (true, _) => (3, 0.02),
+        (_, true) => (10, 10.0),
+        _ => (10, 1.0),
+    };
+    let mut cells = Vec::new();
+    for (input, beta) in plans(laboratory) {
+        let words = bench.words(input, laboratory);
+        let parameters = format!("{words} beta={beta} runs={runs} seconds={seconds}");
+        let name = format!("{input} beta {beta}");
+        let kept = laboratory.unfinished(RECORD, COLUMNS, &name, &parameters)?;
+        let (bench, costs) = (&bench, &costs);
+        let measure = move || {
+            let shape = bench.corpus.shape;
+            let arms = costs.known(input, shape, &Container::Mixed.arms());
+            let race = Race {
+                bench,
+                way: Way::Virtual,
+                input,
+                beta,
+                contenders: contenders(),
+                runs,
+                blocks: Box::new(|regime| {
+                    fastest::blocks_of(bench, costs, input, regime, (&arms, seconds))
+                }),
+                bound: fastest::fluid_bound(bench, costs, input, arms.clone()),
+            };
+            race.run(kept)
+        };
+        cells.push(Cell {
+            name,
+            parameters,
+            measure: Box::new(measure),
+        });
+    }
+    laboratory.measure(RECORD, COLUMNS, cells)
+}
+
+/// Reads the latest record of each cell.
+pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
+    let cells = Record::new(records, RECORD, COLUMNS).read()?;
+    Ok(tables::latest(cells))
+}
+
+fn findings(cells: &[CellRecord]) -> Vec<Finding> {
+    let of_cell = |cell: &CellRecord| {
+        let finding = |rival: &str| {
+            let found = bench::paired(cell, S1, rival, DRAINED_SECONDS);
+            let ratio = |name: &str| {
+                bench::mean(cell, name, RAW_BYTES) / bench::mean(cell, name, STORED_BYTES)
+            };
+            let note = format!("ratio {:.2}, the rival's {:.2}", ratio(S1), ratio(rival));
+            let question = format!("{} against {rival}", cell.cell);
+            judge(
+                &EXPERIMENT,
+                question,
+                true,
+                Interval::of_ratios(&found),
+                note,
+            )
+        };
+        RIVALS.map(finding)
+    };
+    cells.iter().flat_map(of_cell).collect()
+}
+
+fn table(records: &Path) -> Result<String> {
+    let cells = recorded(records)?;
+    let mut text = super::findings_table(records, &cells, &findings(&cells));
+    if !cells.is_empty() {
+        text.push_str(&format!("\n{}\n{LINES}", bench::about(&cells)));
+        for cell in &cells {
+            for contender in bench::contenders(cell) {
+                text.push_str(&bench::line(cell, contender));
+            }
+        }
+    }
+    Ok(text)
+}
