@@ -8,6 +8,7 @@
 //! price belongs to its place and arrives as a number.
 #![deny(unsafe_code)]
 
+mod carried;
 pub mod choose;
 pub mod class;
 mod effects;

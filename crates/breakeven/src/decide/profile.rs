@@ -25,6 +25,7 @@
 use std::collections::BTreeMap;
 
 use crate::codec::{Codec, Filter, Method};
+use crate::decide::carried::Carried;
 use crate::decide::class::Class;
 use crate::decide::effects::Effects;
 use crate::decide::prior::{
@@ -196,6 +197,8 @@ pub struct Profile {
     scale: [Normal; FACTOR_COUNT],
     cells: BTreeMap<CellKey, Cell>,
     effects: [Effects; FACTOR_COUNT],
+    /// By how much cells that are carried are wrong here.
+    carried: [Carried; FACTOR_COUNT],
     /// Observations since the effects were fitted.
     pending: usize,
 }
@@ -209,6 +212,8 @@ pub(super) type CellKey = (Class, Method, u8);
 pub(super) struct Cell {
     pub prior: Prior,
     pub trackers: [Tracker; FACTOR_COUNT],
+    /// Known from an earlier run alone.
+    is_carried: bool,
 }
 
 impl Cell {
@@ -216,6 +221,7 @@ impl Cell {
         Cell {
             prior: prior::of_method(key.1, 1 << key.2),
             trackers: Default::default(),
+            is_carried: false,
         }
     }
 
@@ -257,6 +263,7 @@ impl Profile {
             scale,
             cells: BTreeMap::new(),
             effects: Default::default(),
+            carried: Default::default(),
             pending: 0,
         };
         profile.fit();
@@ -299,6 +306,7 @@ impl Profile {
             length_bits(observation.raw_bytes),
         );
         self.make_room(&key);
+        self.compare_carried(&key, observation);
         let options = self.options;
         let cell = self.cells.entry(key).or_insert_with_key(Cell::new);
         let mut drifting = [false; FACTOR_COUNT];
@@ -321,6 +329,29 @@ impl Profile {
             self.fit();
         }
         drifting.contains(&true)
+    }
+
+    /// Compares the first observation of a carried cell with what was carried, and moves the other
+    /// carried cells by what that tells of the machine.
+    fn compare_carried(&mut self, key: &CellKey, observation: &Observation) {
+        let Some(cell) = self.cells.get_mut(key).filter(|cell| cell.is_carried) else {
+            return;
+        };
+        cell.is_carried = false;
+        let trackers = cell.trackers;
+        let factors = observation.factors();
+        for factor in [ENCODE, DECODE] {
+            let (Some(value), tracker) = (factors[factor], &trackers[factor]) else {
+                continue;
+            };
+            if tracker.weight > 0.0 {
+                let carried = &mut self.carried[factor];
+                let unmoved_ln = tracker.mean_ln - carried.shift();
+                let further = carried.observe(value.ln() - unmoved_ln);
+                let cells = self.cells.values_mut().filter(|cell| cell.is_carried);
+                cells.for_each(|cell| cell.trackers[factor].move_by(further));
+            }
+        }
     }
 
     /// Lets time pass: evidence fades by its half-life, but never below two observations, so that
@@ -490,10 +521,14 @@ impl Profile {
         &self.cells
     }
 
-    /// Makes a profile of cells that were learned before.
+    /// Makes a profile of cells that were learned in an earlier run.
     pub(super) fn from_cells(options: ProfileOptions, cells: BTreeMap<CellKey, Cell>) -> Profile {
         let mut profile = Profile::new(options);
         profile.cells = cells;
+        profile
+            .cells
+            .values_mut()
+            .for_each(|cell| cell.is_carried = true);
         profile.fit();
         profile
     }

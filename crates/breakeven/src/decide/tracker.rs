@@ -109,6 +109,12 @@ impl Tracker {
         self.up > threshold || self.down > threshold
     }
 
+    /// Moves what was observed by a factor, given by its logarithm.
+    pub fn move_by(&mut self, ln: f64) {
+        self.mean_ln += ln;
+        self.mean *= ln.exp();
+    }
+
     pub fn fade(&mut self) {
         self.weight = self.weight.min(FADED_WEIGHT);
         (self.up, self.down) = (0.0, 0.0);

@@ -38,6 +38,8 @@ mod seekable;
 mod shared;
 pub mod simulate;
 mod spread;
+#[cfg(test)]
+mod starts;
 mod survey;
 #[cfg(test)]
 mod tests;

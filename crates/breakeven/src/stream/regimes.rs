@@ -18,10 +18,10 @@ use crate::meter::thread_cpu;
 use crate::units::{BytesPerSecond, Estimate, Seconds};
 
 const RECORD: &str = include_str!("../../tests/matrices/generated.csv");
-const BLOCK_BYTES: usize = 1 << 20;
+pub(super) const BLOCK_BYTES: usize = 1 << 20;
 const BLOCKS_OF_KIND: u64 = 3;
 const KINDS: [&str; 5] = ["text", "source", "numbers", "redundant", "noise"];
-const ARMS: [&str; 13] = [
+pub(super) const ARMS: [&str; 13] = [
     "store", "lz4:a8", "lz4:1", "zstd:-5", "zstd:-1", "zstd:1", "zstd:3", "zstd:5", "zstd:9",
     "zstd:15", "zstd:19", "xz:1", "xz:6",
 ];
@@ -161,14 +161,14 @@ fn the_record_is_of_these_blocks_and_arms() {
 }
 
 /// A row of blocks: matrix and classes.
-struct Blocks {
+pub(super) struct Blocks {
     name: &'static str,
-    matrix: Matrix,
-    classes: Vec<Class>,
+    pub matrix: Matrix,
+    pub classes: Vec<Class>,
 }
 
 /// Makes a row of `count` blocks, changing kind every `run` blocks.
-fn blocks(name: &'static str, kinds: &[usize], run: usize, count: usize) -> Blocks {
+pub(super) fn blocks(name: &'static str, kinds: &[usize], run: usize, count: usize) -> Blocks {
     let recorded = recorded();
     let mut random = fastrand::Rng::with_seed(77);
     let mut made = Blocks {
@@ -205,7 +205,7 @@ fn all_blocks(count: usize) -> Vec<Blocks> {
 }
 
 /// A pipeline in which the workers' LZ4 on text is `beta` times as fast as the link.
-fn pipeline(beta: f64, workers: usize) -> Pipeline {
+pub(super) fn pipeline(beta: f64, workers: usize) -> Pipeline {
     let lz4 = ARMS.iter().position(|it| *it == "lz4:1").unwrap();
     let work = recorded()[0].rows[0].1[lz4].work;
     Pipeline {
@@ -221,6 +221,26 @@ fn control(goal: Goal, pipeline: &Pipeline, blocks: &Blocks) -> (Run, f64) {
 }
 
 fn control_for(goal: Goal, outlook: &Outlook, pipeline: &Pipeline, blocks: &Blocks) -> (Run, f64) {
+    control_from(
+        goal,
+        outlook,
+        pipeline,
+        blocks,
+        Profile::default(),
+        &mut |_| {},
+    )
+}
+
+/// Sends blocks through under a controller that begins with a profile; `observed` is shown what it
+/// learns from. Returns the run and the share of all cost that trying took.
+pub(super) fn control_from(
+    goal: Goal,
+    outlook: &Outlook,
+    pipeline: &Pipeline,
+    blocks: &Blocks,
+    profile: Profile,
+    observed: &mut dyn FnMut(&Observation),
+) -> (Run, f64) {
     let plant = Plant {
         workers: pipeline.workers,
         frames: pipeline.frames,
@@ -228,7 +248,7 @@ fn control_for(goal: Goal, outlook: &Outlook, pipeline: &Pipeline, blocks: &Bloc
         write_overhead: Seconds(pipeline.write_overhead),
     };
     let arms: Vec<Method> = ARMS.iter().map(|name| name.parse().unwrap()).collect();
-    let controller = Controller::new(goal, arms.clone(), plant, Profile::default());
+    let controller = Controller::new(goal, arms.clone(), plant, profile);
     let controller = std::cell::RefCell::new(controller);
     let run = simulate(
         pipeline,
@@ -254,6 +274,7 @@ fn control_for(goal: Goal, outlook: &Outlook, pipeline: &Pipeline, blocks: &Bloc
                     },
                     wall: Seconds(cost.work),
                 };
+                observed(&taken.observation);
                 let mut controller = controller.borrow_mut();
                 controller.encoded(block as u64, &taken, Seconds(at));
             }
@@ -264,7 +285,7 @@ fn control_for(goal: Goal, outlook: &Outlook, pipeline: &Pipeline, blocks: &Bloc
     (run, share)
 }
 
-const BETAS: [f64; 3] = [43.0, 4.2, 0.83];
+pub(super) const BETAS: [f64; 3] = [43.0, 4.2, 0.83];
 
 /// The aim is 2 % with any number of workers; more of them learn less before they have all begun.
 const SLOWER_MAX: [(usize, f64); 2] = [(2, 0.03), (24, 0.1)];

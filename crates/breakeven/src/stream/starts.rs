@@ -1,0 +1,181 @@
+//! Short streams on the simulated pipeline: what an earlier run's profile is worth at the start, and
+//! how soon one of another machine is found out.
+
+use super::hint::Outlook;
+use super::oracle::best_static;
+use super::price::Goal;
+use super::regimes::{ARMS, BETAS, BLOCK_BYTES, Blocks, blocks, control_from, pipeline};
+use crate::codec::Method;
+use crate::decide::learned::{self, Fingerprint};
+use crate::decide::{Observation, Profile, ProfileOptions};
+use crate::units::Seconds;
+
+/// Kinds of blocks in the order of the record: text, source, numbers, redundant, noise.
+const KINDS: [usize; 5] = [0, 1, 2, 3, 4];
+
+/// What goes to the file of learned profiles, and comes back from it.
+fn saved_and_loaded(profile: &Profile) -> Profile {
+    let folder = tempfile::tempdir().unwrap();
+    let fingerprint = Fingerprint {
+        processor: "simulated".to_string(),
+        libraries: "recorded".to_string(),
+    };
+    learned::save(profile, folder.path(), &fingerprint).unwrap();
+    let learned = learned::load(folder.path(), &fingerprint, ProfileOptions::default());
+    assert!(learned.found && learned.ignored.is_none());
+    learned.profile
+}
+
+/// What an earlier stream of all kinds learned, on a machine `slower` times as slow as the record's.
+fn earlier(beta: f64, slower: f64) -> Profile {
+    let mut profile = Profile::default();
+    let mut row = blocks("earlier", &KINDS, 1, 400);
+    for costs in &mut row.matrix.costs {
+        costs.iter_mut().for_each(|cost| cost.work *= slower);
+    }
+    let mut learn = |observation: &Observation| {
+        profile.observe(observation);
+    };
+    control_from(
+        Goal::Fastest,
+        &Outlook::default(),
+        &pipeline(beta, 2),
+        &row,
+        Profile::default(),
+        &mut learn,
+    );
+    saved_and_loaded(&profile)
+}
+
+/// Short rows of every kind.
+fn short_rows(count: usize) -> Vec<Blocks> {
+    vec![
+        blocks("text", &[0], 1, count),
+        blocks("source", &[1], 1, count),
+        blocks("numbers", &[2], 1, count),
+        blocks("redundant", &[3], 1, count),
+        blocks("noise", &[4], 1, count),
+        blocks("all by 1 MiB", &KINDS, 1, count),
+    ]
+}
+
+/// Returns by how much short streams take longer than the best method in hindsight: the mean over
+/// all of them, and the worst.
+fn regret(start: impl Fn(f64) -> Profile, count: usize) -> (f64, f64) {
+    let (mut sum, mut worst, mut cells) = (0.0, f64::NEG_INFINITY, 0.0);
+    for beta in BETAS {
+        let profile = start(beta);
+        for row in short_rows(count) {
+            let pipeline = pipeline(beta, 2);
+            let profile = profile.clone();
+            let (run, _) = control_from(
+                Goal::Fastest,
+                &Outlook::default(),
+                &pipeline,
+                &row,
+                profile,
+                &mut |_| {},
+            );
+            let best = best_static(&pipeline, &row.matrix).run.drained_after.0;
+            let regret = run.drained_after.0 / best - 1.0;
+            sum += regret;
+            worst = f64::max(worst, regret);
+            cells += 1.0;
+        }
+    }
+    (sum / cells, worst)
+}
+
+#[test]
+fn a_short_stream_gains_by_what_an_earlier_one_learned() {
+    for count in [8, 16, 64] {
+        let cold = regret(|_| Profile::default(), count);
+        let warm = regret(|beta| earlier(beta, 1.0), count);
+        // Learned over another link: times belong to the machine, not to what was written to.
+        let elsewhere = regret(|_| earlier(4.2, 1.0), count);
+        let wrong = regret(|beta| earlier(beta, 1.0 / 3.0), count);
+        for (name, it) in [
+            ("cold", cold),
+            ("warm", warm),
+            ("warm from another link", elsewhere),
+            ("warm from a machine three times as fast", wrong),
+        ] {
+            println!(
+                "{count} blocks, {name}: mean {:+.1} %, worst {:+.1} % to the best method",
+                100.0 * it.0,
+                100.0 * it.1
+            );
+        }
+        // Later a stream has learned more of its own than what it was given.
+        let gain = if count <= 16 { 0.0 } else { 0.01 };
+        let harm = if count <= 16 { 0.08 } else { 0.03 };
+        assert!(wrong.0 < cold.0 + harm, "{count} blocks: {}", wrong.0);
+        assert!(warm.0 < cold.0 + gain, "{count} blocks: {}", warm.0);
+        assert!(
+            elsewhere.0 < cold.0 + gain,
+            "{count} blocks: {}",
+            elsewhere.0
+        );
+    }
+}
+
+/// How much slower than the profile the machine is, with the blocks after which that is found out: for
+/// the methods used, and for one that is not. On a machine three times as fast, what was carried errs
+/// less than that, and nothing is concluded for methods that are not used.
+const FOUND_OUT_AFTER: [(f64, usize, Option<usize>); 2] =
+    [(3.0, 6, Some(8)), (1.0 / 3.0, 12, None)];
+
+#[test]
+fn a_profile_of_a_faster_machine_is_found_out_within_eight_blocks() {
+    let row = blocks("text", &[0], 1, 40);
+    for (slower, used_max, unused_max) in FOUND_OUT_AFTER {
+        let mut profile = earlier(4.2, 1.0);
+        let class = row.classes[0];
+        let method = |arm: usize| -> Method { ARMS[arm].parse().unwrap() };
+        let place = |name: &str| ARMS.iter().position(|it| *it == name).unwrap();
+        let (used, unused) = (["zstd:1", "zstd:3", "lz4:1"].map(place), place("zstd:5"));
+        let expected = |profile: &Profile, arm: usize| {
+            let estimate = profile.estimate(class, method(arm), BLOCK_BYTES as u64);
+            estimate.encode_seconds_per_byte.value.mean * BLOCK_BYTES as f64
+        };
+        let unused_before = expected(&profile, unused);
+        // By what factors the profile is wrong on this machine: about the methods used, and about the
+        // unused one, as far as the machine is to blame.
+        let errors = |profile: &Profile, block: usize| {
+            let cost = &row.matrix.costs[block];
+            let of_used = used.map(|arm| expected(profile, arm) / (cost[arm].work * slower));
+            let of_used = of_used.into_iter().map(|it| it.ln().abs());
+            let of_unused = expected(profile, unused) / (unused_before * slower);
+            [of_used.fold(0.0, f64::max), of_unused.ln().abs()]
+        };
+        let first = errors(&profile, 0);
+        let mut found_out = [None, None];
+        for (block, costs) in row.matrix.costs.iter().enumerate() {
+            let arm = used[block % used.len()];
+            profile.observe(&Observation {
+                class,
+                method: method(arm),
+                raw_bytes: BLOCK_BYTES as u64,
+                stored_bytes: costs[arm].stored_bytes as u64,
+                encode: Some(Seconds(costs[arm].work * slower)),
+                decode: None,
+            });
+            for (found, error) in found_out.iter_mut().zip(errors(&profile, block)) {
+                // Half of a factor of three and less, and it stays so.
+                if error > 1.5_f64.ln() {
+                    *found = None;
+                } else {
+                    found.get_or_insert(block + 1);
+                }
+            }
+        }
+        println!("{slower}: wrong by {first:?} at first; found out after {found_out:?} blocks");
+        assert!(first[0] > 1.5_f64.ln(), "it is wrong at first: {first:?}");
+        let [used, unused] = found_out.map(|it| it.unwrap_or(usize::MAX));
+        assert!(used <= used_max, "{found_out:?}");
+        assert!(
+            unused_max.is_none_or(|most| unused <= most),
+            "{found_out:?}"
+        );
+    }
+}
