@@ -20,6 +20,7 @@ mod evict;
 mod ghost;
 mod log;
 mod oracle;
+mod replay;
 mod shadow;
 mod shard;
 mod trace;
@@ -28,6 +29,7 @@ mod workload;
 pub use bench::{Bench, Record, RecordedMethod};
 pub use costs::{AccessPrices, MissTime};
 pub use oracle::{BlockCosts, least_cost};
+pub use replay::{Contents, Replayed, replay};
 pub use shadow::Arm;
 pub use shard::{
     Handle, Lookup, Policy, Reservation, Restored, Shard, ShardMemory, ShardOptions, ShardStats,

@@ -9,9 +9,9 @@
 //! stops, and starts again when another wins; and what it would have cost is the counterfactual of
 //! the ledger.
 //!
-//! Costs are compared window by window on the same accesses, so that what all arms share cancels
-//! out. The shadow leaves an arm only for one that is better by more than the noise; old windows
-//! fade, so that phases of the workload are followed.
+//! Costs are compared on the same accesses, so that what all arms share cancels out, and over groups
+//! of keys, whose disagreement is the error of the sample. The shadow leaves an arm only for one that
+//! is better by more than that; old accesses fade, so that phases of the workload are followed.
 //!
 //! It is bounded in memory by the number of keys it may know, and in time by the share of keys it
 //! samples, which the shard sets. It knows no bytes and reads no clock.
@@ -29,15 +29,26 @@ use crate::units::Estimate;
 pub(super) const METHODS_MAX: usize = 4;
 /// Sampled accesses of a window.
 const WINDOW: u32 = 128;
-/// Windows that are remembered.
-const HISTORY: usize = 32;
 /// How much less each older window counts.
-const FADE: f64 = 0.88;
+const FADE: f64 = 0.92;
 /// Windows before anything is compared.
-const HISTORY_MIN: usize = 6;
-/// An arm must be better by so many standard errors of the difference and by this share of the cost.
-const ERRORS_MIN: f64 = 2.0;
+const WINDOWS_MIN: u32 = 5;
+/// Windows after which the cache is what the arm in force makes of it.
+const SETTLED_WINDOWS: u32 = 24;
+/// An arm must be better by so many standard errors of the difference, where compressing begins, and
+/// where it goes on otherwise or ends; and by this share of the cost.
+const ERRORS_MIN: f64 = 1.0;
+const ERRORS_MIN_LATER: f64 = 0.4;
 const GAIN_MIN: f64 = 0.003;
+const GAIN_MIN_LATER: f64 = 0.01;
+/// Keys known for each raw block the cache could hold.
+const KEYS_PER_BLOCK: u64 = 4;
+/// The share of its keys that the shadow keeps when there are too many.
+const THINNED: f64 = 0.85;
+/// Groups of sampled keys, whose disagreement tells the error.
+const GROUPS: usize = 16;
+/// What an access finds: raw, compressed, nothing.
+const OUTCOMES: usize = 3;
 /// Bytes that an entry takes beside its block.
 pub(super) const ENTRY_BYTES: u64 = 64;
 /// A block that keeps more than this share of its bytes counts as incompressible.
@@ -79,8 +90,8 @@ impl Arm {
                     admits_once,
                 }
             };
-            arms.extend([0.1, 0.25, 0.45, 0.65, 0.82, 0.95].map(arm(true)));
-            arms.extend([0.25, 0.65].map(arm(false)));
+            arms.extend([0.5, 0.8, 0.95].map(arm(true)));
+            arms.extend([0.5, 0.8, 0.95].map(arm(false)));
         }
         arms
     }
@@ -120,7 +131,8 @@ mod state {
 /// is stale and passed over.
 #[derive(Default)]
 struct Replica {
-    raw_capacity: u64,
+    /// Of both pools: what the compressed one has not filled yet serves the raw one.
+    capacity: u64,
     packed_capacity: u64,
     small: VecDeque<u16>,
     main: VecDeque<u16>,
@@ -129,7 +141,7 @@ struct Replica {
     small_bytes: u64,
     main_bytes: u64,
     packed_bytes: u64,
-    /// Cost in this window.
+    /// Cost of this access.
     cost: f64,
 }
 
@@ -235,11 +247,16 @@ impl Replica {
             self.main.push_back(key);
             self.main_bytes += bytes;
         }
-        while self.small_bytes + self.main_bytes > self.raw_capacity && self.evict_raw(world) {}
+        while self.is_over() && self.evict_raw(world) {}
+    }
+
+    fn is_over(&self) -> bool {
+        self.small_bytes + self.main_bytes + self.packed_bytes > self.capacity
     }
 
     fn evict_raw(&mut self, world: &mut World) -> bool {
-        let small_max = (self.raw_capacity as f64 * SMALL_SHARE) as u64;
+        let raw_bytes = self.small_bytes + self.main_bytes;
+        let small_max = (raw_bytes as f64 * SMALL_SHARE) as u64;
         if self.small_bytes > small_max || self.main.is_empty() {
             let Some(key) = self.small.pop_front() else {
                 return false;
@@ -337,6 +354,21 @@ impl Replica {
         }
     }
 
+    /// Takes a new size, and forgets what is stale in its queues.
+    fn resize(&mut self, world: &mut World, sampled_bytes: f64) {
+        let share = world.arm.compressed_share;
+        self.capacity = sampled_bytes as u64;
+        self.packed_capacity = (sampled_bytes * share) as u64;
+        self.small
+            .retain(|&key| world.state(key) & state::SMALL != 0);
+        self.main.retain(|&key| world.state(key) & state::MAIN != 0);
+        self.packed
+            .retain(|&key| world.state(key) & state::PACKED != 0);
+        self.ghosts.retain(|&key| world.state(key) == state::GHOST);
+        while self.packed_bytes > self.packed_capacity && self.evict_packed(world) {}
+        while self.is_over() && self.evict_raw(world) {}
+    }
+
     /// Takes a key out that is no longer valid.
     fn remove(&mut self, world: &mut World, key: u16) {
         let found = world.state(key);
@@ -373,12 +405,24 @@ pub(super) struct Shadow {
     vacant: Vec<u16>,
     freed: Vec<u16>,
     keys_max: usize,
+    heap_bytes: usize,
     /// Keys are sampled whose hash is below this, in units of 2^-24.
     threshold: u64,
     capacity_bytes: u64,
     accesses: u32,
-    /// Costs of past windows, by arm; the newest last.
-    history: VecDeque<Vec<f64>>,
+    windows: u32,
+    /// Windows since another arm was chosen.
+    settled: u32,
+    /// `sums[arm]`: faded cost by what the access found under the arm in force, and by group of keys.
+    sums: Vec<[[f64; GROUPS]; OUTCOMES]>,
+    /// Faded counts of what sampled accesses found under the arm in force, and all accesses in the
+    /// cache itself.
+    found: [f64; OUTCOMES],
+    found_really: [f64; OUTCOMES],
+    /// What the cache's accesses had found at the end of the last window.
+    counted: [u64; OUTCOMES],
+    /// Cost of this window: raw-only, the arm in force.
+    window: [f64; 2],
     chosen: usize,
     gain: Gain,
 }
@@ -397,7 +441,9 @@ impl Shadow {
     /// Makes a shadow that knows at most as many keys as fit `memory_bytes`; none if these are too
     /// few to say anything.
     pub fn new(arms: Vec<Arm>, memory_bytes: u64) -> Option<Shadow> {
-        let keys_max = (memory_bytes / Shadow::key_bytes(arms.len()) as u64).min(1 << 16) as usize;
+        let fixed = arms.len() * size_of::<([[f64; GROUPS]; OUTCOMES], Replica, Arm)>();
+        let left = memory_bytes.saturating_sub(fixed as u64);
+        let keys_max = (left / Shadow::key_bytes(arms.len()) as u64).min(1 << 16) as usize;
         if keys_max < 64 {
             return None;
         }
@@ -409,10 +455,17 @@ impl Shadow {
             vacant: Vec::new(),
             freed: Vec::new(),
             keys_max,
+            heap_bytes: 0,
             threshold: 0,
             capacity_bytes: 0,
             accesses: 0,
-            history: VecDeque::new(),
+            windows: 0,
+            settled: 0,
+            sums: Vec::new(),
+            found: [0.0; OUTCOMES],
+            found_really: [0.0; OUTCOMES],
+            counted: [0; OUTCOMES],
+            window: [0.0; 2],
             chosen: 0,
             gain: Gain::default(),
             arms,
@@ -421,15 +474,31 @@ impl Shadow {
         Some(shadow)
     }
 
-    /// Bytes for each key: its row of states, a place in a queue of each replica (queues grow by
-    /// doubling), itself, and its part of the table and of the list of vacant numbers.
+    /// Bytes for each key: its row of states, two places in the queues of each replica (most keys
+    /// are in one queue, and queues grow by doubling), itself, and its part of the table and of the
+    /// list of vacant numbers.
     fn key_bytes(arm_count: usize) -> usize {
-        arm_count * (1 + 3 * size_of::<u16>()) + size_of::<Key>() + 8
+        arm_count * (1 + 2 * size_of::<u16>()) + size_of::<Key>() + 8
     }
 
-    /// Returns the most bytes it takes.
+    /// Returns the bytes it takes, or is about to take.
     pub fn heap_bytes(&self) -> usize {
-        self.keys_max * Shadow::key_bytes(self.arms.len())
+        self.heap_bytes
+    }
+
+    /// Counts what queues really take; more than was planned where many keys have twins.
+    fn count_heap(&mut self) {
+        let queues = |it: &Replica| {
+            it.small.capacity() + it.main.capacity() + it.packed.capacity() + it.ghosts.capacity()
+        };
+        let queues: usize = self.replicas.iter().map(queues).sum();
+        let arms = self.arms.len();
+        let planned = self.keys_max * Shadow::key_bytes(arms);
+        let found = self.keys_max * Shadow::key_bytes(0)
+            + self.states.capacity()
+            + queues * size_of::<u16>();
+        let fixed = arms * size_of::<([[f64; GROUPS]; OUTCOMES], Replica, Arm)>();
+        self.heap_bytes = fixed + planned.max(found);
     }
 
     /// Starts anew with another share of the keys and another size of the cache; the arm in force
@@ -439,7 +508,7 @@ impl Shadow {
         self.capacity_bytes = capacity_bytes;
         let sampled = capacity_bytes as f64 * self.sampled_share();
         let replica = |arm: &Arm| Replica {
-            raw_capacity: (sampled * (1.0 - arm.compressed_share)) as u64,
+            capacity: sampled as u64,
             packed_capacity: (sampled * arm.compressed_share) as u64,
             ..Replica::default()
         };
@@ -449,8 +518,26 @@ impl Shadow {
         self.states.clear();
         self.vacant.clear();
         self.freed.clear();
-        self.history.clear();
-        self.accesses = 0;
+        self.sums = vec![[[0.0; GROUPS]; OUTCOMES]; self.arms.len()];
+        self.found = [0.0; OUTCOMES];
+        self.found_really = [0.0; OUTCOMES];
+        self.window = [0.0; 2];
+        (self.accesses, self.windows, self.settled) = (0, 0, 0);
+        self.count_heap();
+    }
+
+    /// Samples fewer keys from now on, and forgets the others.
+    pub fn thin(&mut self, sampled_share: f64, costs: &Costs) {
+        let threshold = (sampled_share * HASH_SPAN as f64) as u64;
+        self.threshold = self.threshold.min(threshold);
+        for key in 0..self.keys.len() as u32 {
+            let Key { hash, holders, .. } = self.keys[key as usize];
+            if holders > 0 && !self.wants(hash) {
+                self.for_each(costs, |replica, world| replica.remove(world, key as u16));
+            }
+        }
+        let sampled = self.capacity_bytes as f64 * self.sampled_share();
+        self.for_each(costs, |replica, world| replica.resize(world, sampled));
     }
 
     /// Returns the share of keys that is sampled.
@@ -459,10 +546,11 @@ impl Shadow {
     }
 
     /// Returns the largest share of keys that fits its memory, if a cache of this capacity holds
-    /// blocks of `block_bytes`: some eight times the raw blocks may be known, compressed and ghosts.
+    /// blocks of `block_bytes`: that many keys may be known for each raw block, compressed and ghosts.
+    /// Where they are more the shadow thins them out.
     pub fn share_max(&self, capacity_bytes: u64, block_bytes: u64) -> f64 {
         let blocks = capacity_bytes / (block_bytes + ENTRY_BYTES);
-        (self.keys_max as f64 / (8 * blocks).max(1) as f64).min(1.0)
+        (self.keys_max as f64 / (KEYS_PER_BLOCK * blocks).max(1) as f64).min(1.0)
     }
 
     /// Says whether a key is sampled.
@@ -471,20 +559,42 @@ impl Shadow {
         hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40 < self.threshold
     }
 
-    /// Runs all replicas on the access of a sampled key; returns whether another arm was chosen.
+    /// Runs all replicas on the access of a sampled key; `found` are the cache's own counts so far
+    /// of accesses that found a block raw, compressed, or not. Returns whether another arm was
+    /// chosen.
     ///
     /// # Cost
     ///
     /// Some 5 ns for each replica that hits, 30 ns for each that misses.
-    pub fn access(&mut self, sample: &Sample, costs: &Costs) -> bool {
-        let Some(key) = self.number(sample) else {
-            let (share, capacity) = (self.sampled_share() / 2.0, self.capacity_bytes);
-            self.reset(share, capacity);
-            return false;
+    pub fn access(&mut self, sample: &Sample, found: [u64; OUTCOMES], costs: &Costs) -> bool {
+        let key = loop {
+            match self.number(sample) {
+                Some(key) => break key,
+                None => self.thin(self.sampled_share() * THINNED, costs),
+            }
+            if !self.wants(sample.hash) {
+                return false;
+            }
         };
-        self.for_each(costs, |replica, world| replica.access(world, key));
+        let outcome = match self.states[usize::from(key) * self.arms.len() + self.chosen] {
+            state if state & state::RAW != 0 => 0,
+            state if state & state::PACKED != 0 => 1,
+            _ => 2,
+        };
+        let group = (sample.hash >> 20) as usize % GROUPS;
+        let mut sums = std::mem::take(&mut self.sums);
+        let (mut window, chosen) = (self.window, self.chosen);
+        self.for_each(costs, |replica, world| {
+            replica.access(world, key);
+            let cost = std::mem::take(&mut replica.cost);
+            sums[world.index][outcome][group] += cost;
+            window[0] += if world.index == 0 { cost } else { 0.0 };
+            window[1] += if world.index == chosen { cost } else { 0.0 };
+        });
+        (self.sums, self.window) = (sums, window);
+        self.found[outcome] += 1.0;
         self.accesses += 1;
-        self.accesses.is_multiple_of(WINDOW) && self.close_window()
+        self.accesses.is_multiple_of(WINDOW) && self.close_window(found)
     }
 
     /// Takes in what a method made of a sampled key's block; none for what does not shrink.
@@ -554,12 +664,12 @@ impl Shadow {
 
     /// Returns each arm with its cost over that of raw-only in the windows that are remembered.
     pub fn forecast(&self) -> Vec<(Arm, f64)> {
-        if self.history.len() < HISTORY_MIN {
+        if self.windows < WINDOWS_MIN {
             return Vec::new();
         }
         let share = |arm| {
             let difference = self.difference(arm, 0);
-            1.0 + difference.mean / difference.base
+            1.0 + difference.sum / difference.base
         };
         let arms = self.arms.iter().enumerate();
         arms.map(|(index, arm)| (*arm, share(index))).collect()
@@ -627,68 +737,97 @@ impl Shadow {
     }
 
     /// Books a window and looks for a better arm; returns whether there is one.
-    fn close_window(&mut self) -> bool {
-        let mut window = match self.history.len() {
-            HISTORY.. => self.history.pop_front().unwrap_or_default(),
-            _ => Vec::with_capacity(self.arms.len()),
-        };
-        window.clear();
-        let costs = self
-            .replicas
-            .iter_mut()
-            .map(|it| std::mem::take(&mut it.cost));
-        window.extend(costs);
+    fn close_window(&mut self, found: [u64; OUTCOMES]) -> bool {
         let share = self.sampled_share();
-        self.gain
-            .book(window[0] / share, window[self.chosen] / share);
-        self.history.push_back(window);
-        if self.history.len() < HISTORY_MIN {
-            return false;
+        let [raw_only, chosen] = std::mem::take(&mut self.window);
+        self.gain.book(raw_only / share, chosen / share);
+        for (outcome, count) in found.into_iter().enumerate() {
+            let more = count.saturating_sub(self.counted[outcome]);
+            self.found_really[outcome] += more as f64;
         }
+        self.counted = found;
+        self.windows += 1;
+        self.settled += 1;
+        self.count_heap();
+        let has_moved = self.windows >= WINDOWS_MIN && self.choose();
+        let sums = self.sums.as_flattened_mut().as_flattened_mut();
+        let counts = self.found.iter_mut().chain(&mut self.found_really);
+        sums.iter_mut().chain(counts).for_each(|it| *it *= FADE);
+        has_moved
+    }
+
+    fn choose(&mut self) -> bool {
         let now = self.chosen;
         let (best, difference) = (0..self.arms.len())
             .map(|arm| (arm, self.difference(arm, now)))
-            .min_by(|one, other| one.1.mean.total_cmp(&other.1.mean))
+            .min_by(|one, other| one.1.sum.total_cmp(&other.1.sum))
             .expect("raw-only at least");
-        let needed = ERRORS_MIN * difference.error + GAIN_MIN * difference.base;
-        let is_better = -difference.mean > needed;
-        if is_better {
-            self.chosen = best;
+        let (errors_min, gain_min) = match now {
+            0 => (ERRORS_MIN, GAIN_MIN),
+            _ => (ERRORS_MIN_LATER, GAIN_MIN_LATER),
+        };
+        let needed = errors_min * difference.error + gain_min * difference.base;
+        if -difference.sum <= needed {
+            return false;
         }
-        is_better
+        (self.chosen, self.settled) = (best, 0);
+        // What was found is counted under the new arm from here on.
+        for sums in &mut self.sums {
+            let groups: [f64; GROUPS] =
+                std::array::from_fn(|group| sums.iter().map(|it| it[group]).sum());
+            *sums = [groups.map(|cost| cost / OUTCOMES as f64); OUTCOMES];
+        }
+        self.found = [0.0; OUTCOMES];
+        self.found_really = [0.0; OUTCOMES];
+        true
+    }
+
+    /// How much more or less often all accesses than the sampled ones found what they found: weights
+    /// that correct for hot keys the sample has too many or too few of (post-stratification, Cochran
+    /// 1977, section 5A.9). None of it before the cache is what the arm makes of it.
+    fn weights(&self) -> [f64; OUTCOMES] {
+        if self.settled < SETTLED_WINDOWS {
+            return [1.0; OUTCOMES];
+        }
+        let all: f64 = self.found_really.iter().sum();
+        let sampled: f64 = self.found.iter().sum();
+        std::array::from_fn(|outcome| {
+            let (really, found) = (
+                self.found_really[outcome] / all,
+                self.found[outcome] / sampled,
+            );
+            match really > 0.0 && found > 0.0 {
+                true => (really / found).clamp(0.5, 2.0),
+                false => 1.0,
+            }
+        })
     }
 
     /// Compares two arms over the windows, the newest counting most.
     fn difference(&self, arm: usize, base: usize) -> Difference {
-        let (mut weight, mut weights, mut squared_weights) = (1.0, 0.0, 0.0);
-        let (mut sum, mut base_sum) = (0.0, 0.0);
-        for window in self.history.iter().rev() {
-            sum += weight * (window[arm] - window[base]);
-            base_sum += weight * window[base];
-            weights += weight;
-            squared_weights += weight * weight;
-            weight *= FADE;
-        }
-        let mean = sum / weights;
-        let mut squares = 0.0;
-        weight = 1.0;
-        for window in self.history.iter().rev() {
-            squares += weight * (window[arm] - window[base] - mean).powi(2);
-            weight *= FADE;
-        }
-        // The effective number of windows (Kish 1965).
-        let count = weights * weights / squared_weights;
+        let weights = self.weights();
+        let cost = |arm: usize, group: usize| -> f64 {
+            let by_outcome = self.sums[arm].iter().zip(weights);
+            by_outcome
+                .map(|(groups, weight)| groups[group] * weight)
+                .sum()
+        };
+        let groups: [f64; GROUPS] =
+            std::array::from_fn(|group| cost(arm, group) - cost(base, group));
+        let sum: f64 = groups.iter().sum();
+        let count = GROUPS as f64;
+        let squares: f64 = groups.iter().map(|it| (it - sum / count).powi(2)).sum();
         Difference {
-            mean,
-            error: (squares / weights / (count - 1.0).max(1.0)).sqrt(),
-            base: base_sum / weights,
+            sum,
+            error: (squares * count / (count - 1.0)).sqrt(),
+            base: (0..GROUPS).map(|group| cost(base, group)).sum(),
         }
     }
 }
 
-/// The mean difference of two arms in a window, its standard error, and the mean cost of one.
+/// The difference of two arms, its standard error, and the cost of one of them.
 struct Difference {
-    mean: f64,
+    sum: f64,
     error: f64,
     base: f64,
 }

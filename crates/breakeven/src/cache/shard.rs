@@ -26,7 +26,7 @@ use super::costs::{AccessPrices, Costs, MissTime};
 use super::entry::{Entries, Flags, Queue};
 use super::ghost::Ghosts;
 use super::log::{Log, Place, Segments};
-use super::shadow::{Arm, ENTRY_BYTES, METHODS_MAX, Sample, Shadow};
+use super::shadow::{Arm, METHODS_MAX, Sample, Shadow};
 use crate::arena::{Arena, ArenaOptions};
 use crate::codec::Method;
 use crate::error::{Error, Result};
@@ -35,7 +35,7 @@ use crate::units::{Estimate, Seconds};
 /// The share of measured access cost that trials of methods may take.
 const TRIAL_SHARE: f64 = 0.001;
 /// Trials of methods before their cost is weighed.
-const FREE_TRIALS: u32 = 16;
+const FREE_TRIALS: u32 = 4;
 /// Accesses after which the sampled share is thought over.
 const RETUNE_EVERY: u64 = 8192;
 /// Loads after which the size of blocks is known well enough to begin sampling.
@@ -243,6 +243,8 @@ pub struct Shard<K, S = RandomState> {
     pub(super) costs: Costs,
     shadow: Option<Shadow>,
     sample_cost: f64,
+    /// Of the last loads.
+    mean_block_bytes: f64,
     trials: u32,
     trial_cost: f64,
     pub(super) arm: Arm,
@@ -296,6 +298,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             costs: Costs::new(options.prices, &options.methods, 8192),
             shadow: None,
             sample_cost: SAMPLE_COST_GUESS * options.prices.per_core_second,
+            mean_block_bytes: 0.0,
             trials: 0,
             trial_cost: 0.0,
             arm: match options.policy {
@@ -577,6 +580,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let (version, class) = (entry.version, entry.class);
         let queue = entry.queue();
         self.log_mut(queue).live_bytes += raw_bytes as u64;
+        let weight = if self.mean_block_bytes > 0.0 {
+            1.0 / 64.0
+        } else {
+            1.0
+        };
+        self.mean_block_bytes += (raw_bytes as f64 - self.mean_block_bytes) * weight;
         if let Some(time) = time {
             self.missed(time);
             self.sample(hash, raw_bytes as u32, class, bench);
@@ -855,8 +864,15 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             raw_bytes,
             class,
         };
+        let ShardStats {
+            raw_hits,
+            packed_hits,
+            misses,
+            ..
+        } = self.stats;
+        let found = [raw_hits, packed_hits, misses];
         let (costs, mut has_moved) = (&self.costs, false);
-        let time = bench.time_shadow(|| has_moved = shadow.access(&sample, costs));
+        let time = bench.time_shadow(|| has_moved = shadow.access(&sample, found, costs));
         if let Some(time) = time {
             let cost = self.costs.core(time);
             self.sample_cost += (cost - self.sample_cost) / 64.0;
@@ -871,20 +887,21 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
 
     /// Thinks over what share of the keys the shadow can afford.
     fn retune(&mut self) {
-        let (memory, accesses) = (self.memory(), self.stats.accesses().max(1));
+        let accesses = self.stats.accesses().max(1);
         let Some(shadow) = &mut self.shadow else {
             return;
         };
         let fixed = (self.ghosts.heap_bytes() + shadow.heap_bytes()) as u64;
         let capacity = self.options.budget_bytes.saturating_sub(fixed);
-        let raw_blocks = memory.raw_bytes / (self.entries.count() as u64).max(1);
-        let share_max = shadow.share_max(capacity, raw_blocks.max(ENTRY_BYTES));
+        let share_max = shadow.share_max(capacity, self.mean_block_bytes as u64);
         let mean_cost = self.stats.cost() / accesses as f64;
         let affordable = self.options.shadow_cost_share * mean_cost / self.sample_cost;
         let wanted = affordable.clamp(share_max / 64.0, share_max);
         let now = shadow.sampled_share();
-        if wanted < now / 2.0 || wanted > now * 4.0 {
+        if now == 0.0 || wanted > now * 4.0 {
             shadow.reset(wanted, capacity);
+        } else if wanted < now / 2.0 {
+            shadow.thin(wanted, &self.costs);
         }
     }
 
@@ -901,7 +918,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let block = self.segments.bytes(entry.raw, entry.raw_bytes as usize);
         for (index, &method) in self.options.methods.iter().enumerate() {
             let index = index as u8;
-            if !shadow.is_unknown(hash, index) {
+            // Where restoring takes longer than a miss, nothing it makes of a block can pay.
+            let decode = self.costs.per_byte(entry.class, index).decode * block.len() as f64;
+            if !shadow.is_unknown(hash, index) || decode > self.costs.miss() {
                 continue;
             }
             let limit = super::evict::packed_bytes_max(block.len());
