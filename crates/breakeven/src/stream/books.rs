@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::codec::Method;
 use crate::decide::{Class, Counterfactual, Ledger, Profile, Written};
 use crate::units::{BytesPerSecond, Joules, Seconds};
 
@@ -59,9 +60,25 @@ pub struct Prospect {
     pub core: Seconds,
 }
 
+/// Blocks that no choice was made for, since hints say that compressing is in vain.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Passed {
+    blocks: f64,
+    raw_bytes: f64,
+    stored_bytes: f64,
+}
+
+impl Passed {
+    pub(super) fn add(&mut self, raw_bytes: usize, stored_bytes: usize) {
+        self.blocks += 1.0;
+        self.raw_bytes += raw_bytes as f64;
+        self.stored_bytes += stored_bytes as f64;
+    }
+}
+
 impl Books {
-    /// Returns the ledger of the blocks so far; its costs are in the goal's unit
-    /// ([`super::Goal::unit`]).
+    /// Returns the ledger of the blocks so far for which a method was picked; its costs are in the
+    /// goal's unit ([`super::Goal::unit`]).
     pub fn ledger(&self) -> Ledger {
         self.0.ledger()
     }
@@ -93,7 +110,7 @@ pub(super) fn book(ledger: &mut Ledger, entry: &Entry, taken: &Taken) {
         energy: Joules(0.0),
     };
     ledger.wrote(&entry.decision, &written);
-    if entry.decision.method != crate::codec::Method::STORE {
+    if entry.decision.method != Method::STORE {
         let found = Counterfactual {
             store_cost: entry.decision.store_cost.mean,
             codec_cost: entry.real_cost(taken),
@@ -115,7 +132,12 @@ const HALVINGS: usize = 60;
 
 /// Returns the fewest bytes of the blocks in a ledger within `factor` of the time that they take
 /// uncompressed: the fluid optimum (`oracle.rs`), over means instead of blocks.
-pub(super) fn within(ledger: &Ledger, controller: &Controller, factor: f64) -> Prospect {
+pub(super) fn within(
+    ledger: &Ledger,
+    passed: &Passed,
+    controller: &Controller,
+    factor: f64,
+) -> Prospect {
     let plant = controller.plant();
     let write = |bytes: f64, blocks: f64| plant.write_overhead.0 * blocks + bytes / plant.link.0;
     let mut classes: BTreeMap<Class, (f64, f64)> = BTreeMap::new();
@@ -126,7 +148,7 @@ pub(super) fn within(ledger: &Ledger, controller: &Controller, factor: f64) -> P
             sums.1 += account.raw_bytes as f64;
         }
     }
-    let mut budget = 0.0;
+    let mut budget = factor * write(passed.raw_bytes, passed.blocks);
     let mut groups = Vec::new();
     for (class, (blocks, raw)) in classes {
         budget += factor * write(raw, blocks);
@@ -144,8 +166,9 @@ pub(super) fn within(ledger: &Ledger, controller: &Controller, factor: f64) -> P
         }
     }
     let [work, link, stored_bytes] = fewest(&groups, budget);
+    let link = link + write(passed.stored_bytes, passed.blocks);
     Prospect {
-        stored_bytes,
+        stored_bytes: stored_bytes + passed.stored_bytes,
         seconds: Seconds(work.max(link)),
         core: Seconds(work * plant.workers as f64 / controller.stretch()),
     }
@@ -187,7 +210,7 @@ fn fewest(groups: &[Group], budget: f64) -> [f64; 3] {
 mod tests {
     use super::*;
     use crate::pool::{Pool, PoolOptions};
-    use crate::stream::{Choice, Goal, Priced, Writer, WriterOptions};
+    use crate::stream::{Advice, Choice, Goal, Hint, Priced, Summary, Writer, WriterOptions};
 
     #[test]
     fn a_budget_is_used_up_for_the_fewest_bytes() {
@@ -210,70 +233,84 @@ mod tests {
         check(1e9, [10.0, 2.0, 2.0]);
     }
 
-    #[test]
-    fn the_books_say_what_was_written() {
+    const ARMS: [&str; 3] = ["store", "zstd:1", "zstd:5"];
+
+    /// Writes text and noise over a link of 1 MB/s, which is only said to be one.
+    fn written(goal: Goal, hint: Option<Hint>) -> (Books, Summary) {
         let mut random = fastrand::Rng::with_seed(17);
         let mut data = b"what is saved must be more than what is spent; ".repeat(40_000);
         data.extend((0..3 << 20).map(|_| random.u8(..)));
         let pool = Pool::new(PoolOptions { worker_count: 2 }).expect("a pool");
-        let arms = ["store", "zstd:1", "zstd:5"].map(|name| name.parse().expect("a method"));
-        let choice = |goal| {
-            Choice::Priced(Box::new(Priced {
-                goal,
-                arms: arms.to_vec(),
-                link: Some(BytesPerSecond(1e6)),
-                profile: Profile::default(),
-            }))
+        let priced = Priced {
+            goal,
+            arms: ARMS.map(|name| name.parse().expect("a method")).to_vec(),
+            link: Some(BytesPerSecond(1e6)),
+            profile: Profile::default(),
         };
+        let options = WriterOptions {
+            choice: Choice::Priced(Box::new(priced)),
+            block_bytes: 64 << 10,
+            ..WriterOptions::default()
+        };
+        let mut writer = Writer::new(Vec::new(), &pool, options).expect("a writer");
+        let books = writer.books().expect("methods are picked");
+        if let Some(hint) = hint {
+            writer.advise(&hint).expect("a hint");
+        }
+        writer.write_all(&data).expect("room");
+        let (_, summary) = writer.finish().expect("an end");
+        assert_eq!(summary.raw_bytes, data.len() as u64);
+        (books, summary)
+    }
+
+    #[test]
+    fn the_books_say_what_was_written() {
         for goal in [Goal::Fastest, Goal::Within(1.0), Goal::Smallest] {
-            let options = WriterOptions {
-                choice: choice(goal),
-                block_bytes: 64 << 10,
-                ..WriterOptions::default()
-            };
-            let mut writer = Writer::new(Vec::new(), &pool, options).expect("a writer");
-            let books = writer.books().expect("methods are picked");
-            writer.write_all(&data).expect("room");
-            let (_, summary) = writer.finish().expect("an end");
+            let (books, summary) = written(goal, None);
             let ledger = books.ledger();
             let total = ledger.total();
             assert_eq!(total.blocks, summary.blocks);
-            assert_eq!(total.raw_bytes, data.len() as u64);
+            assert_eq!(total.raw_bytes, summary.raw_bytes);
             // The table and the first frame are nobody's.
             let frames = summary.stored_bytes - total.stored_bytes;
             assert!(frames < 100 + 12 * summary.blocks, "{frames} bytes beside");
-            let raw = total.raw_bytes as f64 / 1e6;
-            let stats = ledger.stats();
+            let raw = total.raw_bytes as f64;
             let expected = match goal {
-                Goal::Fastest => raw,
-                _ => data.len() as f64,
+                Goal::Fastest => raw / 1e6,
+                _ => raw,
             };
-            let share = stats.store_cost / expected;
+            let share = ledger.stats().store_cost / expected;
             assert!((share - 1.0).abs() < 1e-9, "{goal:?}: {share}");
             let link = books.link().expect("it was given");
-            assert_eq!(
-                (link.basis, link.speed.0),
-                (LinkBasis::Given, 1e6),
-                "{link:?}"
-            );
-            let earned = ledger.earnings().expect("every block is a sample");
-            if !matches!(goal, Goal::Fastest) {
-                let zstd = (ledger.accounts()).filter(|it| it.0.is_some_and(|it| it.1 != arms[0]));
-                let saved: u64 = zstd
-                    .map(|it| it.1.raw_bytes - it.1.stored_bytes.min(it.1.raw_bytes))
-                    .sum();
-                let (saved, found) = (saved as f64, earned.saved_cost.mean);
-                assert!(
-                    (found / saved - 1.0).abs() < 0.01,
-                    "{found} of {saved} bytes"
-                );
+            assert_eq!((link.basis, link.speed.0), (LinkBasis::Given, 1e6));
+            if goal != Goal::Fastest {
+                let zstd =
+                    |key: &Option<(Class, Method)>| key.is_some_and(|it| it.1 != Method::STORE);
+                let zstd = ledger.accounts().filter(|it| zstd(&it.0));
+                let saved = zstd.map(|it| it.1.raw_bytes.saturating_sub(it.1.stored_bytes));
+                let saved = saved.sum::<u64>() as f64;
+                let earned = ledger.earnings().expect("every block is a sample");
+                let found = earned.saved_cost.mean;
+                assert!((found / saved - 1.0).abs() < 0.01, "{found} of {saved}");
             }
             // More time never costs bytes.
             let [free, half] = [1.0, 1.5].map(|factor| books.within(factor).expect("a link"));
             assert!(half.stored_bytes <= free.stored_bytes * (1.0 + 1e-9));
-            assert!(free.seconds.0 <= raw * 1.001, "{free:?}");
+            assert!(free.seconds.0 <= raw / 1e6 * 1.001, "{free:?}");
         }
+        let pool = Pool::new(PoolOptions { worker_count: 2 }).expect("a pool");
         let fixed = Writer::new(Vec::new(), &pool, WriterOptions::default()).expect("a writer");
         assert!(fixed.books().is_none());
+    }
+
+    #[test]
+    fn what_a_hint_keeps_out_of_every_choice_no_time_makes_smaller() {
+        let hint = Hint::new(0..u64::MAX, Advice::NoCompression);
+        let (books, summary) = written(Goal::Fastest, Some(hint));
+        assert_eq!(books.ledger().total().blocks, 0);
+        let free = books.within(1.0).expect("a link");
+        let beside = summary.stored_bytes as f64 - free.stored_bytes;
+        assert!((0.0..100.0 + 12.0 * summary.blocks as f64).contains(&beside));
+        assert!((free.seconds.0 * 1e6 / free.stored_bytes - 1.0).abs() < 1e-9);
     }
 }

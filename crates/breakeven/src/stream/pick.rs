@@ -20,7 +20,7 @@ use crate::frame::{Encoded, Encoder};
 use crate::meter::thread_cpu;
 use crate::units::{BytesPerSecond, Seconds};
 
-use super::books::{self, LinkBasis, Prospect, SeenLink};
+use super::books::{self, LinkBasis, Passed, Prospect, SeenLink};
 use super::frozen::Frozen;
 use super::hint::Outlook;
 #[cfg(test)]
@@ -135,6 +135,8 @@ enum Policy {
 struct Live {
     controller: Controller,
     ledger: Ledger,
+    /// Blocks that hints keep out of every choice.
+    passed: Passed,
     /// Set by the first block.
     begun: Option<Instant>,
     /// None where the speed of the link is given.
@@ -157,6 +159,7 @@ impl Picker {
                 let live = Live {
                     controller: Controller::new(priced.goal, priced.arms, plant, priced.profile),
                     ledger: Ledger::default(),
+                    passed: Passed::default(),
                     begun: None,
                     link: priced.link.is_none().then(LinkMeters::default),
                 };
@@ -248,7 +251,12 @@ impl Picker {
     pub fn within(&self, factor: f64) -> Option<Prospect> {
         let live = self.live().map(lock)?;
         live.seen_link()?;
-        Some(books::within(&live.ledger, &live.controller, factor))
+        Some(books::within(
+            &live.ledger,
+            &live.passed,
+            &live.controller,
+            factor,
+        ))
     }
 }
 
@@ -315,6 +323,7 @@ fn store(
     let mut live = lock(live);
     let now = live.now();
     (live.controller).stored(ticket, encoded.frame_bytes as u64, now);
+    live.passed.add(block.len(), encoded.frame_bytes);
     Ok(encoded)
 }
 
