@@ -302,6 +302,11 @@ pub struct PackOptions {
     #[arg(long, value_name = "RATE", default_value = "auto", value_parser = parse_link)]
     pub link: Link,
 
+    /// Write the same bytes every time, whatever the threads and the link: by the speeds that come
+    /// with the program, for the link told, 117MB/s unless it is, and prices that do not move
+    #[arg(long, conflicts_with_all = ["method", "ledger"])]
+    pub deterministic: bool,
+
     /// What is known of the bytes, or of LENGTH of them from OFFSET on: none (compressing is in vain),
     /// once (written once, then kept), hot or hot=READS (read often), keep=DAYS, async=SHARE (of the
     /// time in which others want the processors); may be given several times

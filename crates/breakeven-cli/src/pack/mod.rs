@@ -72,7 +72,7 @@ pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
         goal,
         container,
     };
-    if let Err(error) = packing.options().check() {
+    if let Err(error) = packing.options()?.check() {
         bail!(Usage(error.to_string()));
     }
     let job = Job::new(&typed.files)?;
@@ -274,9 +274,12 @@ struct Packing<'a> {
 
 impl Packing<'_> {
     /// How the next file is written, by what the files before it taught.
-    fn options(&self) -> WriterOptions {
+    fn options(&self) -> Result<WriterOptions> {
         let link = self.typed.link.0;
         let choice = match self.typed.method {
+            None if self.typed.deterministic => {
+                choice::frozen(self.goal, self.container.arms(), link)?
+            }
             // Of one method the books are kept by picking it for every block.
             Some(method) if self.typed.ledger => self.setting.choice(self.goal, vec![method], link),
             Some(method) => Choice::Fixed(method),
@@ -285,18 +288,18 @@ impl Packing<'_> {
                 self.setting.choice(self.goal, arms, link)
             }
         };
-        WriterOptions {
+        Ok(WriterOptions {
             container: self.container,
             choice,
             ..WriterOptions::default()
-        }
+        })
     }
 
     fn one(&self, source: &mut Source, target: Target, pool: &Pool, job: &Job) -> Result<()> {
         let written = Arc::new(AtomicU64::new(0));
         let bar = job.progress(source, Some(Arc::clone(&written)))?;
         let file = target.file()?;
-        let mut writer = Writer::new(Counted { file, written }, pool, self.options())?;
+        let mut writer = Writer::new(Counted { file, written }, pool, self.options()?)?;
         for hint in &self.typed.hint {
             writer.advise(hint)?;
         }

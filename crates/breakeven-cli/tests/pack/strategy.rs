@@ -208,3 +208,41 @@ fn hints_on_ranges_are_followed() {
         );
     }
 }
+
+#[test]
+fn deterministic_streams_are_the_same_bytes_every_time() {
+    let (folder, data) = folder();
+    let target = folder.path().join("file.zst");
+    for options in [
+        &[][..],
+        &["--strategy", "smallest"],
+        &["--strategy", "money", "--mixed"],
+    ] {
+        let mut streams = Vec::new();
+        for more in [&["-T1"][..], &["-T3"], &["-T1"]] {
+            let all = [&["--deterministic"], options, more].concat();
+            let (stored, _) = packed(&folder, &all);
+            assert!(stored < data.len() as u64 / 2, "{options:?}: {stored}");
+            streams.push(fs::read(&target).expect("the packed file"));
+            // What another run taught is of no account.
+            packed(&folder, &["--link", "1MB/s", "--strategy", "smallest"]);
+        }
+        assert!(
+            streams.windows(2).all(|pair| pair[0] == pair[1]),
+            "{options:?}"
+        );
+    }
+    let file = folder.path().join("file");
+    for more in [["--strategy", "free"], ["-m", "zstd:1"]] {
+        let mut command = breakeven(&folder);
+        let output = command
+            .args(["pack", "-f", "--deterministic"])
+            .args(more)
+            .arg(&file);
+        assert_eq!(
+            output.output().expect("it starts").status.code(),
+            Some(2),
+            "{more:?}"
+        );
+    }
+}
