@@ -280,7 +280,8 @@ fn scratch_folder(paths: &[PathBuf]) -> Result<PathBuf> {
     }
 }
 
-fn parse_access(text: &str) -> Result<Access> {
+/// Reads a skew: even, pareto or zipf:S.
+pub fn parse_access(text: &str) -> Result<Access> {
     match text.split_once(':') {
         None if text == "even" => Ok(Access::Even),
         None if text == "pareto" => Ok(Access::Pareto),

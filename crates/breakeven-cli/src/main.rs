@@ -15,6 +15,7 @@ mod options;
 mod pack;
 mod page;
 mod prices;
+mod replay;
 mod terms;
 
 use std::io::{self, Write};
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Command::Info(options) => pack::info(&options),
         Command::Explain(options) => pack::explain(&options),
         Command::Repack(options) => pack::repack(&options),
+        Command::Replay(options) => replay::run(&options),
         Command::Man => manual::man(),
         Command::Completions { shell } => manual::completions(shell),
     };

@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
+use breakeven::cache::{Arm, Policy, TraceFormat};
 use breakeven::codec::Method;
 use breakeven::medium::presets::parse_rate;
 use breakeven::stream::{Advice, Hint};
@@ -51,6 +52,8 @@ pub enum Command {
     Explain(ExplainOptions),
     /// Pack streams anew for the days they will be kept
     Repack(RepackOptions),
+    /// Say what policies of the buffer cache would cost on a trace, over pages of these files
+    Replay(ReplayOptions),
     /// Print the manual page
     Man,
     /// Print the completions of a shell, to be put where that shell looks for them
@@ -467,6 +470,71 @@ pub struct RepackOptions {
     pub quiet: bool,
 }
 
+/// Options of `breakeven replay`.
+///
+/// Each key of the trace stands for a page of the data. Codecs run and are timed; a miss is not made
+/// but charged. A miss's time, what compressing and restoring took, and what finding out cost make
+/// up the time of an access; a raw hit counts nothing.
+#[derive(Debug, Args)]
+pub struct ReplayOptions {
+    /// Files whose pages are cached
+    #[arg(value_name = "FILE", required = true)]
+    pub data: Vec<PathBuf>,
+
+    /// The trace; made-up accesses unless given
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+
+    /// The trace's form: oracleGeneral, u32, u64, text (a key a line), csv (time, key, bytes)
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = parse_format)]
+    pub format: TraceFormat,
+
+    /// How unevenly made-up accesses fall: even, pareto or zipf:S
+    #[arg(
+        long,
+        value_name = "SKEW",
+        default_value = "zipf:0.9",
+        conflicts_with = "trace"
+    )]
+    pub skew: String,
+
+    /// How many accesses are made up
+    #[arg(long, value_name = "N", default_value = "500000", conflicts_with = "trace",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub accesses: u64,
+
+    /// Size of a page
+    #[arg(long, value_name = "BYTES", default_value = "8KiB", value_parser = parse_bytes)]
+    pub page: u64,
+
+    /// Memory of the cache; a quarter of the data unless given
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
+
+    /// What a miss takes: 73us, 1ms
+    #[arg(long, value_name = "TIME", default_value = "73us", value_parser = parse_time)]
+    pub miss: f64,
+
+    /// Policies side by side: adaptive, raw-only, or so many percent of memory compressed,
+    /// split:PERCENT[:lz4|zstd][:again] (again: only what was asked for again is compressed)
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "raw-only,adaptive",
+          value_parser = parse_policy)]
+    pub policy: Vec<NamedPolicy>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A policy of the cache, as it was typed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedPolicy {
+    /// What was typed.
+    pub name: String,
+    /// What it means.
+    pub policy: Policy,
+}
+
 /// How methods are picked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Strategy {
@@ -576,6 +644,59 @@ fn parse_positive(text: &str) -> Result<f64, String> {
         Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
         _ => Err("expected a number above 0".to_string()),
     }
+}
+
+fn parse_format(text: &str) -> Result<TraceFormat, String> {
+    text.parse()
+        .map_err(|error: breakeven::Error| error.to_string())
+}
+
+/// Reads a time in seconds.
+fn parse_time(text: &str) -> Result<f64, String> {
+    let units = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let found = units.iter().find_map(|(unit, seconds)| {
+        Some((
+            text.strip_suffix(unit)?.trim().parse::<f64>().ok()?,
+            seconds,
+        ))
+    });
+    match found {
+        Some((number, seconds)) if number.is_finite() && number >= 0.0 => Ok(number * seconds),
+        _ => Err("expected a number with ns, us, ms or s, such as 73us".to_string()),
+    }
+}
+
+fn parse_policy(text: &str) -> Result<NamedPolicy, String> {
+    let expected =
+        "expected adaptive, raw-only or split:PERCENT[:lz4|zstd][:again], 0 to 95 percent";
+    let mut parts = text.split(':');
+    let policy = match (parts.next(), parts.next()) {
+        (Some("adaptive"), None) => Policy::Adaptive,
+        (Some("raw-only"), None) => Policy::RawOnly,
+        (Some("split"), Some(percent)) => {
+            let percent = percent.parse::<f64>().ok();
+            let percent = percent
+                .filter(|it| (0.0..=95.0).contains(it))
+                .ok_or(expected)?;
+            let mut arm = Arm {
+                compressed_share: percent / 100.0,
+                method: 0,
+                admits_once: true,
+            };
+            for part in parts {
+                match part {
+                    "lz4" => arm.method = 0,
+                    "zstd" => arm.method = 1,
+                    "again" => arm.admits_once = false,
+                    _ => return Err(expected.to_string()),
+                }
+            }
+            Policy::Static(arm)
+        }
+        _ => return Err(expected.to_string()),
+    };
+    let name = text.to_string();
+    Ok(NamedPolicy { name, policy })
 }
 
 fn parse_range(text: &str) -> Result<(f64, f64), String> {

@@ -3,6 +3,7 @@
 mod compare;
 mod pack;
 mod page;
+mod replay;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -421,19 +421,16 @@ pub(super) struct Shadow {
     found_really: [f64; OUTCOMES],
     /// What the cache's accesses had found at the end of the last window.
     counted: [u64; OUTCOMES],
-    /// Cost of this window: raw-only, the arm in force.
-    window: [f64; 2],
     chosen: usize,
     gain: Gain,
 }
 
-/// What the chosen arms saved against raw-only, window by window.
+/// What the arms in force saved against raw-only, and what raw-only cost, each access for as many as
+/// its key stands for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gain {
-    windows: f64,
-    saved: f64,
-    /// Sum of squared deviations from the mean.
-    squares: f64,
+    accesses: u64,
+    saved: [f64; GROUPS],
     raw_only: f64,
 }
 
@@ -465,7 +462,6 @@ impl Shadow {
             found: [0.0; OUTCOMES],
             found_really: [0.0; OUTCOMES],
             counted: [0; OUTCOMES],
-            window: [0.0; 2],
             chosen: 0,
             gain: Gain::default(),
             arms,
@@ -521,7 +517,6 @@ impl Shadow {
         self.sums = vec![[[0.0; GROUPS]; OUTCOMES]; self.arms.len()];
         self.found = [0.0; OUTCOMES];
         self.found_really = [0.0; OUTCOMES];
-        self.window = [0.0; 2];
         (self.accesses, self.windows, self.settled) = (0, 0, 0);
         self.count_heap();
     }
@@ -583,15 +578,19 @@ impl Shadow {
         };
         let group = (sample.hash >> 20) as usize % GROUPS;
         let mut sums = std::mem::take(&mut self.sums);
-        let (mut window, chosen) = (self.window, self.chosen);
+        let (mut raw_only, mut in_force, chosen) = (0.0, 0.0, self.chosen);
         self.for_each(costs, |replica, world| {
             replica.access(world, key);
             let cost = std::mem::take(&mut replica.cost);
             sums[world.index][outcome][group] += cost;
-            window[0] += if world.index == 0 { cost } else { 0.0 };
-            window[1] += if world.index == chosen { cost } else { 0.0 };
+            raw_only += if world.index == 0 { cost } else { 0.0 };
+            in_force += if world.index == chosen { cost } else { 0.0 };
         });
-        (self.sums, self.window) = (sums, window);
+        self.sums = sums;
+        let share = self.sampled_share();
+        self.gain.accesses += 1;
+        self.gain.saved[group] += (raw_only - in_force) / share;
+        self.gain.raw_only += raw_only / share;
         self.found[outcome] += 1.0;
         self.accesses += 1;
         self.accesses.is_multiple_of(WINDOW) && self.close_window(found)
@@ -645,21 +644,16 @@ impl Shadow {
         &self.arms[self.chosen]
     }
 
-    /// Returns what the arms in force saved against raw-only since the cache was made, and what
-    /// raw-only would have cost, in the unit of the prices; none before two windows.
+    /// Returns what the arms in force saved against raw-only since the cache was made, with the
+    /// interval that the groups of keys tell, and what raw-only would have cost, in the unit of the
+    /// prices; none before some windows.
     pub fn gain(&self) -> Option<(Estimate, f64)> {
-        let Gain {
-            windows,
-            saved,
-            squares,
-            raw_only,
-        } = self.gain;
-        if windows < 2.0 {
+        if self.gain.accesses < u64::from(WINDOW * WINDOWS_MIN) {
             return None;
         }
-        let deviation = (squares / (windows - 1.0) * windows).sqrt();
-        let half_width = student_t_975(windows as usize - 1) * deviation;
-        Some((Estimate::plus_minus(saved, half_width), raw_only))
+        let (saved, error) = total(&self.gain.saved);
+        let half_width = student_t_975(GROUPS - 1) * error;
+        Some((Estimate::plus_minus(saved, half_width), self.gain.raw_only))
     }
 
     /// Returns each arm with its cost over that of raw-only in the windows that are remembered.
@@ -738,9 +732,6 @@ impl Shadow {
 
     /// Books a window and looks for a better arm; returns whether there is one.
     fn close_window(&mut self, found: [u64; OUTCOMES]) -> bool {
-        let share = self.sampled_share();
-        let [raw_only, chosen] = std::mem::take(&mut self.window);
-        self.gain.book(raw_only / share, chosen / share);
         for (outcome, count) in found.into_iter().enumerate() {
             let more = count.saturating_sub(self.counted[outcome]);
             self.found_really[outcome] += more as f64;
@@ -814,12 +805,10 @@ impl Shadow {
         };
         let groups: [f64; GROUPS] =
             std::array::from_fn(|group| cost(arm, group) - cost(base, group));
-        let sum: f64 = groups.iter().sum();
-        let count = GROUPS as f64;
-        let squares: f64 = groups.iter().map(|it| (it - sum / count).powi(2)).sum();
+        let (sum, error) = total(&groups);
         Difference {
             sum,
-            error: (squares * count / (count - 1.0)).sqrt(),
+            error,
             base: (0..GROUPS).map(|group| cost(base, group)).sum(),
         }
     }
@@ -832,17 +821,9 @@ struct Difference {
     base: f64,
 }
 
-impl Gain {
-    fn book(&mut self, raw_only: f64, chosen: f64) {
-        let saved = raw_only - chosen;
-        self.windows += 1.0;
-        let before = if self.windows > 1.0 {
-            self.saved / (self.windows - 1.0)
-        } else {
-            saved
-        };
-        self.saved += saved;
-        self.squares += (saved - before) * (saved - self.saved / self.windows);
-        self.raw_only += raw_only;
-    }
+/// Returns the sum over groups and its standard error, by how much they disagree.
+fn total(groups: &[f64; GROUPS]) -> (f64, f64) {
+    let (sum, count) = (groups.iter().sum::<f64>(), GROUPS as f64);
+    let squares: f64 = groups.iter().map(|it| (it - sum / count).powi(2)).sum();
+    (sum, (squares * count / (count - 1.0)).sqrt())
 }

@@ -94,6 +94,21 @@ impl Default for ShardOptions {
     }
 }
 
+impl ShardOptions {
+    /// Makes the defaults for a budget and blocks of `block_bytes`: slabs of about 1/256 of the budget,
+    /// since one is kept free and three are half full, from 16 KiB to 1 MiB, and of four blocks at
+    /// least.
+    pub fn sized(budget_bytes: u64, block_bytes: usize) -> ShardOptions {
+        let wanted = (budget_bytes / 256).clamp(16 << 10, 1 << 20) as usize;
+        let slab_bytes = wanted.max(4 * block_bytes).next_power_of_two();
+        ShardOptions {
+            budget_bytes,
+            slab_bytes: slab_bytes.min(1 << 30),
+            ..ShardOptions::default()
+        }
+    }
+}
+
 /// What a shard did, and where its bytes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ShardStats {

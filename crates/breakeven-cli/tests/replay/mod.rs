@@ -1,0 +1,123 @@
+//! `breakeven replay`: its table, its JSON, and what it refuses.
+
+use std::fs;
+
+use super::*;
+
+/// A folder with 256 pages of 4 KiB that compress, and a trace that goes round 200 of them.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut pages = Vec::new();
+    for line in 0..40_000 {
+        pages.extend(format!("page of lines, line {line}, {}\n", line * 7919 % 1009).bytes());
+    }
+    pages.truncate(256 * 4096);
+    assert_eq!(pages.len(), 256 * 4096);
+    fs::write(folder.path().join("pages"), pages).expect("a file");
+    // A remark, which makes the length no multiple of any record's.
+    let remark = "# a loop\n".to_string();
+    let keys = (0..8000u32).map(|at| (at % 200).to_string() + "\n");
+    fs::write(
+        folder.path().join("loop.txt"),
+        remark + &keys.collect::<String>(),
+    )
+    .expect("a file");
+    folder
+}
+
+#[test]
+fn policies_stand_side_by_side() {
+    let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
+    let (pages, trace) = (folder.path().join("pages"), folder.path().join("loop.txt"));
+    let policies = "--policy=raw-only,split:80:zstd,adaptive";
+    let common: [&dyn AsRef<OsStr>; 9] = [
+        &"replay",
+        &pages,
+        &"--trace",
+        &trace,
+        &"--page=4KiB",
+        &"--memory=512KiB",
+        &"--miss=10ms",
+        &policies,
+        &"--json",
+    ];
+    let output = run(&cache, &common);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let of = |row: usize, field: &str| rows[row][field].as_f64().expect(field);
+    for (row, name) in ["raw-only", "split:80:zstd", "adaptive"].iter().enumerate() {
+        assert_eq!(rows[row]["policy"], *name);
+        assert_eq!(of(row, "accesses"), 8000.0);
+        let found = of(row, "raw_hits") + of(row, "packed_hits") + of(row, "misses");
+        assert_eq!(found, 8000.0);
+        assert!(of(row, "in_use_bytes") <= of(row, "budget_bytes"));
+    }
+    // A loop over more pages than fit raw, and fewer than fit compressed.
+    assert!(
+        of(0, "misses") > 6000.0 && of(1, "misses") < 2000.0,
+        "{rows}"
+    );
+    assert!(of(1, "us_per_access") < 0.5 * of(0, "us_per_access"));
+
+    let output = run(&cache, &common[..8]);
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(
+        text.contains("8000 accesses") && text.contains("80 % zstd:1"),
+        "{text}"
+    );
+}
+
+#[test]
+fn accesses_are_made_up_without_a_trace() {
+    let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
+    let pages = folder.path().join("pages");
+    let output = run(
+        &cache,
+        &[
+            &"replay",
+            &pages,
+            &"--skew=even",
+            &"--accesses=2000",
+            &"--policy=raw-only",
+        ],
+    );
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(
+        text.starts_with("2000 accesses (made up, even) over 128 pages of 8 KiB"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_cannot_be_replayed_is_refused() {
+    let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
+    let (pages, trace) = (folder.path().join("pages"), folder.path().join("loop.txt"));
+    for wrong in [
+        "--policy=lru",
+        "--policy=split:99",
+        "--miss=7",
+        "--page=0",
+        "--format=x",
+    ] {
+        let output = run(&cache, &[&"replay", &pages, &wrong]);
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+    }
+    let gone = folder.path().join("gone");
+    let no_page = "--page=2MiB";
+    let refused: [&[&dyn AsRef<OsStr>]; 4] = [
+        &[&"replay", &gone],
+        &[&"replay", &pages, &"--trace", &gone],
+        &[&"replay", &pages, &no_page],
+        &[&"replay", &pages, &"--format=u64", &"--trace", &trace],
+    ];
+    for arguments in refused {
+        let output = run(&cache, arguments);
+        let error = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.starts_with("breakeven: "), "{error}");
+    }
+}
