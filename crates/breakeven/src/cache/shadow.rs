@@ -34,7 +34,7 @@ const FADE: f64 = 0.92;
 /// Windows before anything is compared.
 const WINDOWS_MIN: u32 = 5;
 /// Windows after which the cache is what the arm in force makes of it.
-const SETTLED_WINDOWS: u32 = 24;
+const SETTLED_WINDOWS: u32 = 12;
 /// An arm must be better by so many standard errors of the difference, where compressing begins, and
 /// where it goes on otherwise or ends; and by this share of the cost.
 const ERRORS_MIN: f64 = 1.0;
@@ -428,7 +428,7 @@ pub(super) struct Shadow {
 /// What the arms in force saved against raw-only, and what raw-only cost, each access for as many as
 /// its key stands for.
 #[derive(Clone, Copy, Debug, Default)]
-struct Gain {
+pub(super) struct Gain {
     accesses: u64,
     saved: [f64; GROUPS],
     raw_only: f64,
@@ -436,8 +436,8 @@ struct Gain {
 
 impl Shadow {
     /// Makes a shadow that knows at most as many keys as fit `memory_bytes`; none if these are too
-    /// few to say anything.
-    pub fn new(arms: Vec<Arm>, memory_bytes: u64) -> Option<Shadow> {
+    /// few to say anything. What was saved is counted on from `gain`.
+    pub fn new(arms: Vec<Arm>, memory_bytes: u64, gain: Gain) -> Option<Shadow> {
         let fixed = arms.len() * size_of::<([[f64; GROUPS]; OUTCOMES], Replica, Arm)>();
         let left = memory_bytes.saturating_sub(fixed as u64);
         let keys_max = (left / Shadow::key_bytes(arms.len()) as u64).min(1 << 16) as usize;
@@ -463,7 +463,7 @@ impl Shadow {
             found_really: [0.0; OUTCOMES],
             counted: [0; OUTCOMES],
             chosen: 0,
-            gain: Gain::default(),
+            gain,
             arms,
         };
         shadow.reset(0.0, 0);
@@ -589,7 +589,10 @@ impl Shadow {
         self.sums = sums;
         let share = self.sampled_share();
         self.gain.accesses += 1;
-        self.gain.saved[group] += (raw_only - in_force) / share;
+        // Until the cache is what the arm makes of it, it saves less than the replica.
+        if chosen == 0 || self.settled >= SETTLED_WINDOWS {
+            self.gain.saved[group] += (raw_only - in_force) / share;
+        }
         self.gain.raw_only += raw_only / share;
         self.found[outcome] += 1.0;
         self.accesses += 1;
@@ -644,16 +647,9 @@ impl Shadow {
         &self.arms[self.chosen]
     }
 
-    /// Returns what the arms in force saved against raw-only since the cache was made, with the
-    /// interval that the groups of keys tell, and what raw-only would have cost, in the unit of the
-    /// prices; none before some windows.
-    pub fn gain(&self) -> Option<(Estimate, f64)> {
-        if self.gain.accesses < u64::from(WINDOW * WINDOWS_MIN) {
-            return None;
-        }
-        let (saved, error) = total(&self.gain.saved);
-        let half_width = student_t_975(GROUPS - 1) * error;
-        Some((Estimate::plus_minus(saved, half_width), self.gain.raw_only))
+    /// Returns what the arms in force saved, to be counted on or told.
+    pub fn gain(&self) -> Gain {
+        self.gain
     }
 
     /// Returns each arm with its cost over that of raw-only in the windows that are remembered.
@@ -819,6 +815,20 @@ struct Difference {
     sum: f64,
     error: f64,
     base: f64,
+}
+
+impl Gain {
+    /// Returns what the arms in force saved against raw-only since the cache was made, with the
+    /// interval that the groups of keys tell, and what raw-only would have cost, in the unit of the
+    /// prices; none before some windows.
+    pub fn estimate(&self) -> Option<(Estimate, f64)> {
+        if self.accesses < u64::from(WINDOW * WINDOWS_MIN) {
+            return None;
+        }
+        let (saved, error) = total(&self.saved);
+        let half_width = student_t_975(GROUPS - 1) * error;
+        Some((Estimate::plus_minus(saved, half_width), self.raw_only))
+    }
 }
 
 /// Returns the sum over groups and its standard error, by how much they disagree.

@@ -22,11 +22,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use hashbrown::HashTable;
 
 use super::bench::Bench;
-use super::costs::{AccessPrices, Costs, MissTime};
+use super::costs::{AccessPrices, CLASS_COUNT, Costs, MissTime};
 use super::entry::{Entries, Flags, Queue};
 use super::ghost::Ghosts;
 use super::log::{Log, Place, Segments};
-use super::shadow::{Arm, METHODS_MAX, Sample, Shadow};
+use super::shadow::{Arm, Gain, METHODS_MAX, Sample, Shadow};
 use crate::arena::{Arena, ArenaOptions};
 use crate::codec::Method;
 use crate::error::{Error, Result};
@@ -35,7 +35,11 @@ use crate::units::{Estimate, Seconds};
 /// The share of measured access cost that trials of methods may take.
 const TRIAL_SHARE: f64 = 0.001;
 /// Trials of methods before their cost is weighed.
-const FREE_TRIALS: u32 = 4;
+const FREE_TRIALS: u32 = 8;
+/// One key of so many is tried while the shadow is away.
+const TRIED_OF_ASLEEP: u64 = 64;
+/// The mean share of its bytes a block must be left with for the shadow to be worth having.
+const PACKED_MEAN_MAX: f64 = 0.95;
 /// Accesses after which the sampled share is thought over.
 const RETUNE_EVERY: u64 = 8192;
 /// Loads after which the size of blocks is known well enough to begin sampling.
@@ -256,7 +260,12 @@ pub struct Shard<K, S = RandomState> {
     pub(super) aside: Vec<(u32, Queue)>,
     ghosts: Ghosts,
     pub(super) costs: Costs,
+    /// None where the policy is fixed, and while no method can pay.
     shadow: Option<Shadow>,
+    /// What was saved up to when the shadow was put away.
+    past_gain: Gain,
+    /// Classes on which methods were tried, one bit each.
+    classes_tried: u8,
     sample_cost: f64,
     /// Of the last loads.
     mean_block_bytes: f64,
@@ -312,6 +321,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             ghosts: Ghosts::new(0),
             costs: Costs::new(options.prices, &options.methods, 8192),
             shadow: None,
+            past_gain: Gain::default(),
+            classes_tried: 0,
             sample_cost: SAMPLE_COST_GUESS * options.prices.per_core_second,
             mean_block_bytes: 0.0,
             trials: 0,
@@ -711,10 +722,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     /// Returns what compressing saved against raw-only, with its 95 % interval, and what raw-only
-    /// would have cost, by the shadow and in the unit of the prices; none where there is no shadow
-    /// or it saw too little. Cost of the shadow itself is not taken off.
+    /// would have cost, by the shadow and in the unit of the prices; none where it saw too little.
+    /// Nothing is counted as saved until the cache is what an arm makes of it, and what finding out
+    /// cost is not taken off.
     pub fn gain(&self) -> Option<(Estimate, f64)> {
-        self.shadow.as_ref()?.gain()
+        let gain = self.shadow.as_ref().map_or(self.past_gain, Shadow::gain);
+        gain.estimate()
     }
 
     /// Returns where the bytes are.
@@ -864,13 +877,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
 
     /// Tells the shadow of an access, if it samples the key.
     fn sample(&mut self, hash: u64, raw_bytes: u32, class: u8, bench: &mut Bench) {
+        if self.stats.accesses().is_multiple_of(RETUNE_EVERY) {
+            self.retune();
+        }
         let Some(shadow) = &mut self.shadow else {
             return;
         };
-        if self.stats.accesses().is_multiple_of(RETUNE_EVERY) {
-            self.retune();
-            return;
-        }
         if !shadow.wants(hash) {
             return;
         }
@@ -900,8 +912,38 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Thinks over what share of the keys the shadow can afford.
+    /// Says whether any method shrinks what is loaded, and restores it in less than a miss takes: else
+    /// no arm can be better than raw-only.
+    fn can_pay(&self) -> bool {
+        let tried = (0..CLASS_COUNT as u8).filter(|class| self.classes_tried & 1 << class != 0);
+        tried.into_iter().any(|class| {
+            (0..self.options.methods.len() as u8).any(|method| {
+                let found = self.costs.per_byte(class, method);
+                let decode = found.decode * self.mean_block_bytes;
+                found.packed < PACKED_MEAN_MAX && decode < self.costs.miss()
+            })
+        })
+    }
+
+    /// Puts the shadow away, with its memory, while nothing can pay, and takes it out again.
+    fn wake_or_sleep(&mut self) {
+        let is_asleep = self.shadow.is_none();
+        let can_pay = self.can_pay();
+        if is_asleep && can_pay {
+            let memory_bytes = self.options.budget_bytes as f64 * self.options.shadow_memory_share;
+            let arms = Arm::all(self.options.methods.len());
+            self.shadow = Shadow::new(arms, memory_bytes as u64, self.past_gain);
+        } else if !is_asleep && !can_pay && self.arm == Arm::RAW_ONLY {
+            self.past_gain = self.shadow.take().map_or(self.past_gain, |it| it.gain());
+        }
+    }
+
+    /// Thinks over whether the shadow is worth its cost, and what share of the keys it can afford.
     fn retune(&mut self) {
+        if self.options.policy != Policy::Adaptive {
+            return;
+        }
+        self.wake_or_sleep();
         let accesses = self.stats.accesses().max(1);
         let Some(shadow) = &mut self.shadow else {
             return;
@@ -922,11 +964,14 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
 
     /// Finds out what the methods make of a sampled block, if that can be afforded.
     fn try_methods(&mut self, hash: u64, number: u32, bench: &mut Bench) {
-        let Some(shadow) = &mut self.shadow else {
-            return;
+        let is_sampled = match &self.shadow {
+            Some(shadow) => shadow.wants(hash),
+            None => hash.is_multiple_of(TRIED_OF_ASLEEP),
         };
+        let is_free = self.trials < FREE_TRIALS;
         let affordable = TRIAL_SHARE * self.stats.cost();
-        if !shadow.wants(hash) || self.trials >= FREE_TRIALS && self.trial_cost > affordable {
+        let is_wanted = is_free || is_sampled && self.trial_cost <= affordable;
+        if self.options.policy != Policy::Adaptive || !is_wanted {
             return;
         }
         let entry = *self.entries.at(number);
@@ -935,9 +980,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             let index = index as u8;
             // Where restoring takes longer than a miss, nothing it makes of a block can pay.
             let decode = self.costs.per_byte(entry.class, index).decode * block.len() as f64;
-            if !shadow.is_unknown(hash, index) || decode > self.costs.miss() {
+            let shadow = self.shadow.as_ref();
+            let is_unknown = shadow.is_none_or(|shadow| shadow.is_unknown(hash, index) || is_free);
+            if !is_unknown || decode > self.costs.miss() {
                 continue;
             }
+            self.classes_tried |= 1 << entry.class.min(CLASS_COUNT as u8 - 1);
             let limit = super::evict::packed_bytes_max(block.len());
             let Ok(trial) = bench.try_method(method, entry.class, block, limit) else {
                 continue;
@@ -955,7 +1003,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             let packed = size.unwrap_or(raw) as u64;
             self.costs
                 .observe(of, raw as u64, packed, trial.encode, trial.decode);
-            shadow.learn(hash, index, size.map(|size| size as u32), &self.costs);
+            if let Some(shadow) = &mut self.shadow {
+                shadow.learn(hash, index, size.map(|size| size as u32), &self.costs);
+            }
         }
     }
 
@@ -973,15 +1023,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
 
     /// Sets apart what ghosts and shadow may take of the budget.
     fn divide_budget(&mut self) {
-        let budget = self.options.budget_bytes;
         self.ghosts = Ghosts::new(0);
-        self.shadow = match self.options.policy {
-            Policy::Adaptive => {
-                let memory_bytes = budget as f64 * self.options.shadow_memory_share;
-                Shadow::new(Arm::all(self.options.methods.len()), memory_bytes as u64)
-            }
-            Policy::RawOnly | Policy::Static(_) => None,
-        };
+        self.past_gain = self.shadow.take().map_or(self.past_gain, |it| it.gain());
         if self.options.policy == Policy::Adaptive {
             self.arm = Arm::RAW_ONLY;
         }
