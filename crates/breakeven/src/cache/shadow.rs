@@ -41,6 +41,8 @@ const ERRORS_MIN: f64 = 1.0;
 const ERRORS_MIN_LATER: f64 = 0.4;
 const GAIN_MIN: f64 = 0.003;
 const GAIN_MIN_LATER: f64 = 0.01;
+/// An arm is begun when it would have saved so much of what filling its pool costs.
+const REPAID_MIN: f64 = 0.5;
 /// Keys known for each raw block the cache could hold.
 const KEYS_PER_BLOCK: u64 = 4;
 /// The share of its keys that the shadow keeps when there are too many.
@@ -415,6 +417,9 @@ pub(super) struct Shadow {
     settled: u32,
     /// `sums[arm]`: faded cost by what the access found under the arm in force, and by group of keys.
     sums: Vec<[[f64; GROUPS]; OUTCOMES]>,
+    /// What each arm would have saved of late against raw-only, never less than nothing (the
+    /// cumulated sum of Page 1954).
+    would_have_saved: Vec<f64>,
     /// Faded counts of what sampled accesses found under the arm in force, and all accesses in the
     /// cache itself.
     found: [f64; OUTCOMES],
@@ -459,6 +464,7 @@ impl Shadow {
             windows: 0,
             settled: 0,
             sums: Vec::new(),
+            would_have_saved: Vec::new(),
             found: [0.0; OUTCOMES],
             found_really: [0.0; OUTCOMES],
             counted: [0; OUTCOMES],
@@ -515,6 +521,7 @@ impl Shadow {
         self.vacant.clear();
         self.freed.clear();
         self.sums = vec![[[0.0; GROUPS]; OUTCOMES]; self.arms.len()];
+        self.would_have_saved = vec![0.0; self.arms.len()];
         self.found = [0.0; OUTCOMES];
         self.found_really = [0.0; OUTCOMES];
         (self.accesses, self.windows, self.settled) = (0, 0, 0);
@@ -579,15 +586,18 @@ impl Shadow {
         let group = (sample.hash >> 20) as usize % GROUPS;
         let mut sums = std::mem::take(&mut self.sums);
         let (mut raw_only, mut in_force, chosen) = (0.0, 0.0, self.chosen);
+        let mut would_have_saved = std::mem::take(&mut self.would_have_saved);
+        let share = self.sampled_share();
         self.for_each(costs, |replica, world| {
             replica.access(world, key);
             let cost = std::mem::take(&mut replica.cost);
             sums[world.index][outcome][group] += cost;
             raw_only += if world.index == 0 { cost } else { 0.0 };
             in_force += if world.index == chosen { cost } else { 0.0 };
+            let saved = &mut would_have_saved[world.index];
+            *saved = (*saved + (raw_only - cost) / share).max(0.0);
         });
-        self.sums = sums;
-        let share = self.sampled_share();
+        (self.sums, self.would_have_saved) = (sums, would_have_saved);
         self.gain.accesses += 1;
         // Until the cache is what the arm makes of it, it saves less than the replica.
         if chosen == 0 || self.settled >= SETTLED_WINDOWS {
@@ -596,7 +606,7 @@ impl Shadow {
         self.gain.raw_only += raw_only / share;
         self.found[outcome] += 1.0;
         self.accesses += 1;
-        self.accesses.is_multiple_of(WINDOW) && self.close_window(found)
+        self.accesses.is_multiple_of(WINDOW) && self.close_window(sample, found, costs)
     }
 
     /// Takes in what a method made of a sampled key's block; none for what does not shrink.
@@ -727,7 +737,7 @@ impl Shadow {
     }
 
     /// Books a window and looks for a better arm; returns whether there is one.
-    fn close_window(&mut self, found: [u64; OUTCOMES]) -> bool {
+    fn close_window(&mut self, sample: &Sample, found: [u64; OUTCOMES], costs: &Costs) -> bool {
         for (outcome, count) in found.into_iter().enumerate() {
             let more = count.saturating_sub(self.counted[outcome]);
             self.found_really[outcome] += more as f64;
@@ -736,14 +746,14 @@ impl Shadow {
         self.windows += 1;
         self.settled += 1;
         self.count_heap();
-        let has_moved = self.windows >= WINDOWS_MIN && self.choose();
+        let has_moved = self.windows >= WINDOWS_MIN && self.choose(sample, costs);
         let sums = self.sums.as_flattened_mut().as_flattened_mut();
         let counts = self.found.iter_mut().chain(&mut self.found_really);
         sums.iter_mut().chain(counts).for_each(|it| *it *= FADE);
         has_moved
     }
 
-    fn choose(&mut self) -> bool {
+    fn choose(&mut self, sample: &Sample, costs: &Costs) -> bool {
         let now = self.chosen;
         let (best, difference) = (0..self.arms.len())
             .map(|arm| (arm, self.difference(arm, now)))
@@ -757,6 +767,10 @@ impl Shadow {
         if -difference.sum <= needed {
             return false;
         }
+        let filling = self.filling_cost(&self.arms[best], sample, costs);
+        if now == 0 && self.would_have_saved[best] < REPAID_MIN * filling {
+            return false;
+        }
         (self.chosen, self.settled) = (best, 0);
         // What was found is counted under the new arm from here on.
         for sums in &mut self.sums {
@@ -767,6 +781,15 @@ impl Shadow {
         self.found = [0.0; OUTCOMES];
         self.found_really = [0.0; OUTCOMES];
         true
+    }
+
+    /// What it costs to fill an arm's pool with blocks such as this one.
+    fn filling_cost(&self, arm: &Arm, sample: &Sample, costs: &Costs) -> f64 {
+        let per_byte = costs.per_byte(sample.class, arm.method);
+        let raw_bytes = f64::from(sample.raw_bytes.max(1));
+        let packed_bytes = raw_bytes * per_byte.packed + ENTRY_BYTES as f64;
+        let blocks = self.capacity_bytes as f64 * arm.compressed_share / packed_bytes;
+        blocks * raw_bytes * per_byte.encode
     }
 
     /// How much more or less often all accesses than the sampled ones found what they found: weights
