@@ -136,7 +136,8 @@ impl Contender {
         }
     }
 
-    fn choice(&self, regime: &Regime) -> Choice {
+    /// Returns what the writer is told to pick by.
+    pub fn choice(&self, regime: &Regime) -> Choice {
         match &self.picks {
             Picks::Fixed(method) => Choice::Fixed(*method),
             Picks::Rule(make) => Choice::Rule(make(regime)),

@@ -49,7 +49,7 @@ pub const COPY: Experiment = Experiment {
             "the plain copy",
             "the same writer with store for every block: the same buffers, threads, checksums and seek table",
         ),
-        ("runs", "20 (quick: 3) of about 1 s; 10 s with --paper-size"),
+        ("runs", "10 (quick: 3) of about 1 s; 10 s with --paper-size"),
     ],
     analysis: "A plain copy is little more than two checksums and two moves in memory, so two hundredths of it are some microseconds a \
         block: the class of each block has to be found in that.",
@@ -68,10 +68,7 @@ pub const CALLS: Experiment = Experiment {
         high: 5.0,
     },
     parameters: &[
-        (
-            "data",
-            "text, noise and redundant: 1, 4 and 16 blocks of 1 MiB a call",
-        ),
+        ("data", "text and noise: 1, 4 and 16 blocks of 1 MiB a call"),
         (
             "links and pipeline",
             "as in hirsch2017/fastest, portable container, beta 43, 4.2 and 0.83; each call begins cold",
@@ -95,8 +92,8 @@ fn measure_copies(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let costs = costs::measure(laboratory, &bench)?;
     let (runs, seconds) = match (laboratory.quick, laboratory.paper_size) {
         (true, _) => (3, 0.01),
-        (_, true) => (20, 10.0),
-        _ => (20, 1.0),
+        (_, true) => (10, 10.0),
+        _ => (10, 1.0),
     };
     let files = [File::Noise, File::Matrix];
     let files = &files[..if laboratory.quick { 1 } else { 2 }];
@@ -162,7 +159,7 @@ fn short_calls(laboratory: &Laboratory) -> Vec<(Input, f64, usize)> {
         return vec![(Input::Plain(File::Text), 4.2, 4)];
     }
     let mut calls = Vec::new();
-    for file in [File::Text, File::Noise, File::Redundant] {
+    for file in [File::Text, File::Noise] {
         for beta in BETAS {
             for blocks in [1, 4, 16] {
                 calls.push((Input::Plain(file), beta, blocks));

@@ -1,7 +1,7 @@
 //! S1, as fast as can be, against every method for all blocks, and against what no schedule can beat.
 //!
 //! How every method of the container would go alone is reckoned from the recorded costs; those that
-//! come within a twentieth of the fastest, at most three, race for real, and the fastest of them in
+//! come within a twentieth of the fastest, at most two, race for real, and the fastest of them in
 //! hindsight is what S1 is judged by.
 
 use std::cell::RefCell;
@@ -45,11 +45,11 @@ const PARAMETERS: &[(&str, &str)] = &[
     ),
     (
         "static methods",
-        "all of the container by arithmetic on recorded costs; those within a twentieth of the best, at most three, for real",
+        "all of the container by arithmetic on recorded costs; those within a twentieth of the best, at most two, for real",
     ),
     (
         "runs",
-        "10 (quick: 3) of about 2 s in core cells and 1 s in variations, by what the fastest schedule would take; 10 s with --paper-size",
+        "10 (quick: 3) of about 1.5 s in core cells and 0.7 s in variations, by what the fastest schedule would take; 10 s with --paper-size",
     ),
 ];
 
@@ -129,8 +129,8 @@ impl Plan {
         match (laboratory.quick, laboratory.paper_size, self.is_core) {
             (true, _, _) => 0.02,
             (_, true, _) => 10.0,
-            (_, _, true) => 2.0,
-            _ => 1.0,
+            (_, _, true) => 1.5,
+            _ => 0.7,
         }
     }
 }
@@ -250,7 +250,7 @@ fn race(
     race.run(kept)
 }
 
-/// Returns the methods that race: those within a twentieth of the best by arithmetic, at most three;
+/// Returns the methods that race: those within a twentieth of the best by arithmetic, at most two;
 /// in a quick run always two.
 fn best_statics(bench: &Bench, costs: &Costs, plan: &Plan, arms: &[Method]) -> Result<Vec<Method>> {
     const ENOUGH_BLOCKS: usize = 320;
@@ -261,7 +261,7 @@ fn best_statics(bench: &Bench, costs: &Costs, plan: &Plan, arms: &[Method]) -> R
         .iter()
         .take_while(|one| one.seconds <= 1.05 * statics[0].seconds)
         .count();
-    let count = if bench.is_quick { 2 } else { near.min(3) };
+    let count = if bench.is_quick { 2 } else { near.min(2) };
     let best = statics.into_iter().take(count);
     Ok(best.map(|one| one.method).collect())
 }

@@ -7,6 +7,7 @@
 //! links up to 6000 MB/s) nor most of its files are at hand, so links are slower in the proportion in
 //! which LZ4 is, and published figures stand beside ours.
 
+mod asynchronous;
 mod bench;
 mod copy;
 mod corpus;
@@ -45,6 +46,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     programs::ADAPT,
     programs::UNPACKING,
     network::EXPERIMENT,
+    asynchronous::EXPERIMENT,
 ];
 
 /// Judges a figure of an experiment by its target.

@@ -246,10 +246,15 @@ impl Write for Sender {
 }
 
 /// What the far end does: says where it listens, reads each connection to its end and answers with a
-/// byte.
+/// byte, until its own standard input ends.
 pub fn receive(address: &str) -> Result<()> {
     let listener = TcpListener::bind((address, 0)).context("listen")?;
     println!("{}", listener.local_addr()?);
+    // Whoever started this program holds the other end of its standard input, and lets go when it is gone.
+    std::thread::spawn(|| {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        std::process::exit(0);
+    });
     let mut piece = vec![0; 1 << 18];
     loop {
         let (mut socket, _) = listener.accept()?;
