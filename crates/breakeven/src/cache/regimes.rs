@@ -203,15 +203,15 @@ fn cells() -> Vec<Cell> {
     ];
     let mut cells = Vec::new();
     for (name, pattern, data) in patterns {
-        for miss in [2e-6, 10e-6, 25e-6, 73e-6, 250e-6, 1e-3, 10e-3] {
-            for ratio in [1.0, 1.5, 2.0, 3.0, 4.0] {
+        for miss in [2e-6, 25e-6, 73e-6, 1e-3] {
+            for ratio in [1.0, 2.0, 3.0, 4.0] {
                 cells.push(Cell {
                     name,
                     pattern: pattern.clone(),
                     data,
                     miss,
                     ratio,
-                    accesses: if is_full() { 600_000 } else { 150_000 },
+                    accesses: if is_full() { 300_000 } else { 150_000 },
                 });
             }
         }
@@ -230,22 +230,19 @@ fn is_core(cell: &Cell) -> bool {
 
 #[test]
 fn never_worse_than_raw_only_and_near_the_best_split() {
-    let only = std::env::var("BREAKEVEN_CELL").ok();
-    let sweep: Vec<Arm> = match is_full() || only.is_some() {
-        true => Arm::all(2).into_iter().skip(1).collect(),
-        false => [(0.95, 0, false), (0.8, 1, true)]
-            .map(|(compressed_share, method, admits_once)| Arm {
-                compressed_share,
-                method,
-                admits_once,
-            })
-            .to_vec(),
+    let split = |compressed_share, method, admits_once| Arm {
+        compressed_share,
+        method,
+        admits_once,
     };
+    let mut sweep = vec![split(0.95, 0, false), split(0.8, 1, true)];
+    if is_full() {
+        sweep.extend([split(0.95, 0, true), split(0.95, 1, false)]);
+    }
     heading();
     let (mut worst_raw, mut worst_best, mut near, mut tried) = (0.0f64, 0.0f64, 0, 0);
     for cell in cells() {
-        let is_named = only.as_ref().is_some_and(|name| cell.name == name);
-        if !(is_named || only.is_none() && (is_full() || is_core(&cell))) {
+        if !is_full() && !is_core(&cell) {
             continue;
         }
         let found = try_cell(&cell, &sweep);
@@ -259,5 +256,8 @@ fn never_worse_than_raw_only_and_near_the_best_split() {
     );
     assert!(tried >= 5);
     // The aim is 1 % to raw-only and 5 % to the best split, everywhere.
-    assert!(worst_raw <= 1.03 && worst_best <= 1.5 && near * 10 >= tried * 9);
+    assert!(
+        worst_raw <= 1.03 && worst_best <= 1.5 && near * 10 >= tried * 9,
+        "{near} near"
+    );
 }
