@@ -159,11 +159,7 @@ fn plans(laboratory: &Laboratory) -> Vec<(Input, f64)> {
 
 fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
-    let (runs, seconds) = match (laboratory.quick, laboratory.paper_size) {
-        (true, _) => (2, 0.01),
-        (_, true) => (10, 10.0),
-        _ => (10, 0.6),
-    };
+    let (runs, seconds) = super::bench::runs(laboratory, (2, 0.01), 0.6);
     let mut cells = Vec::new();
     for (input, beta) in plans(laboratory) {
         let words = bench.words(input, laboratory);

@@ -428,7 +428,7 @@ pub fn contenders(cell: &CellRecord) -> Vec<&str> {
 }
 
 /// Returns what a contender made of a cell: a line of a table.
-pub fn line(cell: &CellRecord, contender: &str) -> String {
+fn line(cell: &CellRecord, contender: &str) -> String {
     let of = |column: usize| mean(cell, contender, column);
     let raw = of(RAW_BYTES);
     let gigabytes = raw / 1e9;
@@ -445,11 +445,35 @@ pub fn line(cell: &CellRecord, contender: &str) -> String {
 }
 
 /// The head of a table of such lines.
-pub const LINES: &str = "| cell | by | drained after, s | compressed after, s | MB/s | ratio | core s per GB | J per GB |\n\
+const LINES: &str = "| cell | by | drained after, s | compressed after, s | MB/s | ratio | core s per GB | J per GB |\n\
      |---|---|---:|---:|---:|---:|---:|---:|\n";
 
+/// Returns how the cells were measured and a line for each contender of each; nothing of no cells.
+pub fn lines(cells: &[CellRecord]) -> String {
+    if cells.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n{}\n{LINES}", about(cells));
+    for cell in cells {
+        for contender in contenders(cell) {
+            text.push_str(&line(cell, contender));
+        }
+    }
+    text
+}
+
+/// Returns how many runs a cell has, and about how many seconds each writes: `full` unless the run is
+/// quick or of the thesis's size.
+pub fn runs(laboratory: &Laboratory, quick: (usize, f64), full: f64) -> (usize, f64) {
+    match (laboratory.quick, laboratory.paper_size) {
+        (true, _) => quick,
+        (_, true) => (10, 10.0),
+        _ => (10, full),
+    }
+}
+
 /// Says where the joules of some cells come from, and how fast links and LZ4 were.
-pub fn about(cells: &[CellRecord]) -> String {
+fn about(cells: &[CellRecord]) -> String {
     let word = |cell: &CellRecord, name: &str| {
         let words = cell.parameters.split(' ').map(str::to_string);
         let mut found = words.filter_map(|word| word.strip_prefix(name).map(str::to_string));

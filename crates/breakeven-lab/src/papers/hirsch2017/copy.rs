@@ -7,9 +7,7 @@ use anyhow::Result;
 use breakeven::codec::Method;
 use breakeven::stream::{Container, Goal};
 
-use super::bench::{
-    self, BETAS, Bench, COLUMNS, Contender, DRAINED_SECONDS, LINES, Race, WRITE, Way,
-};
+use super::bench::{self, BETAS, Bench, COLUMNS, Contender, DRAINED_SECONDS, Race, WRITE, Way};
 use super::corpus::{File, Input};
 use super::costs::{self, Costs};
 use super::fastest::{self, S1};
@@ -90,11 +88,7 @@ pub const CALLS: Experiment = Experiment {
 fn measure_copies(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
-    let (runs, seconds) = match (laboratory.quick, laboratory.paper_size) {
-        (true, _) => (3, 0.01),
-        (_, true) => (10, 10.0),
-        _ => (10, 1.0),
-    };
+    let (runs, seconds) = bench::runs(laboratory, (3, 0.01), 1.0);
     let files = [File::Noise, File::Matrix];
     let files = &files[..if laboratory.quick { 1 } else { 2 }];
     let mut cells = Vec::new();
@@ -248,13 +242,6 @@ fn table(
 ) -> Result<String> {
     let cells = tables::latest(Record::new(records, record, COLUMNS).read()?);
     let mut text = super::findings_table(records, &cells, &findings(&cells));
-    if !cells.is_empty() {
-        text.push_str(&format!("\n{}\n{LINES}", bench::about(&cells)));
-        for cell in &cells {
-            for contender in bench::contenders(cell) {
-                text.push_str(&bench::line(cell, contender));
-            }
-        }
-    }
+    text.push_str(&bench::lines(&cells));
     Ok(text)
 }

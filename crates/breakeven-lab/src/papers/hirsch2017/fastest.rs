@@ -13,8 +13,7 @@ use breakeven::stream::oracle;
 use breakeven::stream::{Container, Goal};
 
 use super::bench::{
-    self, BOUND, Bench, BoundOf, COLUMNS, Contender, DRAINED_SECONDS, LINES, RAW_BYTES, Race,
-    Regime, Way,
+    self, BOUND, Bench, BoundOf, COLUMNS, Contender, DRAINED_SECONDS, RAW_BYTES, Race, Regime, Way,
 };
 use super::corpus::{File, Input};
 use super::costs::{self, Costs};
@@ -404,13 +403,8 @@ fn table(
 ) -> Result<String> {
     let cells = recorded(records)?;
     let mut text = super::findings_table(records, &cells, &findings(&cells));
-    if has_lines && !cells.is_empty() {
-        text.push_str(&format!("\n{}\n{LINES}", bench::about(&cells)));
-        for cell in &cells {
-            for contender in bench::contenders(cell) {
-                text.push_str(&bench::line(cell, contender));
-            }
-        }
+    if has_lines {
+        text.push_str(&bench::lines(&cells));
     }
     Ok(text)
 }

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use breakeven::stream::{Container, Goal};
 use breakeven::units::BytesPerSecond;
 
-use super::bench::{self, Bench, COLUMNS, Contender, DRAINED_SECONDS, LINES, Race, Regime, Way};
+use super::bench::{self, Bench, COLUMNS, Contender, DRAINED_SECONDS, Race, Regime, Way};
 use super::corpus::{File, Input};
 use super::costs::{self, Costs};
 use super::fastest::{self, S1};
@@ -293,11 +293,7 @@ fn plans(laboratory: &Laboratory) -> Vec<(Input, Option<f64>)> {
 fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
-    let (runs, seconds) = match (laboratory.quick, laboratory.paper_size) {
-        (true, _) => (3, 0.02),
-        (_, true) => (10, 10.0),
-        _ => (10, 1.0),
-    };
+    let (runs, seconds) = bench::runs(laboratory, (3, 0.02), 1.0);
     let mut cells = Vec::new();
     for (input, beta) in plans(laboratory) {
         let words = bench.words(input, laboratory);
@@ -390,14 +386,7 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
 fn table(records: &Path) -> Result<String> {
     let cells = tables::latest(Record::new(records, RECORD, COLUMNS).read()?);
     let mut text = super::findings_table(records, &cells, &findings(&cells));
-    if !cells.is_empty() {
-        text.push_str(&format!("\n{}\n{LINES}", bench::about(&cells)));
-        for cell in &cells {
-            for contender in bench::contenders(cell) {
-                text.push_str(&bench::line(cell, contender));
-            }
-        }
-    }
+    text.push_str(&bench::lines(&cells));
     Ok(text)
 }
 

@@ -250,11 +250,7 @@ fn adapt_plans(laboratory: &Laboratory) -> Vec<(Input, f64)> {
 fn measure_adapt(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
-    let (runs, seconds) = match (laboratory.quick, laboratory.paper_size) {
-        (true, _) => (3, 0.01),
-        (_, true) => (10, 10.0),
-        _ => (10, 1.2),
-    };
+    let (runs, seconds) = super::bench::runs(laboratory, (3, 0.01), 1.2);
     let mut cells = Vec::new();
     for (input, beta) in adapt_plans(laboratory) {
         let words = bench.words(input, laboratory);

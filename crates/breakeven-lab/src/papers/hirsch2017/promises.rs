@@ -8,8 +8,8 @@ use breakeven::codec::Method;
 use breakeven::stream::{Container, Goal, oracle};
 
 use super::bench::{
-    self, BETAS, BOUND, Bench, COLUMNS, Contender, DRAINED_SECONDS, LINES, LINK, RAW_BYTES, Race,
-    Regime, STORED_BYTES, WRITE, Way,
+    self, BETAS, BOUND, Bench, COLUMNS, Contender, DRAINED_SECONDS, LINK, RAW_BYTES, Race, Regime,
+    STORED_BYTES, WRITE, Way,
 };
 use super::corpus::{File, Input};
 use super::costs::{self, Costs};
@@ -132,11 +132,7 @@ fn plans(laboratory: &Laboratory) -> Vec<(Input, f64)> {
 fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
-    let (runs, seconds) = match (laboratory.quick, laboratory.paper_size) {
-        (true, _) => (3, 0.02),
-        (_, true) => (10, 10.0),
-        _ => (10, 1.0),
-    };
+    let (runs, seconds) = bench::runs(laboratory, (3, 0.02), 1.0);
     let mut cells = Vec::new();
     for (input, beta) in plans(laboratory) {
         let words = bench.words(input, laboratory);
@@ -269,13 +265,8 @@ fn table(
 ) -> Result<String> {
     let cells = recorded(records)?;
     let mut text = super::findings_table(records, &cells, &findings(&cells));
-    if has_lines && !cells.is_empty() {
-        text.push_str(&format!("\n{}\n{LINES}", bench::about(&cells)));
-        for cell in &cells {
-            for contender in bench::contenders(cell) {
-                text.push_str(&bench::line(cell, contender));
-            }
-        }
+    if has_lines {
+        text.push_str(&bench::lines(&cells));
     }
     Ok(text)
 }

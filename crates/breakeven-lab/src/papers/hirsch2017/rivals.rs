@@ -7,8 +7,7 @@ use anyhow::Result;
 use breakeven::stream::{Container, Goal};
 
 use super::bench::{
-    self, BETAS, Bench, COLUMNS, Contender, DRAINED_SECONDS, LINES, RAW_BYTES, Race, STORED_BYTES,
-    Way,
+    self, BETAS, Bench, COLUMNS, Contender, DRAINED_SECONDS, RAW_BYTES, Race, STORED_BYTES, Way,
 };
 use super::corpus::{File, Input};
 use super::fastest::{self, S1};
@@ -94,11 +93,7 @@ fn plans(laboratory: &Laboratory) -> Vec<(Input, f64)> {
 fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
-    let (runs, seconds) = match (laboratory.quick, laboratory.paper_size) {
-        (true, _) => (3, 0.02),
-        (_, true) => (10, 10.0),
-        _ => (10, 0.8),
-    };
+    let (runs, seconds) = bench::runs(laboratory, (3, 0.02), 0.8);
     let mut cells = Vec::new();
     for (input, beta) in plans(laboratory) {
         let words = bench.words(input, laboratory);
@@ -163,13 +158,6 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
 fn table(records: &Path) -> Result<String> {
     let cells = recorded(records)?;
     let mut text = super::findings_table(records, &cells, &findings(&cells));
-    if !cells.is_empty() {
-        text.push_str(&format!("\n{}\n{LINES}", bench::about(&cells)));
-        for cell in &cells {
-            for contender in bench::contenders(cell) {
-                text.push_str(&bench::line(cell, contender));
-            }
-        }
-    }
+    text.push_str(&bench::lines(&cells));
     Ok(text)
 }
