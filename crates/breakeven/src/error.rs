@@ -94,6 +94,56 @@ impl Error {
         }
     }
 
+    /// Returns the same error for another who waited for the same work. An operating-system error
+    /// keeps its number, another one its kind and message.
+    pub(crate) fn duplicate(&self) -> Error {
+        match self {
+            Error::Io {
+                operation,
+                path,
+                source,
+            } => Error::Io {
+                operation,
+                path: path.clone(),
+                source: match source.raw_os_error() {
+                    Some(number) => io::Error::from_raw_os_error(number),
+                    None => io::Error::new(source.kind(), source.to_string()),
+                },
+            },
+            Error::Corrupt {
+                what,
+                offset,
+                expected,
+                found,
+            } => Error::corrupt(what, *offset, expected, found),
+            &Error::Limit {
+                what,
+                limit_bytes,
+                needed_bytes,
+            } => Error::Limit {
+                what,
+                limit_bytes,
+                needed_bytes,
+            },
+            Error::Unsupported { what } => Error::Unsupported { what: what.clone() },
+            Error::Parse { what, text, reason } => Error::Parse {
+                what,
+                text: text.clone(),
+                reason: reason.clone(),
+            },
+            Error::Invalid { what, reason } => Error::invalid(what, reason),
+            Error::Poisoned { what, cause } => Error::Poisoned {
+                what: what.clone(),
+                cause: cause.clone(),
+            },
+            Error::Panicked { what, message } => Error::Panicked {
+                what,
+                message: message.clone(),
+            },
+            Error::Interrupted => Error::Interrupted,
+        }
+    }
+
     /// Reports a text that could not be read as a `what`, cut to its first 120 characters.
     pub fn parse(what: &'static str, text: &str, reason: impl fmt::Display) -> Error {
         let text = text.chars().take(120).collect();
@@ -181,5 +231,44 @@ mod tests {
         );
         let error = Error::io("open", "/no/such", io::Error::from(io::ErrorKind::NotFound));
         assert!(error.to_string().starts_with("open /no/such: "));
+    }
+
+    #[test]
+    fn a_duplicate_says_the_same() {
+        let limit = Error::Limit {
+            what: "slab",
+            limit_bytes: 1,
+            needed_bytes: 2,
+        };
+        let poisoned = Error::Poisoned {
+            what: "store".to_string(),
+            cause: "a full disk".to_string(),
+        };
+        let unsupported = Error::Unsupported {
+            what: "lz5".to_string(),
+        };
+        let panicked = Error::Panicked {
+            what: "job",
+            message: "on purpose".to_string(),
+        };
+        for error in [
+            Error::io("read", "/a", io::Error::from_raw_os_error(5)),
+            Error::io("read", "/a", io::Error::other("a special one")),
+            Error::corrupt("record", 7, 1, 2),
+            Error::parse("method", "lz5:1", "no such"),
+            Error::invalid("slab size", "3"),
+            limit,
+            poisoned,
+            unsupported,
+            panicked,
+            Error::Interrupted,
+        ] {
+            let duplicate = error.duplicate();
+            assert_eq!(duplicate.to_string(), error.to_string());
+            assert_eq!(
+                std::mem::discriminant(&duplicate),
+                std::mem::discriminant(&error)
+            );
+        }
     }
 }

@@ -71,9 +71,10 @@ pub(super) struct Trial {
     pub decode: Option<Seconds>,
 }
 
-/// When a piece of work began.
+/// When a loader began.
 pub(super) struct Begun {
-    wall: Option<Instant>,
+    declared: Option<MissTime>,
+    wall: Instant,
     core: Option<Seconds>,
 }
 
@@ -263,26 +264,13 @@ impl Bench {
         })
     }
 
-    /// Begins to time a loader, unless it is declared what a miss takes.
+    /// Begins to time a loader.
     pub(super) fn begin_load(&mut self) -> Begun {
         let is_timed = self.declared_miss.is_none();
         Begun {
-            wall: is_timed.then(Instant::now),
+            declared: self.declared_miss,
+            wall: Instant::now(),
             core: if is_timed { self.begin_codec() } else { None },
-        }
-    }
-
-    /// Ends timing a loader. Where its processor time was not taken all of it counts as waiting.
-    pub(super) fn end_load(&self, begun: &Begun) -> MissTime {
-        let (None, Some(wall)) = (self.declared_miss, begun.wall) else {
-            return self.declared_miss.unwrap_or_default();
-        };
-        let elapsed = wall.elapsed().as_secs_f64();
-        let core = begun.core.map_or(0.0, |begun| (thread_cpu() - begun).0);
-        let core = core.clamp(0.0, elapsed);
-        MissTime {
-            core: Seconds(core),
-            waiting: Seconds(elapsed - core),
         }
     }
 
@@ -308,6 +296,23 @@ impl Bench {
         };
         *calls = calls.wrapping_add(1);
         (*calls % TIMED_EVERY == 1).then(thread_cpu)
+    }
+}
+
+impl Begun {
+    /// Returns what the loader took, or what was declared. Where its processor time was not taken all
+    /// of it counts as waiting.
+    pub(super) fn end(&self) -> MissTime {
+        if let Some(declared) = self.declared {
+            return declared;
+        }
+        let elapsed = self.wall.elapsed().as_secs_f64();
+        let core = self.core.map_or(0.0, |begun| (thread_cpu() - begun).0);
+        let core = core.clamp(0.0, elapsed);
+        MissTime {
+            core: Seconds(core),
+            waiting: Seconds(elapsed - core),
+        }
     }
 }
 

@@ -86,6 +86,15 @@ impl<K> Entry<K> {
             false => Queue::Small,
         }
     }
+
+    /// Notes a hit of the compressed form, and returns whether there was one since it was appended.
+    pub fn hit_packed(&mut self) -> bool {
+        let is_second = self.flags.has(Flags::IS_REFERENCED);
+        for flag in [Flags::IS_REFERENCED, Flags::IS_AGAIN, Flags::IS_USED] {
+            self.flags.set(flag, true);
+        }
+        is_second
+    }
 }
 
 /// Entries by number.
@@ -93,6 +102,9 @@ pub(super) struct Entries<K> {
     chunks: Vec<Vec<Entry<K>>>,
     vacant: Vec<u32>,
     count: usize,
+    /// Version of a number that is new, beyond those of numbers that were given back by
+    /// [`Entries::shrink`]: who still holds one of these is not to take the new entry for the old.
+    version_min: u32,
 }
 
 impl<K: Copy> Entries<K> {
@@ -101,6 +113,7 @@ impl<K: Copy> Entries<K> {
             chunks: Vec::new(),
             vacant: Vec::new(),
             count: 0,
+            version_min: 0,
         }
     }
 
@@ -124,7 +137,7 @@ impl<K: Copy> Entries<K> {
             packed: Place::NONE,
             raw_bytes,
             packed_bytes: 0,
-            version: 0,
+            version: self.version_min,
             pins: 0,
             class,
             method: 0,
@@ -172,6 +185,8 @@ impl<K: Copy> Entries<K> {
             if is_vacant[first..][..chunk.len()].contains(&false) {
                 break;
             }
+            let last = chunk.iter().map(|entry| entry.version).max();
+            self.version_min = self.version_min.max(last.unwrap_or(0).wrapping_add(1));
             self.chunks.pop();
             self.vacant.retain(|&number| (number as usize) < first);
         }
@@ -179,6 +194,13 @@ impl<K: Copy> Entries<K> {
         self.vacant.shrink_to_fit();
         let most = self.chunks.len() * CHUNK;
         self.vacant.reserve_exact(most - self.vacant.len());
+    }
+
+    /// Returns an entry if the number is still in use for what it was in this version.
+    pub fn find(&self, number: u32, version: u32) -> Option<&Entry<K>> {
+        let chunk = self.chunks.get(number as usize / CHUNK)?;
+        let entry = chunk.get(number as usize % CHUNK)?;
+        (entry.version == version).then_some(entry)
     }
 
     pub fn at(&self, number: u32) -> &Entry<K> {
@@ -219,6 +241,30 @@ mod tests {
             (entry.key, entry.raw_bytes, entry.queue()),
             (8, 16, Queue::Small)
         );
+    }
+
+    #[test]
+    fn numbers_that_were_given_back_are_not_taken_for_new_ones() {
+        let mut entries = Entries::new();
+        let numbers: Vec<u32> = (0..600u64).map(|key| entries.add(key, 8, 0)).collect();
+        let old: Vec<(u32, u32)> = numbers
+            .iter()
+            .map(|&number| (number, entries.at(number).version))
+            .collect();
+        numbers.iter().for_each(|&number| entries.remove(number));
+        let is_found = |entries: &Entries<u64>| {
+            let mut found = old
+                .iter()
+                .map(|&(number, version)| entries.find(number, version));
+            found.any(|entry| entry.is_some())
+        };
+        assert!(!is_found(&entries));
+        entries.shrink();
+        assert!(entries.chunks.is_empty() && !is_found(&entries));
+        for key in 0..600 {
+            entries.add(key, 8, 0);
+            assert!(!is_found(&entries), "entry {key}");
+        }
     }
 
     #[test]

@@ -126,6 +126,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
 
     /// Takes the oldest segment that is not pinned out of the raw log whose turn it is.
     fn take_oldest_raw(&mut self) -> Option<(u32, Queue)> {
+        self.return_aside();
         let (small, main) = (self.small.segment_count(), self.main.segment_count());
         let small_max = ((small + main) as f64 * SMALL_SHARE).ceil() as usize;
         let order = match small > small_max || main == 0 {
@@ -145,6 +146,19 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             }
         }
         None
+    }
+
+    /// Puts segments back that were to go while they were lent: they go next.
+    fn return_aside(&mut self) {
+        let mut at = 0;
+        while let Some(&(segment, queue)) = self.aside.get(at) {
+            if self.segments.is_pinned(segment) {
+                at += 1;
+            } else {
+                self.aside.swap_remove(at);
+                self.log_mut(queue).restore(segment);
+            }
+        }
     }
 
     /// Appends an entry of a segment that goes to the main log, if it was asked for often enough.

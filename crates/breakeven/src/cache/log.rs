@@ -10,12 +10,13 @@
 //! of a power of two fill a slab to the last byte and stay aligned. A record names an entry; it is
 //! live while that entry says that its bytes are here, so removing costs nothing here.
 //!
-//! A pinned segment moves nothing and goes nowhere until it is unpinned; who pins sets the cap.
+//! A pinned segment moves nothing and goes nowhere until it is unpinned, and neither does one of
+//! which bytes are lent; who pins or lends sets the cap.
 #![deny(unsafe_code)]
 
 use std::collections::VecDeque;
 
-use crate::arena::{Arena, Slab};
+use crate::arena::{Arena, FillLoan, Loan, SharedSlab};
 use crate::error::Result;
 
 /// Blocks start at multiples of this many bytes.
@@ -48,9 +49,11 @@ pub(super) struct Record {
 }
 
 struct Segment {
-    slab: Slab,
+    slab: SharedSlab,
     used_bytes: u32,
     pins: u32,
+    /// Is in the list of those that may be lent.
+    is_listed: bool,
     records: Vec<Record>,
 }
 
@@ -64,6 +67,8 @@ pub(super) struct Segments {
     record_capacity: usize,
     in_use: usize,
     pinned: usize,
+    /// Segments that were lent; loans are given back without a word.
+    lent: Vec<u32>,
 }
 
 impl Segments {
@@ -76,6 +81,7 @@ impl Segments {
             record_capacity: 0,
             in_use: 0,
             pinned: 0,
+            lent: Vec::new(),
         }
     }
 
@@ -100,7 +106,7 @@ impl Segments {
     /// Returns the bytes on the heap, lists of records included.
     pub fn heap_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Option<Segment>>()
-            + self.vacant.capacity() * size_of::<u32>()
+            + (self.vacant.capacity() + self.lent.capacity()) * size_of::<u32>()
             + self.lists.capacity() * size_of::<Vec<Record>>()
             + self.record_capacity * size_of::<Record>()
     }
@@ -112,9 +118,10 @@ impl Segments {
     /// As [`Arena::allocate`].
     pub fn open(&mut self) -> Result<u32> {
         let segment = Segment {
-            slab: self.arena.allocate()?,
+            slab: SharedSlab::new(self.arena.allocate()?),
             used_bytes: 0,
             pins: 0,
+            is_listed: false,
             records: self.lists.pop().unwrap_or_default(),
         };
         self.in_use += 1;
@@ -133,7 +140,10 @@ impl Segments {
     /// Gives a segment's slab back to the arena.
     pub fn close(&mut self, number: u32) {
         let segment = self.slots[number as usize].take().expect("an open segment");
-        assert_eq!(segment.pins, 0, "a pinned segment is closed");
+        assert!(segment.is_free(), "a pinned segment is closed");
+        if segment.is_listed {
+            self.lent.retain(|other| *other != number);
+        }
         let mut records = segment.records;
         records.clear();
         self.lists.push(records);
@@ -173,12 +183,63 @@ impl Segments {
     }
 
     pub fn bytes(&self, place: Place, length: usize) -> &[u8] {
-        let segment = self.slots[place.segment as usize].as_ref();
-        &segment.expect("an open segment").slab[place.offset as usize..][..length]
+        let slab = &self.segment(place.segment).slab;
+        slab.bytes(place.offset as usize, length)
     }
 
     pub fn bytes_mut(&mut self, place: Place, length: usize) -> &mut [u8] {
-        &mut self.segment_mut(place.segment).slab[place.offset as usize..][..length]
+        let slab = &mut self.segment_mut(place.segment).slab;
+        slab.bytes_mut(place.offset as usize, length)
+    }
+
+    /// Lends a block's bytes to a reader, unless more than `segments_max` segments were pinned or
+    /// lent then.
+    ///
+    /// # Errors
+    ///
+    /// How many these would be.
+    pub fn lend(
+        &mut self,
+        place: Place,
+        length: usize,
+        segments_max: usize,
+    ) -> std::result::Result<Loan, usize> {
+        if !self.segment(place.segment).is_listed {
+            if self.pinned + self.lent.len() >= segments_max {
+                self.count_lent();
+            }
+            let needed = self.pinned + self.lent.len() + 1;
+            if needed > segments_max {
+                return Err(needed);
+            }
+            self.lent.push(place.segment);
+        }
+        let segment = self.segment_mut(place.segment);
+        segment.is_listed = true;
+        Ok(segment.slab.lend(place.offset as usize, length))
+    }
+
+    /// Counts the segments of which bytes are lent.
+    pub fn count_lent(&mut self) -> usize {
+        let mut lent = std::mem::take(&mut self.lent);
+        lent.retain(|&number| {
+            let segment = self.segment_mut(number);
+            segment.is_listed = segment.slab.is_lent();
+            segment.is_listed
+        });
+        self.lent = lent;
+        self.lent.len()
+    }
+
+    /// Lends a block's bytes to be filled; its segment is to be pinned.
+    pub fn lend_to_fill(&mut self, place: Place, length: usize) -> FillLoan {
+        let slab = &mut self.segment_mut(place.segment).slab;
+        slab.lend_to_fill(place.offset as usize, length)
+    }
+
+    /// Takes back what was lent of a segment to be filled.
+    pub fn take_back(&mut self, number: u32, loan: FillLoan) {
+        self.segment_mut(number).slab.take_back(loan);
     }
 
     /// Copies a block to another place; within one segment only downwards.
@@ -186,8 +247,9 @@ impl Segments {
         let (source, target) = (from.offset as usize, to.offset as usize);
         if from.segment == to.segment {
             assert!(target <= source);
+            let span = source + length - target;
             let slab = &mut self.segment_mut(from.segment).slab;
-            slab.copy_within(source..source + length, target);
+            slab.bytes_mut(target, span).copy_within(span - length.., 0);
             return;
         }
         let (source, target) = self.pair((from, length), (to, length));
@@ -198,22 +260,21 @@ impl Segments {
     pub fn pair(&mut self, from: (Place, usize), to: (Place, usize)) -> (&[u8], &mut [u8]) {
         let pair = [from.0.segment as usize, to.0.segment as usize];
         let [one, other] = self.slots.get_disjoint_mut(pair).expect("two segments");
-        let (one, other) = (one.as_ref(), other.as_mut());
+        let one = &one.as_ref().expect("an open segment").slab;
+        let other = &mut other.as_mut().expect("an open segment").slab;
         (
-            &one.expect("an open segment").slab[from.0.offset as usize..][..from.1],
-            &mut other.expect("an open segment").slab[to.0.offset as usize..][..to.1],
+            one.bytes(from.0.offset as usize, from.1),
+            other.bytes_mut(to.0.offset as usize, to.1),
         )
     }
 
     /// Returns how many blocks were appended to a segment.
     pub fn record_count(&self, number: u32) -> usize {
-        let segment = self.slots[number as usize].as_ref();
-        segment.expect("an open segment").records.len()
+        self.segment(number).records.len()
     }
 
     pub fn record(&self, number: u32, index: usize) -> Record {
-        let segment = self.slots[number as usize].as_ref();
-        segment.expect("an open segment").records[index]
+        self.segment(number).records[index]
     }
 
     /// Empties a segment so that what deserves it can be appended again, and returns its records;
@@ -221,7 +282,7 @@ impl Segments {
     pub fn rewind(&mut self, number: u32) -> Vec<Record> {
         let list = self.lists.pop().unwrap_or_default();
         let segment = self.segment_mut(number);
-        assert_eq!(segment.pins, 0, "a pinned segment is rewound");
+        assert!(segment.is_free(), "a pinned segment is rewound");
         segment.used_bytes = 0;
         std::mem::replace(&mut segment.records, list)
     }
@@ -250,14 +311,25 @@ impl Segments {
         is_last
     }
 
+    /// Says whether a segment must stay as it is: pinned, or lent.
     pub fn is_pinned(&self, number: u32) -> bool {
+        !self.segment(number).is_free()
+    }
+
+    fn segment(&self, number: u32) -> &Segment {
         let segment = self.slots[number as usize].as_ref();
-        segment.is_some_and(|segment| segment.pins > 0)
+        segment.expect("an open segment")
     }
 
     fn segment_mut(&mut self, number: u32) -> &mut Segment {
         let segment = self.slots[number as usize].as_mut();
         segment.expect("an open segment")
+    }
+}
+
+impl Segment {
+    fn is_free(&self) -> bool {
+        self.pins == 0 && !self.slab.is_lent()
     }
 }
 

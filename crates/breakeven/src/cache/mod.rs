@@ -4,11 +4,12 @@
 //! of them fit, fewer are loaded, but what is compressed must be restored. Whether that pays
 //! depends on what a miss takes here, on the data and on how it is accessed, so all of that is
 //! measured while the cache works, and the split, the method and what is admitted follow it
-//! ([`Policy::Adaptive`]); compressing nothing is one of the choices.
+//! ([`Policy::Adaptive`]); compressing nothing is one of the choices. A [`Cache`] is shards for
+//! many threads.
 //!
 //! Promises: memory in use never exceeds the budget but for pinned slabs; a block's bytes are those
 //! that were put in under its key, or it is absent; a damaged compressed form is found and counts as
-//! absent. Not here: threads and locks, files, write-back.
+//! absent. Not here: threads of its own, files.
 //!
 //! Source: Harper 2018, which works the trade out on paper (`model`), and asks for this at its end.
 #![deny(unsafe_code)]
@@ -18,28 +19,39 @@ mod costs;
 mod entry;
 mod evict;
 mod ghost;
+mod guard;
+mod handout;
 mod log;
 mod oracle;
 mod replay;
 mod shadow;
 mod shard;
+mod shared;
+mod sync;
 mod trace;
+mod turn;
 mod workload;
 
 pub use bench::{Bench, Record, RecordedMethod};
 pub use costs::{AccessPrices, MissTime};
+pub use guard::BlockGuard;
 pub use oracle::{BlockCosts, least_cost};
 pub use replay::{Contents, Replayed, replay};
 pub use shadow::Arm;
 pub use shard::{
     Handle, Lookup, Policy, Reservation, Restored, Shard, ShardMemory, ShardOptions, ShardStats,
 };
+pub use shared::{Cache, CacheOptions, CacheStats};
 pub use trace::{Request, TraceFormat};
 pub use workload::{Pattern, Workload};
 
+#[cfg(test)]
+mod explore;
 #[cfg(test)]
 mod model_test;
 #[cfg(test)]
 mod policy_test;
 #[cfg(test)]
 mod regimes;
+#[cfg(test)]
+mod shared_test;

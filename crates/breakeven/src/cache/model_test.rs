@@ -12,8 +12,8 @@ use super::*;
 use crate::error::Error;
 use crate::testing::{is_full, seeded};
 
-type Fixed = BuildHasherDefault<DefaultHasher>;
-type Tested = Shard<u64, Fixed>;
+pub(super) type Fixed = BuildHasherDefault<DefaultHasher>;
+pub(super) type Tested = Shard<u64, Fixed>;
 
 const SLAB: usize = 4096;
 
@@ -55,12 +55,13 @@ fn shard(policy: Policy, budget_bytes: u64) -> Tested {
 
 impl Tested {
     /// Counts everything anew and compares it with the books.
-    fn audit(&mut self) {
+    pub(super) fn audit(&mut self) {
         let memory = self.memory();
-        let (mut raw, mut packed, mut known) = ([0u64; 2], 0u64, 0u64);
+        let (mut raw, mut packed, mut known, mut held) = ([0u64; 2], 0u64, 0u64, 0u64);
         for number in self.numbers() {
             let entry = self.entries.at(number);
             known += 1;
+            held += u64::from(entry.raw_bytes);
             if entry.raw.is_some() {
                 raw[usize::from(entry.queue() == Queue::Main)] += u64::from(entry.raw_bytes);
                 self.segments.bytes(entry.raw, entry.raw_bytes as usize);
@@ -77,14 +78,16 @@ impl Tested {
         }
         assert_eq!(raw, [self.small.live_bytes, self.main.live_bytes]);
         assert_eq!(packed, self.packed.live_bytes);
-        assert_eq!(known, memory.blocks);
+        assert_eq!((known, held), (memory.blocks, memory.held_bytes));
         let segments = [&self.small, &self.main, &self.packed].map(|log| log.segment_count());
         let segments = segments.iter().sum::<usize>() + self.aside.len();
         assert_eq!(segments, self.segments.count(), "a segment is in no log");
         let arena = self.segments.arena().stats();
         assert_eq!(arena.in_use_bytes, memory.slab_bytes);
         assert!(arena.mapped_bytes <= memory.slab_bytes.max(arena.budget_bytes));
-        if self.segments.pinned_count() == 0 {
+        // What goes aside while it is lent goes for good when room is made next.
+        let lent = self.segments.pinned_count() + self.segments.count_lent();
+        if lent + self.aside.len() == 0 {
             let (found, most) = (memory.in_use_bytes(), memory.budget_bytes);
             assert!(found <= most || memory.slab_bytes == 0, "{memory:?}");
         }
@@ -273,6 +276,34 @@ fn pinned_bytes_stay_whatever_happens() {
     assert!(shard.bytes(handle).is_none(), "the handle is of the past");
     shard.set_budget(0, &mut bench);
     assert_eq!(shard.memory().slab_bytes, 0);
+}
+
+#[test]
+fn a_handle_from_before_the_budget_changed_finds_nothing() {
+    let mut bench = Bench::new();
+    let mut shard = shard(split(0.5, 0, true), 100_000);
+    fill(&mut shard, &mut bench, 0..200, 512);
+    let handles: Vec<Handle> = (0..200)
+        .filter_map(|key| match shard.lookup(&key, &mut bench) {
+            Lookup::Raw(handle) | Lookup::Packed(handle) => Some(handle),
+            Lookup::Absent => None,
+        })
+        .collect();
+    assert!(handles.len() > 100);
+    let is_found = |shard: &mut Tested, handle: Handle, bench: &mut Bench| {
+        let is_pinned = shard.pin(handle).is_ok();
+        let is_raw = shard.bytes(handle).is_some();
+        is_pinned || is_raw || shard.restore(handle, bench) != Restored::Lost
+    };
+    shard.set_budget(0, &mut bench);
+    for &handle in &handles {
+        assert!(!is_found(&mut shard, handle, &mut bench), "{handle:?}");
+    }
+    shard.set_budget(100_000, &mut bench);
+    fill(&mut shard, &mut bench, 1000..1200, 512);
+    for &handle in &handles {
+        assert!(!is_found(&mut shard, handle, &mut bench), "{handle:?}");
+    }
 }
 
 #[test]

@@ -18,6 +18,8 @@
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashTable;
 
@@ -156,6 +158,26 @@ impl ShardStats {
         self.raw_hits + self.packed_hits + self.misses
     }
 
+    /// Adds what another shard did.
+    pub(super) fn add(&mut self, other: &ShardStats) {
+        self.raw_hits += other.raw_hits;
+        self.packed_hits += other.packed_hits;
+        self.misses += other.misses;
+        self.compressed += other.compressed;
+        self.wasted += other.wasted;
+        self.twins += other.twins;
+        self.incompressible += other.incompressible;
+        self.filled += other.filled;
+        self.corrupt += other.corrupt;
+        self.too_large += other.too_large;
+        self.miss_cost += other.miss_cost;
+        self.encode_cost += other.encode_cost;
+        self.decode_cost += other.decode_cost;
+        self.overhead_cost += other.overhead_cost;
+        self.sampled += other.sampled;
+        self.moves += other.moves;
+    }
+
     /// Returns the price of everything that was measured; a raw hit counts nothing.
     pub fn cost(&self) -> f64 {
         self.miss_cost + self.encode_cost + self.decode_cost + self.overhead_cost
@@ -169,7 +191,7 @@ pub struct ShardMemory {
     pub budget_bytes: u64,
     /// Bytes of slabs, used or not.
     pub slab_bytes: u64,
-    /// Bytes of entries, table, ghosts, shadow and lists.
+    /// Bytes of entries, table, ghosts, shadow and lists, and what a wrapper charged.
     pub overhead_bytes: u64,
     /// Bytes of raw blocks.
     pub raw_bytes: u64,
@@ -177,12 +199,31 @@ pub struct ShardMemory {
     pub packed_bytes: u64,
     /// Blocks held in any form.
     pub blocks: u64,
+    /// Bytes of these blocks as they are.
+    pub held_bytes: u64,
 }
 
 impl ShardMemory {
     /// Returns all bytes in use.
     pub fn in_use_bytes(&self) -> u64 {
         self.slab_bytes + self.overhead_bytes
+    }
+
+    /// Adds another shard's bytes.
+    pub(super) fn add(&mut self, other: &ShardMemory) {
+        self.budget_bytes += other.budget_bytes;
+        self.slab_bytes += other.slab_bytes;
+        self.overhead_bytes += other.overhead_bytes;
+        self.raw_bytes += other.raw_bytes;
+        self.packed_bytes += other.packed_bytes;
+        self.blocks += other.blocks;
+        self.held_bytes += other.held_bytes;
+    }
+
+    /// Returns the expansion factor: bytes of blocks held, as they are, over bytes in use; above 1
+    /// only where compressing makes more of the memory than it is.
+    pub fn expansion(&self) -> f64 {
+        self.held_bytes as f64 / self.in_use_bytes().max(1) as f64
     }
 }
 
@@ -220,8 +261,8 @@ pub enum Restored {
 pub struct Reservation {
     entry: u32,
     hash: u64,
-    place: Place,
-    raw_bytes: usize,
+    pub(super) place: Place,
+    pub(super) raw_bytes: usize,
 }
 
 /// One shard.
@@ -275,6 +316,10 @@ pub struct Shard<K, S = RandomState> {
     /// Segments that the budget leaves room for.
     pub(super) slabs_max: usize,
     reserved: usize,
+    /// Bytes of blocks as they are, in whatever form they are held.
+    held_bytes: u64,
+    /// Bytes that a wrapper holds for its callers and its own lists.
+    pub(super) charged: Arc<AtomicU64>,
     /// The same, whatever the budget.
     #[cfg(test)]
     slabs_held: Option<usize>,
@@ -333,6 +378,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             },
             slabs_max: 0,
             reserved: 0,
+            held_bytes: 0,
+            charged: Arc::default(),
             #[cfg(test)]
             slabs_held: None,
             victims: Vec::new(),
@@ -374,7 +421,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let Some(reservation) = self.reserve(key, raw_bytes, class, bench) else {
             let begun = bench.begin_load();
             load(bench.scratch(raw_bytes))?;
-            self.missed(&bench.end_load(&begun));
+            self.missed(&begun.end());
             self.stats.too_large += 1;
             return Ok(bench.scratch(raw_bytes));
         };
@@ -391,7 +438,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
                 resume_unwind(panic);
             }
         }
-        let time = bench.end_load(&begun);
+        let time = begun.end();
         let handle = self.commit(reservation, Some(&time), bench);
         Ok(self.bytes(handle).expect("a block just committed"))
     }
@@ -410,7 +457,11 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
 
     /// Takes a block out; returns whether it was held.
     pub fn remove(&mut self, key: &K) -> bool {
-        let hash = self.hasher.hash_one(key);
+        self.remove_hashed(self.hasher.hash_one(key), key)
+    }
+
+    /// Takes a block out whose key has this hash.
+    pub(super) fn remove_hashed(&mut self, hash: u64, key: &K) -> bool {
         let Some(number) = self.find(hash, key) else {
             return false;
         };
@@ -425,7 +476,11 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
 
     /// Looks a block up and counts the access.
     pub fn lookup(&mut self, key: &K, bench: &mut Bench) -> Lookup {
-        let hash = self.hasher.hash_one(key);
+        self.lookup_hashed(self.hasher.hash_one(key), key, bench)
+    }
+
+    /// Looks up a block whose key has this hash.
+    pub(super) fn lookup_hashed(&mut self, hash: u64, key: &K, bench: &mut Bench) -> Lookup {
         let Some(number) = self.find(hash, key) else {
             return Lookup::Absent;
         };
@@ -452,25 +507,22 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
 
     /// Returns the bytes of a raw block; `None` if it is not the same any more.
     pub fn bytes(&self, handle: Handle) -> Option<&[u8]> {
-        let entry = self.entries.at(handle.entry);
-        let is_same = entry.version == handle.version && entry.raw.is_some();
-        is_same.then(|| self.segments.bytes(entry.raw, entry.raw_bytes as usize))
+        let entry = self.entries.find(handle.entry, handle.version)?;
+        let is_raw = entry.raw.is_some();
+        is_raw.then(|| self.segments.bytes(entry.raw, entry.raw_bytes as usize))
     }
 
     /// Restores a block that was found compressed: into the raw pool at its second hit, before that
     /// into the bench.
     pub fn restore(&mut self, handle: Handle, bench: &mut Bench) -> Restored {
-        let entry = self.entries.at_mut(handle.entry);
-        if entry.version != handle.version {
+        if self.entries.find(handle.entry, handle.version).is_none() {
             return Restored::Lost;
         }
+        let entry = self.entries.at_mut(handle.entry);
         if entry.raw.is_some() {
             return Restored::Raw(handle);
         }
-        let is_second = entry.flags.has(Flags::IS_REFERENCED);
-        for flag in [Flags::IS_REFERENCED, Flags::IS_AGAIN, Flags::IS_USED] {
-            entry.flags.set(flag, true);
-        }
+        let is_second = entry.hit_packed();
         let raw_bytes = entry.raw_bytes as usize;
         if entry.flags.has(Flags::IS_FILLED) {
             let fill = entry.fill;
@@ -606,6 +658,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let (version, class) = (entry.version, entry.class);
         let queue = entry.queue();
         self.log_mut(queue).live_bytes += raw_bytes as u64;
+        self.held_bytes += raw_bytes as u64;
         let weight = if self.mean_block_bytes > 0.0 {
             1.0 / 64.0
         } else {
@@ -632,13 +685,14 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     /// [`Error::Limit`] if more slabs would be pinned than the options allow, [`Error::Invalid`] if
     /// the block is not the same any more.
     pub fn pin(&mut self, handle: Handle) -> Result<()> {
-        let entry = *self.entries.at(handle.entry);
-        if entry.version != handle.version || !entry.raw.is_some() || entry.pins == u16::MAX {
+        let entry = self.entries.find(handle.entry, handle.version);
+        let pinnable = entry.filter(|entry| entry.raw.is_some() && entry.pins < u16::MAX);
+        let Some(entry) = pinnable else {
             return Err(Error::invalid(
                 "pin",
                 "the block is gone, or pinned too often",
             ));
-        }
+        };
         let segment = entry.raw.segment;
         let more = u64::from(!self.segments.is_pinned(segment));
         let slab_bytes = self.segments.slab_bytes() as u64;
@@ -739,6 +793,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             raw_bytes: self.small.live_bytes + self.main.live_bytes,
             packed_bytes: self.packed.live_bytes,
             blocks: self.table.len() as u64,
+            held_bytes: self.held_bytes,
         }
     }
 
@@ -750,7 +805,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    fn find(&self, hash: u64, key: &K) -> Option<u32> {
+    pub(super) fn find(&self, hash: u64, key: &K) -> Option<u32> {
         let found = self
             .table
             .find(hash, |&number| self.entries.at(number).key == *key);
@@ -758,7 +813,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     /// Books a block that is raw again.
-    fn promoted(&mut self, handle: Handle, place: Place, bench: &mut Bench) -> Restored {
+    pub(super) fn promoted(&mut self, handle: Handle, place: Place, bench: &mut Bench) -> Restored {
         let entry = self.entries.at_mut(handle.entry);
         entry.raw = place;
         entry.flags.set(Flags::IS_MAIN, true);
@@ -811,6 +866,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         if let Ok(found) = self.table.find_entry(hash, |&other| other == number) {
             found.remove();
         }
+        self.held_bytes -= u64::from(entry.raw_bytes);
         if entry.raw.is_some() {
             self.log_mut(entry.queue()).live_bytes -= u64::from(entry.raw_bytes);
         }
@@ -847,7 +903,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     /// Unpins a segment and lets it go on in its log.
-    fn release(&mut self, segment: u32) {
+    pub(super) fn release(&mut self, segment: u32) {
         if self.segments.unpin(segment)
             && let Some(at) = self.aside.iter().position(|it| it.0 == segment)
         {
@@ -856,7 +912,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    fn missed(&mut self, time: &MissTime) {
+    pub(super) fn missed(&mut self, time: &MissTime) {
         self.stats.misses += 1;
         self.stats.miss_cost += self.costs.missed(time);
         if self.stats.misses == FIRST_LOADS {
@@ -864,7 +920,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    fn book_decode(&mut self, number: u32, time: Option<Seconds>) {
+    pub(super) fn book_decode(&mut self, number: u32, time: Option<Seconds>) {
         let entry = self.entries.at(number);
         let (class, method) = (entry.class, entry.method);
         let (raw, packed) = (u64::from(entry.raw_bytes), u64::from(entry.packed_bytes));
@@ -1044,7 +1100,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             + self.ghosts.heap_bytes()
             + (self.aside.capacity() + self.victims.capacity()) * size_of::<(u32, Queue)>()
             + self.shadow.as_ref().map_or(0, Shadow::heap_bytes);
-        heap as u64
+        heap as u64 + self.charged.load(Ordering::Relaxed)
     }
 
     /// Works out how many slabs the rest of the memory leaves.

@@ -19,6 +19,10 @@
 //! not move them, and does not clear them: a slab may hold what its last user left.
 #![allow(unsafe_code)]
 
+mod loan;
+
+pub(crate) use loan::{FillLoan, Loan, SharedSlab};
+
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;

@@ -1,0 +1,89 @@
+//! A block that was found: its bytes, for as long as the guard lives.
+#![deny(unsafe_code)]
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::arena::Loan;
+
+/// The bytes of a block. They stay as they were found, whatever becomes of the block and even of
+/// the cache; what is put in under the key later is seen by asking again.
+///
+/// A block that was found raw is lent where it lies, and its slab can not be used for anything else
+/// meanwhile. One that was found compressed, or that the cache does not keep, is the guard's own
+/// memory. Either counts against [`CacheOptions::pinned_bytes_max`](super::CacheOptions).
+pub struct BlockGuard {
+    held: Held,
+}
+
+enum Held {
+    Lent(Loan),
+    Own(Arc<OwnBlock>),
+}
+
+impl BlockGuard {
+    pub(super) fn lent(loan: Loan) -> BlockGuard {
+        BlockGuard {
+            held: Held::Lent(loan),
+        }
+    }
+
+    pub(super) fn own(block: Arc<OwnBlock>) -> BlockGuard {
+        BlockGuard {
+            held: Held::Own(block),
+        }
+    }
+
+    /// Says whether the bytes lie in the cache, and not in memory of the guard's own.
+    pub fn is_lent(&self) -> bool {
+        matches!(self.held, Held::Lent(_))
+    }
+}
+
+impl Deref for BlockGuard {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match &self.held {
+            Held::Lent(loan) => loan,
+            Held::Own(block) => &block.bytes,
+        }
+    }
+}
+
+impl AsRef<[u8]> for BlockGuard {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for BlockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = if self.is_lent() { "lent" } else { "own" };
+        write!(f, "BlockGuard({} bytes, {place})", self.len())
+    }
+}
+
+/// A block outside the slabs, charged to its shard until it is gone.
+pub(super) struct OwnBlock {
+    pub bytes: Vec<u8>,
+    charged: Arc<AtomicU64>,
+}
+
+impl OwnBlock {
+    /// Makes a block of zeros that was charged already.
+    pub fn charged(bytes: usize, charged: &Arc<AtomicU64>) -> OwnBlock {
+        OwnBlock {
+            bytes: vec![0; bytes],
+            charged: Arc::clone(charged),
+        }
+    }
+}
+
+impl Drop for OwnBlock {
+    fn drop(&mut self) {
+        let bytes = self.bytes.len() as u64;
+        self.charged.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,192 @@
+//! What a shard hands out to be used without it: frames to fill, blocks to read, compressed forms to
+//! restore elsewhere; and what that is charged.
+//!
+//! These are the pieces of which a wrapper with a lock makes its operations: nothing here runs a
+//! codec on what was asked for, so nobody waits for somebody else's block.
+#![deny(unsafe_code)]
+
+use std::hash::{BuildHasher, Hash};
+use std::sync::atomic::Ordering;
+
+use super::bench::Bench;
+use super::costs::MissTime;
+use super::entry::{Flags, Queue};
+use super::shard::{Handle, Reservation, Shard};
+use crate::arena::{FillLoan, Loan};
+use crate::codec::Method;
+use crate::error::{Error, Result};
+use crate::units::Seconds;
+
+/// A compressed block on its way to be restored.
+pub(super) struct Restoring {
+    handle: Handle,
+    pub raw_bytes: usize,
+    /// Hit a second time: it becomes raw again.
+    is_second: bool,
+    /// How to make the block of what was copied.
+    source: Source,
+}
+
+enum Source {
+    /// Every byte is this one.
+    Filled(u8),
+    /// The compressed form, with its check.
+    Packed { method: Method, packed: Vec<u8> },
+}
+
+impl Restoring {
+    /// Makes the block of its compressed form.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the form was damaged.
+    pub fn run(&self, target: &mut [u8], bench: &mut Bench) -> Result<Option<Seconds>> {
+        match &self.source {
+            Source::Filled(byte) => {
+                target.fill(*byte);
+                Ok(None)
+            }
+            Source::Packed { method, packed } => bench.decompress(*method, packed, target),
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
+    /// Lends the bytes of a raw block that was just found.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] if what is pinned and charged would be more than the options allow.
+    pub(super) fn lend(&mut self, handle: Handle) -> Result<Loan> {
+        let entry = self.entries.at(handle.entry);
+        assert_eq!(entry.version, handle.version, "a block just found");
+        let (place, raw_bytes) = (entry.raw, entry.raw_bytes as usize);
+        let slab_bytes = self.segments.slab_bytes() as u64;
+        let charged = self.charged.load(Ordering::Relaxed);
+        let left = self.options.pinned_bytes_max.saturating_sub(charged);
+        let lent = self
+            .segments
+            .lend(place, raw_bytes, (left / slab_bytes) as usize);
+        lent.map_err(|segments| self.over_the_cap(segments as u64 * slab_bytes + charged))
+    }
+
+    /// Charges bytes that are held for a caller outside the slabs, and makes room for them; who holds
+    /// them takes them off [`Shard::charged`] when they are gone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shard::lend`].
+    pub(super) fn charge(&mut self, bytes: u64, bench: &mut Bench) -> Result<()> {
+        let slab_bytes = self.segments.slab_bytes() as u64;
+        let segments = self.segments.pinned_count() + self.segments.count_lent();
+        let held = segments as u64 * slab_bytes + self.charged.load(Ordering::Relaxed);
+        let needed = held.saturating_add(bytes);
+        if needed > self.options.pinned_bytes_max {
+            return Err(self.over_the_cap(needed));
+        }
+        self.charged.fetch_add(bytes, Ordering::Relaxed);
+        self.settle(bench);
+        Ok(())
+    }
+
+    fn over_the_cap(&self, needed_bytes: u64) -> Error {
+        Error::Limit {
+            what: "pinned memory of a cache shard",
+            limit_bytes: self.options.pinned_bytes_max,
+            needed_bytes,
+        }
+    }
+
+    /// Lends the frame of a reservation to its loader.
+    pub(super) fn lend_frame(&mut self, reservation: &Reservation) -> FillLoan {
+        self.segments
+            .lend_to_fill(reservation.place, reservation.raw_bytes)
+    }
+
+    /// Takes a frame back.
+    pub(super) fn take_frame(&mut self, reservation: &Reservation, frame: FillLoan) {
+        self.segments.take_back(reservation.place.segment, frame);
+    }
+
+    /// Books a miss of a block that is not kept.
+    pub(super) fn passed_through(&mut self, time: &MissTime) {
+        self.missed(time);
+        self.stats.too_large += 1;
+    }
+
+    /// Notes the hit of a block that was just found compressed, and copies its compressed form.
+    pub(super) fn begin_restore(&mut self, handle: Handle) -> Restoring {
+        let entry = self.entries.at_mut(handle.entry);
+        assert_eq!(entry.version, handle.version, "a block just found");
+        let is_second = entry.hit_packed();
+        let entry = *entry;
+        let source = match entry.flags.has(Flags::IS_FILLED) {
+            true => Source::Filled(entry.fill),
+            false => {
+                let packed = self
+                    .segments
+                    .bytes(entry.packed, entry.packed_bytes as usize);
+                Source::Packed {
+                    method: self.options.methods[usize::from(entry.method)],
+                    packed: packed.to_vec(),
+                }
+            }
+        };
+        Restoring {
+            handle,
+            raw_bytes: entry.raw_bytes as usize,
+            is_second,
+            source,
+        }
+    }
+
+    /// Books a block that was restored, and makes it raw again if that is due; a damaged form goes.
+    pub(super) fn end_restore(
+        &mut self,
+        restoring: &Restoring,
+        block: &[u8],
+        time: &Result<Option<Seconds>>,
+        bench: &mut Bench,
+    ) {
+        let handle = restoring.handle;
+        let entry = self.entries.find(handle.entry, handle.version);
+        // None if it is gone, else whether it is raw again by now.
+        let is_raw = entry
+            .filter(|entry| entry.flags.has(Flags::IS_KNOWN))
+            .map(|entry| entry.raw.is_some());
+        let Ok(time) = time else {
+            self.stats.corrupt += 1;
+            self.stats.packed_hits -= 1;
+            match is_raw {
+                Some(true) => self.forget_packed(handle.entry),
+                Some(false) => self.discard(handle.entry),
+                None => {}
+            }
+            return;
+        };
+        let is_filled = matches!(restoring.source, Source::Filled(_));
+        if is_filled || is_raw.is_none() {
+            return;
+        }
+        self.book_decode(handle.entry, *time);
+        if restoring.is_second && is_raw == Some(false) {
+            self.promote(handle, block, bench);
+        }
+    }
+
+    /// Puts a restored block into the raw pool, if there is room.
+    fn promote(&mut self, handle: Handle, block: &[u8], bench: &mut Bench) {
+        let Some(place) = self.append_raw(Queue::Main, handle.entry, block.len(), bench) else {
+            return;
+        };
+        if self.entries.at(handle.entry).version != handle.version {
+            // It had to go for the room it was to have.
+            self.segments.retract(place);
+            return;
+        }
+        self.segments
+            .bytes_mut(place, block.len())
+            .copy_from_slice(block);
+        self.promoted(handle, place, bench);
+    }
+}

@@ -1,0 +1,611 @@
+//! The cache for many threads: a thin wrapper over [`Shard`]s.
+//!
+//! Keys are spread over shards by their hash, each behind a lock that is held to look up, to make
+//! room and to put in, and never while a loader runs or a block that was asked for is restored. A key
+//! is loaded once at a time: who asks for it meanwhile waits for that load and gets what it got, its
+//! error or its panic too ([`Turn`]). A load that was overtaken by an insertion or a removal of its
+//! key is not kept, so no older bytes come back. Blocks are handed out as [`BlockGuard`]s.
+//!
+//! The budget is divided evenly. It covers what the shards cover, loads in flight, what guards hold
+//! outside the slabs, and the codecs' memory up to 1/32 of it. Only slabs that guards pin stay above
+//! a budget that was lowered.
+//!
+//! Not here: threads of its own. What makes room compresses it, under its shard's lock.
+#![deny(unsafe_code)]
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::bench::Bench;
+use super::costs::{AccessPrices, MissTime};
+use super::guard::{BlockGuard, OwnBlock};
+use super::shard::{
+    Handle, Lookup, Policy, Reservation, Shard, ShardMemory, ShardOptions, ShardStats,
+};
+use super::sync::{Guard, Mutex};
+use super::turn::{End, Ending, Turn, Waits};
+use crate::arena::FillLoan;
+use crate::codec::Method;
+use crate::error::{Error, Result};
+use crate::pool::message_of;
+
+/// The least budget for which one shard more is made.
+const SHARD_BYTES_MIN: u64 = 16 << 20;
+/// Shards for each processor.
+const SHARDS_PER_PROCESSOR: usize = 4;
+const SHARDS_MAX: usize = 1024;
+/// The part of the budget that may be set aside for the codecs' memory.
+const BENCH_SHARE: u64 = 32;
+/// What a load in flight takes beside its frame.
+const TURN_BYTES: u64 = 256;
+
+/// How a cache is made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CacheOptions {
+    /// The most bytes of memory. Default 64 MiB.
+    pub budget_bytes: u64,
+    /// Bytes of a usual block, by which slabs are sized: blocks of up to four times as many bytes are
+    /// sure to be kept. Default 8 KiB.
+    pub block_bytes: usize,
+    /// Shards, rounded up to a power of two; none for one in 16 MiB of the budget, and at most four for
+    /// each processor. More of them get in each other's way less, and know less each. Default none.
+    pub shard_count: Option<usize>,
+    /// Methods that may compress, at most 4. Default lz4:1 and zstd:1.
+    pub methods: Vec<Method>,
+    /// How raw and compressed blocks share the memory. Default adaptive.
+    pub policy: Policy,
+    /// What seconds cost. Default: time.
+    pub prices: AccessPrices,
+    /// The most bytes that guards may keep from being used for anything else, whole slabs for blocks
+    /// that lie in the cache. Each shard has an even part of it. Default 16 MiB.
+    pub pinned_bytes_max: u64,
+}
+
+impl Default for CacheOptions {
+    fn default() -> CacheOptions {
+        let ShardOptions {
+            budget_bytes,
+            methods,
+            policy,
+            prices,
+            pinned_bytes_max,
+            ..
+        } = ShardOptions::default();
+        CacheOptions {
+            budget_bytes,
+            block_bytes: 8 << 10,
+            shard_count: None,
+            methods,
+            policy,
+            prices,
+            pinned_bytes_max,
+        }
+    }
+}
+
+/// What a cache did, over all shards.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CacheStats {
+    /// What the shards did.
+    pub shards: ShardStats,
+    /// Where their bytes are.
+    pub memory: ShardMemory,
+    /// Accesses that waited for somebody else's load.
+    pub waits: u64,
+    /// Loads that were not kept because the block was put in or removed meanwhile.
+    pub overtaken: u64,
+    /// Loads that failed or panicked.
+    pub failed: u64,
+}
+
+/// A cache for blocks under keys, which may be shared between threads.
+///
+/// # Cost
+///
+/// Memory as that of [`Shard`], and for each load in flight 256 bytes. A raw hit takes one lock.
+///
+/// # Example
+///
+/// ```
+/// use breakeven::cache::{Cache, CacheOptions};
+///
+/// let cache: Cache<u64> = Cache::new(CacheOptions::default())?;
+/// let page = cache.get_or_load(7, 4096, 0, |frame| {
+///     frame.fill(b'x');
+///     Ok(())
+/// })?;
+/// assert_eq!(page[0], b'x');
+/// assert!(cache.get(&7)?.is_some());
+/// # Ok::<(), breakeven::Error>(())
+/// ```
+pub struct Cache<K, S = RandomState> {
+    hasher: S,
+    pub(super) slots: Box<[Slot<K, S>]>,
+    benches: Benches,
+    waits: Waits,
+    /// What is set aside of the budget for the benches, at most.
+    bench_bytes: u64,
+}
+
+/// A shard on cache lines of its own.
+#[repr(align(128))]
+pub(super) struct Slot<K, S> {
+    pub(super) state: Mutex<State<K, S>>,
+}
+
+pub(super) struct State<K, S> {
+    pub(super) shard: Shard<K, S>,
+    /// The clock for what the shadow takes: a bench whose codecs are not used and so have no memory.
+    timer: Bench,
+    /// Loads in flight that nothing overtook.
+    turns: HashMap<K, Arc<Turn>, S>,
+    charged: Arc<AtomicU64>,
+    waits: u64,
+    overtaken: u64,
+    failed: u64,
+}
+
+/// What a lookup found.
+enum Found {
+    Block(BlockGuard),
+    Packed(Handle),
+    Absent,
+}
+
+/// Where a block is loaded to.
+enum Room {
+    /// A frame in the cache.
+    Frame(Reservation, FillLoan),
+    /// The cache does not keep it.
+    Own(OwnBlock),
+}
+
+/// How a loader ended.
+type Loaded = std::thread::Result<Result<()>>;
+
+impl<K: Copy + Eq + Hash> Cache<K> {
+    /// Makes an empty cache with a hasher of random seed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for numbers out of range, and where guards may not hold one slab of each
+    /// shard.
+    pub fn new(options: CacheOptions) -> Result<Cache<K>> {
+        Cache::with_hasher(options, RandomState::new())
+    }
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
+    /// Makes an empty cache with this hasher, which should not be guessable where keys come from
+    /// others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::new`].
+    pub fn with_hasher(options: CacheOptions, hasher: S) -> Result<Cache<K, S>> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let shards_max = processors.saturating_mul(SHARDS_PER_PROCESSOR) as u64;
+        let by_budget = (options.budget_bytes / SHARD_BYTES_MIN).clamp(1, shards_max) as usize;
+        let count = options.shard_count.unwrap_or(by_budget);
+        if !(1..=SHARDS_MAX).contains(&count) {
+            let reason = format!("{count}, expected 1 to {SHARDS_MAX}");
+            return Err(Error::invalid("number of shards", reason));
+        }
+        let block_bytes_max = 256 << 20;
+        if !(1..=block_bytes_max).contains(&options.block_bytes) {
+            let reason = format!("{}, expected 1 to {block_bytes_max}", options.block_bytes);
+            return Err(Error::invalid("bytes of a block", reason));
+        }
+        let count = count.next_power_of_two();
+        let bench_bytes = match options.policy {
+            Policy::RawOnly => 0,
+            Policy::Adaptive | Policy::Static(_) => {
+                let each = Bench::bytes(&options.methods, options.block_bytes);
+                (each * processors.min(count)) as u64
+            }
+        };
+        let mut cache = Cache {
+            hasher,
+            slots: Box::default(),
+            benches: Benches::new(processors),
+            waits: Waits::default(),
+            bench_bytes,
+        };
+        let sized = ShardOptions::sized(options.budget_bytes / count as u64, options.block_bytes);
+        let (pinned, slab_bytes) = (options.pinned_bytes_max / count as u64, sized.slab_bytes);
+        if pinned < slab_bytes as u64 {
+            let reason = format!("{pinned} for each of {count} shards, a slab has {slab_bytes}");
+            return Err(Error::invalid("bytes that may be pinned", reason));
+        }
+        let shard = ShardOptions {
+            budget_bytes: cache.shard_budget_bytes(options.budget_bytes, count),
+            methods: options.methods,
+            policy: options.policy,
+            prices: options.prices,
+            pinned_bytes_max: pinned,
+            ..sized
+        };
+        let slots = (0..count).map(|_| Slot::new(shard.clone(), &cache.hasher));
+        cache.slots = slots.collect::<Result<_>>()?;
+        Ok(cache)
+    }
+
+    /// Returns a block; `None` if it is not held.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] if guards hold as much as the options allow.
+    pub fn get(&self, key: &K) -> Result<Option<BlockGuard>> {
+        let hash = self.hasher.hash_one(key);
+        let slot = self.slot(hash);
+        let mut state = slot.state.lock();
+        match state.look_up(hash, key)? {
+            Found::Block(block) => Ok(Some(block)),
+            Found::Packed(handle) => self.restore(slot, state, handle),
+            Found::Absent => Ok(None),
+        }
+    }
+
+    /// Returns a block; if it is not held, `load` fills its `raw_bytes` bytes, which hold anything
+    /// before: it must fill them all. `class` is the caller's kind of data, by which costs are kept
+    /// apart: 0 if there is one.
+    ///
+    /// One thread loads a key at a time; the others that ask for it wait. The loader holds no lock and
+    /// may use the cache. What is put in or removed under the key while it runs makes its block one
+    /// that is handed out and not kept, and those who waited ask again.
+    ///
+    /// # Errors
+    ///
+    /// What the loader returns, for all who waited for it; for these [`Error::Panicked`] if it
+    /// panicked. [`Error::Limit`] as [`Cache::get`], and for a block that is not kept and larger than
+    /// what guards may hold. [`Error::Invalid`] if waiting for a load of the key would never end
+    /// because this thread is, directly or by way of others, what that load waits for; threads that
+    /// a loader starts and waits for itself are not seen.
+    ///
+    /// # Panics
+    ///
+    /// If `load` does, which leaves no block.
+    pub fn get_or_load(
+        &self,
+        key: K,
+        raw_bytes: usize,
+        class: u8,
+        load: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<BlockGuard> {
+        let hash = self.hasher.hash_one(key);
+        let slot = self.slot(hash);
+        loop {
+            let mut state = slot.state.lock();
+            match state.look_up(hash, &key)? {
+                Found::Block(block) => return Ok(block),
+                Found::Packed(handle) => match self.restore(slot, state, handle)? {
+                    Some(block) => return Ok(block),
+                    None => continue,
+                },
+                Found::Absent => {}
+            }
+            let Some(turn) = state.turns.get(&key).map(Arc::clone) else {
+                let room = self.make_room(&mut state, key, raw_bytes, class)?;
+                return self.load(slot, state, key, room, load);
+            };
+            state.waits += 1;
+            drop(state);
+            match self.waits.wait(&turn)? {
+                End::Look => {}
+                End::Passed(block) => return Ok(BlockGuard::own(block)),
+                End::Failed(error) => return Err(error.duplicate()),
+            }
+        }
+    }
+
+    /// Puts a block in, in the place of what was held under its key; returns whether it is held.
+    pub fn insert(&self, key: K, bytes: &[u8], class: u8) -> bool {
+        let mut state = self.slot(self.hasher.hash_one(key)).state.lock();
+        state.overtake(&key);
+        self.benches
+            .with(|bench| state.shard.insert(key, bytes, class, bench))
+    }
+
+    /// Takes a block out; returns whether it was held.
+    pub fn remove(&self, key: &K) -> bool {
+        let hash = self.hasher.hash_one(key);
+        let mut state = self.slot(hash).state.lock();
+        state.overtake(key);
+        state.shard.remove_hashed(hash, key)
+    }
+
+    /// Changes the budget at once: what goes over it is compressed or dropped. Pinned slabs stay until
+    /// their guards are gone and their shard is used again.
+    ///
+    /// # Cost
+    ///
+    /// Ghosts and shadows start anew.
+    pub fn set_budget(&self, bytes: u64) {
+        let each = self.shard_budget_bytes(bytes, self.slots.len());
+        for slot in &self.slots {
+            let mut state = slot.state.lock();
+            self.benches
+                .with(|bench| state.shard.set_budget(each, bench));
+        }
+    }
+
+    /// Returns what was done so far and where the bytes are. Shards are asked one after another.
+    pub fn stats(&self) -> CacheStats {
+        let mut stats = CacheStats::default();
+        for slot in &self.slots {
+            let state = slot.state.lock();
+            stats.shards.add(state.shard.stats());
+            stats.memory.add(&state.shard.memory());
+            stats.waits += state.waits;
+            stats.overtaken += state.overtaken;
+            stats.failed += state.failed;
+        }
+        stats
+    }
+
+    fn slot(&self, hash: u64) -> &Slot<K, S> {
+        // Not the bits by which ghosts, tables and the shadow's groups find their place.
+        let index = (hash >> 32) as usize & (self.slots.len() - 1);
+        &self.slots[index]
+    }
+
+    /// Returns what a shard may use when all may use `bytes`.
+    fn shard_budget_bytes(&self, bytes: u64, count: usize) -> u64 {
+        let benches = self.bench_bytes.min(bytes / BENCH_SHARE);
+        (bytes - benches) / count as u64
+    }
+
+    /// Restores a block that was just found compressed, without the lock; none if it was damaged.
+    fn restore<'a>(
+        &'a self,
+        slot: &'a Slot<K, S>,
+        mut state: Guard<'a, State<K, S>>,
+        handle: Handle,
+    ) -> Result<Option<BlockGuard>> {
+        self.benches.with(|bench| {
+            let restoring = state.shard.begin_restore(handle);
+            let mut block = state.own(restoring.raw_bytes, bench)?;
+            drop(state);
+            let time = restoring.run(&mut block.bytes, bench);
+            let shard = &mut slot.state.lock().shard;
+            shard.end_restore(&restoring, &block.bytes, &time, bench);
+            Ok(time.ok().map(|_| BlockGuard::own(Arc::new(block))))
+        })
+    }
+
+    /// Makes room for a block that is to be loaded, and charges its turn.
+    fn make_room(
+        &self,
+        state: &mut State<K, S>,
+        key: K,
+        raw_bytes: usize,
+        class: u8,
+    ) -> Result<Room> {
+        state.charged.fetch_add(TURN_BYTES, Ordering::Relaxed);
+        self.benches.with(|bench| {
+            let shard = &mut state.shard;
+            let Some(reservation) = shard.reserve(key, raw_bytes, class, bench) else {
+                let block = state.own(raw_bytes, bench);
+                if block.is_err() {
+                    state.charged.fetch_sub(TURN_BYTES, Ordering::Relaxed);
+                }
+                return block.map(Room::Own);
+            };
+            let frame = shard.lend_frame(&reservation);
+            Ok(Room::Frame(reservation, frame))
+        })
+    }
+
+    /// Loads a block as the one whose turn it is.
+    fn load<'a>(
+        &'a self,
+        slot: &'a Slot<K, S>,
+        mut state: Guard<'a, State<K, S>>,
+        key: K,
+        mut room: Room,
+        load: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<BlockGuard> {
+        let turn = Turn::begin();
+        let ending = Ending(Arc::clone(&turn));
+        state.turns.insert(key, Arc::clone(&turn));
+        let begun = state.timer.begin_load();
+        drop(state);
+        let loaded = catch_unwind(AssertUnwindSafe(|| load(room.bytes_mut())));
+        let time = begun.end();
+        let mut state = slot.state.lock();
+        state.charged.fetch_sub(TURN_BYTES, Ordering::Relaxed);
+        let is_current = state.end_turn(&key, &turn);
+        let loaded = match loaded {
+            Ok(Ok(())) => Ok(self.benches.with(|bench| match is_current {
+                true => state.keep(room, &time, bench),
+                false => state.hand_through(room, &time, bench),
+            })),
+            fault => {
+                state.give_up(room);
+                Err(fault)
+            }
+        };
+        drop(state);
+        match loaded {
+            Ok((block, end)) => {
+                ending.0.end(end);
+                block
+            }
+            Err(fault) => fail(&ending, fault),
+        }
+    }
+}
+
+/// Tells all who waited that a load failed, and its own thread.
+fn fail(ending: &Ending, fault: Loaded) -> Result<BlockGuard> {
+    let tell = |error: &Error| ending.0.end(End::Failed(Arc::new(error.duplicate())));
+    match fault {
+        Ok(result) => {
+            let error = result.expect_err("a load that failed");
+            tell(&error);
+            Err(error)
+        }
+        Err(panic) => {
+            tell(&panicked(panic.as_ref()));
+            resume_unwind(panic)
+        }
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    Error::Panicked {
+        what: "a loader of the cache",
+        message: message_of(panic),
+    }
+}
+
+impl<K, S> fmt::Debug for Cache<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cache({} shards)", self.slots.len())
+    }
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Slot<K, S> {
+    fn new(options: ShardOptions, hasher: &S) -> Result<Slot<K, S>> {
+        let shard = Shard::with_hasher(options, hasher.clone())?;
+        Ok(Slot {
+            state: Mutex::new(State {
+                charged: Arc::clone(&shard.charged),
+                shard,
+                timer: Bench::new(),
+                turns: HashMap::with_hasher(hasher.clone()),
+                waits: 0,
+                overtaken: 0,
+                failed: 0,
+            }),
+        })
+    }
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
+    fn look_up(&mut self, hash: u64, key: &K) -> Result<Found> {
+        Ok(match self.shard.lookup_hashed(hash, key, &mut self.timer) {
+            Lookup::Raw(handle) => Found::Block(BlockGuard::lent(self.shard.lend(handle)?)),
+            Lookup::Packed(handle) => Found::Packed(handle),
+            Lookup::Absent => Found::Absent,
+        })
+    }
+
+    /// Makes a block outside the slabs.
+    fn own(&mut self, bytes: usize, bench: &mut Bench) -> Result<OwnBlock> {
+        self.shard.charge(bytes as u64, bench)?;
+        Ok(OwnBlock::charged(bytes, &self.charged))
+    }
+
+    /// Lets what is being loaded under a key not be kept.
+    fn overtake(&mut self, key: &K) {
+        if !self.turns.is_empty() {
+            self.turns.remove(key);
+        }
+    }
+
+    /// Takes a turn out; returns whether nothing overtook it.
+    fn end_turn(&mut self, key: &K, turn: &Arc<Turn>) -> bool {
+        let is_current = self.turns.get(key).is_some_and(|it| Arc::ptr_eq(it, turn));
+        if is_current {
+            self.turns.remove(key);
+        }
+        is_current
+    }
+
+    /// Makes a loaded block known.
+    fn keep(
+        &mut self,
+        room: Room,
+        time: &MissTime,
+        bench: &mut Bench,
+    ) -> (Result<BlockGuard>, End) {
+        match room {
+            Room::Frame(reservation, frame) => {
+                self.shard.take_frame(&reservation, frame);
+                let handle = self.shard.commit(reservation, Some(time), bench);
+                let block = self.shard.lend(handle).map(BlockGuard::lent);
+                (block, End::Look)
+            }
+            Room::Own(block) => {
+                self.shard.passed_through(time);
+                let block = Arc::new(block);
+                (Ok(BlockGuard::own(Arc::clone(&block))), End::Passed(block))
+            }
+        }
+    }
+
+    /// Hands a loaded block to its loader alone, because it may be out of date.
+    fn hand_through(
+        &mut self,
+        room: Room,
+        time: &MissTime,
+        bench: &mut Bench,
+    ) -> (Result<BlockGuard>, End) {
+        self.overtaken += 1;
+        self.shard.missed(time);
+        let block = match room {
+            Room::Own(block) => Ok(block),
+            Room::Frame(reservation, frame) => {
+                let block = self.own(frame.len(), bench).map(|mut block| {
+                    block.bytes.copy_from_slice(&frame);
+                    block
+                });
+                self.shard.take_frame(&reservation, frame);
+                self.shard.abandon(reservation);
+                block
+            }
+        };
+        (block.map(|it| BlockGuard::own(Arc::new(it))), End::Look)
+    }
+
+    fn give_up(&mut self, room: Room) {
+        self.failed += 1;
+        if let Room::Frame(reservation, frame) = room {
+            self.shard.take_frame(&reservation, frame);
+            self.shard.abandon(reservation);
+        }
+    }
+}
+
+impl Room {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Room::Frame(_, frame) => frame,
+            Room::Own(block) => &mut block.bytes,
+        }
+    }
+}
+
+/// Benches for whoever is at work, so that there are no more than threads at work at once.
+struct Benches {
+    idle: std::sync::Mutex<Vec<Bench>>,
+    idle_max: usize,
+}
+
+impl Benches {
+    fn new(idle_max: usize) -> Benches {
+        Benches {
+            idle: std::sync::Mutex::default(),
+            idle_max,
+        }
+    }
+
+    /// Does something with a bench.
+    fn with<T>(&self, work: impl FnOnce(&mut Bench) -> T) -> T {
+        let idle = || self.idle.lock().expect("nothing panics under this lock");
+        let taken = idle().pop();
+        let mut bench = taken.unwrap_or_default();
+        let result = work(&mut bench);
+        let mut idle = idle();
+        if idle.len() < self.idle_max {
+            idle.push(bench);
+        }
+        result
+    }
+}

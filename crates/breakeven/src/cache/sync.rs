@@ -1,0 +1,53 @@
+//! Locks of the concurrent cache: the standard library's, which tests can put under a scheduler.
+//!
+//! No user code runs under these locks but hashing and comparing of keys, so a poisoned one means
+//! that a key panicked there, or a bug here: who comes after panics too.
+#![deny(unsafe_code)]
+
+#[cfg(not(test))]
+pub(super) use system::{Condvar, Guard, Mutex, ThreadId, current};
+
+#[cfg(test)]
+pub(super) use super::explore::{Condvar, Guard, Mutex, ThreadId, current};
+
+#[cfg(not(test))]
+mod system {
+    use std::sync::MutexGuard as StandardGuard;
+    pub use std::thread::ThreadId;
+
+    pub type Guard<'a, T> = StandardGuard<'a, T>;
+
+    #[derive(Default)]
+    pub struct Mutex<T>(std::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub fn new(value: T) -> Mutex<T> {
+            Mutex(std::sync::Mutex::new(value))
+        }
+
+        pub fn lock(&self) -> Guard<'_, T> {
+            self.0.lock().expect("no panic under a lock of the cache")
+        }
+    }
+
+    pub struct Condvar(std::sync::Condvar);
+
+    impl Condvar {
+        pub fn new() -> Condvar {
+            Condvar(std::sync::Condvar::new())
+        }
+
+        pub fn wait<'a, T>(&self, guard: Guard<'a, T>) -> Guard<'a, T> {
+            let guard = self.0.wait(guard);
+            guard.expect("no panic under a lock of the cache")
+        }
+
+        pub fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+
+    pub fn current() -> ThreadId {
+        std::thread::current().id()
+    }
+}
