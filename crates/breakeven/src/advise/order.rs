@@ -1,41 +1,75 @@
 //! A random order of a range that needs no memory, for drawing without replacement.
+//!
+//! Any beginning of the order is spread evenly: cut the range into a power of two of equal parts, and
+//! as many numbers from the beginning fall one into each part, at a random place in it. What lies
+//! side by side is alike (the pieces of a file, the files of a folder), so that such a sample is of
+//! strata without anybody having to name them, and differs less from the whole than one of
+//! independent draws (Cochran, Sampling Techniques, section 5.6). Each number is as likely as any
+//! other to come at a position.
+//!
+//! Source: van der Corput's sequence, scrambled by nesting (Owen 1995, "Randomly permuted
+//! (t,m,s)-nets and (t,s)-sequences").
 
-/// A random order of `0..count` that needs no memory: a Feistel network over the next power of
-/// four, walked until it lands inside.
-pub struct Permutation {
+/// A random order of `0..count`: the numbers below the next power of two with their bits reversed,
+/// each bit turned over or not as the seed says for the bits before it; those from `count` on are
+/// passed over.
+pub struct Order {
     count: u64,
-    half_bits: u32,
-    keys: [u64; 4],
+    bits: u32,
+    seed: u64,
+    next: u64,
 }
 
-impl Permutation {
+impl Order {
     /// Makes the order of `0..count` that belongs to `seed`.
-    pub fn new(count: u64, seed: u64) -> Permutation {
-        let bits = (64 - count.saturating_sub(1).leading_zeros()).max(2);
-        let mut random = fastrand::Rng::with_seed(seed);
-        Permutation {
+    ///
+    /// # Panics
+    /// If `count` is above 2^62.
+    pub fn new(count: u64, seed: u64) -> Order {
+        assert!(count <= 1 << 62, "{count} numbers");
+        Order {
             count,
-            half_bits: bits.div_ceil(2),
-            keys: std::array::from_fn(|_| random.u64(..)),
+            bits: count.next_power_of_two().trailing_zeros(),
+            seed,
+            next: 0,
         }
     }
 
-    /// Returns the number at a position below `count`.
-    pub fn at(&self, position: u64) -> u64 {
-        let mask = (1u64 << self.half_bits) - 1;
-        let mut value = position;
-        loop {
-            let (mut left, mut right) = (value >> self.half_bits, value & mask);
-            for key in self.keys {
-                let mixed = (right ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                (left, right) = (right, left ^ ((mixed >> 29) & mask));
-            }
-            value = (left << self.half_bits) | right;
+    fn at(&self, position: u64) -> u64 {
+        let mut value = 0;
+        for level in 0..self.bits {
+            let before = position & ((1 << level) - 1);
+            let turned = mixed(self.seed, before | (1 << level)) & 1;
+            value = (value << 1) | (((position >> level) & 1) ^ turned);
+        }
+        value
+    }
+}
+
+impl Iterator for Order {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        while self.next < 1 << self.bits {
+            let value = self.at(self.next);
+            self.next += 1;
             if value < self.count {
-                return value;
+                return Some(value);
             }
         }
+        None
     }
+}
+
+/// Mixes a number with the seed until each bit depends on all of them (Steele, Lea and Flood 2014,
+/// "Fast splittable pseudorandom number generators": SplitMix64's last steps).
+fn mixed(seed: u64, number: u64) -> u64 {
+    let mut bits = number
+        .wrapping_add(seed.wrapping_mul(0xd134_2543_de82_ef95))
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
 }
 
 #[cfg(test)]
@@ -44,11 +78,41 @@ mod tests {
 
     #[test]
     fn the_order_of_drawing_visits_everything_once() {
-        for count in [1, 2, 3, 7, 64, 1000, 4097] {
-            let order = Permutation::new(count, 9);
-            let mut seen: Vec<u64> = (0..count).map(|position| order.at(position)).collect();
+        for count in [0, 1, 2, 3, 7, 64, 1000, 4097] {
+            let mut seen: Vec<u64> = Order::new(count, 9).collect();
             seen.sort_unstable();
             assert!(seen.into_iter().eq(0..count), "{count}");
         }
+    }
+
+    #[test]
+    fn any_beginning_is_spread_evenly() {
+        for seed in 0..20 {
+            for parts in [2u64, 8, 64] {
+                let begun = Order::new(1024, seed).take(parts as usize);
+                let mut hit: Vec<u64> = begun.map(|number| number * parts / 1024).collect();
+                hit.sort_unstable();
+                assert!(hit.into_iter().eq(0..parts), "seed {seed}, {parts} parts");
+            }
+            // Where the count is no power of two, no part is hit much more often than another.
+            let begun = Order::new(700, seed).take(70);
+            let mut hits = [0; 7];
+            begun.for_each(|number| hits[(number / 100) as usize] += 1);
+            assert!(hits.iter().all(|hits| (7..=13).contains(hits)), "{hits:?}");
+        }
+    }
+
+    #[test]
+    fn any_number_may_be_the_first() {
+        let mut firsts = [0; 8];
+        for seed in 0..4000 {
+            let first = Order::new(8, seed).next().expect("a number");
+            firsts[first as usize] += 1;
+        }
+        // Five standard deviations of 500 in 4000.
+        assert!(
+            firsts.iter().all(|hits| (395..=605).contains(hits)),
+            "{firsts:?}"
+        );
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::advise::estimate::{Count, Line, Pair, ratio_estimate, regression_estimate};
 use crate::advise::measure::{Bench, Cell, Sums};
-use crate::advise::order::Permutation;
+use crate::advise::order::Order;
 use crate::advise::population::{Piece, Population};
 use crate::codec::{Features, Method};
 use crate::decide::{Class, Profile};
@@ -186,14 +186,14 @@ impl Sample {
         let mut sampler = Sampler::new(population, options);
         let begun = Instant::now();
         let deadline = begun + options.time_limit;
-        let order = Permutation::new(population.cluster_count(), options.seed);
+        let order = Order::new(population.cluster_count(), options.seed);
         let mut ended = None;
-        for position in 0..population.cluster_count() {
-            sampler.draw_cluster(order.at(position), deadline, stop)?;
+        for cluster in order {
+            sampler.draw_cluster(cluster, deadline, stop)?;
             sampler.sample.elapsed = begun.elapsed();
             progress(&sampler.sample);
             ended = sampler.over(stop, deadline);
-            if ended.is_some() || sampler.precise(position, options.precision) {
+            if ended.is_some() || sampler.precise(options.precision) {
                 break;
             }
         }
@@ -652,9 +652,10 @@ impl<'a> Sampler<'a> {
     }
 
     /// Says whether the cheap methods' ratios are known well enough; looked at now and then only.
-    fn precise(&self, position: u64, precision: f64) -> bool {
-        position >= 127
-            && position % 32 == 31
+    fn precise(&self, precision: f64) -> bool {
+        let drawn = self.sample.drawn.len();
+        drawn >= 128
+            && drawn.is_multiple_of(32)
             && self.narrow(precision, |cell| {
                 !cell.slow && cell.block_bytes == self.block_bytes
             })
