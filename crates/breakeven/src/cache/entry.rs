@@ -198,9 +198,14 @@ impl<K: Copy> Entries<K> {
 
     /// Returns an entry if the number is still in use for what it was in this version.
     pub fn find(&self, number: u32, version: u32) -> Option<&Entry<K>> {
-        let chunk = self.chunks.get(number as usize / CHUNK)?;
-        let entry = chunk.get(number as usize % CHUNK)?;
+        let entry = self.get(number)?;
         (entry.version == version).then_some(entry)
+    }
+
+    /// Returns the entry of a number that may have been given back.
+    pub fn get(&self, number: u32) -> Option<&Entry<K>> {
+        let chunk = self.chunks.get(number as usize / CHUNK)?;
+        chunk.get(number as usize % CHUNK)
     }
 
     pub fn at(&self, number: u32) -> &Entry<K> {

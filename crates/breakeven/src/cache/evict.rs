@@ -111,7 +111,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
                 segment,
                 offset: record.offset,
             };
-            let is_live = self.entries.at(record.entry).raw == place;
+            // A segment that was kept aside may name entries that are no more.
+            let entry = self.entries.get(record.entry);
+            let is_live = entry.is_some_and(|entry| entry.raw == place);
             if is_live && !self.keep(record.entry, queue) {
                 victims.push(record.entry);
             }
@@ -277,7 +279,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         true
     }
 
-    fn hold_packed(&mut self, number: u32, place: Place, size: usize) {
+    pub(super) fn hold_packed(&mut self, number: u32, place: Place, size: usize) {
         self.packed.live_bytes += size as u64;
         let entry = self.entries.at_mut(number);
         entry.packed = place;
@@ -289,7 +291,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
 
     /// Reserves room in the compressed log: in a new slab while it is below its share, else in what
     /// its oldest segments leave.
-    fn append_packed(&mut self, entry: u32, bytes: usize) -> Option<Place> {
+    pub(super) fn append_packed(&mut self, entry: u32, bytes: usize) -> Option<Place> {
         if let Some(newest) = self.packed.newest()
             && let Some(place) = self.segments.append(newest, entry, bytes)
         {
@@ -331,10 +333,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
                 segment,
                 offset: record.offset,
             };
-            let entry = *self.entries.at(record.entry);
-            if entry.packed != place {
+            let entry = self.entries.get(record.entry);
+            let Some(entry) = entry.filter(|entry| entry.packed == place) else {
                 continue;
-            }
+            };
             if entry.raw.is_some() {
                 self.forget_packed(record.entry);
             } else if keeps_hit && entry.flags.has(Flags::IS_REFERENCED) {

@@ -65,6 +65,9 @@ impl fmt::Debug for BlockGuard {
     }
 }
 
+/// What a block outside the slabs takes beside its bytes, entries of tables included.
+pub(super) const OWN_BYTES: u64 = 256;
+
 /// A block outside the slabs, charged to its shard until it is gone.
 pub(super) struct OwnBlock {
     pub bytes: Vec<u8>,
@@ -83,7 +86,7 @@ impl OwnBlock {
 
 impl Drop for OwnBlock {
     fn drop(&mut self) {
-        let bytes = self.bytes.len() as u64;
+        let bytes = self.bytes.len() as u64 + OWN_BYTES;
         self.charged.fetch_sub(bytes, Ordering::Relaxed);
     }
 }

@@ -114,6 +114,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.stats.too_large += 1;
     }
 
+    /// Returns the class of a block, if it is held.
+    pub(super) fn class_of(&self, hash: u64, key: &K) -> Option<u8> {
+        let number = self.find(hash, key)?;
+        Some(self.entries.at(number).class)
+    }
+
     /// Notes the hit of a block that was just found compressed, and copies its compressed form.
     pub(super) fn begin_restore(&mut self, handle: Handle) -> Restoring {
         let entry = self.entries.at_mut(handle.entry);

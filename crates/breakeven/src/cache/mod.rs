@@ -9,15 +9,17 @@
 //!
 //! Promises: memory in use never exceeds the budget but for pinned slabs; a block's bytes are those
 //! that were put in under its key, or it is absent; a damaged compressed form is found and counts as
-//! absent. Not here: threads of its own, files.
+//! absent; a block that was changed is written before it is dropped. Not here: threads of its own, files.
 //!
 //! Source: Harper 2018, which works the trade out on paper (`model`), and asks for this at its end.
 #![deny(unsafe_code)]
 
 mod bench;
+mod compressed;
 mod costs;
 mod entry;
 mod evict;
+mod explain;
 mod ghost;
 mod guard;
 mod handout;
@@ -31,9 +33,12 @@ mod sync;
 mod trace;
 mod turn;
 mod workload;
+mod write_back;
 
 pub use bench::{Bench, Record, RecordedMethod};
+pub use compressed::CompressedBlock;
 pub use costs::{AccessPrices, MissTime};
+pub use explain::{CacheLedger, Explanation, Holding};
 pub use guard::BlockGuard;
 pub use oracle::{BlockCosts, least_cost};
 pub use replay::{Contents, Replayed, replay};
@@ -44,6 +49,7 @@ pub use shard::{
 pub use shared::{Cache, CacheOptions, CacheStats};
 pub use trace::{Request, TraceFormat};
 pub use workload::{Pattern, Workload};
+pub use write_back::WriteGuard;
 
 #[cfg(test)]
 mod explore;
@@ -55,3 +61,5 @@ mod policy_test;
 mod regimes;
 #[cfg(test)]
 mod shared_test;
+#[cfg(test)]
+mod write_back_test;

@@ -580,24 +580,14 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         if raw_bytes > self.segments.slab_bytes() || self.slabs_max == 0 {
             return None;
         }
-        let hash = self.hasher.hash_one(key);
-        let entry = self.entries.add(key, raw_bytes as u32, class);
-        self.reserved += 1;
-        let (entries, hasher) = (&self.entries, &self.hasher);
-        let of = |number: &u32| hasher.hash_one(entries.at(*number).key);
-        self.table.reserve(self.reserved, of);
-        if self.entries.count() > self.ghosts.capacity() {
-            // Ghosts of the smaller table cannot be moved: they do not know their hash.
-            self.ghosts = Ghosts::new(2 * self.entries.count().next_power_of_two());
-        }
+        let (hash, entry) = self.begin_entry(key, raw_bytes, class);
         let queue = self.recall(hash, entry);
         let place = match self.settle(bench) {
             true => self.append_raw(queue, entry, raw_bytes, bench),
             false => None,
         };
         let Some(place) = place else {
-            self.entries.remove(entry);
-            self.reserved -= 1;
+            self.end_entry(entry);
             return None;
         };
         let reservation = Reservation {
@@ -624,10 +614,42 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     /// Gives room back that was not needed.
     pub fn abandon(&mut self, reservation: Reservation) {
         let Reservation { entry, place, .. } = reservation;
-        self.reserved -= 1;
         self.release(place.segment);
         self.segments.retract(place);
-        self.entries.remove(entry);
+        self.end_entry(entry);
+    }
+
+    /// Makes an entry that is not known yet, and room for it in the table; returns its key's hash and
+    /// its number.
+    pub(super) fn begin_entry(&mut self, key: K, raw_bytes: usize, class: u8) -> (u64, u32) {
+        let hash = self.hasher.hash_one(key);
+        let number = self.entries.add(key, raw_bytes as u32, class);
+        self.reserved += 1;
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        let of = |number: &u32| hasher.hash_one(entries.at(*number).key);
+        self.table.reserve(self.reserved, of);
+        if self.entries.count() > self.ghosts.capacity() {
+            // Ghosts of the smaller table cannot be moved: they do not know their hash.
+            self.ghosts = Ghosts::new(2 * self.entries.count().next_power_of_two());
+        }
+        (hash, number)
+    }
+
+    /// Takes back an entry that did not become known.
+    pub(super) fn end_entry(&mut self, number: u32) {
+        self.reserved -= 1;
+        self.entries.remove(number);
+    }
+
+    /// Makes an entry known whose bytes are there.
+    pub(super) fn make_known(&mut self, hash: u64, number: u32) {
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        let of = |number: &u32| hasher.hash_one(entries.at(*number).key);
+        self.table.insert_unique(hash, number, of);
+        self.reserved -= 1;
+        let entry = self.entries.at_mut(number);
+        entry.flags.set(Flags::IS_KNOWN, true);
+        self.held_bytes += u64::from(entry.raw_bytes);
     }
 
     /// Makes a loaded block known, with what the loading took, if it was a miss.
@@ -648,17 +670,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         if let Some(old) = self.find(hash, &key) {
             self.discard(old);
         }
-        let (entries, hasher) = (&self.entries, &self.hasher);
-        let of = |number: &u32| hasher.hash_one(entries.at(*number).key);
-        self.table.insert_unique(hash, number, of);
-        self.reserved -= 1;
+        self.make_known(hash, number);
         let entry = self.entries.at_mut(number);
         entry.raw = place;
-        entry.flags.set(Flags::IS_KNOWN, true);
         let (version, class) = (entry.version, entry.class);
         let queue = entry.queue();
         self.log_mut(queue).live_bytes += raw_bytes as u64;
-        self.held_bytes += raw_bytes as u64;
         let weight = if self.mean_block_bytes > 0.0 {
             1.0 / 64.0
         } else {
@@ -832,7 +849,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     /// Gives an entry what is remembered of its key, and says in which queue it begins.
-    fn recall(&mut self, hash: u64, number: u32) -> Queue {
+    pub(super) fn recall(&mut self, hash: u64, number: u32) -> Queue {
         let held = self.table.len() as u64;
         let Some((memory, age)) = self.ghosts.take(hash) else {
             return Queue::Small;

@@ -14,7 +14,7 @@
 #![deny(unsafe_code)]
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -23,12 +23,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::bench::Bench;
 use super::costs::{AccessPrices, MissTime};
-use super::guard::{BlockGuard, OwnBlock};
+use super::guard::{BlockGuard, OWN_BYTES, OwnBlock};
 use super::shard::{
     Handle, Lookup, Policy, Reservation, Shard, ShardMemory, ShardOptions, ShardStats,
 };
 use super::sync::{Guard, Mutex};
 use super::turn::{End, Ending, Turn, Waits};
+use super::write_back::{Dirty, Hook};
 use crate::arena::FillLoan;
 use crate::codec::Method;
 use crate::error::{Error, Result};
@@ -42,7 +43,7 @@ const SHARDS_MAX: usize = 1024;
 /// The part of the budget that may be set aside for the codecs' memory.
 const BENCH_SHARE: u64 = 32;
 /// What a load in flight takes beside its frame.
-const TURN_BYTES: u64 = 256;
+pub(super) const TURN_BYTES: u64 = 256;
 
 /// How a cache is made.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,6 +102,14 @@ pub struct CacheStats {
     pub overtaken: u64,
     /// Loads that failed or panicked.
     pub failed: u64,
+    /// Accesses that found a block that was changed and is not written yet.
+    pub dirty_hits: u64,
+    /// Bytes of such blocks; they count as overhead of the shards.
+    pub dirty_bytes: u64,
+    /// Blocks written back.
+    pub written: u64,
+    /// Writes that failed or panicked.
+    pub write_failures: u64,
 }
 
 /// A cache for blocks under keys, which may be shared between threads.
@@ -123,13 +132,15 @@ pub struct CacheStats {
 /// assert!(cache.get(&7)?.is_some());
 /// # Ok::<(), breakeven::Error>(())
 /// ```
-pub struct Cache<K, S = RandomState> {
-    hasher: S,
+pub struct Cache<K: Copy + Eq + Hash, S: BuildHasher + Clone = RandomState> {
+    pub(super) hasher: S,
     pub(super) slots: Box<[Slot<K, S>]>,
-    benches: Benches,
-    waits: Waits,
+    pub(super) benches: Benches,
+    pub(super) waits: Waits,
     /// What is set aside of the budget for the benches, at most.
     bench_bytes: u64,
+    /// None where blocks are not changed in the cache.
+    pub(super) write: Option<Hook<K>>,
 }
 
 /// A shard on cache lines of its own.
@@ -141,13 +152,30 @@ pub(super) struct Slot<K, S> {
 pub(super) struct State<K, S> {
     pub(super) shard: Shard<K, S>,
     /// The clock for what the shadow takes: a bench whose codecs are not used and so have no memory.
-    timer: Bench,
+    pub(super) timer: Bench,
     /// Loads in flight that nothing overtook.
-    turns: HashMap<K, Arc<Turn>, S>,
-    charged: Arc<AtomicU64>,
+    pub(super) turns: HashMap<K, Arc<Turn>, S>,
+    pub(super) charged: Arc<AtomicU64>,
+    /// Blocks that are being changed or written.
+    pub(super) claims: HashMap<K, Arc<Turn>, S>,
+    /// Blocks that are not written yet; none of them is in the shard.
+    pub(super) dirty: HashMap<K, Dirty, S>,
+    pub(super) dirty_bytes: u64,
+    /// Keys of dirty blocks in the order in which they are to be written.
+    pub(super) order: BTreeMap<u64, K>,
+    changes: u64,
+    pub(super) stats: SlotStats,
+}
+
+/// What is counted beside the shard.
+#[derive(Clone, Copy, Default)]
+pub(super) struct SlotStats {
     waits: u64,
     overtaken: u64,
     failed: u64,
+    dirty_hits: u64,
+    pub written: u64,
+    pub write_failures: u64,
 }
 
 /// What a lookup found.
@@ -215,6 +243,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             benches: Benches::new(processors),
             waits: Waits::default(),
             bench_bytes,
+            write: None,
         };
         let sized = ShardOptions::sized(options.budget_bytes / count as u64, options.block_bytes);
         let (pinned, slab_bytes) = (options.pinned_bytes_max / count as u64, sized.slab_bytes);
@@ -293,7 +322,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
                 let room = self.make_room(&mut state, key, raw_bytes, class)?;
                 return self.load(slot, state, key, room, load);
             };
-            state.waits += 1;
+            state.stats.waits += 1;
             drop(state);
             match self.waits.wait(&turn)? {
                 End::Look => {}
@@ -303,34 +332,58 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         }
     }
 
-    /// Puts a block in, in the place of what was held under its key; returns whether it is held.
-    pub fn insert(&self, key: K, bytes: &[u8], class: u8) -> bool {
+    /// Puts a block in that is in the store already, in the place of what was held under its key;
+    /// returns whether it is held. Where that is dirty the new one is too, so that what is written last
+    /// is what was put in last.
+    ///
+    /// # Errors
+    ///
+    /// None but in a cache that writes back: there as [`Cache::get_mut`].
+    pub fn insert(&self, key: K, bytes: &[u8], class: u8) -> Result<bool> {
+        if self.write.is_some() {
+            return self.insert_claimed(key, bytes, class);
+        }
         let mut state = self.slot(self.hasher.hash_one(key)).state.lock();
-        state.overtake(&key);
-        self.benches
-            .with(|bench| state.shard.insert(key, bytes, class, bench))
+        Ok(self.insert_at(&mut state, key, bytes, class))
     }
 
-    /// Takes a block out; returns whether it was held.
-    pub fn remove(&self, key: &K) -> bool {
+    /// Takes a block out, after it was written if it is dirty; returns whether it was held.
+    ///
+    /// # Errors
+    ///
+    /// None but in a cache that writes back: there the hook's, and the block stays.
+    pub fn remove(&self, key: &K) -> Result<bool> {
+        if self.write.is_some() {
+            return self.remove_claimed(key);
+        }
         let hash = self.hasher.hash_one(key);
         let mut state = self.slot(hash).state.lock();
-        state.overtake(key);
-        state.shard.remove_hashed(hash, key)
+        Ok(state.remove(hash, key))
     }
 
     /// Changes the budget at once: what goes over it is compressed or dropped. Pinned slabs stay until
-    /// their guards are gone and their shard is used again.
+    /// their guards are gone and their shard makes room again, and dirty blocks until they are written,
+    /// which is tried at once where they would fill half of a shard.
+    ///
+    /// # Errors
+    ///
+    /// The hook's; the budget has changed all the same.
     ///
     /// # Cost
     ///
     /// Ghosts and shadows start anew.
-    pub fn set_budget(&self, bytes: u64) {
+    pub fn set_budget(&self, bytes: u64) -> Result<()> {
         let each = self.shard_budget_bytes(bytes, self.slots.len());
+        let mut is_dirty = false;
         for slot in &self.slots {
             let mut state = slot.state.lock();
             self.benches
                 .with(|bench| state.shard.set_budget(each, bench));
+            is_dirty |= state.dirty_bytes > each / 2;
+        }
+        match is_dirty {
+            true => self.flush(),
+            false => Ok(()),
         }
     }
 
@@ -341,17 +394,34 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             let state = slot.state.lock();
             stats.shards.add(state.shard.stats());
             stats.memory.add(&state.shard.memory());
-            stats.waits += state.waits;
-            stats.overtaken += state.overtaken;
-            stats.failed += state.failed;
+            stats.waits += state.stats.waits;
+            stats.overtaken += state.stats.overtaken;
+            stats.failed += state.stats.failed;
+            stats.dirty_hits += state.stats.dirty_hits;
+            stats.written += state.stats.written;
+            stats.write_failures += state.stats.write_failures;
+            stats.dirty_bytes += state.dirty_bytes;
         }
         stats
     }
 
-    fn slot(&self, hash: u64) -> &Slot<K, S> {
+    pub(super) fn slot(&self, hash: u64) -> &Slot<K, S> {
         // Not the bits by which ghosts, tables and the shadow's groups find their place.
         let index = (hash >> 32) as usize & (self.slots.len() - 1);
         &self.slots[index]
+    }
+
+    /// Puts a block into its shard.
+    pub(super) fn insert_at(
+        &self,
+        state: &mut State<K, S>,
+        key: K,
+        bytes: &[u8],
+        class: u8,
+    ) -> bool {
+        state.overtake(&key);
+        self.benches
+            .with(|bench| state.shard.insert(key, bytes, class, bench))
     }
 
     /// Returns what a shard may use when all may use `bytes`.
@@ -464,7 +534,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Error {
     }
 }
 
-impl<K, S> fmt::Debug for Cache<K, S> {
+impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> fmt::Debug for Cache<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Cache({} shards)", self.slots.len())
     }
@@ -479,9 +549,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Slot<K, S> {
                 shard,
                 timer: Bench::new(),
                 turns: HashMap::with_hasher(hasher.clone()),
-                waits: 0,
-                overtaken: 0,
-                failed: 0,
+                claims: HashMap::with_hasher(hasher.clone()),
+                dirty: HashMap::with_hasher(hasher.clone()),
+                dirty_bytes: 0,
+                order: BTreeMap::new(),
+                changes: 0,
+                stats: SlotStats::default(),
             }),
         })
     }
@@ -489,6 +562,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Slot<K, S> {
 
 impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
     fn look_up(&mut self, hash: u64, key: &K) -> Result<Found> {
+        if !self.dirty.is_empty()
+            && let Some(dirty) = self.dirty.get(key)
+        {
+            self.stats.dirty_hits += 1;
+            return Ok(Found::Block(dirty.guard()));
+        }
         Ok(match self.shard.lookup_hashed(hash, key, &mut self.timer) {
             Lookup::Raw(handle) => Found::Block(BlockGuard::lent(self.shard.lend(handle)?)),
             Lookup::Packed(handle) => Found::Packed(handle),
@@ -497,13 +576,32 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
     }
 
     /// Makes a block outside the slabs.
-    fn own(&mut self, bytes: usize, bench: &mut Bench) -> Result<OwnBlock> {
-        self.shard.charge(bytes as u64, bench)?;
+    pub(super) fn own(&mut self, bytes: usize, bench: &mut Bench) -> Result<OwnBlock> {
+        let charged = (bytes as u64).saturating_add(OWN_BYTES);
+        self.shard.charge(charged, bench)?;
         Ok(OwnBlock::charged(bytes, &self.charged))
     }
 
+    /// Returns the class of a block, if it is held.
+    pub(super) fn class_of(&self, hash: u64, key: &K) -> Option<u8> {
+        let dirty = self.dirty.get(key).map(|dirty| dirty.class);
+        dirty.or_else(|| self.shard.class_of(hash, key))
+    }
+
+    /// Returns the next place in the order of writing.
+    pub(super) fn next_order(&mut self) -> u64 {
+        self.changes += 1;
+        self.changes
+    }
+
+    /// Takes a block out that is not dirty.
+    pub(super) fn remove(&mut self, hash: u64, key: &K) -> bool {
+        self.overtake(key);
+        self.shard.remove_hashed(hash, key)
+    }
+
     /// Lets what is being loaded under a key not be kept.
-    fn overtake(&mut self, key: &K) {
+    pub(super) fn overtake(&mut self, key: &K) {
         if !self.turns.is_empty() {
             self.turns.remove(key);
         }
@@ -547,7 +645,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
         time: &MissTime,
         bench: &mut Bench,
     ) -> (Result<BlockGuard>, End) {
-        self.overtaken += 1;
+        self.stats.overtaken += 1;
         self.shard.missed(time);
         let block = match room {
             Room::Own(block) => Ok(block),
@@ -565,7 +663,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
     }
 
     fn give_up(&mut self, room: Room) {
-        self.failed += 1;
+        self.stats.failed += 1;
         if let Room::Frame(reservation, frame) = room {
             self.shard.take_frame(&reservation, frame);
             self.shard.abandon(reservation);
@@ -583,7 +681,7 @@ impl Room {
 }
 
 /// Benches for whoever is at work, so that there are no more than threads at work at once.
-struct Benches {
+pub(super) struct Benches {
     idle: std::sync::Mutex<Vec<Bench>>,
     idle_max: usize,
 }
@@ -597,7 +695,7 @@ impl Benches {
     }
 
     /// Does something with a bench.
-    fn with<T>(&self, work: impl FnOnce(&mut Bench) -> T) -> T {
+    pub fn with<T>(&self, work: impl FnOnce(&mut Bench) -> T) -> T {
         let idle = || self.idle.lock().expect("nothing panics under this lock");
         let taken = idle().pop();
         let mut bench = taken.unwrap_or_default();

@@ -143,18 +143,18 @@ impl Pair {
             },
             720..840 => {
                 let new = self.next(key, random);
-                self.cache.insert(key, &new, 0);
+                self.cache.insert(key, &new, 0).expect("nothing to write");
                 self.blocks.insert(key, new);
             }
             840..900 => {
-                self.cache.remove(&key);
+                self.cache.remove(&key).expect("nothing to write");
                 assert!(self.cache.get(&key).expect("nothing to hold").is_none());
                 self.blocks.remove(&key);
             }
             900..996 => self.fail(1000 + key, random),
             _ => {
                 let budget = [0, 100_000, 300_000, 500_000][random.usize(0..4)];
-                self.cache.set_budget(budget);
+                self.cache.set_budget(budget).expect("nothing to write");
             }
         }
         if !self.held.is_empty() && random.u32(0..20) == 0 {
@@ -209,12 +209,12 @@ fn check_model(name: &str, policy: Policy, shard_count: usize) {
         assert!(stats.shards.packed_hits > steps / 100);
     }
     let Pair { cache, held, .. } = pair;
-    cache.set_budget(0);
+    cache.set_budget(0).expect("nothing to write");
     audit(&cache);
     for (guard, expected) in held {
         assert_eq!(*guard, *expected);
     }
-    cache.set_budget(0);
+    cache.set_budget(0).expect("nothing to write");
     let memory = cache.stats().memory;
     assert_eq!((memory.slab_bytes, memory.blocks), (0, 0));
 }
@@ -315,9 +315,9 @@ impl World {
         if inserts {
             let mut block = vec![0; self.block_bytes];
             write(&mut block, key, version);
-            self.cache.insert(key, &block, 0);
+            self.cache.insert(key, &block, 0).expect("nothing to write");
         } else {
-            self.cache.remove(&key);
+            self.cache.remove(&key).expect("nothing to write");
         }
         self.told[key as usize].store(version, SeqCst);
     }
@@ -509,10 +509,14 @@ fn threads_see_no_old_and_no_foreign_bytes() {
             for round in 0..rounds / 100 {
                 world
                     .cache
-                    .set_budget([100_000, 300_000, 400_000, 0][round % 4]);
+                    .set_budget([100_000, 300_000, 400_000, 0][round % 4])
+                    .expect("nothing to write");
                 std::thread::yield_now();
             }
-            world.cache.set_budget(budget_bytes);
+            world
+                .cache
+                .set_budget(budget_bytes)
+                .expect("nothing to write");
         });
         audit(&world.cache);
         let stats = world.cache.stats();
@@ -601,13 +605,13 @@ fn a_loader_may_use_the_cache_but_not_wait_for_itself() {
         let again = cache.get_or_load(1, 100, 0, fill(3));
         assert!(matches!(again, Err(Error::Invalid { .. })), "{again:?}");
         assert!(cache.get(&1)?.is_none());
-        cache.remove(&3);
+        cache.remove(&3)?;
         Ok(())
     });
     assert_eq!(*block.expect("loaded"), [2; 100]);
     // What the loader puts in itself is newer than what it loads.
     let block = cache.get_or_load(5, 100, 0, |frame| {
-        cache.insert(5, &[6; 50], 0);
+        cache.insert(5, &[6; 50], 0)?;
         frame.fill(5);
         Ok(())
     });
@@ -631,11 +635,11 @@ fn a_guard_held_for_ever_stops_nothing() {
     for key in 100..2000 {
         ask(key).expect("room");
     }
-    cache.remove(&1);
-    cache.set_budget(0);
+    cache.remove(&1).expect("nothing to write");
+    cache.set_budget(0).expect("nothing to write");
     assert_eq!(cache.stats().memory.slab_bytes, SLAB as u64, "its slab");
     assert!(!ask(2).expect("handed through").is_lent());
-    cache.set_budget(400_000);
+    cache.set_budget(400_000).expect("nothing to write");
     for key in 0..500 {
         ask(key).expect("room");
         audit(&cache);
@@ -643,6 +647,26 @@ fn a_guard_held_for_ever_stops_nothing() {
     assert_eq!(read(&held, 1), 1);
     drop(cache);
     assert_eq!(read(&held, 1), 1, "it outlives the cache");
+}
+
+#[test]
+fn a_slab_that_was_held_goes_after_the_numbers_of_its_blocks() {
+    let cache = cache(Policy::RawOnly, 1, 400_000);
+    for key in 0..600 {
+        let load = |frame: &mut [u8]| {
+            write(frame, key, 1);
+            Ok(())
+        };
+        cache.get_or_load(key, 200, 0, load).expect("room");
+    }
+    let held = cache.get(&599).expect("room").expect("the newest");
+    cache.set_budget(0).expect("nothing to write");
+    assert_eq!(cache.stats().memory.slab_bytes, SLAB as u64);
+    assert_eq!(read(&held, 599), 1);
+    drop(held);
+    cache.set_budget(0).expect("nothing to write");
+    assert_eq!(cache.stats().memory.slab_bytes, 0);
+    audit(&cache);
 }
 
 #[test]

@@ -1,0 +1,350 @@
+//! Changing blocks in the cache, and writing them to where they belong before they leave it.
+//!
+//! A changed block is dirty until the cache's hook has written it. Dirty blocks lie beside the shards,
+//! outside what is evicted, so none can be dropped unwritten; they count against the budget and
+//! against what guards may hold, and from half of that on every further change first writes the
+//! oldest back. A block that was written goes into its shard as if it had been loaded.
+//!
+//! Whoever changes or writes a block holds its [`Claim`]; others who would change it wait, and who
+//! reads it sees it as it was. So no change is lost to another, and no write overtakes a later one. The
+//! hook runs without a lock and may read from the cache; if it fails or panics the block stays
+//! dirty, and whoever asked for room or for the write is told.
+#![deny(unsafe_code)]
+
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::guard::{BlockGuard, OwnBlock};
+use super::shared::{Cache, CacheOptions, State, TURN_BYTES};
+use super::turn::{End, Turn};
+use crate::error::{Error, Result};
+use crate::pool::message_of;
+
+/// What writes a block to where it belongs.
+pub(super) type Hook<K> = Box<dyn Fn(&K, &[u8]) -> Result<()> + Send + Sync>;
+
+/// A block that is not written yet.
+pub(super) struct Dirty {
+    block: Arc<OwnBlock>,
+    pub class: u8,
+    /// Its place in the order of writing.
+    order: u64,
+}
+
+impl Dirty {
+    pub fn guard(&self) -> BlockGuard {
+        BlockGuard::own(Arc::clone(&self.block))
+    }
+}
+
+/// The right to change one block, until it is dropped.
+struct Claim<'a, K: Copy + Eq + Hash, S: BuildHasher + Clone> {
+    cache: &'a Cache<K, S>,
+    key: K,
+    hash: u64,
+    turn: Arc<Turn>,
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for Claim<'_, K, S> {
+    fn drop(&mut self) {
+        let mut state = self.cache.slot(self.hash).state.lock();
+        state.claims.remove(&self.key);
+        state.charged.fetch_sub(TURN_BYTES, Ordering::Relaxed);
+        drop(state);
+        self.turn.end(End::Look);
+    }
+}
+
+/// A block that is being changed: a copy, which takes the block's place, dirty, when the guard is
+/// dropped. Nobody else changes the block before that. If the guard is dropped by a panic the block
+/// stays as it was.
+pub struct WriteGuard<'a, K: Copy + Eq + Hash, S: BuildHasher + Clone = RandomState> {
+    claim: Claim<'a, K, S>,
+    block: Option<OwnBlock>,
+    class: u8,
+    /// Who waits for the claim asks which thread has it.
+    _stays: PhantomData<*const ()>,
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Deref for WriteGuard<'_, K, S> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.block.as_ref().expect("until it is dropped").bytes
+    }
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> DerefMut for WriteGuard<'_, K, S> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.block.as_mut().expect("until it is dropped").bytes
+    }
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for WriteGuard<'_, K, S> {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take()
+            && !std::thread::panicking()
+        {
+            self.claim.publish(block, self.class);
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Cache<K> {
+    /// Makes an empty cache of which blocks may be changed; `write` writes a block to where it belongs.
+    ///
+    /// What is dirty when the cache is dropped is written then, and an error is lost: call
+    /// [`Cache::flush`] before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::new`].
+    pub fn writing_back(
+        options: CacheOptions,
+        write: impl Fn(&K, &[u8]) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<Cache<K>> {
+        let mut cache = Cache::new(options)?;
+        cache.write = Some(Box::new(write));
+        Ok(cache)
+    }
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
+    /// Returns a block to change; `None` if it is not held. While the guard lives nobody else changes
+    /// the block, and who asks to waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] without a hook. The hook's, if room had to be made by writing
+    /// another block and it failed. [`Error::Limit`] as [`Cache::get`]. [`Error::Invalid`] if this
+    /// thread would wait for itself.
+    pub fn get_mut(&self, key: &K) -> Result<Option<WriteGuard<'_, K, S>>> {
+        let claim = self.claim_to_change(key)?;
+        match self.get(key)? {
+            Some(block) => self.copy_to_change(claim, &block, 0).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns a block to change, loaded by `load` if it is not held: as [`Cache::get_mut`] and
+    /// [`Cache::get_or_load`].
+    ///
+    /// # Errors
+    ///
+    /// Those of both.
+    pub fn get_mut_or_load(
+        &self,
+        key: K,
+        raw_bytes: usize,
+        class: u8,
+        load: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<WriteGuard<'_, K, S>> {
+        let claim = self.claim_to_change(&key)?;
+        let block = self.get_or_load(key, raw_bytes, class, load)?;
+        self.copy_to_change(claim, &block, class)
+    }
+
+    /// Puts a block in that is to be written.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::get_mut`]; the block is as it was then.
+    pub fn insert_dirty(&self, key: K, bytes: &[u8], class: u8) -> Result<()> {
+        let claim = self.claim_to_change(&key)?;
+        let mut block = self.own_to_change(claim.hash, bytes.len())?;
+        block.bytes.copy_from_slice(bytes);
+        claim.publish(block, class);
+        Ok(())
+    }
+
+    /// Writes every block back that is dirty now, and waits for those that others change or write.
+    ///
+    /// # Errors
+    ///
+    /// The hook's first error, after all were tried; what failed stays dirty. [`Error::Invalid`] if
+    /// this thread holds a [`WriteGuard`] of one.
+    pub fn flush(&self) -> Result<()> {
+        let mut result = Ok(());
+        for slot in &self.slots {
+            let keys: Vec<K> = slot.state.lock().dirty.keys().copied().collect();
+            for key in keys {
+                let written = self.claim(&key).and_then(|claim| claim.write());
+                result = result.and(written.map(|_| ()));
+            }
+        }
+        result
+    }
+
+    /// Waits until nobody else changes a block, and keeps others from it.
+    fn claim(&self, key: &K) -> Result<Claim<'_, K, S>> {
+        let hash = self.hasher.hash_one(key);
+        loop {
+            let mut state = self.slot(hash).state.lock();
+            let Some(turn) = state.claims.get(key).map(Arc::clone) else {
+                return Ok(self.claim_free(&mut state, *key, hash));
+            };
+            drop(state);
+            self.waits.wait(&turn)?;
+        }
+    }
+
+    /// Claims a block that nobody has claimed.
+    fn claim_free(&self, state: &mut State<K, S>, key: K, hash: u64) -> Claim<'_, K, S> {
+        let turn = Turn::begin();
+        state.claims.insert(key, Arc::clone(&turn));
+        state.charged.fetch_add(TURN_BYTES, Ordering::Relaxed);
+        Claim {
+            cache: self,
+            key,
+            hash,
+            turn,
+        }
+    }
+
+    /// Claims a block once there is room for one more that is dirty.
+    fn claim_to_change(&self, key: &K) -> Result<Claim<'_, K, S>> {
+        if self.write.is_none() {
+            return Err(Error::Unsupported {
+                what: "changing blocks of a cache that has no hook to write them".to_string(),
+            });
+        }
+        while let Some(oldest) = self.oldest_in_the_way(self.hasher.hash_one(key)) {
+            oldest.write()?;
+        }
+        self.claim(key)
+    }
+
+    /// Claims the oldest dirty block of a shard that has too many.
+    fn oldest_in_the_way(&self, hash: u64) -> Option<Claim<'_, K, S>> {
+        let state = &mut *self.slot(hash).state.lock();
+        if state.dirty_bytes <= state.shard.options.pinned_bytes_max / 2 {
+            return None;
+        }
+        let is_free = |key: &&K| !state.claims.contains_key(*key);
+        let key = *state.order.values().find(is_free)?;
+        let hash = self.hasher.hash_one(key);
+        Some(self.claim_free(state, key, hash))
+    }
+
+    fn own_to_change(&self, hash: u64, bytes: usize) -> Result<OwnBlock> {
+        let mut state = self.slot(hash).state.lock();
+        self.benches.with(|bench| state.own(bytes, bench))
+    }
+
+    fn copy_to_change<'a>(
+        &'a self,
+        claim: Claim<'a, K, S>,
+        found: &BlockGuard,
+        class: u8,
+    ) -> Result<WriteGuard<'a, K, S>> {
+        let mut block = self.own_to_change(claim.hash, found.len())?;
+        block.bytes.copy_from_slice(found);
+        let known = self
+            .slot(claim.hash)
+            .state
+            .lock()
+            .class_of(claim.hash, &claim.key);
+        Ok(WriteGuard {
+            claim,
+            block: Some(block),
+            class: known.unwrap_or(class),
+            _stays: PhantomData,
+        })
+    }
+
+    /// Puts a block in whose bytes are in the store already, if nobody changes it; dirty if what it
+    /// replaces is, so that no write comes after it that is older.
+    pub(super) fn insert_claimed(&self, key: K, bytes: &[u8], class: u8) -> Result<bool> {
+        let claim = self.claim(&key)?;
+        {
+            let mut state = self.slot(claim.hash).state.lock();
+            if !state.dirty.contains_key(&key) {
+                return Ok(self.insert_at(&mut state, key, bytes, class));
+            }
+        }
+        let mut block = self.own_to_change(claim.hash, bytes.len())?;
+        block.bytes.copy_from_slice(bytes);
+        claim.publish(block, class);
+        Ok(true)
+    }
+
+    /// Takes a block out that nobody changes, written if it is dirty.
+    pub(super) fn remove_claimed(&self, key: &K) -> Result<bool> {
+        let claim = self.claim(key)?;
+        let was_dirty = claim.write()?;
+        let mut state = self.slot(claim.hash).state.lock();
+        Ok(state.remove(claim.hash, key) || was_dirty)
+    }
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Claim<'_, K, S> {
+    /// Makes a block the one under the key, dirty.
+    fn publish(&self, block: OwnBlock, class: u8) {
+        let mut state = self.cache.slot(self.hash).state.lock();
+        state.remove(self.hash, &self.key);
+        let bytes = block.bytes.len() as u64;
+        state.dirty_bytes += bytes;
+        let old = state.dirty.remove(&self.key);
+        let order = old
+            .as_ref()
+            .map_or_else(|| state.next_order(), |it| it.order);
+        state.dirty_bytes -= old.map_or(0, |it| it.block.bytes.len() as u64);
+        let block = Arc::new(block);
+        let dirty = Dirty {
+            block,
+            class,
+            order,
+        };
+        state.dirty.insert(self.key, dirty);
+        state.order.insert(order, self.key);
+    }
+
+    /// Writes the block, if it is dirty, and makes it an ordinary one; returns whether it was dirty.
+    fn write(&self) -> Result<bool> {
+        let slot = self.cache.slot(self.hash);
+        let block = slot
+            .state
+            .lock()
+            .dirty
+            .get(&self.key)
+            .map(|it| Arc::clone(&it.block));
+        let (Some(block), Some(hook)) = (block, &self.cache.write) else {
+            return Ok(false);
+        };
+        let written = catch_unwind(AssertUnwindSafe(|| hook(&self.key, &block.bytes)));
+        let written = written.unwrap_or_else(|panic| {
+            Err(Error::Panicked {
+                what: "the hook that writes blocks back",
+                message: message_of(panic.as_ref()),
+            })
+        });
+        let mut state = slot.state.lock();
+        let dirty = state.dirty.remove(&self.key).expect("claimed and dirty");
+        state.order.remove(&dirty.order);
+        if let Err(error) = written {
+            state.stats.write_failures += 1;
+            // The others are tried before it is again.
+            let order = state.next_order();
+            state.order.insert(order, self.key);
+            state.dirty.insert(self.key, Dirty { order, ..dirty });
+            return Err(error);
+        }
+        state.stats.written += 1;
+        state.dirty_bytes -= block.bytes.len() as u64;
+        self.cache
+            .insert_at(&mut state, self.key, &block.bytes, dirty.class);
+        Ok(true)
+    }
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for Cache<K, S> {
+    fn drop(&mut self) {
+        if self.write.is_some() {
+            // Nobody is left to tell; who wants to know flushes before.
+            let _ = self.flush();
+        }
+    }
+}

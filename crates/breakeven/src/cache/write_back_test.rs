@@ -1,0 +1,295 @@
+//! Changes of blocks: none is lost, whatever is evicted, removed, flushed or fails meanwhile.
+//!
+//! A block is a counter. Threads count it up in the cache, the hook writes it to a store, loaders read
+//! it from there: in the end the store must hold as many as were counted.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use super::explore::{explore, switch};
+use super::*;
+use crate::error::{Error, Result};
+use crate::testing::is_full;
+
+const BLOCK: usize = 1000;
+
+/// A store of counters, behind a cache that writes back to it.
+struct Counters {
+    cache: Cache<u64>,
+    stored: Arc<Vec<AtomicU64>>,
+    /// Every so many writes one fails; none for 0.
+    fails_every: Arc<AtomicU64>,
+    counted: Vec<AtomicU64>,
+}
+
+fn number(block: &[u8]) -> u64 {
+    u64::from_le_bytes(block[..8].try_into().expect("8 bytes"))
+}
+
+impl Counters {
+    fn new(keys: usize, fails_every: u64, pinned_bytes_max: u64) -> Arc<Counters> {
+        let numbers = || (0..keys).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
+        let stored = Arc::new(numbers());
+        let fails_every = Arc::new(AtomicU64::new(fails_every));
+        let (store, fails, writes) = (
+            Arc::clone(&stored),
+            Arc::clone(&fails_every),
+            AtomicU64::new(0),
+        );
+        let write = move |key: &u64, block: &[u8]| {
+            switch();
+            let turn = writes.fetch_add(1, SeqCst) + 1;
+            match fails.load(SeqCst) {
+                0 => {}
+                every if !turn.is_multiple_of(every) => {}
+                _ if turn.is_multiple_of(2) => resume_unwind(Box::new("a broken disk")),
+                _ => return Err(Error::Interrupted),
+            }
+            let before = store[*key as usize].swap(number(block), SeqCst);
+            assert!(before <= number(block), "an older block is written last");
+            Ok(())
+        };
+        let options = CacheOptions {
+            budget_bytes: 200_000,
+            block_bytes: BLOCK,
+            shard_count: Some(1),
+            policy: Policy::Static(Arm {
+                compressed_share: 0.3,
+                method: 0,
+                admits_once: true,
+            }),
+            pinned_bytes_max,
+            ..CacheOptions::default()
+        };
+        Arc::new(Counters {
+            cache: Cache::writing_back(options, write).expect("a cache"),
+            stored,
+            fails_every,
+            counted: numbers(),
+        })
+    }
+
+    fn load(&self, key: u64, frame: &mut [u8]) -> Result<()> {
+        switch();
+        let found = self.stored[key as usize].load(SeqCst);
+        switch();
+        frame.fill(key as u8);
+        frame[..8].copy_from_slice(&found.to_le_bytes());
+        Ok(())
+    }
+
+    /// Counts up; says whether it could.
+    fn count(&self, key: u64) -> bool {
+        let found = self
+            .cache
+            .get_mut_or_load(key, BLOCK, 0, |frame| self.load(key, frame));
+        match found {
+            Ok(mut block) => {
+                assert!(block[8..].iter().all(|byte| *byte == key as u8));
+                let more = number(&block) + 1;
+                switch();
+                block[..8].copy_from_slice(&more.to_le_bytes());
+                self.counted[key as usize].fetch_add(1, SeqCst);
+                true
+            }
+            Err(error) => {
+                assert_is_fault(&error);
+                false
+            }
+        }
+    }
+
+    /// Asks for a counter, which never goes back.
+    fn ask(&self, key: u64, least: u64) -> u64 {
+        let found = self
+            .cache
+            .get_or_load(key, BLOCK, 0, |frame| self.load(key, frame));
+        let found = found.map_or(least, |block| number(&block));
+        assert!(found >= least, "key {key}: {found} after {least}");
+        found
+    }
+
+    fn finish(&self) {
+        self.fails_every.store(0, SeqCst);
+        self.cache.flush().expect("nothing fails any more");
+        let numbers = |of: &[AtomicU64]| of.iter().map(|it| it.load(SeqCst)).collect::<Vec<_>>();
+        assert_eq!(numbers(&self.stored), numbers(&self.counted));
+        assert_eq!(self.cache.stats().dirty_bytes, 0);
+    }
+}
+
+/// What a hook may fail with here, or too many guards.
+fn assert_is_fault(error: &Error) {
+    let is_fault = matches!(
+        error,
+        Error::Interrupted | Error::Panicked { .. } | Error::Limit { .. }
+    );
+    assert!(is_fault, "{error}");
+}
+
+fn tolerate<T>(result: Result<T>) {
+    if let Err(error) = result {
+        assert_is_fault(&error);
+    }
+}
+
+#[test]
+fn no_order_loses_a_change() {
+    let orders = if is_full() { 20_000 } else { 1000 };
+    explore("changes", orders, || {
+        let counters = Counters::new(1, 3, 200_000);
+        let task = |work: fn(&Counters)| -> Box<dyn FnOnce() + Send> {
+            let counters = Arc::clone(&counters);
+            Box::new(move || work(&counters))
+        };
+        let counting = |it: &Counters| {
+            it.count(0);
+            it.count(0);
+        };
+        let removing = |it: &Counters| {
+            tolerate(it.cache.remove(&0));
+            tolerate(it.cache.flush());
+            tolerate(it.cache.remove(&0));
+        };
+        let last: fn(&Counters) = |it: &Counters| {
+            let least = it.ask(0, 0);
+            it.count(0);
+            it.ask(0, least);
+        };
+        let mut scene = vec![task(counting), task(counting), task(removing), task(last)];
+        // The one who comes last checks: whose turn that is, nobody knows before.
+        let done = Arc::new(AtomicU64::new(0));
+        scene = scene
+            .into_iter()
+            .map(|work| -> Box<dyn FnOnce() + Send> {
+                let (counters, done) = (Arc::clone(&counters), Arc::clone(&done));
+                Box::new(move || {
+                    work();
+                    if done.fetch_add(1, SeqCst) == 3 {
+                        counters.finish();
+                    }
+                })
+            })
+            .collect();
+        scene
+    });
+}
+
+#[test]
+fn threads_lose_no_change() {
+    let rounds = if is_full() { 50_000 } else { 3000 };
+    let counters = Counters::new(300, 11, 100_000);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let counters = &counters;
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(thread);
+                let mut seen = vec![0; 300];
+                for _ in 0..rounds {
+                    let key = random.u64(0..300);
+                    let at = key as usize;
+                    match random.u32(0..100) {
+                        0..50 => drop(counters.count(key)),
+                        50..90 => seen[at] = counters.ask(key, seen[at]),
+                        90..97 => tolerate(counters.cache.remove(&key)),
+                        97..99 => tolerate(counters.cache.set_budget(random.u64(0..200_000))),
+                        _ => tolerate(counters.cache.flush()),
+                    }
+                }
+            });
+        }
+    });
+    let stats = counters.cache.stats();
+    println!("{stats:?}");
+    assert!(stats.written > 1000 && stats.write_failures > 100 && stats.dirty_hits > 100);
+    counters.finish();
+    let counted: u64 = counters.counted.iter().map(|it| it.load(SeqCst)).sum();
+    assert!(counted > rounds / 2, "{counted} counted");
+}
+
+#[test]
+fn a_block_that_cannot_be_written_stays() {
+    let counters = Counters::new(2, 1, 100_000);
+    let cache = &counters.cache;
+    assert!(counters.count(1));
+    let is_there = || {
+        assert_eq!(counters.ask(1, 1), 1);
+        assert_eq!(cache.explain(&1).holding, Holding::Dirty);
+        assert_eq!(counters.stored[1].load(SeqCst), 0);
+    };
+    is_there();
+    tolerate(Err::<(), _>(cache.remove(&1).expect_err("not written")));
+    is_there();
+    tolerate(Err::<(), _>(cache.flush().expect_err("not written")));
+    is_there();
+    tolerate(Err::<(), _>(cache.set_budget(0).expect_err("not written")));
+    is_there();
+    // What is put in over it is to be written too.
+    let newer = [7u64.to_le_bytes().to_vec(), vec![1; BLOCK - 8]].concat();
+    assert!(cache.insert(1, &newer, 0).expect("room"));
+    assert_eq!(cache.explain(&1).holding, Holding::Dirty);
+    counters.fails_every.store(0, SeqCst);
+    assert!(cache.remove(&1).expect("written"));
+    assert_eq!(counters.stored[1].load(SeqCst), 7);
+    assert!(cache.get(&1).expect("room").is_none());
+}
+
+#[test]
+fn dirty_blocks_are_bounded_and_written_oldest_first() {
+    let counters = Counters::new(200, 0, 100_000);
+    for key in 0..200 {
+        assert!(counters.count(key));
+        let dirty_bytes = counters.cache.stats().dirty_bytes;
+        assert!(dirty_bytes <= 50_000 + BLOCK as u64, "{dirty_bytes}");
+    }
+    let written: Vec<u64> = counters.stored.iter().map(|it| it.load(SeqCst)).collect();
+    let first_dirty = written.iter().position(|count| *count == 0).expect("some");
+    assert!(first_dirty > 100 && written[first_dirty..].iter().all(|it| *it == 0));
+    // A disk that fails stops changes before they are made, and loses none.
+    counters.fails_every.store(1, SeqCst);
+    let refused = (0..60).filter(|key| !counters.count(*key)).count();
+    assert!(refused > 40, "{refused}");
+    counters.finish();
+}
+
+#[test]
+fn a_change_is_whole_or_none() {
+    let counters = Counters::new(3, 0, 100_000);
+    let cache = &counters.cache;
+    counters.count(1);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let mut block = cache.get_mut(&1).expect("room").expect("held");
+        block.fill(9);
+        resume_unwind(Box::new("half-way"));
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(counters.ask(1, 1), 1);
+    assert!(cache.get_mut(&2).expect("room").is_none());
+    {
+        let mut block = cache.get_mut(&1).expect("room").expect("held");
+        block[8..].fill(8);
+        let as_it_was = cache.get(&1).expect("room").expect("held");
+        assert_eq!(as_it_was[8..], [1; BLOCK - 8]);
+        let again = cache.get_mut(&1).map(|_| ());
+        assert!(matches!(again, Err(Error::Invalid { .. })));
+        assert!(matches!(cache.flush(), Err(Error::Invalid { .. })));
+    }
+    assert_eq!(
+        cache.get(&1).expect("room").expect("held")[8..],
+        [8; BLOCK - 8]
+    );
+    let stored = Arc::clone(&counters.stored);
+    assert_eq!(stored[1].load(SeqCst), 0);
+    drop(counters);
+    assert_eq!(stored[1].load(SeqCst), 1, "dropping the cache writes");
+}
+
+#[test]
+fn without_a_hook_nothing_is_changed() {
+    let cache: Cache<u64> = Cache::new(CacheOptions::default()).expect("a cache");
+    let refused = cache.insert_dirty(1, &[1; 10], 0);
+    assert!(matches!(refused, Err(Error::Unsupported { .. })));
+    assert!(cache.get_mut(&1).is_err());
+    assert!(cache.get(&1).expect("room").is_none());
+}
