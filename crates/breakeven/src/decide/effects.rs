@@ -20,10 +20,12 @@ use crate::decide::tracker::Normal;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Effects {
     machine: Normal,
-    classes: BTreeMap<Class, Normal>,
-    methods: BTreeMap<Method, Normal>,
+    classes: Terms<Class>,
+    methods: Terms<Method>,
     /// Whether there was anything to fit to.
     pub has_evidence: bool,
+    /// Kept from fit to fit, so that one of no more cells than before allocates nothing.
+    residuals: Vec<Residual>,
 }
 
 impl Effects {
@@ -31,30 +33,18 @@ impl Effects {
     const SWEEPS: usize = 6;
 
     /// Fits the terms to the cells: each in turn to what the others leave, shrunk by its prior.
-    pub fn fit(cells: &BTreeMap<CellKey, Cell>, machine: Normal, factor: usize) -> Effects {
-        let apart = PAIR_DEVIATION[factor].powi(2) + LENGTH_DEVIATION[factor].powi(2);
-        let (mut classes, mut methods) = (Terms::default(), Terms::default());
-        let mut residuals = Vec::new();
-        for (&(class, method, _), cell) in cells {
-            let tracker = &cell.trackers[factor];
-            let is_known = factor == STORED && method == Method::STORE;
-            if tracker.weight <= 0.0 || is_known {
-                continue;
-            }
-            let class_prior = prior::of_class(class);
-            residuals.push(Residual {
-                class: classes.index_of(class, class_prior.deviation[factor]),
-                method: methods.index_of(method, cell.prior.deviation[factor]),
-                seen: tracker.mean.ln() - cell.prior.ln[factor] - class_prior.ln[factor],
-                value: 0.0,
-                is_bound: factor == STORED && tracker.mean >= RAW_SHARE,
-                precision: 1.0 / (apart + tracker.mean_variance(factor)),
-            });
-        }
+    pub fn fit(&mut self, cells: &BTreeMap<CellKey, Cell>, machine: Normal, factor: usize) {
+        self.collect(cells, factor);
+        let Effects {
+            classes,
+            methods,
+            residuals,
+            ..
+        } = self;
         let mut fitted = machine;
         for _ in 0..Effects::SWEEPS {
-            for it in &mut residuals {
-                let terms = fitted.mean + classes.now[it.class].mean + methods.now[it.method].mean;
+            for it in &mut *residuals {
+                let terms = fitted.mean + classes.mean(it.class) + methods.mean(it.method);
                 it.value = if it.is_bound {
                     it.seen.max(terms)
                 } else {
@@ -62,26 +52,52 @@ impl Effects {
                 };
             }
             let mut pull = Pull::of(machine);
-            for it in &residuals {
-                pull.add(it, classes.now[it.class].mean + methods.now[it.method].mean);
+            for it in &*residuals {
+                pull.add(it, classes.mean(it.class) + methods.mean(it.method));
             }
             fitted = pull.result();
             classes.refit(
-                &residuals,
+                residuals,
                 |it| it.class,
-                |it| fitted.mean + methods.now[it.method].mean,
+                |it| fitted.mean + methods.mean(it.method),
             );
             methods.refit(
-                &residuals,
+                residuals,
                 |it| it.method,
-                |it| fitted.mean + classes.now[it.class].mean,
+                |it| fitted.mean + classes.mean(it.class),
             );
         }
-        Effects {
-            machine: fitted,
-            classes: classes.by_key(),
-            methods: methods.by_key(),
-            has_evidence: !residuals.is_empty(),
+        self.machine = fitted;
+        self.has_evidence = !self.residuals.is_empty();
+    }
+
+    /// Takes the priors off all cells that tell anything.
+    fn collect(&mut self, cells: &BTreeMap<CellKey, Cell>, factor: usize) {
+        let apart = PAIR_DEVIATION[factor].powi(2) + LENGTH_DEVIATION[factor].powi(2);
+        let tells = |it: &(&CellKey, &Cell)| {
+            let is_known = factor == STORED && it.0.1 == Method::STORE;
+            it.1.trackers[factor].weight > 0.0 && !is_known
+        };
+        self.classes.rows.clear();
+        self.methods.rows.clear();
+        self.residuals.clear();
+        for (&(class, method, _), cell) in cells.iter().filter(tells) {
+            let class_prior = prior::of_class(class);
+            self.classes.insert(class, class_prior.deviation[factor]);
+            self.methods.insert(method, cell.prior.deviation[factor]);
+        }
+        for (&(class, method, _), cell) in cells.iter().filter(tells) {
+            let tracker = &cell.trackers[factor];
+            let class_prior = prior::of_class(class);
+            let place = "a term for every cell";
+            self.residuals.push(Residual {
+                class: self.classes.place(class).expect(place),
+                method: self.methods.place(method).expect(place),
+                seen: tracker.mean.ln() - cell.prior.ln[factor] - class_prior.ln[factor],
+                value: 0.0,
+                is_bound: factor == STORED && tracker.mean >= RAW_SHARE,
+                precision: 1.0 / (apart + tracker.mean_variance(factor)),
+            });
         }
     }
 
@@ -96,16 +112,8 @@ impl Effects {
     ) -> Normal {
         let unknown_class = || Normal::zero(prior::of_class(class).deviation[factor]);
         let unknown_method = || Normal::zero(prior.deviation[factor]);
-        let class = self
-            .classes
-            .get(&class)
-            .copied()
-            .unwrap_or_else(unknown_class);
-        let method = self
-            .methods
-            .get(&method)
-            .copied()
-            .unwrap_or_else(unknown_method);
+        let class = self.classes.get(class).unwrap_or_else(unknown_class);
+        let method = self.methods.get(method).unwrap_or_else(unknown_method);
         Normal {
             mean: self.machine.mean + class.mean + method.mean,
             variance: self.machine.variance + class.variance + method.variance,
@@ -114,6 +122,7 @@ impl Effects {
 }
 
 /// What a cell leaves when the priors are taken off, with the places of its terms.
+#[derive(Clone, Debug)]
 struct Residual {
     class: usize,
     method: usize,
@@ -124,32 +133,50 @@ struct Residual {
     precision: f64,
 }
 
-/// The terms of all classes, or of all methods.
+/// The terms of all classes, or of all methods, in the order of their keys.
+#[derive(Clone, Debug)]
 struct Terms<K> {
-    index: BTreeMap<K, usize>,
-    priors: Vec<Normal>,
-    now: Vec<Normal>,
+    rows: Vec<Term<K>>,
+}
+
+#[derive(Clone, Debug)]
+struct Term<K> {
+    key: K,
+    prior: Normal,
+    now: Normal,
+    pull: Pull,
 }
 
 impl<K> Default for Terms<K> {
     fn default() -> Terms<K> {
-        Terms {
-            index: BTreeMap::new(),
-            priors: Vec::new(),
-            now: Vec::new(),
-        }
+        Terms { rows: Vec::new() }
     }
 }
 
 impl<K: Ord + Copy> Terms<K> {
-    fn index_of(&mut self, key: K, deviation: f64) -> usize {
-        let next = self.priors.len();
-        let index = *self.index.entry(key).or_insert(next);
-        if index == next {
-            self.priors.push(Normal::zero(deviation));
-            self.now.push(Normal::zero(deviation));
+    fn place(&self, key: K) -> std::result::Result<usize, usize> {
+        self.rows.binary_search_by(|row| row.key.cmp(&key))
+    }
+
+    fn insert(&mut self, key: K, deviation: f64) {
+        if let Err(place) = self.place(key) {
+            let prior = Normal::zero(deviation);
+            let row = Term {
+                key,
+                prior,
+                now: prior,
+                pull: Pull::of(prior),
+            };
+            self.rows.insert(place, row);
         }
-        index
+    }
+
+    fn get(&self, key: K) -> Option<Normal> {
+        self.place(key).ok().map(|place| self.rows[place].now)
+    }
+
+    fn mean(&self, place: usize) -> f64 {
+        self.rows[place].now.mean
     }
 
     fn refit(
@@ -158,20 +185,21 @@ impl<K: Ord + Copy> Terms<K> {
         own: impl Fn(&Residual) -> usize,
         others: impl Fn(&Residual) -> f64,
     ) {
-        let mut pulls: Vec<Pull> = self.priors.iter().map(|&prior| Pull::of(prior)).collect();
-        for residual in residuals {
-            pulls[own(residual)].add(residual, others(residual));
+        for row in &mut self.rows {
+            row.pull = Pull::of(row.prior);
         }
-        self.now = pulls.iter().map(Pull::result).collect();
-    }
-
-    fn by_key(&self) -> BTreeMap<K, Normal> {
-        let at = |(&key, &index): (&K, &usize)| (key, self.now[index]);
-        self.index.iter().map(at).collect()
+        for residual in residuals {
+            let row = &mut self.rows[own(residual)];
+            row.pull.add(residual, others(residual));
+        }
+        for row in &mut self.rows {
+            row.now = row.pull.result();
+        }
     }
 }
 
 /// A prior and the weighted residuals that pull at it.
+#[derive(Clone, Debug)]
 struct Pull {
     precision: f64,
     weighted: f64,

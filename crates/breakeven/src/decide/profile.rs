@@ -508,7 +508,7 @@ impl Profile {
 
     fn fit(&mut self) {
         for factor in 0..FACTOR_COUNT {
-            self.effects[factor] = Effects::fit(&self.cells, self.scale[factor], factor);
+            self.effects[factor].fit(&self.cells, self.scale[factor], factor);
         }
         self.pending = 0;
     }
