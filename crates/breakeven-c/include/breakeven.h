@@ -43,6 +43,7 @@ extern "C" {
 #define BREAKEVEN_UNSUPPORTED 5 /* well formed, but not served by this version */
 #define BREAKEVEN_POISONED 6    /* refused because of an error before */
 #define BREAKEVEN_PANIC 7       /* a bug in the library; the message is worth a report */
+#define BREAKEVEN_STOPPED 8     /* breakeven_stop_set() was called */
 
 /* How the method of each block is found. */
 #define BREAKEVEN_FIXED 0    /* one for all: `method` */
@@ -53,13 +54,20 @@ extern "C" {
 /* Flags of a writer. */
 #define BREAKEVEN_MIXED 1u /* LZ4 and xz frames as well: wants a zstd linked with liblz4 and liblzma */
 #define BREAKEVEN_SYNC 2u  /* closing waits until the file is on the medium */
+/* The same bytes every time, whatever the workers, the clock and the link: methods are picked by speeds
+ * that come with the library, for a link of `link` or, if that is 0, 117e6 bytes per second. Goes with
+ * BREAKEVEN_FIXED, BREAKEVEN_FASTEST and BREAKEVEN_SMALLEST. */
+#define BREAKEVEN_DETERMINISTIC 4u
+
+/* What a program stops its writers by, from another thread or a signal handler. */
+typedef struct breakeven_stop breakeven_stop;
 
 /* Options of a writer. All zeros but `size` are the defaults. */
 typedef struct breakeven_options {
     uint32_t size;     /* sizeof(breakeven_options); anything else is refused */
     uint32_t workers;  /* threads that compress, at most 1,024; 0: one for each processor */
     uint32_t block;    /* bytes of a block, 4 KiB to 64 MiB; 0: 1 MiB */
-    uint32_t flags;    /* BREAKEVEN_MIXED | BREAKEVEN_SYNC */
+    uint32_t flags;    /* BREAKEVEN_MIXED | BREAKEVEN_SYNC | BREAKEVEN_DETERMINISTIC */
     uint32_t strategy; /* BREAKEVEN_FIXED and those below it */
     uint32_t reserved; /* 0 */
     double factor;     /* of BREAKEVEN_WITHIN, from 1 on; otherwise 0 */
@@ -67,6 +75,7 @@ typedef struct breakeven_options {
     /* Of BREAKEVEN_FIXED: "store", "zstd:-7" to "zstd:22", with BREAKEVEN_MIXED also "lz4:1",
      * "lz4hc:9", "xz:6" and others; NULL: "zstd:3". Otherwise NULL. */
     const char *method;
+    const breakeven_stop *stop; /* NULL: the writer is not to be stopped */
 } breakeven_options;
 
 /* What a closed stream came to. */
@@ -126,6 +135,19 @@ const char *breakeven_message(void);
 
 /* Returns the version of the library, as "0.1.0". */
 const char *breakeven_version(void);
+
+/* Makes what writers may be stopped by; it is to be freed. */
+breakeven_stop *breakeven_stop_new(void);
+
+/* Stops every writer that was opened with `stop`, and all that will be: calls that wait then return
+ * BREAKEVEN_STOPPED within a second, even where the file system stands still, and the stream is to be closed
+ * or abandoned, which leaves no file. May be called by any thread at any time, and by a signal handler.
+ * `stop` may be NULL. */
+void breakeven_stop_set(const breakeven_stop *stop);
+
+/* Frees it. Writers that were opened with it are not stopped by that, and need it no longer. It may be
+ * NULL. */
+void breakeven_stop_free(breakeven_stop *stop);
 
 /* Begins a stream. It is written to a new file beside `path`, whose name ends with ".partial", and
  * gets its own name when it is closed: a file under its own name is whole. `options` may be NULL. On success `*writer` is to be

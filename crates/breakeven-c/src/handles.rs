@@ -8,16 +8,17 @@ use std::fs::{self, File};
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::slice;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use breakeven::codec::{Codec, Method};
-use breakeven::decide::Profile;
+use breakeven::decide::{Prices, Profile};
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::stream::{
-    self, Choice, Container, Goal, Pending, Priced, Reader, ReaderOptions, SeekableReader, Writer,
-    WriterOptions, read_seek_table,
+    self, Choice, Container, Frozen, Goal, Pending, Priced, Reader, ReaderOptions, SeekableReader,
+    Writer, WriterOptions, read_seek_table,
 };
-use breakeven::units::{BytesPerSecond, Seconds};
+use breakeven::units::{BytesPerSecond, Estimate, Seconds};
 use breakeven::{Error, Result};
 
 use crate::{Hint, Summary, Times};
@@ -77,12 +78,39 @@ pub struct Settings {
     pub block_bytes: Option<usize>,
     pub container: Container,
     pub is_synced: bool,
+    /// The same bytes every time.
+    pub is_deterministic: bool,
     pub strategy: Strategy,
     pub link_bytes_per_second: Option<f64>,
+    /// Set when the C program wants no more.
+    pub stop: Option<Arc<AtomicBool>>,
 }
 
 impl Settings {
+    /// Returns the choice that no clock, worker or link changes: by what comes with the library.
+    fn frozen(&self, is_smallest: bool) -> Choice {
+        let link = BytesPerSecond(self.link_bytes_per_second.unwrap_or(LINK_FROZEN));
+        let arms = self.container.arms();
+        let mut frozen = Frozen::balanced(arms, Profile::default(), WORKERS_FROZEN, link);
+        if is_smallest {
+            frozen.prices = Prices {
+                per_byte_written: Estimate::exact(1.0),
+                ..Prices::default()
+            };
+        }
+        Choice::Frozen(Box::new(frozen))
+    }
+
     fn choice(&self) -> Result<Choice> {
+        match (self.is_deterministic, self.strategy) {
+            (false, _) | (true, Strategy::Fixed(_)) => {}
+            (true, Strategy::Fastest) => return Ok(self.frozen(false)),
+            (true, Strategy::Smallest) => return Ok(self.frozen(true)),
+            (true, Strategy::Within(_)) => {
+                let reason = "the same bytes every time keep no promise of time";
+                return Err(Error::invalid("options of a writer", reason));
+            }
+        }
         let goal = match self.strategy {
             Strategy::Fixed(method) => return Ok(Choice::Fixed(method)),
             Strategy::Fastest => Goal::Fastest,
@@ -107,10 +135,16 @@ impl Settings {
             container: self.container,
             choice: self.choice()?,
             block_bytes: self.block_bytes.unwrap_or(usual.block_bytes),
-            stop: None,
+            stop: self.stop.clone(),
         })
     }
 }
+
+/// The link of a stream that is the same bytes every time, unless it is told, in bytes per second:
+/// Gigabit Ethernet.
+const LINK_FROZEN: f64 = 117e6;
+/// Its workers: those that compress may be more or fewer, which must not change its bytes.
+const WORKERS_FROZEN: usize = 4;
 
 /// A pool with at least one worker: it must not fall to the thread that waits for the medium to give
 /// a buffer back.
@@ -123,7 +157,7 @@ fn pool(worker_count: Option<usize>) -> Result<Pool> {
 
 /// A stream that is being written.
 pub struct WriterHandle {
-    /// There until it is closed.
+    /// There until it is closed or was stopped.
     writer: Option<Writer<File>>,
     /// Buffers under way, in the order of their calls.
     pending: Vec<Pending<Borrowed>>,
@@ -157,12 +191,12 @@ impl WriterHandle {
         Ok(handle)
     }
 
-    fn writer(&mut self) -> &mut Writer<File> {
-        self.writer.as_mut().expect("a writer until it is closed")
+    fn writer(&mut self) -> Result<&mut Writer<File>> {
+        self.writer.as_mut().ok_or_else(stopped)
     }
 
     pub fn advise(&mut self, hint: &Hint) -> Result<()> {
-        self.writer().advise(&stream::Hint {
+        self.writer()?.advise(&stream::Hint {
             range: hint.start..hint.end,
             number: hint.number,
             payload: hint.payload,
@@ -170,11 +204,11 @@ impl WriterHandle {
     }
 
     pub fn write(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.writer().write_at(bytes, offset)
+        self.writer()?.write_at(bytes, offset)
     }
 
     pub fn write_async(&mut self, buffer: Borrowed, offset: u64) -> Result<()> {
-        let pending = self.writer().write_async(buffer, offset)?;
+        let pending = self.writer()?.write_async(buffer, offset)?;
         self.pending.push(pending);
         Ok(())
     }
@@ -182,15 +216,19 @@ impl WriterHandle {
     /// Waits until no buffer is under way, whatever fails.
     pub fn wait(&mut self) -> Result<()> {
         let mut outcome = Ok(());
-        for pending in self.pending.drain(..) {
-            let waited = pending.wait().map(drop);
-            outcome = outcome.and(waited);
+        for pending in &self.pending {
+            outcome = outcome.and_then(|()| pending.wait_compressed());
         }
+        if matches!(outcome, Err(Error::Interrupted)) {
+            // What no worker has yet is dropped; the rest they finish.
+            self.writer = None;
+        }
+        self.pending.drain(..).for_each(Pending::let_go);
         outcome
     }
 
     pub fn call_times(&mut self) -> Result<Times> {
-        let times = self.writer().call_times();
+        let times = self.writer()?.call_times();
         let times = times.ok_or_else(|| Error::invalid("times of a call", "there was none"))?;
         let seconds = |time: Option<Seconds>| time.map_or(-1.0, |time| time.0);
         Ok(Times {
@@ -201,7 +239,7 @@ impl WriterHandle {
 
     pub fn close(mut self) -> Result<Summary> {
         self.wait()?;
-        let writer = self.writer.take().expect("a writer until it is closed");
+        let writer = self.writer.take().ok_or_else(stopped)?;
         let (file, summary) = writer.finish()?;
         if self.is_synced {
             let synced = file.sync_all();
@@ -233,6 +271,13 @@ impl Drop for WriterHandle {
         if !self.is_closed {
             let _ = fs::remove_file(&self.partial);
         }
+    }
+}
+
+fn stopped() -> Error {
+    Error::Poisoned {
+        what: "the stream".to_string(),
+        cause: "it was stopped".to_string(),
     }
 }
 

@@ -17,6 +17,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::ptr;
 use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use breakeven::stream::{Container, PAYLOAD_BYTES};
 use breakeven::{Error, Result};
@@ -40,6 +42,8 @@ pub const UNSUPPORTED: c_int = 5;
 pub const POISONED: c_int = 6;
 /// A bug in the library.
 pub const PANIC: c_int = 7;
+/// Stopped by the program.
+pub const STOPPED: c_int = 8;
 
 /// One method for all blocks.
 pub const FIXED: u32 = 0;
@@ -54,6 +58,8 @@ pub const SMALLEST: u32 = 3;
 pub const MIXED: u32 = 1;
 /// Closing waits until the file is on the medium.
 pub const SYNC: u32 = 2;
+/// The same bytes every time.
+pub const DETERMINISTIC: u32 = 4;
 
 /// Options of a writer: `breakeven_options`.
 #[repr(C)]
@@ -68,7 +74,11 @@ pub struct Options {
     pub factor: f64,
     pub link: f64,
     pub method: *const c_char,
+    pub stop: *const StopHandle,
 }
+
+/// What a program stops its writers by: `breakeven_stop`.
+pub struct StopHandle(Arc<AtomicBool>);
 
 /// What a closed stream came to: `breakeven_summary`.
 #[repr(C)]
@@ -119,12 +129,46 @@ pub extern "C" fn breakeven_version() -> *const c_char {
         .cast::<c_char>()
 }
 
+/// `breakeven_stop_new`.
+#[unsafe(no_mangle)]
+pub extern "C" fn breakeven_stop_new() -> *mut StopHandle {
+    Box::into_raw(Box::new(StopHandle(Arc::default())))
+}
+
+/// `breakeven_stop_set`.
+///
+/// # Safety
+///
+/// `stop` is null or of [`breakeven_stop_new`] and not yet freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn breakeven_stop_set(stop: *const StopHandle) {
+    // One store and nothing else: this is called by signal handlers.
+    // SAFETY: null or a stop that is there, as the caller must keep.
+    if let Some(stop) = unsafe { stop.as_ref() } {
+        stop.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// `breakeven_stop_free`.
+///
+/// # Safety
+///
+/// `stop` is null or of [`breakeven_stop_new`] and not yet freed, and is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn breakeven_stop_free(stop: *mut StopHandle) {
+    if !stop.is_null() {
+        // SAFETY: it came from a box, and is not used again, as the caller must keep.
+        drop(unsafe { Box::from_raw(stop) });
+    }
+}
+
 /// `breakeven_writer_open`.
 ///
 /// # Safety
 ///
-/// `path` and the options' method are null or text that ends with a 0, `options` is null or one of
-/// its kind, `writer` is null or may be written to.
+/// `path` and the options' method are null or text that ends with a 0, the options' stop is null or of
+/// [`breakeven_stop_new`] and not yet freed, `options` is null or one of its kind, `writer` is null or
+/// may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn breakeven_writer_open(
     path: *const c_char,
@@ -139,7 +183,7 @@ pub unsafe extern "C" fn breakeven_writer_open(
         let path = unsafe { path_of(path) }?;
         // SAFETY: null or options, as the caller must keep.
         let settings = match unsafe { options.as_ref() } {
-            // SAFETY: the method is null or text, as the caller must keep.
+            // SAFETY: the method is null or text, the stop null or one, as the caller must keep.
             Some(options) => unsafe { settings_of(options) }?,
             None => Settings::default(),
         };
@@ -396,6 +440,7 @@ fn code_of(error: &Error) -> c_int {
         Error::Limit { .. } => LIMIT,
         Error::Unsupported { .. } => UNSUPPORTED,
         Error::Panicked { .. } => PANIC,
+        Error::Interrupted => STOPPED,
         // Whatever else the library may come to say ends the stream.
         _ => POISONED,
     }
@@ -448,14 +493,14 @@ unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path> {
 
 /// # Safety
 ///
-/// The method is null or text that ends with a 0.
+/// The method is null or text that ends with a 0, the stop null or one that is there.
 unsafe fn settings_of(options: &Options) -> Result<Settings> {
     let invalid = |reason: String| Err(Error::invalid("options of a writer", reason));
     if options.size as usize != size_of::<Options>() {
         let size = size_of::<Options>();
         return invalid(format!("their size is {}, here {size}", options.size));
     }
-    if options.flags & !(MIXED | SYNC) != 0 || options.reserved != 0 {
+    if options.flags & !(MIXED | SYNC | DETERMINISTIC) != 0 || options.reserved != 0 {
         let Options {
             flags, reserved, ..
         } = options;
@@ -489,6 +534,9 @@ unsafe fn settings_of(options: &Options) -> Result<Settings> {
             _ => Container::Mixed,
         },
         is_synced: options.flags & SYNC != 0,
+        is_deterministic: options.flags & DETERMINISTIC != 0,
+        // SAFETY: null or a stop that is there, as the caller must keep.
+        stop: unsafe { options.stop.as_ref() }.map(|it| Arc::clone(&it.0)),
         strategy,
         link_bytes_per_second: (options.link > 0.0).then_some(options.link),
     })

@@ -61,6 +61,7 @@ fn assertions() -> String {
         ("UNSUPPORTED", UNSUPPORTED),
         ("POISONED", POISONED),
         ("PANIC", PANIC),
+        ("STOPPED", STOPPED),
     ] {
         say(&format!("BREAKEVEN_{name}"), code as u64);
     }
@@ -71,6 +72,7 @@ fn assertions() -> String {
         ("SMALLEST", SMALLEST),
         ("MIXED", MIXED),
         ("SYNC", SYNC),
+        ("DETERMINISTIC", DETERMINISTIC),
     ] {
         say(&format!("BREAKEVEN_{name}"), u64::from(number));
     }
@@ -82,7 +84,7 @@ fn assertions() -> String {
     }
     layout!("breakeven_options", Options, size "size", workers "workers", block "block",
         flags "flags", strategy "strategy", reserved "reserved", factor "factor", link "link",
-        method "method");
+        method "method", stop "stop");
     layout!("breakeven_summary", Summary, raw "raw", stored "stored", blocks "blocks",
         plain_blocks "plain_blocks", compressed_seconds "compressed_seconds",
         drained_seconds "drained_seconds");
@@ -172,6 +174,109 @@ fn solve(folder: &Path, name: &str, libraries: &[&str]) {
     assert_eq!(partial.count(), 0);
 }
 
+/// A program that writes the same bytes with any number of workers, and one that stops itself by a signal.
+const PROGRAM: &str = r#"
+#include <breakeven.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static breakeven_stop *stop;
+
+static void on_signal(int signal)
+{
+    (void)signal;
+    breakeven_stop_set(stop);
+}
+
+static void demand(int holds, const char *what)
+{
+    if (!holds) {
+        fprintf(stderr, "%s: %s\n", what, breakeven_message());
+        exit(1);
+    }
+}
+
+static unsigned char data[3000000];
+
+static void write_with(const char *path, uint32_t workers, uint32_t strategy)
+{
+    breakeven_options options = { sizeof options };
+    breakeven_writer *writer;
+    options.workers = workers;
+    options.block = 1 << 18;
+    options.flags = BREAKEVEN_MIXED | BREAKEVEN_DETERMINISTIC;
+    options.strategy = strategy;
+    demand(breakeven_writer_open(path, &options, &writer) == BREAKEVEN_OK, "open");
+    demand(breakeven_write(writer, data, sizeof data, 0) == BREAKEVEN_OK, "write");
+    demand(breakeven_writer_close(writer, NULL) == BREAKEVEN_OK, "close");
+}
+
+static void be_stopped(const char *path)
+{
+    breakeven_options options = { sizeof options };
+    breakeven_writer *writer;
+    uint64_t at = 0;
+    int code;
+    options.stop = stop;
+    demand(breakeven_writer_open(path, &options, &writer) == BREAKEVEN_OK, "open");
+    demand(breakeven_write_async(writer, data, sizeof data, 0) == BREAKEVEN_OK, "write");
+    demand(signal(SIGUSR1, on_signal) != SIG_ERR && raise(SIGUSR1) == 0, "signal");
+    code = breakeven_wait(writer);
+    demand(code == BREAKEVEN_STOPPED, "wait");
+    at = sizeof data;
+    code = breakeven_write(writer, data, sizeof data, at);
+    demand(code == BREAKEVEN_POISONED, "write after it was stopped");
+    demand(breakeven_writer_close(writer, NULL) == BREAKEVEN_POISONED, "close");
+}
+
+int main(int count, char **names)
+{
+    size_t at;
+    demand(count == 6, "five names");
+    for (at = 0; at < sizeof data; at++)
+        data[at] = (unsigned char)(at % 1000 < 600 ? at / 7 % 64 : at * at >> 9);
+    write_with(names[1], 1, BREAKEVEN_FASTEST);
+    write_with(names[2], 3, BREAKEVEN_FASTEST);
+    write_with(names[3], 1, BREAKEVEN_SMALLEST);
+    write_with(names[4], 2, BREAKEVEN_SMALLEST);
+    stop = breakeven_stop_new();
+    be_stopped(names[5]);
+    breakeven_stop_free(stop);
+    return 0;
+}
+"#;
+
+#[test]
+fn a_program_writes_the_same_bytes_every_time_and_stops_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("program.c");
+    fs::write(&source, PROGRAM).unwrap();
+    let program = folder.path().join("program");
+    let mut command = compiler("-std=c11");
+    // Zeros for the fields that are not named are what the header asks for.
+    command.args([
+        "-Wno-missing-field-initializers",
+        "-D_POSIX_C_SOURCE=200809L",
+    ]);
+    command.arg("-o").arg(&program).arg(&source);
+    command.arg("-L").arg(library_folder()).arg("-lbreakeven_c");
+    run(&mut command);
+    let paths: Vec<PathBuf> = ["one", "three", "small", "smaller", "stopped"]
+        .map(|name| folder.path().join(name))
+        .into();
+    let mut command = Command::new(&program);
+    command
+        .env("LD_LIBRARY_PATH", library_folder())
+        .args(&paths);
+    run(&mut command);
+    let stored: Vec<Vec<u8>> = paths[..4].iter().map(|it| fs::read(it).unwrap()).collect();
+    assert!(stored[0] == stored[1] && stored[2] == stored[3]);
+    assert!(stored[2].len() < stored[0].len());
+    // Beside the four streams stand the program and its source alone.
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 6);
+}
+
 #[test]
 fn the_solver_writes_its_checkpoints_with_the_shared_library() {
     let folder = tempfile::tempdir().unwrap();
@@ -215,6 +320,7 @@ fn options() -> Options {
         factor: 0.0,
         link: 0.0,
         method: ptr::null(),
+        stop: ptr::null(),
     }
 }
 
@@ -365,7 +471,14 @@ fn options_that_cannot_be_are_refused() {
     reserved.reserved = 1;
     for (name, wrong) in [
         ("size", Options { size: 8, ..usual }),
-        ("flags", Options { flags: 4, ..usual }),
+        ("flags", Options { flags: 8, ..usual }),
+        ("flags", {
+            let within = strategy(WITHIN, 1.5);
+            Options {
+                flags: DETERMINISTIC,
+                ..within
+            }
+        }),
         ("reserved", reserved),
         ("workers", with_block(4096, 9999)),
         ("block", with_block(100, 2)),

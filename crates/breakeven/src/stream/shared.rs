@@ -182,6 +182,17 @@ impl Shared {
         }
     }
 
+    /// Waits until `is_so`, whatever failed and whatever the stop flag says.
+    pub fn wait_until(&self, is_so: impl Fn() -> bool) {
+        let mut state = self.lock();
+        while !is_so() {
+            state.waiting_threads += 1;
+            let woken = self.changed.wait_timeout(state, STOP_INTERVAL);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting_threads -= 1;
+        }
+    }
+
     /// Waits until so many blocks are compressed, counted from the start of the stream.
     pub fn wait_compressed(&self, blocks: u64) -> Result<()> {
         self.wait(|state| (state.compressed_blocks >= blocks).then_some(()))

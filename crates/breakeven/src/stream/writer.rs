@@ -589,6 +589,22 @@ impl<B> Pending<B> {
         let buffer = Arc::into_inner(self.buffer);
         outcome.map(|()| buffer.expect("a buffer that everybody let go"))
     }
+
+    /// Waits until the buffer is compressed, and keeps it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pending::wait`]; a worker may then still read the buffer.
+    pub fn wait_compressed(&self) -> Result<()> {
+        self.shared.wait_compressed(self.blocks)
+    }
+
+    /// Waits until nobody reads the buffer any more, whatever became of it and whatever the stop flag
+    /// says. Where the stream was stopped its writer is to be dropped first, lest this wait for the sink.
+    pub fn let_go(self) {
+        let is_free = || Arc::strong_count(&self.buffer) == 1;
+        self.shared.wait_until(is_free);
+    }
 }
 
 impl<B> fmt::Debug for Pending<B> {
