@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use breakeven::codec::Method;
-use breakeven::decide::{Prices, Profile};
+use breakeven::decide::{Class, Prices, Profile};
 use breakeven::meter::{Machine, Roots};
 use breakeven::stream::{Books, Choice, Frozen, Goal, Priced};
 use breakeven::units::{BytesPerSecond, Estimate, Seconds};
@@ -147,7 +147,10 @@ impl<'a> Setting<'a> {
     pub fn learn(&self, books: &Books) {
         if let Some(profile) = books.profile() {
             *self.profile.borrow_mut() = Some(profile);
-            let blocks = books.ledger().total().blocks;
+            let ledger = books.ledger();
+            let seen = (ledger.accounts())
+                .filter(|it| it.0.is_none_or(|(class, _)| class != Class::UNSEEN));
+            let blocks: u64 = seen.map(|it| it.1.blocks).sum();
             self.blocks_learned.set(self.blocks_learned.get() + blocks);
         }
     }

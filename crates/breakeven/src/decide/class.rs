@@ -96,6 +96,8 @@ impl Class {
     pub const INCOMPRESSIBLE: Class = Class(2);
     /// Little visible order: compressed media, packed floats.
     pub const PACKED: Class = Class(3);
+    /// Never looked at: somebody said beforehand what is to be done with it.
+    pub const UNSEEN: Class = Class(255);
     /// Printable text, not probed.
     pub const TEXT: Class = Class(12);
     /// Anything else, not probed.
@@ -181,13 +183,14 @@ impl Class {
 
     /// Returns whether the class was made from content, and so means the same everywhere.
     pub fn is_content(self) -> bool {
-        self.0 < PLACE_FIRST
+        usize::from(self.0) < NAMES.len()
     }
 
     /// Returns the name for people, without spaces.
     pub fn name(self) -> Cow<'static, str> {
         match NAMES.get(usize::from(self.0)) {
             Some(name) => Cow::Borrowed(name),
+            None if self == Class::UNSEEN => Cow::Borrowed("unseen"),
             None => Cow::Owned(format!("place-{}", self.0 - PLACE_FIRST)),
         }
     }
@@ -204,7 +207,7 @@ impl TryFrom<u16> for Class {
     fn try_from(number: u16) -> Result<Class, String> {
         match Class::from_content_number(number) {
             Some(class) => Ok(class),
-            None if number >= PLACE_FIRST => Ok(Class(number)),
+            None if number >= Class::UNSEEN.0 => Ok(Class(number)),
             None => Err(format!("no class has number {number}")),
         }
     }

@@ -60,25 +60,10 @@ pub struct Prospect {
     pub core: Seconds,
 }
 
-/// Blocks that no choice was made for, since hints say that compressing is in vain.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Passed {
-    blocks: f64,
-    raw_bytes: f64,
-    stored_bytes: f64,
-}
-
-impl Passed {
-    pub(super) fn add(&mut self, raw_bytes: usize, stored_bytes: usize) {
-        self.blocks += 1.0;
-        self.raw_bytes += raw_bytes as f64;
-        self.stored_bytes += stored_bytes as f64;
-    }
-}
-
 impl Books {
-    /// Returns the ledger of the blocks so far for which a method was picked; its costs are in the
-    /// goal's unit ([`super::Goal::unit`]).
+    /// Returns the ledger of the blocks so far; its costs are in the goal's unit
+    /// ([`super::Goal::unit`]). Those that a hint kept out of every choice are of class
+    /// [`Class::UNSEEN`].
     pub fn ledger(&self) -> Ledger {
         self.0.ledger()
     }
@@ -132,12 +117,7 @@ const HALVINGS: usize = 60;
 
 /// Returns the fewest bytes of the blocks in a ledger within `factor` of the time that they take
 /// uncompressed: the fluid optimum (`oracle.rs`), over means instead of blocks.
-pub(super) fn within(
-    ledger: &Ledger,
-    passed: &Passed,
-    controller: &Controller,
-    factor: f64,
-) -> Prospect {
+pub(super) fn within(ledger: &Ledger, controller: &Controller, factor: f64) -> Prospect {
     let plant = controller.plant();
     let write = |bytes: f64, blocks: f64| plant.write_overhead.0 * blocks + bytes / plant.link.0;
     let mut classes: BTreeMap<Class, (f64, f64)> = BTreeMap::new();
@@ -148,7 +128,14 @@ pub(super) fn within(
             sums.1 += account.raw_bytes as f64;
         }
     }
-    let mut budget = factor * write(passed.raw_bytes, passed.blocks);
+    // What a hint keeps out of every choice stays as it is, whatever the time.
+    let (blocks, raw) = classes.remove(&Class::UNSEEN).unwrap_or_default();
+    let passed_bytes = (ledger.accounts())
+        .filter(|it| it.0.is_some_and(|(class, _)| class == Class::UNSEEN))
+        .map(|it| it.1.stored_bytes as f64)
+        .sum::<f64>();
+    let passed_seconds = write(passed_bytes, blocks);
+    let mut budget = factor * write(raw, blocks);
     let mut groups = Vec::new();
     for (class, (blocks, raw)) in classes {
         budget += factor * write(raw, blocks);
@@ -166,10 +153,9 @@ pub(super) fn within(
         }
     }
     let [work, link, stored_bytes] = fewest(&groups, budget);
-    let link = link + write(passed.stored_bytes, passed.blocks);
     Prospect {
-        stored_bytes: stored_bytes + passed.stored_bytes,
-        seconds: Seconds(work.max(link)),
+        stored_bytes: stored_bytes + passed_bytes,
+        seconds: Seconds(work.max(link + passed_seconds)),
         core: Seconds(work * plant.workers as f64 / controller.stretch()),
     }
 }
@@ -307,7 +293,15 @@ mod tests {
     fn what_a_hint_keeps_out_of_every_choice_no_time_makes_smaller() {
         let hint = Hint::new(0..u64::MAX, Advice::NoCompression);
         let (books, summary) = written(Goal::Fastest, Some(hint));
-        assert_eq!(books.ledger().total().blocks, 0);
+        let ledger = books.ledger();
+        let accounts: Vec<_> = ledger.accounts().map(|it| it.0).collect();
+        assert_eq!(accounts, [Some((Class::UNSEEN, Method::STORE))]);
+        let total = ledger.total();
+        assert_eq!(total.blocks, summary.blocks);
+        assert_eq!(total.raw_bytes, summary.raw_bytes);
+        assert!(total.stored_bytes > total.raw_bytes);
+        let expected = total.raw_bytes as f64 / 1e6;
+        assert!((ledger.stats().store_cost / expected - 1.0).abs() < 1e-9);
         let free = books.within(1.0).expect("a link");
         let beside = summary.stored_bytes as f64 - free.stored_bytes;
         assert!((0.0..100.0 + 12.0 * summary.blocks as f64).contains(&beside));

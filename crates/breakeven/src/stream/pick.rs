@@ -14,13 +14,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::codec::{Codec, Compressor, Features, Method};
-use crate::decide::{Class, Ledger, Observation, Profile};
+use crate::decide::{Class, Ledger, Observation, Profile, Written};
 use crate::error::{Error, Result};
 use crate::frame::{Encoded, Encoder};
 use crate::meter::thread_cpu;
-use crate::units::{BytesPerSecond, Seconds};
+use crate::units::{BytesPerSecond, Joules, Seconds};
 
-use super::books::{self, LinkBasis, Passed, Prospect, SeenLink};
+use super::books::{self, LinkBasis, Prospect, SeenLink};
 use super::frozen::Frozen;
 use super::hint::Outlook;
 #[cfg(test)]
@@ -135,8 +135,6 @@ enum Policy {
 struct Live {
     controller: Controller,
     ledger: Ledger,
-    /// Blocks that hints keep out of every choice.
-    passed: Passed,
     /// Set by the first block.
     begun: Option<Instant>,
     /// None where the speed of the link is given.
@@ -159,7 +157,6 @@ impl Picker {
                 let live = Live {
                     controller: Controller::new(priced.goal, priced.arms, plant, priced.profile),
                     ledger: Ledger::default(),
-                    passed: Passed::default(),
                     begun: None,
                     link: priced.link.is_none().then(LinkMeters::default),
                 };
@@ -251,12 +248,7 @@ impl Picker {
     pub fn within(&self, factor: f64) -> Option<Prospect> {
         let live = self.live().map(lock)?;
         live.seen_link()?;
-        Some(books::within(
-            &live.ledger,
-            &live.passed,
-            &live.controller,
-            factor,
-        ))
+        Some(books::within(&live.ledger, &live.controller, factor))
     }
 }
 
@@ -314,16 +306,24 @@ fn store(
     outlook: &Outlook,
     frame: &mut [u8],
 ) -> Result<Encoded> {
+    let raw_bytes = block.len() as u64;
     let ticket = {
         let mut live = lock(live);
         let now = live.now();
-        live.controller.pass(block.len() as u64, outlook, now)
+        live.controller.pass(raw_bytes, outlook, now)
     };
+    let begun = thread_cpu();
     let encoded = encoder.encode(Method::STORE, block, frame)?;
+    let stored = Written {
+        stored_bytes: encoded.frame_bytes as u64,
+        encode: thread_cpu() - begun,
+        energy: Joules(0.0),
+    };
     let mut live = lock(live);
     let now = live.now();
-    (live.controller).stored(ticket, encoded.frame_bytes as u64, now);
-    live.passed.add(block.len(), encoded.frame_bytes);
+    (live.controller).stored(ticket, stored.stored_bytes, now);
+    let entry = live.controller.entry_of_passed(raw_bytes, outlook);
+    live.ledger.wrote(&entry.decision, &stored);
     Ok(encoded)
 }
 

@@ -306,15 +306,7 @@ impl Controller {
         // The link as it is known, and not as one write that takes long may make it look.
         let byte_seconds = 1.0 / self.plant.link.0;
         let write_seconds = self.plant.write_overhead.0;
-        let prices = match self.goal {
-            Goal::Fastest => {
-                let work = self.prices.per_core_second.mean;
-                let link = 1.0 - work * self.plant.workers as f64;
-                Controller::prices(work, link * byte_seconds, link * write_seconds, 0.0)
-            }
-            Goal::Money { prices, .. } => prices,
-            Goal::Within(_) | Goal::Smallest => Controller::prices(0.0, 1.0, 0.0, 0.0),
-        };
+        let prices = self.booked_prices();
         let store_cost = match self.goal {
             // Alone on its way it would take the link as long as this, and hide all other work.
             Goal::Fastest => write_seconds + raw_bytes as f64 * byte_seconds,
@@ -329,6 +321,46 @@ impl Controller {
             decision: Decision::picked(&life, &costs, (arm, likely[arm]), store_cost),
             life,
             prices,
+        }
+    }
+
+    /// Returns the pick of a block that [`Controller::pass`] was told of, as it goes to the books: it is
+    /// of class [`Class::UNSEEN`], and there was nothing to pick from.
+    pub fn entry_of_passed(&self, raw_bytes: u64, outlook: &Outlook) -> Entry {
+        let mut life = BlockLife::new(Class::UNSEEN, raw_bytes);
+        life.reads_per_write = Estimate::exact(0.0);
+        if let Goal::Money { held, reads, .. } = self.goal {
+            life.held_seconds = Estimate::exact(held.0);
+            life.reads_per_write = Estimate::exact(reads);
+            life = outlook.life(life);
+        }
+        let prices = self.booked_prices();
+        let stored = Quantities::of_store(&life);
+        let cost = stored.cost(&life, &prices);
+        let store_cost = match self.goal {
+            Goal::Fastest => self.plant.write_overhead.0 + raw_bytes as f64 / self.plant.link.0,
+            _ => cost,
+        };
+        let only = [(Method::STORE, cost)];
+        Entry {
+            decision: Decision::picked(&life, &only, (0, stored), store_cost),
+            life,
+            prices,
+        }
+    }
+
+    /// Returns the prices that blocks are booked at.
+    fn booked_prices(&self) -> Prices {
+        match self.goal {
+            Goal::Fastest => {
+                let work = self.prices.per_core_second.mean;
+                let link = 1.0 - work * self.plant.workers as f64;
+                let plant = &self.plant;
+                let write_seconds = plant.write_overhead.0;
+                Controller::prices(work, link / plant.link.0, link * write_seconds, 0.0)
+            }
+            Goal::Money { prices, .. } => prices,
+            Goal::Within(_) | Goal::Smallest => Controller::prices(0.0, 1.0, 0.0, 0.0),
         }
     }
 
