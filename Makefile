@@ -9,7 +9,7 @@ PREFIX ?= $(HOME)/.local
 DATA = $(PREFIX)/share
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-root test-full lint format-check clippy licences install \
+.PHONY: help run test test-root test-full lint format-check clippy licences msrv install \
 	install-manual pictures setup \
 	setup-lint clean
 
@@ -47,6 +47,12 @@ clippy:
 licences:
 	@tools/setup build
 	@tools/licences
+
+# Into a folder of its own: the compilers' files are no use to each other.
+msrv: OLDEST = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+msrv: ## whether everything builds with the oldest Rust that is promised (rustup fetches it)
+	rustup toolchain install --no-self-update --profile minimal $(OLDEST)
+	cargo +$(OLDEST) check --locked --workspace --target-dir target/msrv
 
 pictures: ## the pictures of README and guide, from a recorded report
 	@tools/setup build
