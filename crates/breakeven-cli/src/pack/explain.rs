@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use breakeven::codec::{Features, Method};
+use breakeven::codec::Method;
 use breakeven::decide::{Class, Observation};
 use breakeven::frame::{Encoder, Kind, MAGIC_BYTES, frame_bytes_max};
 use breakeven::meter::thread_cpu;
@@ -363,8 +363,7 @@ impl Encoding {
 
     fn class_of(&mut self, length: usize) -> Result<Class> {
         let block = &self.block[..length];
-        let features = Features::with_probe(block, self.encoder.compressor())?;
-        Ok(Class::content(&features))
+        Ok(Class::of_block(block, self.encoder.compressor())?)
     }
 
     /// Encodes the front of the block: core time and bytes of the frame.

@@ -71,13 +71,23 @@ impl Features {
     ///
     /// # Errors
     ///
-    /// As [`Compressor::compress`], whose lz4 never fails on blocks of this size but for memory.
+    /// As [`Features::probe`].
     ///
     /// # Cost
     ///
     /// As [`Features::of`], and LZ4's time for 32 KiB.
     pub fn with_probe(block: &[u8], compressor: &mut Compressor) -> Result<Features> {
         let mut features = Features::of(block);
+        features.probe(block, compressor)?;
+        Ok(features)
+    }
+
+    /// Adds the ratio of LZ4 to the features of a block, as [`Features::with_probe`] takes it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Compressor::compress`], whose lz4 never fails on blocks of this size but for memory.
+    pub fn probe(&mut self, block: &[u8], compressor: &mut Compressor) -> Result<()> {
         let quarter = (block.len() / 4).saturating_sub(PROBE_BYTES / 2);
         let three_quarters = (block.len() - block.len() / 4).saturating_sub(PROBE_BYTES / 2);
         let pieces = if block.len() <= 2 * PROBE_BYTES {
@@ -96,8 +106,8 @@ impl Features {
             raw_bytes += piece.len();
             stored_bytes += size.unwrap_or(piece.len());
         }
-        features.probe_ratio = Some(raw_bytes.max(1) as f64 / stored_bytes.max(1) as f64);
-        Ok(features)
+        self.probe_ratio = Some(raw_bytes.max(1) as f64 / stored_bytes.max(1) as f64);
+        Ok(())
     }
 
     /// Returns the stride of the lowest delta entropy, and that entropy in bits.

@@ -4,7 +4,7 @@
 //! rule of `decide`. No clock and no neighbour is asked, so a stream is the same bytes every time,
 //! whatever the number of workers and the speed of the link.
 
-use crate::codec::{Features, Method};
+use crate::codec::Method;
 use crate::decide::{BlockLife, Candidate, Class, Prices, Profile, Quantities};
 use crate::error::Result;
 use crate::frame::Encoder;
@@ -70,7 +70,7 @@ impl Frozen {
         block: &[u8],
         outlook: &Outlook,
     ) -> Result<Method> {
-        let class = Class::content(&Features::with_probe(block, encoder.compressor())?);
+        let class = Class::of_block(block, encoder.compressor())?;
         let usual = BlockLife {
             reads_per_write: Estimate::exact(self.reads),
             held_seconds: Estimate::exact(self.held.0),

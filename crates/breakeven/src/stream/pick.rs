@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::codec::{Codec, Compressor, Features, Method};
+use crate::codec::{Codec, Compressor, Method};
 use crate::decide::{Class, Ledger, Observation, Profile, Written};
 use crate::error::{Error, Result};
 use crate::frame::{Encoded, Encoder};
@@ -260,7 +260,7 @@ fn encode_priced(
     outlook: &Outlook,
     frame: &mut [u8],
 ) -> Result<Encoded> {
-    let class = Class::content(&Features::with_probe(block, encoder.compressor())?);
+    let class = Class::of_block(block, encoder.compressor())?;
     let raw_bytes = block.len() as u64;
     let (method, ticket, entry) = {
         let mut live = lock(live);

@@ -147,6 +147,51 @@ pub struct Controller {
     paused: f64,
     cost_total: f64,
     trial_cost: f64,
+    /// Counted up when the profile has learnt enough to estimate anew.
+    lessons: u64,
+    scratch: Scratch,
+}
+
+/// Memory that choosing needs again for each block.
+#[derive(Default)]
+struct Scratch {
+    groups: Vec<Group>,
+    balance: Balance,
+    costs: Costs,
+    entry: Vec<(Method, f64)>,
+}
+
+/// What each arm costs on a block: as it is known, as good as it may be, as bad as it may be.
+#[derive(Default)]
+struct Costs {
+    likely: Vec<f64>,
+    hopeful: Vec<f64>,
+    fearful: Vec<f64>,
+}
+
+/// The blocks of the window and their arms, between the two ends of a price.
+#[derive(Default)]
+struct Balance {
+    /// Seconds of the workers that no price changes.
+    work: f64,
+    /// Seconds of the link that no price changes.
+    write: f64,
+    /// The arms of each group, one group after the other.
+    arms: Vec<Line>,
+    /// How many blocks a group has, and where its arms end.
+    groups: Vec<(f64, usize)>,
+}
+
+/// An arm on a class.
+#[derive(Clone, Copy)]
+struct Line {
+    /// Cost where the price is nothing, and how it grows with the price: prices are linear in it.
+    at_zero: f64,
+    per_price: f64,
+    /// Seconds of a worker.
+    work: f64,
+    /// Seconds of the link.
+    write: f64,
 }
 
 /// A pick on its way to the books.
@@ -166,7 +211,7 @@ impl Entry {
 }
 
 /// Blocks of the window that are alike.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Group {
     /// None for what is stored whatever the price.
     class: Option<Class>,
@@ -208,6 +253,8 @@ struct Sums {
 
 /// What is known of the arms on one class, for blocks of one length.
 struct Known {
+    /// The lesson it is from.
+    lesson: u64,
     life: BlockLife,
     likely: Vec<Quantities>,
     /// As good as each arm may well be: one standard error better.
@@ -245,6 +292,8 @@ impl Controller {
             paused: 0.0,
             cost_total: 0.0,
             trial_cost: 0.0,
+            lessons: 0,
+            scratch: Scratch::default(),
         };
         controller.reprice();
         controller
@@ -282,7 +331,7 @@ impl Controller {
     /// # Panics
     ///
     /// If the class was never seen, or there is no such arm.
-    pub fn entry(&self, class: Class, raw_bytes: u64, arm: usize) -> Entry {
+    pub fn entry(&mut self, class: Class, raw_bytes: u64, arm: usize) -> Entry {
         self.entry_for(class, raw_bytes, &Outlook::default(), arm)
     }
 
@@ -292,7 +341,13 @@ impl Controller {
     /// # Panics
     ///
     /// As [`Controller::entry`].
-    pub fn entry_for(&self, class: Class, raw_bytes: u64, outlook: &Outlook, arm: usize) -> Entry {
+    pub fn entry_for(
+        &mut self,
+        class: Class,
+        raw_bytes: u64,
+        outlook: &Outlook,
+        arm: usize,
+    ) -> Entry {
         let known = &self.known[&class];
         let share = raw_bytes as f64 / known.life.raw_bytes.max(1) as f64;
         let mut life = BlockLife {
@@ -312,13 +367,15 @@ impl Controller {
             Goal::Fastest => write_seconds + raw_bytes as f64 * byte_seconds,
             _ => Quantities::of_store(&life).cost(&life, &prices),
         };
-        let likely = known.likely.iter().map(|it| scaled(it, share));
-        let likely: Vec<Quantities> = likely.collect();
-        let costs: Vec<(Method, f64)> = (self.arms.iter().zip(&likely))
-            .map(|(&arm, it)| (arm, it.cost(&life, &prices)))
-            .collect();
+        let costs = &mut self.scratch.entry;
+        costs.clear();
+        costs.extend(
+            (self.arms.iter().zip(&known.likely))
+                .map(|(&arm, it)| (arm, scaled(it, share).cost(&life, &prices))),
+        );
+        let picked = (arm, scaled(&known.likely[arm], share));
         Entry {
-            decision: Decision::picked(&life, &costs, (arm, likely[arm]), store_cost),
+            decision: Decision::picked(&life, costs, picked, store_cost),
             life,
             prices,
         }
@@ -391,12 +448,11 @@ impl Controller {
         outlook: &Outlook,
         now: Seconds,
     ) -> (usize, u64) {
-        let kind = (Some(class), *outlook);
-        let is_new = !self.window.iter().any(|it| (it.class, it.outlook) == kind);
-        self.enter(Some(class), raw_bytes, outlook, now);
+        let byte_seconds = self.byte_seconds();
+        let is_other = self.enter(Some(class), raw_bytes, outlook, now);
         self.learn_of(class, raw_bytes);
         self.watch_link(now);
-        if is_new || self.period.is_infinite() || self.byte_seconds_min > 0.0 {
+        if is_other || self.period.is_infinite() || self.byte_seconds() != byte_seconds {
             self.reprice();
         }
         let (arm, trial) = self.pick(class, outlook, now);
@@ -438,23 +494,30 @@ impl Controller {
         }
     }
 
-    /// Puts a block into the window.
-    fn enter(&mut self, class: Option<Class>, raw_bytes: u64, outlook: &Outlook, now: Seconds) {
+    /// Puts a block into the window; returns whether it changes what is there.
+    fn enter(
+        &mut self,
+        class: Option<Class>,
+        raw_bytes: u64,
+        outlook: &Outlook,
+        now: Seconds,
+    ) -> bool {
         let raw_bytes = raw_bytes as f64;
         let pause = now.0 - self.link_ended;
         // What takes longer than a block is no gap between two of them.
         if self.queue.is_empty() && self.tickets > 0 && pause > self.write_seconds(raw_bytes) {
             self.paused += pause;
         }
-        if self.window.len() >= self.plant.frames.max(1) {
-            self.window.pop_front();
-        }
-        self.window.push_back(Group {
+        let new = Group {
             class,
             outlook: *outlook,
             count: 1.0,
             raw_bytes,
-        });
+        };
+        let is_full = self.window.len() >= self.plant.frames.max(1);
+        let old = is_full.then(|| self.window.pop_front()).flatten();
+        self.window.push_back(new);
+        old != Some(new)
     }
 
     fn count_raw(&mut self, raw_bytes: u64, outlook: &Outlook) {
@@ -490,13 +553,7 @@ impl Controller {
         self.completed += 1;
         if drifts || self.completed.is_multiple_of(UPDATE_BLOCKS) || self.completed < UPDATE_BLOCKS
         {
-            let lengths: Vec<(Class, u64)> = (self.known.iter())
-                .map(|(class, known)| (*class, known.life.raw_bytes))
-                .collect();
-            self.known.clear();
-            for (class, raw_bytes) in lengths {
-                self.learn_of(class, raw_bytes);
-            }
+            self.lessons += 1;
             self.reprice();
         }
     }
@@ -540,61 +597,64 @@ impl Controller {
         (1.0 / self.plant.link.0).max(self.byte_seconds_min)
     }
 
-    /// Brings the estimates for a class at hand.
+    /// Brings the estimates for a class at hand, for blocks as long as its first.
     fn learn_of(&mut self, class: Class, raw_bytes: u64) {
-        if self.known.contains_key(&class) {
-            return;
+        let Controller {
+            goal,
+            arms,
+            profile,
+            known,
+            lessons,
+            ..
+        } = self;
+        let known = known
+            .entry(class)
+            .or_insert_with(|| Known::new(goal, class, raw_bytes));
+        if known.lesson != *lessons || known.likely.is_empty() {
+            known.estimate(profile, arms);
+            known.lesson = *lessons;
         }
-        let mut life = BlockLife::new(class, raw_bytes);
-        life.reads_per_write = Estimate::exact(0.0);
-        if let Goal::Money { held, reads, .. } = self.goal {
-            life.held_seconds = Estimate::exact(held.0);
-            life.reads_per_write = Estimate::exact(reads);
-        }
-        let estimates: Vec<MethodEstimate> = (self.arms.iter())
-            .map(|&arm| self.profile.estimate(class, arm, raw_bytes))
-            .collect();
-        let quantities = |value: fn(&Factor) -> f64| {
-            let of = |(&arm, estimate): (&Method, &MethodEstimate)| {
-                let mut estimate = *estimate;
-                for factor in [
-                    &mut estimate.encode_seconds_per_byte,
-                    &mut estimate.stored_per_raw,
-                ] {
-                    factor.value = Estimate::exact(value(factor));
-                }
-                Quantities::of(&Candidate::new(arm, estimate), &life)
-            };
-            self.arms.iter().zip(&estimates).map(of).collect()
-        };
-        let known = Known {
-            likely: quantities(|it| it.value.mean),
-            hopeful: quantities(one_error_below),
-            fearful: quantities(|it| match it.weight >= SEEN_MIN {
-                true => it.value.mean,
-                false => it.value.high,
-            }),
-            life,
-        };
-        self.known.insert(class, known);
     }
 
     /// Picks the arm of least cost, or one worth trying; with what trying may cost, if it is that.
     ///
     /// An arm of which nothing was seen is a trial, charged as bad as it may be until it is done.
     fn pick(&mut self, class: Class, outlook: &Outlook, now: Seconds) -> (usize, Option<Trial>) {
+        let mut costs = std::mem::take(&mut self.scratch.costs);
+        let picked = self.pick_by(class, outlook, now, &mut costs);
+        self.scratch.costs = costs;
+        picked
+    }
+
+    fn pick_by(
+        &mut self,
+        class: Class,
+        outlook: &Outlook,
+        now: Seconds,
+        costs: &mut Costs,
+    ) -> (usize, Option<Trial>) {
         let known = &self.known[&class];
         let life = outlook.life(known.life);
         let backlog = self.backlog(now);
         let prices = self.prices_now(known, outlook, now, backlog);
         let cost = |it: &Quantities| it.cost(&life, &prices) + self.waits(it, &prices, backlog);
-        let costs = |of: &[Quantities]| -> Vec<f64> { of.iter().map(cost).collect() };
-        let (likely, fearful) = (costs(&known.likely), costs(&known.fearful));
-        let mut hopeful = costs(&known.hopeful);
-        let best = least(&fearful);
+        let Costs {
+            likely,
+            hopeful,
+            fearful,
+        } = costs;
+        for (costs, of) in [
+            (&mut *likely, &known.likely),
+            (&mut *hopeful, &known.hopeful),
+            (&mut *fearful, &known.fearful),
+        ] {
+            costs.clear();
+            costs.extend(of.iter().map(cost));
+        }
+        let best = least(fearful);
         let work = |arm: usize| known.likely[arm].encode_core_seconds.mean;
         let rank = |arm: usize| (0..likely.len()).filter(|&it| work(it) < work(arm)).count();
-        let middle = rank(least(&likely));
+        let middle = rank(least(likely));
         for (arm, hopeful) in hopeful.iter_mut().enumerate() {
             if rank(arm).abs_diff(middle) > TRIAL_REACH {
                 *hopeful = likely[arm];
@@ -717,9 +777,10 @@ impl Controller {
         Controller::prices(work, 1.0, 0.0, held)
     }
 
-    /// Returns the blocks of the window, those together that are alike.
-    fn window_groups(&self) -> Vec<Group> {
-        let mut groups: Vec<Group> = Vec::new();
+    /// Gathers the blocks of the window, those together that are alike.
+    fn gather(&mut self) {
+        let groups = &mut self.scratch.groups;
+        groups.clear();
         for it in &self.window {
             let alike = |other: &&mut Group| (other.class, other.outlook) == (it.class, it.outlook);
             match groups.iter_mut().find(alike) {
@@ -730,34 +791,48 @@ impl Controller {
                 None => groups.push(*it),
             }
         }
-        groups
     }
 
-    /// Returns what these blocks would take at some prices: seconds of the workers together, in which
-    /// the application's computing counts as well, and of the link.
-    fn needs_at(&self, groups: &[Group], prices: &Prices) -> (f64, f64) {
-        let (mut work, mut write) = (0.0, 0.0);
-        for group in groups {
-            let Group { outlook, count, .. } = group;
-            work += outlook.asynchronism * self.raw_seconds_of(group);
+    /// Weighs the blocks of the window at the two ends of a price, 0 and 1.
+    fn weigh(&mut self, at_zero: &Prices, at_one: &Prices) {
+        self.gather();
+        for index in 0..self.scratch.groups.len() {
+            let Group { class, .. } = self.scratch.groups[index];
+            let known = class.and_then(|class| Some((class, self.known.get(&class)?)));
+            if let Some((class, raw_bytes)) = known.map(|it| (it.0, it.1.life.raw_bytes)) {
+                self.learn_of(class, raw_bytes);
+            }
+        }
+        let mut balance = std::mem::take(&mut self.scratch.balance);
+        balance.clear();
+        for group in &self.scratch.groups {
+            let raw_seconds = self.raw_seconds_of(group);
+            // The application's computing counts as work.
+            balance.work += group.outlook.asynchronism * raw_seconds;
             let known = group.class.and_then(|class| self.known.get(&class));
             let Some(known) = known else {
-                write += self.raw_seconds_of(group);
+                balance.write += raw_seconds;
                 continue;
             };
-            let life = outlook.life(known.life);
-            let costs = known.likely.iter().map(|it| (it, it.cost(&life, prices)));
-            let best = costs.min_by(|a, b| a.1.total_cmp(&b.1));
-            let quantities = best.expect("at least one arm").0;
-            let worker = match outlook.asynchronism > 0.0 {
-                // What it waits for is the application's computing, which is counted already.
-                true => quantities.encode_core_seconds.mean,
-                false => self.wall_of(quantities),
+            let life = group.outlook.life(known.life);
+            let line = |it: &Quantities| {
+                let zero = it.cost(&life, at_zero);
+                let work = match group.outlook.asynchronism > 0.0 {
+                    // What it waits for is the application's computing, which is counted already.
+                    true => it.encode_core_seconds.mean,
+                    false => self.wall_of(it),
+                };
+                Line {
+                    at_zero: zero,
+                    per_price: it.cost(&life, at_one) - zero,
+                    work: work / self.plant.workers as f64,
+                    write: self.write_seconds(it.stored_bytes.mean),
+                }
             };
-            work += count * worker / self.plant.workers as f64;
-            write += count * self.write_seconds(quantities.stored_bytes.mean);
+            balance.arms.extend(known.likely.iter().map(line));
+            balance.groups.push((group.count, balance.arms.len()));
         }
-        (work, write)
+        self.scratch.balance = balance;
     }
 
     /// Returns the time that blocks take uncompressed.
@@ -767,26 +842,29 @@ impl Controller {
 
     /// Finds the prices at which the balance lies for the blocks of the window.
     fn reprice(&mut self) {
-        let groups = self.window_groups();
         match self.goal {
             Goal::Fastest => {
+                self.weigh(&self.prices_of_time(0.0), &self.prices_of_time(1.0));
+                let balance = &self.scratch.balance;
                 let is_too_low = |lambda| {
-                    let (work, write) = self.needs_at(&groups, &self.prices_of_time(lambda));
+                    let (work, write) = balance.needs_at(lambda);
                     work > write
                 };
                 let odds_min = 1.0 / (1.0 + ODDS_MAX);
                 let lambda = turn(0.0, 1.0, is_too_low).clamp(odds_min, 1.0 - odds_min);
-                self.prices = self.prices_of_time(lambda);
                 // The dual's value: the same on both sides of a tie, where the sums are not.
-                let (work, write) = self.needs_at(&groups, &self.prices);
+                let (work, write) = balance.needs_at(lambda);
+                self.prices = self.prices_of_time(lambda);
                 self.set_period(lambda * work + (1.0 - lambda) * write);
             }
             Goal::Within(factor) => {
+                self.weigh(&self.prices_of_bytes(0.0), &self.prices_of_bytes(1.0));
+                let groups = &self.scratch.groups;
                 let raw: f64 = groups.iter().map(|it| self.raw_seconds_of(it)).sum();
-                let at =
-                    |log: f64| self.prices_of_bytes(f64::exp2(log) / self.plant.workers as f64);
-                let is_too_low = |log| self.needs_at(&groups, &at(log)).0 > factor * raw;
-                self.prices = at(turn(-10.0, 60.0, is_too_low));
+                let at = |log: f64| f64::exp2(log) / self.plant.workers as f64;
+                let balance = &self.scratch.balance;
+                let is_too_low = |log| balance.needs_at(at(log)).0 > factor * raw;
+                self.prices = self.prices_of_bytes(at(turn(-10.0, 60.0, is_too_low)));
                 self.set_period(factor * raw);
             }
             Goal::Smallest => self.prices = self.prices_of_bytes(0.0),
@@ -798,6 +876,89 @@ impl Controller {
         if !self.window.is_empty() {
             self.period = window_seconds / self.window.len() as f64;
         }
+    }
+}
+
+impl Known {
+    /// Knows nothing yet but what blocks of a class are for.
+    fn new(goal: &Goal, class: Class, raw_bytes: u64) -> Known {
+        let mut life = BlockLife::new(class, raw_bytes);
+        life.reads_per_write = Estimate::exact(0.0);
+        if let Goal::Money { held, reads, .. } = goal {
+            life.held_seconds = Estimate::exact(held.0);
+            life.reads_per_write = Estimate::exact(*reads);
+        }
+        Known {
+            lesson: 0,
+            life,
+            likely: Vec::new(),
+            hopeful: Vec::new(),
+            fearful: Vec::new(),
+        }
+    }
+
+    /// Takes what a profile knows of some arms.
+    fn estimate(&mut self, profile: &Profile, arms: &[Method]) {
+        let Known {
+            life,
+            likely,
+            hopeful,
+            fearful,
+            ..
+        } = self;
+        likely.clear();
+        hopeful.clear();
+        fearful.clear();
+        for &arm in arms {
+            let estimate = profile.estimate(life.class, arm, life.raw_bytes);
+            let quantities = |value: fn(&Factor) -> f64| {
+                let mut estimate: MethodEstimate = estimate;
+                for factor in [
+                    &mut estimate.encode_seconds_per_byte,
+                    &mut estimate.stored_per_raw,
+                ] {
+                    factor.value = Estimate::exact(value(factor));
+                }
+                Quantities::of(&Candidate::new(arm, estimate), life)
+            };
+            likely.push(quantities(|it| it.value.mean));
+            hopeful.push(quantities(one_error_below));
+            fearful.push(quantities(|it| match it.weight >= SEEN_MIN {
+                true => it.value.mean,
+                false => it.value.high,
+            }));
+        }
+    }
+}
+
+impl Balance {
+    fn clear(&mut self) {
+        (self.work, self.write) = (0.0, 0.0);
+        self.arms.clear();
+        self.groups.clear();
+    }
+
+    /// Returns what these blocks would take at a price: seconds of the workers together, in which the
+    /// application's computing counts as well, and of the link.
+    fn needs_at(&self, price: f64) -> (f64, f64) {
+        let (mut work, mut write) = (self.work, self.write);
+        let mut start = 0;
+        for &(count, end) in &self.groups {
+            let arms = &self.arms[start..end];
+            let cost = |line: &Line| line.at_zero + price * line.per_price;
+            let mut best = &arms[0];
+            let mut least = cost(best);
+            for arm in &arms[1..] {
+                let cost = cost(arm);
+                if cost < least {
+                    (best, least) = (arm, cost);
+                }
+            }
+            work += count * best.work;
+            write += count * best.write;
+            start = end;
+        }
+        (work, write)
     }
 }
 

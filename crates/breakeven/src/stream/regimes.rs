@@ -11,7 +11,7 @@ use super::hint::Outlook;
 use super::oracle::{best_static, fastest, fewest_bytes};
 use super::price::{Controller, Goal, Plant, Taken};
 use super::simulate::{Cost, Event, Matrix, Pipeline, Run, simulate};
-use crate::codec::{Compressor, Features, Method};
+use crate::codec::{Compressor, Method};
 use crate::decide::{Class, Observation, Prices, Profile};
 use crate::frame::{Encoder, frame_bytes_max};
 use crate::meter::thread_cpu;
@@ -80,7 +80,7 @@ fn block(kind: &str, seed: u64) -> Vec<u8> {
 
 fn class_of(block: &[u8]) -> Class {
     let mut compressor = Compressor::new();
-    Class::content(&Features::with_probe(block, &mut compressor).unwrap())
+    Class::of_block(block, &mut compressor).unwrap()
 }
 
 /// One kind's blocks: class, and cost by each arm.
