@@ -19,6 +19,8 @@ pub struct Laboratory {
     pub quick: bool,
     /// Measure even what is recorded.
     pub again: bool,
+    /// Measure only cells whose name has this word; take others from what older code recorded.
+    pub only: Option<String>,
     /// Give every contender of a paper the paper's full size.
     pub paper_size: bool,
     /// Replace the committed table of sizes.
@@ -57,6 +59,8 @@ pub struct Finding {
 
 impl Laboratory {
     /// Measures cells, or takes them from the record, in order.
+    ///
+    /// Cells that are not to be measured are left out where nothing is recorded of them.
     pub fn measure(
         &self,
         experiment: &str,
@@ -73,25 +77,29 @@ impl Laboratory {
         let count = cells.len();
         let mut measured = Vec::with_capacity(count);
         for (index, cell) in cells.into_iter().enumerate() {
+            let is_wanted = self
+                .only
+                .as_ref()
+                .is_none_or(|word| cell.name.contains(word));
             let known = done
                 .iter()
                 .chain(recorded.iter().rev())
-                .find(|old| self.is_same(old, &cell))
+                .find(|old| self.is_same(old, &cell, is_wanted))
                 .cloned();
             let source = match &known {
-                Some(old) => format!("recorded {}", old.date),
-                None => "measuring".to_string(),
+                Some(old) => format!("recorded {} by {}", old.date, old.commit),
+                None if is_wanted => "measuring".to_string(),
+                None => "left out".to_string(),
             };
             eprintln!("{experiment} {}/{count} {}: {source}", index + 1, cell.name);
-            measured.push(match known {
-                Some(known) => known,
-                None => {
-                    let new = self.measure_cell(&record, cell)?;
-                    let done = (experiment.to_string(), new.clone());
-                    self.done.borrow_mut().push(done);
-                    new
-                }
-            });
+            if let Some(known) = known {
+                measured.push(known);
+            } else if is_wanted {
+                let new = self.measure_cell(&record, cell)?;
+                let done = (experiment.to_string(), new.clone());
+                self.done.borrow_mut().push(done);
+                measured.push(new);
+            }
         }
         Ok(measured)
     }
@@ -132,8 +140,8 @@ impl Laboratory {
         own.map(|(_, cell)| cell.clone()).collect()
     }
 
-    fn is_same(&self, old: &CellRecord, cell: &Cell<'_>) -> bool {
-        old.commit == self.origin.commit
+    fn is_same(&self, old: &CellRecord, cell: &Cell<'_>, by_this_code: bool) -> bool {
+        (old.commit == self.origin.commit || !by_this_code)
             && old.machine == self.origin.machine
             && old.cell == cell.name
             && old.parameters == cell.parameters
@@ -159,6 +167,7 @@ mod tests {
         Laboratory {
             quick: true,
             again: false,
+            only: None,
             update: false,
             data: None,
             records: folder.to_path_buf(),
@@ -197,7 +206,7 @@ mod tests {
         });
         let outcome = laboratory.measure("paper/name", &["seconds"], cells.into());
         assert_eq!(outcome.is_err(), !fails.is_empty());
-        if let Ok(cells) = outcome {
+        if let (Ok(cells), None) = (outcome, &laboratory.only) {
             let found: Vec<&str> = cells.iter().map(|cell| cell.cell.as_str()).collect();
             assert_eq!(found, ["one", "two"]);
         }
@@ -225,6 +234,26 @@ mod tests {
         assert_eq!(measured(&laboratory, "seed=2", ""), ["one", "two"]);
         laboratory.origin.machine = "00000002".to_string();
         assert_eq!(measured(&laboratory, "seed=2", ""), ["one", "two"]);
+    }
+
+    #[test]
+    fn cells_not_asked_for_are_taken_from_older_code_or_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut laboratory = laboratory(folder.path(), "abc");
+        assert_eq!(measured(&laboratory, "seed=1", "two"), ["one"]);
+        laboratory.origin.commit = "def".to_string();
+        laboratory.only = Some("tw".to_string());
+        assert_eq!(measured(&laboratory, "seed=1", ""), ["two"]);
+        laboratory.origin.commit = "fed".to_string();
+        laboratory.only = Some("three".to_string());
+        assert_eq!(measured(&laboratory, "seed=1", ""), [""; 0]);
+        let left_out = Cell {
+            name: "one".to_string(),
+            parameters: "seed=2".to_string(),
+            measure: Box::new(|| anyhow::bail!("was not asked for")),
+        };
+        let found = laboratory.measure("paper/name", &["seconds"], vec![left_out]);
+        assert_eq!(found.unwrap(), []);
     }
 
     #[test]

@@ -79,6 +79,9 @@ struct RunOptions {
     /// Measure again what is recorded for this code, machine and parameters.
     #[arg(long)]
     again: bool,
+    /// Measure only cells whose name has this word; take others from what older code recorded.
+    #[arg(long, value_name = "WORD")]
+    only: Option<String>,
     /// kothiyal2009: give every program the paper's 2 GiB instead of scaling from a part (many hours).
     #[arg(long)]
     paper_size: bool,
@@ -142,6 +145,7 @@ fn run(options: RunOptions, experiments: &[&Experiment]) -> Result<Verdict> {
     let laboratory = Laboratory {
         quick: options.quick,
         again: options.again,
+        only: options.only,
         update: options.update,
         data: options.data,
         paper_size: options.paper_size,

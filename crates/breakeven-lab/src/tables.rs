@@ -72,8 +72,8 @@ pub fn findings(findings: &[Finding]) -> String {
             _ => format!("{:.3} to {:.3}", found.low, found.high),
         };
         let mean = match found.runs {
-            0 => found.mean.to_string(),
-            _ => format!("{:.3}", found.mean),
+            0 => found.middle.to_string(),
+            _ => format!("{:.3}", found.middle),
         };
         text.push_str(&format!(
             "| {} | {mean} | {interval} | {} | {} |\n",
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn findings_become_rows() {
         let found = Interval {
-            mean: 0.9812,
+            middle: 0.9812,
             low: 0.975,
             high: 0.99,
             runs: 12,

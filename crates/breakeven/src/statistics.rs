@@ -1,4 +1,4 @@
-//! The one distribution that all intervals here are made of.
+//! The two distributions that intervals are made of: of a mean, and of a median.
 
 /// Degrees of freedom from which the expansion has six digits.
 const EXPANDED_FROM: usize = 30;
@@ -59,6 +59,25 @@ fn probability(t: f64, degrees: usize) -> f64 {
     }
 }
 
+/// Returns the largest rank k (from 0) of `count` sorted values such that the true median lies
+/// below it with a probability of at most 2.5 %: that of at most k heads among `count` fair coins.
+pub fn outer_rank(count: usize) -> usize {
+    let n = count as f64;
+    if count > 100 {
+        // The normal approximation, on the safe side by a rank.
+        return (n / 2.0 - 0.98 * n.sqrt() - 1.0) as usize;
+    }
+    let mut heads = 0usize;
+    let mut term = 0.5f64.powi(count as i32);
+    let mut at_most = term;
+    while at_most <= 0.025 {
+        term *= (count - heads) as f64 / (heads + 1) as f64;
+        heads += 1;
+        at_most += term;
+    }
+    heads.saturating_sub(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,5 +110,17 @@ mod tests {
             let found = probability(student_t_975(degrees), degrees);
             assert!((found - 0.95).abs() < 1e-6, "{degrees}: {found}");
         }
+    }
+
+    #[test]
+    fn ranks_of_the_median_are_those_of_the_binomial() {
+        let check = |count: usize, rank: usize| assert_eq!(outer_rank(count), rank, "{count}");
+        check(6, 0);
+        check(8, 0);
+        check(9, 1);
+        check(20, 5);
+        check(100, 39);
+        check(101, 39);
+        check(5000, 2429);
     }
 }

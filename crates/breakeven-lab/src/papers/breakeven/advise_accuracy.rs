@@ -747,7 +747,7 @@ impl Timed {
     }
 
     fn is_near(&self) -> bool {
-        (SECONDS.low..=SECONDS.high).contains(&self.found.mean)
+        (SECONDS.low..=SECONDS.high).contains(&self.found.middle)
     }
 
     /// Whether its whole interval is off.
@@ -818,7 +818,7 @@ fn judge_seconds(cells: &[&CellRecord], count: impl Fn(f64) -> Interval) -> Vec<
         ("medium", "compressed"),
     ];
     let over_all = parts.into_iter().filter_map(|(part, contender)| {
-        let ratios: Vec<f64> = all(part, contender).map(|timed| timed.found.mean).collect();
+        let ratios: Vec<f64> = all(part, contender).map(|timed| timed.found.middle).collect();
         let question = format!("{part} {contender}: found over predicted, over all cells");
         variation(question, &ratios)
     });
@@ -895,7 +895,7 @@ fn judge_verdicts(cells: &[&CellRecord], count: impl Fn(f64) -> Interval) -> Fin
         let cost_ratios: Vec<f64> = pairs.map(|(compressed, raw)| compressed / raw).collect();
         let found = Interval::of_ratios(&cost_ratios);
         let confirms = |cost_ratio: f64| (cost_ratio < 1.0) == (side > 0.0);
-        if !confirms(found.mean) {
+        if !confirms(found.middle) {
             let is_noise = confirms(found.low) || confirms(found.high);
             let unconfirmed = if is_noise { &mut open } else { &mut refuted };
             unconfirmed.push(cell.cell.replace(": seconds", ""));

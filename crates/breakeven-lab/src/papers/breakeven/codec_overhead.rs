@@ -244,7 +244,7 @@ fn judge_task(cell: &CellRecord, task: &str) -> Finding {
     let own = |clock: usize| cell.column(task, INTERFACE, clock);
     let ratio = |clock: usize| {
         let pairs = peer.seconds(cell, task, clock).into_iter().zip(own(clock));
-        Interval::of_ratios(&pairs.map(|(peer, own)| peer / own).collect::<Vec<f64>>())
+        Interval::of_pairs(&pairs.map(|(peer, own)| peer / own).collect::<Vec<f64>>())
     };
     let bytes: f64 = own(PASSES).iter().sum::<f64>() * own(RAW_BYTES)[0];
     let own_speed = bytes / own(CPU_SECONDS).iter().sum::<f64>() / 1e6;
@@ -262,8 +262,8 @@ fn judge_task(cell: &CellRecord, task: &str) -> Finding {
         verdict: TARGET.judge(found),
         note: format!(
             "{own_speed:.0} MB/s; by wall time {:.3}; peer {peer}, best over usual {:.3}",
-            ratio(WALL_SECONDS).mean,
-            Interval::of_ratios(&two).mean,
+            ratio(WALL_SECONDS).middle,
+            Interval::of_ratios(&two).middle,
         ),
     }
 }
@@ -351,7 +351,7 @@ mod tests {
 
     fn check(cell: &CellRecord, task: usize, figure: f64, verdict: Verdict, note: &str) {
         let found = &judge(cell)[task];
-        assert!((found.found.mean - figure).abs() < 1e-9, "{found:?}");
+        assert!((found.found.middle - figure).abs() < 1e-9, "{found:?}");
         assert_eq!(found.verdict, verdict, "{found:?}");
         assert!(found.note.contains(note), "{found:?}");
     }
@@ -391,6 +391,7 @@ mod tests {
             data: None,
             records: folder.path().to_path_buf(),
             keep: false,
+            only: None,
             paper_size: false,
             done: std::cell::RefCell::default(),
             origin: crate::origin::Origin::read(),

@@ -355,7 +355,7 @@ mod tests {
         assert!(found.contains("1 of 1 bytes, found no row"), "{found}");
         let finding = compare(&mut committed, "a", &sets).unwrap();
         assert_eq!(
-            (finding.found.mean, finding.verdict),
+            (finding.found.middle, finding.verdict),
             (3.0, Verdict::Differs)
         );
         assert_eq!(committed, computed);

@@ -247,7 +247,7 @@ fn judge(
         target: if pays { PAYS } else { NEVER_PAYS },
         note: &note,
     };
-    claim.judge(Interval::of_ratios(&ratios), doubt)
+    claim.judge(Interval::of_pairs(&ratios), doubt)
 }
 
 /// Returns the mean of the shares; none if one of the runs has none.

@@ -192,7 +192,7 @@ fn judge(cell: &CellRecord) -> Vec<Finding> {
             target: TWICE,
             note: "published 2.00, 1.84, 1.47 (hard disk, SSD, RAM disk)",
         };
-        findings.push(claim.judge(Interval::of_ratios(&gains), None));
+        findings.push(claim.judge(Interval::of_pairs(&gains), None));
     }
     let random = seconds(cell, Pattern::Random, 4 << 10).into_iter();
     let pairs = random.zip(seconds(cell, Pattern::Sequential, 4 << 10));
@@ -206,7 +206,7 @@ fn judge(cell: &CellRecord) -> Vec<Finding> {
             target: SEQUENTIAL,
             note: "published 238, 5.44, 1.16 (hard disk, SSD, RAM disk)",
         };
-        findings.push(claim.judge(Interval::of_ratios(&gains), None));
+        findings.push(claim.judge(Interval::of_pairs(&gains), None));
     }
     findings
 }
@@ -248,7 +248,7 @@ pub fn lines(cells: &[CellRecord]) -> Vec<Line> {
 /// Returns operations per second with their interval.
 fn rate(seconds: &[f64]) -> Option<Interval> {
     let rates: Vec<f64> = seconds.iter().map(|seconds| 1.0 / seconds).collect();
-    (!rates.is_empty()).then(|| Interval::of_ratios(&rates))
+    (!rates.is_empty()).then(|| Interval::of_pairs(&rates))
 }
 
 fn published_rate(preset: &str, pattern: Pattern, bytes: u64, direction: Direction) -> Interval {
@@ -297,8 +297,8 @@ fn rates(lines: &[Line]) -> String {
         for line in lines {
             let point = line.points.iter().find(|(size, _)| *size == bytes);
             text.push_str(&point.map_or(" |".to_string(), |(_, rate)| {
-                let mib = rate.mean * bytes as f64 / f64::from(1 << 20);
-                format!(" {:.0} ({mib:.0}) |", rate.mean)
+                let mib = rate.middle * bytes as f64 / f64::from(1 << 20);
+                format!(" {:.0} ({mib:.0}) |", rate.middle)
             }));
         }
         text.push('\n');
@@ -325,11 +325,11 @@ fn patterns(cells: &[CellRecord]) -> String {
             for cell in cells {
                 let task = task(direction, pattern, 4 << 10, DEPTH);
                 let rate = rate(&cell.column(&task, &cell.cell, SECONDS));
-                text.push_str(&rate.map_or(" |".into(), |rate| format!(" {:.0} |", rate.mean)));
+                text.push_str(&rate.map_or(" |".into(), |rate| format!(" {:.0} |", rate.middle)));
             }
             for (preset, _) in published::DEVICES {
                 let rate = published_rate(preset, pattern, 4 << 10, direction);
-                text.push_str(&format!(" {:.0} |", rate.mean));
+                text.push_str(&format!(" {:.0} |", rate.middle));
             }
             text.push('\n');
         }
@@ -389,7 +389,7 @@ pub mod tests {
             ratios.fold(f64::INFINITY, f64::min)
         };
         let read = |preset: &str, pattern, bytes| {
-            published_rate(preset, pattern, bytes, Direction::Read).mean
+            published_rate(preset, pattern, bytes, Direction::Read).middle
         };
         let mix = |preset: &str, bytes| read(preset, Pattern::Mix9to1, bytes);
         let twice = least(&|preset| 2.0 * mix(preset, 8 << 10) / mix(preset, 4 << 10));

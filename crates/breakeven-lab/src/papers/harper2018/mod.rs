@@ -65,7 +65,7 @@ impl Claim<'_> {
 fn mean(values: &[f64]) -> f64 {
     match values {
         [] => f64::NAN,
-        values => Interval::of_ratios(values).mean,
+        values => Interval::of_ratios(values).middle,
     }
 }
 

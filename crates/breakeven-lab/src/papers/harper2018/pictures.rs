@@ -252,7 +252,7 @@ pub fn devices(records: &Path) -> Result<Vec<Picture>> {
 fn lines_of_devices(cells: &[CellRecord], value: impl Fn(u64, f64) -> f64) -> Vec<Series> {
     let line = |line: devices::Line| {
         let point = |(bytes, rate): &(u64, crate::statistics::Interval)| {
-            (*bytes as f64, value(*bytes, rate.mean))
+            (*bytes as f64, value(*bytes, rate.middle))
         };
         let (colour, look) = match (line.is_ours, line.device.as_str()) {
             (false, _) => (GREY, Look::Dashed),

@@ -166,10 +166,7 @@ fn ratio(
         target,
         note,
     };
-    Some(claim.judge(
-        Interval::of_ratios(&ratios),
-        corpus::doubt(&cell.parameters),
-    ))
+    Some(claim.judge(Interval::of_pairs(&ratios), corpus::doubt(&cell.parameters)))
 }
 
 /// Returns the threads of the bulk work of a cell.
@@ -303,9 +300,9 @@ pub mod tests {
         };
         use Verdict::{CannotTell, Differs, Holds};
         let found = check(cell("real", 3.0, 2.5, 1.8), [Holds; 7]);
-        assert!((found[0].found.mean - 2.5).abs() < 1e-9);
-        assert!((found[2].found.mean - 3.0).abs() < 1e-9);
-        assert!((found[4].found.mean - 0.9).abs() < 1e-9);
+        assert!((found[0].found.middle - 2.5).abs() < 1e-9);
+        assert!((found[2].found.middle - 3.0).abs() < 1e-9);
+        assert!((found[4].found.middle - 0.9).abs() < 1e-9);
         check(cell("real", 1.5, 0.9, 0.8), [Differs; 7]);
         check(cell("generated", 3.0, 2.5, 1.8), [CannotTell; 7]);
     }

@@ -328,7 +328,7 @@ pub mod tests {
         let found = check(&real, 1.0, 1.05, Verdict::Holds);
         // Two codecs have a published share of each of three sets; each codec gains.
         assert_eq!(found.len(), 3 * 2 + 3, "{found:?}");
-        assert_eq!(found[0].found.mean, 1.0);
+        assert_eq!(found[0].found.middle, 1.0);
         check(&real, 1.2, 1.05, Verdict::Differs);
         check(&real, 0.85, 1.05, Verdict::Differs);
         check(&real, 1.0, 0.98, Verdict::Differs);

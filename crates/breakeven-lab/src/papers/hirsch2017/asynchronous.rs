@@ -303,12 +303,12 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
                 let ratios: Vec<f64> = ours.iter().zip(&plain).map(|(a, b)| a / b).collect();
                 let is_core = name == S1 && share <= SHARE_HIDDEN;
                 let ratio =
-                    mean(cell, &task, name, RAW_BYTES) / mean(cell, &task, name, STORED_BYTES);
+                    median(cell, &task, name, RAW_BYTES) / median(cell, &task, name, STORED_BYTES);
                 findings.push(judge(
                     &EXPERIMENT,
                     format!("{}, {task}, {name}", cell.cell),
                     is_core,
-                    Interval::of_ratios(&ratios),
+                    Interval::of_pairs(&ratios),
                     format!("ratio {ratio:.2}"),
                 ));
             }
@@ -317,9 +317,8 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
     findings
 }
 
-fn mean(cell: &CellRecord, task: &str, contender: &str, column: usize) -> f64 {
-    let values = cell.column(task, contender, column);
-    values.iter().sum::<f64>() / values.len().max(1) as f64
+fn median(cell: &CellRecord, task: &str, contender: &str, column: usize) -> f64 {
+    Interval::of_pairs(&cell.column(task, contender, column)).middle
 }
 
 /// Reads the latest record of each cell.
@@ -331,7 +330,7 @@ pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
 /// Returns the ratio that S1 reached in a cell at an asynchronism.
 pub fn ratio(cells: &[CellRecord], cell: &str, share: f64) -> Option<f64> {
     let cell = cells.iter().find(|it| it.cell == cell)?;
-    let of = |column| mean(cell, &percent(share), S1, column);
+    let of = |column| median(cell, &percent(share), S1, column);
     Some(of(RAW_BYTES) / of(STORED_BYTES)).filter(|ratio| ratio.is_finite())
 }
 
@@ -349,7 +348,7 @@ fn table(records: &Path) -> Result<String> {
         for share in SHARES {
             let task = percent(share);
             for name in contenders(cell) {
-                let of = |column| mean(cell, &task, name, column);
+                let of = |column| median(cell, &task, name, column);
                 text.push_str(&format!(
                     "| {} | {task} | {name} | {:.3} | {:.3} | {:.3} | {:.2} |\n",
                     cell.cell,

@@ -23,6 +23,7 @@ use super::network::Network;
 use crate::interleave;
 use crate::laboratory::Laboratory;
 use crate::record::{CellRecord, Row, Unfinished};
+use crate::statistics::Interval;
 
 /// Threads that compress, one for each processor here.
 pub const WORKERS: usize = 2;
@@ -410,10 +411,9 @@ pub fn paired(cell: &CellRecord, over: &str, under: &str, column: usize) -> Vec<
     over.iter().zip(&under).map(|(a, b)| a / b).collect()
 }
 
-/// Returns the mean of a column of a contender.
-pub fn mean(cell: &CellRecord, contender: &str, column: usize) -> f64 {
-    let values = cell.column(WRITE, contender, column);
-    values.iter().sum::<f64>() / values.len().max(1) as f64
+/// Returns the median of a column of a contender who took part.
+pub fn median(cell: &CellRecord, contender: &str, column: usize) -> f64 {
+    Interval::of_pairs(&cell.column(WRITE, contender, column)).middle
 }
 
 /// Returns the contenders of a cell in their order.
@@ -429,7 +429,7 @@ pub fn contenders(cell: &CellRecord) -> Vec<&str> {
 
 /// Returns what a contender made of a cell: a line of a table.
 fn line(cell: &CellRecord, contender: &str) -> String {
-    let of = |column: usize| mean(cell, contender, column);
+    let of = |column: usize| median(cell, contender, column);
     let raw = of(RAW_BYTES);
     let gigabytes = raw / 1e9;
     format!(

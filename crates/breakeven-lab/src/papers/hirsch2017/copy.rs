@@ -133,15 +133,15 @@ fn copies(cells: &[CellRecord]) -> Vec<Finding> {
         let is_core = cell.cell == File::Noise.name();
         [S1, S1_MIXED].map(|contender| {
             let found = bench::paired(cell, contender, STORE, DRAINED_SECONDS);
-            let seconds = |name: &str| bench::mean(cell, name, DRAINED_SECONDS);
-            let blocks = bench::mean(cell, STORE, bench::RAW_BYTES) / (1 << 20) as f64;
+            let seconds = |name: &str| bench::median(cell, name, DRAINED_SECONDS);
+            let blocks = bench::median(cell, STORE, bench::RAW_BYTES) / (1 << 20) as f64;
             let note = format!(
                 "{:.0} us a MiB, the copy {:.0}",
                 1e6 * seconds(contender) / blocks,
                 1e6 * seconds(STORE) / blocks
             );
             let question = format!("{} {contender}", cell.cell);
-            judge(&COPY, question, is_core, Interval::of_ratios(&found), note)
+            judge(&COPY, question, is_core, Interval::of_pairs(&found), note)
         })
     };
     cells.iter().flat_map(of_cell).collect()
@@ -216,7 +216,7 @@ fn contenders_of_call(
 fn calls(cells: &[CellRecord]) -> Vec<Finding> {
     const ALLOWED: f64 = 1.02;
     let of_cell = |cell: &CellRecord| {
-        let seconds = |name: &str| bench::mean(cell, name, DRAINED_SECONDS);
+        let seconds = |name: &str| bench::median(cell, name, DRAINED_SECONDS);
         let statics = bench::contenders(cell).into_iter().filter(|it| *it != S1);
         let best = statics.min_by(|a, b| seconds(a).total_cmp(&seconds(b)))?;
         let ours = cell.column(WRITE, S1, DRAINED_SECONDS);
@@ -229,7 +229,7 @@ fn calls(cells: &[CellRecord]) -> Vec<Finding> {
             1e3 * seconds(S1),
             1e3 * seconds(best)
         );
-        let found = Interval::of_values(&excess);
+        let found = Interval::of_pairs(&excess);
         Some(judge(&CALLS, cell.cell.clone(), true, found, note))
     };
     cells.iter().filter_map(of_cell).collect()

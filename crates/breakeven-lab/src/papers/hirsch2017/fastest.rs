@@ -317,7 +317,7 @@ pub fn judged(cells: &[CellRecord]) -> Vec<Judged<'_>> {
         let plan = plan_of(cell)?;
         let statics = bench::contenders(cell);
         let statics = statics.into_iter().filter(|name| *name != S1);
-        let seconds = |name: &&str| bench::mean(cell, name, DRAINED_SECONDS);
+        let seconds = |name: &&str| bench::median(cell, name, DRAINED_SECONDS);
         let best = statics.min_by(|a, b| seconds(a).total_cmp(&seconds(b)))?;
         let over_best = bench::paired(cell, S1, best, DRAINED_SECONDS);
         let bounds = cell.column(bench::WRITE, S1, BOUND);
@@ -327,8 +327,8 @@ pub fn judged(cells: &[CellRecord]) -> Vec<Judged<'_>> {
             cell,
             plan,
             best,
-            over_best: Interval::of_ratios(&over_best),
-            over_bound: Interval::of_ratios(&over_bound),
+            over_best: Interval::of_pairs(&over_best),
+            over_bound: Interval::of_pairs(&over_bound),
         })
     };
     cells.iter().filter_map(of).collect()
@@ -336,13 +336,13 @@ pub fn judged(cells: &[CellRecord]) -> Vec<Judged<'_>> {
 
 impl Judged<'_> {
     fn speed(&self, contender: &str) -> f64 {
-        let of = |column| bench::mean(self.cell, contender, column);
+        let of = |column| bench::median(self.cell, contender, column);
         of(RAW_BYTES) / of(DRAINED_SECONDS) / 1e6
     }
 
     /// Returns how the fastest schedule would compare with the best static method.
     fn possible(&self) -> f64 {
-        self.over_best.mean / self.over_bound.mean
+        self.over_best.middle / self.over_bound.middle
     }
 }
 
@@ -382,7 +382,7 @@ fn bound(cells: &[CellRecord]) -> Vec<Finding> {
         let note = format!(
             "the best static method, {}, takes {:.3} of the bound",
             it.best,
-            it.over_bound.mean / it.over_best.mean
+            it.over_bound.middle / it.over_best.middle
         );
         let name = it.cell.cell.clone();
         judge(

@@ -15,6 +15,7 @@ mod costs;
 mod fastest;
 mod figures;
 mod link;
+mod money;
 mod network;
 mod pictures;
 mod programs;
@@ -22,6 +23,7 @@ mod promises;
 mod published;
 mod rivals;
 mod rules;
+mod threads;
 pub mod worker;
 
 use std::path::Path;
@@ -34,6 +36,7 @@ use crate::tables;
 
 pub const EXPERIMENTS: &[Experiment] = &[
     figures::STATIC,
+    threads::EXPERIMENT,
     fastest::FASTEST,
     fastest::BALANCE,
     fastest::BOUND_EXPERIMENT,

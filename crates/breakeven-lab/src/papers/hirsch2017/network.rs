@@ -359,7 +359,7 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
         let (ours, statics): (Vec<&str>, Vec<&str>) = bench::contenders(cell)
             .into_iter()
             .partition(|name| name.starts_with(S1));
-        let seconds = |name: &&str| bench::mean(cell, name, DRAINED_SECONDS);
+        let seconds = |name: &&str| bench::median(cell, name, DRAINED_SECONDS);
         let Some(best) = statics
             .into_iter()
             .min_by(|a, b| seconds(a).total_cmp(&seconds(b)))
@@ -375,7 +375,7 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
                 &EXPERIMENT,
                 question,
                 is_core,
-                Interval::of_ratios(&found),
+                Interval::of_pairs(&found),
                 note,
             ));
         }

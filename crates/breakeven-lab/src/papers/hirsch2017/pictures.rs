@@ -42,7 +42,7 @@ pub fn fastest(records: &Path) -> Result<Vec<Picture>> {
         return Ok(Vec::new());
     }
     let row = |it: &fastest::Judged<'_>| {
-        let bound = it.over_best.mean / it.over_bound.mean;
+        let bound = it.over_best.middle / it.over_bound.middle;
         let value = |value: f64, colour: &str, is_hollow: bool, what: &str| Value {
             value,
             colour: colour.to_string(),
@@ -53,7 +53,7 @@ pub fn fastest(records: &Path) -> Result<Vec<Picture>> {
             name: it.cell.cell.clone(),
             values: vec![
                 value(bound, GREY, true, "the fluid bound"),
-                value(it.over_best.mean, OURS, false, "S1"),
+                value(it.over_best.middle, OURS, false, "S1"),
             ],
         }
     };
@@ -81,9 +81,9 @@ pub fn rivals(records: &Path) -> Result<Vec<Picture>> {
     }
     let mut rows = Vec::new();
     for cell in &cells {
-        let ours = bench::mean(cell, S1, DRAINED_SECONDS);
+        let ours = bench::median(cell, S1, DRAINED_SECONDS);
         let value = |(rival, colour): (&&str, &&str)| {
-            let value = bench::mean(cell, rival, DRAINED_SECONDS) / ours;
+            let value = bench::median(cell, rival, DRAINED_SECONDS) / ours;
             Value {
                 value,
                 colour: colour.to_string(),

@@ -5,11 +5,11 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use breakeven::meter::{Meter, Scope};
+use breakeven::meter::{EnergySpan, Meter, Scope};
 use breakeven::stream::{Container, Reader, ReaderOptions};
 
 use super::bench::{Bench, Contender, Nowhere, Regime};
@@ -33,12 +33,14 @@ const COLUMNS: &[&str] = &[
     "wall_seconds",
     "cpu_seconds",
     "link_bytes_per_second",
+    "active_joules",
 ];
 const RAW_BYTES: usize = 0;
 const STORED_BYTES: usize = 1;
 const WALL_SECONDS: usize = 2;
 const CPU_SECONDS: usize = 3;
 const LINK: usize = 4;
+const ACTIVE_JOULES: usize = 5;
 
 const PACK: &str = "pack";
 const UNPACK: &str = "unpack";
@@ -164,7 +166,33 @@ fn finish(words: &[String], mut child: Child) -> Result<()> {
 struct Used {
     wall_seconds: f64,
     cpu_seconds: f64,
+    active_joules: f64,
     bytes: u64,
+}
+
+/// The clocks that run while a child process works.
+struct Watch<'a> {
+    span: EnergySpan<'a>,
+    meter: Meter,
+}
+
+impl Watch<'_> {
+    fn start(bench: &Bench) -> Watch<'_> {
+        Watch {
+            span: bench.energy.start(),
+            meter: Meter::start(Scope::Children),
+        }
+    }
+
+    fn stop(self, bytes: u64) -> Used {
+        let usage = self.meter.stop(bytes);
+        Used {
+            wall_seconds: usage.wall.0,
+            cpu_seconds: usage.cpu.total().0,
+            active_joules: self.span.stop(&usage, &[]).active().0,
+            bytes,
+        }
+    }
 }
 
 /// Sends blocks through a program and what comes out into a sink, flushed at the end.
@@ -174,7 +202,7 @@ fn pipe(
     (input, blocks): (Input, usize),
     sink: &mut impl Write,
 ) -> Result<Used> {
-    let meter = Meter::start(Scope::Children);
+    let watch = Watch::start(bench);
     let mut child = spawn(words, Stdio::piped(), Stdio::piped())?;
     let mut into = child.stdin.take().context("a pipe")?;
     let mut out = child.stdout.take().context("a pipe")?;
@@ -195,12 +223,7 @@ fn pipe(
         Ok(bytes)
     })?;
     finish(words, child)?;
-    let usage = meter.stop(bytes);
-    Ok(Used {
-        wall_seconds: usage.wall.0,
-        cpu_seconds: usage.cpu.total().0,
-        bytes,
-    })
+    Ok(watch.stop(bytes))
 }
 
 fn pour(from: &mut impl Read, into: &mut impl Write) -> Result<u64> {
@@ -324,6 +347,7 @@ fn row(
             used.wall_seconds,
             used.cpu_seconds,
             link,
+            used.active_joules,
         ],
     }
 }
@@ -332,9 +356,8 @@ fn column(cell: &CellRecord, contender: &str, column: usize) -> Vec<f64> {
     cell.column("run", contender, column)
 }
 
-fn mean(cell: &CellRecord, contender: &str, of: usize) -> f64 {
-    let values = column(cell, contender, of);
-    values.iter().sum::<f64>() / values.len().max(1) as f64
+fn median(cell: &CellRecord, contender: &str, of: usize) -> f64 {
+    Interval::of_pairs(&column(cell, contender, of)).middle
 }
 
 /// Returns the times of one over those of another, run by run.
@@ -344,13 +367,13 @@ fn over(cell: &CellRecord, over: &str, under: &str) -> Interval {
         column(cell, under, WALL_SECONDS),
     );
     let ratios: Vec<f64> = over.iter().zip(&under).map(|(a, b)| a / b).collect();
-    Interval::of_ratios(&ratios)
+    Interval::of_pairs(&ratios)
 }
 
 fn adapts(cells: &[CellRecord]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for cell in cells {
-        let seconds = |name: &str| mean(cell, name, WALL_SECONDS);
+        let seconds = |name: &str| median(cell, name, WALL_SECONDS);
         let peers = PACKERS
             .iter()
             .map(|it| it.name)
@@ -359,7 +382,8 @@ fn adapts(cells: &[CellRecord]) -> Vec<Finding> {
         let best = best.expect("zstd races");
         for packer in PACKERS.iter().filter(|it| !is_peer(it.name)) {
             let found = over(cell, best, packer.name);
-            let ratio = |name: &str| mean(cell, name, RAW_BYTES) / mean(cell, name, STORED_BYTES);
+            let ratio =
+                |name: &str| median(cell, name, RAW_BYTES) / median(cell, name, STORED_BYTES);
             let target = match cell.cell.starts_with("mix") {
                 true => Target::at_least(FASTER_ON_MIXED),
                 false => ADAPT.target,
@@ -444,7 +468,7 @@ fn race_unpackers(
                 compare(words, bench, blocks)?;
             }
             let target = scratch.path().join("unpacked");
-            let mut used = unpack(words, way, &target)?;
+            let mut used = unpack(bench, words, way, &target)?;
             if way != Way::Nowhere {
                 ensure!(
                     used.bytes == raw_bytes,
@@ -491,35 +515,32 @@ fn compare(words: &[String], bench: &Bench, blocks: usize) -> Result<()> {
 }
 
 /// Runs an unpacker; the bytes counted are those that came out, where that can be seen.
-fn unpack(words: &[String], way: Way, target: &PathBuf) -> Result<Used> {
-    let meter = Meter::start(Scope::Children);
+fn unpack(bench: &Bench, words: &[String], way: Way, target: &Path) -> Result<Used> {
+    let watch = Watch::start(bench);
     let output = match way {
         Way::Nowhere => Stdio::null(),
         Way::Pipe => Stdio::piped(),
         Way::File => Stdio::from(File::create(target)?),
     };
     let mut child = spawn(words, Stdio::null(), output)?;
-    let mut bytes = match child.stdout.take() {
+    let bytes = match child.stdout.take() {
         Some(mut out) => pour(&mut out, &mut Nowhere)?,
         None => 0,
     };
     finish(words, child)?;
-    let usage = meter.stop(bytes);
+    let mut used = watch.stop(bytes);
     if way == Way::File {
-        bytes = fs::metadata(target)?.len();
+        used.bytes = fs::metadata(target)?.len();
         fs::remove_file(target)?;
     }
-    Ok(Used {
-        wall_seconds: usage.wall.0,
-        cpu_seconds: usage.cpu.total().0,
-        bytes,
-    })
+    Ok(used)
 }
 
 fn unpacks(cells: &[CellRecord]) -> Vec<Finding> {
     let finding = |cell: &CellRecord| {
         let found = over(cell, ZSTD_D, UNPACK);
-        let speed = |name: &str| mean(cell, name, RAW_BYTES) / mean(cell, name, WALL_SECONDS) / 1e6;
+        let speed =
+            |name: &str| median(cell, name, RAW_BYTES) / median(cell, name, WALL_SECONDS) / 1e6;
         let is_file = cell.cell == Way::File.name();
         let target = match is_file {
             true => Target::at_least(FASTER_INTO_FILE),
@@ -548,22 +569,24 @@ fn table(
         return Ok(text);
     }
     text.push_str(
-        "\n| cell | by | s | MB/s | ratio | core s per GB | link, MB/s |\n|---|---|---:|---:|---:|---:|---:|\n",
+        "\n| cell | by | s | MB/s | ratio | core s per GB | J per GB (modelled) | link, MB/s |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|\n",
     );
     for cell in &cells {
         for name in super::bench::contenders(cell) {
-            let of = |column| mean(cell, name, column);
+            let of = |column| median(cell, name, column);
             let link = match of(LINK) {
                 link if link > 0.0 => format!("{:.1}", link / 1e6),
                 _ => "-".to_string(),
             };
             text.push_str(&format!(
-                "| {} | {name} | {:.3} | {:.0} | {:.3} | {:.2} | {link} |\n",
+                "| {} | {name} | {:.3} | {:.0} | {:.3} | {:.2} | {:.1} | {link} |\n",
                 cell.cell,
                 of(WALL_SECONDS),
                 of(RAW_BYTES) / of(WALL_SECONDS) / 1e6,
                 of(RAW_BYTES) / of(STORED_BYTES),
                 of(CPU_SECONDS) / of(RAW_BYTES) * 1e9,
+                of(ACTIVE_JOULES) / of(RAW_BYTES) * 1e9,
             ));
         }
     }
@@ -582,6 +605,7 @@ mod tests {
                 let used = Used {
                     wall_seconds: seconds * (1.0 + 1e-3 * f64::from(run % 3)),
                     cpu_seconds: 1.0,
+                    active_joules: 1.0,
                     bytes: 1000,
                 };
                 rows.push(row(contender, (run as usize, 10), (2000.0, 1e6), &used));

@@ -212,8 +212,8 @@ fn times(cells: &[CellRecord]) -> Vec<Finding> {
     for cell in cells {
         for promise in &PROMISES {
             for (contender, is_ours) in [(promise.ours, true), (promise.theirs, false)] {
-                let found = Interval::of_ratios(&over_promised(cell, contender, promise.factor));
-                let bytes = Interval::of_ratios(&over_fewest(cell, contender)).mean;
+                let found = Interval::of_pairs(&over_promised(cell, contender, promise.factor));
+                let bytes = Interval::of_pairs(&over_fewest(cell, contender)).middle;
                 let mut finding = judge(
                     &TIME,
                     format!("{} {contender}", cell.cell),
@@ -221,7 +221,7 @@ fn times(cells: &[CellRecord]) -> Vec<Finding> {
                     found,
                     format!("{bytes:.3} of the fewest bytes for this time"),
                 );
-                if found.mean < TIME.target.low && bytes <= NEAR {
+                if found.middle < TIME.target.low && bytes <= NEAR {
                     let without_floor = Target {
                         low: 0.0,
                         ..TIME.target
@@ -241,9 +241,9 @@ fn bytes(cells: &[CellRecord]) -> Vec<Finding> {
     for cell in cells {
         for promise in &PROMISES {
             for (contender, is_ours) in [(promise.ours, true), (promise.theirs, false)] {
-                let found = Interval::of_ratios(&over_fewest(cell, contender));
-                let time = Interval::of_ratios(&over_promised(cell, contender, promise.factor));
-                let note = format!("in {:.3} of the promised time", time.mean);
+                let found = Interval::of_pairs(&over_fewest(cell, contender));
+                let time = Interval::of_pairs(&over_promised(cell, contender, promise.factor));
+                let note = format!("in {:.3} of the promised time", time.middle);
                 let question = format!("{} {contender}", cell.cell);
                 findings.push(judge(&BYTES, question, is_ours, found, note));
             }

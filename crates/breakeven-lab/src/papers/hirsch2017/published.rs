@@ -99,6 +99,9 @@ pub const LINKS: [&str; 3] = [
     "InfiniBand FDR 4x",
 ];
 
+/// Speed of each, in MB/s (section 5.3).
+pub const LINK_MB_S: [f64; 3] = [117.0, 1200.0, 6000.0];
+
 /// Seconds by 24 threads for silesia.tar and zstd's levels 1 to 22 (Table 5.1).
 pub const ZSTD_SECONDS: [f64; 22] = [
     0.097, 0.115, 0.266, 0.378, 0.357, 0.495, 0.642, 0.786, 0.934, 1.109, 1.168, 1.455, 1.467,

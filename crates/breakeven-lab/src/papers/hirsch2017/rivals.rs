@@ -138,7 +138,7 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
         let finding = |rival: &str| {
             let found = bench::paired(cell, S1, rival, DRAINED_SECONDS);
             let ratio = |name: &str| {
-                bench::mean(cell, name, RAW_BYTES) / bench::mean(cell, name, STORED_BYTES)
+                bench::median(cell, name, RAW_BYTES) / bench::median(cell, name, STORED_BYTES)
             };
             let note = format!("ratio {:.2}, the rival's {:.2}", ratio(S1), ratio(rival));
             let question = format!("{} against {rival}", cell.cell);
@@ -146,7 +146,7 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
                 &EXPERIMENT,
                 question,
                 true,
-                Interval::of_ratios(&found),
+                Interval::of_pairs(&found),
                 note,
             )
         };

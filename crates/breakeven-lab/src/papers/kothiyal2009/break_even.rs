@@ -74,7 +74,7 @@ fn finding(measured: &Measured<'_>, file: FileType, number: f64) -> Finding {
 /// Returns our break-even over the published one with its interval.
 fn quotient(own: Outcome, answered: &Answered, number: f64, runs: usize) -> Interval {
     let single = |value: f64| Interval {
-        mean: value,
+        middle: value,
         low: value,
         high: value,
         runs,
@@ -83,7 +83,7 @@ fn quotient(own: Outcome, answered: &Answered, number: f64, runs: usize) -> Inte
         Outcome::Always | Outcome::Below(_) => single(0.0),
         Outcome::Never => single(f64::INFINITY),
         Outcome::Above(value) => Interval {
-            mean: value / number,
+            middle: value / number,
             low: answered.low.unwrap_or(0.0) / number,
             high: answered.high.unwrap_or(f64::INFINITY) / number,
             runs,

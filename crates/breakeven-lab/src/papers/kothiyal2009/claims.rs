@@ -24,7 +24,7 @@ pub const PARAMETERS: &[(&str, &str)] = &[
     ),
     (
         "sizes",
-        "512 MiB; 256, 64 and 16 MiB for slow and slower invocations, scaled in proportion to 2 GiB; all of them 2 GiB with --paper-size, which takes many hours (quick: 2 MiB and less)",
+        "512 MiB; 256, 64 and 16 MiB for slow and slower invocations, of random a quarter of that, but not below 16 MiB; scaled in proportion to 2 GiB; all of them 2 GiB with --paper-size, which takes many hours (quick: 2 MiB and less)",
     ),
     (
         "programs",
@@ -149,7 +149,7 @@ fn finding(
 ) -> Finding {
     let write = measured.over_plain(WRITE, Metric::Time);
     let read = measured.over_plain(READ, Metric::Time);
-    let found = match (way, write.mean < read.mean) {
+    let found = match (way, write.middle < read.middle) {
         (Way::Least, true) | (Way::Most, false) => write,
         (Way::Least, false) | (Way::Most, true) => read,
     };
@@ -166,8 +166,8 @@ fn finding(
         verdict: target.judge_by(found, RUNS_MIN),
         note: format!(
             "writes in {:.2}, reads in {:.2} of the plain time{}{published}",
-            write.mean,
-            read.mean,
+            write.middle,
+            read.middle,
             scaled(measured)
         ),
     }

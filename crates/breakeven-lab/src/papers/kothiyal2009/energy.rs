@@ -59,8 +59,8 @@ fn finding(measured: &Measured<'_>, file: FileType, task: &str) -> Finding {
         note: format!(
             "{:.1} W; {:.2} of the plain energy in {:.2} of the plain time",
             measured.parts(task).watts(),
-            energy.mean,
-            time.mean
+            energy.middle,
+            time.middle
         ),
     }
 }
@@ -118,7 +118,7 @@ fn machines(records: &Path, cells: &[CellRecord]) -> String {
     let idle = measured::of_file(cells, FileType::Text);
     let idle = idle.first().map_or(0.0, |plain| {
         let parts = plain.parts(WRITE);
-        parts.passive_joules / parts.seconds.mean
+        parts.passive_joules / parts.seconds.middle
     });
     format!(
         "Table 4.1 again.\n\n| | here | server | desktop | laptop |\n|---|---|---|---|---|\n\
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn modelled_watts_prove_nothing() {
         let found = Interval {
-            mean: 1.0,
+            middle: 1.0,
             low: 0.99,
             high: 1.01,
             runs: 5,

@@ -14,6 +14,8 @@ use crate::data::{self, Kind, SEED, SharedFile};
 use crate::laboratory::Laboratory;
 
 const PERIOD_BYTES: usize = 64 << 20;
+/// Less than this is mostly starting a program.
+const LEAST_BYTES: usize = 16 << 20;
 /// Pieces of each real file, so that a quarter of a period is like the whole.
 const PARTS: usize = 16;
 
@@ -59,6 +61,15 @@ impl FileType {
             FileType::Binary => "binary",
             FileType::Random => "random",
             FileType::Zero => "zero",
+        }
+    }
+
+    /// Returns how much of a file of so many bytes shows as much: a quarter of random bytes, which are
+    /// alike everywhere and slow to compress, but no less than 16 MiB.
+    pub fn enough(self, bytes: usize) -> usize {
+        match self {
+            FileType::Random => (bytes / 4).max(bytes.min(LEAST_BYTES)),
+            FileType::Text | FileType::Binary | FileType::Zero => bytes,
         }
     }
 

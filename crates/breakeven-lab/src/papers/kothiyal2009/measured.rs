@@ -57,7 +57,7 @@ impl Parts {
 
     /// Returns mean watts.
     pub fn watts(&self) -> f64 {
-        self.joules() / self.seconds.mean
+        self.joules() / self.seconds.middle
     }
 }
 
@@ -134,7 +134,7 @@ impl Measured<'_> {
             user,
             system,
             // A contender that keeps two processors busy waits for neither.
-            wait: (seconds.mean - user - system).max(0.0),
+            wait: (seconds.middle - user - system).max(0.0),
             passive_joules: mean(PASSIVE_JOULES),
             active_joules: mean(ACTIVE_JOULES),
         }
@@ -210,12 +210,12 @@ impl Measured<'_> {
         let estimate = |task: &str, name: &str| {
             let found = self.interval(task, name, metric);
             Estimate {
-                mean: found.mean,
+                mean: found.middle,
                 low: found.low.max(0.0),
                 high: if found.high.is_finite() {
                     found.high
                 } else {
-                    2.0 * found.mean
+                    2.0 * found.middle
                 },
             }
         };
@@ -286,13 +286,13 @@ pub mod tests {
         let gzip = find(&cells, FileType::Text, "gzip -1").unwrap();
         let parts = gzip.parts(WRITE);
         let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found}");
-        close(parts.seconds.mean, 8.0 * 4.0 * 1.003);
+        close(parts.seconds.middle, 8.0 * 4.0 * 1.003);
         close(parts.user, 8.0 * 2.0 * 1.003);
         close(parts.wait, 8.0 * 1.0 * 1.003);
         close(parts.watts(), 3.0);
         close(gzip.ratio(), 4.0);
-        close(gzip.over_plain(READ, Metric::Energy).mean, 0.5);
-        close(gzip.power_over_plain(WRITE).mean, 1.0);
+        close(gzip.over_plain(READ, Metric::Energy).middle, 0.5);
+        close(gzip.power_over_plain(WRITE).middle, 1.0);
         assert_eq!(gzip.scaled_from().as_deref(), Some("256 MiB"));
         // (4 - 2) / (1 - 0.5) in time and in energy; (16 - 4) / (1 - 0.25) in energy-delay.
         for (metric, expected) in Metric::ALL.into_iter().zip([4.0, 4.0, 16.0]) {

@@ -126,7 +126,7 @@ impl Bar {
                 interval: None,
             },
             Metric::EnergyDelay => {
-                let seconds = parts.seconds.mean;
+                let seconds = parts.seconds.middle;
                 Bar {
                     parts: vec![
                         (parts.active_joules * seconds, Some(1.0)),

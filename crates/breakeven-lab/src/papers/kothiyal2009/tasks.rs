@@ -189,7 +189,10 @@ impl<'a> Setting<'a> {
         } else {
             PAPER_BYTES
         };
-        let bytes = share.of(whole);
+        let bytes = match self.laboratory.paper_size {
+            true => share.of(whole),
+            false => file.enough(share.of(whole)),
+        };
         let names: Vec<&str> = racing.iter().map(|contender| contender.name).collect();
         let parameters = format!(
             "file={} raw_bytes={bytes} period_bytes={} source={} contenders={} runs={}..{} \
