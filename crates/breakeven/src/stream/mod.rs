@@ -24,6 +24,7 @@ mod feed;
 mod frozen;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
+mod habit;
 mod hint;
 mod input;
 #[cfg(test)]

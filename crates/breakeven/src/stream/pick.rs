@@ -22,6 +22,7 @@ use crate::units::{BytesPerSecond, Joules, Seconds};
 
 use super::books::{self, LinkBasis, Prospect, SeenLink};
 use super::frozen::Frozen;
+use super::habit::{Glance, Habit};
 use super::hint::Outlook;
 #[cfg(test)]
 use super::kill;
@@ -135,6 +136,7 @@ enum Policy {
 struct Live {
     controller: Controller,
     ledger: Ledger,
+    habit: Habit,
     /// Set by the first block.
     begun: Option<Instant>,
     /// None where the speed of the link is given.
@@ -157,6 +159,7 @@ impl Picker {
                 let live = Live {
                     controller: Controller::new(priced.goal, priced.arms, plant, priced.profile),
                     ledger: Ledger::default(),
+                    habit: Habit::default(),
                     begun: None,
                     link: priced.link.is_none().then(LinkMeters::default),
                 };
@@ -260,17 +263,16 @@ fn encode_priced(
     outlook: &Outlook,
     frame: &mut [u8],
 ) -> Result<Encoded> {
-    let class = Class::of_block(block, encoder.compressor())?;
     let raw_bytes = block.len() as u64;
-    let (method, ticket, entry) = {
-        let mut live = lock(live);
+    let (method, class, ticket, entry) = {
+        let (mut live, class) = class_of(live, encoder, block)?;
         let now = live.now();
         #[cfg(test)]
         kill::at(kill::Step::Picking);
         let controller = &mut live.controller;
         let (arm, ticket) = controller.choose_for(class, raw_bytes, outlook, now);
         let entry = controller.entry_for(class, raw_bytes, outlook, arm);
-        (controller.arms()[arm], ticket, entry)
+        (controller.arms()[arm], class, ticket, entry)
     };
     #[cfg(test)]
     kill::at(kill::Step::Picked);
@@ -296,6 +298,27 @@ fn encode_priced(
     live.controller.encoded(ticket, &taken, now);
     books::book(&mut live.ledger, &entry, &taken);
     Ok(encoded)
+}
+
+/// Tells the class of a block, by the block before it where that will do.
+fn class_of<'l>(
+    live: &'l Mutex<Live>,
+    encoder: &mut Encoder,
+    block: &[u8],
+) -> Result<(MutexGuard<'l, Live>, Class)> {
+    let glance = Glance::of(block);
+    let mut guard = lock(live);
+    if let Some(class) = guard.habit.class_of(&glance) {
+        return Ok((guard, class));
+    }
+    drop(guard);
+    let begun = thread_cpu();
+    let class = Class::of_block(block, encoder.compressor())?;
+    let taken = thread_cpu() - begun;
+    let mut guard = lock(live);
+    let of_block = guard.controller.worker_seconds();
+    guard.habit.learn(glance, class, taken, of_block);
+    Ok((guard, class))
 }
 
 /// Stores a block that is to be, so that the controller knows that it takes the link.

@@ -325,6 +325,12 @@ impl Controller {
         self.stretch.ratio()
     }
 
+    /// Returns the time of all workers together in which a block goes through, as far as it is known:
+    /// infinite before the first.
+    pub fn worker_seconds(&self) -> Seconds {
+        Seconds(self.period * self.plant.workers as f64)
+    }
+
     /// Returns the pick of an arm for a block, of a class that [`Controller::choose`] has seen, as
     /// it goes to the books.
     ///

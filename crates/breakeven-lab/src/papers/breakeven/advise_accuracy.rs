@@ -818,7 +818,9 @@ fn judge_seconds(cells: &[&CellRecord], count: impl Fn(f64) -> Interval) -> Vec<
         ("medium", "compressed"),
     ];
     let over_all = parts.into_iter().filter_map(|(part, contender)| {
-        let ratios: Vec<f64> = all(part, contender).map(|timed| timed.found.middle).collect();
+        let ratios: Vec<f64> = all(part, contender)
+            .map(|timed| timed.found.middle)
+            .collect();
         let question = format!("{part} {contender}: found over predicted, over all cells");
         variation(question, &ratios)
     });
