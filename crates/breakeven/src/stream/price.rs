@@ -107,6 +107,8 @@ const ODDS_MAX: f64 = 1e3;
 const FILL_ODDS: f64 = 0.25;
 /// Blocks by which an application may be late before the odds of its workers' time double no more.
 const LATE_MAX: f64 = 10.0;
+/// Seconds for which whoever feeds the link may have waited for a core: no sign of a slow link.
+const WAKING_SECONDS: f64 = 10e-3;
 /// Arms around the best, in the order of encoding time, among which one is tried.
 const TRIAL_REACH: usize = 2;
 /// Observations of an arm on a class from which it is known, and no longer feared.
@@ -122,8 +124,12 @@ pub struct Controller {
     /// The last blocks, as many as the buffers hold: what lies further apart cannot be set off
     /// against each other.
     window: VecDeque<Group>,
+    /// Whether there are other blocks in it than when the prices were found.
+    is_window_other: bool,
     /// Where the balance lies for the blocks of the window.
     prices: Prices,
+    /// Seconds of a byte and of a write by which the prices were found.
+    link_priced: (f64, f64),
     /// Seconds that a block takes on the whole.
     period: f64,
     /// Blocks chosen and not yet written, in their order.
@@ -278,7 +284,9 @@ impl Controller {
             profile,
             known: BTreeMap::new(),
             window: VecDeque::with_capacity(plant.frames),
+            is_window_other: false,
             prices: Prices::default(),
+            link_priced: (0.0, 0.0),
             period: f64::INFINITY,
             queue: VecDeque::new(),
             tickets: 0,
@@ -454,11 +462,14 @@ impl Controller {
         outlook: &Outlook,
         now: Seconds,
     ) -> (usize, u64) {
-        let byte_seconds = self.byte_seconds();
-        let is_other = self.enter(Some(class), raw_bytes, outlook, now);
+        let kind = (Some(class), *outlook);
+        let is_new = !self.window.iter().any(|it| (it.class, it.outlook) == kind);
+        self.enter(Some(class), raw_bytes, outlook, now);
         self.learn_of(class, raw_bytes);
-        self.watch_link(now);
-        if is_other || self.period.is_infinite() || self.byte_seconds() != byte_seconds {
+        // While the link waits for blocks, prices stay: following every block has been slower.
+        let is_busy = self.watch_link(now);
+        let is_other = self.is_window_other || self.link_priced != self.link();
+        if is_new || self.period.is_infinite() || is_busy && is_other {
             self.reprice();
         }
         let (arm, trial) = self.pick(class, outlook, now);
@@ -500,14 +511,8 @@ impl Controller {
         }
     }
 
-    /// Puts a block into the window; returns whether it changes what is there.
-    fn enter(
-        &mut self,
-        class: Option<Class>,
-        raw_bytes: u64,
-        outlook: &Outlook,
-        now: Seconds,
-    ) -> bool {
+    /// Puts a block into the window.
+    fn enter(&mut self, class: Option<Class>, raw_bytes: u64, outlook: &Outlook, now: Seconds) {
         let raw_bytes = raw_bytes as f64;
         let pause = now.0 - self.link_ended;
         // What takes longer than a block is no gap between two of them.
@@ -523,7 +528,7 @@ impl Controller {
         let is_full = self.window.len() >= self.plant.frames.max(1);
         let old = is_full.then(|| self.window.pop_front()).flatten();
         self.window.push_back(new);
-        old != Some(new)
+        self.is_window_other |= old != Some(new);
     }
 
     fn count_raw(&mut self, raw_bytes: u64, outlook: &Outlook) {
@@ -571,13 +576,16 @@ impl Controller {
         self.byte_seconds_min = 0.0;
     }
 
-    /// Takes the link to be slower than it was while a block has it for longer than it should.
-    fn watch_link(&mut self, now: Seconds) {
+    /// Takes the link to be slower than it was while a block has it for longer than it should; returns
+    /// whether a block has it.
+    fn watch_link(&mut self, now: Seconds) -> bool {
         let Some(first) = self.queue.front().filter(|it| it.is_encoded) else {
-            return;
+            return false;
         };
         let began = first.encoded_at.max(self.link_ended);
-        self.byte_seconds_min = (now.0 - began) / first.stored_bytes.max(1.0);
+        let taken = now.0 - began;
+        self.byte_seconds_min = (taken - WAKING_SECONDS).max(0.0) / first.stored_bytes.max(1.0);
+        taken > 0.0
     }
 
     /// Returns for how long the link has something to do, all blocks on their way included.
@@ -597,6 +605,11 @@ impl Controller {
 
     fn write_seconds(&self, stored_bytes: f64) -> f64 {
         self.plant.write_overhead.0 + stored_bytes * self.byte_seconds()
+    }
+
+    /// Returns what the link takes now: seconds of a byte, and of a write.
+    fn link(&self) -> (f64, f64) {
+        (self.byte_seconds(), self.plant.write_overhead.0)
     }
 
     fn byte_seconds(&self) -> f64 {
@@ -848,6 +861,8 @@ impl Controller {
 
     /// Finds the prices at which the balance lies for the blocks of the window.
     fn reprice(&mut self) {
+        self.link_priced = self.link();
+        self.is_window_other = false;
         match self.goal {
             Goal::Fastest => {
                 self.weigh(&self.prices_of_time(0.0), &self.prices_of_time(1.0));
