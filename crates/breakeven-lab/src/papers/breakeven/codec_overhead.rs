@@ -263,7 +263,7 @@ fn judge_task(cell: &CellRecord, task: &str) -> Finding {
         note: format!(
             "{own_speed:.0} MB/s; by wall time {:.3}; peer {peer}, best over usual {:.3}",
             ratio(WALL_SECONDS).middle,
-            Interval::of_ratios(&two).middle,
+            Interval::of_pairs(&two).middle,
         ),
     }
 }
@@ -372,7 +372,7 @@ mod tests {
             "990 MB/s; by wall time 0.975; peer direct,",
         );
         let wide = cell("method=zstd:1 data=mixed seed=1", 0.98, 1.20, 0.05);
-        check(&wide, 0, 0.98, Verdict::CannotTell, "peer direct-usual");
+        check(&wide, 0, 0.981, Verdict::CannotTell, "peer direct-usual");
     }
 
     #[test]
