@@ -372,7 +372,13 @@ mod tests {
             "990 MB/s; by wall time 0.975; peer direct,",
         );
         let wide = cell("method=zstd:1 data=mixed seed=1", 0.98, 1.20, 0.05);
-        check(&wide, 0, 0.981_166_666_7, Verdict::CannotTell, "peer direct-usual");
+        check(
+            &wide,
+            0,
+            0.981_166_666_7,
+            Verdict::CannotTell,
+            "peer direct-usual",
+        );
     }
 
     #[test]
