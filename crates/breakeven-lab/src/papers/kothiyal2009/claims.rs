@@ -24,7 +24,7 @@ pub const PARAMETERS: &[(&str, &str)] = &[
     ),
     (
         "sizes",
-        "512 MiB; 256, 64 and 16 MiB for slow and slower invocations, of random 128, 64, 32 and 16 MiB; scaled in proportion to 2 GiB; all of them 2 GiB with --paper-size, which takes many hours (quick: 2 MiB and less)",
+        "512 MiB; 256, 64 and 16 MiB for slow and slower invocations, of random a quarter of that; scaled in proportion to 2 GiB; all of them 2 GiB with --paper-size, which takes many hours (quick: 2 MiB and less)",
     ),
     (
         "programs",

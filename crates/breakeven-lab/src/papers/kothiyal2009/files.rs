@@ -14,9 +14,6 @@ use crate::data::{self, Kind, SEED, SharedFile};
 use crate::laboratory::Laboratory;
 
 const PERIOD_BYTES: usize = 64 << 20;
-/// Files down to this length are cut where all of their pieces are alike: the next shorter ones take
-/// seconds.
-const ALIKE_BYTES: usize = 32 << 20;
 /// Pieces of each real file, so that a quarter of a period is like the whole.
 const PARTS: usize = 16;
 
@@ -66,10 +63,10 @@ impl FileType {
     }
 
     /// Returns how much of a file of so many bytes shows as much: a quarter of random bytes, which are
-    /// alike everywhere and slow to compress, but no less than 32 MiB where there are so many.
+    /// alike everywhere and slow to compress.
     pub fn enough(self, bytes: usize) -> usize {
         match self {
-            FileType::Random => (bytes / 4).max(bytes.min(ALIKE_BYTES)),
+            FileType::Random => bytes / 4,
             FileType::Text | FileType::Binary | FileType::Zero => bytes,
         }
     }
