@@ -98,6 +98,7 @@ impl SharedSlab {
     }
 
     /// Lends bytes to a reader.
+    #[inline]
     pub fn lend(&mut self, offset: usize, length: usize) -> Loan {
         self.assert_not_filling(offset, length);
         let start = self.start_of(offset, length);
@@ -136,6 +137,7 @@ impl SharedSlab {
         }
     }
 
+    #[inline]
     fn start_of(&self, offset: usize, length: usize) -> NonNull<u8> {
         let end = offset.checked_add(length);
         assert!(
@@ -146,6 +148,7 @@ impl SharedSlab {
         unsafe { self.slab.address.0.add(offset) }
     }
 
+    #[inline]
     fn assert_not_filling(&self, offset: usize, length: usize) {
         let touches =
             |it: &Range<usize>| it.start < offset.saturating_add(length) && offset < it.end;
@@ -165,6 +168,7 @@ impl SharedSlab {
 
 impl Deref for Loan {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the range was checked when it was lent, its slab stays mapped while the loan has
         // it, and nobody writes it while the loan counts.

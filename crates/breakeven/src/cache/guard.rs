@@ -24,6 +24,7 @@ enum Held {
 }
 
 impl BlockGuard {
+    #[inline]
     pub(super) fn lent(loan: Loan) -> BlockGuard {
         BlockGuard {
             held: Held::Lent(loan),
@@ -44,6 +45,7 @@ impl BlockGuard {
 
 impl Deref for BlockGuard {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
         match &self.held {
             Held::Lent(loan) => loan,

@@ -62,12 +62,15 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         assert_eq!(entry.version, handle.version, "a block just found");
         let (place, raw_bytes) = (entry.raw, entry.raw_bytes as usize);
         let slab_bytes = self.segments.slab_bytes() as u64;
-        let charged = self.charged.load(Ordering::Relaxed);
-        let left = self.options.pinned_bytes_max.saturating_sub(charged);
-        let lent = self
-            .segments
-            .lend(place, raw_bytes, (left / slab_bytes) as usize);
-        lent.map_err(|segments| self.over_the_cap(segments as u64 * slab_bytes + charged))
+        let charged = || self.charged.load(Ordering::Relaxed);
+        let pinned_bytes_max = self.options.pinned_bytes_max;
+        // Asked for only where the segment is not lent yet.
+        let segments_max = || (pinned_bytes_max.saturating_sub(charged()) / slab_bytes) as usize;
+        let lent = self.segments.lend(place, raw_bytes, segments_max);
+        lent.map_err(|segments| {
+            let charged = self.charged.load(Ordering::Relaxed);
+            self.over_the_cap(segments as u64 * slab_bytes + charged)
+        })
     }
 
     /// Charges bytes that are held for a caller outside the slabs, and makes room for them; who holds

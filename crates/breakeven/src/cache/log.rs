@@ -198,13 +198,15 @@ impl Segments {
     /// # Errors
     ///
     /// How many these would be.
+    #[inline]
     pub fn lend(
         &mut self,
         place: Place,
         length: usize,
-        segments_max: usize,
+        segments_max: impl FnOnce() -> usize,
     ) -> std::result::Result<Loan, usize> {
         if !self.segment(place.segment).is_listed {
+            let segments_max = segments_max();
             if self.pinned + self.lent.len() >= segments_max {
                 self.count_lent();
             }
@@ -316,11 +318,13 @@ impl Segments {
         !self.segment(number).is_free()
     }
 
+    #[inline]
     fn segment(&self, number: u32) -> &Segment {
         let segment = self.slots[number as usize].as_ref();
         segment.expect("an open segment")
     }
 
+    #[inline]
     fn segment_mut(&mut self, number: u32) -> &mut Segment {
         let segment = self.slots[number as usize].as_mut();
         segment.expect("an open segment")
