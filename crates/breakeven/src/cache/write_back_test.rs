@@ -5,7 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use super::explore::{explore, switch};
 use super::*;
@@ -18,6 +18,9 @@ const BLOCK: usize = 1000;
 struct Counters {
     cache: Cache<u64>,
     stored: Arc<Vec<AtomicU64>>,
+    /// An older block was written after a newer one. The hook cannot say so itself: its panics are
+    /// faults of the store here.
+    went_back: Arc<AtomicBool>,
     /// Every so many writes one fails; none for 0.
     fails_every: Arc<AtomicU64>,
     counted: Vec<AtomicU64>,
@@ -32,9 +35,11 @@ impl Counters {
         let numbers = || (0..keys).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
         let stored = Arc::new(numbers());
         let fails_every = Arc::new(AtomicU64::new(fails_every));
-        let (store, fails, writes) = (
+        let went_back = Arc::new(AtomicBool::new(false));
+        let (store, fails, back, writes) = (
             Arc::clone(&stored),
             Arc::clone(&fails_every),
+            Arc::clone(&went_back),
             AtomicU64::new(0),
         );
         let write = move |key: &u64, block: &[u8]| {
@@ -47,7 +52,7 @@ impl Counters {
                 _ => return Err(Error::Interrupted),
             }
             let before = store[*key as usize].swap(number(block), SeqCst);
-            assert!(before <= number(block), "an older block is written last");
+            back.fetch_or(before > number(block), SeqCst);
             Ok(())
         };
         let options = CacheOptions {
@@ -65,6 +70,7 @@ impl Counters {
         Arc::new(Counters {
             cache: Cache::writing_back(options, write).expect("a cache"),
             stored,
+            went_back,
             fails_every,
             counted: numbers(),
         })
@@ -113,6 +119,7 @@ impl Counters {
     fn finish(&self) {
         self.fails_every.store(0, SeqCst);
         self.cache.flush().expect("nothing fails any more");
+        assert!(!self.went_back.load(SeqCst), "an older block was written");
         let numbers = |of: &[AtomicU64]| of.iter().map(|it| it.load(SeqCst)).collect::<Vec<_>>();
         assert_eq!(numbers(&self.stored), numbers(&self.counted));
         assert_eq!(self.cache.stats().dirty_bytes, 0);
@@ -132,6 +139,19 @@ fn tolerate<T>(result: Result<T>) {
     if let Err(error) = result {
         assert_is_fault(&error);
     }
+}
+
+#[test]
+fn a_write_that_goes_back_is_noticed() {
+    let counters = Counters::new(1, 0, 100_000);
+    for (number, goes_back) in [(5_u64, false), (5, false), (4, true)] {
+        let block = [&number.to_le_bytes()[..], &[0; BLOCK - 8]].concat();
+        counters.cache.insert_dirty(0, &block, 0).expect("room");
+        counters.cache.flush().expect("written");
+        assert_eq!(counters.went_back.load(SeqCst), goes_back, "{number}");
+    }
+    let finished = catch_unwind(AssertUnwindSafe(|| counters.finish()));
+    assert!(finished.is_err());
 }
 
 #[test]
