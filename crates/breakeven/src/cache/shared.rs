@@ -286,11 +286,11 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     ///
     /// One thread loads a key at a time; the others that ask for it wait. The loader holds no lock and
     /// may use the cache. What is put in or removed under the key while it runs makes its block one
-    /// that is handed out and not kept, and those who waited ask again.
+    /// that is handed out and not kept, and those who waited ask again at once.
     ///
     /// # Errors
     ///
-    /// What the loader returns, for all who waited for it; for these [`Error::Panicked`] if it
+    /// What the loader returns, for all who wait for it then; for these [`Error::Panicked`] if it
     /// panicked. [`Error::Limit`] as [`Cache::get`], and for a block that is not kept and larger than
     /// what guards may hold. [`Error::Invalid`] if waiting for a load of the key would never end
     /// because this thread is, directly or by way of others, what that load waits for; threads that
@@ -600,10 +600,13 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
         self.shard.remove_hashed(hash, key)
     }
 
-    /// Lets what is being loaded under a key not be kept.
+    /// Lets what is being loaded under a key not be kept. Who waits for it looks again at once: what
+    /// comes of that load does not concern them any more.
     pub(super) fn overtake(&mut self, key: &K) {
-        if !self.turns.is_empty() {
-            self.turns.remove(key);
+        if !self.turns.is_empty()
+            && let Some(turn) = self.turns.remove(key)
+        {
+            turn.end(End::Look);
         }
     }
 

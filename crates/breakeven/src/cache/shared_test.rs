@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use super::explore::{Mutex, explore, switch};
 use super::model_test::Fixed;
@@ -438,6 +438,49 @@ fn failures_reach_who_waits_in_every_order() {
     let found = outcomes.each_ref().map(|it| it.load(SeqCst));
     println!("{found:?} succeeded, failed, panicked");
     assert!(found.iter().all(|count| *count > orders() / 100));
+}
+
+#[test]
+fn who_waits_for_an_overtaken_load_gets_the_block_before_it_ends() {
+    let waits = Arc::new(AtomicU64::new(0));
+    explore("overtaken and failed", orders(), || {
+        let world = World::new(cache(Policy::RawOnly, 1, 300_000), 1, 512);
+        let is_served = Arc::new(AtomicBool::new(false));
+        let served = Arc::clone(&is_served);
+        let failing = move |world: &World| {
+            let load = |_: &mut [u8]| {
+                // Many times what the others need, by chance alone.
+                let others_are_served = (0..10_000).any(|_| {
+                    switch();
+                    served.load(SeqCst)
+                });
+                assert!(others_are_served, "somebody waits though there is a block");
+                Err(Error::Interrupted)
+            };
+            match world.cache.get_or_load(0, 512, 0, load) {
+                Ok(block) => world.check(&block, 0, 1),
+                Err(error) => assert!(matches!(error, Error::Interrupted), "{error}"),
+            }
+        };
+        let waits = Arc::clone(&waits);
+        let waiting = move |world: &World| {
+            assert!(world.ask(0).is_some());
+            waits.fetch_add(world.cache.stats().waits, SeqCst);
+            is_served.store(true, SeqCst);
+        };
+        let task = |work: Box<dyn FnOnce(&World) + Send>| -> Task {
+            let world = Arc::clone(&world);
+            Box::new(move || work(&world))
+        };
+        vec![
+            task(Box::new(failing)),
+            task(Box::new(waiting)),
+            task(Box::new(|world: &World| world.update(0, true))),
+        ]
+    });
+    let waits = waits.load(SeqCst);
+    println!("{waits} waited for the load");
+    assert!(waits > orders() / 20);
 }
 
 #[test]
