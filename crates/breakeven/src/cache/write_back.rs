@@ -60,12 +60,19 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for Claim<'_, K, S> {
 }
 
 /// A block that is being changed: a copy, which takes the block's place, dirty, when the guard is
-/// dropped. Nobody else changes the block before that. If the guard is dropped by a panic the block
-/// stays as it was.
+/// dropped, if it was borrowed to be changed. Nobody else changes the block before that.
+///
+/// If a panic ends the scope of the guard the block stays as it was. Any other way out publishes what
+/// was changed so far, an early return by `?` too: call [`WriteGuard::discard`] before, or change
+/// the block in one go. A thread that holds a guard and waits for one that asks for the same block,
+/// as the parent of scoped threads does, waits for ever.
 pub struct WriteGuard<'a, K: Copy + Eq + Hash, S: BuildHasher + Clone = RandomState> {
     claim: Claim<'a, K, S>,
     block: Option<OwnBlock>,
     class: u8,
+    is_changed: bool,
+    /// The guard was made while a panic unwound, which does not end the guard's own scope.
+    was_panicking: bool,
     /// Who waits for the claim asks which thread has it.
     _stays: PhantomData<*const ()>,
 }
@@ -79,6 +86,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Deref for WriteGuard<'_, K, S>
 
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> DerefMut for WriteGuard<'_, K, S> {
     fn deref_mut(&mut self) -> &mut [u8] {
+        self.is_changed = true;
         &mut self.block.as_mut().expect("until it is dropped").bytes
     }
 }
@@ -86,10 +94,18 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> DerefMut for WriteGuard<'_, K,
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for WriteGuard<'_, K, S> {
     fn drop(&mut self) {
         if let Some(block) = self.block.take()
-            && !std::thread::panicking()
+            && self.is_changed
+            && (self.was_panicking || !std::thread::panicking())
         {
             self.claim.publish(block, self.class);
         }
+    }
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> WriteGuard<'_, K, S> {
+    /// Gives the changes up: the block stays as it was.
+    pub fn discard(mut self) {
+        self.is_changed = false;
     }
 }
 
@@ -251,6 +267,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             claim,
             block: Some(block),
             class: known.unwrap_or(class),
+            is_changed: false,
+            was_panicking: std::thread::panicking(),
             _stays: PhantomData,
         })
     }

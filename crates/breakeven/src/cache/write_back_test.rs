@@ -307,6 +307,47 @@ fn a_change_is_whole_or_none() {
 }
 
 #[test]
+fn a_change_made_while_a_panic_unwinds_is_whole() {
+    struct Header<'a>(&'a Counters);
+    impl Drop for Header<'_> {
+        fn drop(&mut self) {
+            assert!(self.0.count(1), "there is room");
+        }
+    }
+    let counters = Counters::new(2, 0, 100_000);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _header = Header(&counters);
+        resume_unwind(Box::new("elsewhere"));
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(counters.ask(1, 1), 1);
+    counters.finish();
+}
+
+#[test]
+fn a_look_changes_nothing_and_a_change_can_be_given_up() {
+    let counters = Counters::new(1, 0, 100_000);
+    let cache = &counters.cache;
+    counters.ask(0, 0);
+    let look = cache.get_mut(&0).expect("room").expect("held");
+    assert_eq!(number(&look), 0);
+    drop(look);
+    assert_eq!(cache.stats().dirty_bytes, 0);
+    let half_way = || -> Result<()> {
+        let mut block = cache.get_mut(&0)?.expect("held");
+        block[..8].fill(9);
+        block.discard();
+        Err(Error::Interrupted)
+    };
+    assert!(half_way().is_err());
+    assert_eq!(cache.stats().dirty_bytes, 0);
+    assert_eq!(counters.ask(0, 0), 0);
+    assert!(counters.count(0), "nobody has it");
+    assert_eq!(cache.stats().dirty_bytes, BLOCK as u64);
+    counters.finish();
+}
+
+#[test]
 fn without_a_hook_nothing_is_changed() {
     let cache: Cache<u64> = Cache::new(CacheOptions::default()).expect("a cache");
     let refused = cache.insert_dirty(1, &[1; 10], 0);
