@@ -14,7 +14,7 @@
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, TryLockError};
 pub(super) use std::thread::ThreadId;
 
 use crate::testing::seed;
@@ -134,22 +134,32 @@ impl<T> Mutex<T> {
     }
 
     pub fn lock(&self) -> Guard<'_, T> {
+        let guard = self.lock_even_poisoned();
+        assert!(!self.is_poisoned(), "no panic under a lock");
+        guard
+    }
+
+    pub fn lock_even_poisoned(&self) -> Guard<'_, T> {
         switch();
         let inner = scheduled(|scheduler, me| {
             loop {
                 match self.0.try_lock() {
                     Ok(inner) => return inner,
-                    Err(std::sync::TryLockError::WouldBlock) => {}
-                    Err(poisoned) => panic!("{poisoned}"),
+                    Err(TryLockError::WouldBlock) => {}
+                    Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
                 }
                 scheduler.pass(me, Task::Blocked(self.address()));
             }
         });
-        let inner = inner.unwrap_or_else(|| self.0.lock().expect("no panic under a lock"));
+        let wait = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Guard {
-            inner: Some(inner),
+            inner: Some(inner.unwrap_or_else(wait)),
             mutex: self,
         }
+    }
+
+    pub fn is_poisoned(&self) -> bool {
+        self.0.is_poisoned()
     }
 
     fn address(&self) -> usize {

@@ -118,6 +118,11 @@ pub struct CacheStats {
 ///
 /// Memory as that of [`Shard`], and for each load in flight 256 bytes. A raw hit takes one lock.
 ///
+/// # Panics
+///
+/// Where hashing or comparing a key panics, and from then on whatever asks for a key of the same
+/// shard. What was changed there is still written when the cache is dropped.
+///
 /// # Example
 ///
 /// ```
@@ -481,7 +486,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         load: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<BlockGuard> {
         let turn = Turn::begin();
-        let ending = Ending(Arc::clone(&turn));
+        let ending = Ending::failed(Arc::clone(&turn));
         state.turns.insert(key, Arc::clone(&turn));
         let begun = state.timer.begin_load();
         drop(state);
@@ -503,7 +508,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         drop(state);
         match loaded {
             Ok((block, end)) => {
-                ending.0.end(end);
+                ending.turn.end(end);
                 block
             }
             Err(fault) => fail(&ending, fault),
@@ -513,7 +518,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
 
 /// Tells all who waited that a load failed, and its own thread.
 fn fail(ending: &Ending, fault: Loaded) -> Result<BlockGuard> {
-    let tell = |error: &Error| ending.0.end(End::Failed(Arc::new(error.duplicate())));
+    let tell = |error: &Error| ending.turn.end(End::Failed(Arc::new(error.duplicate())));
     match fault {
         Ok(result) => {
             let error = result.expect_err("a load that failed");

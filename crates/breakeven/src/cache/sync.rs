@@ -1,7 +1,8 @@
 //! Locks of the concurrent cache: the standard library's, which tests can put under a scheduler.
 //!
 //! No user code runs under these locks but hashing and comparing of keys, so a poisoned one means
-//! that a key panicked there, or a bug here: who comes after panics too.
+//! that a key panicked there, or a bug here: who comes after panics too, but for destructors, which
+//! take the lock as it is, to save what is not written.
 #![deny(unsafe_code)]
 
 #[cfg(not(test))]
@@ -12,7 +13,7 @@ pub(super) use super::explore::{Condvar, Guard, Mutex, ThreadId, current};
 
 #[cfg(not(test))]
 mod system {
-    use std::sync::MutexGuard as StandardGuard;
+    use std::sync::{MutexGuard as StandardGuard, PoisonError};
     pub use std::thread::ThreadId;
 
     pub type Guard<'a, T> = StandardGuard<'a, T>;
@@ -27,6 +28,15 @@ mod system {
 
         pub fn lock(&self) -> Guard<'_, T> {
             self.0.lock().expect("no panic under a lock of the cache")
+        }
+
+        pub fn lock_even_poisoned(&self) -> Guard<'_, T> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        /// Says whether somebody panicked under the lock; who holds it gets an answer that stays.
+        pub fn is_poisoned(&self) -> bool {
+            self.0.is_poisoned()
         }
     }
 

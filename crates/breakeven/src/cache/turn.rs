@@ -63,14 +63,37 @@ impl Turn {
 }
 
 /// A turn that is ended when this is dropped, if not before.
-pub(super) struct Ending(pub Arc<Turn>);
+pub(super) struct Ending {
+    pub turn: Arc<Turn>,
+    /// By what it ends; none for a failure.
+    end: Option<End>,
+}
+
+impl Ending {
+    /// Ends a turn as one that failed, if nobody says better.
+    pub fn failed(turn: Arc<Turn>) -> Ending {
+        Ending { turn, end: None }
+    }
+
+    /// Ends a turn by this.
+    pub fn of(turn: Arc<Turn>, end: End) -> Ending {
+        let end = Some(end);
+        Ending { turn, end }
+    }
+}
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.end(End::Failed(Arc::new(Error::Panicked {
-            what: "a cache operation",
-            message: "it never ended its turn".to_string(),
-        })));
+        if self.turn.is_over() {
+            return;
+        }
+        let failed = || {
+            End::Failed(Arc::new(Error::Panicked {
+                what: "a cache operation",
+                message: "it never ended its turn".to_string(),
+            }))
+        };
+        self.turn.end(self.end.take().unwrap_or_else(failed));
     }
 }
 
@@ -130,11 +153,14 @@ mod tests {
     fn only_the_first_end_counts() {
         let turn = Turn::begin();
         turn.end(End::Look);
-        drop(Ending(Arc::clone(&turn)));
+        drop(Ending::failed(Arc::clone(&turn)));
         assert!(matches!(turn.wait(), End::Look));
         let turn = Turn::begin();
-        drop(Ending(Arc::clone(&turn)));
+        drop(Ending::failed(Arc::clone(&turn)));
         assert!(matches!(turn.wait(), End::Failed(_)));
+        let turn = Turn::begin();
+        drop(Ending::of(Arc::clone(&turn), End::Look));
+        assert!(matches!(turn.wait(), End::Look));
     }
 
     #[test]

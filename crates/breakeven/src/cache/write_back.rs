@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 use super::guard::{BlockGuard, OwnBlock};
 use super::shared::{Cache, CacheOptions, State, TURN_BYTES};
-use super::turn::{End, Turn};
+use super::turn::{End, Ending, Turn};
 use crate::error::{Error, Result};
 use crate::pool::message_of;
 
@@ -51,11 +51,14 @@ struct Claim<'a, K: Copy + Eq + Hash, S: BuildHasher + Clone> {
 
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for Claim<'_, K, S> {
     fn drop(&mut self) {
-        let mut state = self.cache.slot(self.hash).state.lock();
-        state.claims.remove(&self.key);
-        state.charged.fetch_sub(TURN_BYTES, Ordering::Relaxed);
-        drop(state);
-        self.turn.end(End::Look);
+        // Also if a key panics below: who waits is to go on, and then finds the lock poisoned.
+        let _ending = Ending::of(Arc::clone(&self.turn), End::Look);
+        let lock = &self.cache.slot(self.hash).state;
+        let mut state = lock.lock_even_poisoned();
+        if !lock.is_poisoned() {
+            state.claims.remove(&self.key);
+            state.charged.fetch_sub(TURN_BYTES, Ordering::Relaxed);
+        }
     }
 }
 
@@ -301,8 +304,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Claim<'_, K, S> {
     /// Makes a block the one under the key, dirty.
     fn publish(&self, block: OwnBlock, class: u8) {
-        let mut state = self.cache.slot(self.hash).state.lock();
-        state.remove(self.hash, &self.key);
+        let lock = &self.cache.slot(self.hash).state;
+        let mut state = lock.lock_even_poisoned();
+        if !lock.is_poisoned() {
+            // Else nobody reads from the shard any more, and the change is still to be written.
+            state.remove(self.hash, &self.key);
+        }
         let bytes = block.bytes.len() as u64;
         state.dirty_bytes += bytes;
         let old = state.dirty.remove(&self.key);
@@ -332,13 +339,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Claim<'_, K, S> {
         let (Some(block), Some(hook)) = (block, &self.cache.write) else {
             return Ok(false);
         };
-        let written = catch_unwind(AssertUnwindSafe(|| hook(&self.key, &block.bytes)));
-        let written = written.unwrap_or_else(|panic| {
-            Err(Error::Panicked {
-                what: "the hook that writes blocks back",
-                message: message_of(panic.as_ref()),
-            })
-        });
+        let written = write_by(hook, &self.key, &block.bytes);
         let mut state = slot.state.lock();
         let dirty = state.dirty.remove(&self.key).expect("claimed and dirty");
         state.order.remove(&dirty.order);
@@ -358,11 +359,29 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Claim<'_, K, S> {
     }
 }
 
+/// Writes a block; a panic of the hook is an error.
+fn write_by<K>(hook: &Hook<K>, key: &K, block: &[u8]) -> Result<()> {
+    let written = catch_unwind(AssertUnwindSafe(|| hook(key, block)));
+    written.unwrap_or_else(|panic| {
+        Err(Error::Panicked {
+            what: "the hook that writes blocks back",
+            message: message_of(panic.as_ref()),
+        })
+    })
+}
+
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for Cache<K, S> {
     fn drop(&mut self) {
-        if self.write.is_some() {
-            // Nobody is left to tell; who wants to know flushes before.
-            let _ = self.flush();
+        let Some(hook) = &self.write else { return };
+        for slot in &self.slots {
+            // Nobody else has the cache. What is dirty is whole even where a key panicked.
+            let mut state = slot.state.lock_even_poisoned();
+            let dirty: Vec<(K, Dirty)> = state.dirty.drain().collect();
+            drop(state);
+            for (key, dirty) in dirty {
+                // Nobody is left to tell; who wants to know flushes before.
+                let _ = write_by(hook, &key, &dirty.block.bytes);
+            }
         }
     }
 }

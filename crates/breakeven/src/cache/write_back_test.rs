@@ -3,6 +3,8 @@
 //! A block is a counter. Threads count it up in the cache, the hook writes it to a store, loaders read
 //! it from there: in the end the store must hold as many as were counted.
 
+use std::cell::Cell;
+use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -345,6 +347,91 @@ fn a_look_changes_nothing_and_a_change_can_be_given_up() {
     assert!(counters.count(0), "nobody has it");
     assert_eq!(cache.stats().dirty_bytes, BLOCK as u64);
     counters.finish();
+}
+
+thread_local! {
+    /// The next comparison of a [`Fragile`] key by this thread panics.
+    static BREAKS: Cell<bool> = const { Cell::new(false) };
+}
+
+#[derive(Clone, Copy)]
+struct Fragile(u64);
+
+impl Hash for Fragile {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl PartialEq for Fragile {
+    fn eq(&self, other: &Fragile) -> bool {
+        if BREAKS.take() {
+            resume_unwind(Box::new("a broken key"));
+        }
+        self.0 == other.0
+    }
+}
+
+impl Eq for Fragile {}
+
+/// A cache of dirty blocks in several shards, and the sum of the first bytes of what was written.
+fn fragile() -> (Cache<Fragile>, Arc<AtomicU64>) {
+    let written = Arc::new(AtomicU64::new(0));
+    let options = CacheOptions {
+        shard_count: Some(4),
+        ..CacheOptions::default()
+    };
+    let sum = Arc::clone(&written);
+    let cache = Cache::writing_back(options, move |_: &Fragile, block| {
+        sum.fetch_add(u64::from(block[0]), SeqCst);
+        Ok(())
+    });
+    let cache = cache.expect("a cache");
+    for key in 0..FRAGILE {
+        cache
+            .insert_dirty(Fragile(key), &[1; 100], 0)
+            .expect("room");
+    }
+    (cache, written)
+}
+
+const FRAGILE: u64 = 64;
+
+fn breaks(work: impl FnOnce()) {
+    BREAKS.set(true);
+    let result = catch_unwind(AssertUnwindSafe(work));
+    let message = crate::pool::message_of(result.expect_err("it breaks").as_ref());
+    assert_eq!(message, "a broken key");
+}
+
+#[test]
+fn a_key_that_panics_loses_no_change() {
+    let (cache, written) = fragile();
+    breaks(|| {
+        // Dropped by the panic.
+        let cache = cache;
+        drop(cache.get(&Fragile(1)));
+    });
+    assert_eq!(written.load(SeqCst), FRAGILE);
+    let (cache, written) = fragile();
+    breaks(|| drop(cache.get(&Fragile(1))));
+    drop(cache);
+    assert_eq!(written.load(SeqCst), FRAGILE);
+}
+
+#[test]
+fn a_key_that_panics_leaves_nobody_waiting() {
+    let (cache, written) = fragile();
+    let mut block = cache.get_mut(&Fragile(1)).expect("room").expect("held");
+    block.fill(7);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| cache.get_mut(&Fragile(1)).map(|_| ()));
+        breaks(|| drop(cache.get(&Fragile(1))));
+        drop(block);
+        assert!(waiting.join().is_err(), "the lock is poisoned");
+    });
+    drop(cache);
+    assert_eq!(written.load(SeqCst), FRAGILE + 6, "the last change too");
 }
 
 #[test]
