@@ -14,7 +14,7 @@
 #![deny(unsafe_code)]
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -166,9 +166,8 @@ pub(super) struct State<K, S> {
     /// Blocks that are not written yet; none of them is in the shard.
     pub(super) dirty: HashMap<K, Dirty, S>,
     pub(super) dirty_bytes: u64,
-    /// Keys of dirty blocks in the order in which they are to be written.
-    pub(super) order: BTreeMap<u64, K>,
-    changes: u64,
+    /// Keys of dirty blocks, each once, in the order in which they are to be written.
+    pub(super) order: VecDeque<K>,
     pub(super) stats: SlotStats,
 }
 
@@ -356,7 +355,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     ///
     /// # Errors
     ///
-    /// None but in a cache that writes back: there the hook's, and the block stays.
+    /// None but in a cache that writes back: there the hook's, and the block stays, until it can be
+    /// written or is given up by [`Cache::forget`].
     pub fn remove(&self, key: &K) -> Result<bool> {
         if self.write.is_some() {
             return self.remove_claimed(key);
@@ -557,8 +557,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Slot<K, S> {
                 claims: HashMap::with_hasher(hasher.clone()),
                 dirty: HashMap::with_hasher(hasher.clone()),
                 dirty_bytes: 0,
-                order: BTreeMap::new(),
-                changes: 0,
+                order: VecDeque::new(),
                 stats: SlotStats::default(),
             }),
         })
@@ -591,12 +590,6 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
     pub(super) fn class_of(&self, hash: u64, key: &K) -> Option<u8> {
         let dirty = self.dirty.get(key).map(|dirty| dirty.class);
         dirty.or_else(|| self.shard.class_of(hash, key))
-    }
-
-    /// Returns the next place in the order of writing.
-    pub(super) fn next_order(&mut self) -> u64 {
-        self.changes += 1;
-        self.changes
     }
 
     /// Takes a block out that is not dirty.

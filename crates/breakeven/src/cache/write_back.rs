@@ -31,8 +31,6 @@ pub(super) type Hook<K> = Box<dyn Fn(&K, &[u8]) -> Result<()> + Send + Sync>;
 pub(super) struct Dirty {
     block: Arc<OwnBlock>,
     pub class: u8,
-    /// Its place in the order of writing.
-    order: u64,
 }
 
 impl Dirty {
@@ -125,13 +123,40 @@ impl<K: Copy + Eq + Hash> Cache<K> {
         options: CacheOptions,
         write: impl Fn(&K, &[u8]) -> Result<()> + Send + Sync + 'static,
     ) -> Result<Cache<K>> {
-        let mut cache = Cache::new(options)?;
-        cache.write = Some(Box::new(write));
-        Ok(cache)
+        Cache::writing_back_with_hasher(options, RandomState::new(), write)
     }
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
+    /// Makes a cache as [`Cache::writing_back`] with this hasher, which should not be guessable where
+    /// keys come from others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::new`].
+    pub fn writing_back_with_hasher(
+        options: CacheOptions,
+        hasher: S,
+        write: impl Fn(&K, &[u8]) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<Cache<K, S>> {
+        let mut cache = Cache::with_hasher(options, hasher)?;
+        cache.write = Some(Box::new(write));
+        Ok(cache)
+    }
+
+    /// Takes a block out without writing it, for one that cannot be written any more, as of a file that
+    /// was cut; returns whether it was held. What was changed of it is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if this thread holds a [`WriteGuard`] of it.
+    pub fn forget(&self, key: &K) -> Result<bool> {
+        let claim = self.claim(key)?;
+        let mut state = self.slot(claim.hash).state.lock();
+        let was_dirty = state.take_dirty(key).is_some();
+        Ok(state.remove(claim.hash, key) || was_dirty)
+    }
+
     /// Returns a block to change; `None` if it is not held. While the guard lives nobody else changes
     /// the block, and who asks to waits.
     ///
@@ -179,7 +204,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         Ok(())
     }
 
-    /// Writes every block back that is dirty now, and waits for those that others change or write.
+    /// Writes every block back that is dirty now, the oldest of each shard first, and waits for those of
+    /// them that others change or write.
     ///
     /// # Errors
     ///
@@ -188,7 +214,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     pub fn flush(&self) -> Result<()> {
         let mut result = Ok(());
         for slot in &self.slots {
-            let keys: Vec<K> = slot.state.lock().dirty.keys().copied().collect();
+            let keys: Vec<K> = slot.state.lock().order.iter().copied().collect();
             for key in keys {
                 let written = self.claim(&key).and_then(|claim| claim.write());
                 result = result.and(written.map(|_| ()));
@@ -243,7 +269,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             return None;
         }
         let is_free = |key: &&K| !state.claims.contains_key(*key);
-        let key = *state.order.values().find(is_free)?;
+        let key = *state.order.iter().find(is_free)?;
         let hash = self.hasher.hash_one(key);
         Some(self.claim_free(state, key, hash))
     }
@@ -310,21 +336,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Claim<'_, K, S> {
             // Else nobody reads from the shard any more, and the change is still to be written.
             state.remove(self.hash, &self.key);
         }
-        let bytes = block.bytes.len() as u64;
-        state.dirty_bytes += bytes;
-        let old = state.dirty.remove(&self.key);
-        let order = old
-            .as_ref()
-            .map_or_else(|| state.next_order(), |it| it.order);
-        state.dirty_bytes -= old.map_or(0, |it| it.block.bytes.len() as u64);
         let block = Arc::new(block);
-        let dirty = Dirty {
-            block,
-            class,
-            order,
-        };
-        state.dirty.insert(self.key, dirty);
-        state.order.insert(order, self.key);
+        state.put_dirty(self.key, Dirty { block, class });
     }
 
     /// Writes the block, if it is dirty, and makes it an ordinary one; returns whether it was dirty.
@@ -341,21 +354,39 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Claim<'_, K, S> {
         };
         let written = write_by(hook, &self.key, &block.bytes);
         let mut state = slot.state.lock();
-        let dirty = state.dirty.remove(&self.key).expect("claimed and dirty");
-        state.order.remove(&dirty.order);
+        let dirty = state.take_dirty(&self.key).expect("claimed and dirty");
         if let Err(error) = written {
             state.stats.write_failures += 1;
             // The others are tried before it is again.
-            let order = state.next_order();
-            state.order.insert(order, self.key);
-            state.dirty.insert(self.key, Dirty { order, ..dirty });
+            state.put_dirty(self.key, dirty);
             return Err(error);
         }
         state.stats.written += 1;
-        state.dirty_bytes -= block.bytes.len() as u64;
         self.cache
             .insert_at(&mut state, self.key, &block.bytes, dirty.class);
         Ok(true)
+    }
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
+    /// Makes a block dirty, as the newest if it was not, else in the place of what it was.
+    fn put_dirty(&mut self, key: K, dirty: Dirty) {
+        self.dirty_bytes += dirty.block.bytes.len() as u64;
+        match self.dirty.insert(key, dirty) {
+            Some(old) => self.dirty_bytes -= old.block.bytes.len() as u64,
+            None => self.order.push_back(key),
+        }
+    }
+
+    /// Takes a dirty block out.
+    fn take_dirty(&mut self, key: &K) -> Option<Dirty> {
+        let dirty = self.dirty.remove(key)?;
+        self.dirty_bytes -= dirty.block.bytes.len() as u64;
+        // Mostly the oldest, so this is not far.
+        let at = self.order.iter().position(|other| other == key);
+        self.order
+            .remove(at.expect("every dirty block has its turn"));
+        Some(dirty)
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use super::explore::{explore, switch};
+use super::model_test::Fixed;
 use super::*;
 use crate::error::{Error, Result};
 use crate::testing::is_full;
@@ -18,7 +19,7 @@ const BLOCK: usize = 1000;
 
 /// A store of counters, behind a cache that writes back to it.
 struct Counters {
-    cache: Cache<u64>,
+    cache: Cache<u64, Fixed>,
     stored: Arc<Vec<AtomicU64>>,
     /// An older block was written after a newer one. The hook cannot say so itself: its panics are
     /// faults of the store here.
@@ -70,7 +71,8 @@ impl Counters {
             ..CacheOptions::default()
         };
         Arc::new(Counters {
-            cache: Cache::writing_back(options, write).expect("a cache"),
+            cache: Cache::writing_back_with_hasher(options, Fixed::default(), write)
+                .expect("a cache"),
             stored,
             went_back,
             fails_every,
@@ -256,6 +258,31 @@ fn a_block_that_cannot_be_written_stays() {
     assert!(cache.remove(&1).expect("written"));
     assert_eq!(counters.stored[1].load(SeqCst), 7);
     assert!(cache.get(&1).expect("room").is_none());
+}
+
+#[test]
+fn a_block_that_cannot_be_written_can_be_forgotten() {
+    let counters = Counters::new(200, 1, 100_000);
+    let cache = &counters.cache;
+    // As many as there is room for.
+    let refused = (0..200).find(|key| !counters.count(*key));
+    let dirty = refused.expect("nothing can be written");
+    assert!(cache.stats().dirty_bytes > 0);
+    for key in 0..dirty {
+        assert!(cache.forget(&key).expect("nobody has it"));
+        counters.counted[key as usize].store(0, SeqCst);
+        assert!(!cache.forget(&key).expect("nobody has it"));
+        assert!(cache.get(&key).expect("room").is_none());
+    }
+    assert_eq!(cache.stats().dirty_bytes, 0);
+    assert!(counters.count(0), "there is room again");
+    {
+        let held = cache.get_mut(&0).expect("room").expect("held");
+        assert!(matches!(cache.forget(&0), Err(Error::Invalid { .. })));
+        held.discard();
+    }
+    counters.finish();
+    assert!(cache.forget(&0).expect("nobody has it"), "clean ones too");
 }
 
 #[test]
