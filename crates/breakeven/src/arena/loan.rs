@@ -76,6 +76,11 @@ impl SharedSlab {
         is_lent
     }
 
+    /// Says whether any loan to a reader may be left.
+    pub fn is_read(&self) -> bool {
+        Arc::strong_count(&self.slab) > 1 + self.filling.len()
+    }
+
     /// Returns bytes that are not being filled.
     pub fn bytes(&self, offset: usize, length: usize) -> &[u8] {
         self.assert_not_filling(offset, length);

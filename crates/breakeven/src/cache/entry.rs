@@ -31,7 +31,6 @@ pub(super) struct Entry<K> {
     pub packed_bytes: u32,
     /// Changes whenever the number is given to another block, and whenever its bytes change.
     pub version: u32,
-    pub pins: u16,
     /// The caller's own kind of data.
     pub class: u8,
     /// Which of the shard's methods made, or would make, the compressed form.
@@ -47,20 +46,18 @@ pub(super) struct Flags(u16);
 
 impl Flags {
     const FREQUENCY: u16 = 0b11;
-    /// It is in the table.
-    pub const IS_KNOWN: u16 = 1 << 2;
     /// It lies in the main log.
-    pub const IS_MAIN: u16 = 1 << 3;
+    pub const IS_MAIN: u16 = 1 << 2;
     /// Its compressed form was hit since it was appended.
-    pub const IS_REFERENCED: u16 = 1 << 4;
+    pub const IS_REFERENCED: u16 = 1 << 3;
     /// It was asked for again since it was last loaded, or soon after it was dropped.
-    pub const IS_AGAIN: u16 = 1 << 5;
+    pub const IS_AGAIN: u16 = 1 << 4;
     /// Compressing it saved too little.
-    pub const IS_INCOMPRESSIBLE: u16 = 1 << 6;
+    pub const IS_INCOMPRESSIBLE: u16 = 1 << 5;
     /// Every byte is the same: no bytes are held of its compressed form.
-    pub const IS_FILLED: u16 = 1 << 7;
+    pub const IS_FILLED: u16 = 1 << 6;
     /// Its compressed form was hit since it was made.
-    pub const IS_USED: u16 = 1 << 8;
+    pub const IS_USED: u16 = 1 << 7;
 
     pub fn has(self, flag: u16) -> bool {
         self.0 & flag != 0
@@ -138,7 +135,6 @@ impl<K: Copy> Entries<K> {
             raw_bytes,
             packed_bytes: 0,
             version: self.version_min,
-            pins: 0,
             class,
             method: 0,
             flags: Flags::default(),

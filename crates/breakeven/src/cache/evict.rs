@@ -126,7 +126,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         true
     }
 
-    /// Takes the oldest segment that is not pinned out of the raw log whose turn it is.
+    /// Takes the oldest segment that is not lent out of the raw log whose turn it is.
     fn take_oldest_raw(&mut self) -> Option<(u32, Queue)> {
         self.return_aside();
         let (small, main) = (self.small.segment_count(), self.main.segment_count());
@@ -141,7 +141,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             .chain(order.map(|(queue, _)| (queue, false)))
         {
             while let Some(segment) = self.log_mut(queue).pop_oldest(keep_newest) {
-                if !self.segments.is_pinned(segment) {
+                if !self.segments.is_lent(segment) {
                     return Some((segment, queue));
                 }
                 self.aside.push((segment, queue));
@@ -154,7 +154,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     fn return_aside(&mut self) {
         let mut at = 0;
         while let Some(&(segment, queue)) = self.aside.get(at) {
-            if self.segments.is_pinned(segment) {
+            if self.segments.is_lent(segment) {
                 at += 1;
             } else {
                 self.aside.swap_remove(at);

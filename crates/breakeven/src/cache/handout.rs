@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use super::bench::Bench;
 use super::costs::MissTime;
 use super::entry::{Flags, Queue};
-use super::shard::{Handle, Reservation, Shard};
-use crate::arena::{FillLoan, Loan};
+use super::shard::{Handle, Shard};
+use crate::arena::Loan;
 use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::units::Seconds;
@@ -56,16 +56,16 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] if what is pinned and charged would be more than the options allow.
+    /// [`Error::Limit`] if what is lent and charged would be more than guards may keep.
     pub(super) fn lend(&mut self, handle: Handle) -> Result<Loan> {
         let entry = self.entries.at(handle.entry);
         assert_eq!(entry.version, handle.version, "a block just found");
         let (place, raw_bytes) = (entry.raw, entry.raw_bytes as usize);
         let slab_bytes = self.segments.slab_bytes() as u64;
         let charged = || self.charged.load(Ordering::Relaxed);
-        let pinned_bytes_max = self.options.pinned_bytes_max;
+        let guard_bytes_max = self.guard_bytes_max;
         // Asked for only where the segment is not lent yet.
-        let segments_max = || (pinned_bytes_max.saturating_sub(charged()) / slab_bytes) as usize;
+        let segments_max = || (guard_bytes_max.saturating_sub(charged()) / slab_bytes) as usize;
         let lent = self.segments.lend(place, raw_bytes, segments_max);
         lent.map_err(|segments| {
             let charged = self.charged.load(Ordering::Relaxed);
@@ -81,10 +81,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     /// As [`Shard::lend`].
     pub(super) fn charge(&mut self, bytes: u64, bench: &mut Bench) -> Result<()> {
         let slab_bytes = self.segments.slab_bytes() as u64;
-        let segments = self.segments.pinned_count() + self.segments.count_lent();
-        let held = segments as u64 * slab_bytes + self.charged.load(Ordering::Relaxed);
+        let held =
+            self.segments.count_lent() as u64 * slab_bytes + self.charged.load(Ordering::Relaxed);
         let needed = held.saturating_add(bytes);
-        if needed > self.options.pinned_bytes_max {
+        if needed > self.guard_bytes_max {
             return Err(self.over_the_cap(needed));
         }
         self.charged.fetch_add(bytes, Ordering::Relaxed);
@@ -95,20 +95,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     fn over_the_cap(&self, needed_bytes: u64) -> Error {
         Error::Limit {
             what: "pinned memory of a cache shard",
-            limit_bytes: self.options.pinned_bytes_max,
+            limit_bytes: self.guard_bytes_max,
             needed_bytes,
         }
-    }
-
-    /// Lends the frame of a reservation to its loader.
-    pub(super) fn lend_frame(&mut self, reservation: &Reservation) -> FillLoan {
-        self.segments
-            .lend_to_fill(reservation.place, reservation.raw_bytes)
-    }
-
-    /// Takes a frame back.
-    pub(super) fn take_frame(&mut self, reservation: &Reservation, frame: FillLoan) {
-        self.segments.take_back(reservation.place.segment, frame);
     }
 
     /// Books a miss of a block that is not kept.
@@ -160,9 +149,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let handle = restoring.handle;
         let entry = self.entries.find(handle.entry, handle.version);
         // None if it is gone, else whether it is raw again by now.
-        let is_raw = entry
-            .filter(|entry| entry.flags.has(Flags::IS_KNOWN))
-            .map(|entry| entry.raw.is_some());
+        let is_raw = entry.map(|entry| entry.raw.is_some());
         let Ok(time) = time else {
             self.stats.corrupt += 1;
             self.stats.packed_hits -= 1;

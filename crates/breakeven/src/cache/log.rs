@@ -10,8 +10,8 @@
 //! of a power of two fill a slab to the last byte and stay aligned. A record names an entry; it is
 //! live while that entry says that its bytes are here, so removing costs nothing here.
 //!
-//! A pinned segment moves nothing and goes nowhere until it is unpinned, and neither does one of
-//! which bytes are lent; who pins or lends sets the cap.
+//! A segment of which bytes are lent, to be read or to be filled, moves nothing and goes nowhere; who
+//! lends to readers sets the cap.
 #![deny(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -51,8 +51,7 @@ pub(super) struct Record {
 struct Segment {
     slab: SharedSlab,
     used_bytes: u32,
-    pins: u32,
-    /// Is in the list of those that may be lent.
+    /// Is in the list of those that may be lent to readers.
     is_listed: bool,
     records: Vec<Record>,
 }
@@ -66,8 +65,7 @@ pub(super) struct Segments {
     lists: Vec<Vec<Record>>,
     record_capacity: usize,
     in_use: usize,
-    pinned: usize,
-    /// Segments that were lent; loans are given back without a word.
+    /// Segments that were lent to readers; loans are given back without a word.
     lent: Vec<u32>,
 }
 
@@ -80,7 +78,6 @@ impl Segments {
             lists: Vec::new(),
             record_capacity: 0,
             in_use: 0,
-            pinned: 0,
             lent: Vec::new(),
         }
     }
@@ -96,11 +93,6 @@ impl Segments {
     /// Returns how many segments there are.
     pub fn count(&self) -> usize {
         self.in_use
-    }
-
-    /// Returns how many segments are pinned.
-    pub fn pinned_count(&self) -> usize {
-        self.pinned
     }
 
     /// Returns the bytes on the heap, lists of records included.
@@ -120,7 +112,6 @@ impl Segments {
         let segment = Segment {
             slab: SharedSlab::new(self.arena.allocate()?),
             used_bytes: 0,
-            pins: 0,
             is_listed: false,
             records: self.lists.pop().unwrap_or_default(),
         };
@@ -140,7 +131,7 @@ impl Segments {
     /// Gives a segment's slab back to the arena.
     pub fn close(&mut self, number: u32) {
         let segment = self.slots[number as usize].take().expect("an open segment");
-        assert!(segment.is_free(), "a pinned segment is closed");
+        assert!(!segment.slab.is_lent(), "a lent segment is closed");
         if segment.is_listed {
             self.lent.retain(|other| *other != number);
         }
@@ -192,8 +183,8 @@ impl Segments {
         slab.bytes_mut(place.offset as usize, length)
     }
 
-    /// Lends a block's bytes to a reader, unless more than `segments_max` segments were pinned or
-    /// lent then.
+    /// Lends a block's bytes to a reader, unless more than `segments_max` segments were lent to readers
+    /// then.
     ///
     /// # Errors
     ///
@@ -207,10 +198,10 @@ impl Segments {
     ) -> std::result::Result<Loan, usize> {
         if !self.segment(place.segment).is_listed {
             let segments_max = segments_max();
-            if self.pinned + self.lent.len() >= segments_max {
+            if self.lent.len() >= segments_max {
                 self.count_lent();
             }
-            let needed = self.pinned + self.lent.len() + 1;
+            let needed = self.lent.len() + 1;
             if needed > segments_max {
                 return Err(needed);
             }
@@ -221,19 +212,25 @@ impl Segments {
         Ok(segment.slab.lend(place.offset as usize, length))
     }
 
-    /// Counts the segments of which bytes are lent.
+    /// Keeps a block's bytes where they are for a while: a loan that counts against no cap.
+    pub fn hold(&mut self, place: Place, length: usize) -> Loan {
+        let slab = &mut self.segment_mut(place.segment).slab;
+        slab.lend(place.offset as usize, length)
+    }
+
+    /// Counts the segments of which readers have bytes.
     pub fn count_lent(&mut self) -> usize {
         let mut lent = std::mem::take(&mut self.lent);
         lent.retain(|&number| {
             let segment = self.segment_mut(number);
-            segment.is_listed = segment.slab.is_lent();
+            segment.is_listed = segment.slab.is_read();
             segment.is_listed
         });
         self.lent = lent;
         self.lent.len()
     }
 
-    /// Lends a block's bytes to be filled; its segment is to be pinned.
+    /// Lends a block's bytes to be filled.
     pub fn lend_to_fill(&mut self, place: Place, length: usize) -> FillLoan {
         let slab = &mut self.segment_mut(place.segment).slab;
         slab.lend_to_fill(place.offset as usize, length)
@@ -284,7 +281,7 @@ impl Segments {
     pub fn rewind(&mut self, number: u32) -> Vec<Record> {
         let list = self.lists.pop().unwrap_or_default();
         let segment = self.segment_mut(number);
-        assert!(segment.is_free(), "a pinned segment is rewound");
+        assert!(!segment.slab.is_lent(), "a lent segment is rewound");
         segment.used_bytes = 0;
         std::mem::replace(&mut segment.records, list)
     }
@@ -295,27 +292,9 @@ impl Segments {
         self.lists.push(records);
     }
 
-    /// Keeps a segment where it is, and returns whether it was free to move before.
-    pub fn pin(&mut self, number: u32) -> bool {
-        let segment = self.segment_mut(number);
-        segment.pins += 1;
-        let is_first = segment.pins == 1;
-        self.pinned += usize::from(is_first);
-        is_first
-    }
-
-    /// Takes one pin back, and returns whether the segment is free to move again.
-    pub fn unpin(&mut self, number: u32) -> bool {
-        let segment = self.segment_mut(number);
-        segment.pins -= 1;
-        let is_last = segment.pins == 0;
-        self.pinned -= usize::from(is_last);
-        is_last
-    }
-
-    /// Says whether a segment must stay as it is: pinned, or lent.
-    pub fn is_pinned(&self, number: u32) -> bool {
-        !self.segment(number).is_free()
+    /// Says whether a segment must stay as it is.
+    pub fn is_lent(&self, number: u32) -> bool {
+        self.segment(number).slab.is_lent()
     }
 
     #[inline]
@@ -328,12 +307,6 @@ impl Segments {
     fn segment_mut(&mut self, number: u32) -> &mut Segment {
         let segment = self.slots[number as usize].as_mut();
         segment.expect("an open segment")
-    }
-}
-
-impl Segment {
-    fn is_free(&self) -> bool {
-        self.pins == 0 && !self.slab.is_lent()
     }
 }
 
@@ -445,20 +418,26 @@ mod tests {
     }
 
     #[test]
-    fn pins_are_counted_by_segment() {
+    fn readers_are_counted_by_segment() {
         let mut segments = segments(1);
         let number = segments.open().expect("a slab");
-        assert!(segments.pin(number));
-        assert!(!segments.pin(number));
-        assert_eq!(
-            (segments.pinned_count(), segments.is_pinned(number)),
-            (1, true)
-        );
-        assert!(!segments.unpin(number));
-        assert!(segments.unpin(number));
-        assert_eq!(
-            (segments.pinned_count(), segments.is_pinned(number)),
-            (0, false)
-        );
+        let [one, other, frame] =
+            [0, 1, 2].map(|entry| segments.append(number, entry, 100).expect("room"));
+        let first = segments.lend(one, 100, || 1).expect("the first segment");
+        let second = segments.lend(other, 100, || 0).expect("the same one");
+        let frame_loan = segments.lend_to_fill(frame, 100);
+        assert_eq!((segments.count_lent(), segments.is_lent(number)), (1, true));
+        drop(first);
+        assert_eq!(segments.count_lent(), 1);
+        drop(second);
+        // Who fills is no reader, and keeps it all the same.
+        assert_eq!((segments.count_lent(), segments.is_lent(number)), (0, true));
+        segments.take_back(number, frame_loan);
+        assert!(!segments.is_lent(number));
+        assert_eq!(segments.lend(one, 100, || 0).err(), Some(1));
+        let held = segments.hold(one, 100);
+        assert!(segments.is_lent(number));
+        drop(held);
+        assert!(!segments.is_lent(number));
     }
 }

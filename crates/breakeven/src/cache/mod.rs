@@ -7,7 +7,7 @@
 //! ([`Policy::Adaptive`]); compressing nothing is one of the choices. A [`Cache`] is shards for
 //! many threads.
 //!
-//! Promises: memory in use never exceeds the budget but for pinned slabs; a block's bytes are those
+//! Promises: memory in use never exceeds the budget but for lent slabs; a block's bytes are those
 //! that were put in under its key, or it is absent; a damaged compressed form is found and counts as
 //! absent; a block that was changed is written before it is dropped. Not here: threads of its own, files.
 //!

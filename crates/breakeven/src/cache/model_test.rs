@@ -47,7 +47,6 @@ fn shard(policy: Policy, budget_bytes: u64) -> Tested {
         budget_bytes,
         slab_bytes: SLAB,
         policy,
-        pinned_bytes_max: 4 * SLAB as u64,
         ..ShardOptions::default()
     };
     Shard::with_hasher(options, Fixed::default()).expect("a shard")
@@ -86,7 +85,7 @@ impl Tested {
         assert_eq!(arena.in_use_bytes, memory.slab_bytes);
         assert!(arena.mapped_bytes <= memory.slab_bytes.max(arena.budget_bytes));
         // What goes aside while it is lent goes for good when room is made next.
-        let lent = self.segments.pinned_count() + self.segments.count_lent();
+        let lent = self.segments.count_lent();
         if lent + self.aside.len() == 0 {
             let (found, most) = (memory.in_use_bytes(), memory.budget_bytes);
             assert!(found <= most || memory.slab_bytes == 0, "{memory:?}");
@@ -252,33 +251,6 @@ fn fill(shard: &mut Tested, bench: &mut Bench, keys: std::ops::Range<u64>, bytes
 }
 
 #[test]
-fn pinned_bytes_stay_whatever_happens() {
-    let mut bench = Bench::new();
-    let mut shard = shard(split(0.3, 0, true), 100_000);
-    fill(&mut shard, &mut bench, 0..20, 512);
-    let Lookup::Raw(handle) = shard.lookup(&19, &mut bench) else {
-        panic!("the newest block is raw");
-    };
-    shard.pin(handle).expect("room for a pin");
-    shard.pin(handle).expect("twice");
-    fill(&mut shard, &mut bench, 100..2000, 512);
-    assert_eq!(shard.pinned_bytes(handle)[..8], 19u64.to_le_bytes());
-    assert!(shard.remove(&19), "it was found while it was pinned");
-    shard.set_budget(0, &mut bench);
-    assert_eq!(shard.memory().slab_bytes, SLAB as u64, "its slab stays");
-    assert_eq!(shard.pinned_bytes(handle)[..8], 19u64.to_le_bytes());
-    shard.set_budget(100_000, &mut bench);
-    fill(&mut shard, &mut bench, 0..100, 512);
-    assert_eq!(shard.pinned_bytes(handle)[..8], 19u64.to_le_bytes());
-    shard.unpin(handle);
-    shard.unpin(handle);
-    shard.audit();
-    assert!(shard.bytes(handle).is_none(), "the handle is of the past");
-    shard.set_budget(0, &mut bench);
-    assert_eq!(shard.memory().slab_bytes, 0);
-}
-
-#[test]
 fn a_handle_from_before_the_budget_changed_finds_nothing() {
     let mut bench = Bench::new();
     let mut shard = shard(split(0.5, 0, true), 100_000);
@@ -291,9 +263,7 @@ fn a_handle_from_before_the_budget_changed_finds_nothing() {
         .collect();
     assert!(handles.len() > 100);
     let is_found = |shard: &mut Tested, handle: Handle, bench: &mut Bench| {
-        let is_pinned = shard.pin(handle).is_ok();
-        let is_raw = shard.bytes(handle).is_some();
-        is_pinned || is_raw || shard.restore(handle, bench) != Restored::Lost
+        shard.bytes(handle).is_some() || shard.restore(handle, bench) != Restored::Lost
     };
     shard.set_budget(0, &mut bench);
     for &handle in &handles {
@@ -304,46 +274,6 @@ fn a_handle_from_before_the_budget_changed_finds_nothing() {
     for &handle in &handles {
         assert!(!is_found(&mut shard, handle, &mut bench), "{handle:?}");
     }
-}
-
-#[test]
-fn pins_have_a_cap() {
-    let mut bench = Bench::new();
-    let mut shard = shard(Policy::RawOnly, 100_000);
-    fill(&mut shard, &mut bench, 0..16, 2048);
-    let mut held = Vec::new();
-    let mut refused = 0;
-    for key in 0..16 {
-        let Lookup::Raw(handle) = shard.lookup(&key, &mut bench) else {
-            continue;
-        };
-        match shard.pin(handle) {
-            Ok(()) => held.push(handle),
-            Err(Error::Limit {
-                limit_bytes,
-                needed_bytes,
-                ..
-            }) => {
-                assert_eq!(
-                    (limit_bytes, needed_bytes),
-                    (4 * SLAB as u64, 5 * SLAB as u64)
-                );
-                refused += 1;
-            }
-            Err(other) => panic!("{other}"),
-        }
-    }
-    assert_eq!(
-        (held.len(), refused),
-        (8, 8),
-        "two blocks a slab, four slabs"
-    );
-    // All but the pinned slabs are still a cache.
-    fill(&mut shard, &mut bench, 100..300, 2048);
-    assert!(shard.get(&299, &mut bench).is_some());
-    held.into_iter().for_each(|handle| shard.unpin(handle));
-    shard.audit();
-    fill(&mut shard, &mut bench, 300..400, 2048);
 }
 
 #[test]

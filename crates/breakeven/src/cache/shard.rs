@@ -29,7 +29,7 @@ use super::entry::{Entries, Flags, Queue};
 use super::ghost::Ghosts;
 use super::log::{Log, Place, Segments};
 use super::shadow::{Arm, Gain, METHODS_MAX, Sample, Shadow};
-use crate::arena::{Arena, ArenaOptions};
+use crate::arena::{Arena, ArenaOptions, FillLoan};
 use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::units::{Estimate, Seconds};
@@ -79,8 +79,6 @@ pub struct ShardOptions {
     pub shadow_memory_share: f64,
     /// The share of measured access cost that the shadow may take. Default 0.002.
     pub shadow_cost_share: f64,
-    /// The most bytes of slabs that pins may keep from moving. Default 16 MiB.
-    pub pinned_bytes_max: u64,
 }
 
 impl Default for ShardOptions {
@@ -95,7 +93,6 @@ impl Default for ShardOptions {
             prices: AccessPrices::default(),
             shadow_memory_share: 0.005,
             shadow_cost_share: 0.002,
-            pinned_bytes_max: 16 << 20,
         }
     }
 }
@@ -227,7 +224,7 @@ impl ShardMemory {
     }
 }
 
-/// A block that was found. It is good until the shard changes, and for longer if it is pinned.
+/// A block that was found. It is good until the shard changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
     pub(super) entry: u32,
@@ -261,8 +258,20 @@ pub enum Restored {
 pub struct Reservation {
     entry: u32,
     hash: u64,
-    pub(super) place: Place,
-    pub(super) raw_bytes: usize,
+    place: Place,
+    frame: FillLoan,
+}
+
+impl Reservation {
+    /// Returns the bytes to load the block into.
+    pub fn frame(&self) -> &[u8] {
+        &self.frame
+    }
+
+    /// Returns the bytes to load the block into, to be filled.
+    pub fn frame_mut(&mut self) -> &mut [u8] {
+        &mut self.frame
+    }
 }
 
 /// One shard.
@@ -297,7 +306,7 @@ pub struct Shard<K, S = RandomState> {
     pub(super) small: Log,
     pub(super) main: Log,
     pub(super) packed: Log,
-    /// Segments that were to go while pinned, with the log they came from.
+    /// Segments that were to go while they were lent, with the log they came from.
     pub(super) aside: Vec<(u32, Queue)>,
     ghosts: Ghosts,
     pub(super) costs: Costs,
@@ -320,6 +329,9 @@ pub struct Shard<K, S = RandomState> {
     held_bytes: u64,
     /// Bytes that a wrapper holds for its callers and its own lists.
     pub(super) charged: Arc<AtomicU64>,
+    /// The most bytes that a wrapper's guards may keep: whole slabs where blocks are lent, and what is
+    /// charged.
+    pub(super) guard_bytes_max: u64,
     /// The same, whatever the budget.
     #[cfg(test)]
     slabs_held: Option<usize>,
@@ -380,6 +392,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             reserved: 0,
             held_bytes: 0,
             charged: Arc::default(),
+            guard_bytes_max: 0,
             #[cfg(test)]
             slabs_held: None,
             victims: Vec::new(),
@@ -418,7 +431,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             Restored::Scratch(bytes) => return Ok(bench.scratch(bytes)),
             Restored::Lost => {}
         }
-        let Some(reservation) = self.reserve(key, raw_bytes, class, bench) else {
+        let Some(mut reservation) = self.reserve(key, raw_bytes, class, bench) else {
             let begun = bench.begin_load();
             load(bench.scratch(raw_bytes))?;
             self.missed(&begun.end());
@@ -426,8 +439,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             return Ok(bench.scratch(raw_bytes));
         };
         let begun = bench.begin_load();
-        let frame = self.frame(&reservation);
-        match catch_unwind(AssertUnwindSafe(|| load(frame))) {
+        match catch_unwind(AssertUnwindSafe(|| load(reservation.frame_mut()))) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 self.abandon(reservation);
@@ -446,11 +458,11 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     /// Puts a block in, in the place of what was held under its key; returns whether it is held.
     pub fn insert(&mut self, key: K, bytes: &[u8], class: u8, bench: &mut Bench) -> bool {
         self.remove(&key);
-        let Some(reservation) = self.reserve(key, bytes.len(), class, bench) else {
+        let Some(mut reservation) = self.reserve(key, bytes.len(), class, bench) else {
             self.stats.too_large += 1;
             return false;
         };
-        self.frame(&reservation).copy_from_slice(bytes);
+        reservation.frame_mut().copy_from_slice(bytes);
         self.commit(reservation, None, bench);
         true
     }
@@ -594,10 +606,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             entry,
             hash,
             place,
-            raw_bytes,
+            // From here on its segment stays where it is.
+            frame: self.segments.lend_to_fill(place, raw_bytes),
         };
-        // From here on its segment stays where it is.
-        self.segments.pin(place.segment);
         if self.settle(bench) {
             return Some(reservation);
         }
@@ -605,16 +616,15 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         None
     }
 
-    /// Returns the bytes to load a block into.
-    pub fn frame(&mut self, reservation: &Reservation) -> &mut [u8] {
-        self.segments
-            .bytes_mut(reservation.place, reservation.raw_bytes)
-    }
-
     /// Gives room back that was not needed.
     pub fn abandon(&mut self, reservation: Reservation) {
-        let Reservation { entry, place, .. } = reservation;
-        self.release(place.segment);
+        let Reservation {
+            entry,
+            place,
+            frame,
+            ..
+        } = reservation;
+        self.segments.take_back(place.segment, frame);
         self.segments.retract(place);
         self.end_entry(entry);
     }
@@ -647,9 +657,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let of = |number: &u32| hasher.hash_one(entries.at(*number).key);
         self.table.insert_unique(hash, number, of);
         self.reserved -= 1;
-        let entry = self.entries.at_mut(number);
-        entry.flags.set(Flags::IS_KNOWN, true);
-        self.held_bytes += u64::from(entry.raw_bytes);
+        self.held_bytes += u64::from(self.entries.at(number).raw_bytes);
     }
 
     /// Makes a loaded block known, with what the loading took, if it was a miss.
@@ -663,8 +671,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             entry: number,
             hash,
             place,
-            raw_bytes,
+            frame,
         } = reservation;
+        let raw_bytes = frame.len();
+        self.segments.take_back(place.segment, frame);
         let key = self.entries.at(number).key;
         // A later load wins over an earlier one.
         if let Some(old) = self.find(hash, &key) {
@@ -687,80 +697,14 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             self.sample(hash, raw_bytes as u32, class, bench);
             self.try_methods(hash, number, bench);
         }
-        self.release(place.segment);
         Handle {
             entry: number,
             version,
         }
     }
 
-    /// Keeps a raw block's bytes where they are until [`Shard::unpin`], whatever becomes of the
-    /// block.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Limit`] if more slabs would be pinned than the options allow, [`Error::Invalid`] if
-    /// the block is not the same any more.
-    pub fn pin(&mut self, handle: Handle) -> Result<()> {
-        let entry = self.entries.find(handle.entry, handle.version);
-        let pinnable = entry.filter(|entry| entry.raw.is_some() && entry.pins < u16::MAX);
-        let Some(entry) = pinnable else {
-            return Err(Error::invalid(
-                "pin",
-                "the block is gone, or pinned too often",
-            ));
-        };
-        let segment = entry.raw.segment;
-        let more = u64::from(!self.segments.is_pinned(segment));
-        let slab_bytes = self.segments.slab_bytes() as u64;
-        let needed_bytes = (self.segments.pinned_count() as u64 + more) * slab_bytes;
-        if needed_bytes > self.options.pinned_bytes_max {
-            return Err(Error::Limit {
-                what: "pinned slabs",
-                limit_bytes: self.options.pinned_bytes_max,
-                needed_bytes,
-            });
-        }
-        self.entries.at_mut(handle.entry).pins += 1;
-        self.segments.pin(segment);
-        Ok(())
-    }
-
-    /// Returns the bytes of a pinned block, whatever became of it.
-    ///
-    /// # Panics
-    ///
-    /// If it is not pinned.
-    pub fn pinned_bytes(&self, handle: Handle) -> &[u8] {
-        let entry = self.entries.at(handle.entry);
-        assert!(
-            entry.pins > 0 && entry.version == handle.version,
-            "not pinned"
-        );
-        self.segments.bytes(entry.raw, entry.raw_bytes as usize)
-    }
-
-    /// Takes one pin back.
-    ///
-    /// # Panics
-    ///
-    /// If the block is not pinned.
-    pub fn unpin(&mut self, handle: Handle) {
-        let entry = self.entries.at_mut(handle.entry);
-        assert!(
-            entry.pins > 0 && entry.version == handle.version,
-            "not pinned"
-        );
-        entry.pins -= 1;
-        let (segment, is_gone) = (entry.raw.segment, !entry.flags.has(Flags::IS_KNOWN));
-        if is_gone && entry.pins == 0 {
-            self.entries.remove(handle.entry);
-        }
-        self.release(segment);
-    }
-
-    /// Changes the budget at once: what goes over it is compressed or dropped. Pinned slabs stay
-    /// until they are unpinned.
+    /// Changes the budget at once: what goes over it is compressed or dropped. Slabs of
+    /// which bytes are lent stay.
     ///
     /// # Cost
     ///
@@ -836,10 +780,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         entry.flags.set(Flags::IS_MAIN, true);
         entry.flags.set_frequency(0);
         self.main.live_bytes += u64::from(entry.raw_bytes);
-        self.segments.pin(place.segment);
-        let has_room = self.settle(bench);
-        self.release(place.segment);
-        match has_room {
+        let _stays = self.segments.hold(place, entry.raw_bytes as usize);
+        match self.settle(bench) {
             true => Restored::Raw(handle),
             false => {
                 self.discard(handle.entry);
@@ -876,7 +818,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.ghosts.remember(hash, &memory);
     }
 
-    /// Takes a block out of the table and its bytes out of the books; a pinned one keeps them.
+    /// Takes a block out of the table and its bytes out of the books.
     pub(super) fn discard(&mut self, number: u32) {
         let entry = *self.entries.at(number);
         let hash = self.hasher.hash_one(entry.key);
@@ -888,14 +830,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             self.log_mut(entry.queue()).live_bytes -= u64::from(entry.raw_bytes);
         }
         self.forget_packed(number);
-        if entry.pins > 0 {
-            self.entries
-                .at_mut(number)
-                .flags
-                .set(Flags::IS_KNOWN, false);
-        } else {
-            self.entries.remove(number);
-        }
+        self.entries.remove(number);
     }
 
     /// Takes a compressed form out of the books.
@@ -916,16 +851,6 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         match queue {
             Queue::Small => &mut self.small,
             Queue::Main => &mut self.main,
-        }
-    }
-
-    /// Unpins a segment and lets it go on in its log.
-    pub(super) fn release(&mut self, segment: u32) {
-        if self.segments.unpin(segment)
-            && let Some(at) = self.aside.iter().position(|it| it.0 == segment)
-        {
-            let (_, queue) = self.aside.swap_remove(at);
-            self.log_mut(queue).restore(segment);
         }
     }
 

@@ -30,7 +30,6 @@ use super::shard::{
 use super::sync::{Guard, Mutex};
 use super::turn::{End, Ending, Turn, Waits};
 use super::write_back::{Dirty, Hook};
-use crate::arena::FillLoan;
 use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::pool::message_of;
@@ -74,7 +73,6 @@ impl Default for CacheOptions {
             methods,
             policy,
             prices,
-            pinned_bytes_max,
             ..
         } = ShardOptions::default();
         CacheOptions {
@@ -84,7 +82,7 @@ impl Default for CacheOptions {
             methods,
             policy,
             prices,
-            pinned_bytes_max,
+            pinned_bytes_max: 16 << 20,
         }
     }
 }
@@ -192,7 +190,7 @@ enum Found {
 /// Where a block is loaded to.
 enum Room {
     /// A frame in the cache.
-    Frame(Reservation, FillLoan),
+    Frame(Reservation),
     /// The cache does not keep it.
     Own(OwnBlock),
 }
@@ -260,10 +258,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             methods: options.methods,
             policy: options.policy,
             prices: options.prices,
-            pinned_bytes_max: pinned,
             ..sized
         };
-        let slots = (0..count).map(|_| Slot::new(shard.clone(), &cache.hasher));
+        let slots = (0..count).map(|_| Slot::new(shard.clone(), pinned, &cache.hasher));
         cache.slots = slots.collect::<Result<_>>()?;
         Ok(cache)
     }
@@ -471,8 +468,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
                 }
                 return block.map(Room::Own);
             };
-            let frame = shard.lend_frame(&reservation);
-            Ok(Room::Frame(reservation, frame))
+            Ok(Room::Frame(reservation))
         })
     }
 
@@ -546,8 +542,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> fmt::Debug for Cache<K, S> {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Slot<K, S> {
-    fn new(options: ShardOptions, hasher: &S) -> Result<Slot<K, S>> {
-        let shard = Shard::with_hasher(options, hasher.clone())?;
+    fn new(options: ShardOptions, guard_bytes_max: u64, hasher: &S) -> Result<Slot<K, S>> {
+        let mut shard = Shard::with_hasher(options, hasher.clone())?;
+        shard.guard_bytes_max = guard_bytes_max;
         Ok(Slot {
             state: Mutex::new(State {
                 charged: Arc::clone(&shard.charged),
@@ -625,8 +622,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
         bench: &mut Bench,
     ) -> (Result<BlockGuard>, End) {
         match room {
-            Room::Frame(reservation, frame) => {
-                self.shard.take_frame(&reservation, frame);
+            Room::Frame(reservation) => {
                 let handle = self.shard.commit(reservation, Some(time), bench);
                 let block = self.shard.lend(handle).map(BlockGuard::lent);
                 (block, End::Look)
@@ -650,12 +646,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
         self.shard.missed(time);
         let block = match room {
             Room::Own(block) => Ok(block),
-            Room::Frame(reservation, frame) => {
+            Room::Frame(reservation) => {
+                let frame = reservation.frame();
                 let block = self.own(frame.len(), bench).map(|mut block| {
-                    block.bytes.copy_from_slice(&frame);
+                    block.bytes.copy_from_slice(frame);
                     block
                 });
-                self.shard.take_frame(&reservation, frame);
                 self.shard.abandon(reservation);
                 block
             }
@@ -665,8 +661,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
 
     fn give_up(&mut self, room: Room) {
         self.stats.failed += 1;
-        if let Room::Frame(reservation, frame) = room {
-            self.shard.take_frame(&reservation, frame);
+        if let Room::Frame(reservation) = room {
             self.shard.abandon(reservation);
         }
     }
@@ -675,7 +670,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
 impl Room {
     fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
-            Room::Frame(_, frame) => frame,
+            Room::Frame(reservation) => reservation.frame_mut(),
             Room::Own(block) => &mut block.bytes,
         }
     }

@@ -265,7 +265,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     /// Claims the oldest dirty block of a shard that has too many.
     fn oldest_in_the_way(&self, hash: u64) -> Option<Claim<'_, K, S>> {
         let state = &mut *self.slot(hash).state.lock();
-        if state.dirty_bytes <= state.shard.options.pinned_bytes_max / 2 {
+        if state.dirty_bytes <= state.shard.guard_bytes_max / 2 {
             return None;
         }
         let is_free = |key: &&K| !state.claims.contains_key(*key);
