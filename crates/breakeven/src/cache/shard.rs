@@ -327,8 +327,10 @@ pub struct Shard<K, S = RandomState> {
     reserved: usize,
     /// Bytes of blocks as they are, in whatever form they are held.
     held_bytes: u64,
-    /// Bytes that a wrapper holds for its callers and its own lists.
+    /// Bytes that a wrapper holds for its callers.
     pub(super) charged: Arc<AtomicU64>,
+    /// Bytes of a wrapper's own lists.
+    pub(super) list_bytes: u64,
     /// The most bytes that a wrapper's guards may keep: whole slabs where blocks are lent, and what is
     /// charged.
     pub(super) guard_bytes_max: u64,
@@ -392,6 +394,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             reserved: 0,
             held_bytes: 0,
             charged: Arc::default(),
+            list_bytes: 0,
             guard_bytes_max: 0,
             #[cfg(test)]
             slabs_held: None,
@@ -1042,7 +1045,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             + self.ghosts.heap_bytes()
             + (self.aside.capacity() + self.victims.capacity()) * size_of::<(u32, Queue)>()
             + self.shadow.as_ref().map_or(0, Shadow::heap_bytes);
-        heap as u64 + self.charged.load(Ordering::Relaxed)
+        heap as u64 + self.list_bytes + self.charged.load(Ordering::Relaxed)
     }
 
     /// Works out how many slabs the rest of the memory leaves.

@@ -19,7 +19,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use super::bench::Bench;
 use super::costs::{AccessPrices, MissTime};
@@ -39,6 +39,8 @@ const SHARD_BYTES_MIN: u64 = 16 << 20;
 /// Shards for each processor.
 const SHARDS_PER_PROCESSOR: usize = 4;
 const SHARDS_MAX: usize = 1024;
+/// Slabs that guards may hold of each shard, if nothing else was said.
+const GUARD_SLABS_MIN: u64 = 8;
 /// The part of the budget that may be set aside for the codecs' memory.
 const BENCH_SHARE: u64 = 32;
 /// What a load in flight takes beside its frame.
@@ -52,8 +54,9 @@ pub struct CacheOptions {
     /// Bytes of a usual block, by which slabs are sized: blocks of up to four times as many bytes are
     /// sure to be kept. Default 8 KiB.
     pub block_bytes: usize,
-    /// Shards, rounded up to a power of two; none for one in 16 MiB of the budget, and at most four for
-    /// each processor. More of them get in each other's way less, and know less each. Default none.
+    /// Shards, rounded up to a power of two; none for one in 16 MiB of the budget, at most four for
+    /// each processor, rounded down, and no more than leave guards eight slabs of each. More of them get
+    /// in each other's way less, and know less each. Default none.
     pub shard_count: Option<usize>,
     /// Methods that may compress, at most 4. Default lz4:1 and zstd:1.
     pub methods: Vec<Method>,
@@ -62,8 +65,9 @@ pub struct CacheOptions {
     /// What seconds cost. Default: time.
     pub prices: AccessPrices,
     /// The most bytes that guards may keep from being used for anything else, whole slabs for blocks
-    /// that lie in the cache. Each shard has an even part of it. Default 16 MiB.
-    pub pinned_bytes_max: u64,
+    /// that lie in the cache. Each shard has an even part of it. None for a quarter of the budget, or
+    /// eight slabs of each shard if these are more. Default none.
+    pub pinned_bytes_max: Option<u64>,
 }
 
 impl Default for CacheOptions {
@@ -82,9 +86,52 @@ impl Default for CacheOptions {
             methods,
             policy,
             prices,
-            pinned_bytes_max: 16 << 20,
+            pinned_bytes_max: None,
         }
     }
+}
+
+impl CacheOptions {
+    /// Returns how many shards there are on a machine of so many processors, and what is usual for one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for numbers out of range, and where guards may not hold one slab of each
+    /// shard.
+    pub(super) fn layout(&self, processors: usize) -> Result<(usize, ShardOptions)> {
+        let asked = self.shard_count;
+        if let Some(count) = asked.filter(|count| !(1..=SHARDS_MAX).contains(count)) {
+            let reason = format!("{count}, expected 1 to {SHARDS_MAX}");
+            return Err(Error::invalid("number of shards", reason));
+        }
+        let by_processors = processors.saturating_mul(SHARDS_PER_PROCESSOR);
+        let shards_max = by_processors.clamp(1, SHARDS_MAX) as u64;
+        let by_budget = (self.budget_bytes / SHARD_BYTES_MIN).clamp(1, shards_max);
+        let mut count = match asked {
+            Some(count) => count.next_power_of_two(),
+            None => 1 << by_budget.ilog2(),
+        };
+        let guarded = self.pinned_bytes_max.unwrap_or(self.budget_bytes / 4);
+        loop {
+            let sized = ShardOptions::sized(self.budget_bytes / count as u64, self.block_bytes);
+            let (each, slab_bytes) = (guarded / count as u64, sized.slab_bytes as u64);
+            if count > 1 && asked.is_none() && each < GUARD_SLABS_MIN * slab_bytes {
+                count /= 2;
+                continue;
+            }
+            if self.pinned_bytes_max.is_some() && each < slab_bytes {
+                let reason = format!("{each} for each of {count} shards, a slab has {slab_bytes}");
+                return Err(Error::invalid("bytes that may be pinned", reason));
+            }
+            return Ok((count, sized));
+        }
+    }
+}
+
+/// Returns what guards may hold of a shard.
+pub(super) fn guard_bytes_max(asked: Option<u64>, shard: &ShardOptions) -> u64 {
+    let usual = || (shard.budget_bytes / 4).max(GUARD_SLABS_MIN * shard.slab_bytes as u64);
+    asked.unwrap_or_else(usual)
 }
 
 /// What a cache did, over all shards.
@@ -142,6 +189,8 @@ pub struct Cache<K: Copy + Eq + Hash, S: BuildHasher + Clone = RandomState> {
     pub(super) waits: Waits,
     /// What is set aside of the budget for the benches, at most.
     bench_bytes: u64,
+    /// What guards may hold of each shard, if the options said so.
+    guard_bytes_max: Option<u64>,
     /// None where blocks are not changed in the cache.
     pub(super) write: Option<Hook<K>>,
 }
@@ -219,19 +268,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     /// As [`Cache::new`].
     pub fn with_hasher(options: CacheOptions, hasher: S) -> Result<Cache<K, S>> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let shards_max = processors.saturating_mul(SHARDS_PER_PROCESSOR) as u64;
-        let by_budget = (options.budget_bytes / SHARD_BYTES_MIN).clamp(1, shards_max) as usize;
-        let count = options.shard_count.unwrap_or(by_budget);
-        if !(1..=SHARDS_MAX).contains(&count) {
-            let reason = format!("{count}, expected 1 to {SHARDS_MAX}");
-            return Err(Error::invalid("number of shards", reason));
-        }
         let block_bytes_max = 256 << 20;
         if !(1..=block_bytes_max).contains(&options.block_bytes) {
             let reason = format!("{}, expected 1 to {block_bytes_max}", options.block_bytes);
             return Err(Error::invalid("bytes of a block", reason));
         }
-        let count = count.next_power_of_two();
+        let (count, sized) = options.layout(processors)?;
         let bench_bytes = match options.policy {
             Policy::RawOnly => 0,
             Policy::Adaptive | Policy::Static(_) => {
@@ -245,14 +287,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             benches: Benches::new(processors),
             waits: Waits::default(),
             bench_bytes,
+            guard_bytes_max: options.pinned_bytes_max.map(|bytes| bytes / count as u64),
             write: None,
         };
-        let sized = ShardOptions::sized(options.budget_bytes / count as u64, options.block_bytes);
-        let (pinned, slab_bytes) = (options.pinned_bytes_max / count as u64, sized.slab_bytes);
-        if pinned < slab_bytes as u64 {
-            let reason = format!("{pinned} for each of {count} shards, a slab has {slab_bytes}");
-            return Err(Error::invalid("bytes that may be pinned", reason));
-        }
         let shard = ShardOptions {
             budget_bytes: cache.shard_budget_bytes(options.budget_bytes, count),
             methods: options.methods,
@@ -260,7 +297,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             prices: options.prices,
             ..sized
         };
-        let slots = (0..count).map(|_| Slot::new(shard.clone(), pinned, &cache.hasher));
+        let guards = guard_bytes_max(cache.guard_bytes_max, &shard);
+        let slots = (0..count).map(|_| Slot::new(shard.clone(), guards, &cache.hasher));
         cache.slots = slots.collect::<Result<_>>()?;
         Ok(cache)
     }
@@ -381,6 +419,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             let mut state = slot.state.lock();
             self.benches
                 .with(|bench| state.shard.set_budget(each, bench));
+            state.shard.guard_bytes_max =
+                guard_bytes_max(self.guard_bytes_max, &state.shard.options);
             is_dirty |= state.dirty_bytes > each / 2;
         }
         match is_dirty {
@@ -458,13 +498,13 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         raw_bytes: usize,
         class: u8,
     ) -> Result<Room> {
-        state.charged.fetch_add(TURN_BYTES, Ordering::Relaxed);
+        state.shard.list_bytes += TURN_BYTES;
         self.benches.with(|bench| {
             let shard = &mut state.shard;
             let Some(reservation) = shard.reserve(key, raw_bytes, class, bench) else {
                 let block = state.own(raw_bytes, bench);
                 if block.is_err() {
-                    state.charged.fetch_sub(TURN_BYTES, Ordering::Relaxed);
+                    state.shard.list_bytes -= TURN_BYTES;
                 }
                 return block.map(Room::Own);
             };
@@ -489,7 +529,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         let loaded = catch_unwind(AssertUnwindSafe(|| load(room.bytes_mut())));
         let time = begun.end();
         let mut state = slot.state.lock();
-        state.charged.fetch_sub(TURN_BYTES, Ordering::Relaxed);
+        state.shard.list_bytes -= TURN_BYTES;
         let is_current = state.end_turn(&key, &turn);
         let loaded = match loaded {
             Ok(Ok(())) => Ok(self.benches.with(|bench| match is_current {

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use super::explore::{Mutex, explore, switch};
 use super::model_test::Fixed;
+use super::shared::guard_bytes_max;
 use super::*;
 use crate::error::{Error, Result};
 use crate::testing::{is_full, seeded};
@@ -37,7 +38,7 @@ fn cache(policy: Policy, shard_count: usize, budget_bytes: u64) -> Tested {
         block_bytes: 1024,
         shard_count: Some(shard_count),
         policy,
-        pinned_bytes_max: (shard_count * 6 * SLAB) as u64,
+        pinned_bytes_max: Some((shard_count * 6 * SLAB) as u64),
         ..CacheOptions::default()
     };
     Cache::with_hasher(options, Fixed::default()).expect("a cache")
@@ -809,6 +810,72 @@ fn keys_that_collide_are_told_apart_by_threads() {
 }
 
 #[test]
+fn the_defaults_suit_every_budget_and_machine() {
+    for budget_bits in 20..=40 {
+        for processors in 1..=256 {
+            for block_bytes in [512, 8 << 10, 256 << 10] {
+                let options = CacheOptions {
+                    budget_bytes: 1 << budget_bits,
+                    block_bytes,
+                    ..CacheOptions::default()
+                };
+                let (count, sized) = options.layout(processors).expect("the defaults");
+                let (budget, slab_bytes) = (options.budget_bytes, sized.slab_bytes);
+                assert!(count.is_power_of_two() && count <= processors * 4);
+                let guarded = guard_bytes_max(None, &sized);
+                let name = format!("{budget} bytes, {processors} processors, {count} shards");
+                assert!(guarded >= 8 * slab_bytes as u64, "{name}");
+                // No more than a quarter, where more than one shard shares it.
+                assert!(count == 1 || guarded * count as u64 <= budget / 4, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cap_that_was_asked_for_has_fewer_shards() {
+    let options = CacheOptions {
+        budget_bytes: 8 << 30,
+        pinned_bytes_max: Some(16 << 20),
+        ..CacheOptions::default()
+    };
+    for processors in [1, 5, 16, 64] {
+        let (count, sized) = options.layout(processors).expect("shards enough");
+        assert!(count as u64 * 8 * sized.slab_bytes as u64 <= 16 << 20);
+    }
+}
+
+#[test]
+fn loads_in_flight_are_not_held_against_guards() {
+    // Each thread holds four guards, and loads meanwhile, in shards of as many slabs as threads.
+    let threads = 8;
+    let options = CacheOptions {
+        budget_bytes: 64 << 20,
+        shard_count: Some(1),
+        pinned_bytes_max: Some(threads * 4 * (256 << 10)),
+        ..CacheOptions::default()
+    };
+    let cache = Cache::<u64, Fixed>::with_hasher(options, Fixed::default()).expect("a cache");
+    // The slabs of these are listed one after another, up to the last that is allowed.
+    let block_bytes = 256 << 10;
+    let ask = |key: u64| cache.get_or_load(key, block_bytes, 0, |_| Ok(()));
+    let held: Vec<BlockGuard> = (0..threads * 4 - 1)
+        .map(|key| ask(key).expect("room"))
+        .collect();
+    let last = ask(1000).expect("the last one");
+    drop(last);
+    drop(ask(1001).expect("in its place"));
+    let loaded = cache.get_or_load(2000, 100, 0, |_| {
+        // A load is in flight in another slab, and somebody asks for what is held.
+        let again = cache.get(&1000)?.expect("held");
+        assert!(again.is_lent());
+        Ok(())
+    });
+    drop(loaded.expect("room for both"));
+    drop(held);
+}
+
+#[test]
 fn options_out_of_range_are_refused() {
     let refused = |change: fn(&mut CacheOptions)| {
         let mut options = CacheOptions::default();
@@ -821,7 +888,7 @@ fn options_out_of_range_are_refused() {
     assert_eq!(refused(|it| it.shard_count = Some(0)), "number of shards");
     assert_eq!(refused(|it| it.block_bytes = 0), "bytes of a block");
     assert_eq!(
-        refused(|it| it.pinned_bytes_max = 1 << 10),
+        refused(|it| it.pinned_bytes_max = Some(1 << 10)),
         "bytes that may be pinned"
     );
     assert_eq!(refused(|it| it.methods.clear()), "number of methods");

@@ -16,7 +16,6 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::guard::{BlockGuard, OwnBlock};
 use super::shared::{Cache, CacheOptions, State, TURN_BYTES};
@@ -55,7 +54,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for Claim<'_, K, S> {
         let mut state = lock.lock_even_poisoned();
         if !lock.is_poisoned() {
             state.claims.remove(&self.key);
-            state.charged.fetch_sub(TURN_BYTES, Ordering::Relaxed);
+            state.shard.list_bytes -= TURN_BYTES;
         }
     }
 }
@@ -240,7 +239,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     fn claim_free(&self, state: &mut State<K, S>, key: K, hash: u64) -> Claim<'_, K, S> {
         let turn = Turn::begin();
         state.claims.insert(key, Arc::clone(&turn));
-        state.charged.fetch_add(TURN_BYTES, Ordering::Relaxed);
+        state.shard.list_bytes += TURN_BYTES;
         Claim {
             cache: self,
             key,

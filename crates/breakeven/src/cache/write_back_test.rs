@@ -67,7 +67,7 @@ impl Counters {
                 method: 0,
                 admits_once: true,
             }),
-            pinned_bytes_max,
+            pinned_bytes_max: Some(pinned_bytes_max),
             ..CacheOptions::default()
         };
         Arc::new(Counters {
