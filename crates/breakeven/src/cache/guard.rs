@@ -77,10 +77,10 @@ pub(super) struct OwnBlock {
 }
 
 impl OwnBlock {
-    /// Makes a block of zeros that was charged already.
-    pub fn charged(bytes: usize, charged: &Arc<AtomicU64>) -> OwnBlock {
+    /// Makes a block of this memory, which was charged already.
+    pub fn charged(bytes: Vec<u8>, charged: &Arc<AtomicU64>) -> OwnBlock {
         OwnBlock {
-            bytes: vec![0; bytes],
+            bytes,
             charged: Arc::clone(charged),
         }
     }

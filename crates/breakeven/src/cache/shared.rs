@@ -403,7 +403,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
 
     /// Changes the budget at once: what goes over it is compressed or dropped. Pinned slabs stay until
     /// their guards are gone and their shard makes room again, and dirty blocks until they are written,
-    /// which is tried at once where they would fill half of a shard.
+    /// which is tried at once where they are too many for it.
     ///
     /// # Errors
     ///
@@ -421,7 +421,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
                 .with(|bench| state.shard.set_budget(each, bench));
             state.shard.guard_bytes_max =
                 guard_bytes_max(self.guard_bytes_max, &state.shard.options);
-            is_dirty |= state.dirty_bytes > each / 2;
+            is_dirty |= state.has_too_many_dirty();
         }
         match is_dirty {
             true => self.flush(),
@@ -617,10 +617,32 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
     }
 
     /// Makes a block outside the slabs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shard::charge`], and [`Error::Limit`] for more than there is memory.
     pub(super) fn own(&mut self, bytes: usize, bench: &mut Bench) -> Result<OwnBlock> {
-        let charged = (bytes as u64).saturating_add(OWN_BYTES);
-        self.shard.charge(charged, bench)?;
-        Ok(OwnBlock::charged(bytes, &self.charged))
+        let limit = |limit_bytes| Error::Limit {
+            what: "memory for a block",
+            limit_bytes,
+            needed_bytes: bytes as u64,
+        };
+        // The length may come from a medium, and where there is no cap this is the only bound.
+        let mut memory = Vec::new();
+        let is_there = memory.try_reserve_exact(bytes);
+        is_there.map_err(|_| limit(self.shard.guard_bytes_max.min(isize::MAX as u64)))?;
+        self.shard.charge(bytes as u64 + OWN_BYTES, bench)?;
+        memory.resize(bytes, 0);
+        Ok(OwnBlock::charged(memory, &self.charged))
+    }
+
+    /// Says whether a dirty block is to be written before another becomes one: from half of what guards
+    /// may hold, and from a quarter of the budget on.
+    pub(super) fn has_too_many_dirty(&self) -> bool {
+        let own = self.dirty.len() as u64 * OWN_BYTES;
+        let most = self.shard.options.budget_bytes / 2;
+        let most = self.shard.guard_bytes_max.min(most) / 2;
+        self.dirty_bytes + own > most
     }
 
     /// Returns the class of a block, if it is held.

@@ -876,6 +876,24 @@ fn loads_in_flight_are_not_held_against_guards() {
 }
 
 #[test]
+fn no_length_is_too_large_to_be_refused() {
+    let options = CacheOptions {
+        pinned_bytes_max: Some(u64::MAX),
+        shard_count: Some(1),
+        ..CacheOptions::default()
+    };
+    let cache: Cache<u64> = Cache::new(options).expect("a cache");
+    for raw_bytes in [usize::MAX, usize::MAX / 2, 1 << 60] {
+        let found = cache.get_or_load(1, raw_bytes, 0, |_| Ok(()));
+        assert!(matches!(found, Err(Error::Limit { .. })), "{found:?}");
+    }
+    assert_eq!(
+        cache.get_or_load(1, 10, 0, |_| Ok(())).expect("room").len(),
+        10
+    );
+}
+
+#[test]
 fn options_out_of_range_are_refused() {
     let refused = |change: fn(&mut CacheOptions)| {
         let mut options = CacheOptions::default();

@@ -2,8 +2,9 @@
 //!
 //! A changed block is dirty until the cache's hook has written it. Dirty blocks lie beside the shards,
 //! outside what is evicted, so none can be dropped unwritten; they count against the budget and
-//! against what guards may hold, and from half of that on every further change first writes the
-//! oldest back. A block that was written goes into its shard as if it had been loaded.
+//! against what guards may hold, and from half of that or a quarter of the budget on, whichever is
+//! less, every further change first writes the oldest back. A block that was written goes into its
+//! shard as if it had been loaded.
 //!
 //! Whoever changes or writes a block holds its [`Claim`]; others who would change it wait, and who
 //! reads it sees it as it was. So no change is lost to another, and no write overtakes a later one. The
@@ -264,7 +265,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     /// Claims the oldest dirty block of a shard that has too many.
     fn oldest_in_the_way(&self, hash: u64) -> Option<Claim<'_, K, S>> {
         let state = &mut *self.slot(hash).state.lock();
-        if state.dirty_bytes <= state.shard.guard_bytes_max / 2 {
+        if !state.has_too_many_dirty() {
             return None;
         }
         let is_free = |key: &&K| !state.claims.contains_key(*key);

@@ -228,7 +228,14 @@ fn threads_lose_no_change() {
     let stats = counters.cache.stats();
     println!("{stats:?}");
     assert!(stats.written > 1000 && stats.write_failures > 100 && stats.dirty_hits > 100);
+    tolerate(counters.cache.set_budget(200_000));
     counters.finish();
+    counters.cache.set_budget(200_000).expect("nothing dirty");
+    let memory = counters.cache.stats().memory;
+    assert!(memory.in_use_bytes() <= 200_000, "{memory:?}");
+    for slot in &counters.cache.slots {
+        slot.state.lock().shard.audit();
+    }
     let counted: u64 = counters.counted.iter().map(|it| it.load(SeqCst)).sum();
     assert!(counted > rounds / 2, "{counted} counted");
 }
@@ -459,6 +466,31 @@ fn a_key_that_panics_leaves_nobody_waiting() {
     });
     drop(cache);
     assert_eq!(written.load(SeqCst), FRAGILE + 6, "the last change too");
+}
+
+#[test]
+fn dirty_blocks_leave_room_for_others_whatever_guards_may_hold() {
+    for (block_bytes, pinned_bytes_max) in [(8 << 10, 16 << 20), (16, 16 << 20), (16, 512 << 10)] {
+        let options = CacheOptions {
+            budget_bytes: 4 << 20,
+            pinned_bytes_max: Some(pinned_bytes_max),
+            ..CacheOptions::default()
+        };
+        let cache = Cache::<u64>::writing_back(options, |_, _| Ok(())).expect("a cache");
+        let block = vec![1; block_bytes];
+        for key in 0..20_000 {
+            cache.insert_dirty(key, &block, 0).expect("room");
+        }
+        let memory = cache.stats().memory;
+        assert!(memory.in_use_bytes() <= 4 << 20, "{memory:?}");
+        assert!(memory.blocks > 100, "written blocks are cached: {memory:?}");
+        cache.set_budget(1 << 20).expect("written");
+        for key in 0..1000 {
+            cache.insert_dirty(key, &block, 0).expect("room");
+        }
+        let memory = cache.stats().memory;
+        assert!(memory.in_use_bytes() <= 1 << 20, "{memory:?}");
+    }
 }
 
 #[test]
