@@ -189,6 +189,8 @@ pub struct Cache<K: Copy + Eq + Hash, S: BuildHasher + Clone = RandomState> {
     pub(super) waits: Waits,
     /// What is set aside of the budget for the benches, at most.
     bench_bytes: u64,
+    /// Held while the budget changes, so that all shards end with the same.
+    resizing: Mutex<()>,
     /// What guards may hold of each shard, if the options said so.
     guard_bytes_max: Option<u64>,
     /// None where blocks are not changed in the cache.
@@ -287,6 +289,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             benches: Benches::new(processors),
             waits: Waits::default(),
             bench_bytes,
+            resizing: Mutex::default(),
             guard_bytes_max: options.pinned_bytes_max.map(|bytes| bytes / count as u64),
             write: None,
         };
@@ -319,9 +322,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         }
     }
 
-    /// Returns a block; if it is not held, `load` fills its `raw_bytes` bytes, which hold anything
-    /// before: it must fill them all. `class` is the caller's kind of data, by which costs are kept
-    /// apart: 0 if there is one.
+    /// Returns a block; if it is not held, `load` fills its `raw_bytes` bytes. `class` is the caller's
+    /// kind of data, by which costs are kept apart: 0 if there is one.
+    ///
+    /// The loader must fill all bytes, or fail: those it leaves, as after a short read, may be of another
+    /// key's block. A block that is held, or is being loaded by somebody else, comes in the length it
+    /// has, whatever `raw_bytes` is.
     ///
     /// One thread loads a key at a time; the others that ask for it wait. The loader holds no lock and
     /// may use the cache. What is put in or removed under the key while it runs makes its block one
@@ -415,6 +421,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     pub fn set_budget(&self, bytes: u64) -> Result<()> {
         let each = self.shard_budget_bytes(bytes, self.slots.len());
         let mut is_dirty = false;
+        let one_at_a_time = self.resizing.lock();
         for slot in &self.slots {
             let mut state = slot.state.lock();
             self.benches
@@ -423,6 +430,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
                 guard_bytes_max(self.guard_bytes_max, &state.shard.options);
             is_dirty |= state.has_too_many_dirty();
         }
+        drop(one_at_a_time);
         match is_dirty {
             true => self.flush(),
             false => Ok(()),
@@ -448,8 +456,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     }
 
     pub(super) fn slot(&self, hash: u64) -> &Slot<K, S> {
-        // Not the bits by which ghosts, tables and the shadow's groups find their place.
-        let index = (hash >> 32) as usize & (self.slots.len() - 1);
+        // Not the bits by which ghosts, tables and the shadow's groups find their place, and mixed, for
+        // hashers that leave them as they are in the key.
+        let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let index = (mixed >> 32) as usize & (self.slots.len() - 1);
         &self.slots[index]
     }
 

@@ -6,7 +6,7 @@
 //! one, of this key, whatever else goes on.
 
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -891,6 +891,64 @@ fn no_length_is_too_large_to_be_refused() {
         cache.get_or_load(1, 10, 0, |_| Ok(())).expect("room").len(),
         10
     );
+}
+
+#[test]
+fn keys_that_are_their_own_hash_are_spread() {
+    #[derive(Clone, Default)]
+    struct Same(u64);
+    impl Hasher for Same {
+        fn finish(&self) -> u64 {
+            self.0
+        }
+        fn write(&mut self, _: &[u8]) {
+            unreachable!("keys are numbers");
+        }
+        fn write_u64(&mut self, key: u64) {
+            self.0 = key;
+        }
+    }
+    let options = CacheOptions {
+        shard_count: Some(16),
+        ..CacheOptions::default()
+    };
+    let hasher = BuildHasherDefault::<Same>::default();
+    let cache: Cache<u64, _> = Cache::with_hasher(options, hasher).expect("a cache");
+    for key in 0..1600 {
+        cache.insert(key, &[1; 100], 0).expect("nothing to write");
+    }
+    let counts = cache
+        .slots
+        .iter()
+        .map(|slot| slot.state.lock().shard.memory().blocks);
+    let counts: Vec<u64> = counts.collect();
+    assert!(
+        counts.iter().all(|count| (50..200).contains(count)),
+        "{counts:?}"
+    );
+}
+
+#[test]
+fn all_shards_end_with_one_budget() {
+    explore("budgets", orders() / 4, || {
+        let world = World::new(cache(Policy::RawOnly, 4, 300_000), 1, 512);
+        let done = Arc::new(AtomicU64::new(0));
+        let task = |bytes: u64| -> Task {
+            let (world, done) = (Arc::clone(&world), Arc::clone(&done));
+            Box::new(move || {
+                world.cache.set_budget(bytes).expect("nothing to write");
+                if done.fetch_add(1, SeqCst) == 1 {
+                    let of = |at: usize| {
+                        let state = world.cache.slots[at].state.lock();
+                        state.shard.memory().budget_bytes
+                    };
+                    let budgets = [0, 1, 2, 3].map(of);
+                    assert!(budgets.iter().all(|it| *it == budgets[0]), "{budgets:?}");
+                }
+            })
+        };
+        vec![task(100_000), task(200_000)]
+    });
 }
 
 #[test]

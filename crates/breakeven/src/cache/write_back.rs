@@ -205,7 +205,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     }
 
     /// Writes every block back that is dirty now, the oldest of each shard first, and waits for those of
-    /// them that others change or write.
+    /// them that others change or write. A change of a block that was not dirty before is not waited for.
     ///
     /// # Errors
     ///
