@@ -24,6 +24,9 @@ use super::Slab;
 #[derive(Debug)]
 pub(crate) struct SharedSlab {
     slab: Arc<Slab>,
+    /// Where it begins and how long it is, as the slab says.
+    start: NonNull<u8>,
+    bytes: usize,
     /// No reader has a byte from here on.
     frozen_bytes: usize,
     /// What is lent to be filled.
@@ -47,6 +50,10 @@ pub(crate) struct FillLoan {
     slab: Arc<Slab>,
 }
 
+// SAFETY: the address is the slab's, which may be used from any thread; all else is plain data.
+unsafe impl Send for SharedSlab {}
+// SAFETY: as for `Send`; a shared slab gives shared slices alone.
+unsafe impl Sync for SharedSlab {}
 // SAFETY: a loan is shared reading of bytes that nobody writes, of memory that belongs to the
 // process and stays mapped while the loan has its slab.
 unsafe impl Send for Loan {}
@@ -60,6 +67,8 @@ unsafe impl Sync for FillLoan {}
 impl SharedSlab {
     pub fn new(slab: Slab) -> SharedSlab {
         SharedSlab {
+            start: slab.address.0,
+            bytes: slab.shared.slab_bytes,
             slab: Arc::new(slab),
             frozen_bytes: 0,
             filling: Vec::new(),
@@ -146,11 +155,11 @@ impl SharedSlab {
     fn start_of(&self, offset: usize, length: usize) -> NonNull<u8> {
         let end = offset.checked_add(length);
         assert!(
-            end.is_some_and(|end| end <= self.slab.shared.slab_bytes),
+            end.is_some_and(|end| end <= self.bytes),
             "{length} bytes at {offset} of a slab"
         );
         // SAFETY: the offset lies in the slab or at its end, as asserted.
-        unsafe { self.slab.address.0.add(offset) }
+        unsafe { self.start.add(offset) }
     }
 
     #[inline]

@@ -57,11 +57,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     /// # Errors
     ///
     /// [`Error::Limit`] if what is lent and charged would be more than guards may keep.
+    #[inline]
     pub(super) fn lend(&mut self, handle: Handle) -> Result<Loan> {
         let entry = self.entries.at(handle.entry);
         assert_eq!(entry.version, handle.version, "a block just found");
         let (place, raw_bytes) = (entry.raw, entry.raw_bytes as usize);
-        let slab_bytes = self.segments.slab_bytes() as u64;
+        let slab_bytes = self.options.slab_bytes as u64;
         let charged = || self.charged.load(Ordering::Relaxed);
         let guard_bytes_max = self.guard_bytes_max;
         // Asked for only where the segment is not lent yet.

@@ -196,20 +196,27 @@ impl Segments {
         length: usize,
         segments_max: impl FnOnce() -> usize,
     ) -> std::result::Result<Loan, usize> {
-        if !self.segment(place.segment).is_listed {
-            let segments_max = segments_max();
-            if self.lent.len() >= segments_max {
-                self.count_lent();
-            }
-            let needed = self.lent.len() + 1;
-            if needed > segments_max {
-                return Err(needed);
-            }
-            self.lent.push(place.segment);
-        }
         let segment = self.segment_mut(place.segment);
-        segment.is_listed = true;
-        Ok(segment.slab.lend(place.offset as usize, length))
+        if segment.is_listed {
+            return Ok(segment.slab.lend(place.offset as usize, length));
+        }
+        self.list(place.segment, segments_max())?;
+        Ok(self.hold(place, length))
+    }
+
+    /// Lists a segment as lent to readers.
+    #[cold]
+    fn list(&mut self, number: u32, segments_max: usize) -> std::result::Result<(), usize> {
+        if self.lent.len() >= segments_max {
+            self.count_lent();
+        }
+        let needed = self.lent.len() + 1;
+        if needed > segments_max {
+            return Err(needed);
+        }
+        self.lent.push(number);
+        self.segment_mut(number).is_listed = true;
+        Ok(())
     }
 
     /// Keeps a block's bytes where they are for a while: a loan that counts against no cap.
