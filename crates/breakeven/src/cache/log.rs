@@ -189,19 +189,27 @@ impl Segments {
     /// # Errors
     ///
     /// How many these would be.
-    #[inline]
     pub fn lend(
         &mut self,
         place: Place,
         length: usize,
         segments_max: impl FnOnce() -> usize,
     ) -> std::result::Result<Loan, usize> {
-        let segment = self.segment_mut(place.segment);
-        if segment.is_listed {
-            return Ok(segment.slab.lend(place.offset as usize, length));
+        if let Some(loan) = self.lend_listed(place, length) {
+            return Ok(loan);
         }
         self.list(place.segment, segments_max())?;
         Ok(self.hold(place, length))
+    }
+
+    /// Lends a block's bytes to a reader if others were lent of its segment.
+    #[inline]
+    pub fn lend_listed(&mut self, place: Place, length: usize) -> Option<Loan> {
+        let segment = self.segment_mut(place.segment);
+        match segment.is_listed {
+            true => Some(segment.slab.lend(place.offset as usize, length)),
+            false => None,
+        }
     }
 
     /// Lists a segment as lent to readers.

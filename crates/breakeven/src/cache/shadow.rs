@@ -556,6 +556,7 @@ impl Shadow {
     }
 
     /// Says whether a key is sampled.
+    #[inline]
     pub fn wants(&self, hash: u64) -> bool {
         // Not the bits by which tables find their place.
         hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40 < self.threshold

@@ -769,6 +769,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
+    #[inline]
     pub(super) fn find(&self, hash: u64, key: &K) -> Option<u32> {
         let found = self
             .table
@@ -877,16 +878,21 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     /// Tells the shadow of an access, if it samples the key.
-    fn sample(&mut self, hash: u64, raw_bytes: u32, class: u8, bench: &mut Bench) {
+    #[inline]
+    pub(super) fn sample(&mut self, hash: u64, raw_bytes: u32, class: u8, bench: &mut Bench) {
         if self.stats.accesses().is_multiple_of(RETUNE_EVERY) {
             self.retune();
         }
+        if self.shadow.as_ref().is_some_and(|it| it.wants(hash)) {
+            self.sample_wanted(hash, raw_bytes, class, bench);
+        }
+    }
+
+    #[cold]
+    fn sample_wanted(&mut self, hash: u64, raw_bytes: u32, class: u8, bench: &mut Bench) {
         let Some(shadow) = &mut self.shadow else {
             return;
         };
-        if !shadow.wants(hash) {
-            return;
-        }
         let sample = Sample {
             hash,
             raw_bytes,

@@ -315,6 +315,21 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         let hash = self.hasher.hash_one(key);
         let slot = self.slot(hash);
         let mut state = slot.state.lock();
+        if let Some(block) = state.hit_raw(hash, key) {
+            return Ok(Some(block));
+        }
+        self.get_other(slot, state, hash, key)
+    }
+
+    /// Returns a block that is not a plain raw hit.
+    #[cold]
+    fn get_other<'a>(
+        &'a self,
+        slot: &'a Slot<K, S>,
+        mut state: Guard<'a, State<K, S>>,
+        hash: u64,
+        key: &K,
+    ) -> Result<Option<BlockGuard>> {
         match state.look_up(hash, key)? {
             Found::Block(block) => Ok(Some(block)),
             Found::Packed(handle) => self.restore(slot, state, handle),
@@ -355,6 +370,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         let slot = self.slot(hash);
         loop {
             let mut state = slot.state.lock();
+            if let Some(block) = state.hit_raw(hash, &key) {
+                return Ok(block);
+            }
             match state.look_up(hash, &key)? {
                 Found::Block(block) => return Ok(block),
                 Found::Packed(handle) => match self.restore(slot, state, handle)? {
@@ -612,6 +630,13 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Slot<K, S> {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
+    /// Lends a block the straight way, if that is there: a block is dirty or in the shard.
+    #[inline]
+    fn hit_raw(&mut self, hash: u64, key: &K) -> Option<BlockGuard> {
+        let loan = self.shard.hit_raw(hash, key, &mut self.timer)?;
+        Some(BlockGuard::lent(loan))
+    }
+
     fn look_up(&mut self, hash: u64, key: &K) -> Result<Found> {
         if !self.dirty.is_empty()
             && let Some(dirty) = self.dirty.get(key)
