@@ -60,8 +60,10 @@ enum Engine {
 pub struct Bench {
     engine: Engine,
     declared_miss: Option<MissTime>,
-    /// What is being compressed, or was restored and is not kept.
+    /// What is being compressed, or is not kept.
     scratch: Vec<u8>,
+    /// What was restored last.
+    restored: Vec<u8>,
 }
 
 /// What one method made of one block.
@@ -107,6 +109,7 @@ impl Bench {
             engine,
             declared_miss: None,
             scratch: Vec::new(),
+            restored: Vec::new(),
         }
     }
 
@@ -229,24 +232,21 @@ impl Bench {
         }
     }
 
-    /// Restores a block into the scratch: as [`Bench::decompress`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Bench::decompress`].
-    pub(super) fn decompress_to_scratch(
-        &mut self,
-        method: Method,
-        packed: &[u8],
-        raw_bytes: usize,
-    ) -> Result<Option<Seconds>> {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        if scratch.len() < raw_bytes {
-            scratch.resize(raw_bytes, 0);
-        }
-        let time = self.decompress(method, packed, &mut scratch[..raw_bytes]);
-        self.scratch = scratch;
-        time
+    /// Takes the memory for a restored block out, at this length.
+    pub(super) fn take_restored(&mut self, bytes: usize) -> Vec<u8> {
+        let mut restored = std::mem::take(&mut self.restored);
+        restored.resize(bytes, 0);
+        restored
+    }
+
+    /// Takes a restored block in.
+    pub(super) fn put_restored(&mut self, block: Vec<u8>) {
+        self.restored = block;
+    }
+
+    /// Returns the block that was restored last.
+    pub(super) fn restored(&self) -> &[u8] {
+        &self.restored
     }
 
     /// Compresses a block and restores it again, to learn what both take: the length with its check,
@@ -271,12 +271,14 @@ impl Bench {
             });
         };
         let packed = std::mem::take(&mut self.scratch);
-        let restored = self.decompress_to_scratch(method, &packed[..size], block.len());
+        let mut restored = self.take_restored(block.len());
+        let decode = self.decompress(method, &packed[..size], &mut restored);
+        self.put_restored(restored);
         self.scratch = packed;
         Ok(Trial {
             packed_bytes,
             encode,
-            decode: restored?,
+            decode: decode?,
         })
     }
 

@@ -271,7 +271,7 @@ impl Segments {
     }
 
     /// Returns the bytes of a block to read and those of another, in another segment, to write.
-    pub fn pair(&mut self, from: (Place, usize), to: (Place, usize)) -> (&[u8], &mut [u8]) {
+    fn pair(&mut self, from: (Place, usize), to: (Place, usize)) -> (&[u8], &mut [u8]) {
         let pair = [from.0.segment as usize, to.0.segment as usize];
         let [one, other] = self.slots.get_disjoint_mut(pair).expect("two segments");
         let one = &one.as_ref().expect("an open segment").slab;

@@ -245,10 +245,10 @@ pub enum Lookup {
 /// Where a restored block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restored {
-    /// In the raw pool again.
+    /// In the raw pool.
     Raw(Handle),
-    /// In the bench's scratch, this many bytes.
-    Scratch(usize),
+    /// In the bench, until it restores another.
+    Bench,
     /// Nowhere: the compressed form was damaged or had to go.
     Lost,
 }
@@ -410,7 +410,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     pub fn get<'a>(&'a mut self, key: &K, bench: &'a mut Bench) -> Option<&'a [u8]> {
         match self.find_or_restore(key, bench) {
             Restored::Raw(handle) => self.bytes(handle),
-            Restored::Scratch(bytes) => Some(bench.scratch(bytes)),
+            Restored::Bench => Some(bench.restored()),
             Restored::Lost => None,
         }
     }
@@ -431,7 +431,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     ) -> Result<&'a [u8]> {
         match self.find_or_restore(&key, bench) {
             Restored::Raw(handle) => return Ok(self.bytes(handle).expect("a block just found")),
-            Restored::Scratch(bytes) => return Ok(bench.scratch(bytes)),
+            Restored::Bench => return Ok(bench.restored()),
             Restored::Lost => {}
         }
         let Some(mut reservation) = self.reserve(key, raw_bytes, class, bench) else {
@@ -527,60 +527,24 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         is_raw.then(|| self.segments.bytes(entry.raw, entry.raw_bytes as usize))
     }
 
-    /// Restores a block that was found compressed: into the raw pool at its second hit, before that
-    /// into the bench.
+    /// Restores a block that was found compressed into the bench, and at its second hit puts it into the
+    /// raw pool too.
     pub fn restore(&mut self, handle: Handle, bench: &mut Bench) -> Restored {
-        if self.entries.find(handle.entry, handle.version).is_none() {
+        let Some(entry) = self.entries.find(handle.entry, handle.version) else {
             return Restored::Lost;
-        }
-        let entry = self.entries.at_mut(handle.entry);
+        };
         if entry.raw.is_some() {
             return Restored::Raw(handle);
         }
-        let is_second = entry.hit_packed();
-        let raw_bytes = entry.raw_bytes as usize;
-        if entry.flags.has(Flags::IS_FILLED) {
-            let fill = entry.fill;
-            bench.scratch(raw_bytes).fill(fill);
-            return Restored::Scratch(raw_bytes);
-        }
-        let target = match is_second {
-            true => self.append_raw(Queue::Main, handle.entry, raw_bytes, bench),
-            false => None,
-        };
-        let entry = *self.entries.at(handle.entry);
-        if entry.version != handle.version {
-            // It had to go for the room it was to have.
-            target
-                .into_iter()
-                .for_each(|place| self.segments.retract(place));
-            return Restored::Lost;
-        }
-        let method = self.options.methods[usize::from(entry.method)];
-        let packed = (entry.packed, entry.packed_bytes as usize);
-        let time = match target {
-            Some(place) => {
-                let (source, target) = self.segments.pair(packed, (place, raw_bytes));
-                bench.decompress(method, source, target)
-            }
-            None => {
-                let source = self.segments.bytes(packed.0, packed.1);
-                bench.decompress_to_scratch(method, source, raw_bytes)
-            }
-        };
-        let Ok(time) = time else {
-            target
-                .into_iter()
-                .for_each(|place| self.segments.retract(place));
-            self.stats.corrupt += 1;
-            self.stats.packed_hits -= 1;
-            self.discard(handle.entry);
-            return Restored::Lost;
-        };
-        self.book_decode(handle.entry, time);
-        match target {
-            Some(place) => self.promoted(handle, place, bench),
-            None => Restored::Scratch(raw_bytes),
+        let restoring = self.begin_restore(handle);
+        // Out of the bench, which may have to make room for it.
+        let mut block = bench.take_restored(restoring.raw_bytes);
+        let time = restoring.run(&mut block, bench);
+        self.end_restore(&restoring, &block, &time, bench);
+        bench.put_restored(block);
+        match time {
+            Ok(_) => Restored::Bench,
+            Err(_) => Restored::Lost,
         }
     }
 
@@ -778,19 +742,15 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     /// Books a block that is raw again.
-    pub(super) fn promoted(&mut self, handle: Handle, place: Place, bench: &mut Bench) -> Restored {
+    pub(super) fn promoted(&mut self, handle: Handle, place: Place, bench: &mut Bench) {
         let entry = self.entries.at_mut(handle.entry);
         entry.raw = place;
         entry.flags.set(Flags::IS_MAIN, true);
         entry.flags.set_frequency(0);
         self.main.live_bytes += u64::from(entry.raw_bytes);
         let _stays = self.segments.hold(place, entry.raw_bytes as usize);
-        match self.settle(bench) {
-            true => Restored::Raw(handle),
-            false => {
-                self.discard(handle.entry);
-                Restored::Lost
-            }
+        if !self.settle(bench) {
+            self.discard(handle.entry);
         }
     }
 
