@@ -473,8 +473,8 @@ pub struct RepackOptions {
 /// Options of `breakeven replay`.
 ///
 /// Each key of the trace stands for a page of the data. Codecs run and are timed; a miss is not made
-/// but charged. A miss's time, what compressing and restoring took, and what finding out cost make
-/// up the time of an access; a raw hit counts nothing.
+/// but charged, unless `--device` is given. A miss's time, what compressing and restoring took, and
+/// what finding out cost make up the time of an access; a raw hit counts nothing.
 #[derive(Debug, Args)]
 pub struct ReplayOptions {
     /// Files whose pages are cached
@@ -514,6 +514,10 @@ pub struct ReplayOptions {
     /// What a miss takes: 73us, 1ms
     #[arg(long, value_name = "TIME", default_value = "73us", value_parser = parse_time)]
     pub miss: f64,
+
+    /// Make the misses: read each page from its file, past the page cache, and count what that takes
+    #[arg(long, conflicts_with = "miss")]
+    pub device: bool,
 
     /// Policies side by side: adaptive, raw-only, or so many percent of memory compressed,
     /// split:PERCENT[:lz4|zstd][:again] (again: only what was asked for again is compressed)

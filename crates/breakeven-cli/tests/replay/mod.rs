@@ -55,7 +55,11 @@ fn policies_stand_side_by_side() {
         let found = of(row, "raw_hits") + of(row, "packed_hits") + of(row, "misses");
         assert_eq!(found, 8000.0);
         assert!(of(row, "in_use_bytes") <= of(row, "budget_bytes"));
+        assert!(of(row, "us_p50") <= of(row, "us_p99") && of(row, "us_p99") <= of(row, "us_p999"));
     }
+    // A miss is what the dearest access cost, to the width of a bucket.
+    let dearest = of(0, "us_p999");
+    assert!((dearest / 10_000.0 - 1.0).abs() < 0.02, "{dearest}");
     // A loop over more pages than fit raw, and fewer than fit compressed.
     assert!(
         of(0, "misses") > 6000.0 && of(1, "misses") < 2000.0,
@@ -93,6 +97,35 @@ fn accesses_are_made_up_without_a_trace() {
 }
 
 #[test]
+fn misses_are_read_where_the_file_lies() {
+    let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
+    let pages = folder.path().join("pages");
+    let output = run(
+        &cache,
+        &[
+            &"replay",
+            &pages,
+            &"--device",
+            &"--accesses=2000",
+            &"--memory=256KiB",
+            &"--json",
+        ],
+    );
+    if !output.status.success() {
+        // A temporary folder may lie where direct I/O is not offered.
+        let error = String::from_utf8(output.stderr).expect("text");
+        assert!(error.contains("direct I/O"), "{error}");
+        println!("not tried: {error}");
+        return;
+    }
+    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for row in 0..2 {
+        let of = |field: &str| rows[row][field].as_f64().expect(field);
+        assert!(of("misses") > 100.0 && of("miss_seconds") > 0.0, "{rows}");
+    }
+}
+
+#[test]
 fn what_cannot_be_replayed_is_refused() {
     let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
     let (pages, trace) = (folder.path().join("pages"), folder.path().join("loop.txt"));
@@ -106,10 +139,13 @@ fn what_cannot_be_replayed_is_refused() {
         let output = run(&cache, &[&"replay", &pages, &wrong]);
         assert_eq!(output.status.code(), Some(2), "{wrong}");
     }
+    let both = run(&cache, &[&"replay", &pages, &"--device", &"--miss=1ms"]);
+    assert_eq!(both.status.code(), Some(2));
     let gone = folder.path().join("gone");
     let no_page = "--page=2MiB";
-    let refused: [&[&dyn AsRef<OsStr>]; 4] = [
+    let refused: [&[&dyn AsRef<OsStr>]; 5] = [
         &[&"replay", &gone],
+        &[&"replay", &gone, &"--device"],
         &[&"replay", &pages, &"--trace", &gone],
         &[&"replay", &pages, &no_page],
         &[&"replay", &pages, &"--format=u64", &"--trace", &trace],

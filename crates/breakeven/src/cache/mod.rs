@@ -17,6 +17,7 @@
 mod bench;
 mod compressed;
 mod costs;
+mod distribution;
 mod entry;
 mod evict;
 mod explain;
@@ -25,6 +26,7 @@ mod guard;
 mod handout;
 mod log;
 mod oracle;
+mod page_files;
 mod replay;
 mod shadow;
 mod shard;
@@ -38,10 +40,12 @@ mod write_back;
 pub use bench::{Bench, Record, RecordedMethod};
 pub use compressed::CompressedBlock;
 pub use costs::{AccessPrices, MissTime};
+pub use distribution::CostDistribution;
 pub use explain::{CacheLedger, Explanation, Holding};
 pub use guard::BlockGuard;
 pub use oracle::{BlockCosts, least_cost};
-pub use replay::{Contents, Replayed, replay};
+pub use page_files::PageFiles;
+pub use replay::{Contents, Replay, Replayed, Source, replay};
 pub use shadow::Arm;
 pub use shard::{
     Handle, Lookup, Policy, Reservation, Restored, Shard, ShardMemory, ShardOptions, ShardStats,

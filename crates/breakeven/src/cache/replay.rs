@@ -1,17 +1,23 @@
 //! Replay: a trace over real pages, to see what a policy of the cache would have cost.
 //!
-//! Keys of the trace are bound to pages of given [`Contents`], so that data are as compressible as
-//! real data are and the same at each access. Codecs run and are timed; a miss copies its page and is
-//! charged what it is declared to take, so no device is needed and none disturbs. The rest of the
-//! loop's processor time is reported beside it.
+//! Keys of the trace are bound to pages, so that data are as compressible as real data are and the
+//! same at each access. Codecs run and are timed. Of a [`Source`] in memory a miss copies its page
+//! and is charged what it is declared to take, so no device is needed and none disturbs; of one in
+//! files it reads its page past the page cache and takes what that takes. The rest of the loop's
+//! processor time is reported beside it.
 #![deny(unsafe_code)]
+
+use std::collections::HashMap;
 
 use super::bench::Bench;
 use super::costs::MissTime;
+use super::distribution::CostDistribution;
+use super::page_files::{PageFiles, page_of};
 use super::shadow::Arm;
 use super::shard::{Shard, ShardMemory, ShardOptions, ShardStats};
 use crate::error::{Error, Result};
 use crate::meter::thread_cpu;
+use crate::storage::AlignedBuffer;
 use crate::units::{Estimate, Seconds};
 
 /// Pages that keys are bound to.
@@ -48,10 +54,27 @@ impl Contents {
     /// Returns the page of a key, always the same; which one has nothing to do with how hot the key
     /// is.
     pub fn page(&self, key: u64) -> &[u8] {
-        let mixed = key.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let page = ((u128::from(mixed) * u128::from(self.page_count())) >> 64) as usize;
+        let page = page_of(key, self.page_count()) as usize;
         &self.bytes[page * self.page_bytes..][..self.page_bytes]
+    }
+}
+
+/// Where pages come from when they are missed.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    /// From memory: a miss copies its page and is charged this.
+    Charged(&'a Contents, MissTime),
+    /// From files: a miss reads its page.
+    Read(&'a PageFiles),
+}
+
+impl Source<'_> {
+    /// Returns the bytes of a page.
+    pub fn page_bytes(&self) -> usize {
+        match self {
+            Source::Charged(contents, _) => contents.page_bytes(),
+            Source::Read(files) => files.page_bytes(),
+        }
     }
 }
 
@@ -60,7 +83,9 @@ impl Contents {
 pub struct Replayed {
     /// What the shard did, and what that cost.
     pub stats: ShardStats,
-    /// Where its bytes were at the end.
+    /// What single accesses cost.
+    pub distribution: CostDistribution,
+    /// Where the shard's bytes were at the end.
     pub memory: ShardMemory,
     /// The arm in force at the end.
     pub arm: Arm,
@@ -70,61 +95,152 @@ pub struct Replayed {
     pub core: Seconds,
 }
 
-/// Replays keys over contents, each miss taking `miss`.
-///
-/// # Errors
-///
-/// As [`Shard::new`]; [`Error::Corrupt`] if a block is not its page, which is a bug.
+/// A replay that goes on piece by piece.
 ///
 /// # Example
 ///
 /// ```
-/// use breakeven::cache::{Contents, MissTime, ShardOptions, replay};
+/// use breakeven::cache::{Contents, MissTime, Replay, ShardOptions, Source};
 /// use breakeven::units::Seconds;
 ///
 /// let contents = Contents::new(b"some text ".repeat(10_000), 4096)?;
 /// let miss = MissTime { core: Seconds(0.0), waiting: Seconds(73e-6) };
-/// let replayed = replay([1, 2, 1, 2, 3], &contents, miss, ShardOptions::default())?;
+/// let source = Source::Charged(&contents, miss);
+/// let mut replay = Replay::new(source, ShardOptions::default())?;
+/// replay.run([1, 2, 1])?;
+/// replay.run([2, 3])?;
+/// let replayed = replay.so_far();
 /// assert_eq!((replayed.stats.misses, replayed.stats.raw_hits), (3, 2));
+/// assert!(replayed.distribution.quantile(0.9) > 70e-6);
 /// # Ok::<(), breakeven::Error>(())
 /// ```
-pub fn replay(
-    keys: impl IntoIterator<Item = u64>,
-    contents: &Contents,
-    miss: MissTime,
-    options: ShardOptions,
-) -> Result<Replayed> {
-    let mut shard: Shard<u64> = Shard::new(options)?;
-    let mut bench = Bench::new();
-    bench.set_miss(miss);
-    let begun = thread_cpu();
-    for key in keys {
-        let page = contents.page(key);
-        let load = |frame: &mut [u8]| {
-            frame.copy_from_slice(page);
-            Ok(())
+pub struct Replay<'a> {
+    source: Source<'a>,
+    shard: Shard<u64>,
+    bench: Bench,
+    /// What a page is read into.
+    buffer: AlignedBuffer,
+    /// What tells the page of each key that was read last.
+    marks: HashMap<u64, Mark>,
+    distribution: CostDistribution,
+    core: Seconds,
+}
+
+/// Bytes of a page that tell it from another without reading all of it.
+type Mark = [u8; 3];
+
+fn mark(page: &[u8]) -> Mark {
+    [page[0], page[page.len() / 2], page[page.len() - 1]]
+}
+
+impl<'a> Replay<'a> {
+    /// Begins with an empty shard.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shard::new`].
+    pub fn new(source: Source<'a>, options: ShardOptions) -> Result<Replay<'a>> {
+        let mut bench = Bench::new();
+        let mut buffer = AlignedBuffer::zeroed(0);
+        match source {
+            Source::Charged(_, miss) => bench.set_miss(miss),
+            Source::Read(files) => buffer = AlignedBuffer::zeroed(files.page_bytes()),
+        }
+        Ok(Replay {
+            source,
+            shard: Shard::new(options)?,
+            bench,
+            buffer,
+            marks: HashMap::new(),
+            distribution: CostDistribution::default(),
+            core: Seconds(0.0),
+        })
+    }
+
+    /// Goes on with these accesses.
+    ///
+    /// # Errors
+    ///
+    /// What reading a page returns; [`Error::Corrupt`] if a block is not its page, which is a bug.
+    pub fn run(&mut self, keys: impl IntoIterator<Item = u64>) -> Result<()> {
+        let begun = thread_cpu();
+        let outcome = keys.into_iter().try_for_each(|key| self.access(key));
+        self.core += thread_cpu() - begun;
+        outcome
+    }
+
+    fn access(&mut self, key: u64) -> Result<()> {
+        let before = self.shard.stats().cost();
+        let (shard, bench) = (&mut self.shard, &mut self.bench);
+        let (found, expected) = match self.source {
+            Source::Charged(contents, _) => {
+                let page = contents.page(key);
+                let load = |frame: &mut [u8]| {
+                    frame.copy_from_slice(page);
+                    Ok(())
+                };
+                let found = shard.get_or_load(key, page.len(), 0, bench, load)?;
+                (mark(found), mark(page))
+            }
+            Source::Read(files) => {
+                let (buffer, mut read) = (&mut self.buffer, None);
+                let load = |frame: &mut [u8]| {
+                    files.read(key, buffer)?;
+                    frame.copy_from_slice(buffer);
+                    read = Some(mark(buffer));
+                    Ok(())
+                };
+                let found = mark(shard.get_or_load(key, files.page_bytes(), 0, bench, load)?);
+                if let Some(read) = read {
+                    self.marks.insert(key, read);
+                }
+                (found, self.marks.get(&key).copied().unwrap_or_default())
+            }
         };
-        let found = shard.get_or_load(key, page.len(), 0, &mut bench, load)?;
-        // The ends tell a wrong block without reading all of each.
-        let (half, end) = (page.len() / 2, page.len() - 1);
-        if [found[0], found[half], found[end]] != [page[0], page[half], page[end]] {
-            let (expected, found) = (format!("{:?}", &page[..1]), format!("{:?}", &found[..1]));
+        if found != expected {
+            let (expected, found) = (format!("{expected:?}"), format!("{found:?}"));
             return Err(Error::corrupt("cached page", 0, expected, found));
         }
+        self.distribution.add(self.shard.stats().cost() - before);
+        Ok(())
     }
-    Ok(Replayed {
-        stats: *shard.stats(),
-        memory: shard.memory(),
-        arm: shard.arm(),
-        gain: shard.gain(),
-        core: thread_cpu() - begun,
-    })
+
+    /// Returns how it went so far.
+    pub fn so_far(&self) -> Replayed {
+        Replayed {
+            stats: *self.shard.stats(),
+            distribution: self.distribution.clone(),
+            memory: self.shard.memory(),
+            arm: self.shard.arm(),
+            gain: self.shard.gain(),
+            core: self.core,
+        }
+    }
+}
+
+/// Replays keys over pages.
+///
+/// # Errors
+///
+/// As [`Replay::new`] and [`Replay::run`].
+pub fn replay(
+    keys: impl IntoIterator<Item = u64>,
+    source: Source<'_>,
+    options: ShardOptions,
+) -> Result<Replayed> {
+    let mut replay = Replay::new(source, options)?;
+    replay.run(keys)?;
+    Ok(replay.so_far())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::IoSlice;
+    use std::sync::Arc;
+
     use super::*;
     use crate::cache::{Pattern, Policy, Workload};
+    use crate::storage::{MemoryStorage, OpenOptions, Storage};
 
     /// Pages of words, all different.
     fn contents(pages: usize) -> Contents {
@@ -150,7 +266,8 @@ mod tests {
             core: Seconds(0.0),
             waiting: Seconds(miss),
         };
-        replay(keys, &contents(1600), miss, options).expect("replayed")
+        let contents = contents(1600);
+        replay(keys, Source::Charged(&contents, miss), options).expect("replayed")
     }
 
     #[test]
@@ -173,6 +290,46 @@ mod tests {
         let found = run(Policy::Adaptive, 1e-9);
         assert_eq!(found.stats.compressed, 0);
         assert_eq!(found.arm, Arm::RAW_ONLY);
+    }
+
+    #[test]
+    fn pages_of_files_are_read_and_timed() {
+        let storage = MemoryStorage::new();
+        let file = storage
+            .open("pages", OpenOptions::create_new())
+            .expect("a file");
+        let pages = contents(600).bytes;
+        file.write_at(&[IoSlice::new(&pages)], 0).expect("written");
+        let files = PageFiles::new(vec![Arc::clone(&file)], 4096).expect("pages");
+        let options = |policy| ShardOptions {
+            policy,
+            ..ShardOptions::sized(1 << 20, 4096)
+        };
+        let arm = Arm {
+            compressed_share: 0.8,
+            method: 0,
+            admits_once: true,
+        };
+        let keys = || Workload::new(Pattern::Zipf(0.9), 600, 1).take(20_000);
+        let misses = [Policy::RawOnly, Policy::Static(arm)].map(|policy| {
+            let source = Source::Read(&files);
+            let found = replay(keys(), source, options(policy)).expect("replayed");
+            let stats = found.stats;
+            assert_eq!(stats.accesses(), 20_000);
+            assert!(stats.miss_cost > 0.0, "a miss was timed");
+            stats.misses
+        });
+        assert!(misses[1] < misses[0], "{misses:?}");
+        // A file that changes is no damage of the cache: what counts is what was read last.
+        let mut replay =
+            Replay::new(Source::Read(&files), options(Policy::Static(arm))).expect("a shard");
+        replay.run(keys()).expect("replayed");
+        file.write_at(&[IoSlice::new(&vec![7; pages.len()])], 0)
+            .expect("written");
+        replay.run(keys()).expect("replayed");
+        file.truncate(0).expect("cut");
+        let found = replay.run(0..600);
+        assert!(matches!(found, Err(Error::Corrupt { .. })), "{found:?}");
     }
 
     #[test]
