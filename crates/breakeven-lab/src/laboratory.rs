@@ -67,6 +67,27 @@ impl Laboratory {
         columns: &'static [&'static str],
         cells: Vec<Cell<'_>>,
     ) -> Result<Vec<CellRecord>> {
+        self.measure_or_need(experiment, columns, cells, false)
+    }
+
+    /// Measures cells that others stand on: those not asked for are measured too, where nothing is
+    /// recorded of them.
+    pub fn need(
+        &self,
+        experiment: &str,
+        columns: &'static [&'static str],
+        cells: Vec<Cell<'_>>,
+    ) -> Result<Vec<CellRecord>> {
+        self.measure_or_need(experiment, columns, cells, true)
+    }
+
+    fn measure_or_need(
+        &self,
+        experiment: &str,
+        columns: &'static [&'static str],
+        cells: Vec<Cell<'_>>,
+        are_needed: bool,
+    ) -> Result<Vec<CellRecord>> {
         let record = Record::new(&self.records, experiment, columns);
         let recorded = if self.again {
             Vec::new()
@@ -88,13 +109,13 @@ impl Laboratory {
                 .cloned();
             let source = match &known {
                 Some(old) => format!("recorded {} by {}", old.date, old.commit),
-                None if is_wanted => "measuring".to_string(),
+                None if is_wanted || are_needed => "measuring".to_string(),
                 None => "left out".to_string(),
             };
             eprintln!("{experiment} {}/{count} {}: {source}", index + 1, cell.name);
             if let Some(known) = known {
                 measured.push(known);
-            } else if is_wanted {
+            } else if is_wanted || are_needed {
                 let new = self.measure_cell(&record, cell)?;
                 let done = (experiment.to_string(), new.clone());
                 self.done.borrow_mut().push(done);
@@ -254,6 +275,13 @@ mod tests {
         };
         let found = laboratory.measure("paper/name", &["seconds"], vec![left_out]);
         assert_eq!(found.unwrap(), []);
+        let needed = Cell {
+            name: "one".to_string(),
+            parameters: "seed=2".to_string(),
+            measure: Box::new(|| Ok(Vec::new())),
+        };
+        let found = laboratory.need("paper/name", &["seconds"], vec![needed]);
+        assert_eq!(found.unwrap().len(), 1);
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub fn measure(laboratory: &Laboratory, bench: &Bench) -> Result<Costs> {
         }
     };
     let cells = File::ALL.into_iter().map(cell).collect();
-    Ok(Costs::of(&laboratory.measure(RECORD, COLUMNS, cells)?))
+    Ok(Costs::of(&laboratory.need(RECORD, COLUMNS, cells)?))
 }
 
 /// Reads the costs recorded last, and the cells they are from.
