@@ -25,7 +25,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::laboratory::Laboratory;
 use crate::origin::Origin;
-use crate::papers::{Experiment, hirsch2017, kothiyal2009};
+use crate::papers::{Experiment, harper2018_cache, hirsch2017, kothiyal2009};
 use crate::statistics::Verdict;
 
 /// Measures the claims of the papers and of this project on this machine.
@@ -53,6 +53,12 @@ enum Command {
     Work {
         #[command(subcommand)]
         order: kothiyal2009::worker::Order,
+    },
+    /// The same, as a cache.
+    #[command(hide = true)]
+    Rival {
+        #[command(subcommand)]
+        order: harper2018_cache::rival_worker::Order,
     },
     /// The same, over streams.
     #[command(hide = true)]
@@ -104,6 +110,9 @@ fn main() -> ExitCode {
             }
         },
         Command::Work { order } => kothiyal2009::worker::run(order).map(|()| Verdict::Holds),
+        Command::Rival { order } => {
+            harper2018_cache::rival_worker::run(&order).map(|()| Verdict::Holds)
+        }
         Command::Stream { order } => hirsch2017::worker::run(order).map(|()| Verdict::Holds),
         Command::Figures { records } => {
             let records = records.unwrap_or_else(default_records);

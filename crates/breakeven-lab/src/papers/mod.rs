@@ -3,6 +3,7 @@
 
 mod breakeven;
 mod harper2018;
+pub mod harper2018_cache;
 pub mod hirsch2017;
 pub mod kothiyal2009;
 
@@ -65,6 +66,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
         .iter()
         .chain(kothiyal2009::EXPERIMENTS)
         .chain(harper2018::EXPERIMENTS)
+        .chain(harper2018_cache::EXPERIMENTS)
         .chain(hirsch2017::EXPERIMENTS)
 }
 

@@ -8,7 +8,7 @@
 
 mod bench;
 mod cache;
-mod corpus;
+pub mod corpus;
 mod costs;
 mod devices;
 mod faults;
@@ -29,20 +29,20 @@ pub const EXPERIMENTS: &[Experiment] = &[
     cache::EXPERIMENT,
 ];
 
-/// One thing the thesis says, and the figures that agree with it.
-struct Claim<'a> {
-    question: String,
+/// One thing that is claimed, and the figures that agree with it.
+pub struct Claim<'a> {
+    pub question: String,
     /// Whether it decides the verdict of the experiment.
-    core: bool,
-    target: Target,
+    pub core: bool,
+    pub target: Target,
     /// What the thesis found, and what else a reader wants to know.
-    note: &'a str,
+    pub note: &'a str,
 }
 
 impl Claim<'_> {
     /// Judges what was found. With a `doubt` it cannot tell: figures of generated data say nothing
     /// of a thesis about real ones.
-    fn judge(self, found: Interval, doubt: Option<&str>) -> Finding {
+    pub fn judge(self, found: Interval, doubt: Option<&str>) -> Finding {
         let verdict = match doubt {
             None => self.target.judge(found),
             Some(_) => Verdict::CannotTell,

@@ -1,0 +1,285 @@
+//! The replacement policy alone: hit ratios of blocks of one size, nothing compressed, against LRU,
+//! ARC and S3-FIFO on traces that others published.
+//!
+//! Our shard counts bytes and works by slabs, so how many blocks it holds is found by running it: the
+//! others get as many as it held in the mean.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::path::Path;
+
+use anyhow::Result;
+use breakeven::cache::{Bench, MissTime, Policy, Shard, ShardOptions};
+use breakeven::units::Seconds;
+
+use super::corpus::{TRACES, Trace};
+use super::replacement::{Arc, Lru, Replacement, S3Fifo};
+use super::{Claim, corpus, findings_table};
+use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::papers::{Experiment, no_pictures};
+use crate::record::{CellRecord, Record, Row};
+use crate::statistics::{Interval, Target};
+use crate::tables;
+
+pub const EXPERIMENT: Experiment = Experiment {
+    key: "harper2018-cache/hit-ratio",
+    claim: "With blocks of one size and nothing compressed the policy hits at least as often as S3-FIFO, ARC and LRU.",
+    source: "this project's own target; Yang et al. 2023 (S3-FIFO), Megiddo and Modha 2003 (ARC)",
+    figure: "mean hit ratio less that of the other policy",
+    target: NO_LESS,
+    parameters: &[
+        (
+            "traces",
+            "nine of --data, at most a million accesses of each: a storage array, two web servers, an object mapper, a content network, and four of LIRS",
+        ),
+        (
+            "memory",
+            "about 1, 10 and 25 % of the keys of the trace; the others hold as many blocks as ours in the mean, rounded up",
+        ),
+        (
+            "policies",
+            "ours with blocks of 512 bytes in slabs of 4 KiB; the others as their papers give them, written here and held against simple ones by tests",
+        ),
+    ],
+    analysis: "Counts have no error. Ours works by slabs of some blocks and so evicts several blocks where the others evict one. \
+        Means are over traces and sizes alike; each has its own row.",
+    run: |laboratory| Ok(findings(&measure(laboratory)?)),
+    table,
+    pictures: no_pictures,
+};
+
+const NO_LESS: Target = Target::at_least(0.0);
+const COLUMNS: &[&str] = &["hit_ratio", "blocks", "accesses"];
+const OURS: &str = "ours";
+const OTHERS: [&str; 3] = ["S3-FIFO", "ARC", "LRU"];
+/// Percent of the keys that fit.
+const PERCENTS: [u64; 3] = [1, 10, 25];
+const KEYS_MAX: usize = 1_000_000;
+const QUICK_KEYS: usize = 20_000;
+const BLOCK_BYTES: usize = 512;
+/// What an entry takes beside its block, about: the budget is only a wish.
+const ENTRY_BYTES: u64 = 120;
+/// Accesses between two looks at how many blocks are held.
+const LOOK_EVERY: usize = 1024;
+
+fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
+    let (traces, keys_max) = match laboratory.quick {
+        true => (&TRACES[..1], QUICK_KEYS),
+        false => (&TRACES[..], KEYS_MAX),
+    };
+    let cells = traces.iter().map(|trace| Cell {
+        name: trace.name.to_string(),
+        parameters: format!("{} accesses_max={keys_max}", corpus::label(laboratory)),
+        measure: Box::new(move || rows(trace, laboratory, keys_max)),
+    });
+    laboratory.measure(EXPERIMENT.key, COLUMNS, cells.collect())
+}
+
+fn rows(trace: &Trace, laboratory: &Laboratory, keys_max: usize) -> Result<Vec<Row>> {
+    let keys = trace.keys(laboratory, keys_max)?;
+    let different = keys.iter().collect::<HashSet<_>>().len() as u64;
+    let mut rows = Vec::new();
+    for percent in PERCENTS {
+        let wanted = (different * percent / 100).max(64);
+        let (ratio, blocks) = ours(&keys, wanted)?;
+        let capacity = blocks.ceil() as usize;
+        let mut row = |contender: &str, ratio: f64| {
+            rows.push(Row {
+                task: format!("{percent} %"),
+                run: 1,
+                runs: 1,
+                contender: contender.to_string(),
+                values: vec![ratio, blocks, keys.len() as f64],
+            });
+        };
+        row(OURS, ratio);
+        row(OTHERS[0], hit_ratio(S3Fifo::new(capacity), &keys));
+        row(OTHERS[1], hit_ratio(Arc::new(capacity), &keys));
+        row(OTHERS[2], hit_ratio(Lru::new(capacity), &keys));
+    }
+    Ok(rows)
+}
+
+fn hit_ratio(mut policy: impl Replacement, keys: &[u64]) -> f64 {
+    let hits = keys.iter().filter(|key| policy.access(**key)).count();
+    hits as f64 / keys.len() as f64
+}
+
+/// Returns our hit ratio in a memory for about `wanted` blocks, and how many were held in the mean
+/// once it was full.
+fn ours(keys: &[u64], wanted: u64) -> Result<(f64, f64)> {
+    let options = ShardOptions {
+        budget_bytes: wanted * (BLOCK_BYTES as u64 + ENTRY_BYTES),
+        slab_bytes: 4096,
+        policy: Policy::RawOnly,
+        ..ShardOptions::default()
+    };
+    // Not random, so that the figures have no error.
+    let hasher = BuildHasherDefault::<DefaultHasher>::default();
+    let mut shard: Shard<u64, _> = Shard::with_hasher(options, hasher)?;
+    let mut bench = Bench::new();
+    bench.set_miss(MissTime {
+        core: Seconds(0.0),
+        waiting: Seconds(1e-6),
+    });
+    let (mut held, mut looks, mut most) = (0, 0, 0);
+    for (at, key) in keys.iter().enumerate() {
+        shard.get_or_load(*key, BLOCK_BYTES, 0, &mut bench, |frame| {
+            frame[..8].copy_from_slice(&key.to_le_bytes());
+            Ok(())
+        })?;
+        if at % LOOK_EVERY == 0 {
+            let blocks = shard.memory().blocks;
+            most = most.max(blocks);
+            // Filling up is not what a cache of a size is.
+            if 10 * blocks >= 9 * most && at > 0 {
+                (held, looks) = (held + blocks, looks + 1);
+            }
+        }
+    }
+    let stats = shard.stats();
+    let ratio = stats.raw_hits as f64 / stats.accesses() as f64;
+    Ok((ratio, held as f64 / f64::from(looks.max(1))))
+}
+
+fn ratio(cell: &CellRecord, task: &str, contender: &str) -> f64 {
+    cell.column(task, contender, 0)
+        .first()
+        .copied()
+        .unwrap_or(f64::NAN)
+}
+
+fn findings(cells: &[CellRecord]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let doubt = cells
+        .iter()
+        .find_map(|cell| corpus::doubt(&cell.parameters));
+    for other in OTHERS {
+        let mut differences = Vec::new();
+        let mut rows = Vec::new();
+        for cell in cells {
+            for percent in PERCENTS {
+                let task = format!("{percent} %");
+                let (ours, theirs) = (ratio(cell, &task, OURS), ratio(cell, &task, other));
+                differences.push(ours - theirs);
+                let note = format!("{:.1} against {:.1} %", 100.0 * ours, 100.0 * theirs);
+                let question = format!("{} {task}, less {other}", cell.cell);
+                rows.push(claim(question, false, rounded(ours - theirs), &note, doubt));
+            }
+        }
+        if differences.is_empty() {
+            continue;
+        }
+        let mean = differences.iter().sum::<f64>() / differences.len() as f64;
+        let better = differences
+            .iter()
+            .filter(|difference| **difference >= 0.0)
+            .count();
+        let note = format!("no worse in {better} of {}", differences.len());
+        findings.push(claim(
+            format!("mean of all, less {other}"),
+            true,
+            rounded(mean),
+            &note,
+            doubt,
+        ));
+        findings.extend(rows);
+    }
+    findings
+}
+
+/// To a hundredth of a percent.
+fn rounded(ratio: f64) -> f64 {
+    (1e4 * ratio).round() / 1e4
+}
+
+fn claim(question: String, core: bool, figure: f64, note: &str, doubt: Option<&str>) -> Finding {
+    let claim = Claim {
+        question,
+        core,
+        target: NO_LESS,
+        note,
+    };
+    claim.judge(Interval::exact(figure), doubt)
+}
+
+fn table(records: &Path) -> Result<String> {
+    let cells = tables::latest(Record::new(records, EXPERIMENT.key, COLUMNS).read()?);
+    let all = findings(&cells);
+    let core: Vec<Finding> = all.iter().filter(|finding| finding.core).cloned().collect();
+    let mut text = findings_table(records, &cells, &core);
+    if cells.is_empty() {
+        return Ok(text);
+    }
+    text.push_str(
+        "\nHit ratios, with the number of blocks held:\n\n\
+         | trace | size | blocks | ours | S3-FIFO | ARC | LRU |\n|---|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for cell in &cells {
+        for percent in PERCENTS {
+            let task = format!("{percent} %");
+            let blocks = cell.column(&task, OURS, 1).first().copied().unwrap_or(0.0);
+            text.push_str(&format!("| {} | {task} | {blocks:.0} |", cell.cell));
+            for policy in [OURS].into_iter().chain(OTHERS) {
+                text.push_str(&format!(" {:.2} % |", 100.0 * ratio(cell, &task, policy)));
+            }
+            text.push('\n');
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::Verdict;
+
+    #[test]
+    fn ours_holds_about_what_was_wanted() {
+        let keys: Vec<u64> = (0..40_000_u64).map(|at| at * 7919 % 4001).collect();
+        let (_, blocks) = ours(&keys, 1000).unwrap();
+        assert!((850.0..1100.0).contains(&blocks), "{blocks}");
+        let (ratio, blocks) = ours(&keys, 8000).unwrap();
+        assert!(
+            blocks <= 4001.0 && (ratio - 36_000.0 / 40_000.0).abs() < 0.001,
+            "{ratio} {blocks}"
+        );
+    }
+
+    #[test]
+    fn the_mean_decides_and_rows_stand_beside() {
+        let cell = |name: &str, ours: f64| {
+            let mut rows = Vec::new();
+            for percent in PERCENTS {
+                for (contender, ratio) in [
+                    (OURS, ours),
+                    (OTHERS[0], 0.5),
+                    (OTHERS[1], 0.4),
+                    (OTHERS[2], 0.7),
+                ] {
+                    rows.push(Row {
+                        task: format!("{percent} %"),
+                        run: 1,
+                        runs: 1,
+                        contender: contender.to_string(),
+                        values: vec![ratio, 100.0, 1000.0],
+                    });
+                }
+            }
+            CellRecord::made_up(name, "data=real", rows)
+        };
+        let found = findings(&[cell("one", 0.6), cell("two", 0.48)]);
+        let core: Vec<Verdict> = found
+            .iter()
+            .filter(|it| it.core)
+            .map(|it| it.verdict)
+            .collect();
+        assert_eq!(core, [Verdict::Holds, Verdict::Holds, Verdict::Differs]);
+        assert_eq!(found.len(), 3 * (1 + 2 * PERCENTS.len()));
+        assert!(
+            found[0].note.contains("no worse in 3 of 6"),
+            "{:?}",
+            found[0]
+        );
+    }
+}
