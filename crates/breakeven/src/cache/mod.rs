@@ -27,6 +27,7 @@ mod handout;
 mod log;
 mod oracle;
 mod page_files;
+mod predict;
 mod replay;
 mod shadow;
 mod shard;
@@ -45,8 +46,9 @@ pub use explain::{CacheLedger, Explanation, Holding};
 pub use guard::BlockGuard;
 pub use oracle::{BlockCosts, least_cost};
 pub use page_files::PageFiles;
+pub use predict::{Accesses, BlockKind, Predicted, Prospect, predict};
 pub use replay::{Contents, Replay, Replayed, Source, replay};
-pub use shadow::Arm;
+pub use shadow::{Arm, Events};
 pub use shard::{
     Handle, Lookup, Policy, Reservation, Restored, Shard, ShardMemory, ShardOptions, ShardStats,
 };

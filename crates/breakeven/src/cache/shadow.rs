@@ -48,7 +48,7 @@ const KEYS_PER_BLOCK: u64 = 4;
 /// The share of its keys that the shadow keeps when there are too many.
 const THINNED: f64 = 0.85;
 /// Groups of sampled keys, whose disagreement tells the error.
-const GROUPS: usize = 16;
+pub(super) const GROUPS: usize = 16;
 /// What an access finds: raw, compressed, nothing.
 const OUTCOMES: usize = 3;
 /// Bytes that an entry takes beside its block.
@@ -145,6 +145,30 @@ struct Replica {
     packed_bytes: u64,
     /// Cost of this access.
     cost: f64,
+    events: Events,
+}
+
+/// What accesses came to under one arm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// All of them.
+    pub accesses: u64,
+    /// Accesses that loaded their block.
+    pub misses: u64,
+    /// Accesses that restored it.
+    pub restored: u64,
+    /// Victims that were compressed.
+    pub compressed: u64,
+}
+
+impl Events {
+    /// Adds other accesses.
+    pub(super) fn add(&mut self, other: &Events) {
+        self.accesses += other.accesses;
+        self.misses += other.misses;
+        self.restored += other.restored;
+        self.compressed += other.compressed;
+    }
 }
 
 /// What a replica works on beside its own queues.
@@ -217,12 +241,14 @@ impl World<'_> {
 impl Replica {
     fn access(&mut self, world: &mut World, key: u16) {
         let found = world.state(key);
+        self.events.accesses += 1;
         if found & state::RAW != 0 {
             if found & state::FREQUENCY != state::FREQUENCY {
                 world.set(key, found + state::FREQUENCY_ONE);
             }
         } else if found & state::PACKED != 0 {
             self.cost += world.decode_cost(key);
+            self.events.restored += 1;
             if found & state::REFERENCED != 0 {
                 self.enter(world, key, found | state::MAIN);
             } else {
@@ -230,6 +256,7 @@ impl Replica {
             }
         } else {
             self.cost += world.costs.miss();
+            self.events.misses += 1;
             let new = match found & state::GHOST {
                 0 => state::SMALL,
                 _ => state::MAIN | state::AGAIN,
@@ -310,6 +337,7 @@ impl Replica {
             return;
         };
         self.cost += world.encode_cost(key);
+        self.events.compressed += 1;
         let again = if is_again { state::AGAIN } else { 0 };
         world.set(key, state::PACKED | again);
         self.packed.push_back(key);
@@ -474,6 +502,28 @@ impl Shadow {
         };
         shadow.reset(0.0, 0);
         Some(shadow)
+    }
+
+    /// Makes a shadow of a cache of this capacity that samples every key, of which there may be 2^16.
+    pub fn of_all_keys(arms: Vec<Arm>, capacity_bytes: u64) -> Shadow {
+        let memory_bytes = u64::MAX;
+        let mut shadow =
+            Shadow::new(arms, memory_bytes, Gain::default()).expect("room for all keys");
+        shadow.reset(1.0, capacity_bytes);
+        shadow
+    }
+
+    /// Runs all replicas on one access and tells what it came to under each arm, by number.
+    ///
+    /// # Panics
+    ///
+    /// If there are more keys than may be known.
+    pub fn count(&mut self, sample: &Sample, costs: &Costs, mut told: impl FnMut(usize, Events)) {
+        let key = self.number(sample).expect("room for every key");
+        self.for_each(costs, |replica, world| {
+            replica.access(world, key);
+            told(world.index, std::mem::take(&mut replica.events));
+        });
     }
 
     /// Bytes for each key: its row of states, two places in the queues of each replica (most keys

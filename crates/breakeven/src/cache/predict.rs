@@ -1,0 +1,531 @@
+//! What splits would come to: the shadow's replicas on accesses that are made up or recorded, without
+//! blocks and without a clock.
+//!
+//! [`predict`] runs one replica for each [`Arm`] and counts what its accesses came to: misses,
+//! restorations, compressions. What these cost is the caller's to say, so one run answers for any
+//! price. A data set of more blocks than a shadow can know is made smaller, and the memory with it:
+//! of made-up accesses each key stands for as many blocks of equal rank, so that none of the skew is
+//! lost; of a trace a sample of the keys is kept, as the shadow does (SHARDS, FAST 2015). The first
+//! part of the accesses fills the cache and is not counted.
+//!
+//! What it leaves out: trials, and the time that finding and filling the split takes.
+#![deny(unsafe_code)]
+
+use std::collections::HashSet;
+
+use super::costs::{AccessPrices, CLASS_COUNT, Costs, PerByte};
+use super::shadow::{Arm, Events, GROUPS, METHODS_MAX, PACKED_SHARE_MAX, Sample, Shadow};
+use super::shard::ShardOptions;
+use crate::codec::Method;
+use crate::error::{Error, Result};
+use crate::model::{Access, Coverage};
+use crate::statistics::student_t_975;
+use crate::units::Estimate;
+
+/// Keys into which made-up data are cut.
+const KEYS_MADE_UP: u64 = 1 << 14;
+/// Accesses that are made up for each key.
+const ACCESSES_PER_KEY: u64 = 24;
+/// Keys of a trace beyond which a sample stands for all.
+const KEYS_OF_TRACE_MAX: usize = 60_000;
+/// The share of the memory that blocks find: one slab of 1/256 is kept free, three are half full on the
+/// mean, and 1/200 is the shadow's.
+const USABLE_SHARE: f64 = 1.0 - 2.5 / 256.0 - 1.0 / 200.0;
+/// The share of the accesses that fill the cache.
+const FILLING_SHARE: f64 = 1.0 / 3.0;
+/// Seed of made-up accesses.
+const SEED: u64 = 7;
+/// Replicas that one shadow may have.
+const ARMS_MAX: usize = 256;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub enum Accesses<'a> {
+    /// Made up: how they spread over so many blocks.
+    MadeUp(Access, u64),
+    /// The keys of a trace, in order.
+    Trace(&'a [u64]),
+}
+
+/// Blocks that are alike.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockKind {
+    /// Their share of all blocks; shares are taken in proportion.
+    pub share: f64,
+    /// What each method leaves of a byte of them. A block that keeps more than 7/8 of its bytes is
+    /// never held compressed.
+    pub packed_per_raw: Vec<f64>,
+}
+
+/// A cache to be foreseen.
+#[derive(Clone, Debug)]
+pub struct Prospect {
+    /// Memory for blocks, compressed ones among them.
+    pub memory_bytes: u64,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Methods that may compress, at most 4.
+    pub methods: Vec<Method>,
+    /// What the blocks are, at most 8 kinds; which key is of which kind has nothing to do with how
+    /// often it is asked for.
+    pub kinds: Vec<BlockKind>,
+    /// The splits to be tried, raw-only not among them.
+    pub arms: Vec<Arm>,
+}
+
+/// What accesses came to under one split.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Predicted {
+    /// The split.
+    pub arm: Arm,
+    /// By groups of keys, whose disagreement tells the error.
+    groups: [Events; GROUPS],
+}
+
+impl Predicted {
+    /// Returns what all counted accesses came to.
+    pub fn events(&self) -> Events {
+        let mut all = Events::default();
+        self.groups.iter().for_each(|group| all.add(group));
+        all
+    }
+
+    /// Returns the cost over that under another split, by what events cost, with its 95 % interval.
+    ///
+    /// Source: Cochran 1977, section 6.3, over groups of keys (ratio of sums).
+    pub fn cost_ratio(&self, other: &Predicted, cost: impl Fn(&Events) -> f64) -> Estimate {
+        let pairs: Vec<(f64, f64)> = (self.groups.iter().zip(&other.groups))
+            .map(|(one, other)| (cost(one), cost(other)))
+            .collect();
+        let whole: f64 = pairs.iter().map(|(_, other)| other).sum();
+        if whole <= 0.0 {
+            return Estimate::exact(1.0);
+        }
+        let ratio = pairs.iter().map(|(one, _)| one).sum::<f64>() / whole;
+        let squares: f64 = (pairs.iter())
+            .map(|(one, other)| (one - ratio * other).powi(2))
+            .sum();
+        let count = GROUPS as f64;
+        let error = (squares * count / (count - 1.0)).sqrt() / whole;
+        Estimate::plus_minus(ratio, student_t_975(GROUPS - 1) * error)
+    }
+}
+
+/// Foresees a cache: what accesses come to under raw-only, which is the first of what is returned, and
+/// under each split.
+///
+/// # Errors
+///
+/// [`Error::Invalid`] for no block or no access, and for more methods, kinds or splits than there may be.
+///
+/// # Cost
+///
+/// Some 20 ns for each access and split: with 30 splits a quarter of a second for made-up accesses.
+///
+/// # Example
+///
+/// ```
+/// use breakeven::cache::{Accesses, Arm, BlockKind, Prospect, predict};
+/// use breakeven::model::Access;
+///
+/// let half = Arm { compressed_share: 0.5, method: 0, admits_once: true };
+/// let prospect = Prospect {
+///     memory_bytes: 16 << 20,
+///     block_bytes: 8192,
+///     methods: vec!["zstd:1".parse()?],
+///     kinds: vec![BlockKind { share: 1.0, packed_per_raw: vec![0.25] }],
+///     arms: vec![half],
+/// };
+/// let found = predict(&prospect, Accesses::MadeUp(Access::Zipf(0.9), 8192))?;
+/// assert!(found[1].events().misses < found[0].events().misses);
+/// # Ok::<(), breakeven::Error>(())
+/// ```
+pub fn predict(prospect: &Prospect, accesses: Accesses<'_>) -> Result<Vec<Predicted>> {
+    prospect.check()?;
+    match accesses {
+        Accesses::MadeUp(access, blocks) => {
+            if blocks == 0 {
+                return Err(Error::invalid("data", "no block"));
+            }
+            let strata = Strata::new(access, blocks);
+            let kept = strata.weights.len() as f64 / blocks as f64;
+            let count = ACCESSES_PER_KEY * strata.weights.len() as u64;
+            Ok(prospect.run(strata.take(count as usize), count, kept))
+        }
+        Accesses::Trace(keys) => {
+            if keys.is_empty() {
+                return Err(Error::invalid("trace", "no access"));
+            }
+            let all: HashSet<u64> = keys.iter().copied().collect();
+            let kept = (KEYS_OF_TRACE_MAX as f64 / all.len() as f64).min(1.0);
+            let threshold = (kept * u64::MAX as f64) as u64;
+            let wanted = |key: &u64| kept >= 1.0 || mixed(*key) <= threshold;
+            let found = all.iter().filter(|key| wanted(key)).count();
+            let count = keys.iter().filter(|key| wanted(key)).count() as u64;
+            let sampled = keys.iter().copied().filter(wanted);
+            Ok(prospect.run(sampled, count, found as f64 / all.len() as f64))
+        }
+    }
+}
+
+impl Prospect {
+    fn check(&self) -> Result<()> {
+        let within = |what: &'static str, count: usize, most: usize| match count {
+            0 => Err(Error::invalid(what, "none")),
+            count if count > most => Err(Error::invalid(
+                what,
+                format!("{count}, expected at most {most}"),
+            )),
+            _ => Ok(()),
+        };
+        within("number of methods", self.methods.len(), METHODS_MAX)?;
+        within("kinds of blocks", self.kinds.len(), CLASS_COUNT)?;
+        within("number of splits", self.arms.len() + 1, ARMS_MAX)?;
+        within("block size", self.block_bytes as usize, 1 << 30)?;
+        let methods = self.methods.len();
+        let fits = self
+            .kinds
+            .iter()
+            .all(|kind| kind.packed_per_raw.len() == methods)
+            && self
+                .arms
+                .iter()
+                .all(|arm| usize::from(arm.method) < methods);
+        match fits {
+            true => Ok(()),
+            false => Err(Error::invalid("methods", "not the same for all")),
+        }
+    }
+
+    /// Runs `count` accesses to a share `kept` of all keys.
+    fn run(&self, keys: impl Iterator<Item = u64>, count: u64, kept: f64) -> Vec<Predicted> {
+        let arms: Vec<Arm> = std::iter::once(Arm::RAW_ONLY)
+            .chain(self.arms.iter().copied())
+            .collect();
+        let memory = (USABLE_SHARE * self.memory_bytes as f64 * kept) as u64;
+        let mut shadow = Shadow::of_all_keys(arms.clone(), memory);
+        let costs = self.costs();
+        let filling = (FILLING_SHARE * count as f64) as u64;
+        let mut groups = vec![[Events::default(); GROUPS]; arms.len()];
+        for (at, key) in keys.enumerate() {
+            let hash = mixed(key);
+            let sample = Sample {
+                hash,
+                raw_bytes: self.block_bytes,
+                class: self.kind(hash),
+            };
+            let group = hash as usize % GROUPS;
+            let is_counted = at as u64 >= filling;
+            shadow.count(&sample, &costs, |arm, events| {
+                if is_counted {
+                    groups[arm][group].add(&events);
+                }
+            });
+        }
+        let found = arms.into_iter().zip(groups);
+        found
+            .map(|(arm, groups)| Predicted { arm, groups })
+            .collect()
+    }
+
+    /// Sizes alone: what things cost is not asked for here. Half a compressed block, on the mean, finds no
+    /// room at the end of each slab.
+    fn costs(&self) -> Costs {
+        let block = f64::from(self.block_bytes);
+        let slab =
+            ShardOptions::sized(self.memory_bytes, self.block_bytes as usize).slab_bytes as f64;
+        let mut table = vec![PerByte::default(); CLASS_COUNT * self.methods.len()];
+        for (class, kind) in self.kinds.iter().enumerate() {
+            for (method, packed) in kind.packed_per_raw.iter().enumerate() {
+                let taken = packed * slab / (slab - block * packed.min(1.0) / 2.0);
+                table[class * self.methods.len() + method].packed =
+                    match *packed <= PACKED_SHARE_MAX {
+                        true => taken.min(PACKED_SHARE_MAX),
+                        false => *packed,
+                    };
+            }
+        }
+        Costs::told(AccessPrices::default(), &self.methods, table)
+    }
+
+    /// The kind of a key's block.
+    fn kind(&self, hash: u64) -> u8 {
+        let all: f64 = self.kinds.iter().map(|kind| kind.share).sum();
+        let mut left = (mixed(hash) >> 11) as f64 / (1u64 << 53) as f64 * all;
+        let last = self.kinds.len() - 1;
+        for (number, kind) in self.kinds.iter().enumerate() {
+            left -= kind.share;
+            if left < 0.0 {
+                return number as u8;
+            }
+        }
+        last as u8
+    }
+}
+
+/// Keys of made-up accesses, each of which stands for as many blocks that follow each other in rank.
+struct Strata {
+    /// Cumulated shares of the accesses by rank.
+    weights: Vec<f64>,
+    random: fastrand::Rng,
+}
+
+impl Strata {
+    fn new(access: Access, blocks: u64) -> Strata {
+        let count = blocks.min(KEYS_MADE_UP);
+        let weight = |rank: u64| {
+            access.hit_ratio(&Coverage {
+                cached_buffers: rank as f64 / count as f64 * blocks as f64,
+                data_set_buffers: blocks as f64,
+            })
+        };
+        Strata {
+            weights: (1..=count).map(weight).collect(),
+            random: fastrand::Rng::with_seed(SEED),
+        }
+    }
+}
+
+impl Iterator for Strata {
+    type Item = u64;
+    fn next(&mut self) -> Option<u64> {
+        let at = self.random.f64();
+        let rank = self.weights.partition_point(|weight| *weight <= at);
+        Some(rank.min(self.weights.len() - 1) as u64)
+    }
+}
+
+/// A hash that has nothing to do with the key's order (the finalizer of splitmix64).
+fn mixed(key: u64) -> u64 {
+    let key = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let key = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    key ^ key >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{Bench, MissTime, Pattern, Policy, Record, RecordedMethod, Shard, Workload};
+    use crate::units::Seconds;
+
+    const BLOCK: u32 = 8192;
+    /// What the methods make of a block: sizes that leave about half a block at the end of a slab of
+    /// 32 KiB.
+    const PACKED: [f64; 2] = [3851.0, 2110.0];
+
+    fn arm(compressed_share: f64, method: u8, admits_once: bool) -> Arm {
+        Arm {
+            compressed_share,
+            method,
+            admits_once,
+        }
+    }
+
+    fn prospect(memory_bytes: u64, kinds: Vec<BlockKind>) -> Prospect {
+        Prospect {
+            memory_bytes,
+            block_bytes: BLOCK,
+            methods: ["lz4:1", "zstd:1"]
+                .map(|name| name.parse().expect("a method"))
+                .to_vec(),
+            kinds,
+            arms: vec![arm(0.5, 1, true), arm(0.8, 1, true), arm(0.8, 0, false)],
+        }
+    }
+
+    fn shrinking() -> BlockKind {
+        BlockKind {
+            share: 1.0,
+            packed_per_raw: PACKED.map(|bytes| bytes / f64::from(BLOCK)).to_vec(),
+        }
+    }
+
+    /// Misses, restorations and compressions of an access, as the shard itself has them.
+    fn really(keys: &[u64], memory_bytes: u64, arm: Arm) -> [f64; 3] {
+        let method = |name: &str, packed: f64| RecordedMethod {
+            method: name.parse().expect("a method"),
+            encode_seconds_per_byte: 0.0,
+            decode_seconds_per_byte: 0.0,
+            ratios: [f64::from(BLOCK) / (packed - 0.5); 2],
+        };
+        let record = Record {
+            methods: vec![method("lz4:1", PACKED[0]), method("zstd:1", PACKED[1])],
+            miss: MissTime {
+                core: Seconds(0.0),
+                waiting: Seconds(1e-3),
+            },
+            shadow_sample: Seconds(0.0),
+        };
+        let options = ShardOptions {
+            policy: Policy::Static(arm),
+            ..ShardOptions::sized(memory_bytes, BLOCK as usize)
+        };
+        let mut shard: Shard<u64> = Shard::new(options).expect("a shard");
+        let mut bench = Bench::recorded(record);
+        let filling = keys.len() / 3;
+        let mut before = *shard.stats();
+        for (at, key) in keys.iter().enumerate() {
+            if at == filling {
+                before = *shard.stats();
+            }
+            let load = |frame: &mut [u8]| {
+                frame[..8].copy_from_slice(&(key << 8 | 1).to_le_bytes());
+                Ok(())
+            };
+            let found = shard.get_or_load(*key, BLOCK as usize, 0, &mut bench, load);
+            found.expect("the loader is sound");
+        }
+        let (now, count) = (shard.stats(), (keys.len() - filling) as f64);
+        let found = [
+            now.misses - before.misses,
+            now.packed_hits - before.packed_hits,
+            now.compressed - before.compressed,
+        ];
+        found.map(|events| events as f64 / count)
+    }
+
+    fn per_access(of: &Predicted) -> [f64; 3] {
+        let events = of.events();
+        [events.misses, events.restored, events.compressed]
+            .map(|count| count as f64 / events.accesses as f64)
+    }
+
+    #[test]
+    fn a_trace_is_foreseen_as_the_shard_has_it() {
+        let memory = 8 << 20;
+        // A loop that just fits is a matter of the last block: this one fits.
+        for (pattern, blocks) in [
+            (Pattern::Zipf(0.9), 3000),
+            (Pattern::Even, 3000),
+            (Pattern::Loop, 2600),
+        ] {
+            let keys: Vec<u64> = Workload::new(pattern.clone(), blocks, 1)
+                .take(90_000)
+                .collect();
+            let prospect = prospect(memory, vec![shrinking()]);
+            let found = predict(&prospect, Accesses::Trace(&keys)).expect("foreseen");
+            assert_eq!(found[0].arm, Arm::RAW_ONLY);
+            assert_eq!(found[0].events().accesses, 60_000);
+            for of in found {
+                let (told, really) = (per_access(&of), really(&keys, memory, of.arm));
+                println!(
+                    "{pattern:?} {:?}: told {told:.3?}, really {really:.3?}",
+                    of.arm
+                );
+                for (told, really) in told.iter().zip(really) {
+                    assert!((told - really).abs() < 0.04, "{told} and {really}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn made_up_accesses_are_those_of_the_workload() {
+        let memory = 8 << 20;
+        let keys: Vec<u64> = Workload::new(Pattern::Zipf(0.9), 4096, 3)
+            .take(150_000)
+            .collect();
+        let prospect = prospect(memory, vec![shrinking()]);
+        let made_up = Accesses::MadeUp(Access::Zipf(0.9), 4096);
+        let made_up = predict(&prospect, made_up).expect("foreseen");
+        let trace = predict(&prospect, Accesses::Trace(&keys)).expect("foreseen");
+        for (one, other) in made_up.iter().zip(&trace) {
+            for (one, other) in per_access(one).iter().zip(per_access(other)) {
+                assert!((one - other).abs() < 0.02, "{one} and {other}");
+            }
+        }
+    }
+
+    /// Data of any size are foreseen from as many keys, and the skew stays what it was.
+    #[test]
+    fn large_data_are_cut_down_with_their_skew() {
+        for access in [
+            Access::Zipf(0.9),
+            Access::Zipf(1.1),
+            Access::Pareto,
+            Access::Even,
+        ] {
+            let blocks = 1u64 << 31;
+            let memory = blocks / 4 * u64::from(BLOCK);
+            let prospect = prospect(memory, vec![shrinking()]);
+            let found = predict(&prospect, Accesses::MadeUp(access, blocks)).expect("foreseen");
+            let raw = 1.0 - per_access(&found[0])[0];
+            // What no cache can pass: that which always holds the hottest quarter.
+            let best = access.hit_ratio(&Coverage {
+                cached_buffers: blocks as f64 / 4.0,
+                data_set_buffers: blocks as f64,
+            });
+            assert!(
+                raw <= best + 0.02 && raw > best - 0.12,
+                "{access:?}: {raw} of {best}"
+            );
+            assert!(per_access(&found[2])[0] < per_access(&found[0])[0]);
+        }
+    }
+
+    #[test]
+    fn blocks_that_do_not_shrink_are_never_compressed() {
+        let noise = BlockKind {
+            share: 3.0,
+            packed_per_raw: vec![1.0; 2],
+        };
+        let found = |kinds: Vec<BlockKind>| {
+            let prospect = prospect(8 << 20, kinds);
+            let made_up = Accesses::MadeUp(Access::Even, 4096);
+            per_access(&predict(&prospect, made_up).expect("foreseen")[1])
+        };
+        let [raw_misses, restored, compressed] = found(vec![noise.clone()]);
+        assert_eq!([restored, compressed], [0.0; 2]);
+        let [all_misses, ..] = found(vec![shrinking()]);
+        let [misses, restored, _] = found(vec![noise, shrinking()]);
+        assert!(restored > 0.1 && restored < 0.25, "{restored}");
+        assert!(all_misses < misses && misses < raw_misses, "{misses}");
+    }
+
+    #[test]
+    fn the_ratio_of_costs_has_the_error_of_its_groups() {
+        let found = predict(
+            &prospect(8 << 20, vec![shrinking()]),
+            Accesses::MadeUp(Access::Zipf(0.9), 4096),
+        )
+        .expect("foreseen");
+        let misses = |events: &Events| events.misses as f64;
+        let ratio = found[2].cost_ratio(&found[0], misses);
+        let expected = per_access(&found[2])[0] / per_access(&found[0])[0];
+        assert!((ratio.mean - expected).abs() < 1e-12);
+        assert!(
+            ratio.low < ratio.mean && ratio.high - ratio.low < 0.2,
+            "{ratio:?}"
+        );
+        assert_eq!(found[0].cost_ratio(&found[0], misses), Estimate::exact(1.0));
+        assert_eq!(
+            found[0].cost_ratio(&found[1], |_| 0.0),
+            Estimate::exact(1.0)
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_foreseen_is_refused() {
+        let sound = prospect(1 << 20, vec![shrinking()]);
+        let refused = |prospect: &Prospect, accesses| {
+            predict(prospect, accesses)
+                .expect_err("nothing to foresee")
+                .to_string()
+        };
+        assert!(refused(&sound, Accesses::Trace(&[])).contains("no access"));
+        assert!(refused(&sound, Accesses::MadeUp(Access::Even, 0)).contains("no block"));
+        let no_kinds = prospect(1 << 20, Vec::new());
+        assert!(refused(&no_kinds, Accesses::Trace(&[1])).contains("kinds"));
+        let mut other = sound.clone();
+        other.arms.push(arm(0.5, 2, true));
+        assert!(refused(&other, Accesses::Trace(&[1])).contains("methods"));
+        let mut many = sound.clone();
+        many.arms = vec![arm(0.5, 0, true); ARMS_MAX];
+        assert!(refused(&many, Accesses::Trace(&[1])).contains("splits"));
+        // No memory at all is a cache that misses always.
+        let none = prospect(0, vec![shrinking()]);
+        let found = predict(&none, Accesses::Trace(&[1; 30])).expect("foreseen");
+        assert_eq!(found[0].events().misses, 20);
+    }
+}
