@@ -5,6 +5,7 @@
 //! libFuzzer. An input that once broke a target is kept in its folder. Not part of the library
 //! unless the feature `fuzzing` asks for it.
 
+use crate::cache::fuzz::fuzz_trace;
 use crate::codec::{Compressor, Decoder, Decompressor, Dictionary, Method};
 use crate::frame::fuzz::fuzz_frame;
 use crate::storage::fuzz::{fuzz_record, fuzz_superblock};
@@ -52,6 +53,10 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "superblock",
         run: fuzz_superblock,
+    },
+    Target {
+        name: "trace",
+        run: fuzz_trace,
     },
 ];
 

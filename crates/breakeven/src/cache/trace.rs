@@ -33,7 +33,8 @@ pub enum TraceFormat {
     Csv,
 }
 
-const NAMES: [(&str, TraceFormat); 5] = [
+/// Every form with its name.
+pub(super) const FORMATS: [(&str, TraceFormat); 5] = [
     ("oracleGeneral", TraceFormat::OracleGeneral),
     ("u32", TraceFormat::U32),
     ("u64", TraceFormat::U64),
@@ -44,9 +45,9 @@ const NAMES: [(&str, TraceFormat); 5] = [
 impl FromStr for TraceFormat {
     type Err = Error;
     fn from_str(text: &str) -> Result<TraceFormat> {
-        let found = NAMES.iter().find(|(name, _)| *name == text);
+        let found = FORMATS.iter().find(|(name, _)| *name == text);
         found.map(|(_, format)| *format).ok_or_else(|| {
-            let names = NAMES.map(|(name, _)| name).join(", ");
+            let names = FORMATS.map(|(name, _)| name).join(", ");
             Error::parse("trace format", text, format!("expected one of {names}"))
         })
     }
@@ -163,6 +164,60 @@ mod tests {
             &[(5, Some(100)), (6, Some(200))],
         );
         check("text", b"", &[]);
+    }
+
+    /// A trace cut short is refused, or its accesses are those of the whole but for the last, of which
+    /// a part may be another number.
+    #[test]
+    fn a_trace_may_be_cut_at_every_byte() {
+        let keys = [0, 1, 9, 10, 4_294_967_295, u64::MAX, 7_777_777];
+        let (mut refused, mut read) = (0, 0);
+        for (name, format) in FORMATS {
+            let has_sizes = matches!(format, TraceFormat::OracleGeneral | TraceFormat::Csv);
+            let is_narrow = format == TraceFormat::U32;
+            let request = |key: &u64| Request {
+                key: if is_narrow {
+                    u64::from(*key as u32)
+                } else {
+                    *key
+                },
+                bytes: has_sizes.then_some(u32::MAX),
+            };
+            let requests: Vec<Request> = keys.iter().map(request).collect();
+            let whole = crate::cache::fuzz::written(format, &requests);
+            assert_eq!(format.parse(&whole).expect("a trace"), requests, "{name}");
+            for length in 0..whole.len() {
+                match format.parse(&whole[..length]) {
+                    Ok(found) => {
+                        let sure = found.len().saturating_sub(1);
+                        assert_eq!(found[..sure], requests[..sure], "{name} cut at {length}");
+                        assert!(found.len() <= requests.len());
+                        read += 1;
+                    }
+                    Err(Error::Corrupt { .. } | Error::Parse { .. }) => refused += 1,
+                    Err(error) => panic!("{name} cut at {length}: {error}"),
+                }
+            }
+        }
+        println!("{refused} cuts refused, {read} read");
+        assert!(refused > 150 && read > 50);
+    }
+
+    #[test]
+    fn numbers_too_large_are_refused_and_long_lines_told_in_short() {
+        let refused = |format: TraceFormat, bytes: &[u8]| {
+            format.parse(bytes).expect_err("no trace").to_string()
+        };
+        refused(TraceFormat::Text, b"18446744073709551616\n");
+        refused(TraceFormat::Text, b"1e9\n");
+        refused(TraceFormat::Text, b"0x10\n");
+        refused(TraceFormat::Csv, b"1 18446744073709551616 1\n");
+        refused(TraceFormat::Csv, b"1 2 4294967296\n");
+        refused(TraceFormat::Csv, b"1 2 3 4\n");
+        let found = refused(TraceFormat::Text, &[b'9'; 1 << 20]);
+        assert!(found.len() < 300, "{} bytes", found.len());
+        let found = refused(TraceFormat::Csv, &b", ".repeat(1 << 19));
+        assert!(found.len() < 300, "{} bytes", found.len());
     }
 
     #[test]
