@@ -36,7 +36,7 @@ pub enum Command {
     Advise(Box<AdviseOptions>),
     /// Measure this machine's watts over its load, with a meter of yours, for later advice
     Calibrate(CalibrateOptions),
-    /// Make the page of a report that `advise --json` wrote
+    /// Make the page of a report that `advise --json` or `replay --json` wrote
     Report(ReportOptions),
     /// Say what changed between two reports; exits 1 when a verdict did
     Compare(CompareOptions),
@@ -195,7 +195,7 @@ pub struct CalibrateOptions {
 /// Options of `breakeven report`.
 #[derive(Debug, Args)]
 pub struct ReportOptions {
-    /// The report, as `advise --json` wrote it
+    /// The report, as `advise --json` or `replay --json` wrote it
     #[arg(value_name = "REPORT.json")]
     pub json: PathBuf,
 
@@ -528,6 +528,11 @@ pub struct ReplayOptions {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+
+    /// Write the replay as one page with pictures, which needs no network; it replays sixteen fixed
+    /// splits besides
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
 }
 
 /// A policy of the cache, as it was typed.
@@ -670,7 +675,8 @@ fn parse_time(text: &str) -> Result<f64, String> {
     }
 }
 
-fn parse_policy(text: &str) -> Result<NamedPolicy, String> {
+/// Reads a policy of the cache.
+pub fn parse_policy(text: &str) -> Result<NamedPolicy, String> {
     let expected =
         "expected adaptive, raw-only or split:PERCENT[:lz4|zstd][:again], 0 to 95 percent";
     let mut parts = text.split(':');

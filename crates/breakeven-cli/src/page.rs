@@ -1,4 +1,4 @@
-//! The report as a page: `advise --report FILE`, and `breakeven report` for one that was saved.
+//! Reports as pages: `--report FILE` of advise and replay, and `breakeven report` for what was saved.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -7,19 +7,35 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use breakeven::advise::report::{Report, SCHEMA};
-use breakeven_cli::report::{html, pictures};
+use breakeven_cli::report::{html, pictures, replay};
+use serde::Deserialize;
 
 use crate::options::ReportOptions;
 
 /// A saved report of a thousand classes is smaller than this.
 const REPORT_BYTES_MAX: u64 = 64 << 20;
 
+/// What every report begins with.
+#[derive(Deserialize)]
+struct Named {
+    schema: String,
+}
+
 /// Runs `breakeven report`.
 pub fn run(typed: &ReportOptions) -> Result<ExitCode> {
-    let report = read(&typed.json)?;
-    write(&typed.output, &html(&report))?;
+    let text = read_bytes(&typed.json)?;
+    let context = || format!("report {}", typed.json.display());
+    let named: Named = serde_json::from_slice(&text).with_context(context)?;
+    let (page, pictures) = if named.schema == replay::SCHEMA {
+        let report = serde_json::from_slice(&text).with_context(context)?;
+        (replay::html(&report), replay::pictures(&report))
+    } else {
+        let report = parse(&typed.json, &text)?;
+        (html(&report), pictures(&report))
+    };
+    write(&typed.output, &page)?;
     if let Some(folder) = &typed.pictures {
-        for (name, svg) in pictures(&report) {
+        for (name, svg) in pictures {
             write(&folder.join(format!("{name}.svg")), &svg)?;
         }
     }
@@ -28,6 +44,10 @@ pub fn run(typed: &ReportOptions) -> Result<ExitCode> {
 
 /// Reads a report that `advise --json` wrote.
 pub fn read(path: &Path) -> Result<Report> {
+    parse(path, &read_bytes(path)?)
+}
+
+fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     let context = || format!("report {}", path.display());
     let mut text = Vec::new();
     let file = File::open(path).with_context(context)?;
@@ -40,7 +60,12 @@ pub fn read(path: &Path) -> Result<Report> {
         "report {}: longer than {REPORT_BYTES_MAX} bytes",
         path.display()
     );
-    let report: Report = serde_json::from_slice(&text).with_context(context)?;
+    Ok(text)
+}
+
+fn parse(path: &Path, text: &[u8]) -> Result<Report> {
+    let context = || format!("report {}", path.display());
+    let report: Report = serde_json::from_slice(text).with_context(context)?;
     ensure!(
         report.schema == SCHEMA,
         "report {}: its schema is '{}', expected '{SCHEMA}'",
@@ -73,7 +98,8 @@ pub fn write_report(path: &Path, report: &Report) -> Result<()> {
     write(path, &html(report))
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
+/// Writes a page: all of it, or nothing.
+pub fn write(path: &Path, text: &str) -> Result<()> {
     check(path)?;
     let context = || format!("write {}", path.display());
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {

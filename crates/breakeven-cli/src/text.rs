@@ -286,6 +286,18 @@ pub fn size(bytes: f64) -> String {
     format!("{} {unit}", figures(value))
 }
 
+/// A size in binary units, as memory is sold.
+pub fn memory_size(bytes: u64) -> String {
+    let (scale, unit) = [(30, "GiB"), (20, "MiB")]
+        .into_iter()
+        .find(|(bits, _)| bytes >> bits > 0)
+        .unwrap_or((10, "KiB"));
+    format!(
+        "{} {unit}",
+        figures(bytes as f64 / f64::from(1u32 << scale))
+    )
+}
+
 pub fn ratio(ratio: &Estimate) -> String {
     let half_width = (ratio.high - ratio.low) / 2.0;
     if half_width < 0.005 * ratio.mean.abs().max(1.0) && half_width < 0.005 {
@@ -344,5 +356,10 @@ mod tests {
             assert_eq!(figures(value), expected);
         }
         assert_eq!(size(3_210_000_000.0), "3.21 GB");
+        let check = |bytes, expected| assert_eq!(memory_size(bytes), expected);
+        check(0, "0 KiB");
+        check(640 << 10, "640 KiB");
+        check((3 << 20) + (512 << 10), "3.50 MiB");
+        check(64 << 30, "64.0 GiB");
     }
 }

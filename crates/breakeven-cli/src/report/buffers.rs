@@ -12,9 +12,8 @@ use breakeven::model::{Access, BufferCache, BufferCodec, Overheads, Placement, R
 use breakeven::units::Seconds;
 use serde::Serialize;
 
-use super::scene::{FRAME, Figure, Scene};
-use crate::draw::label::spread;
-use crate::draw::mark::{self, Anchor, Position};
+use super::scene::{FRAME, Figure, Scene, end_names};
+use crate::draw::mark::{self, Position};
 use crate::draw::{Axis, Frame, Kind, Plot, Scale};
 use crate::text::{figures, percent, size};
 
@@ -232,15 +231,15 @@ fn time_lines(plot: &Plot, buffers: &Buffers) -> String {
     };
     let raw = points(&|_| buffers.raw_us());
     let mut out = mark::group("class=\"store-1\"", &mark::line(&raw, ""));
-    let mut ends = vec![("raw", "store-1", raw[STEPS].1)];
+    let mut ends = vec![("raw".to_string(), "store-1", raw[STEPS].1)];
     for curve in &buffers.methods {
         let line = points(&|step| curve.cost_us(step, &curve.restored, buffers.miss_us));
         let blind = points(&|step| curve.cost_us(step, &curve.restored_blind, buffers.miss_us));
         let both = mark::area(&blind, &line, "") + &mark::line(&line, "");
         out.push_str(&group(curve, &both));
-        ends.push((&curve.method, &curve.colour, line[STEPS].1));
+        ends.push((curve.method.clone(), &curve.colour, line[STEPS].1));
     }
-    mark::group(&plot.clip(), &out) + &names(plot, &ends)
+    mark::group(&plot.clip(), &out) + &end_names(plot, &ends)
 }
 
 fn group(curve: &BufferCurve, marks: &str) -> String {
@@ -249,20 +248,6 @@ fn group(curve: &BufferCurve, marks: &str) -> String {
         &format!("class=\"{}\" data-m=\"{method}\"", curve.colour),
         marks,
     )
-}
-
-/// Names at the right ends of lines.
-fn names(plot: &Plot, ends: &[(&str, &str, f64)]) -> String {
-    let ((_, right), (bottom, top)) = (plot.frame.across(), plot.frame.up());
-    let wanted: Vec<f64> = ends.iter().map(|(_, _, y)| y + 4.0).collect();
-    let placed = spread(&wanted, 14.0, top + 4.0, bottom + 4.0);
-    ends.iter()
-        .zip(placed)
-        .map(|((name, colour, _), y)| {
-            let text = mark::text((right + 6.0, y), Anchor::Start, "series", name);
-            mark::group(&format!("class=\"{colour}\""), &text)
-        })
-        .collect()
 }
 
 /// Draws the hit ratios.
@@ -290,11 +275,11 @@ pub fn hit_ratios(buffers: &Buffers) -> Figure {
     };
     let raw = points(&|_| buffers.raw_hit_ratio);
     let mut out = mark::group("class=\"store-1\"", &mark::line(&raw, ""));
-    let mut ends = vec![("raw", "store-1", raw[STEPS].1)];
+    let mut ends = vec![("raw".to_string(), "store-1", raw[STEPS].1)];
     for curve in &buffers.methods {
         let line = points(&|step| curve.hit_ratio[step]);
         out.push_str(&group(curve, &mark::line(&line, "")));
-        ends.push((&curve.method, &curve.colour, line[STEPS].1));
+        ends.push((curve.method.clone(), &curve.colour, line[STEPS].1));
     }
     let best = buffers
         .methods
@@ -310,7 +295,7 @@ pub fn hit_ratios(buffers: &Buffers) -> Figure {
             figures(best.hit_ratio[STEPS] / buffers.raw_hit_ratio.max(1e-9)),
         )
     });
-    let marks = mark::group(&plot.clip(), &out) + &names(&plot, &ends);
+    let marks = mark::group(&plot.clip(), &out) + &end_names(&plot, &ends);
     Figure {
         id: "hits",
         title: "A buffer cache: hit ratio".to_string(),

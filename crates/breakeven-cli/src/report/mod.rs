@@ -12,6 +12,7 @@ mod example;
 mod frontier;
 mod model;
 mod redemption;
+pub mod replay;
 mod savings;
 mod scene;
 mod sentence;
@@ -78,25 +79,32 @@ pub fn html(report: &Report) -> String {
     };
     let figures = draw_all(&scene, buffers.as_ref());
     let pictures: String = figures.iter().map(figure).collect();
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-         style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>Breakeven: {title}</title>\n<link rel=\"icon\" href=\"data:,\">\n\
-         <style>\n{}{STYLE}</style>\n</head>\n<body>\n{}{}{}\
-         <main>\n<div class=\"figures\">\n{pictures}</div>\n{}</main>\n{}\
-         <script type=\"application/json\" id=\"data\">{}</script>\n<script>\n{SCRIPT}</script>\n\
-         </body>\n</html>\n",
-        draw::STYLE,
+    let seed = format!("From a sample with seed {}.", report.sample.seed);
+    let body = format!(
+        "{}{}{}<main>\n<div class=\"figures\">\n{pictures}</div>\n{}</main>\n{}\
+         <script type=\"application/json\" id=\"data\">{}</script>\n<script>\n{SCRIPT}</script>\n",
         header(report),
         cards(&scene),
         controls(&scene),
         tables::tables(&scene),
-        footer(report),
+        footer(&format!("{seed} The whole report is inside as JSON.")),
         json(&data),
-        title = escape(&report.medium.name),
+    );
+    sheet(&report.medium.name, "script-src 'unsafe-inline'; ", &body)
+}
+
+/// A page with its style around a body that may load nothing but what `sources` allow.
+fn sheet(title: &str, sources: &str, body: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+         style-src 'unsafe-inline'; {sources}img-src data:\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>Breakeven: {}</title>\n<link rel=\"icon\" href=\"data:,\">\n\
+         <style>\n{}{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
+        escape(title),
+        draw::STYLE,
     )
 }
 
@@ -136,14 +144,19 @@ fn header(report: &Report) -> String {
             report.machine.cores
         ),
     ];
+    top("Does compressing pay here?", &report.headline, &facts)
+}
+
+/// The top of a page: its question, the answer, and what it rests on.
+fn top(question: &str, headline: &str, facts: &[String]) -> String {
     let facts: String = facts
         .iter()
         .map(|fact| format!("<li>{}</li>", escape(fact)))
         .collect();
     format!(
-        "<header>\n<p class=\"brand\">{LOGO}Breakeven <span>Does compressing pay here?</span></p>\n\
+        "<header>\n<p class=\"brand\">{LOGO}Breakeven <span>{question}</span></p>\n\
          <h1 id=\"headline\" aria-live=\"polite\">{}</h1>\n<ul class=\"facts\">{facts}</ul>\n</header>\n",
-        escape(&report.headline)
+        escape(headline)
     )
 }
 
@@ -316,12 +329,11 @@ fn figure(figure: &Figure) -> String {
     )
 }
 
-fn footer(report: &Report) -> String {
+fn footer(about: &str) -> String {
     format!(
-        "<footer><p>Made by Breakeven {}, from a sample with seed {}. Everything in this page is in \
-         it: nothing is fetched, and the whole report is inside as JSON.</p></footer>\n",
+        "<footer><p>Made by Breakeven {}. {about} Everything in this page is in it: nothing is \
+         fetched.</p></footer>\n",
         env!("CARGO_PKG_VERSION"),
-        report.sample.seed
     )
 }
 

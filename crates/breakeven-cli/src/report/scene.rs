@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use breakeven::advise::report::{ClassReport, MethodReport, Report};
 
 use super::model::{Metric, Model, Position};
-use crate::draw::{Frame, Kind, Scale, palette};
+use crate::draw::label::spread;
+use crate::draw::mark::{self, Anchor};
+use crate::draw::{Frame, Kind, Plot, Scale, palette};
 
 /// The size of every picture, so that the page's style can scale them alike.
 pub const FRAME: Frame = Frame {
@@ -91,6 +93,20 @@ impl<'r> Scene<'r> {
 /// Returns the attribute by which the page finds what belongs to a method.
 pub fn of_method(method: &MethodReport) -> String {
     format!("data-m=\"{}\"", crate::draw::escape(&method.method))
+}
+
+/// Names lines at their right ends, each a name, its colour class and where its line ends.
+pub fn end_names(plot: &Plot, ends: &[(String, &str, f64)]) -> String {
+    let ((_, right), (bottom, top)) = (plot.frame.across(), plot.frame.up());
+    let wanted: Vec<f64> = ends.iter().map(|(_, _, y)| y + 4.0).collect();
+    let placed = spread(&wanted, 14.0, top + 4.0, bottom + 4.0);
+    ends.iter()
+        .zip(placed)
+        .map(|((name, colour, _), y)| {
+            let text = mark::text((right + 6.0, y), Anchor::Start, "series", name);
+            mark::group(&format!("class=\"{colour}\""), &text)
+        })
+        .collect()
 }
 
 /// Returns a scale of ratios that shows all of `ratios`: linear where they are alike.

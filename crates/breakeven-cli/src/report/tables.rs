@@ -63,7 +63,7 @@ pub fn tables(scene: &Scene<'_>) -> String {
     out
 }
 
-fn section(id: &str, title: &str, about: &str, body: &str) -> String {
+pub(super) fn section(id: &str, title: &str, about: &str, body: &str) -> String {
     let about = match about {
         "" => String::new(),
         about => format!("<p class=\"about\">{}</p>", escape(about)),
@@ -74,7 +74,7 @@ fn section(id: &str, title: &str, about: &str, body: &str) -> String {
     )
 }
 
-fn table(head: &[&str], rows: &str) -> String {
+pub(super) fn table(head: &[&str], rows: &str) -> String {
     let head: String = head
         .iter()
         .map(|cell| format!("<th scope=\"col\">{}</th>", escape(cell)))
@@ -84,11 +84,11 @@ fn table(head: &[&str], rows: &str) -> String {
     )
 }
 
-fn cell(text: &str) -> String {
+pub(super) fn cell(text: &str) -> String {
     format!("<td>{}</td>", escape(text))
 }
 
-fn number(text: &str) -> String {
+pub(super) fn number(text: &str) -> String {
     format!("<td class=\"n\">{}</td>", escape(text))
 }
 

@@ -42,7 +42,8 @@ struct Mark {
     text: String,
 }
 
-fn chromium() -> Option<&'static str> {
+/// The browser, if one is installed.
+pub fn chromium() -> Option<&'static str> {
     let runs = |name: &&str| {
         let found = Command::new(name)
             .arg("--version")
@@ -56,8 +57,8 @@ fn chromium() -> Option<&'static str> {
         .find(runs)
 }
 
-/// Runs the browser on a page under a deadline, with a profile of its own.
-fn browse(browser: &str, page: &Path, arguments: &[String]) -> Output {
+/// Runs the browser on a page under a deadline, with a profile of its own, and looks at its console.
+pub fn browse(browser: &str, page: &Path, arguments: &[String]) -> Output {
     let profile = tempfile::tempdir().expect("a folder");
     let output = Command::new("timeout")
         .args(["--signal=KILL", "120", browser])
@@ -274,10 +275,15 @@ fn the_page_is_photographed() {
         println!("not tried: Chromium is not installed (Debian: apt-get install chromium)");
         return;
     };
-    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report-page");
-    fs::create_dir_all(&kept).expect("a folder");
     let folder = tempfile::tempdir().expect("a folder");
-    let page = page(&folder, EXAMPLE);
+    photograph(browser, &page(&folder, EXAMPLE), "report-page");
+}
+
+/// Takes pictures of a page into a folder below the target's: on a light and a dark screen, a narrow
+/// one, and on paper.
+pub fn photograph(browser: &str, page: &Path, folder: &str) {
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
+    fs::create_dir_all(&kept).expect("a folder");
     let dark = "--blink-settings=preferredColorScheme=0";
     for (name, size, more) in [
         ("light", "1280,3800", None),
@@ -290,7 +296,7 @@ fn the_page_is_photographed() {
             format!("--screenshot={}", picture.display()),
         ];
         arguments.extend(more.map(String::from));
-        browse(browser, &page, &arguments);
+        browse(browser, page, &arguments);
         check_kept(&picture, 100_000);
     }
     let paper = kept.join("print.pdf");
@@ -298,7 +304,7 @@ fn the_page_is_photographed() {
         "--no-pdf-header-footer".to_string(),
         format!("--print-to-pdf={}", paper.display()),
     ];
-    browse(browser, &page, &arguments);
+    browse(browser, page, &arguments);
     check_kept(&paper, 50_000);
     println!("kept in {}", kept.display());
 }

@@ -1,5 +1,7 @@
 //! `breakeven replay`: its table, its JSON, and what it refuses.
 
+mod page;
+
 use std::fs;
 
 use super::*;
@@ -47,18 +49,28 @@ fn policies_stand_side_by_side() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(
+        (&report["accesses"], &report["keys"]),
+        (&8000.into(), &200.into())
+    );
+    let rows = &report["policies"];
     let of = |row: usize, field: &str| rows[row][field].as_f64().expect(field);
+    let tail = |row: usize, field: &str| rows[row]["tail_us"][field].as_f64().expect(field);
     for (row, name) in ["raw-only", "split:80:zstd", "adaptive"].iter().enumerate() {
         assert_eq!(rows[row]["policy"], *name);
         assert_eq!(of(row, "accesses"), 8000.0);
         let found = of(row, "raw_hits") + of(row, "packed_hits") + of(row, "misses");
         assert_eq!(found, 8000.0);
         assert!(of(row, "in_use_bytes") <= of(row, "budget_bytes"));
-        assert!(of(row, "us_p50") <= of(row, "us_p99") && of(row, "us_p99") <= of(row, "us_p999"));
+        assert!(tail(row, "p50") <= tail(row, "p99") && tail(row, "p99") <= tail(row, "p999"));
+        let parts = rows[row]["parts"].as_array().expect("parts");
+        let sum = |field: &str| -> f64 { parts.iter().filter_map(|it| it[field].as_f64()).sum() };
+        assert_eq!(sum("accesses"), 8000.0);
+        assert!((sum("us") / 8000.0 / of(row, "us_per_access") - 1.0).abs() < 1e-6);
     }
     // A miss is what the dearest access cost, to the width of a bucket.
-    let dearest = of(0, "us_p999");
+    let dearest = tail(0, "p999");
     assert!((dearest / 10_000.0 - 1.0).abs() < 0.02, "{dearest}");
     // A loop over more pages than fit raw, and fewer than fit compressed.
     assert!(
@@ -66,6 +78,11 @@ fn policies_stand_side_by_side() {
         "{rows}"
     );
     assert!(of(1, "us_per_access") < 0.5 * of(0, "us_per_access"));
+    let saved = &rows[1]["saved_share"];
+    assert!(saved["low"].as_f64().expect("low") > 0.5, "{saved}");
+    assert!(
+        rows[0]["saved_share"].is_null() && report["splits"].as_array().is_some_and(Vec::is_empty)
+    );
 
     let output = run(&cache, &common[..8]);
     let text = String::from_utf8(output.stdout).expect("text");
@@ -91,8 +108,12 @@ fn accesses_are_made_up_without_a_trace() {
     );
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(
-        text.starts_with("2000 accesses (made up, even) over 128 pages of 8 KiB"),
+        text.contains("2000 accesses (made up, even) over 128 pages of 8 KiB"),
         "{text}"
+    );
+    assert!(
+        text.starts_with("Raw only: "),
+        "the answer comes first: {text}"
     );
 }
 
@@ -118,7 +139,9 @@ fn misses_are_read_where_the_file_lies() {
         println!("not tried: {error}");
         return;
     }
-    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["is_read"], true);
+    let rows = &report["policies"];
     for row in 0..2 {
         let of = |field: &str| rows[row][field].as_f64().expect(field);
         assert!(of("misses") > 100.0 && of("miss_seconds") > 0.0, "{rows}");
@@ -143,7 +166,9 @@ fn what_cannot_be_replayed_is_refused() {
     assert_eq!(both.status.code(), Some(2));
     let gone = folder.path().join("gone");
     let no_page = "--page=2MiB";
-    let refused: [&[&dyn AsRef<OsStr>]; 5] = [
+    let endless = "/dev/zero";
+    let refused: [&[&dyn AsRef<OsStr>]; 6] = [
+        &[&"replay", &endless],
         &[&"replay", &gone],
         &[&"replay", &gone, &"--device"],
         &[&"replay", &pages, &"--trace", &gone],
@@ -156,4 +181,56 @@ fn what_cannot_be_replayed_is_refused() {
         assert_eq!(output.status.code(), Some(1), "{error}");
         assert!(error.starts_with("breakeven: "), "{error}");
     }
+}
+
+/// Whatever is asked for, there is an answer or a reason, and no crash.
+#[test]
+fn absurd_sizes_and_keys_are_no_trouble() {
+    let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
+    let pages = folder.path().join("pages");
+    for option in [
+        "--memory=1",
+        "--memory=10000",
+        "--memory=8000000TiB",
+        "--page=1",
+        "--page=1MiB",
+        "--miss=0s",
+        "--miss=1000000000s",
+        "--accesses=1",
+        "--skew=zipf:100",
+        "--policy=split:95:zstd:again,split:0",
+    ] {
+        let accesses = if option.contains("accesses") {
+            "--json"
+        } else {
+            "--accesses=3000"
+        };
+        let output = run(&cache, &[&"replay", &pages, &option, &accesses]);
+        assert!(output.status.success(), "{option}: {}", stderr(&output));
+        let text = stdout(&output);
+        assert!(
+            !text.contains("NaN") && !text.contains("inf"),
+            "{option}: {text}"
+        );
+    }
+    let keys = folder.path().join("keys");
+    fs::write(&keys, [0xff; 8 * 100]).expect("a file");
+    let report = format!("--report={}", folder.path().join("few.html").display());
+    let output = run(
+        &cache,
+        &[
+            &"replay",
+            &pages,
+            &"--format=u64",
+            &"--trace",
+            &keys,
+            &report,
+        ],
+    );
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(
+        stdout(&output).contains("100 accesses"),
+        "{}",
+        stdout(&output)
+    );
 }

@@ -1,0 +1,206 @@
+//! `breakeven replay`: what policies of the buffer cache would cost on a trace over real pages.
+//!
+//! Keys of the trace, or made-up ones, are bound to pages of the given files. Codecs run and are timed;
+//! misses are charged what `--miss` says and not made, so that no device and no page cache disturbs
+//! the comparison, or with `--device` read from the files. All policies get the same memory and the
+//! same accesses.
+
+mod live;
+mod run;
+mod table;
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use breakeven::cache::{
+    Contents, MissTime, PageFiles, Pattern, ShardOptions, Source, TraceFormat, Workload,
+};
+use breakeven::meter::{Machine, Roots};
+use breakeven::model::Access;
+use breakeven::units::Seconds;
+use breakeven_cli::report::replay::{RAW_ONLY, ReplayReport, SCHEMA, html};
+
+use crate::advise::parse_access;
+use crate::options::{NamedPolicy, ReplayOptions, parse_policy};
+use crate::page;
+use live::View;
+use run::Trial;
+
+/// Seed of made-up accesses.
+const SEED: u64 = 1;
+
+/// A trace is held in memory; longer ones are to be cut.
+const TRACE_BYTES_MAX: u64 = 4 << 30;
+
+/// Fixed splits that the curves of the page go through, each for every method, and for every method
+/// with only what was asked for again.
+const SHARES: [u32; 4] = [25, 50, 80, 95];
+
+/// The pages of the given files.
+enum Pages {
+    Memory(Contents),
+    Files(PageFiles),
+}
+
+impl Pages {
+    fn open(typed: &ReplayOptions) -> Result<Pages> {
+        let page_bytes = usize::try_from(typed.page).context("a page size")?;
+        if typed.device {
+            return Ok(Pages::Files(PageFiles::open(&typed.data, page_bytes)?));
+        }
+        let mut bytes = Vec::new();
+        for path in &typed.data {
+            let context = || format!("read {}", path.display());
+            let kind = fs::metadata(path).with_context(context)?;
+            // A device may have no end.
+            ensure!(kind.is_file(), "read {}: it is no file", path.display());
+            bytes.extend(fs::read(path).with_context(context)?);
+        }
+        Ok(Pages::Memory(Contents::new(bytes, page_bytes)?))
+    }
+
+    fn count(&self) -> u64 {
+        match self {
+            Pages::Memory(contents) => contents.page_count(),
+            Pages::Files(files) => files.page_count(),
+        }
+    }
+
+    fn source(&self, miss_seconds: f64) -> Source<'_> {
+        let miss = MissTime {
+            core: Seconds(0.0),
+            waiting: Seconds(miss_seconds),
+        };
+        match self {
+            Pages::Memory(contents) => Source::Charged(contents, miss),
+            Pages::Files(files) => Source::Read(files),
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run(typed: &ReplayOptions) -> Result<ExitCode> {
+    typed.report.as_deref().map(page::check).transpose()?;
+    let pages = Pages::open(typed)?;
+    let (of, keys) = keys(typed, pages.count())?;
+    ensure!(!keys.is_empty(), "{of} has no accesses");
+    let source = pages.source(typed.miss);
+    let page_bytes = source.page_bytes() as u64;
+    let memory_bytes = typed.memory.unwrap_or(pages.count() * page_bytes / 4);
+    let mut report = ReplayReport {
+        schema: SCHEMA.to_string(),
+        headline: String::new(),
+        machine: Machine::read(&Roots::default()),
+        accesses_of: of,
+        accesses: keys.len() as u64,
+        keys: keys.iter().collect::<HashSet<_>>().len() as u64,
+        pages: pages.count(),
+        page_bytes,
+        memory_bytes,
+        miss_us: typed.miss * 1e6,
+        is_read: typed.device,
+        policies: Vec::new(),
+        splits: Vec::new(),
+    };
+    let trial = Trial {
+        keys: &keys,
+        source,
+        options: ShardOptions::sized(memory_bytes, page_bytes as usize),
+    };
+    replay_all(&trial, &typed.policy, &splits(typed)?, &mut report)?;
+    if typed.device {
+        report.miss_us = mean_miss_us(&report);
+    }
+    report.compare();
+    let text = match typed.json {
+        true => serde_json::to_string_pretty(&report).context("write the replay")? + "\n",
+        false => table::render(&report),
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    if let Some(path) = &typed.report {
+        page::write(path, &html(&report))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Replays the policies that were asked for, then the splits.
+fn replay_all(
+    trial: &Trial<'_>,
+    policies: &[NamedPolicy],
+    splits: &[NamedPolicy],
+    report: &mut ReplayReport,
+) -> Result<()> {
+    let mut view = View::new(policies.len() + splits.len());
+    for (number, named) in policies.iter().chain(splits).enumerate() {
+        let found = trial.run(named, report.find(RAW_ONLY), &mut view);
+        let found = found.with_context(|| format!("replay under {}", named.name))?;
+        match number < policies.len() {
+            true => report.policies.push(found),
+            false => report.splits.push(found),
+        }
+    }
+    view.end();
+    Ok(())
+}
+
+/// Returns the splits that the page's curves want beside what was asked for.
+fn splits(typed: &ReplayOptions) -> Result<Vec<NamedPolicy>> {
+    if typed.report.is_none() {
+        return Ok(Vec::new());
+    }
+    let mut names = vec![RAW_ONLY.to_string()];
+    for method in ["lz4", "zstd"] {
+        for again in ["", ":again"] {
+            names.extend(SHARES.map(|share| format!("split:{share}:{method}{again}")));
+        }
+    }
+    let parsed = names.iter().map(|name| parse_policy(name));
+    let splits: Result<Vec<_>, _> = parsed.collect();
+    let mut splits = splits.map_err(anyhow::Error::msg)?;
+    splits.retain(|split| typed.policy.iter().all(|of| of.policy != split.policy));
+    Ok(splits)
+}
+
+/// Returns what a miss took on the mean, over all replays.
+fn mean_miss_us(report: &ReplayReport) -> f64 {
+    let seconds: f64 = report.all().map(|of| of.miss_seconds).sum();
+    let misses: u64 = report.all().map(|of| of.misses).sum();
+    1e6 * seconds / misses.max(1) as f64
+}
+
+/// Returns what the accesses are, and their keys.
+fn keys(typed: &ReplayOptions, page_count: u64) -> Result<(String, Vec<u64>)> {
+    if let Some(path) = &typed.trace {
+        return Ok((path.display().to_string(), read_trace(path, typed.format)?));
+    }
+    let pattern = match parse_access(&typed.skew)? {
+        Access::Even => Pattern::Even,
+        Access::Pareto => Pattern::Pareto,
+        Access::Zipf(exponent) => Pattern::Zipf(exponent),
+    };
+    let workload = Workload::new(pattern, page_count, SEED);
+    let count = usize::try_from(typed.accesses).context("a number of accesses")?;
+    let of = format!("made up, {}", typed.skew);
+    Ok((of, workload.take(count).collect()))
+}
+
+/// Reads the keys of a trace.
+pub fn read_trace(path: &Path, format: TraceFormat) -> Result<Vec<u64>> {
+    let context = || format!("trace {}", path.display());
+    let mut bytes = Vec::new();
+    let file = File::open(path).with_context(context)?;
+    // It may be a pipe, or a device without an end.
+    let read = file.take(TRACE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    let read = read.with_context(context)? as u64;
+    ensure!(
+        read <= TRACE_BYTES_MAX,
+        "trace {}: longer than {TRACE_BYTES_MAX} bytes",
+        path.display()
+    );
+    let requests = format.parse(&bytes).with_context(context)?;
+    Ok(requests.iter().map(|it| it.key).collect())
+}

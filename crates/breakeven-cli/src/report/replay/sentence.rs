@@ -1,0 +1,149 @@
+//! What a replay came to, in one sentence.
+
+use breakeven::units::Estimate;
+
+use super::facts::{ADAPTIVE, PolicyReport, RAW_ONLY, ReplayReport};
+use crate::text::figures;
+
+/// What saves less than this share is not worth its while.
+const WORTH_WHILE: f64 = 0.01;
+
+/// How a policy stands against raw-only: `pays`, `loses` or `undecided`.
+pub fn mark(saved: &Estimate) -> &'static str {
+    if saved.low >= WORTH_WHILE {
+        "pays"
+    } else if saved.high < WORTH_WHILE {
+        "loses"
+    } else {
+        "undecided"
+    }
+}
+
+/// A share saved or lost, with its interval, in percent.
+pub fn percent_saved(saved: &Estimate) -> String {
+    let percent = |share: f64| match share.is_finite() {
+        true => format!("{:.1}", 100.0 * share + 0.0),
+        false => "?".to_string(),
+    };
+    let [mean, low, high] = [saved.mean, saved.low, saved.high].map(percent);
+    if low == high {
+        return format!("{mean} %");
+    }
+    format!("{mean} % ({low} to {high})")
+}
+
+/// The answer: what to do with this memory on these accesses.
+pub fn headline(report: &ReplayReport) -> String {
+    let Some(raw) = report.find(RAW_ONLY) else {
+        return without_raw(report);
+    };
+    let adaptive = report.find(ADAPTIVE);
+    let Some(policy) = adaptive.or_else(|| best_split(report)) else {
+        return format!("Raw only: {} us an access.", figures(raw.us_per_access));
+    };
+    let Some(saved) = policy.saved_share else {
+        return format!(
+            "Too little to tell them apart: {} takes {} us an access, raw-only {}.",
+            named(policy),
+            figures(policy.us_per_access),
+            figures(raw.us_per_access)
+        );
+    };
+    let takes = format!(
+        "{} takes {} us an access, raw-only {}",
+        named(policy),
+        figures(policy.us_per_access),
+        figures(raw.us_per_access)
+    );
+    match mark(&saved) {
+        "pays" => format!(
+            "Compress: {takes}, and saves {}, with {} in force at the end.",
+            percent_saved(&saved),
+            policy.in_force
+        ),
+        "loses" => format!(
+            "Compress nothing: {takes}, a saving of {}, which is not worth its while.",
+            percent_saved(&saved)
+        ),
+        _ => format!(
+            "Undecided: {takes}, a saving of {}, which may be nothing.",
+            percent_saved(&saved)
+        ),
+    }
+}
+
+fn without_raw(report: &ReplayReport) -> String {
+    let least = report
+        .all()
+        .min_by(|one, other| one.us_per_access.total_cmp(&other.us_per_access));
+    least.map_or("Nothing was replayed.".to_string(), |policy| {
+        format!(
+            "Without raw-only beside it: {} takes {} us an access.",
+            named(policy),
+            figures(policy.us_per_access)
+        )
+    })
+}
+
+fn best_split(report: &ReplayReport) -> Option<&PolicyReport> {
+    let splits = report.all().filter(|of| of.policy != RAW_ONLY);
+    splits.min_by(|one, other| one.us_per_access.total_cmp(&other.us_per_access))
+}
+
+fn named(policy: &PolicyReport) -> String {
+    match policy.policy.as_str() {
+        ADAPTIVE => "the adaptive cache".to_string(),
+        name => name.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::tests::policy;
+    use super::*;
+
+    fn report(adaptive: &[f64]) -> ReplayReport {
+        let mut report = super::super::example::report();
+        report.policies = vec![
+            policy(RAW_ONLY, 0.0, None, &[10_000.0; 16]),
+            policy(ADAPTIVE, 0.8, Some("zstd:1"), adaptive),
+        ];
+        report.splits.clear();
+        report.compare();
+        report
+    }
+
+    #[test]
+    fn verdicts_are_worded() {
+        let check = |adaptive: &[f64], expected: &str| {
+            assert_eq!(report(adaptive).headline, expected);
+        };
+        check(
+            &[6_000.0; 16],
+            "Compress: the adaptive cache takes 6.00 us an access, raw-only 10.0, and saves 40.0 %, \
+             with adaptive in force at the end.",
+        );
+        check(
+            &[10_050.0; 16],
+            "Compress nothing: the adaptive cache takes 10.1 us an access, raw-only 10.0, a saving of \
+             -0.5 %, which is not worth its while.",
+        );
+        let noisy: Vec<f64> = (0..16)
+            .map(|at| 9_000.0 + 1_800.0 * f64::from(at % 2))
+            .collect();
+        let found = report(&noisy).headline;
+        assert!(
+            found.starts_with("Undecided: ") && found.contains(" to "),
+            "{found}"
+        );
+        let short = report(&[6_000.0; 3]).headline;
+        assert!(short.starts_with("Too little to tell"), "{short}");
+        let mut alone = report(&[6_000.0; 16]);
+        alone.policies.remove(0);
+        alone.compare();
+        assert_eq!(
+            alone.headline,
+            "Without raw-only beside it: the adaptive cache takes 6.00 us an access."
+        );
+    }
+}
