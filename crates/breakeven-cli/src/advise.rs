@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use breakeven::advise::population::Population;
 use breakeven::advise::sample::SampleOptions;
-use breakeven::advise::{AdviseOptions, Preference, Progress, Setting, advise, default_data};
+use breakeven::advise::{
+    AdviseOptions, Preference, Progress, Setting, Trace, advise, default_data,
+};
 use breakeven::codec::Method;
 use breakeven::medium::Medium;
 use breakeven::medium::fio::{FIO_JSON_BYTES_MAX, from_json};
@@ -29,6 +31,7 @@ use crate::learned;
 use crate::options::{AdviseOptions as Typed, Preference as Typed_Preference};
 use crate::page;
 use crate::prices::PriceFile;
+use crate::replay::read_trace;
 use crate::text;
 
 /// A method that takes longer than this for a mebibyte is measured on a subsample.
@@ -44,6 +47,12 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     let access = parse_access(&typed.skew)?;
     typed.report.as_deref().map(page::check).transpose()?;
     let bar = progress_bar();
+    let trace = typed.trace.as_deref().map(|path| {
+        let keys = read_trace(path, typed.format)?;
+        ensure!(!keys.is_empty(), "trace {}: no access", path.display());
+        Ok(Trace::new(path.display().to_string(), keys))
+    });
+    let trace = trace.transpose()?;
     let mut setting = gather_setting(typed, time, &stop, &bar)?;
     bar.set_message("looking at the files");
     let population = match typed.paths.as_slice() {
@@ -57,12 +66,11 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
             Population::walk(paths, limit, typed.seed)?
         }
     };
-    let options = resolve(
-        typed,
-        &setting,
-        access,
-        time.saturating_sub(begun.elapsed()),
-    );
+    let time_left = time.saturating_sub(begun.elapsed());
+    let options = AdviseOptions {
+        trace,
+        ..resolve(typed, &setting, access, time_left)
+    };
     let mut shown = Shown {
         bar: bar.clone(),
         headline: String::new(),
@@ -161,6 +169,7 @@ fn resolve(typed: &Typed, setting: &Setting, access: Access, time_left: Duration
         memory_bytes: typed.memory,
         data_bytes: typed.data,
         access,
+        trace: None,
     }
 }
 

@@ -122,8 +122,21 @@ pub struct AdviseOptions {
 
     /// How unevenly buffers are asked for: even, pareto (80 % of the requests for 20 % of the
     /// data) or zipf:S
-    #[arg(long, value_name = "SKEW", default_value = "zipf:0.9")]
+    #[arg(
+        long,
+        value_name = "SKEW",
+        default_value = "zipf:0.9",
+        conflicts_with = "trace"
+    )]
     pub skew: String,
+
+    /// A recorded trace of the buffers asked for, in place of skew and data
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    pub trace: Option<PathBuf>,
+
+    /// The trace's form: oracleGeneral, u32, u64, text (a key a line), csv (time, key, bytes)
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = parse_format)]
+    pub format: TraceFormat,
 
     /// Compressing threads; the processors of this machine unless given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use breakeven::advise::report::{
-    ClassReport, Evidence, Flip, MethodReport, Report, SuggestionReport, VerdictReport,
+    BestSplitReport, ClassReport, Evidence, Flip, MethodReport, Report, SuggestionReport,
+    VerdictReport,
 };
 use breakeven::units::Estimate;
 
@@ -16,6 +17,7 @@ pub fn render(report: &Report) -> String {
     facts(&mut out, report);
     classes(&mut out, report);
     verdicts(&mut out, report);
+    cache(&mut out, report);
     suggestions(&mut out, report);
     for note in &report.notes {
         let _ = writeln!(out, "note: {note}");
@@ -166,6 +168,43 @@ fn verdicts(out: &mut String, report: &Report) {
         let _ = writeln!(out, "{:<24} {}", class.name, places.join("; "));
     }
     let _ = writeln!(out);
+}
+
+/// The best split of a cache's memory in each metric.
+fn cache(out: &mut String, report: &Report) {
+    let Some(cache) = &report.cache else { return };
+    let _ = writeln!(
+        out,
+        "cache    {} of memory before {} of data, {}: {} of the accesses hit raw",
+        memory_size(cache.memory_bytes),
+        memory_size(cache.data_bytes),
+        cache.access,
+        percent(cache.raw_hit_ratio),
+    );
+    for best in &cache.best {
+        let _ = writeln!(out, "         {:<13} {}", best.metric, split(best));
+    }
+    let _ = writeln!(out);
+}
+
+/// What to do with a cache's memory, in words.
+pub fn split(best: &BestSplitReport) -> String {
+    let again = if best.again { " seen again" } else { "" };
+    let split = format!(
+        "{:.0} % of it for {} buffers{again}",
+        100.0 * best.compressed_share,
+        best.method
+    );
+    let cost = percent_range(&best.cost_ratio);
+    match best.answer.as_str() {
+        "never" => format!("raw only: {split} would cost {cost} of that"),
+        "undecided" => format!("undecided: {split} costs {cost} of raw only"),
+        _ => format!(
+            "{split}: costs {cost} of raw only, {} hit, {} of the accesses are restored",
+            percent(best.hit_ratio),
+            percent(best.restored)
+        ),
+    }
 }
 
 /// One line for each tool; the rest is on the page and in the JSON.
@@ -340,6 +379,39 @@ pub fn figures(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn splits_are_worded() {
+        let check = |answer: &str, again, expected: &str| {
+            let best = BestSplitReport {
+                metric: "time".to_string(),
+                answer: answer.to_string(),
+                method: "zstd:1".to_string(),
+                compressed_share: 0.85,
+                again,
+                hit_ratio: 0.912,
+                restored: 0.3,
+                cost_ratio: Estimate::plus_minus(0.65, 0.05),
+            };
+            assert_eq!(split(&best), expected);
+        };
+        check(
+            "pays",
+            false,
+            "85 % of it for zstd:1 buffers: costs 60-70 % of raw only, 91.2 % hit, 30.0 % of the accesses \
+             are restored",
+        );
+        check(
+            "undecided",
+            true,
+            "undecided: 85 % of it for zstd:1 buffers seen again costs 60-70 % of raw only",
+        );
+        check(
+            "never",
+            false,
+            "raw only: 85 % of it for zstd:1 buffers would cost 60-70 % of that",
+        );
+    }
 
     #[test]
     fn figures_have_three_digits() {

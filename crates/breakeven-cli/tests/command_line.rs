@@ -331,6 +331,69 @@ fn an_unwritable_folder_is_advised_on_with_a_named_medium() {
     fs::set_permissions(data.path(), fs::Permissions::from_mode(0o755)).expect("writable again");
 }
 
+#[test]
+fn a_cache_is_simulated_on_a_recorded_trace() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("trace.txt");
+    // Round and round over 1,000 buffers, of which 250 fit raw: a cache that compresses nothing misses
+    // nearly always.
+    let keys = (0..20_000u32).map(|at| (at % 1000).to_string() + "\n");
+    fs::write(&trace, keys.collect::<String>()).expect("a file");
+    let option = format!("--trace={}", trace.display());
+    let log = data.path().join("log.txt");
+    let output = advise(&cache, &log, &[&option, "--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report: Report = serde_json::from_slice(&output.stdout).expect("JSON");
+    let found = report.cache.expect("the trace does not fit");
+    assert_eq!(found.access, trace.display().to_string());
+    assert_eq!(
+        (found.data_bytes, found.memory_bytes),
+        (1000 << 13, 250 << 13)
+    );
+    assert!(found.raw_hit_ratio < 0.05, "{}", found.raw_hit_ratio);
+    let best = &found.best[0];
+    assert!(
+        best.metric == "time" && best.answer.starts_with("pays"),
+        "{best:?}"
+    );
+    assert!(
+        best.hit_ratio > 0.9 && best.cost_ratio.high < 0.5,
+        "{best:?}"
+    );
+    let verdict = report
+        .verdicts
+        .iter()
+        .find(|verdict| verdict.place == "cache" && verdict.metric == "time");
+    assert_eq!(verdict.expect("a verdict").method, best.method);
+
+    let text = stdout(&advise(&cache, &log, &[&option]));
+    assert!(
+        text.contains("cache    1.95 MiB of memory before 7.81 MiB of data")
+            && text.contains("% of it for "),
+        "{text}"
+    );
+    // The more memory, the less there is to gain; none where everything fits.
+    let output = advise(&cache, &log, &[&option, "--memory=1GiB", "--json"]);
+    let report: Report = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(report.cache.is_none());
+
+    fs::write(&trace, "# nothing\n").expect("a file");
+    check_refused(
+        &advise(&cache, &log, &[&option]),
+        1,
+        &["trace.txt", "no access"],
+    );
+    fs::write(&trace, "1\n2\nthree\n").expect("a file");
+    check_refused(
+        &advise(&cache, &log, &[&option]),
+        1,
+        &["trace.txt", "line 3"],
+    );
+    let output = run(&cache, &[&"advise", &log, &option, &"--skew=even"]);
+    check_refused(&output, 2, &["--skew"]);
+}
+
 /// Returns whether a process has a handler for SIGINT, which is signal 2.
 fn catches_interrupt(process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();

@@ -16,6 +16,7 @@ pub mod replay;
 mod savings;
 mod scene;
 mod sentence;
+mod splits;
 mod tables;
 mod winners;
 
@@ -65,6 +66,7 @@ fn draw_all(scene: &Scene<'_>, buffers: Option<&Buffers>) -> Vec<Figure> {
         figures.push(buffers::times(scene, buffers));
         figures.push(buffers::hit_ratios(buffers));
     }
+    figures.extend(splits::figure(scene));
     figures
 }
 

@@ -19,6 +19,8 @@ mod setting;
 mod suggestion;
 pub mod verdict;
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::advise::headline::headline;
@@ -30,7 +32,7 @@ use crate::advise::report::{
 };
 use crate::advise::sample::{CACHE_BLOCK_BYTES, CellEstimate, Group, Sample, SampleOptions};
 use crate::advise::suggestion::suggestions;
-use crate::advise::verdict::{MethodCosts, Metric, WORTH_WHILE, Work};
+use crate::advise::verdict::{Kind, MethodCosts, Metric, Outlook, WORTH_WHILE, Work};
 use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::model::Access;
@@ -95,6 +97,30 @@ pub struct AdviseOptions {
     pub data_bytes: Option<u64>,
     /// How accesses to buffers spread. Default Zipf with exponent 0.9.
     pub access: Access,
+    /// Accesses that were recorded, in place of that. Default none.
+    pub trace: Option<Trace>,
+}
+
+/// Recorded accesses to buffers.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    name: String,
+    keys: Arc<[u64]>,
+    /// Different ones among them.
+    buffers: u64,
+}
+
+impl Trace {
+    /// Takes the buffers that were asked for, in order, under a name for the report.
+    pub fn new(name: String, keys: Vec<u64>) -> Trace {
+        let buffers = keys.iter().collect::<HashSet<_>>().len() as u64;
+        let keys = keys.into();
+        Trace {
+            name,
+            keys,
+            buffers,
+        }
+    }
 }
 
 impl Default for AdviseOptions {
@@ -113,6 +139,7 @@ impl Default for AdviseOptions {
             memory_bytes: None,
             data_bytes: None,
             access: Access::Zipf(0.9),
+            trace: None,
         }
     }
 }
@@ -129,6 +156,13 @@ impl AdviseOptions {
         if !sample::PAGE_BLOCK_BYTES.contains(&self.page_bytes) {
             let reason = format!("{} bytes, expected 4 KiB or 16 KiB", self.page_bytes);
             return Err(Error::invalid("page size", reason));
+        }
+        if self
+            .trace
+            .as_ref()
+            .is_some_and(|trace| trace.keys.is_empty())
+        {
+            return Err(Error::invalid("trace", "no access"));
         }
         if !(4096..=1 << 20).contains(&self.sample.block_bytes) {
             let reason = format!("{} bytes, expected 4 KiB to 1 MiB", self.sample.block_bytes);
@@ -236,6 +270,12 @@ fn draw_up(
         })
         .collect();
     classes.push(class_report(sample, None, "all".to_string(), setting));
+    let wants_cache = Metric::ALL.iter().any(|metric| wanted("cache", *metric));
+    let outlook = if wants_cache {
+        outlook(sample, options, setting)
+    } else {
+        None
+    };
     let mut verdicts = Vec::new();
     for (position, class) in classes.iter().enumerate() {
         let group = groups.get(position).copied();
@@ -244,7 +284,9 @@ fn draw_up(
             group,
             class: &class.name,
         };
-        verdicts.extend(class_verdicts(&seen, options, setting, wanted));
+        // One cache serves all data.
+        let outlook = outlook.as_ref().filter(|_| group.is_none());
+        verdicts.extend(class_verdicts(&seen, options, setting, outlook, wanted));
     }
     let mut report = Report {
         schema: SCHEMA.to_string(),
@@ -255,6 +297,7 @@ fn draw_up(
         terms: setting.terms(options, data_bytes(sample, options)),
         classes,
         verdicts,
+        cache: outlook.map(|outlook| outlook.report(&setting::access_text(options))),
         suggestions: Vec::new(),
         notes: notes(population, sample, setting),
     };
@@ -409,11 +452,12 @@ struct Seen<'a> {
     class: &'a str,
 }
 
-/// The wanted verdicts for one class; the cache's only for all data, since one cache serves all.
+/// The wanted verdicts for one class, and those of a cache for which there is an outlook.
 fn class_verdicts(
     seen: &Seen<'_>,
     options: &AdviseOptions,
     setting: &Setting,
+    outlook: Option<&Outlook<'_>>,
     wanted: &dyn Fn(&str, Metric) -> bool,
 ) -> Vec<VerdictReport> {
     let Seen {
@@ -426,7 +470,6 @@ fn class_verdicts(
     let in_units = |estimate: &CellEstimate| estimate.allocated_per_raw;
     let files = method_costs(sample, group, setting, block_bytes, whole_bytes);
     let pages = method_costs(sample, group, setting, options.page_bytes, in_units);
-    let buffers = method_costs(sample, group, setting, CACHE_BLOCK_BYTES, whole_bytes);
     let mut verdicts = Vec::new();
     for metric in Metric::ALL {
         if wanted("file", metric) {
@@ -441,9 +484,8 @@ fn class_verdicts(
             let place = setting.pages(options, options.page_bytes);
             verdicts.extend(pages.verdict(|of| place.verdict(metric, class, of)));
         }
-        if group.is_none() && wanted("cache", metric) {
-            let cache = setting.cache(options, data_bytes(sample, options));
-            verdicts.extend(buffers.verdict(|of| cache.verdict(metric, class, of)));
+        if wanted("cache", metric) {
+            verdicts.extend(outlook.and_then(|of| of.verdict(metric, class)));
         }
     }
     verdicts
@@ -451,8 +493,41 @@ fn class_verdicts(
 
 /// The data behind a buffer cache.
 fn data_bytes(sample: &Sample, options: &AdviseOptions) -> u64 {
+    if let Some(trace) = &options.trace {
+        return trace.buffers * CACHE_BLOCK_BYTES as u64;
+    }
     let sampled = sample.group_bytes(None).mean as u64;
     options.data_bytes.unwrap_or(sampled).max(1)
+}
+
+/// Simulates a buffer cache before all data; none where it would miss nothing.
+fn outlook<'o>(
+    sample: &Sample,
+    options: &'o AdviseOptions,
+    setting: &Setting,
+) -> Option<Outlook<'o>> {
+    let costs = |group: Option<usize>| {
+        let whole_bytes = |estimate: &CellEstimate| estimate.stored_per_raw;
+        method_costs(sample, group, setting, CACHE_BLOCK_BYTES, whole_bytes).measured
+    };
+    let methods = costs(None);
+    let kind = |group: usize| {
+        let found = costs(Some(group));
+        // What was not measured on a kind of data is taken to leave of it what it leaves of all.
+        let stored = methods.iter().map(|of| {
+            let same = found.iter().find(|it| it.method == of.method);
+            same.unwrap_or(of).stored
+        });
+        Kind {
+            share: sample.group_bytes(Some(group)).mean,
+            stored: stored.collect(),
+        }
+    };
+    let kinds: Vec<Kind> = (0..sample.groups().len()).map(kind).collect();
+    let cache = setting.cache(options, data_bytes(sample, options));
+    cache
+        .outlook(&methods, &kinds)
+        .expect("options were checked")
 }
 
 /// Widens what was sampled by the difference of another run.

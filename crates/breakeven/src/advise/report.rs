@@ -24,6 +24,9 @@ pub struct Report {
     /// The classes of data found, largest first; then `all`.
     pub classes: Vec<ClassReport>,
     pub verdicts: Vec<VerdictReport>,
+    /// What a buffer cache would make of its memory; absent where all data fits into it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheReport>,
     /// What to tell the tools people have; absent from reports of before there were any.
     #[serde(default)]
     pub suggestions: Vec<SuggestionReport>,
@@ -206,6 +209,59 @@ pub struct VerdictReport {
     /// A method that seems to cost less, but is not known well enough to be the best.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub might: Option<Might>,
+}
+
+/// What a buffer cache would make of its memory, by its own simulation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CacheReport {
+    pub memory_bytes: u64,
+    pub data_bytes: u64,
+    pub buffer_bytes: u64,
+    /// How accesses spread, or the trace they were taken from.
+    pub access: String,
+    /// Accesses that were simulated and counted.
+    pub accesses: u64,
+    pub miss_us: Estimate,
+    /// Of the cache that compresses nothing.
+    pub raw_hit_ratio: f64,
+    pub raw_us_per_access: f64,
+    /// The best split in each metric.
+    pub best: Vec<BestSplitReport>,
+    /// Every split that was simulated, in time.
+    pub splits: Vec<SplitReport>,
+}
+
+/// The best split in one metric.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BestSplitReport {
+    pub metric: String,
+    /// As the verdict's.
+    pub answer: String,
+    pub method: String,
+    /// The share of memory for compressed buffers.
+    pub compressed_share: f64,
+    /// Whether only what was asked for again is compressed.
+    pub again: bool,
+    /// Shares of the accesses.
+    pub hit_ratio: f64,
+    pub restored: f64,
+    /// Over the cost of compressing nothing, in the same memory.
+    pub cost_ratio: Estimate,
+}
+
+/// One split of the memory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SplitReport {
+    pub method: String,
+    pub compressed_share: f64,
+    pub again: bool,
+    pub hit_ratio: f64,
+    /// Restorations and compressions for each access.
+    pub restored: f64,
+    pub compressed: f64,
+    pub us_per_access: f64,
+    /// In time, over compressing nothing.
+    pub cost_ratio: Estimate,
 }
 
 /// A method that was not or hardly measured, beside a verdict.

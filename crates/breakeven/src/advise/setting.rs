@@ -4,6 +4,7 @@ use crate::advise::AdviseOptions;
 use crate::advise::report::{PricesReport, TermsReport};
 use crate::advise::sample::CACHE_BLOCK_BYTES;
 use crate::advise::verdict::{Cache, Link, Metrics, Place, PlaceTimes, Weights, Work};
+use crate::cache::Accesses;
 use crate::codec::{Codec, Method};
 use crate::decide::Profile;
 use crate::medium::{Direction, Medium, Operation, Pattern};
@@ -65,13 +66,9 @@ impl Setting {
             prefer: options.preference.name().to_string(),
             threads: options.threads,
             page_bytes: options.page_bytes as u64,
-            memory_bytes: self.cache(options, data_bytes).memory_bytes as u64,
+            memory_bytes: memory_bytes(options, data_bytes),
             data_bytes,
-            access: match options.access {
-                Access::Even => "even".to_string(),
-                Access::Pareto => "pareto".to_string(),
-                Access::Zipf(exponent) => format!("zipf:{exponent}"),
-            },
+            access: access_text(options),
             link_name: self.link.name.clone(),
             link_mb_s: self.link_bytes_per_second() / 1e6,
             idle_watts: self.power.idle_watts().0,
@@ -195,16 +192,19 @@ impl Setting {
     }
 
     /// A buffer cache before the medium.
-    pub(super) fn cache(&self, options: &AdviseOptions, data_bytes: u64) -> Cache {
-        let memory_bytes = options.memory_bytes.unwrap_or(data_bytes / 4);
+    pub(super) fn cache<'o>(&self, options: &'o AdviseOptions, data_bytes: u64) -> Cache<'o> {
+        let buffer_bytes = CACHE_BLOCK_BYTES as u64;
         Cache {
-            memory_bytes: memory_bytes.max(1) as f64,
-            data_bytes: data_bytes.max(1) as f64,
-            buffer_bytes: CACHE_BLOCK_BYTES as f64,
-            access: options.access,
+            memory_bytes: memory_bytes(options, data_bytes),
+            data_bytes,
+            buffer_bytes,
+            accesses: match &options.trace {
+                Some(trace) => Accesses::Trace(&trace.keys),
+                None => Accesses::MadeUp(options.access, data_bytes.div_ceil(buffer_bytes)),
+            },
             miss: self.miss(),
-            metrics: self.metrics(options, options.threads, CACHE_BLOCK_BYTES as u64),
-            restore_metrics: self.metrics(options, 1, CACHE_BLOCK_BYTES as u64),
+            // The cache compresses and restores on the thread that waits.
+            metrics: self.metrics(options, 1, buffer_bytes),
         }
     }
 
@@ -312,6 +312,21 @@ impl Setting {
                     .0
             }
         }
+    }
+}
+
+/// The memory of the buffer cache.
+fn memory_bytes(options: &AdviseOptions, data_bytes: u64) -> u64 {
+    options.memory_bytes.unwrap_or(data_bytes / 4).max(1)
+}
+
+/// How the report names the accesses of the buffer cache.
+pub(super) fn access_text(options: &AdviseOptions) -> String {
+    match (&options.trace, options.access) {
+        (Some(trace), _) => trace.name.clone(),
+        (None, Access::Even) => "even".to_string(),
+        (None, Access::Pareto) => "pareto".to_string(),
+        (None, Access::Zipf(exponent)) => format!("zipf:{exponent}"),
     }
 }
 

@@ -1,112 +1,221 @@
 //! A buffer cache of which a share of the memory holds compressed buffers.
 //!
-//! Harper's model with the honest restoration: whoever hits a compressed buffer waits for one
-//! thread, victims are compressed in bulk. The break-even is the share of memory given to the
-//! compressed pool; the verdict is at the best share. At worst the cache places hits blindly, as
-//! the thesis has it; at the means and at best it keeps its hottest buffers raw.
+//! What splits of the memory would come to is foreseen by the cache's own simulation
+//! ([`crate::cache::predict`]) for the accesses asked about, at the means and at both corners of what
+//! the methods leave of the data. It counts misses, restorations and compressions; the metric says
+//! what these cost, on one thread, as the cache does them while somebody waits. The verdict is at the
+//! best split; the break-even is the share of memory from which its method pays.
 
 use super::{
-    Case, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, Weights, Work, cheapest,
-    or_store, report, turn,
+    Case, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, or_store, report, turn,
 };
-use crate::advise::report::{Flip, VerdictReport};
-use crate::model::{Access, BufferCache, BufferCodec, Outcome, Overheads, Placement, Rates};
-use crate::units::{Estimate, Seconds};
+use crate::advise::report::{BestSplitReport, CacheReport, Flip, SplitReport, VerdictReport};
+use crate::cache::{Accesses, Arm, BlockKind, Events, Predicted, Prospect, predict};
+use crate::codec::Method;
+use crate::error::Result;
+use crate::model::Outcome;
+use crate::units::Estimate;
+
+/// Shares of memory that are tried for compressed buffers.
+const SHARES: [f64; 7] = [0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95];
+/// Methods that are simulated together.
+const METHODS_AT_ONCE: usize = 4;
+/// Kinds of buffers that are told apart.
+const KINDS_MAX: usize = 8;
 
 /// A buffer cache in front of a medium.
 #[derive(Clone, Copy, Debug)]
-pub struct Cache {
-    pub memory_bytes: f64,
-    pub data_bytes: f64,
-    pub buffer_bytes: f64,
-    pub access: Access,
+pub struct Cache<'a> {
+    pub memory_bytes: u64,
+    pub data_bytes: u64,
+    pub buffer_bytes: u64,
+    pub accesses: Accesses<'a>,
     /// Seconds until a missed buffer is read.
     pub miss: Estimate,
-    /// What compressing victims in bulk costs, on all threads.
+    /// What one thread's work costs.
     pub metrics: Metrics,
-    /// What restoring a buffer costs while somebody waits for one thread.
-    pub restore_metrics: Metrics,
 }
 
-impl Cache {
-    /// The model's cache with every time weighed by the quantity: its "seconds" are then joules or
-    /// euros, which the model only adds up and compares.
-    fn weighed(&self, quantity: Quantity, costs: &MethodCosts, case: Case) -> BufferCache {
-        let bulk = self.metrics.weights(quantity);
-        let alone = self.restore_metrics.weights(quantity);
-        let buffer =
-            |work: Work, weights: &Weights| Seconds(work.cost(weights, case) * self.buffer_bytes);
-        BufferCache {
-            memory_bytes: self.memory_bytes,
-            data_set_bytes: self.data_bytes,
-            buffer_bytes: self.buffer_bytes,
-            access: self.access,
-            disk_read: Seconds(case.saving(self.miss) * bulk.medium_second),
-            codec: BufferCodec {
-                ratio: 1.0 / case.cost(costs.stored).max(1e-9),
-                compress_bulk: buffer(costs.encode, bulk),
-                decompress_bulk: buffer(costs.decode, bulk),
-                compress_latency: buffer(costs.encode, alone),
-                decompress_latency: buffer(costs.decode, alone),
-            },
-            rates: Rates::default(),
-            overheads: Overheads::default(),
-            placement: if case == Case::Worst {
-                Placement::Blind
-            } else {
-                Placement::HottestRaw
-            },
+/// Buffers that are alike: their share of the data, and what the methods leave of them, in the order of
+/// the methods.
+#[derive(Clone, Debug)]
+pub struct Kind {
+    pub share: f64,
+    pub stored: Vec<Estimate>,
+}
+
+/// A split, with what accesses come to in each case.
+#[derive(Clone)]
+struct Split {
+    method: usize,
+    arm: Arm,
+    cases: [Predicted; 3],
+}
+
+/// A cache with all splits simulated.
+#[derive(Clone)]
+pub struct Outlook<'a> {
+    cache: Cache<'a>,
+    methods: Vec<MethodCosts>,
+    /// What compresses nothing comes to the same whatever the methods make of the data.
+    raw: Predicted,
+    splits: Vec<Split>,
+}
+
+impl<'a> Cache<'a> {
+    /// Simulates all splits with these methods; none where nothing is missed, or no method compresses.
+    ///
+    /// # Errors
+    ///
+    /// No access in a trace.
+    pub fn outlook(&self, methods: &[MethodCosts], kinds: &[Kind]) -> Result<Option<Outlook<'a>>> {
+        let numbered = methods.iter().enumerate();
+        let compressing: Vec<(usize, MethodCosts)> = numbered
+            .filter(|(_, costs)| costs.method != Method::STORE)
+            .map(|(number, costs)| (number, *costs))
+            .collect();
+        if self.memory_bytes >= self.data_bytes || compressing.is_empty() || kinds.is_empty() {
+            return Ok(None);
         }
-    }
-
-    /// Cost over the raw cache's at the best share of compressed memory.
-    fn cost_ratio(&self, metric: Metric, costs: &MethodCosts, case: Case) -> f64 {
-        let at_best = |quantity: Quantity| {
-            let cache = self.weighed(quantity, costs, case);
-            let raw = cache.raw_cost();
-            // Where no share pays, the least bad one stands for the method.
-            cache
-                .best_share()
-                .map_or_else(|| cache.cost(0.0) / raw, |share| cache.cost(share) / raw)
-        };
-        metric.factors().map(at_best).product()
-    }
-
-    /// The share of memory from which compressing pays.
-    fn outcome(&self, metric: Metric, costs: &MethodCosts, case: Case) -> Outcome {
-        // Energy-delay has no share of its own: that of energy, the stricter one, stands for it.
-        match self.weighed(metric.leading(), costs, case).break_even() {
-            None => Outcome::Never,
-            Some(shares) if shares.from <= 0.001 => Outcome::Always,
-            Some(shares) => Outcome::Above(shares.from),
+        let kinds = joined(kinds);
+        let (mut raw, mut splits) = (None, Vec::new());
+        for (at, chunk) in compressing.chunks(METHODS_AT_ONCE).enumerate() {
+            let [means, worst, best] = Case::ALL.map(|case| self.simulate(chunk, &kinds, case));
+            let (means, worst, best) = (means?, worst?, best?);
+            raw.get_or_insert_with(|| means[0].clone());
+            let cases = means.into_iter().zip(worst).zip(best).skip(1);
+            splits.extend(cases.map(|((means, worst), best)| Split {
+                method: at * METHODS_AT_ONCE + usize::from(means.arm.method),
+                arm: means.arm,
+                cases: [means, worst, best],
+            }));
         }
+        Ok(raw.map(|raw| Outlook {
+            cache: *self,
+            methods: compressing.into_iter().map(|(_, costs)| costs).collect(),
+            raw,
+            splits,
+        }))
     }
 
-    /// Returns the verdict in one metric for one class, its break-even in the share of memory given
-    /// to compressed buffers. Where the raw cache misses nothing there is nothing to decide.
-    pub fn verdict(
+    fn simulate(
         &self,
-        metric: Metric,
-        class: &str,
-        methods: &[MethodCosts],
-    ) -> Option<VerdictReport> {
-        if self.memory_bytes >= self.data_bytes {
-            return None;
-        }
-        let ratio = |costs: &MethodCosts| self.cost_ratio(metric, costs, Case::Means);
-        let (costs, mean_ratio) = cheapest(methods, ratio)?;
-        let asked = Case::ALL.map(|case| self.cost_ratio(metric, costs, case));
-        let weighed = Weighed {
-            candidate: costs.method,
-            outcomes: Case::ALL.map(|case| self.outcome(metric, costs, case)),
-            asked,
-            cost_ratio: Estimate {
-                mean: mean_ratio,
-                low: asked[2].min(mean_ratio),
-                high: asked[1].max(mean_ratio),
-            },
+        methods: &[(usize, MethodCosts)],
+        kinds: &[Kind],
+        case: Case,
+    ) -> Result<Vec<Predicted>> {
+        let kind = |kind: &Kind| BlockKind {
+            share: kind.share,
+            packed_per_raw: methods
+                .iter()
+                .map(|(number, _)| case.cost(kind.stored[*number]))
+                .collect(),
         };
-        let flip = self.miss_flip(metric, methods, mean_ratio < 1.0);
+        let mut arms = Vec::new();
+        for method in 0..methods.len() as u8 {
+            for admits_once in [true, false] {
+                arms.extend(SHARES.map(|compressed_share| Arm {
+                    compressed_share,
+                    method,
+                    admits_once,
+                }));
+            }
+        }
+        let prospect = Prospect {
+            memory_bytes: self.memory_bytes,
+            block_bytes: self.buffer_bytes as u32,
+            methods: methods.iter().map(|(_, costs)| costs.method).collect(),
+            kinds: kinds.iter().map(kind).collect(),
+            arms,
+        };
+        predict(&prospect, self.accesses)
+    }
+}
+
+/// The largest kinds, and one of all that are left.
+fn joined(kinds: &[Kind]) -> Vec<Kind> {
+    let mut kinds = kinds.to_vec();
+    kinds.sort_by(|one, other| other.share.total_cmp(&one.share));
+    let rest = kinds.split_off(kinds.len().min(KINDS_MAX - 1));
+    let share: f64 = rest.iter().map(|kind| kind.share).sum();
+    if share > 0.0 {
+        let mean = |method: usize| {
+            let of = |end: fn(&Estimate) -> f64| {
+                let sum: f64 = rest
+                    .iter()
+                    .map(|kind| kind.share * end(&kind.stored[method]))
+                    .sum();
+                sum / share
+            };
+            Estimate {
+                mean: of(|it| it.mean),
+                low: of(|it| it.low),
+                high: of(|it| it.high),
+            }
+        };
+        let stored = (0..rest[0].stored.len()).map(mean).collect();
+        kinds.push(Kind { share, stored });
+    }
+    kinds
+}
+
+impl<'a> Outlook<'a> {
+    /// What events cost with a method, in one quantity.
+    fn cost(&self, quantity: Quantity, costs: &MethodCosts, case: Case, events: &Events) -> f64 {
+        let weights = self.cache.metrics.weights(quantity);
+        let buffer = self.cache.buffer_bytes as f64;
+        let miss = case.saving(self.cache.miss) * weights.medium_second;
+        events.misses as f64 * miss
+            + events.compressed as f64 * buffer * costs.encode.cost(weights, case)
+            + events.restored as f64 * buffer * costs.decode.cost(weights, case)
+    }
+
+    /// Cost over raw-only's, with the simulation's own error.
+    fn cost_ratio(&self, metric: Metric, split: &Split, case: Case) -> Estimate {
+        let costs = &self.methods[split.method];
+        let found = &split.cases[case as usize];
+        let of = |quantity: Quantity| {
+            found.cost_ratio(&self.raw, |events| self.cost(quantity, costs, case, events))
+        };
+        metric
+            .factors()
+            .map(of)
+            .fold(Estimate::exact(1.0), |all, ratio| Estimate {
+                mean: all.mean * ratio.mean,
+                low: all.low * ratio.low.max(0.0),
+                high: all.high * ratio.high,
+            })
+    }
+
+    /// The band of a split's cost over raw-only's: the means, and the far ends of both corners.
+    fn band(&self, metric: Metric, split: &Split) -> Estimate {
+        let [means, worst, best] = Case::ALL.map(|case| self.cost_ratio(metric, split, case));
+        Estimate {
+            mean: means.mean,
+            low: best.low.min(means.low),
+            high: worst.high.max(means.high),
+        }
+    }
+
+    /// The split of least cost at the means, and its cost over raw-only's.
+    fn best(&self, metric: Metric) -> Option<(&Split, f64)> {
+        let ratio = |split: &Split| self.cost_ratio(metric, split, Case::Means).mean;
+        let splits = self.splits.iter().map(|split| (split, ratio(split)));
+        splits.min_by(|one, other| one.1.total_cmp(&other.1))
+    }
+
+    /// Returns the verdict in one metric, its break-even in the share of memory given to compressed
+    /// buffers.
+    pub fn verdict(&self, metric: Metric, class: &str) -> Option<VerdictReport> {
+        let (best, ratio) = self.best(metric)?;
+        let band = self.band(metric, best);
+        let weighed = Weighed {
+            candidate: self.methods[best.method].method,
+            outcomes: Case::ALL.map(|case| self.outcome(metric, best, case)),
+            asked: [band.mean, band.high, band.low],
+            cost_ratio: band,
+        };
+        let flip = self.miss_flip(metric, ratio < 1.0);
         let subject = Subject {
             place: "cache",
             metric,
@@ -118,17 +227,42 @@ impl Cache {
         Some(report(&subject, &weighed, flip.into_iter().collect()))
     }
 
+    /// The share of memory from which a split's method and admission pay, between those simulated.
+    fn outcome(&self, metric: Metric, split: &Split, case: Case) -> Outcome {
+        let alike = self.splits.iter().filter(|other| {
+            other.method == split.method && other.arm.admits_once == split.arm.admits_once
+        });
+        let mut before = (0.0, 1.0);
+        for other in alike {
+            let ratio = self.cost_ratio(metric, other, case).mean;
+            let share = other.arm.compressed_share;
+            if ratio < 1.0 {
+                let (from, at) = before;
+                let part = if at > 1.0 {
+                    (at - 1.0) / (at - ratio)
+                } else {
+                    0.0
+                };
+                let crossing = from + part * (share - from);
+                return match crossing <= 0.001 {
+                    true => Outcome::Always,
+                    false => Outcome::Above(crossing),
+                };
+            }
+            before = (share, ratio);
+        }
+        Outcome::Never
+    }
+
     /// The miss cost at which compressing starts or stops to pay.
-    fn miss_flip(&self, metric: Metric, methods: &[MethodCosts], pays: bool) -> Option<Flip> {
+    fn miss_flip(&self, metric: Metric, pays: bool) -> Option<Flip> {
         let step = if pays { 0.5 } else { 2.0 };
-        let (value, then) = turn(self.miss.mean, step, 1e3, |miss| {
-            let cache = Cache {
-                miss: Estimate::exact(miss),
-                ..*self
-            };
-            let ratio = |costs: &MethodCosts| cache.cost_ratio(metric, costs, Case::Means);
-            let method = cheapest(methods, ratio).map(or_store)?;
-            Some((method == crate::codec::Method::STORE, method))
+        let (value, then) = turn(self.cache.miss.mean, step, 1e3, |miss| {
+            let mut other = self.clone();
+            other.cache.miss = Estimate::exact(miss);
+            let (split, ratio) = other.best(metric)?;
+            let method = or_store((&self.methods[split.method], ratio));
+            Some((method == Method::STORE, method))
         })?;
         Some(Flip {
             quantity: "miss_us".to_string(),
@@ -136,4 +270,58 @@ impl Cache {
             then: then.to_string(),
         })
     }
+
+    /// Returns what was simulated, in time, and the best split in each metric.
+    pub fn report(&self, access: &str) -> CacheReport {
+        let us = |events: &Events, costs: &MethodCosts, case| {
+            let seconds = self.cost(Quantity::Time, costs, case, events);
+            1e6 * seconds / events.accesses.max(1) as f64
+        };
+        let splits = self.splits.iter().map(|split| {
+            let costs = &self.methods[split.method];
+            let events = split.cases[0].events();
+            SplitReport {
+                method: costs.method.to_string(),
+                compressed_share: split.arm.compressed_share,
+                again: !split.arm.admits_once,
+                hit_ratio: 1.0 - per_access(&events, events.misses),
+                restored: per_access(&events, events.restored),
+                compressed: per_access(&events, events.compressed),
+                us_per_access: us(&events, costs, Case::Means),
+                cost_ratio: self.band(Metric::Time, split),
+            }
+        });
+        let raw = self.raw.events();
+        let best = Metric::ALL.into_iter().filter_map(|metric| {
+            let verdict = self.verdict(metric, "all")?;
+            let (split, _) = self.best(metric)?;
+            let events = split.cases[0].events();
+            Some(BestSplitReport {
+                metric: metric.to_string(),
+                answer: verdict.answer,
+                method: self.methods[split.method].method.to_string(),
+                compressed_share: split.arm.compressed_share,
+                again: !split.arm.admits_once,
+                hit_ratio: 1.0 - per_access(&events, events.misses),
+                restored: per_access(&events, events.restored),
+                cost_ratio: verdict.cost_ratio,
+            })
+        });
+        CacheReport {
+            memory_bytes: self.cache.memory_bytes,
+            data_bytes: self.cache.data_bytes,
+            buffer_bytes: self.cache.buffer_bytes,
+            access: access.to_string(),
+            accesses: raw.accesses,
+            miss_us: self.cache.miss.map(|seconds| 1e6 * seconds),
+            raw_hit_ratio: 1.0 - per_access(&raw, raw.misses),
+            raw_us_per_access: us(&raw, &self.methods[0], Case::Means),
+            best: best.collect(),
+            splits: splits.collect(),
+        }
+    }
+}
+
+fn per_access(events: &Events, count: u64) -> f64 {
+    count as f64 / events.accesses.max(1) as f64
 }

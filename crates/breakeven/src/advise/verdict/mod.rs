@@ -17,7 +17,7 @@ use crate::codec::Method;
 use crate::model::{Answer, Outcome, Verdict};
 use crate::units::Estimate;
 
-pub use cache::Cache;
+pub use cache::{Cache, Kind, Outlook};
 pub use link::Link;
 pub use metric::{Metric, Metrics, Weights};
 pub use place::{Place, PlaceTimes};
@@ -229,6 +229,7 @@ pub fn answer_text(answer: Answer) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::Accesses;
     use crate::model::Access;
 
     /// A method of ratio 2 that compresses 500 MB/s and decompresses 2 GB/s on a core.
@@ -401,36 +402,91 @@ mod tests {
         assert!((raw / compressed - 1.0).abs() < 1e-4);
     }
 
-    #[test]
-    fn a_cache_compresses_where_misses_are_dear() {
-        let cache = |miss: f64| Cache {
-            memory_bytes: 1e9,
-            data_bytes: 4e9,
-            buffer_bytes: 8192.0,
-            access: Access::Zipf(0.9),
+    fn outlook(miss: f64, memory_bytes: u64, stored: &[Estimate]) -> Option<Outlook<'static>> {
+        let cache = Cache {
+            memory_bytes,
+            data_bytes: 4 << 30,
+            buffer_bytes: 8192,
+            accesses: Accesses::MadeUp(Access::Zipf(0.9), (4 << 30) / 8192),
             miss: Estimate::within_factor(miss, 1.05),
             metrics: metrics(),
-            restore_metrics: metrics(),
         };
-        let slow = cache(1e-3)
-            .verdict(Metric::Time, "all", &[fast()])
-            .expect("a method");
-        assert_eq!(slow.method, "lz4:1");
-        assert!(slow.break_even.is_none_or(|share| share < 0.1), "{slow:?}");
-        let quick = cache(2e-6)
-            .verdict(Metric::Time, "all", &[fast()])
-            .expect("a method");
+        let kind = |stored: &Estimate| Kind {
+            share: 1.0,
+            stored: vec![*stored],
+        };
+        let kinds: Vec<Kind> = stored.iter().map(kind).collect();
+        cache.outlook(&[fast()], &kinds).expect("accesses")
+    }
+
+    #[test]
+    fn a_cache_compresses_where_misses_are_dear() {
+        let stored = [Estimate::plus_minus(0.5, 0.01)];
+        let verdict = |miss, metric| {
+            let outlook = outlook(miss, 1 << 30, &stored).expect("something is missed");
+            outlook.verdict(metric, "all").expect("a method")
+        };
+        let slow = verdict(1e-3, Metric::Time);
+        assert_eq!(
+            (slow.method.as_str(), slow.answer.as_str()),
+            ("lz4:1", "pays")
+        );
+        assert!(slow.cost_ratio.mean < 0.9 && slow.cost_ratio.low < slow.cost_ratio.mean);
+        let quick = verdict(2e-6, Metric::Time);
         assert_eq!(
             (quick.method.as_str(), quick.answer.as_str()),
             ("store", "never")
         );
-        let whole = Cache {
-            memory_bytes: 4e9,
-            ..cache(1e-3)
-        };
+        let flip = quick.flips_at.first().expect("dearer misses turn it");
+        assert!(flip.quantity == "miss_us" && flip.value > 2.0, "{flip:?}");
+        let beyond = verdict(1.1e-6 * flip.value, Metric::Time);
+        assert_eq!(beyond.method, "lz4:1", "{beyond:?}");
+        let both = verdict(1e-3, Metric::EnergyDelay).cost_ratio.mean;
+        let energy = verdict(1e-3, Metric::Energy).cost_ratio.mean;
+        assert!(both < energy, "{both} {energy}");
         assert!(
-            whole.verdict(Metric::Time, "all", &[fast()]).is_none(),
+            outlook(1e-3, 4 << 30, &stored).is_none(),
             "nothing is missed"
+        );
+    }
+
+    #[test]
+    fn a_cache_is_undecided_where_its_band_flips() {
+        // Buffers that may shrink by half, or hardly.
+        let stored = [Estimate {
+            mean: 0.6,
+            low: 0.3,
+            high: 0.95,
+        }];
+        let outlook = outlook(1e-3, 1 << 30, &stored).expect("something is missed");
+        let verdict = outlook.verdict(Metric::Time, "all").expect("a method");
+        assert_eq!(verdict.answer, "undecided", "{verdict:?}");
+        let told = outlook.report("zipf:0.9");
+        assert_eq!(told.best.len(), 4);
+        assert_eq!(told.best[0].answer, "undecided");
+        assert_eq!(told.splits.len(), 14);
+        let best = told
+            .splits
+            .iter()
+            .map(|split| split.us_per_access / told.raw_us_per_access)
+            .fold(f64::INFINITY, f64::min);
+        assert!((best - verdict.cost_ratio.mean).abs() < 1e-9, "{best}");
+    }
+
+    #[test]
+    fn the_share_that_shrinks_decides() {
+        let shrinks = Estimate::exact(0.3);
+        let noise = Estimate::exact(1.0);
+        let ratio = |stored: &[Estimate]| {
+            let outlook = outlook(1e-3, 1 << 30, stored).expect("something is missed");
+            let verdict = outlook.verdict(Metric::Time, "all").expect("a method");
+            verdict.cost_ratio.mean
+        };
+        let (all, half) = (ratio(&[shrinks]), ratio(&[shrinks, noise]));
+        assert!(all < half && half < 1.0, "{all} {half}");
+        assert!(
+            (ratio(&[noise; 12]) - 1.0).abs() < 1e-12,
+            "nothing is compressed"
         );
     }
 }
