@@ -64,6 +64,11 @@ pub struct Bench {
     scratch: Vec<u8>,
     /// What was restored last.
     restored: Vec<u8>,
+    /// One compression of so many fails; none of 0.
+    #[cfg(test)]
+    pub(super) fails_every: u32,
+    #[cfg(test)]
+    compressions: u32,
 }
 
 /// What one method made of one block.
@@ -110,6 +115,10 @@ impl Bench {
             declared_miss: None,
             scratch: Vec::new(),
             restored: Vec::new(),
+            #[cfg(test)]
+            fails_every: 0,
+            #[cfg(test)]
+            compressions: 0,
         }
     }
 
@@ -135,6 +144,20 @@ impl Bench {
         &mut self.scratch[..bytes]
     }
 
+    /// Returns the scratch at a length that a caller asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for one that there is no memory for.
+    pub(super) fn scratch_for(&mut self, bytes: usize) -> Result<&mut [u8]> {
+        let more = bytes.saturating_sub(self.scratch.len());
+        if self.scratch.try_reserve_exact(more).is_err() {
+            let reason = format!("{bytes} bytes, for which there is no memory");
+            return Err(Error::invalid("block", reason));
+        }
+        Ok(self.scratch(bytes))
+    }
+
     /// Compresses a block to at most `packed_bytes_max` bytes behind its check, in the scratch;
     /// returns the length, if it fits, and the time, if it was taken.
     ///
@@ -148,6 +171,8 @@ impl Bench {
         block: &[u8],
         packed_bytes_max: usize,
     ) -> Result<(Option<usize>, Option<Seconds>)> {
+        #[cfg(test)]
+        self.fail_compression()?;
         let begun = self.begin_codec();
         let limit = CHECK_BYTES + packed_bytes_max.min(block.len());
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -176,6 +201,15 @@ impl Bench {
         }
         self.scratch = scratch;
         Ok((size?.map(|size| size + CHECK_BYTES), time))
+    }
+
+    #[cfg(test)]
+    fn fail_compression(&mut self) -> Result<()> {
+        self.compressions += 1;
+        match self.fails_every > 0 && self.compressions.is_multiple_of(self.fails_every) {
+            true => Err(Error::invalid("compressor", "told to fail")),
+            false => Ok(()),
+        }
     }
 
     /// Restores a block from its compressed form behind its check; returns the time, if it was

@@ -59,6 +59,8 @@ pub use write_back::WriteGuard;
 
 #[cfg(test)]
 mod explore;
+#[cfg(test)]
+mod faults_test;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 #[cfg(test)]

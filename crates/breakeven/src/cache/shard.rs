@@ -420,7 +420,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     ///
     /// # Errors
     ///
-    /// What `load` returns; the block is not held then, nor if `load` panics.
+    /// What `load` returns; the block is not held then, nor if `load` panics. [`Error::Invalid`] for a
+    /// block that there is no memory for.
     pub fn get_or_load<'a>(
         &'a mut self,
         key: K,
@@ -436,7 +437,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
         let Some(mut reservation) = self.reserve(key, raw_bytes, class, bench) else {
             let begun = bench.begin_load();
-            load(bench.scratch(raw_bytes))?;
+            load(bench.scratch_for(raw_bytes)?)?;
             self.missed(&begun.end());
             self.stats.too_large += 1;
             return Ok(bench.scratch(raw_bytes));
