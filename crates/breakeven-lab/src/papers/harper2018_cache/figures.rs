@@ -80,7 +80,8 @@ pub const MODEL: Experiment = Experiment {
     },
     parameters: PARAMETERS,
     analysis: "The model gets what codecs took and made of the pages in the same runs, one thread for both directions, and from `overheads` what a \
-        hit, a search and the branches take; processor time stolen from others is in no access of ours, and is put back in the picture alone. It spreads hits over both pools alike; the rows `hottest raw` are \
+        hit, a search and the branches take; processor time stolen from others is in no access of ours, and is put back in the picture alone. Where few pages are hot, its hit ratio is that of a cache which knows them, \
+        and a real one has to find them out. It spreads hits over both pools alike; the rows `hottest raw` are \
         of the model that keeps the hottest pages raw. It knows neither the memory that entries and ghosts take \
         nor pages that pass through the cache without staying, and takes it that every restored page drives another out.",
     run: |laboratory| {

@@ -50,7 +50,10 @@ pub const EXPERIMENT: Experiment = Experiment {
     analysis: "A difference of two times of some nanoseconds may come out below zero; it is recorded as it is and counts as measured. \
         With two processors that are threads of one core a bystander loses much when the other thread computes, whatever \
         that computes: a core is not idle because one of its threads is.",
-    run: |laboratory| Ok(findings(&measure(laboratory)?)),
+    run: |laboratory| {
+        let cells = laboratory.measure(RECORD, COLUMNS, cells(laboratory))?;
+        Ok(findings(&cells))
+    },
     table,
     pictures: no_pictures,
 };
@@ -138,7 +141,7 @@ impl Left {
 /// Who takes hits, searches and branches.
 const CACHE: &str = "cache";
 
-fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
+fn cells(laboratory: &Laboratory) -> Vec<Cell<'_>> {
     let length = match laboratory.quick {
         true => Length {
             hits: 20_000,
@@ -153,7 +156,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
             runs: 10,
         },
     };
-    let cells = vec![Cell {
+    vec![Cell {
         name: "one thread".to_string(),
         parameters: format!(
             "{} hits={} pages={} runs={}",
@@ -166,13 +169,12 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
             let bytes = corpus::Set::Database.load(laboratory)?;
             rows(&bytes, length)
         }),
-    }];
-    laboratory.measure(RECORD, COLUMNS, cells)
+    }]
 }
 
 /// Measures what is to be put back, or takes it from the record.
 pub fn measured(laboratory: &Laboratory) -> Result<Left> {
-    let cells = measure(laboratory)?;
+    let cells = laboratory.need(RECORD, COLUMNS, cells(laboratory))?;
     Ok(Left::of(
         cells.last().context("overheads are measured or recorded")?,
     ))

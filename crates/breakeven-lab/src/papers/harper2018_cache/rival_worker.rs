@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use breakeven::cache::{Bench, MissTime, Policy, Shard, ShardOptions};
+use breakeven::cache::{Arm, Bench, MissTime, Policy, Shard, ShardOptions};
 use breakeven::meter::{Meter, Scope};
 use breakeven::units::Seconds;
 use clap::{Args, Subcommand};
@@ -27,7 +27,7 @@ pub enum Order {
 /// A cache, a trace and its pages.
 #[derive(Args)]
 pub struct Trace {
-    /// adaptive or raw-only
+    /// adaptive, fixed or raw-only
     name: String,
     /// Pages, one after the other
     pages: PathBuf,
@@ -101,6 +101,11 @@ fn serve(order: &Trace) -> Result<()> {
     let policy = match order.name.as_str() {
         "adaptive" => Policy::Adaptive,
         "raw-only" => Policy::RawOnly,
+        "fixed" => Policy::Static(Arm {
+            compressed_share: 0.95,
+            method: 0,
+            admits_once: false,
+        }),
         name => bail!("no cache '{name}'"),
     };
     let before_bytes = resident_bytes()?;
