@@ -19,8 +19,8 @@ use breakeven::frame::{Encoder, Kind, MAGIC_BYTES, frame_bytes_max};
 use breakeven::meter::thread_cpu;
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::stream::price::{Controller, Plant, Taken};
-use breakeven::stream::simulate::{Cost, Event, Pipeline, Run, simulate_encoding};
-use breakeven::stream::{FoundFrame, Goal, ReaderOptions, visit};
+use breakeven::stream::simulate::{Cost, Encoded, Event, Pipeline, Run, simulate_encoding};
+use breakeven::stream::{FoundFrame, Goal, Outlook, ReaderOptions, visit};
 use breakeven::units::{BytesPerSecond, Seconds};
 use breakeven_cli::text::{figures, percent, size};
 use serde_json::{Value, json};
@@ -90,6 +90,8 @@ impl Shown {
 struct Decided {
     class: Class,
     method: Method,
+    /// Into how many parts the block is split.
+    parts: usize,
     raw_bytes: u64,
     stored_bytes: u64,
     core: Seconds,
@@ -205,11 +207,18 @@ fn price(controller: &Controller, goal: Goal) -> f64 {
 }
 
 impl Decided {
+    fn method_and_parts(&self) -> String {
+        match self.parts {
+            1 => self.method.to_string(),
+            parts => format!("{} x{parts}", self.method),
+        }
+    }
+
     fn row(&self, index: usize) -> String {
         format!(
             "{index:>7} {:<18} {:<11} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}\n",
             self.class.to_string(),
-            self.method.to_string(),
+            self.method_and_parts(),
             size(self.raw_bytes as f64),
             size(self.stored_bytes as f64),
             size(self.expected_stored_bytes),
@@ -223,6 +232,7 @@ impl Decided {
         json!({
             "class": self.class.to_string(),
             "method": self.method.to_string(),
+            "parts": self.parts,
             "raw_bytes": self.raw_bytes,
             "stored_bytes": self.stored_bytes,
             "expected_stored_bytes": self.expected_stored_bytes,
@@ -266,12 +276,17 @@ fn decide(
                         work: it.core.0,
                         stored_bytes: it.stored_bytes as f64,
                     };
+                    let parts = it.parts;
                     decided.borrow_mut().push(it);
-                    (arm, cost)
+                    Encoded { arm, cost, parts }
                 }
                 Err(error) => {
                     failure.get_or_insert(error);
-                    (0, Cost::default())
+                    Encoded {
+                        arm: 0,
+                        cost: Cost::default(),
+                        parts: 1,
+                    }
                 }
             }
         },
@@ -343,14 +358,18 @@ impl Encoding {
         }
         let class = self.class_of(filled)?;
         let raw_bytes = filled as u64;
-        let (arm, _) = controller.choose(class, raw_bytes, now);
-        let expected = controller.entry(class, raw_bytes, arm).decision.quantities;
+        let outlook = Outlook::default();
+        let (arm, ticket) = controller.choose_for(class, raw_bytes, &outlook, now);
+        let parts = controller.parts_of(ticket);
+        let entry = controller.entry_for(class, raw_bytes, &outlook, (arm, parts));
+        let expected = entry.decision.quantities;
         let method = controller.arms()[arm];
         let price = price(controller, goal);
-        let (core, stored_bytes) = self.encode(method, filled)?;
+        let (core, stored_bytes) = self.encode(method, filled, parts)?;
         let decided = Decided {
             class,
             method,
+            parts,
             raw_bytes,
             stored_bytes,
             core,
@@ -366,13 +385,17 @@ impl Encoding {
         Ok(Class::of_block(block, self.encoder.compressor())?)
     }
 
-    /// Encodes the front of the block: core time and bytes of the frame.
-    fn encode(&mut self, method: Method, length: usize) -> Result<(Seconds, u64)> {
+    /// Encodes the front of the block in parts: core time and bytes of the frames.
+    fn encode(&mut self, method: Method, length: usize, parts: usize) -> Result<(Seconds, u64)> {
         let block = &self.block[..length];
         self.frame.resize(frame_bytes_max(length), 0);
         let begun = thread_cpu();
-        let encoded = self.encoder.encode(method, block, &mut self.frame)?;
-        Ok((thread_cpu() - begun, encoded.frame_bytes as u64))
+        let mut stored_bytes = 0;
+        for part in block.chunks(length.div_ceil(parts).max(1)) {
+            let encoded = self.encoder.encode(method, part, &mut self.frame)?;
+            stored_bytes += encoded.frame_bytes as u64;
+        }
+        Ok((thread_cpu() - begun, stored_bytes))
     }
 }
 
@@ -579,7 +602,7 @@ fn try_methods(
                     return Ok(false);
                 }
                 encoding.block[..sample.len()].copy_from_slice(sample);
-                let (core, stored) = encoding.encode(method, sample.len())?;
+                let (core, stored) = encoding.encode(method, sample.len(), 1)?;
                 sums.1 += sample.len() as u64;
                 sums.2 += stored;
                 sums.3 += core;

@@ -109,14 +109,17 @@ impl Decision {
     /// When there is no such method.
     pub fn picked(
         life: &BlockLife,
-        methods: &[(Method, f64)],
+        methods: impl Iterator<Item = (Method, f64)> + Clone,
         (picked, quantities): (usize, Quantities),
         store_cost: f64,
     ) -> Decision {
-        let (method, cost) = methods[picked];
+        let (method, cost) = methods
+            .clone()
+            .nth(picked)
+            .expect("a method that was named");
         let least = |of: &dyn Fn(Method) -> bool| {
-            let found = methods.iter().filter(|it| of(it.0));
-            found.min_by(|a, b| a.1.total_cmp(&b.1)).copied()
+            let found = methods.clone().filter(|it| of(it.0));
+            found.min_by(|a, b| a.1.total_cmp(&b.1))
         };
         let best_codec = match method {
             Method::STORE => least(&|it| it != Method::STORE),

@@ -5,12 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
 use crate::error::{Error, Result};
-use crate::frame::{EMPTY_FRAME, Encoder, Entry, SEEK_TABLE_ENTRIES_MAX, SeekTable};
+use crate::frame::{EMPTY_FRAME, Entry, SEEK_TABLE_ENTRIES_MAX, SeekTable};
 use crate::pool::Results;
 
 use super::feed::{Feed, Job, Piece};
 use super::pick::Picker;
 use super::shared::Shared;
+use super::split::Workspace;
 
 /// What the I/O thread counted.
 #[derive(Default)]
@@ -23,7 +24,7 @@ pub struct Drained {
 
 /// Where frames come from and what comes of them.
 pub struct Drain {
-    pub results: Results<Job, Piece, Encoder>,
+    pub results: Results<Job, Piece, Workspace>,
     pub shared: Arc<Shared>,
     pub picker: Arc<Picker>,
     /// Gone when the writer is, so that the stage ends.
@@ -73,18 +74,14 @@ impl Drain {
                 return Ok(());
             }
             match piece? {
-                Piece::Frame {
-                    frame,
-                    entry,
-                    is_plain,
-                } => {
-                    let bytes = &frame[..entry.stored_bytes as usize];
+                Piece::Frames { buffer, frames } => {
+                    let bytes = &buffer[..frames.stored_bytes()];
                     (self.picker).write(bytes.len(), || drained.put(sink, bytes))?;
-                    drained.note(entry);
+                    frames.entries().iter().for_each(|it| drained.note(*it));
                     drained.blocks += 1;
-                    drained.plain_blocks += u64::from(is_plain);
+                    drained.plain_blocks += u64::from(frames.is_plain);
                     let waits = self.shared.change(|state| {
-                        state.frames.push(frame);
+                        state.frames.push(buffer);
                         state.drained_block();
                         !state.parts.is_empty()
                     });

@@ -14,11 +14,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::frame::{Encoder, Entry};
 use crate::pool::{Refused, Submitter};
 
 use super::hint::Outlook;
 use super::shared::{Shared, State};
+use super::split::{Frames, Workspace};
 
 /// Bytes of a caller that workers read in place.
 pub type Buffer = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -36,11 +36,7 @@ pub enum Job {
 
 /// What comes back from a worker.
 pub enum Piece {
-    Frame {
-        frame: Vec<u8>,
-        entry: Entry,
-        is_plain: bool,
-    },
+    Frames { buffer: Vec<u8>, frames: Frames },
     Flush,
     End,
 }
@@ -121,12 +117,12 @@ impl Part {
 
 /// Hands blocks to the workers, from whichever thread has one and a frame buffer for it.
 pub struct Feed {
-    submitter: Mutex<Submitter<Job, Piece, Encoder>>,
+    submitter: Mutex<Submitter<Job, Piece, Workspace>>,
     shared: Arc<Shared>,
 }
 
 impl Feed {
-    pub fn new(submitter: Submitter<Job, Piece, Encoder>, shared: Arc<Shared>) -> Arc<Feed> {
+    pub fn new(submitter: Submitter<Job, Piece, Workspace>, shared: Arc<Shared>) -> Arc<Feed> {
         Arc::new(Feed {
             submitter: Mutex::new(submitter),
             shared,
@@ -180,14 +176,14 @@ impl Feed {
         })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Submitter<Job, Piece, Encoder>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Submitter<Job, Piece, Workspace>> {
         // Submitting does not panic halfway.
         self.submitter
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn submit(&self, submitter: &mut Submitter<Job, Piece, Encoder>, job: Job) -> Result<()> {
+    fn submit(&self, submitter: &mut Submitter<Job, Piece, Workspace>, job: Job) -> Result<()> {
         submitter.try_submit(job).map_err(|refused| {
             // There is a place for every frame buffer, one for a flush and one for the end.
             assert!(matches!(refused, Refused::Closed(_)), "a ring too small");

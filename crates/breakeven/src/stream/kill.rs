@@ -1,5 +1,5 @@
 //! Workers killed on purpose, in tests: a block that begins with a certain text names the step at
-//! which whoever compresses it panics.
+//! which whoever compresses it panics. Likewise one that is to be split, whatever that costs.
 
 use std::cell::Cell;
 
@@ -18,9 +18,11 @@ pub enum Step {
     Learning,
     /// The raw buffer is given back; the frame is still here.
     GivenBack,
+    /// A part of the block came, of a block that is split.
+    InPart,
 }
 
-/// Every step.
+/// Every step of a whole block.
 pub const STEPS: [Step; 6] = [
     Step::Taken,
     Step::Picking,
@@ -47,8 +49,32 @@ pub fn doom(block: &mut [u8], step: Step) {
 /// first step.
 pub fn begin(block: &[u8]) {
     let named = block.strip_prefix(TEXT).and_then(|rest| rest.first());
-    DOOMED.set(named.map(|&step| STEPS[usize::from(step)]));
+    DOOMED.set(named.and_then(|&step| STEPS.get(usize::from(step)).copied()));
     at(Step::Taken);
+}
+
+/// Panics if a part asks for it, whoever encodes it.
+pub fn in_part(part: &[u8]) {
+    let named = part.strip_prefix(TEXT).and_then(|rest| rest.first());
+    assert!(
+        named != Some(&(Step::InPart as u8)),
+        "killed in a part, on purpose"
+    );
+}
+
+const SPLIT_TEXT: &[u8] = b"this block wants to be split, whatever it costs, into so many parts: ";
+
+/// Makes a block be split.
+pub fn split(block: &mut [u8], parts: usize) {
+    let (text, rest) = block.split_at_mut(SPLIT_TEXT.len());
+    text.copy_from_slice(SPLIT_TEXT);
+    rest[0] = parts as u8;
+}
+
+/// Returns into how many parts a block wants to be split.
+pub fn parts_of(block: &[u8]) -> Option<usize> {
+    let parts = block.strip_prefix(SPLIT_TEXT)?.first()?;
+    Some(usize::from(*parts))
 }
 
 /// Panics if the block asks for it at this step.

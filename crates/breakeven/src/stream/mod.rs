@@ -30,6 +30,7 @@ mod input;
 #[cfg(test)]
 mod kill;
 pub mod oracle;
+mod parts;
 mod pick;
 pub mod price;
 mod reader;
@@ -38,6 +39,7 @@ mod regimes;
 mod seekable;
 mod shared;
 pub mod simulate;
+mod split;
 mod spread;
 #[cfg(test)]
 mod starts;

@@ -16,17 +16,19 @@ use std::time::Instant;
 use crate::codec::{Codec, Compressor, Method};
 use crate::decide::{Class, Ledger, Observation, Profile, Written};
 use crate::error::{Error, Result};
-use crate::frame::{Encoded, Encoder};
+use crate::frame::Encoder;
 use crate::meter::thread_cpu;
 use crate::units::{BytesPerSecond, Joules, Seconds};
 
 use super::books::{self, LinkBasis, Prospect, SeenLink};
+use super::feed::Raw;
 use super::frozen::Frozen;
 use super::habit::{Glance, Habit};
 use super::hint::Outlook;
 #[cfg(test)]
 use super::kill;
 use super::price::{Controller, Goal, Plant, Taken};
+use super::split::{Frames, Spent, Splits, Workspace};
 
 /// How the method of each block is found.
 #[derive(Clone, Debug)]
@@ -121,6 +123,7 @@ const LINK_UNKNOWN: BytesPerSecond = BytesPerSecond(2e8);
 /// Picks methods for the workers of one stream, and is told what came of it.
 pub struct Picker {
     policy: Policy,
+    splits: Splits,
     /// Frames that are compressed and not yet written.
     waiting_frames: AtomicUsize,
 }
@@ -168,29 +171,37 @@ impl Picker {
         };
         Picker {
             policy,
+            splits: Splits::default(),
             waiting_frames: AtomicUsize::new(0),
         }
     }
 
-    /// Encodes a block by the method picked for it.
+    /// Does parts of blocks that were taken before and are split.
+    pub fn help(&self, workspace: &mut Workspace) {
+        self.splits.help(workspace);
+    }
+
+    /// Encodes a block by the method picked for it, in parts if it is split. Raw bytes and frame buffer
+    /// are where they were when it returns.
     pub fn encode(
         &self,
-        encoder: &mut Encoder,
-        block: &[u8],
+        workspace: &mut Workspace,
+        (raw, frame): (&mut Raw, &mut Vec<u8>),
         outlook: &Outlook,
-        frame: &mut [u8],
-    ) -> Result<Encoded> {
+    ) -> Result<Frames> {
+        if let (Policy::Priced(live), false) = (&self.policy, outlook.is_stored) {
+            return encode_priced(live, &self.splits, workspace, (raw, frame), outlook);
+        }
+        let (encoder, block) = (&mut workspace.encoder, raw.bytes());
         let method = match &self.policy {
-            Policy::Priced(live) if outlook.is_stored => {
-                return store(live, encoder, block, outlook, frame);
-            }
-            Policy::Priced(live) => return encode_priced(live, encoder, block, outlook, frame),
+            Policy::Priced(live) => return store(live, encoder, block, outlook, frame),
             _ if outlook.is_stored => Method::STORE,
             Policy::Fixed(method) => *method,
             Policy::Frozen(frozen) => frozen.pick(encoder, block, outlook)?,
             Policy::Rule(rule) => return encode_by(&**rule, encoder, block, frame),
         };
-        encoder.encode(method, block, frame)
+        let encoded = encoder.encode(method, block, frame)?;
+        Ok(Frames::of_one(&encoded, block.len()))
     }
 
     /// Notes that a frame is ready to be written.
@@ -258,36 +269,49 @@ impl Picker {
 /// Encodes a block by what its class and the prices say, and learns from it.
 fn encode_priced(
     live: &Mutex<Live>,
-    encoder: &mut Encoder,
-    block: &[u8],
+    splits: &Splits,
+    workspace: &mut Workspace,
+    (raw, frame): (&mut Raw, &mut Vec<u8>),
     outlook: &Outlook,
-    frame: &mut [u8],
-) -> Result<Encoded> {
-    let raw_bytes = block.len() as u64;
-    let (method, class, ticket, entry) = {
-        let (mut live, class) = class_of(live, encoder, block)?;
+) -> Result<Frames> {
+    let raw_bytes = raw.bytes().len() as u64;
+    let (method, class, ticket, parts, entry) = {
+        let (mut live, class) = class_of(live, &mut workspace.encoder, raw.bytes())?;
         let now = live.now();
         #[cfg(test)]
         kill::at(kill::Step::Picking);
         let controller = &mut live.controller;
         let (arm, ticket) = controller.choose_for(class, raw_bytes, outlook, now);
-        let entry = controller.entry_for(class, raw_bytes, outlook, arm);
-        (controller.arms()[arm], class, ticket, entry)
+        let parts = controller.parts_of(ticket);
+        let entry = controller.entry_for(class, raw_bytes, outlook, (arm, parts));
+        (controller.arms()[arm], class, ticket, parts, entry)
     };
     #[cfg(test)]
     kill::at(kill::Step::Picked);
-    let (begun, begun_wall) = (thread_cpu(), Instant::now());
-    let encoded = encoder.encode(method, block, frame)?;
+    #[cfg(test)]
+    let parts = kill::parts_of(raw.bytes()).unwrap_or(parts);
+    let (frames, spent) = match parts {
+        1 => {
+            let (begun, begun_wall) = (thread_cpu(), Instant::now());
+            let encoded = workspace.encoder.encode(method, raw.bytes(), frame)?;
+            let spent = Spent {
+                core: thread_cpu() - begun,
+                wall: Seconds(begun_wall.elapsed().as_secs_f64()),
+            };
+            (Frames::of_one(&encoded, raw.bytes().len()), spent)
+        }
+        parts => splits.encode(workspace, (raw, frame), method, parts)?,
+    };
     let taken = Taken {
         observation: Observation {
             class,
             method,
             raw_bytes,
-            stored_bytes: encoded.frame_bytes as u64,
-            encode: Some(thread_cpu() - begun),
+            stored_bytes: frames.stored_bytes() as u64,
+            encode: Some(spent.core),
             decode: None,
         },
-        wall: Seconds(begun_wall.elapsed().as_secs_f64()),
+        wall: spent.wall,
     };
     #[cfg(test)]
     kill::at(kill::Step::Encoded);
@@ -297,7 +321,7 @@ fn encode_priced(
     let now = live.now();
     live.controller.encoded(ticket, &taken, now);
     books::book(&mut live.ledger, &entry, &taken);
-    Ok(encoded)
+    Ok(frames)
 }
 
 /// Tells the class of a block, by the block before it where that will do.
@@ -328,7 +352,7 @@ fn store(
     block: &[u8],
     outlook: &Outlook,
     frame: &mut [u8],
-) -> Result<Encoded> {
+) -> Result<Frames> {
     let raw_bytes = block.len() as u64;
     let ticket = {
         let mut live = lock(live);
@@ -347,7 +371,7 @@ fn store(
     (live.controller).stored(ticket, stored.stored_bytes, now);
     let entry = live.controller.entry_of_passed(raw_bytes, outlook);
     live.ledger.wrote(&entry.decision, &stored);
-    Ok(encoded)
+    Ok(Frames::of_one(&encoded, block.len()))
 }
 
 /// Encodes a block by the method that a rule picks.
@@ -356,7 +380,7 @@ fn encode_by(
     encoder: &mut Encoder,
     block: &[u8],
     frame: &mut [u8],
-) -> Result<Encoded> {
+) -> Result<Frames> {
     let method = rule.choose(block, encoder.compressor())?;
     if !rule.methods().contains(&method) {
         let reason = format!("{method} is none of those it named");
@@ -370,7 +394,7 @@ fn encode_by(
         stored_bytes: encoded.frame_bytes as u64,
         wall: Seconds(begun.elapsed().as_secs_f64()),
     });
-    Ok(encoded)
+    Ok(Frames::of_one(&encoded, block.len()))
 }
 
 impl Live {
@@ -526,16 +550,17 @@ mod tests {
                 ..Turns::default()
             });
             let picker = Picker::new(Choice::Rule(rule.clone()), 1, 6);
-            let (mut encoder, block) = (Encoder::new(), b"abcd".repeat(500));
+            let (mut workspace, block) = (Workspace::default(), b"abcd".repeat(500));
             let mut frame = vec![0; crate::frame::frame_bytes_max(block.len())];
+            let mut raw = Raw::Own(block);
             let (outlook, mut stored) = (Outlook::default(), 0);
             for turn in 0..4 {
-                let encoded = picker.encode(&mut encoder, &block, &outlook, &mut frame);
+                let encoded = picker.encode(&mut workspace, (&mut raw, &mut frame), &outlook);
                 if names_no_method {
                     assert!(matches!(encoded, Err(Error::Invalid { .. })));
                     continue;
                 }
-                let bytes = encoded.unwrap().frame_bytes;
+                let bytes = encoded.unwrap().stored_bytes();
                 assert_eq!(bytes < 200, turn % 2 == 1, "{bytes} bytes");
                 stored += bytes;
                 assert_eq!(rule.stored_bytes.load(Ordering::Relaxed), stored);

@@ -10,9 +10,10 @@
 //! The prices alone do not see the queue. A block that takes longer to encode than the frames before
 //! it keep the link lets the link starve, and one that takes longer than the buffers can hold lets
 //! the other workers stall; both waits are charged to the method that would cause them, at the
-//! price of what waits. Where two methods tie, how full the buffers are tips the price to the side
-//! that helps whoever is behind, so errors of the estimates do not add up. Going to and fro between
-//! two ties is right as long as it is shorter than the buffers.
+//! price of what waits. A block that does not fit may be split (`parts.rs`), if its parts cost less with
+//! the waits that are left than the whole does. Where two methods tie, how full the buffers are tips
+//! the price to the side that helps whoever is behind, so errors of the estimates do not add up. Going
+//! to and fro between two ties is right as long as it is shorter than the buffers.
 //!
 //! Arms that might be better than they are known to be are tried, for at most a hundredth
 //! of all cost. What is known comes from a [`Profile`], which learns as blocks are completed.
@@ -35,6 +36,7 @@ use crate::model::prices::HIRSCH_2017;
 use crate::units::{BytesPerSecond, Estimate, Seconds};
 
 use super::hint::Outlook;
+use super::parts::{Parting, Shares, Spell};
 
 /// What a stream is to be.
 #[expect(clippy::large_enum_variant, reason = "there is one a stream")]
@@ -65,6 +67,17 @@ impl Goal {
             Goal::Within(_) | Goal::Smallest => "bytes",
             Goal::Money { .. } => "price",
         }
+    }
+
+    /// Returns the life of a block of which hints tell nothing.
+    fn usual_life(&self, class: Class, raw_bytes: u64) -> BlockLife {
+        let mut life = BlockLife::new(class, raw_bytes);
+        life.reads_per_write = Estimate::exact(0.0);
+        if let Goal::Money { held, reads, .. } = self {
+            life.held_seconds = Estimate::exact(held.0);
+            life.reads_per_write = Estimate::exact(*reads);
+        }
+        life
     }
 }
 
@@ -113,12 +126,17 @@ const WAKING_SECONDS: f64 = 10e-3;
 const TRIAL_REACH: usize = 2;
 /// Observations of an arm on a class from which it is known, and no longer feared.
 const SEEN_MIN: f64 = 0.9;
+/// The share of the time for which the buffers hold work that a block must take before splitting it is
+/// thought of.
+const SPLIT_ROOM_MIN: f64 = 1.0;
 
 /// Picks the arm of each block.
 pub struct Controller {
     goal: Goal,
     arms: Vec<Method>,
     plant: Plant,
+    /// Workers among which a block may be split.
+    pub(super) split_workers: usize,
     profile: Profile,
     known: BTreeMap<Class, Known>,
     /// The last blocks, as many as the buffers hold: what lies further apart cannot be set off
@@ -164,12 +182,15 @@ struct Scratch {
     groups: Vec<Group>,
     balance: Balance,
     costs: Costs,
-    entry: Vec<(Method, f64)>,
 }
 
 /// What each arm costs on a block: as it is known, as good as it may be, as bad as it may be.
 #[derive(Default)]
 struct Costs {
+    /// When each worker could help with it.
+    delays: Vec<f64>,
+    /// How the block is best split.
+    ways: Vec<Shares>,
     likely: Vec<f64>,
     hopeful: Vec<f64>,
     fearful: Vec<f64>,
@@ -234,6 +255,8 @@ struct Sent {
     stored_bytes: f64,
     /// Core seconds that encoding it takes, as expected.
     core_seconds: f64,
+    /// Into how many parts it is split.
+    parts: usize,
     is_encoded: bool,
     trial: Option<Trial>,
 }
@@ -245,6 +268,9 @@ struct Trial {
     charge: f64,
     best_cost: f64,
     expected: Quantities,
+    parts: usize,
+    /// While it is encoded, as expected.
+    spell: Spell,
     life: BlockLife,
     prices: Prices,
     backlog: f64,
@@ -257,6 +283,15 @@ struct Sums {
     under: f64,
 }
 
+/// A choice for a block.
+struct Picked {
+    arm: usize,
+    way: Shares,
+    /// Until it is encoded.
+    latency: f64,
+    trial: Option<Trial>,
+}
+
 /// What is known of the arms on one class, for blocks of one length.
 struct Known {
     /// The lesson it is from.
@@ -267,6 +302,15 @@ struct Known {
     hopeful: Vec<Quantities>,
     /// As bad as an arm may be of which too little was seen: two standard errors worse.
     fearful: Vec<Quantities>,
+    /// How a block of each arm may be split.
+    partings: Vec<Parting>,
+}
+
+/// When blocks are split.
+struct Splitting {
+    workers: usize,
+    /// The least core time of a block; what takes less surely fits the buffers.
+    core_seconds_min: f64,
 }
 
 impl Controller {
@@ -281,6 +325,7 @@ impl Controller {
             goal,
             arms,
             plant,
+            split_workers: plant.workers,
             profile,
             known: BTreeMap::new(),
             window: VecDeque::with_capacity(plant.frames),
@@ -339,28 +384,18 @@ impl Controller {
         Seconds(self.period * self.plant.workers as f64)
     }
 
-    /// Returns the pick of an arm for a block, of a class that [`Controller::choose`] has seen, as
-    /// it goes to the books.
+    /// Returns the pick of an arm and of a number of parts for a block, of a class that
+    /// [`Controller::choose_for`] has seen, as it goes to the books.
     ///
     /// # Panics
     ///
     /// If the class was never seen, or there is no such arm.
-    pub fn entry(&mut self, class: Class, raw_bytes: u64, arm: usize) -> Entry {
-        self.entry_for(class, raw_bytes, &Outlook::default(), arm)
-    }
-
-    /// Returns the pick of an arm for a block of which hints tell something; otherwise as
-    /// [`Controller::entry`].
-    ///
-    /// # Panics
-    ///
-    /// As [`Controller::entry`].
     pub fn entry_for(
-        &mut self,
+        &self,
         class: Class,
         raw_bytes: u64,
         outlook: &Outlook,
-        arm: usize,
+        (arm, parts): (usize, usize),
     ) -> Entry {
         let known = &self.known[&class];
         let share = raw_bytes as f64 / known.life.raw_bytes.max(1) as f64;
@@ -372,24 +407,20 @@ impl Controller {
         if matches!(self.goal, Goal::Money { .. }) {
             life = outlook.life(life);
         }
-        // The link as it is known, and not as one write that takes long may make it look.
-        let byte_seconds = 1.0 / self.plant.link.0;
-        let write_seconds = self.plant.write_overhead.0;
         let prices = self.booked_prices();
-        let store_cost = match self.goal {
-            // Alone on its way it would take the link as long as this, and hide all other work.
-            Goal::Fastest => write_seconds + raw_bytes as f64 * byte_seconds,
-            _ => Quantities::of_store(&life).cost(&life, &prices),
-        };
-        let costs = &mut self.scratch.entry;
-        costs.clear();
-        costs.extend(
-            (self.arms.iter().zip(&known.likely))
-                .map(|(&arm, it)| (arm, scaled(it, share).cost(&life, &prices))),
-        );
-        let picked = (arm, scaled(&known.likely[arm], share));
+        let costs = (self.arms.iter().zip(&known.likely).zip(&known.partings)).enumerate();
+        let costs = costs.map(|(place, ((&method, it), parting))| {
+            let it = match place == arm {
+                true => parting.in_parts_or_whole(parts).of(it),
+                false => *it,
+            };
+            (method, scaled(&it, share))
+        });
+        let picked = costs.clone().nth(arm).expect("an arm").1;
+        let costs = costs.map(|(method, it)| (method, it.cost(&life, &prices)));
+        let store_cost = self.booked_store_cost(&life, &prices);
         Entry {
-            decision: Decision::picked(&life, costs, picked, store_cost),
+            decision: Decision::picked(&life, costs, (arm, picked), store_cost),
             life,
             prices,
         }
@@ -398,23 +429,16 @@ impl Controller {
     /// Returns the pick of a block that [`Controller::pass`] was told of, as it goes to the books: it is
     /// of class [`Class::UNSEEN`], and there was nothing to pick from.
     pub fn entry_of_passed(&self, raw_bytes: u64, outlook: &Outlook) -> Entry {
-        let mut life = BlockLife::new(Class::UNSEEN, raw_bytes);
-        life.reads_per_write = Estimate::exact(0.0);
-        if let Goal::Money { held, reads, .. } = self.goal {
-            life.held_seconds = Estimate::exact(held.0);
-            life.reads_per_write = Estimate::exact(reads);
+        let mut life = self.goal.usual_life(Class::UNSEEN, raw_bytes);
+        if matches!(self.goal, Goal::Money { .. }) {
             life = outlook.life(life);
         }
         let prices = self.booked_prices();
         let stored = Quantities::of_store(&life);
-        let cost = stored.cost(&life, &prices);
-        let store_cost = match self.goal {
-            Goal::Fastest => self.plant.write_overhead.0 + raw_bytes as f64 / self.plant.link.0,
-            _ => cost,
-        };
-        let only = [(Method::STORE, cost)];
+        let store_cost = self.booked_store_cost(&life, &prices);
+        let only = std::iter::once((Method::STORE, stored.cost(&life, &prices)));
         Entry {
-            decision: Decision::picked(&life, &only, (0, stored), store_cost),
+            decision: Decision::picked(&life, only, (0, stored), store_cost),
             life,
             prices,
         }
@@ -422,16 +446,28 @@ impl Controller {
 
     /// Returns the prices that blocks are booked at.
     fn booked_prices(&self) -> Prices {
+        // The link as it is known, and not as one write that takes long may make it look.
+        let byte_seconds = 1.0 / self.plant.link.0;
+        let write_seconds = self.plant.write_overhead.0;
         match self.goal {
             Goal::Fastest => {
                 let work = self.prices.per_core_second.mean;
                 let link = 1.0 - work * self.plant.workers as f64;
-                let plant = &self.plant;
-                let write_seconds = plant.write_overhead.0;
-                Controller::prices(work, link / plant.link.0, link * write_seconds, 0.0)
+                Controller::prices(work, link * byte_seconds, link * write_seconds, 0.0)
             }
             Goal::Money { prices, .. } => prices,
             Goal::Within(_) | Goal::Smallest => Controller::prices(0.0, 1.0, 0.0, 0.0),
+        }
+    }
+
+    /// Returns what a block would have cost uncompressed, as it is booked.
+    fn booked_store_cost(&self, life: &BlockLife, prices: &Prices) -> f64 {
+        match self.goal {
+            // Alone on its way it would take the link as long as this, and hide all other work.
+            Goal::Fastest => {
+                self.plant.write_overhead.0 + life.raw_bytes as f64 / self.plant.link.0
+            }
+            _ => Quantities::of_store(life).cost(life, prices),
         }
     }
 
@@ -448,13 +484,8 @@ impl Controller {
         }
     }
 
-    /// Picks the arm of a block that starts now, `now` after the first: its place among the arms,
-    /// and a ticket by which to tell what became of it.
-    pub fn choose(&mut self, class: Class, raw_bytes: u64, now: Seconds) -> (usize, u64) {
-        self.choose_for(class, raw_bytes, &Outlook::default(), now)
-    }
-
-    /// Picks the arm of a block of which hints tell something; otherwise as [`Controller::choose`].
+    /// Picks the arm of a block that starts now, `now` after the first, and of which hints tell what is
+    /// in `outlook`: its place among the arms, and a ticket by which to tell what became of it.
     pub fn choose_for(
         &mut self,
         class: Class,
@@ -472,18 +503,37 @@ impl Controller {
         if is_new || self.period.is_infinite() || is_busy && is_other {
             self.reprice();
         }
-        let (arm, trial) = self.pick(class, outlook, now);
+        let Picked {
+            arm,
+            way,
+            latency,
+            trial,
+        } = self.pick(class, outlook, now);
         self.count_raw(raw_bytes, outlook);
-        let quantities = &self.known[&class].likely[arm];
+        let quantities = way.of(&self.known[&class].likely[arm]);
         let sent = Sent {
-            encoded_at: now.0 + self.wall_of(quantities),
+            encoded_at: now.0 + latency,
             stored_bytes: quantities.stored_bytes.mean,
             core_seconds: quantities.encode_core_seconds.mean,
+            parts: way.parts,
             is_encoded: false,
             trial,
         };
         self.core_seconds += sent.core_seconds;
         (arm, self.send(sent))
+    }
+
+    /// Returns into how many equal parts the block of a ticket is to be split, 1 for none; parts are
+    /// encoded by several workers, and their frames follow each other.
+    pub fn parts_of(&self, ticket: u64) -> usize {
+        self.place_of(ticket).map_or(1, |it| self.queue[it].parts)
+    }
+
+    /// Returns the place in the queue of the block of a ticket, unless it was written.
+    fn place_of(&self, ticket: u64) -> Option<usize> {
+        let first = self.tickets - self.queue.len() as u64;
+        let place = ticket.checked_sub(first)? as usize;
+        (place < self.queue.len()).then_some(place)
     }
 
     /// Notes a block that starts now and is stored as it is, whatever the price; returns its ticket,
@@ -495,6 +545,7 @@ impl Controller {
             encoded_at: now.0,
             stored_bytes: raw_bytes as f64,
             core_seconds: 0.0,
+            parts: 1,
             is_encoded: false,
             trial: None,
         })
@@ -502,9 +553,8 @@ impl Controller {
 
     /// Notes that a block's frame was finished `now`.
     pub fn stored(&mut self, ticket: u64, stored_bytes: u64, now: Seconds) {
-        let first = self.tickets - self.queue.len() as u64;
-        let place = ticket.checked_sub(first).map(|it| it as usize);
-        if let Some(sent) = place.and_then(|it| self.queue.get_mut(it)) {
+        if let Some(place) = self.place_of(ticket) {
+            let sent = &mut self.queue[place];
             sent.encoded_at = now.0;
             sent.stored_bytes = stored_bytes as f64;
             sent.is_encoded = true;
@@ -548,9 +598,10 @@ impl Controller {
     pub fn encoded(&mut self, ticket: u64, taken: &Taken, now: Seconds) {
         let observation = &taken.observation;
         self.stored(ticket, observation.stored_bytes, now);
-        let first = self.tickets - self.queue.len() as u64;
-        let place = ticket.checked_sub(first).map(|it| it as usize);
-        if let Some(sent) = place.and_then(|it| self.queue.get_mut(it)) {
+        let mut parts = 1;
+        if let Some(place) = self.place_of(ticket) {
+            let sent = &mut self.queue[place];
+            parts = sent.parts;
             let core = observation.encode.unwrap_or(taken.wall).0;
             self.core_seconds += core - sent.core_seconds;
             if let Some(trial) = sent.trial.take() {
@@ -560,7 +611,7 @@ impl Controller {
         if let Some(core) = observation.encode {
             self.stretch.add(taken.wall.0.max(core.0), core.0);
         }
-        let drifts = self.profile.observe(observation);
+        let drifts = self.profile.observe(&of_part(observation, parts));
         self.completed += 1;
         if drifts || self.completed.is_multiple_of(UPDATE_BLOCKS) || self.completed < UPDATE_BLOCKS
         {
@@ -603,6 +654,22 @@ impl Controller {
         quantities.encode_core_seconds.mean * self.stretch.ratio()
     }
 
+    /// Finds when each worker can take parts of a block that starts now: the one who has it at once, the
+    /// others when they are done with what they have.
+    fn gather_helpers(&self, now: Seconds, delays: &mut Vec<f64>) {
+        delays.clear();
+        delays.push(0.0);
+        let under_way = self.queue.iter().filter(|it| !it.is_encoded);
+        let others = under_way.map(|it| (it.encoded_at - now.0).max(0.0));
+        delays.extend(others.take(self.plant.workers - 1));
+        delays.resize(self.plant.workers, 0.0);
+    }
+
+    /// Returns the time that all frame buffers but one hold work for.
+    fn room(&self) -> f64 {
+        self.period * self.plant.frames.saturating_sub(1).max(1) as f64
+    }
+
     fn write_seconds(&self, stored_bytes: f64) -> f64 {
         self.plant.write_overhead.0 + stored_bytes * self.byte_seconds()
     }
@@ -618,6 +685,10 @@ impl Controller {
 
     /// Brings the estimates for a class at hand, for blocks as long as its first.
     fn learn_of(&mut self, class: Class, raw_bytes: u64) {
+        let splitting = Splitting {
+            workers: self.split_workers,
+            core_seconds_min: SPLIT_ROOM_MIN * self.room() / self.stretch.ratio(),
+        };
         let Controller {
             goal,
             arms,
@@ -630,7 +701,7 @@ impl Controller {
             .entry(class)
             .or_insert_with(|| Known::new(goal, class, raw_bytes));
         if known.lesson != *lessons || known.likely.is_empty() {
-            known.estimate(profile, arms);
+            known.estimate(profile, arms, &splitting);
             known.lesson = *lessons;
         }
     }
@@ -638,7 +709,7 @@ impl Controller {
     /// Picks the arm of least cost, or one worth trying; with what trying may cost, if it is that.
     ///
     /// An arm of which nothing was seen is a trial, charged as bad as it may be until it is done.
-    fn pick(&mut self, class: Class, outlook: &Outlook, now: Seconds) -> (usize, Option<Trial>) {
+    fn pick(&mut self, class: Class, outlook: &Outlook, now: Seconds) -> Picked {
         let mut costs = std::mem::take(&mut self.scratch.costs);
         let picked = self.pick_by(class, outlook, now, &mut costs);
         self.scratch.costs = costs;
@@ -651,34 +722,26 @@ impl Controller {
         outlook: &Outlook,
         now: Seconds,
         costs: &mut Costs,
-    ) -> (usize, Option<Trial>) {
+    ) -> Picked {
         let known = &self.known[&class];
         let life = outlook.life(known.life);
         let backlog = self.backlog(now);
         let prices = self.prices_now(known, outlook, now, backlog);
-        let cost = |it: &Quantities| it.cost(&life, &prices) + self.waits(it, &prices, backlog);
+        let mut delays = std::mem::take(&mut costs.delays);
+        self.gather_helpers(now, &mut delays);
+        let spell_of = |it: &Quantities, parts: usize| Spell::of(self.wall_of(it), parts, &delays);
+        costs.fill(known, |it, parts| {
+            let spell = spell_of(it, parts);
+            it.cost(&life, &prices) + self.waits(&spell, parts, &prices, backlog)
+        });
         let Costs {
+            ways,
             likely,
             hopeful,
             fearful,
-        } = costs;
-        for (costs, of) in [
-            (&mut *likely, &known.likely),
-            (&mut *hopeful, &known.hopeful),
-            (&mut *fearful, &known.fearful),
-        ] {
-            costs.clear();
-            costs.extend(of.iter().map(cost));
-        }
+            ..
+        } = &*costs;
         let best = least(fearful);
-        let work = |arm: usize| known.likely[arm].encode_core_seconds.mean;
-        let rank = |arm: usize| (0..likely.len()).filter(|&it| work(it) < work(arm)).count();
-        let middle = rank(least(likely));
-        for (arm, hopeful) in hopeful.iter_mut().enumerate() {
-            if rank(arm).abs_diff(middle) > TRIAL_REACH {
-                *hopeful = likely[arm];
-            }
-        }
         let second =
             prices.per_core_second.mean * self.plant.workers as f64 + self.link_second(&prices);
         let allowed =
@@ -688,39 +751,48 @@ impl Controller {
         let arms = (0..likely.len()).filter(affordable);
         let chosen = arms.min_by(|&a, &b| hopeful[a].total_cmp(&hopeful[b]));
         let chosen = chosen.expect("the best is affordable");
-        self.cost_total += fearful[best];
-        if chosen == best {
-            return (best, None);
-        }
-        let trial = Trial {
+        let way = ways[chosen];
+        let expected = way.of(&known.likely[chosen]);
+        let spell = spell_of(&expected, way.parts);
+        let trial = (chosen != best).then(|| Trial {
             charge: fearful[chosen] - fearful[best],
             best_cost: fearful[best],
-            expected: known.likely[chosen],
+            expected,
+            parts: way.parts,
+            spell,
             life,
             prices,
             backlog,
-        };
-        self.trial_cost += trial.charge;
-        (chosen, Some(trial))
+        });
+        self.cost_total += fearful[best];
+        self.trial_cost += trial.map_or(0.0, |it| it.charge);
+        costs.delays = delays;
+        Picked {
+            arm: chosen,
+            way,
+            latency: spell.latency,
+            trial,
+        }
     }
 
     /// Replaces what was feared of a trial by what it took.
     fn settle(&mut self, trial: &Trial, taken: &Taken) {
         let quantities = real(&trial.expected, taken);
+        let longer = self.wall_of(&quantities) / self.wall_of(&trial.expected).max(1e-12);
+        let spell = trial.spell.times(longer);
         let cost = quantities.cost(&trial.life, &trial.prices)
-            + self.waits(&quantities, &trial.prices, trial.backlog);
+            + self.waits(&spell, trial.parts, &trial.prices, trial.backlog);
         self.trial_cost += (cost - trial.best_cost).max(0.0) - trial.charge;
     }
 
-    /// Returns what the waits cost that a block's encoding would cause: of the link that has sent
-    /// everything before it, and of the workers when all buffers are behind it.
-    fn waits(&self, quantities: &Quantities, prices: &Prices, backlog: f64) -> f64 {
-        let wall = self.wall_of(quantities);
-        let workers = self.plant.workers as f64;
-        let room = self.period * self.plant.frames.saturating_sub(1).max(1) as f64;
-        let starved = (wall - backlog).max(0.0);
-        let stalled = (wall - room).max(0.0) * (workers - 1.0);
-        starved * self.link_second(prices) + stalled * prices.per_core_second.mean
+    /// Returns what the waits cost while a block is encoded: of the link that has sent everything
+    /// before it, of the workers that do not help when all buffers are behind it, and of the one who has
+    /// it, for the last of its parts.
+    fn waits(&self, spell: &Spell, parts: usize, prices: &Prices, backlog: f64) -> f64 {
+        let others = self.plant.workers.saturating_sub(parts) as f64;
+        let starved = (spell.latency - backlog).max(0.0);
+        let stalled = (spell.latency - self.room()).max(0.0) * others;
+        starved * self.link_second(prices) + (stalled + spell.idle) * prices.per_core_second.mean
     }
 
     /// Returns what a second of the link costs: nothing where bytes are counted and not time.
@@ -903,35 +975,41 @@ impl Controller {
 impl Known {
     /// Knows nothing yet but what blocks of a class are for.
     fn new(goal: &Goal, class: Class, raw_bytes: u64) -> Known {
-        let mut life = BlockLife::new(class, raw_bytes);
-        life.reads_per_write = Estimate::exact(0.0);
-        if let Goal::Money { held, reads, .. } = goal {
-            life.held_seconds = Estimate::exact(held.0);
-            life.reads_per_write = Estimate::exact(*reads);
-        }
         Known {
             lesson: 0,
-            life,
+            life: goal.usual_life(class, raw_bytes),
             likely: Vec::new(),
             hopeful: Vec::new(),
             fearful: Vec::new(),
+            partings: Vec::new(),
         }
     }
 
     /// Takes what a profile knows of some arms.
-    fn estimate(&mut self, profile: &Profile, arms: &[Method]) {
+    fn estimate(&mut self, profile: &Profile, arms: &[Method], splitting: &Splitting) {
         let Known {
             life,
             likely,
             hopeful,
             fearful,
+            partings,
             ..
         } = self;
+        partings.clear();
         likely.clear();
         hopeful.clear();
         fearful.clear();
         for &arm in arms {
-            let estimate = profile.estimate(life.class, arm, life.raw_bytes);
+            let mut estimate = profile.estimate(life.class, arm, life.raw_bytes);
+            let core = estimate.encode_seconds_per_byte.value.mean * life.raw_bytes as f64;
+            let of_part = |bytes| profile.estimate(life.class, arm, bytes);
+            let mut parting = Parting::NONE;
+            if core > splitting.core_seconds_min {
+                parting = Parting::of(life.raw_bytes, splitting.workers, &mut estimate, of_part);
+            }
+            // What was never seen is tried whole, charged with all its waits.
+            let is_seen = estimate.encode_seconds_per_byte.weight >= SEEN_MIN;
+            partings.push(if is_seen { parting } else { Parting::NONE });
             let quantities = |value: fn(&Factor) -> f64| {
                 let mut estimate: MethodEstimate = estimate;
                 for factor in [
@@ -948,6 +1026,43 @@ impl Known {
                 true => it.value.mean,
                 false => it.value.high,
             }));
+        }
+    }
+}
+
+impl Costs {
+    /// Finds what each arm costs, split as is best for it. Only those near the best are hoped to be
+    /// better than likely.
+    fn fill(&mut self, known: &Known, cost: impl Fn(&Quantities, usize) -> f64) {
+        let Costs {
+            ways,
+            likely,
+            hopeful,
+            fearful,
+            ..
+        } = self;
+        ways.clear();
+        let best_way = |(parting, it): (&Parting, &Quantities)| parting.best(it, &cost);
+        ways.extend(known.partings.iter().zip(&known.likely).map(best_way));
+        for (costs, of) in [
+            (&mut *likely, &known.likely),
+            (&mut *hopeful, &known.hopeful),
+            (&mut *fearful, &known.fearful),
+        ] {
+            costs.clear();
+            let in_parts = ways.iter().zip(of);
+            costs.extend(in_parts.map(|(way, it)| match way.parts {
+                1 => cost(it, 1),
+                parts => cost(&way.of(it), parts),
+            }));
+        }
+        let work = |arm: usize| known.likely[arm].encode_core_seconds.mean;
+        let rank = |arm: usize| (0..likely.len()).filter(|&it| work(it) < work(arm)).count();
+        let middle = rank(least(likely));
+        for (arm, hopeful) in hopeful.iter_mut().enumerate() {
+            if rank(arm).abs_diff(middle) > TRIAL_REACH {
+                *hopeful = likely[arm];
+            }
         }
     }
 }
@@ -1033,6 +1148,17 @@ fn real(expected: &Quantities, taken: &Taken) -> Quantities {
         stored_bytes: stored,
         held_bytes: stored,
         ..*expected
+    }
+}
+
+/// Returns what a part of a block took, on the mean.
+fn of_part(observation: &Observation, parts: usize) -> Observation {
+    let parts = parts as u64;
+    Observation {
+        raw_bytes: observation.raw_bytes.div_ceil(parts),
+        stored_bytes: observation.stored_bytes / parts,
+        encode: observation.encode.map(|it| Seconds(it.0 / parts as f64)),
+        ..*observation
     }
 }
 

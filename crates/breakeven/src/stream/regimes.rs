@@ -10,7 +10,8 @@ use std::fmt::Write as _;
 use super::hint::Outlook;
 use super::oracle::{best_static, fastest, fewest_bytes};
 use super::price::{Controller, Goal, Plant, Taken};
-use super::simulate::{Cost, Event, Matrix, Pipeline, Run, simulate};
+use super::simulate::{Cost, Encoded, Event, Matrix, Pipeline, Run, simulate_encoding};
+use super::split::PARTS;
 use crate::codec::{Compressor, Method};
 use crate::decide::{Class, Observation, Prices, Profile};
 use crate::frame::{Encoder, frame_bytes_max};
@@ -18,6 +19,8 @@ use crate::meter::thread_cpu;
 use crate::units::{BytesPerSecond, Estimate, Seconds};
 
 const RECORD: &str = include_str!("../../tests/matrices/generated.csv");
+/// What the same blocks took in parts: processor time as a share of the whole's, and bytes of all parts.
+const PARTS_RECORD: &str = include_str!("../../tests/matrices/parts.csv");
 pub(super) const BLOCK_BYTES: usize = 1 << 20;
 const BLOCKS_OF_KIND: u64 = 3;
 const KINDS: [&str; 5] = ["text", "source", "numbers", "redundant", "noise"];
@@ -83,34 +86,55 @@ fn class_of(block: &[u8]) -> Class {
     Class::of_block(block, &mut compressor).unwrap()
 }
 
-/// One kind's blocks: class, and cost by each arm.
+/// A recorded block.
 struct Recorded {
-    rows: Vec<(Class, Vec<Cost>)>,
+    class: Class,
+    /// What it costs by each arm.
+    whole: Vec<Cost>,
+    /// In halves, quarters and eighths.
+    parts: Vec<[Cost; PARTS.len() - 1]>,
 }
 
-/// Returns what the record says of each kind.
-fn recorded() -> Vec<Recorded> {
-    let mut found: Vec<Recorded> = Vec::new();
-    for kind in KINDS {
-        let unknown = (Class::BINARY, vec![Cost::default(); ARMS.len()]);
-        let mut rows = vec![unknown; BLOCKS_OF_KIND as usize];
-        for line in RECORD.lines().skip(1) {
-            let fields: Vec<&str> = line.split(',').collect();
-            let &[of, number, class_number, arm, nanoseconds, stored] = &fields[..] else {
-                panic!("{line}");
-            };
-            if of != kind {
-                continue;
-            }
-            let arm = ARMS.iter().position(|it| *it == arm).expect(line);
-            let row = &mut rows[number.parse::<usize>().unwrap()];
-            row.0 = Class::from_content_number(class_number.parse().unwrap()).unwrap();
-            row.1[arm] = Cost {
-                work: nanoseconds.parse::<f64>().unwrap() * 1e-9,
-                stored_bytes: stored.parse().unwrap(),
-            };
-        }
-        found.push(Recorded { rows });
+/// Returns what the record says of each kind's blocks.
+fn recorded() -> Vec<Vec<Recorded>> {
+    let unknown = || Recorded {
+        class: Class::BINARY,
+        whole: vec![Cost::default(); ARMS.len()],
+        parts: vec![[Cost::default(); PARTS.len() - 1]; ARMS.len()],
+    };
+    let blocks = || (0..BLOCKS_OF_KIND).map(|_| unknown()).collect();
+    let mut found: Vec<Vec<Recorded>> = KINDS.iter().map(|_| blocks()).collect();
+    let place = |fields: &[&str], arm: &str| {
+        let kind = KINDS.iter().position(|it| *it == fields[0]).unwrap();
+        let arm = ARMS.iter().position(|it| *it == arm).unwrap();
+        (kind, fields[1].parse::<usize>().unwrap(), arm)
+    };
+    for line in RECORD.lines().skip(1) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let &[_, _, class_number, arm, nanoseconds, stored] = &fields[..] else {
+            panic!("{line}");
+        };
+        let (kind, block, arm) = place(&fields, arm);
+        let row = &mut found[kind][block];
+        row.class = Class::from_content_number(class_number.parse().unwrap()).unwrap();
+        row.whole[arm] = Cost {
+            work: nanoseconds.parse::<f64>().unwrap() * 1e-9,
+            stored_bytes: stored.parse().unwrap(),
+        };
+    }
+    for line in PARTS_RECORD.lines().skip(1) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let &[_, _, arm, parts, work_share, stored] = &fields[..] else {
+            panic!("{line}");
+        };
+        let (kind, block, arm) = place(&fields, arm);
+        let row = &mut found[kind][block];
+        let parts: usize = parts.parse().unwrap();
+        let way = PARTS.iter().position(|it| *it == parts).unwrap();
+        row.parts[arm][way - 1] = Cost {
+            work: row.whole[arm].work * work_share.parse::<f64>().unwrap(),
+            stored_bytes: stored.parse().unwrap(),
+        };
     }
     found
 }
@@ -146,9 +170,9 @@ fn the_record_is_of_these_blocks_and_arms() {
                     format!("{kind},{number},{class_number},{name},{nanoseconds},{stored_bytes}");
                 writeln!(text, "{line}").unwrap();
                 if path.is_none() {
-                    let cost = known.rows[number as usize].1[arm];
-                    assert_eq!(cost.stored_bytes, stored_bytes as f64, "{line}");
-                    assert_eq!(known.rows[number as usize].0, class, "{line}");
+                    let known = &known[number as usize];
+                    assert_eq!(known.whole[arm].stored_bytes, stored_bytes as f64, "{line}");
+                    assert_eq!(known.class, class, "{line}");
                     held += 1;
                 }
             }
@@ -160,54 +184,184 @@ fn the_record_is_of_these_blocks_and_arms() {
     }
 }
 
-/// A row of blocks: matrix and classes.
+/// Encodes a block in equal parts: processor time, and bytes of all frames.
+fn encode_in_parts(
+    encoder: &mut Encoder,
+    frame: &mut [u8],
+    method: Method,
+    block: &[u8],
+    parts: usize,
+) -> (f64, usize) {
+    let begun = thread_cpu();
+    let pieces = block.chunks(block.len().div_ceil(parts));
+    let stored = pieces.map(|it| encoder.encode(method, it, frame).unwrap().frame_bytes);
+    let stored = stored.sum();
+    (thread_cpu().0 - begun.0, stored)
+}
+
+/// As the record of whole blocks; `BREAKEVEN_RECORD_PARTS` names a file to make it anew.
+#[test]
+fn the_record_of_parts_is_of_these_blocks_and_arms() {
+    let path = std::env::var_os("BREAKEVEN_RECORD_PARTS");
+    let mut text = String::from("kind,block,arm,parts,work_share,stored_bytes\n");
+    let known = recorded();
+    let (mut encoder, mut frame) = (Encoder::new(), vec![0; frame_bytes_max(BLOCK_BYTES)]);
+    let (arms, count) = match path {
+        Some(_) => (ARMS.len(), BLOCKS_OF_KIND),
+        None => (7, 1),
+    };
+    let mut held = 0;
+    for (kind, known) in KINDS.iter().zip(&known) {
+        for number in 0..count {
+            let block = block(kind, number);
+            for (arm, name) in ARMS[..arms].iter().enumerate() {
+                let method: Method = name.parse().unwrap();
+                let mut in_parts =
+                    |parts| encode_in_parts(&mut encoder, &mut frame, method, &block, parts);
+                // The first time it also takes memory.
+                in_parts(1);
+                let whole = in_parts(1);
+                for (way, &parts) in PARTS[1..].iter().enumerate() {
+                    let (work, stored) = in_parts(parts);
+                    let share = work / whole.0;
+                    writeln!(text, "{kind},{number},{name},{parts},{share:.4},{stored}").unwrap();
+                    if path.is_none() {
+                        let known = known[number as usize].parts[arm][way].stored_bytes;
+                        assert_eq!(known, stored as f64, "{kind}, {name} in {parts}");
+                        held += 1;
+                    }
+                }
+            }
+        }
+    }
+    match path {
+        Some(path) => std::fs::write(path, text).unwrap(),
+        None => assert_eq!(held, 5 * 7 * 3),
+    }
+}
+
+/// A row of blocks, with what they cost by arms.
+#[derive(Clone)]
 pub(super) struct Blocks {
     name: &'static str,
+    pub arms: Vec<&'static str>,
     pub matrix: Matrix,
+    parts: Vec<Vec<[Cost; PARTS.len() - 1]>>,
     pub classes: Vec<Class>,
 }
 
+impl Blocks {
+    /// Leaves some of the arms.
+    fn only(&self, arms: &[&'static str]) -> Blocks {
+        let places: Vec<usize> = (arms.iter())
+            .map(|name| self.arms.iter().position(|it| it == name).unwrap())
+            .collect();
+        let whole = |row: &Vec<Cost>| places.iter().map(|&it| row[it]).collect();
+        let parts = |row: &Vec<[Cost; 3]>| places.iter().map(|&it| row[it]).collect();
+        Blocks {
+            arms: arms.to_vec(),
+            matrix: Matrix {
+                costs: self.matrix.costs.iter().map(whole).collect(),
+            },
+            parts: self.parts.iter().map(parts).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// Returns what blocks cost by each arm, whole and in parts, as arms of their own.
+    fn with_parts(&self) -> Matrix {
+        let rows = self.matrix.costs.iter().zip(&self.parts);
+        let costs = rows.map(|(whole, parts)| {
+            let parts = parts.iter().flatten();
+            whole.iter().chain(parts).copied().collect()
+        });
+        Matrix {
+            costs: costs.collect(),
+        }
+    }
+
+    /// Makes all work take so many times as long.
+    pub fn slow_down(&mut self, slower: f64) {
+        let whole = self.matrix.costs.iter_mut().flatten();
+        let costs = whole.chain(self.parts.iter_mut().flatten().flatten());
+        costs.for_each(|cost| cost.work *= slower);
+    }
+
+    /// Returns what a block costs by an arm, in parts.
+    fn cost(&self, block: usize, arm: usize, parts: usize) -> Cost {
+        let way = PARTS.iter().position(|it| *it == parts).unwrap();
+        match way {
+            0 => self.matrix.costs[block][arm],
+            way => self.parts[block][arm][way - 1],
+        }
+    }
+}
+
+/// The seed of a row where one will do.
+const SEED: u64 = 77;
+
 /// Makes a row of `count` blocks, changing kind every `run` blocks.
 pub(super) fn blocks(name: &'static str, kinds: &[usize], run: usize, count: usize) -> Blocks {
+    blocks_from(SEED, name, (kinds, run), count)
+}
+
+fn blocks_from(
+    seed: u64,
+    name: &'static str,
+    (kinds, run): (&[usize], usize),
+    count: usize,
+) -> Blocks {
     let recorded = recorded();
-    let mut random = fastrand::Rng::with_seed(77);
+    let mut random = fastrand::Rng::with_seed(seed);
     let mut made = Blocks {
         name,
+        arms: ARMS.to_vec(),
         matrix: Matrix::default(),
+        parts: Vec::new(),
         classes: Vec::new(),
     };
     for index in 0..count {
         let kind = &recorded[kinds[index / run % kinds.len()]];
         // From block to block times vary by some percent, all arms alike.
         let speed = 1.0 + 0.06 * (random.f64() - 0.5);
-        let (class, row) = &kind.rows[random.usize(..kind.rows.len())];
-        let cost = |it: &Cost| Cost {
+        let row = &kind[random.usize(..kind.len())];
+        let cost = |it: Cost| Cost {
             work: it.work * speed,
             stored_bytes: it.stored_bytes,
         };
-        made.matrix.costs.push(row.iter().map(cost).collect());
-        made.classes.push(*class);
+        let whole = row.whole.iter().map(|it| cost(*it));
+        made.matrix.costs.push(whole.collect());
+        let parts = row.parts.iter().map(|it| it.map(cost));
+        made.parts.push(parts.collect());
+        made.classes.push(row.class);
     }
     made
 }
 
 fn all_blocks(count: usize) -> Vec<Blocks> {
-    vec![
-        blocks("text", &[0], 1, count),
-        blocks("source", &[1], 1, count),
-        blocks("numbers", &[2], 1, count),
-        blocks("redundant", &[3], 1, count),
-        blocks("noise", &[4], 1, count),
-        blocks("all by 1 MiB", &[0, 4, 2, 3, 1], 1, count),
-        blocks("all by 16 MiB", &[0, 4, 2, 3, 1], 16, count),
-        blocks("all by 64 MiB", &[0, 4, 2, 3, 1], 64, count),
-    ]
+    all_blocks_from(SEED, count)
+}
+
+fn all_blocks_from(seed: u64, count: usize) -> Vec<Blocks> {
+    let all: &[usize] = &[0, 4, 2, 3, 1];
+    let rows: [(&'static str, (&[usize], usize)); 8] = [
+        ("text", (&[0], 1)),
+        ("source", (&[1], 1)),
+        ("numbers", (&[2], 1)),
+        ("redundant", (&[3], 1)),
+        ("noise", (&[4], 1)),
+        ("all by 1 MiB", (all, 1)),
+        ("all by 16 MiB", (all, 16)),
+        ("all by 64 MiB", (all, 64)),
+    ];
+    let row = |(name, order)| blocks_from(seed, name, order, count);
+    rows.map(row).into()
 }
 
 /// A pipeline in which the workers' LZ4 on text is `beta` times as fast as the link.
 pub(super) fn pipeline(beta: f64, workers: usize) -> Pipeline {
     let lz4 = ARMS.iter().position(|it| *it == "lz4:1").unwrap();
-    let work = recorded()[0].rows[0].1[lz4].work;
+    let work = recorded()[0][0].whole[lz4].work;
     Pipeline {
         workers,
         frames: 2 * workers + 4,
@@ -241,28 +395,58 @@ pub(super) fn control_from(
     profile: Profile,
     observed: &mut dyn FnMut(&Observation),
 ) -> (Run, f64) {
+    let found = control_splitting(goal, outlook, pipeline, blocks, (profile, true), observed);
+    (found.run, found.tried_share)
+}
+
+/// What a controller made of a row of blocks.
+struct Controlled {
+    run: Run,
+    /// The share of all cost that trying took.
+    tried_share: f64,
+    /// Blocks that were split.
+    split_blocks: usize,
+}
+
+/// As [`control_from`], with or without splitting blocks.
+fn control_splitting(
+    goal: Goal,
+    outlook: &Outlook,
+    pipeline: &Pipeline,
+    blocks: &Blocks,
+    (profile, splits): (Profile, bool),
+    observed: &mut dyn FnMut(&Observation),
+) -> Controlled {
     let plant = Plant {
         workers: pipeline.workers,
         frames: pipeline.frames,
         link: BytesPerSecond(pipeline.link_bytes_per_second),
         write_overhead: Seconds(pipeline.write_overhead),
     };
-    let arms: Vec<Method> = ARMS.iter().map(|name| name.parse().unwrap()).collect();
-    let controller = Controller::new(goal, arms.clone(), plant, profile);
+    let arms: Vec<Method> = blocks.arms.iter().map(|it| it.parse().unwrap()).collect();
+    let mut controller = Controller::new(goal, arms.clone(), plant, profile);
+    if !splits {
+        controller.split_workers = 1;
+    }
     let controller = std::cell::RefCell::new(controller);
-    let run = simulate(
+    let costs = std::cell::RefCell::new(Vec::new());
+    let mut split_blocks = 0;
+    let run = simulate_encoding(
         pipeline,
-        &blocks.matrix,
+        blocks.classes.len(),
         &mut |block, now| {
-            let class = blocks.classes[block];
             let mut controller = controller.borrow_mut();
-            let now = Seconds(now);
-            let (arm, _) = controller.choose_for(class, BLOCK_BYTES as u64, outlook, now);
-            arm
+            let (class, now) = (blocks.classes[block], Seconds(now));
+            let (arm, ticket) = controller.choose_for(class, BLOCK_BYTES as u64, outlook, now);
+            let parts = controller.parts_of(ticket);
+            let cost = blocks.cost(block, arm, parts);
+            costs.borrow_mut().push(cost);
+            split_blocks += usize::from(parts > 1);
+            Encoded { arm, cost, parts }
         },
         &mut |event| match event {
             Event::Compressed { block, arm, at } => {
-                let cost = blocks.matrix.costs[block][arm];
+                let cost = costs.borrow()[block];
                 let taken = Taken {
                     observation: Observation {
                         class: blocks.classes[block],
@@ -281,8 +465,12 @@ pub(super) fn control_from(
             Event::Written { at, .. } => controller.borrow_mut().written(Seconds(at)),
         },
     );
-    let share = controller.borrow().trial_share();
-    (run, share)
+    let tried_share = controller.borrow().trial_share();
+    Controlled {
+        run,
+        tried_share,
+        split_blocks,
+    }
 }
 
 pub(super) const BETAS: [f64; 3] = [43.0, 4.2, 0.83];
@@ -311,7 +499,8 @@ fn the_fastest_goal_against_the_best_method_and_the_bound() {
                     100.0 * (time / bound.lower_bound - 1.0),
                     100.0 * share
                 );
-                assert!(time >= bound.lower_bound * (1.0 - 1e-9));
+                let least = fastest(&pipeline, &blocks.with_parts()).lower_bound;
+                assert!(time >= least * (1.0 - 1e-9));
                 worst = worst.max(to_static);
                 sum += to_static;
                 cells += 1;
@@ -525,4 +714,69 @@ fn what_is_read_often_is_quicker_to_decode() {
     let (seldom, often) = (count_at(0.0), count_at(1000.0));
     println!("xz: {seldom} blocks read never, {often} read 1000 times");
     assert!(often < seldom, "{seldom}, {often}");
+}
+
+/// Rows of each kind by which splitting is judged: whether two methods tie in a block decides much of what
+/// comes behind it, so that one row tells little.
+const SPLIT_SEEDS: [u64; 4] = [77, 78, 79, 80];
+
+/// Blocks whole and split, over fast and slow links, by all methods and by few of which two are slow.
+#[test]
+fn slow_methods_stall_an_ordered_stream_less_in_parts() {
+    let few = ["store", "lz4:1", "zstd:3", "xz:1", "xz:6"];
+    let goal = Goal::Fastest;
+    let (mut changes, mut split) = (Vec::new(), 0);
+    for arms in [&few[..], &ARMS[..]] {
+        for workers in [2, 24] {
+            for beta in [400.0, 43.0, 4.2, 0.83] {
+                let pipeline = pipeline(beta, workers);
+                let rows = SPLIT_SEEDS.map(|seed| all_blocks_from(seed, 250 * workers));
+                for kind in 0..rows[0].len() {
+                    let found = rows
+                        .each_ref()
+                        .map(|row| split_against_whole(goal, &pipeline, &row[kind].only(arms)));
+                    let times = found.map(|it| it.0);
+                    let mean = times.iter().sum::<f64>() / times.len() as f64;
+                    let blocks = found.iter().map(|it| it.1).sum::<usize>();
+                    println!(
+                        "{:2} arms, {workers:2} workers, {:5.0} MB/s, {:14}: {:+.1} % of the time ({:?}), \
+                         {blocks} blocks split",
+                        arms.len(),
+                        pipeline.link_bytes_per_second / 1e6,
+                        rows[0][kind].name,
+                        100.0 * mean,
+                        times.map(|it| (1e3 * it).round() / 10.0),
+                    );
+                    changes.push(mean);
+                    split += blocks;
+                }
+            }
+        }
+    }
+    let (worst, best) = (changes.iter()).fold((f64::MIN, f64::MAX), |(worst, best), &it| {
+        (worst.max(it), best.min(it))
+    });
+    let mean = changes.iter().sum::<f64>() / changes.len() as f64;
+    println!(
+        "{} cells, {split} blocks split; S1 in parts: mean {mean:+.4}, worst {worst:+.4}, best {best:+.4}",
+        changes.len()
+    );
+    assert!(worst <= 0.02 && best <= -0.05, "{worst}, {best}");
+}
+
+/// Returns by how much a row of blocks takes longer if blocks may be split, and how many were.
+fn split_against_whole(goal: Goal, pipeline: &Pipeline, blocks: &Blocks) -> (f64, usize) {
+    let [whole, parts] = [false, true].map(|splits| {
+        let profile = (Profile::default(), splits);
+        control_splitting(
+            goal,
+            &Outlook::default(),
+            pipeline,
+            blocks,
+            profile,
+            &mut |_| {},
+        )
+    });
+    let time = parts.run.drained_after.0 / whole.run.drained_after.0 - 1.0;
+    (time, parts.split_blocks)
 }

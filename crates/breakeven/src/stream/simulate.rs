@@ -5,6 +5,9 @@
 //! written. That is the writer's pipeline (`writer.rs`) with times instead of bytes, so that choices
 //! can be tried on recorded costs without a clock.
 //!
+//! A block may be split into parts (`split.rs`): the workers that come for the blocks behind it first
+//! take its parts, and its frames are written together.
+//!
 //! Source: Hirsch 2017, sections 3.2 and 4.1.
 
 use crate::units::Seconds;
@@ -105,13 +108,28 @@ pub fn simulate(
 ) -> Run {
     let encode = &mut |block: usize, now| {
         let arm = choose(block, now);
-        (arm, matrix.costs[block][arm])
+        Encoded {
+            arm,
+            cost: matrix.costs[block][arm],
+            parts: 1,
+        }
     };
     simulate_encoding(pipeline, matrix.costs.len(), encode, tell)
 }
 
-/// Sends `block_count` blocks through the pipeline, of which `encode` finds both the arm and what it
-/// takes; else as [`simulate`].
+/// What became of a block when it was encoded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Encoded {
+    /// Its arm.
+    pub arm: usize,
+    /// What all of it takes.
+    pub cost: Cost,
+    /// Into how many equal parts it is split, at least 1.
+    pub parts: usize,
+}
+
+/// Sends `block_count` blocks through the pipeline, of which `encode` finds the arm, the parts and
+/// what it takes; else as [`simulate`].
 ///
 /// # Panics
 ///
@@ -119,7 +137,7 @@ pub fn simulate(
 pub fn simulate_encoding(
     pipeline: &Pipeline,
     block_count: usize,
-    encode: &mut dyn FnMut(usize, f64) -> (usize, Cost),
+    encode: &mut dyn FnMut(usize, f64) -> Encoded,
     tell: &mut dyn FnMut(Event),
 ) -> Run {
     assert!(pipeline.workers > 0 && pipeline.frames > 0 && pipeline.link_bytes_per_second > 0.0);
@@ -137,9 +155,19 @@ pub fn simulate_encoding(
         untold.sort_by(|a, b| a.at().total_cmp(&b.at()));
         let done = untold.partition_point(|it| it.at() <= now);
         untold.drain(..done).for_each(&mut *tell);
-        let (arm, cost) = encode(block, now);
-        let compressed_at = now + cost.work;
-        free_at[worker] = compressed_at;
+        let Encoded { arm, cost, parts } = encode(block, now);
+        free_at[worker] = now;
+        let comes_at = |ahead: usize| match (block + ahead).checked_sub(pipeline.frames) {
+            _ if block + ahead >= block_count => f64::INFINITY,
+            // Its own frame, or a later one, must be written before that worker has a block to come for.
+            Some(before) => written_at.get(before).copied().unwrap_or(f64::INFINITY),
+            None => 0.0,
+        };
+        let compressed_at = match parts {
+            1 => now + cost.work,
+            _ => encode_parts(&mut free_at, worker, (parts, cost.work), comes_at),
+        };
+        free_at[worker] = free_at[worker].max(compressed_at);
         let from = compressed_at.max(written_at.last().copied().unwrap_or(0.0));
         let at = from + pipeline.write_seconds(cost.stored_bytes);
         written_at.push(at);
@@ -165,6 +193,35 @@ pub fn simulate_static(pipeline: &Pipeline, matrix: &Matrix, arm: usize) -> Run 
 /// Sends each block through by the arm that was chosen for it.
 pub fn simulate_chosen(pipeline: &Pipeline, matrix: &Matrix, arms: &[usize]) -> Run {
     simulate(pipeline, matrix, &mut |block, _| arms[block], &mut |_| {})
+}
+
+/// Lets workers do the parts of a block that one of them took, each part as soon as somebody can: the
+/// first to help is the one who comes for the block behind it, and so on. `comes_at` tells when the
+/// block that lies so many behind it has a buffer. Returns when the last part is done.
+fn encode_parts(
+    free_at: &mut [f64],
+    owner: usize,
+    (parts, work): (usize, f64),
+    comes_at: impl Fn(usize) -> f64,
+) -> f64 {
+    let begun = free_at[owner];
+    let mut is_here = vec![false; free_at.len()];
+    is_here[owner] = true;
+    let (mut here, mut done_at) = (1, begun);
+    for _ in 0..parts {
+        let next_at = comes_at(here).max(begun);
+        let can_at = |worker: usize| match is_here[worker] {
+            true => free_at[worker],
+            false => free_at[worker].max(next_at),
+        };
+        let workers = 0..free_at.len();
+        let first = workers.min_by(|&a, &b| can_at(a).total_cmp(&can_at(b)));
+        let worker = first.expect("at least one worker");
+        free_at[worker] = can_at(worker) + work / parts as f64;
+        done_at = done_at.max(free_at[worker]);
+        here += usize::from(!std::mem::replace(&mut is_here[worker], true));
+    }
+    done_at
 }
 
 fn earliest(free_at: &[f64]) -> usize {
@@ -210,6 +267,39 @@ mod tests {
         let run = simulate_static(&pipeline(2, 3), &blocks, 0);
         assert_eq!((run.compressed_after.0, run.drained_after.0), (9.0, 12.0));
         assert_eq!(run.stored_bytes, 3.0);
+    }
+
+    #[test]
+    fn workers_who_come_for_blocks_behind_help_with_one_in_parts() {
+        let check = |frames: usize, parts: usize, expected: (f64, f64)| {
+            let works = [9.0, 1.0, 1.0];
+            let encode = &mut |block: usize, _| Encoded {
+                arm: 0,
+                cost: Cost {
+                    work: works[block],
+                    stored_bytes: 1.0,
+                },
+                parts: if block == 0 { parts } else { 1 },
+            };
+            let run = simulate_encoding(&pipeline(2, frames), 3, encode, &mut |_| {});
+            assert_eq!((run.compressed_after.0, run.drained_after.0), expected);
+        };
+        check(3, 1, (9.0, 12.0));
+        check(3, 2, (5.5, 7.5));
+        // Of three parts one worker does two.
+        check(3, 3, (6.0, 9.0));
+        // Nobody comes for a block that has no buffer, nor for one that does not exist.
+        check(1, 2, (13.0, 14.0));
+        let alone = &mut |_: usize, _| Encoded {
+            arm: 0,
+            cost: Cost {
+                work: 8.0,
+                stored_bytes: 1.0,
+            },
+            parts: 4,
+        };
+        let run = simulate_encoding(&pipeline(2, 3), 1, alone, &mut |_| {});
+        assert_eq!(run.compressed_after.0, 8.0);
     }
 
     #[test]

@@ -30,9 +30,7 @@ fn saved_and_loaded(profile: &Profile) -> Profile {
 fn earlier(beta: f64, slower: f64) -> Profile {
     let mut profile = Profile::default();
     let mut row = blocks("earlier", &KINDS, 1, 400);
-    for costs in &mut row.matrix.costs {
-        costs.iter_mut().for_each(|cost| cost.work *= slower);
-    }
+    row.slow_down(slower);
     let mut learn = |observation: &Observation| {
         profile.observe(observation);
     };

@@ -76,7 +76,7 @@ pub(super) fn read_in_order(
 }
 
 /// Reads by the seek table; nothing where there is none to be used.
-fn read_by_table(stream: &[u8], pool: &Pool) -> Option<(Vec<u8>, Option<Error>)> {
+pub(super) fn read_by_table(stream: &[u8], pool: &Pool) -> Option<(Vec<u8>, Option<Error>)> {
     let mut source = Cursor::new(stream);
     let table = read_seek_table(&mut source).unwrap()?;
     let options = ReaderOptions::default();

@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use crate::codec::{Codec, Method};
 use crate::error::{Error, Result};
-use crate::frame::{Encoder, Entry, frame_bytes_max, is_portable, is_storable};
+use crate::frame::{is_portable, is_storable};
 use crate::pool::Pool;
 use crate::units::Seconds;
 
@@ -37,6 +37,7 @@ use super::hint::{Hint, Hints, Outlook};
 use super::kill;
 use super::pick::{Choice, Picker};
 use super::shared::Shared;
+use super::split::{Workspace, frames_bytes_max, part_frame_bytes_max};
 
 /// Which frames a stream may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,13 +131,18 @@ impl WriterOptions {
     }
 
     /// Returns the most memory that a writer takes with `worker_count` workers, beside 12 bytes for
-    /// each block written: (2 N + 4) frames, (N + 2) raw blocks, and N times what the methods take
-    /// ([`Method::compressor_bytes`], of each codec the most), with N at least 1.
+    /// each frame written: (2 N + 4) frames, (N + 2) raw blocks, and N times what the methods take
+    /// ([`Method::compressor_bytes`], of each codec the most), with N at least 1; where blocks may be
+    /// split, which a goal does, N times half a block besides.
     pub fn memory_bytes(&self, worker_count: usize) -> usize {
         let workers = worker_count.max(1);
-        frame_count(workers) * frame_bytes_max(self.block_bytes)
+        let part_bytes = match self.choice {
+            Choice::Priced(_) => part_frame_bytes_max(self.block_bytes),
+            Choice::Fixed(_) | Choice::Frozen(_) | Choice::Rule(_) => 0,
+        };
+        frame_count(workers) * frames_bytes_max(self.block_bytes)
             + raw_count(workers) * self.block_bytes
-            + workers * self.choice.compressor_bytes(self.block_bytes)
+            + workers * (self.choice.compressor_bytes(self.block_bytes) + part_bytes)
     }
 }
 
@@ -191,7 +197,8 @@ pub struct CallTimes {
 /// # Cost
 ///
 /// Memory as [`WriterOptions::memory_bytes`], taken at the start, and one thread beside the pool's.
-/// Nothing is allocated for a block (xz and priced choices excepted) after each buffer was used once.
+/// Nothing is allocated for a block after each buffer was used once, but by xz and for a block that is
+/// split.
 ///
 /// # Example
 ///
@@ -260,14 +267,14 @@ impl<S: Write + Send + 'static> Writer<S> {
         let workers = pool.worker_count().max(1);
         let block_bytes = options.block_bytes;
         let raw = (0..raw_count(workers)).map(|_| Vec::with_capacity(block_bytes));
-        let frame_bytes = frame_bytes_max(block_bytes);
+        let frame_bytes = frames_bytes_max(block_bytes);
         let frames = (0..frame_count(workers)).map(|_| vec![0; frame_bytes]);
         let shared = Shared::new(raw.collect(), frames.collect(), options.stop.clone());
         let picker = Arc::new(Picker::new(options.choice, workers, frame_count(workers)));
         let (from_worker, picks) = (Arc::clone(&shared), Arc::clone(&picker));
-        let work = move |encoder: &mut Encoder, job| work(encoder, &picks, &from_worker, job);
+        let work = move |workspace: &mut Workspace, job| work(workspace, &picks, &from_worker, job);
         // A flush and the end have no frame buffer, so they need places of their own.
-        let stage = pool.stage(frame_count(workers) + 2, Encoder::new, work)?;
+        let stage = pool.stage(frame_count(workers) + 2, Workspace::default, work)?;
         let (submitter, results) = stage.split();
         let feed = Feed::new(submitter, Arc::clone(&shared));
         let drain = Drain {
@@ -614,8 +621,8 @@ impl<B> fmt::Debug for Pending<B> {
 }
 
 /// What a worker does with a job.
-fn work(encoder: &mut Encoder, picker: &Picker, shared: &Shared, job: Job) -> Result<Piece> {
-    let (raw, outlook, mut frame) = match job {
+fn work(workspace: &mut Workspace, picker: &Picker, shared: &Shared, job: Job) -> Result<Piece> {
+    let (mut raw, outlook, mut frame) = match job {
         Job::Block {
             raw,
             outlook,
@@ -624,11 +631,11 @@ fn work(encoder: &mut Encoder, picker: &Picker, shared: &Shared, job: Job) -> Re
         Job::Flush => return Ok(Piece::Flush),
         Job::End => return Ok(Piece::End),
     };
-    let bytes = raw.bytes();
+    // What lies before this block in the stream is wanted first.
+    picker.help(workspace);
     #[cfg(test)]
-    kill::begin(bytes);
-    let outcome = picker.encode(encoder, bytes, &outlook, &mut frame);
-    let content_bytes = bytes.len() as u32;
+    kill::begin(raw.bytes());
+    let outcome = picker.encode(workspace, (&mut raw, &mut frame), &outlook);
     // The caller has its bytes back before it is told that they are compressed.
     let own = match raw {
         Raw::Own(mut raw) => {
@@ -646,18 +653,13 @@ fn work(encoder: &mut Encoder, picker: &Picker, shared: &Shared, job: Job) -> Re
             state.compressed_block();
         }
     });
-    let encoded = outcome?;
+    let frames = outcome?;
     #[cfg(test)]
     kill::at(kill::Step::GivenBack);
     picker.frame_waits();
-    Ok(Piece::Frame {
-        frame,
-        entry: Entry {
-            stored_bytes: encoded.frame_bytes as u32,
-            content_bytes,
-            check: encoded.check,
-        },
-        is_plain: !encoded.used_method,
+    Ok(Piece::Frames {
+        buffer: frame,
+        frames,
     })
 }
 

@@ -1,0 +1,479 @@
+//! A slow block split into parts, each with a frame of its own, which several workers encode.
+//!
+//! Frames leave in order, so a block that takes long holds back all that come behind it, until no frame
+//! buffer is left and the other workers stand still. Whoever takes such a block opens it to the
+//! others: who comes for a block of its own first does parts of those that are open, which lie before
+//! it in the stream. So nobody waits for a block but the one who took it, for the last of its parts.
+//!
+//! Parts are equal but for the last, and their frames lie one behind the other in the block's frame
+//! buffer. Each is a frame as any other: readers and seek tables know nothing of blocks.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
+
+use crate::codec::Method;
+use crate::error::{Error, Result};
+use crate::frame::{Encoded, Encoder, Entry, frame_bytes_max};
+use crate::meter::thread_cpu;
+use crate::units::Seconds;
+
+use super::feed::Raw;
+#[cfg(test)]
+use super::kill;
+
+/// Into how many parts a block may be split.
+pub const PARTS: [usize; 4] = [1, 2, 4, 8];
+/// The most parts of a block.
+pub const PARTS_MAX: usize = PARTS[PARTS.len() - 1];
+/// The shortest part: below, frames and short windows cost more than splitting gains.
+pub const PART_BYTES_MIN: usize = 64 << 10;
+
+/// Returns the bytes of the longest frames that a block may have, whole or in parts.
+pub fn frames_bytes_max(block_bytes: usize) -> usize {
+    let bytes = |parts: usize| parts * frame_bytes_max(block_bytes.div_ceil(parts));
+    PARTS.map(bytes).into_iter().max().expect("one part")
+}
+
+/// Returns the memory of one worker for parts.
+pub fn part_frame_bytes_max(block_bytes: usize) -> usize {
+    frame_bytes_max(block_bytes.div_ceil(2))
+}
+
+/// A worker's memory.
+#[derive(Default)]
+pub struct Workspace {
+    pub encoder: Encoder,
+    /// The frame of a part; none before the first.
+    part: Vec<u8>,
+}
+
+/// The frames of a block, one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Frames {
+    entries: [Entry; PARTS_MAX],
+    count: usize,
+    /// Whether no frame's method made anything smaller.
+    pub is_plain: bool,
+}
+
+const NO_ENTRY: Entry = Entry {
+    stored_bytes: 0,
+    content_bytes: 0,
+    check: 0,
+};
+
+impl Frames {
+    /// Returns the one frame of a whole block.
+    pub fn of_one(encoded: &Encoded, content_bytes: usize) -> Frames {
+        let mut frames = Frames::none();
+        frames.push(encoded, content_bytes);
+        frames
+    }
+
+    fn none() -> Frames {
+        Frames {
+            entries: [NO_ENTRY; PARTS_MAX],
+            count: 0,
+            is_plain: true,
+        }
+    }
+
+    fn push(&mut self, encoded: &Encoded, content_bytes: usize) {
+        self.entries[self.count] = Entry {
+            stored_bytes: encoded.frame_bytes as u32,
+            content_bytes: content_bytes as u32,
+            check: encoded.check,
+        };
+        self.count += 1;
+        self.is_plain &= !encoded.used_method;
+    }
+
+    /// Returns the frames in order, as a seek table lists them.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries[..self.count]
+    }
+
+    /// Returns the bytes of all of them.
+    pub fn stored_bytes(&self) -> usize {
+        let bytes = self.entries().iter().map(|it| it.stored_bytes as usize);
+        bytes.sum()
+    }
+}
+
+/// What encoding a block took its workers together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    pub core: Seconds,
+    pub wall: Seconds,
+}
+
+/// The blocks of a stream that are open to whoever can help.
+#[derive(Default)]
+pub struct Splits {
+    open: Mutex<Vec<Arc<Split>>>,
+}
+
+/// One of them.
+struct Split {
+    /// Parts are read under it, so that who writes to it has the bytes alone.
+    raw: RwLock<Raw>,
+    method: Method,
+    part_bytes: usize,
+    count: usize,
+    progress: Mutex<Progress>,
+    finished: Condvar,
+}
+
+struct Progress {
+    /// The first part that nobody took.
+    next: usize,
+    finished: usize,
+    encoded: [Option<Encoded>; PARTS_MAX],
+    /// The block's frame buffer, with a place for the longest frame of each part.
+    target: Vec<u8>,
+    spent: Spent,
+    failure: Option<Error>,
+}
+
+impl Splits {
+    /// Encodes parts of open blocks until nobody needs help.
+    pub fn help(&self, workspace: &mut Workspace) {
+        while let Some((split, part)) = self.claim() {
+            split.encode(part, workspace);
+        }
+    }
+
+    /// Takes the next part of the first block that has one left.
+    fn claim(&self) -> Option<(Arc<Split>, usize)> {
+        let open = self.lock();
+        let claimed = |split: &Arc<Split>| Some((Arc::clone(split), split.claim()?));
+        open.iter().find_map(claimed)
+    }
+
+    /// Encodes a block in `count` parts, together with whoever comes to help. Raw bytes and frame buffer
+    /// are back when it returns.
+    ///
+    /// # Errors
+    ///
+    /// Those of the encoder; `Panicked` if a worker did, whoever it was.
+    pub fn encode(
+        &self,
+        workspace: &mut Workspace,
+        (raw, frame): (&mut Raw, &mut Vec<u8>),
+        method: Method,
+        count: usize,
+    ) -> Result<(Frames, Spent)> {
+        let content_bytes = raw.bytes().len();
+        let split = Arc::new(Split {
+            raw: RwLock::new(std::mem::replace(raw, Raw::Own(Vec::new()))),
+            method,
+            part_bytes: content_bytes.div_ceil(count).max(1),
+            count,
+            progress: Mutex::new(Progress {
+                next: 0,
+                finished: 0,
+                encoded: [None; PARTS_MAX],
+                target: std::mem::take(frame),
+                spent: Spent::default(),
+                failure: None,
+            }),
+            finished: Condvar::new(),
+        });
+        self.lock().push(Arc::clone(&split));
+        while let Some(part) = split.claim() {
+            split.encode(part, workspace);
+        }
+        let mut progress = split.wait();
+        self.lock().retain(|other| !Arc::ptr_eq(other, &split));
+        *frame = std::mem::take(&mut progress.target);
+        let mut bytes = split.raw.write().unwrap_or_else(PoisonError::into_inner);
+        *raw = std::mem::replace(&mut *bytes, Raw::Own(Vec::new()));
+        if let Some(error) = progress.failure.take() {
+            return Err(error);
+        }
+        Ok((
+            split.gathered(&progress, frame, content_bytes),
+            progress.spent,
+        ))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Split>>> {
+        // Nothing panics under this lock.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Split {
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        // Nothing panics under this lock.
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the next part, if one is left and nothing failed.
+    fn claim(&self) -> Option<usize> {
+        let mut progress = self.lock();
+        let part = progress.next;
+        if part == self.count || progress.failure.is_some() {
+            return None;
+        }
+        progress.next += 1;
+        Some(part)
+    }
+
+    /// Encodes a part that was taken, and puts its frame at its place. A panic fails the block, and not
+    /// the one that the helper came for.
+    fn encode(&self, part: usize, workspace: &mut Workspace) {
+        let work = AssertUnwindSafe(|| self.encoded(part, workspace));
+        let outcome = catch_unwind(work).unwrap_or_else(|panic| {
+            // What it was in the middle of is left alone.
+            *workspace = Workspace::default();
+            Err(Error::Panicked {
+                what: "job",
+                message: crate::pool::message_of(panic.as_ref()),
+            })
+        });
+        let mut progress = self.lock();
+        match outcome {
+            Ok(encoded) => progress.encoded[part] = Some(encoded),
+            Err(error) => {
+                progress.failure.get_or_insert(error);
+            }
+        }
+        progress.finished += 1;
+        drop(progress);
+        self.finished.notify_all();
+    }
+
+    fn encoded(&self, part: usize, workspace: &mut Workspace) -> Result<Encoded> {
+        let raw = self.raw.read().unwrap_or_else(PoisonError::into_inner);
+        let start = (part * self.part_bytes).min(raw.bytes().len());
+        let end = (start + self.part_bytes).min(raw.bytes().len());
+        let bytes = &raw.bytes()[start..end];
+        #[cfg(test)]
+        kill::in_part(bytes);
+        let place_bytes = frame_bytes_max(self.part_bytes);
+        if workspace.part.len() < place_bytes {
+            workspace.part.resize(place_bytes, 0);
+        }
+        let (begun, begun_wall) = (thread_cpu(), Instant::now());
+        let encoder = &mut workspace.encoder;
+        let encoded = encoder.encode(self.method, bytes, &mut workspace.part)?;
+        let core = thread_cpu() - begun;
+        let wall = Seconds(begun_wall.elapsed().as_secs_f64());
+        let frame = &workspace.part[..encoded.frame_bytes];
+        let mut progress = self.lock();
+        progress.target[part * place_bytes..][..frame.len()].copy_from_slice(frame);
+        progress.spent.core += core;
+        progress.spent.wall += wall;
+        Ok(encoded)
+    }
+
+    /// Waits until all parts that were taken are done.
+    fn wait(&self) -> MutexGuard<'_, Progress> {
+        let progress = self.lock();
+        let is_busy = |progress: &mut Progress| progress.finished < progress.next;
+        let waited = self.finished.wait_while(progress, is_busy);
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves the frames together.
+    fn gathered(&self, progress: &Progress, frame: &mut [u8], content_bytes: usize) -> Frames {
+        let place_bytes = frame_bytes_max(self.part_bytes);
+        let mut frames = Frames::none();
+        let (mut at, mut left) = (0, content_bytes);
+        for (part, encoded) in progress.encoded[..self.count].iter().enumerate() {
+            let encoded = encoded.expect("no part failed");
+            let place = part * place_bytes;
+            frame.copy_within(place..place + encoded.frame_bytes, at);
+            at += encoded.frame_bytes;
+            let length = left.min(self.part_bytes);
+            left -= length;
+            frames.push(&encoded, length);
+        }
+        frames
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kill::{self, Step};
+    use super::super::tests::{data, pool, read_by_table, read_in_order};
+    use super::super::{Choice, Container, Goal, Priced, ReaderOptions, Writer, WriterOptions};
+    use super::*;
+    use crate::decide::Profile;
+
+    /// Text, numbers and noise, so that parts are of several lengths.
+    fn block(length: usize) -> Vec<u8> {
+        let mut random = fastrand::Rng::with_seed(length as u64);
+        let mut block = b"each part is a frame of its own; ".repeat(length / 90);
+        block.extend((0..length as u64 / 30).flat_map(|it| it.to_le_bytes()));
+        block.resize_with(length, || random.u8(..));
+        block
+    }
+
+    fn decoded(frames: &[u8], length: usize) -> Vec<u8> {
+        let mut content = vec![0; length];
+        let bytes = zstd_safe::decompress(&mut content[..], frames).expect("frames of zstd");
+        content.truncate(bytes);
+        content
+    }
+
+    #[test]
+    fn the_frames_are_the_same_whoever_helps() {
+        let method: Method = "zstd:3".parse().expect("a method");
+        let mut tried = 0;
+        for length in [1, 7, 4096, 300_000, 1 << 20, (1 << 20) + 5] {
+            let block = block(length);
+            let mut found: Vec<Vec<u8>> = Vec::new();
+            for helpers in [0, 1, 3] {
+                for count in PARTS {
+                    let splits = Splits::default();
+                    let mut raw = Raw::Own(block.clone());
+                    let mut frame = vec![0; frames_bytes_max(length)];
+                    let encoded = std::thread::scope(|scope| {
+                        for _ in 0..helpers {
+                            scope.spawn(|| {
+                                let mut workspace = Workspace::default();
+                                (0..50).for_each(|_| splits.help(&mut workspace));
+                            });
+                        }
+                        let mut workspace = Workspace::default();
+                        let buffers = (&mut raw, &mut frame);
+                        splits.encode(&mut workspace, buffers, method, count)
+                    });
+                    let (frames, spent) = encoded.expect("no error");
+                    let case = format!("{length} bytes, {count} parts, {helpers} helpers");
+                    assert_eq!(frames.entries().len(), count, "{case}");
+                    assert_eq!(raw.bytes(), block, "{case}");
+                    assert_eq!(frame.len(), frames_bytes_max(length), "{case}");
+                    assert!(spent.core.0 >= 0.0 && spent.wall.0 > 0.0, "{case}");
+                    let stored = frame[..frames.stored_bytes()].to_vec();
+                    assert!(decoded(&stored, length) == block, "{case}: other bytes");
+                    let content = frames.entries().iter().map(|it| it.content_bytes as usize);
+                    assert_eq!(content.sum::<usize>(), length, "{case}");
+                    match helpers {
+                        0 => found.push(stored),
+                        _ => assert!(found.contains(&stored), "{case}: other frames"),
+                    }
+                    tried += 1;
+                }
+            }
+        }
+        assert_eq!(tried, 6 * 3 * 4);
+    }
+
+    #[test]
+    fn what_cannot_be_encoded_gives_the_buffers_back() {
+        let splits = Splits::default();
+        let block = block(100_000);
+        let mut raw = Raw::Own(block.clone());
+        let mut frame = vec![0; frames_bytes_max(block.len())];
+        let method: Method = "deflate:6".parse().expect("a method without a frame");
+        let buffers = (&mut raw, &mut frame);
+        let failed = splits.encode(&mut Workspace::default(), buffers, method, 4);
+        assert!(matches!(failed, Err(Error::Unsupported { .. })));
+        assert!(raw.bytes() == block && frame.len() == frames_bytes_max(block.len()));
+        assert!(splits.lock().is_empty());
+    }
+
+    const BLOCK: usize = 16 << 10;
+
+    fn options(arms: &[&str]) -> WriterOptions {
+        let priced = Priced {
+            goal: Goal::Fastest,
+            arms: arms.iter().map(|name| name.parse().unwrap()).collect(),
+            link: None,
+            profile: Profile::default(),
+        };
+        WriterOptions {
+            container: Container::Mixed,
+            choice: Choice::Priced(Box::new(priced)),
+            block_bytes: BLOCK,
+            stop: None,
+        }
+    }
+
+    /// Data of which two blocks in three want to be split, into a different number of parts each.
+    fn splitting(length: usize) -> Vec<u8> {
+        let mut data = data(length);
+        for (index, block) in data.chunks_mut(BLOCK).enumerate() {
+            if index % 3 < 2 && block.len() == BLOCK {
+                kill::split(block, PARTS[1 + index % 3]);
+            }
+        }
+        data
+    }
+
+    #[test]
+    fn streams_with_split_blocks_are_read_in_order_and_by_their_table() {
+        let data = splitting(90_000);
+        let blocks = data.len().div_ceil(BLOCK);
+        let split = |index: usize| match index % 3 {
+            2 => 1,
+            way => PARTS[1 + way],
+        };
+        let frames: usize = (0..blocks - 1).map(split).sum::<usize>() + 1;
+        for worker_count in [0, 1, 2, 5] {
+            for arms in [&["zstd:3"][..], &["xz:1", "lz4:1", "zstd:1"], &["store"]] {
+                for is_asynchronous in [false, true] {
+                    let pool = pool(worker_count);
+                    let mut writer = Writer::new(Vec::new(), &pool, options(arms)).unwrap();
+                    match is_asynchronous {
+                        true => {
+                            let pending = writer.write_async(data.clone(), 0).unwrap();
+                            assert!(pending.wait().unwrap() == data);
+                        }
+                        false => writer.write_all(&data).unwrap(),
+                    }
+                    let (stream, summary) = writer.finish().unwrap();
+                    let case = format!("{worker_count} workers, {arms:?}, {is_asynchronous}");
+                    assert_eq!(summary.blocks, blocks as u64, "{case}");
+                    let options = ReaderOptions::default();
+                    let (found, error) = read_in_order(&stream[..], &pool, options);
+                    assert!(error.is_none() && found == data, "{case}: {error:?}");
+                    let (found, error) = read_by_table(&stream, &pool).expect("a table");
+                    assert!(error.is_none() && found == data, "{case}: {error:?}");
+                    let mut source = std::io::Cursor::new(&stream);
+                    let table = super::super::read_seek_table(&mut source).unwrap().unwrap();
+                    // One more: the empty frame at the start.
+                    assert_eq!(table.entries.len(), frames + 1, "{case}");
+                    if arms == ["zstd:3"] {
+                        assert!(decoded(&stream, data.len()) == data, "{case}: by libzstd");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_worker_killed_in_a_part_ends_the_stream_before_its_block() {
+        let mut tried = 0;
+        for worker_count in [0, 1, 3] {
+            let pool = pool(worker_count);
+            for killed in [1, 4, 6] {
+                for part in [1, 2, 3] {
+                    let mut data = data(30_000);
+                    let block = &mut data[killed * BLOCK..][..BLOCK];
+                    kill::split(block, 4);
+                    kill::doom(&mut block[part * BLOCK / 4..], Step::InPart);
+                    let arms = ["store", "zstd:1"];
+                    let mut writer = Writer::new(Vec::new(), &pool, options(&arms)).unwrap();
+                    let mut errors = Vec::new();
+                    for piece in data.chunks(5000) {
+                        errors.extend(writer.write_all(piece).err());
+                    }
+                    errors.extend(writer.finish().err());
+                    let case = format!("{worker_count} workers, part {part} of block {killed}");
+                    let first = &errors[0];
+                    assert!(matches!(first, Error::Panicked { .. }), "{case}: {first}");
+                    let told = |error: &Error| matches!(error, Error::Poisoned { .. });
+                    assert!(errors[1..].iter().all(told), "{case}: {errors:?}");
+                    tried += 1;
+                }
+            }
+        }
+        println!("{tried} workers killed in a part");
+        assert_eq!(tried, 27);
+    }
+}
