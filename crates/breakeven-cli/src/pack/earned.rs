@@ -68,8 +68,8 @@ impl<'a> Earned<'a> {
     }
 
     fn raw_seconds(&self) -> Option<Seconds> {
-        let (bytes, blocks) = (self.summary.raw_bytes, self.summary.blocks);
-        Some(self.link?.time_for(bytes as f64, blocks as f64))
+        let bytes = self.summary.raw_bytes as f64;
+        Some(self.link?.speed.time_for(bytes))
     }
 
     fn saved_bytes(&self) -> f64 {
@@ -262,7 +262,6 @@ impl<'a> Earned<'a> {
             "seconds_raw": self.raw_seconds().map(|it| it.0),
             "link": self.link.map(|link| json!({
                 "mb_s": link.speed.mb_per_second(),
-                "write_seconds": link.write_overhead.0,
                 "source": basis(link.basis),
             })),
             "core_seconds": self.ledger.total().encode.0,

@@ -111,6 +111,8 @@ fn explain_file(typed: &ExplainOptions, setting: &Setting, source: &mut Source) 
         frames: 2 * workers + 4,
         link_bytes_per_second: link.0,
         write_overhead: 0.0,
+        work_overhead: 0.0,
+        hidden_bytes: 0.0,
     };
     let goal = setting.goal(typed.strategy)?;
     let (run, decided) = decide(source, setting, typed, &pipeline, goal)?;

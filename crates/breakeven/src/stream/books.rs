@@ -24,8 +24,6 @@ pub struct Books(pub(super) Arc<Picker>);
 pub struct SeenLink {
     /// Bytes it takes in a second.
     pub speed: BytesPerSecond,
-    /// What a write takes beside its bytes.
-    pub write_overhead: Seconds,
     /// How that is known.
     pub basis: LinkBasis,
 }
@@ -40,13 +38,6 @@ pub enum LinkBasis {
     /// Nothing ever waited: what the writes took, which a buffer in between may have hidden. The
     /// link may be slower.
     NeverWaited,
-}
-
-impl SeenLink {
-    /// Returns the time that so many writes of so many bytes together take.
-    pub fn time_for(&self, bytes: f64, writes: f64) -> Seconds {
-        Seconds(self.write_overhead.0 * writes + bytes / self.speed.0)
-    }
 }
 
 /// What the same blocks would have come to in more time, by what was seen of their classes.
@@ -136,19 +127,22 @@ pub(super) fn within(ledger: &Ledger, controller: &Controller, factor: f64) -> P
         .sum::<f64>();
     let passed_seconds = write(passed_bytes, blocks);
     let mut budget = factor * write(raw, blocks);
+    let (wall, mut blocks_seen) = (controller.wall(), 0.0);
     let mut groups = Vec::new();
     for (class, (blocks, raw)) in classes {
         budget += factor * write(raw, blocks);
         let block_bytes = (raw / blocks).round() as u64;
         let arms = controller.arms().iter().map(|&arm| {
             let it = controller.profile().estimate(class, arm, block_bytes);
-            let work = raw * it.encode_seconds_per_byte.value.mean * controller.stretch();
+            let core = raw * it.encode_seconds_per_byte.value.mean;
+            let work = blocks * wall.at(core / blocks);
             let stored = raw * it.stored_per_raw.value.mean;
             let seen = it.stored_per_raw.weight >= SEEN_MIN;
             seen.then(|| [work / plant.workers as f64, write(stored, blocks), stored])
         });
         let arms: Vec<[f64; 3]> = arms.flatten().collect();
         if !arms.is_empty() {
+            blocks_seen += blocks;
             groups.push(Group { arms });
         }
     }
@@ -156,7 +150,7 @@ pub(super) fn within(ledger: &Ledger, controller: &Controller, factor: f64) -> P
     Prospect {
         stored_bytes: stored_bytes + passed_bytes,
         seconds: Seconds(work.max(link + passed_seconds)),
-        core: Seconds(work * plant.workers as f64 / controller.stretch()),
+        core: Seconds((work * plant.workers as f64 - blocks_seen * wall.constant) / wall.slope),
     }
 }
 

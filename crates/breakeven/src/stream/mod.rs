@@ -29,6 +29,7 @@ mod hint;
 mod input;
 #[cfg(test)]
 mod kill;
+mod line;
 pub mod oracle;
 mod parts;
 mod pick;

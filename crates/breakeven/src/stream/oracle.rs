@@ -92,11 +92,20 @@ fn pick(rows: &[Vec<Cost>], score: impl Fn(f64, f64) -> f64, pipeline: &Pipeline
 fn sums(pipeline: &Pipeline, rows: &[Vec<Cost>], arms: &[usize]) -> Sums {
     let mut sums = Sums::default();
     for (row, &arm) in rows.iter().zip(arms) {
-        sums.work += row[arm].work / pipeline.workers as f64;
+        sums.work += pipeline.work_share(row[arm].work);
         sums.write += pipeline.write_seconds(row[arm].stored_bytes);
         sums.stored_bytes += row[arm].stored_bytes;
     }
     sums
+}
+
+/// Returns the frames that lie between a block's start and that of the block which waits for its buffer:
+/// no end of them where the sink holds some, as small as they may be.
+fn frames_held(pipeline: &Pipeline) -> usize {
+    match pipeline.hidden_bytes > 0.0 {
+        true => usize::MAX,
+        false => pipeline.frames,
+    }
 }
 
 /// Blocks of a group in the cuts that are tried; the whole row besides.
@@ -178,7 +187,7 @@ pub fn fastest(pipeline: &Pipeline, matrix: &Matrix) -> Fastest {
     };
     let rounded = mix(pipeline, matrix, &whole.dense, &whole.light, 0.0);
     Fastest {
-        lower_bound: cuts(rows.len(), pipeline.frames)
+        lower_bound: cuts(rows.len(), frames_held(pipeline))
             .map(bound)
             .fold(whole.value, f64::max),
         price: whole.price,
@@ -204,7 +213,7 @@ fn mix(
             light[block]
         };
         balance +=
-            pipeline.write_seconds(row[arm].stored_bytes) - row[arm].work / pipeline.workers as f64;
+            pipeline.write_seconds(row[arm].stored_bytes) - pipeline.work_share(row[arm].work);
         arms.push(arm);
     }
     arms
@@ -246,7 +255,7 @@ pub fn fewest_bytes(pipeline: &Pipeline, matrix: &Matrix, budget: f64) -> f64 {
         // Prices in bytes for a second, over all magnitudes that mean anything.
         peak(-20.0, 80.0, at).max(unlimited)
     };
-    cuts(rows.len(), pipeline.frames)
+    cuts(rows.len(), frames_held(pipeline))
         .map(bound)
         .fold(unlimited, f64::max)
 }
@@ -330,6 +339,8 @@ mod tests {
             frames: workers + random.usize(0..12),
             link_bytes_per_second: 1e3 * 10_f64.powf(4.0 * random.f64()),
             write_overhead: random.f64() * 1e-2,
+            work_overhead: random.f64() * 1e-1,
+            hidden_bytes: f64::from(random.u8(..2)) * 1e6 * random.f64(),
         }
     }
 
@@ -388,6 +399,8 @@ mod tests {
             frames: 6,
             link_bytes_per_second: 1.0,
             write_overhead: 0.0,
+            work_overhead: 0.0,
+            hidden_bytes: 0.0,
         };
         let found = fastest(&pipeline, &matrix);
         assert!(

@@ -27,7 +27,7 @@ use super::habit::{Glance, Habit};
 use super::hint::Outlook;
 #[cfg(test)]
 use super::kill;
-use super::price::{Controller, Goal, Plant, Taken};
+use super::price::{Controller, Goal, HIDDEN_BYTES, Plant, Taken};
 use super::split::{Frames, Spent, Splits, Workspace};
 
 /// How the method of each block is found.
@@ -118,7 +118,7 @@ impl Choice {
 
 /// The speed taken for a link that was not measured yet: blocks stored badly on a slow link cost more
 /// than blocks compressed well on a fast one.
-const LINK_UNKNOWN: BytesPerSecond = BytesPerSecond(2e8);
+pub(super) const LINK_UNKNOWN: BytesPerSecond = BytesPerSecond(2e8);
 
 /// Picks methods for the workers of one stream, and is told what came of it.
 pub struct Picker {
@@ -223,7 +223,7 @@ impl Picker {
             let seconds = begun.elapsed().as_secs_f64();
             link.wrote(stored_bytes as f64, seconds, waiting > 1);
             if let Some(seen) = link.seen() {
-                (live.controller).set_link(seen.speed, seen.write_overhead);
+                live.controller.set_link(seen.speed, Seconds(0.0));
             }
         }
         let now = live.now();
@@ -274,6 +274,7 @@ fn encode_priced(
     (raw, frame): (&mut Raw, &mut Vec<u8>),
     outlook: &Outlook,
 ) -> Result<Frames> {
+    let taken_at = Instant::now();
     let raw_bytes = raw.bytes().len() as u64;
     let (method, class, ticket, parts, entry) = {
         let (mut live, class) = class_of(live, &mut workspace.encoder, raw.bytes())?;
@@ -290,9 +291,10 @@ fn encode_priced(
     kill::at(kill::Step::Picked);
     #[cfg(test)]
     let parts = kill::parts_of(raw.bytes()).unwrap_or(parts);
+    let begun_wall = Instant::now();
     let (frames, spent) = match parts {
         1 => {
-            let (begun, begun_wall) = (thread_cpu(), Instant::now());
+            let begun = thread_cpu();
             let encoded = workspace.encoder.encode(method, raw.bytes(), frame)?;
             let spent = Spent {
                 core: thread_cpu() - begun,
@@ -311,7 +313,7 @@ fn encode_priced(
             encode: Some(spent.core),
             decode: None,
         },
-        wall: spent.wall,
+        wall: Seconds(spent.wall.0 + (begun_wall - taken_at).as_secs_f64()),
     };
     #[cfg(test)]
     kill::at(kill::Step::Encoded);
@@ -399,12 +401,10 @@ fn encode_by(
 
 impl Live {
     fn seen_link(&self) -> Option<SeenLink> {
-        let plant = self.controller.plant();
         match &self.link {
             Some(link) => link.seen(),
             None => Some(SeenLink {
-                speed: plant.link,
-                write_overhead: plant.write_overhead,
+                speed: self.controller.plant().link,
                 basis: LinkBasis::Given,
             }),
         }
@@ -423,89 +423,104 @@ fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
 }
 
 /// What the writes tell of a link: those for which more was waiting, and all.
+///
+/// A sink may hold some MiB and send them later: it takes them as fast as memory does, and is then
+/// behind by as much for good. So writes count once one was held up, or when it has taken more than it
+/// can hold. From then on it takes on the whole what the link sends, though not write by write: a TCP
+/// socket that is full takes nothing until a third of it is empty.
 #[derive(Clone, Copy, Debug, Default)]
-struct LinkMeters {
-    waited: LinkMeter,
-    all: LinkMeter,
+pub(super) struct LinkMeters {
+    waited: Sums,
+    all: Sums,
+    /// The writes before one was held up.
+    early: Sums,
+    is_full: bool,
+    /// Bytes of all writes so far.
+    bytes: f64,
+    /// Writes so far beyond what a sink can hold.
     writes: usize,
 }
 
 /// Writes after which, if nothing ever waited for one, what they took is believed: a slow link makes
 /// frames wait sooner than this.
 const WRITES_UNWAITED: usize = 16;
+/// Where writes take longer one was held up: memory is faster, and a core is waited for no longer than
+/// a slice of the scheduler.
+const HELD_UP_SECONDS: f64 = 4e-3;
+const HELD_UP_BYTES_PER_SECOND: f64 = 5e8;
+/// What counts of the writes before a sink has taken more than it can hold, when it has: its buffer may
+/// have grown meanwhile.
+const EARLIER: f64 = 0.25;
 
 impl LinkMeters {
-    fn wrote(&mut self, bytes: f64, seconds: f64, has_waiting: bool) {
-        if has_waiting {
-            self.waited.wrote(bytes, seconds);
+    pub(super) fn wrote(&mut self, bytes: f64, seconds: f64, has_waiting: bool) {
+        let may_hide = self.bytes < HIDDEN_BYTES;
+        self.bytes += bytes;
+        if may_hide && !self.is_full {
+            self.early.add(bytes, seconds);
+            let by_memory = self.early.bytes / HELD_UP_BYTES_PER_SECOND;
+            self.is_full = self.early.seconds > HELD_UP_SECONDS + by_memory;
+            return;
         }
-        self.all.wrote(bytes, seconds);
-        self.writes += 1;
+        if has_waiting {
+            self.waited.add(bytes, seconds);
+        }
+        if may_hide && self.bytes >= HIDDEN_BYTES {
+            self.waited.fade(EARLIER);
+        }
+        if !may_hide {
+            self.all.add(bytes, seconds);
+            self.writes += 1;
+        }
     }
 
     /// Returns the link by the writes for which more was waiting. A sink that is never behind is
     /// taken for as fast as it takes writes: if that is too fast, the methods picked will make it
     /// be behind, and then its speed is measured.
-    fn seen(&self) -> Option<SeenLink> {
+    pub(super) fn seen(&self) -> Option<SeenLink> {
         let unwaited = || {
             (self.writes >= WRITES_UNWAITED)
                 .then_some(())
-                .and_then(|()| self.all.fitted())
+                .and_then(|()| self.all.speed())
         };
-        let (fitted, basis) = match self.waited.fitted() {
-            Some(fitted) => (fitted, LinkBasis::Measured),
+        let (speed, basis) = match self.waited.speed() {
+            Some(speed) => (speed, LinkBasis::Measured),
             None => (unwaited()?, LinkBasis::NeverWaited),
         };
-        Some(SeenLink {
-            speed: fitted.0,
-            write_overhead: fitted.1,
-            basis,
-        })
+        Some(SeenLink { speed, basis })
     }
+}
+
+/// Bytes and seconds of writes, with fading weights.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    weight: f64,
+    bytes: f64,
+    seconds: f64,
 }
 
 /// Writes after which an older one counts half.
 const HALF_LIFE_WRITES: f64 = 64.0;
-/// Writes before a fit is believed.
+/// Writes before their speed is believed.
 const WRITES_MIN: f64 = 3.0;
-/// Spread of the lengths, as a share of their mean, from which overhead and speed can be told apart.
-const SPREAD_MIN: f64 = 0.1;
 
-/// Fits seconds = overhead + bytes / speed to the writes, by least squares with fading weights.
-#[derive(Clone, Copy, Debug, Default)]
-struct LinkMeter {
-    weight: f64,
-    bytes: f64,
-    seconds: f64,
-    bytes_squared: f64,
-    bytes_seconds: f64,
-}
-
-impl LinkMeter {
-    fn wrote(&mut self, bytes: f64, seconds: f64) {
-        let kept = f64::exp2(-1.0 / HALF_LIFE_WRITES);
-        let add = |sum: &mut f64, value: f64| *sum = *sum * kept + value;
-        add(&mut self.weight, 1.0);
-        add(&mut self.bytes, bytes);
-        add(&mut self.seconds, seconds);
-        add(&mut self.bytes_squared, bytes * bytes);
-        add(&mut self.bytes_seconds, bytes * seconds);
+impl Sums {
+    fn add(&mut self, bytes: f64, seconds: f64) {
+        self.fade(f64::exp2(-1.0 / HALF_LIFE_WRITES));
+        self.weight += 1.0;
+        self.bytes += bytes;
+        self.seconds += seconds;
     }
 
-    fn fitted(&self) -> Option<(BytesPerSecond, Seconds)> {
-        if self.weight < WRITES_MIN || self.seconds <= 0.0 || self.bytes <= 0.0 {
-            return None;
-        }
-        let (bytes, seconds) = (self.bytes / self.weight, self.seconds / self.weight);
-        let variance = self.bytes_squared / self.weight - bytes * bytes;
-        let covariance = self.bytes_seconds / self.weight - bytes * seconds;
-        let per_byte = covariance / variance;
-        let overhead = seconds - per_byte * bytes;
-        let is_told_apart = variance > (SPREAD_MIN * bytes).powi(2);
-        if is_told_apart && per_byte > 0.0 && overhead >= 0.0 {
-            return Some((BytesPerSecond(1.0 / per_byte), Seconds(overhead)));
-        }
-        Some((BytesPerSecond(self.bytes / self.seconds), Seconds(0.0)))
+    fn fade(&mut self, kept: f64) {
+        self.weight *= kept;
+        self.bytes *= kept;
+        self.seconds *= kept;
+    }
+
+    fn speed(&self) -> Option<BytesPerSecond> {
+        let is_known = self.weight >= WRITES_MIN * 0.9 && self.seconds > 0.0 && self.bytes > 0.0;
+        is_known.then(|| BytesPerSecond(self.bytes / self.seconds))
     }
 }
 
@@ -570,38 +585,33 @@ mod tests {
 
     #[test]
     fn a_link_is_told_from_its_writes() {
-        let check = |lengths: &[f64], speed: f64, overhead: f64| {
-            let mut meter = LinkMeter::default();
-            assert!(meter.fitted().is_none());
-            for round in 0..200 {
-                let bytes = lengths[round % lengths.len()];
-                meter.wrote(bytes, overhead + bytes / speed);
-            }
-            meter.fitted().unwrap()
+        let is_near = |seen: Option<SeenLink>, speed: f64, basis: LinkBasis| {
+            let seen = seen.expect("enough writes");
+            assert_eq!(seen.basis, basis);
+            assert!((seen.speed.0 / speed - 1.0).abs() < 1e-6, "{seen:?}");
         };
-        let (speed, overhead) = check(&[1e5, 3e5, 1e6], 1e8, 1e-3);
-        assert!((speed.0 / 1e8 - 1.0).abs() < 1e-6 && (overhead.0 - 1e-3).abs() < 1e-9);
-        // Nothing waits for a fast sink: after some writes that is believed, until something waits.
+        // Nothing waits for a fast sink: when it took more than it can hold, and some writes more, that
+        // is believed, until something waits.
         let mut meters = LinkMeters::default();
-        for write in 0..20 {
+        let hidden = (HIDDEN_BYTES / 1e6).ceil() as usize;
+        for write in 0..hidden + 20 {
             let seen = meters.seen();
-            assert_eq!(
-                seen.is_some(),
-                write >= WRITES_UNWAITED,
-                "{write}: {seen:?}"
-            );
+            let is_seen = write >= hidden + WRITES_UNWAITED;
+            assert_eq!(seen.is_some(), is_seen, "{write}: {seen:?}");
             meters.wrote(1e6, 1e-3, false);
         }
-        assert_eq!(
-            meters.seen().map(|it| it.basis),
-            Some(LinkBasis::NeverWaited)
-        );
+        is_near(meters.seen(), 1e9, LinkBasis::NeverWaited);
         (0..4).for_each(|_| meters.wrote(1e6, 1e-2, true));
+        is_near(meters.seen(), 1e8, LinkBasis::Measured);
+        // A sink that holds 3 MB, then sends 1e8 a second, and takes them in gulps.
+        let mut meters = LinkMeters::default();
+        (0..3).for_each(|_| meters.wrote(1e6, 1e-3, true));
+        assert!(meters.seen().is_none());
+        (0..200).for_each(|_| {
+            (0..3).for_each(|_| meters.wrote(1e6, 1e-3, true));
+            meters.wrote(1e6, 37e-3, true);
+        });
         let seen = meters.seen().expect("enough writes");
-        assert_eq!(seen.basis, LinkBasis::Measured);
-        assert!((seen.speed.0 / 1e8 - 1.0).abs() < 1e-6, "{seen:?}");
-        // Of equal writes only the whole can be told.
-        let (speed, overhead) = check(&[1e6], 1e8, 1e-3);
-        assert!((speed.0 / (1e6 / 0.011) - 1.0).abs() < 1e-6 && overhead.0 == 0.0);
+        assert!((seen.speed.0 / 1e8 - 1.0).abs() < 0.05, "{seen:?}");
     }
 }

@@ -36,6 +36,7 @@ use crate::model::prices::HIRSCH_2017;
 use crate::units::{BytesPerSecond, Estimate, Seconds};
 
 use super::hint::Outlook;
+use super::line::{Line, Pairs};
 use super::parts::{Parting, Shares, Spell};
 
 /// What a stream is to be.
@@ -99,7 +100,8 @@ pub struct Plant {
 pub struct Taken {
     /// What the codec made of it, with core time.
     pub observation: Observation,
-    /// The codec's wall time: longer than its core time where others had the core.
+    /// The worker's time for the block, choosing included: longer than the codec's core time where
+    /// others had the core.
     pub wall: Seconds,
 }
 
@@ -122,6 +124,18 @@ const FILL_ODDS: f64 = 0.25;
 const LATE_MAX: f64 = 10.0;
 /// Seconds for which whoever feeds the link may have waited for a core: no sign of a slow link.
 const WAKING_SECONDS: f64 = 10e-3;
+/// A worker that takes no longer than its codec.
+const CORE_ALONE: Line = Line {
+    constant: 0.0,
+    slope: 1.0,
+};
+/// Times its core time that a block takes at most by others' doing; what takes longer is a machine that
+/// stood still, and tells nothing of the next block.
+const STRETCH_MAX: f64 = 8.0;
+/// The most bytes that a sink is thought to hold and to send later: Linux lets the send buffer of a
+/// TCP connection grow to 4 MiB, and a queue of the link may hold as much.
+pub(super) const HIDDEN_BYTES: f64 = 8.0 * MIB;
+const MIB: f64 = (1 << 20) as f64;
 /// Arms around the best, in the order of encoding time, among which one is tried.
 const TRIAL_REACH: usize = 2;
 /// Observations of an arm on a class from which it is known, and no longer feared.
@@ -154,12 +168,16 @@ pub struct Controller {
     queue: VecDeque<Sent>,
     /// Tickets given out; the queue's first is this less the queue's length.
     tickets: u64,
-    /// When the link last finished a block.
+    /// When the link is through with what it was given, as far as is known: a sink may hold some of it
+    /// still.
     link_ended: f64,
     /// Seconds a byte that the block now on the link has taken already, at least.
     byte_seconds_min: f64,
-    /// Wall over core time of encoding: contention.
-    stretch: Sums,
+    /// Core time of encoding and the worker's time for the block, lately.
+    walls: Pairs,
+    /// What a worker takes by what its codec does: classifying, choosing and waiting for a core are the
+    /// same for every method, contention stretches the codec's time.
+    wall: Line,
     completed: usize,
     /// Seconds that the blocks so far would take uncompressed.
     raw_seconds: f64,
@@ -194,6 +212,8 @@ struct Costs {
     likely: Vec<f64>,
     hopeful: Vec<f64>,
     fearful: Vec<f64>,
+    /// Whether it takes about as long to encode as the best.
+    near: Vec<bool>,
 }
 
 /// The blocks of the window and their arms, between the two ends of a price.
@@ -204,14 +224,14 @@ struct Balance {
     /// Seconds of the link that no price changes.
     write: f64,
     /// The arms of each group, one group after the other.
-    arms: Vec<Line>,
+    arms: Vec<Weighed>,
     /// How many blocks a group has, and where its arms end.
     groups: Vec<(f64, usize)>,
 }
 
 /// An arm on a class.
 #[derive(Clone, Copy)]
-struct Line {
+struct Weighed {
     /// Cost where the price is nothing, and how it grows with the price: prices are linear in it.
     at_zero: f64,
     per_price: f64,
@@ -276,13 +296,6 @@ struct Trial {
     backlog: f64,
 }
 
-/// Fading sums of two things that are compared.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    over: f64,
-    under: f64,
-}
-
 /// A choice for a block.
 struct Picked {
     arm: usize,
@@ -304,6 +317,8 @@ struct Known {
     fearful: Vec<Quantities>,
     /// How a block of each arm may be split.
     partings: Vec<Parting>,
+    /// Whether too little was seen of each arm to know it.
+    is_unseen: Vec<bool>,
 }
 
 /// When blocks are split.
@@ -337,7 +352,8 @@ impl Controller {
             tickets: 0,
             link_ended: 0.0,
             byte_seconds_min: 0.0,
-            stretch: Sums::default(),
+            walls: Pairs::default(),
+            wall: CORE_ALONE,
             completed: 0,
             raw_seconds: 0.0,
             solver_seconds: 0.0,
@@ -373,9 +389,9 @@ impl Controller {
         &self.prices
     }
 
-    /// Returns the wall time over the core time of encoding: above 1 where others want the cores.
-    pub fn stretch(&self) -> f64 {
-        self.stretch.ratio()
+    /// Returns the time that a worker takes for a block, in the core time of encoding it.
+    pub(super) fn wall(&self) -> Line {
+        self.wall
     }
 
     /// Returns the time of all workers together in which a block goes through, as far as it is known:
@@ -609,7 +625,9 @@ impl Controller {
             }
         }
         if let Some(core) = observation.encode {
-            self.stretch.add(taken.wall.0.max(core.0), core.0);
+            let most = STRETCH_MAX * core.0 + WAKING_SECONDS;
+            self.walls.add(core.0, taken.wall.0.min(most).max(core.0));
+            self.wall = self.walls.line(1.0).unwrap_or(CORE_ALONE);
         }
         let drifts = self.profile.observe(&of_part(observation, parts));
         self.completed += 1;
@@ -620,10 +638,15 @@ impl Controller {
         }
     }
 
-    /// Notes that the link finished the first of the blocks on their way.
+    /// Notes that the sink took the first of the blocks on their way. A socket's buffer takes some MiB at
+    /// once and sends them later, so that the link is busy for as long as its speed says, and not only
+    /// until now.
     pub fn written(&mut self, now: Seconds) {
-        self.queue.pop_front();
-        self.link_ended = now.0;
+        if let Some(first) = self.queue.pop_front() {
+            let began = self.link_ended.max(first.encoded_at);
+            let ended = began + self.write_seconds(first.stored_bytes);
+            self.link_ended = ended.clamp(now.0, now.0 + HIDDEN_BYTES * self.byte_seconds());
+        }
         self.byte_seconds_min = 0.0;
     }
 
@@ -631,12 +654,12 @@ impl Controller {
     /// whether a block has it.
     fn watch_link(&mut self, now: Seconds) -> bool {
         let Some(first) = self.queue.front().filter(|it| it.is_encoded) else {
-            return false;
+            return self.link_ended > now.0;
         };
         let began = first.encoded_at.max(self.link_ended);
         let taken = now.0 - began;
         self.byte_seconds_min = (taken - WAKING_SECONDS).max(0.0) / first.stored_bytes.max(1.0);
-        taken > 0.0
+        taken > 0.0 || self.link_ended > now.0
     }
 
     /// Returns for how long the link has something to do, all blocks on their way included.
@@ -651,7 +674,7 @@ impl Controller {
 
     /// Returns the wall time that a worker takes to encode.
     fn wall_of(&self, quantities: &Quantities) -> f64 {
-        quantities.encode_core_seconds.mean * self.stretch.ratio()
+        self.wall.at(quantities.encode_core_seconds.mean)
     }
 
     /// Finds when each worker can take parts of a block that starts now: the one who has it at once, the
@@ -687,7 +710,7 @@ impl Controller {
     fn learn_of(&mut self, class: Class, raw_bytes: u64) {
         let splitting = Splitting {
             workers: self.split_workers,
-            core_seconds_min: SPLIT_ROOM_MIN * self.room() / self.stretch.ratio(),
+            core_seconds_min: (SPLIT_ROOM_MIN * self.room() - self.wall.constant) / self.wall.slope,
         };
         let Controller {
             goal,
@@ -734,23 +757,13 @@ impl Controller {
             let spell = spell_of(it, parts);
             it.cost(&life, &prices) + self.waits(&spell, parts, &prices, backlog)
         });
-        let Costs {
-            ways,
-            likely,
-            hopeful,
-            fearful,
-            ..
-        } = &*costs;
+        let Costs { ways, fearful, .. } = &*costs;
         let best = least(fearful);
         let second =
             prices.per_core_second.mean * self.plant.workers as f64 + self.link_second(&prices);
-        let allowed =
-            TRIAL_SHARE * self.cost_total + TRIAL_BLOCKS * fearful[best] + TRIAL_SECONDS * second
-                - self.trial_cost;
-        let affordable = |arm: &usize| *arm == best || fearful[*arm] - fearful[best] <= allowed;
-        let arms = (0..likely.len()).filter(affordable);
-        let chosen = arms.min_by(|&a, &b| hopeful[a].total_cmp(&hopeful[b]));
-        let chosen = chosen.expect("the best is affordable");
+        let earned = TRIAL_SHARE * self.cost_total - self.trial_cost;
+        let lent = TRIAL_BLOCKS * fearful[best] + TRIAL_SECONDS * second;
+        let chosen = costs.worth_trying(known, best, (earned, earned + lent));
         let way = ways[chosen];
         let expected = way.of(&known.likely[chosen]);
         let spell = spell_of(&expected, way.parts);
@@ -906,21 +919,21 @@ impl Controller {
                 continue;
             };
             let life = group.outlook.life(known.life);
-            let line = |it: &Quantities| {
+            let weighed = |it: &Quantities| {
                 let zero = it.cost(&life, at_zero);
                 let work = match group.outlook.asynchronism > 0.0 {
                     // What it waits for is the application's computing, which is counted already.
                     true => it.encode_core_seconds.mean,
                     false => self.wall_of(it),
                 };
-                Line {
+                Weighed {
                     at_zero: zero,
                     per_price: it.cost(&life, at_one) - zero,
                     work: work / self.plant.workers as f64,
                     write: self.write_seconds(it.stored_bytes.mean),
                 }
             };
-            balance.arms.extend(known.likely.iter().map(line));
+            balance.arms.extend(known.likely.iter().map(weighed));
             balance.groups.push((group.count, balance.arms.len()));
         }
         self.scratch.balance = balance;
@@ -982,6 +995,7 @@ impl Known {
             hopeful: Vec::new(),
             fearful: Vec::new(),
             partings: Vec::new(),
+            is_unseen: Vec::new(),
         }
     }
 
@@ -993,8 +1007,10 @@ impl Known {
             hopeful,
             fearful,
             partings,
+            is_unseen,
             ..
         } = self;
+        is_unseen.clear();
         partings.clear();
         likely.clear();
         hopeful.clear();
@@ -1009,6 +1025,7 @@ impl Known {
             }
             // What was never seen is tried whole, charged with all its waits.
             let is_seen = estimate.encode_seconds_per_byte.weight >= SEEN_MIN;
+            is_unseen.push(!is_seen);
             partings.push(if is_seen { parting } else { Parting::NONE });
             let quantities = |value: fn(&Factor) -> f64| {
                 let mut estimate: MethodEstimate = estimate;
@@ -1039,6 +1056,7 @@ impl Costs {
             likely,
             hopeful,
             fearful,
+            near,
             ..
         } = self;
         ways.clear();
@@ -1059,11 +1077,35 @@ impl Costs {
         let work = |arm: usize| known.likely[arm].encode_core_seconds.mean;
         let rank = |arm: usize| (0..likely.len()).filter(|&it| work(it) < work(arm)).count();
         let middle = rank(least(likely));
+        near.clear();
+        near.extend((0..likely.len()).map(|arm| rank(arm).abs_diff(middle) <= TRIAL_REACH));
         for (arm, hopeful) in hopeful.iter_mut().enumerate() {
-            if rank(arm).abs_diff(middle) > TRIAL_REACH {
+            if !near[arm] {
                 *hopeful = likely[arm];
             }
         }
+    }
+}
+
+impl Costs {
+    /// Returns the arm that may well be the best of those whose trial costs no more than the most of
+    /// `allowed`. If that is the best one known, what is next to it and was never tried is not known to
+    /// be worse: it is tried where that costs no more than the first.
+    fn worth_trying(&self, known: &Known, best: usize, allowed: (f64, f64)) -> usize {
+        let charge = |arm: usize| self.fearful[arm] - self.fearful[best];
+        let arms = || 0..self.likely.len();
+        let affordable = arms().filter(|&arm| arm == best || charge(arm) <= allowed.1);
+        let hopeful = affordable.min_by(|&a, &b| self.hopeful[a].total_cmp(&self.hopeful[b]));
+        let hopeful = hopeful.expect("the best is affordable");
+        if hopeful != best {
+            return hopeful;
+        }
+        let is_open = |&arm: &usize| known.is_unseen[arm] && self.near[arm] && arm != best;
+        let open = arms()
+            .filter(is_open)
+            .filter(|&arm| charge(arm) <= allowed.0);
+        let likely = open.min_by(|&a, &b| self.likely[a].total_cmp(&self.likely[b]));
+        likely.unwrap_or(best)
     }
 }
 
@@ -1081,7 +1123,7 @@ impl Balance {
         let mut start = 0;
         for &(count, end) in &self.groups {
             let arms = &self.arms[start..end];
-            let cost = |line: &Line| line.at_zero + price * line.per_price;
+            let cost = |arm: &Weighed| arm.at_zero + price * arm.per_price;
             let mut best = &arms[0];
             let mut least = cost(best);
             for arm in &arms[1..] {
@@ -1106,23 +1148,6 @@ pub(super) fn held_seconds_per_byte_second() -> f64 {
     let second = Seconds(1.0);
     let held = HIRSCH_2017.storage_cost(1.0, second).total();
     held.0 / HIRSCH_2017.machine_cost(second).total().0
-}
-
-impl Sums {
-    fn add(&mut self, over: f64, under: f64) {
-        const KEPT: f64 = 0.95;
-        self.over = self.over * KEPT + over;
-        self.under = self.under * KEPT + under;
-    }
-
-    /// Returns the one over the other, 1 before anything was seen.
-    fn ratio(&self) -> f64 {
-        if self.under > 0.0 {
-            self.over / self.under
-        } else {
-            1.0
-        }
-    }
 }
 
 /// Returns the point from which on a price is no longer too low, to one part in 2^30. This is asked

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 
 use super::hint::Outlook;
 use super::oracle::{best_static, fastest, fewest_bytes};
+use super::pick::{LINK_UNKNOWN, LinkMeters};
 use super::price::{Controller, Goal, Plant, Taken};
 use super::simulate::{Cost, Encoded, Event, Matrix, Pipeline, Run, simulate_encoding};
 use super::split::PARTS;
@@ -367,6 +368,8 @@ pub(super) fn pipeline(beta: f64, workers: usize) -> Pipeline {
         frames: 2 * workers + 4,
         link_bytes_per_second: workers as f64 * BLOCK_BYTES as f64 / work / beta,
         write_overhead: 20e-6,
+        work_overhead: 0.0,
+        hidden_bytes: 0.0,
     }
 }
 
@@ -395,8 +398,65 @@ pub(super) fn control_from(
     profile: Profile,
     observed: &mut dyn FnMut(&Observation),
 ) -> (Run, f64) {
-    let found = control_splitting(goal, outlook, pipeline, blocks, (profile, true), observed);
+    let beginning = Beginning {
+        profile,
+        ..Beginning::default()
+    };
+    let found = control_as(goal, outlook, pipeline, blocks, beginning, observed);
     (found.run, found.tried_share)
+}
+
+/// How a controller begins.
+struct Beginning {
+    profile: Profile,
+    splits: bool,
+    /// Whether it is told how fast the link is.
+    is_told: bool,
+}
+
+impl Default for Beginning {
+    fn default() -> Beginning {
+        Beginning {
+            profile: Profile::default(),
+            splits: true,
+            is_told: true,
+        }
+    }
+}
+
+impl Beginning {
+    fn controller(self, goal: Goal, pipeline: &Pipeline, arms: Vec<Method>) -> Controller {
+        let mut plant = Plant {
+            workers: pipeline.workers,
+            frames: pipeline.frames,
+            link: LINK_UNKNOWN,
+            write_overhead: Seconds(0.0),
+        };
+        if self.is_told {
+            plant.link = BytesPerSecond(pipeline.link_bytes_per_second);
+            plant.write_overhead = Seconds(pipeline.write_overhead);
+        }
+        let mut controller = Controller::new(goal, arms, plant, self.profile);
+        if !self.splits {
+            controller.split_workers = 1;
+        }
+        controller
+    }
+}
+
+/// Returns what encoding a block of a class took.
+fn taken(class: Class, method: Method, cost: &Cost) -> Taken {
+    Taken {
+        observation: Observation {
+            class,
+            method,
+            raw_bytes: BLOCK_BYTES as u64,
+            stored_bytes: cost.stored_bytes as u64,
+            encode: Some(Seconds(cost.work)),
+            decode: None,
+        },
+        wall: Seconds(cost.work),
+    }
 }
 
 /// What a controller made of a row of blocks.
@@ -408,26 +468,19 @@ struct Controlled {
     split_blocks: usize,
 }
 
-/// As [`control_from`], with or without splitting blocks.
-fn control_splitting(
+/// As [`control_from`], with or without splitting blocks, and told of the link or not.
+fn control_as(
     goal: Goal,
     outlook: &Outlook,
     pipeline: &Pipeline,
     blocks: &Blocks,
-    (profile, splits): (Profile, bool),
+    beginning: Beginning,
     observed: &mut dyn FnMut(&Observation),
 ) -> Controlled {
-    let plant = Plant {
-        workers: pipeline.workers,
-        frames: pipeline.frames,
-        link: BytesPerSecond(pipeline.link_bytes_per_second),
-        write_overhead: Seconds(pipeline.write_overhead),
-    };
     let arms: Vec<Method> = blocks.arms.iter().map(|it| it.parse().unwrap()).collect();
-    let mut controller = Controller::new(goal, arms.clone(), plant, profile);
-    if !splits {
-        controller.split_workers = 1;
-    }
+    let mut meters = (!beginning.is_told).then(LinkMeters::default);
+    let (mut compressed, mut written) = (0, 0);
+    let controller = beginning.controller(goal, pipeline, arms.clone());
     let controller = std::cell::RefCell::new(controller);
     let costs = std::cell::RefCell::new(Vec::new());
     let mut split_blocks = 0;
@@ -447,22 +500,26 @@ fn control_splitting(
         &mut |event| match event {
             Event::Compressed { block, arm, at } => {
                 let cost = costs.borrow()[block];
-                let taken = Taken {
-                    observation: Observation {
-                        class: blocks.classes[block],
-                        method: arms[arm],
-                        raw_bytes: BLOCK_BYTES as u64,
-                        stored_bytes: cost.stored_bytes as u64,
-                        encode: Some(Seconds(cost.work)),
-                        decode: None,
-                    },
-                    wall: Seconds(cost.work),
-                };
+                let taken = taken(blocks.classes[block], arms[arm], &cost);
+                compressed += 1;
                 observed(&taken.observation);
                 let mut controller = controller.borrow_mut();
                 controller.encoded(block as u64, &taken, Seconds(at));
             }
-            Event::Written { at, .. } => controller.borrow_mut().written(Seconds(at)),
+            Event::Written { block, from, at } => {
+                let mut controller = controller.borrow_mut();
+                written += 1;
+                if let Some(meters) = &mut meters {
+                    // What memory takes for it, where the sink does not hold it up.
+                    let stored_bytes = costs.borrow()[block].stored_bytes;
+                    let seconds = (at - from).max(stored_bytes / 2e9);
+                    meters.wrote(stored_bytes, seconds, compressed > written);
+                    if let Some(seen) = meters.seen() {
+                        controller.set_link(seen.speed, Seconds(0.0));
+                    }
+                }
+                controller.written(Seconds(at));
+            }
         },
     );
     let tried_share = controller.borrow().trial_share();
@@ -622,10 +679,7 @@ fn the_money_goal_costs_little_more_than_the_cheapest_methods() {
     let worst = overs.iter().copied().fold(0.0, f64::max);
     let mean = overs.iter().sum::<f64>() / overs.len() as f64;
     println!("worst {worst:+.4}, mean {mean:+.4}");
-    // The aim is 2 % everywhere. Redundant blocks kept for a month stay with a method that was tried
-    // first, since what is known of the better ones promises less than they keep.
-    let near = overs.iter().filter(|over| **over <= 0.02).count();
-    assert!(near + 1 >= overs.len() && worst <= 0.2, "{worst}, {mean}");
+    assert!(worst <= 0.02 && mean <= 0.006, "{worst}, {mean}");
     // The longer it is kept, the more work is worth its while.
     assert!(
         densities.windows(2).all(|pair| pair[1] < pair[0]),
@@ -767,16 +821,55 @@ fn slow_methods_stall_an_ordered_stream_less_in_parts() {
 /// Returns by how much a row of blocks takes longer if blocks may be split, and how many were.
 fn split_against_whole(goal: Goal, pipeline: &Pipeline, blocks: &Blocks) -> (f64, usize) {
     let [whole, parts] = [false, true].map(|splits| {
-        let profile = (Profile::default(), splits);
-        control_splitting(
-            goal,
-            &Outlook::default(),
-            pipeline,
-            blocks,
-            profile,
-            &mut |_| {},
-        )
+        let beginning = Beginning {
+            splits,
+            ..Beginning::default()
+        };
+        let outlook = Outlook::default();
+        control_as(goal, &outlook, pipeline, blocks, beginning, &mut |_| {})
     });
     let time = parts.run.drained_after.0 / whole.run.drained_after.0 - 1.0;
     (time, parts.split_blocks)
+}
+
+/// A sink that holds what it has not sent yet, as sockets do, looks faster than its link.
+#[test]
+fn a_link_behind_a_sink_that_holds_some_of_it_is_seen_through() {
+    let (mut worst, mut cells) = ([f64::MIN; 2], 0);
+    for beta in [43.0, 4.2] {
+        for hidden_bytes in [0.0, 256e3, 4e6] {
+            for is_told in [true, false] {
+                let pipeline = Pipeline {
+                    hidden_bytes,
+                    ..pipeline(beta, 2)
+                };
+                for blocks in all_blocks(1000) {
+                    let beginning = Beginning {
+                        is_told,
+                        ..Beginning::default()
+                    };
+                    let (goal, outlook) = (Goal::Fastest, Outlook::default());
+                    let found =
+                        control_as(goal, &outlook, &pipeline, &blocks, beginning, &mut |_| {});
+                    let best = best_static(&pipeline, &blocks.matrix);
+                    let ratio = found.run.drained_after.0 / best.run.drained_after.0;
+                    println!(
+                        "beta {beta:4}, {:4.0} kB hidden, {}, {:14}: {:+6.1} % to {}, ratio {:.2}",
+                        hidden_bytes / 1e3,
+                        if is_told { "told  " } else { "untold" },
+                        blocks.name,
+                        100.0 * (ratio - 1.0),
+                        ARMS[best.arm],
+                        (blocks.classes.len() * BLOCK_BYTES) as f64 / found.run.stored_bytes
+                    );
+                    let worst = &mut worst[usize::from(is_told)];
+                    *worst = worst.max(ratio - 1.0);
+                    cells += 1;
+                }
+            }
+        }
+    }
+    println!("{cells} cells, worst untold and told {worst:?}");
+    // What shrinks to a fortieth is nearly all written before a sink has taken more than it can hold.
+    assert!(worst[1] <= 0.04 && worst[0] <= 0.25, "{worst:?}");
 }

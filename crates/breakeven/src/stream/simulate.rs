@@ -51,12 +51,22 @@ pub struct Pipeline {
     pub link_bytes_per_second: f64,
     /// Seconds that each write takes beside its bytes.
     pub write_overhead: f64,
+    /// Seconds of a worker that each block takes beside its encoding.
+    pub work_overhead: f64,
+    /// Bytes that the sink holds and sends later, as a socket's buffer does: a frame is written, and its
+    /// buffer free, when that much or less is still to be sent.
+    pub hidden_bytes: f64,
 }
 
 impl Pipeline {
     /// Returns the seconds of the link that a frame takes.
     pub fn write_seconds(&self, stored_bytes: f64) -> f64 {
         self.write_overhead + stored_bytes / self.link_bytes_per_second
+    }
+
+    /// Returns the seconds of all workers together that a block takes, in those of encoding it.
+    pub fn work_share(&self, work: f64) -> f64 {
+        (self.work_overhead + work) / self.workers as f64
     }
 }
 
@@ -84,7 +94,7 @@ pub struct Run {
     pub arms: Vec<usize>,
     /// When the last block was compressed.
     pub compressed_after: Seconds,
-    /// When the last frame was written.
+    /// When the last frame was sent.
     pub drained_after: Seconds,
     /// Bytes of all frames.
     pub stored_bytes: f64,
@@ -145,6 +155,7 @@ pub fn simulate_encoding(
     let mut written_at: Vec<f64> = Vec::with_capacity(block_count);
     let mut run = Run::default();
     let mut untold: Vec<Event> = Vec::new();
+    let mut sent_at = 0.0_f64;
     for block in 0..block_count {
         let worker = earliest(&free_at);
         let buffer_at = match block.checked_sub(pipeline.frames) {
@@ -156,7 +167,7 @@ pub fn simulate_encoding(
         let done = untold.partition_point(|it| it.at() <= now);
         untold.drain(..done).for_each(&mut *tell);
         let Encoded { arm, cost, parts } = encode(block, now);
-        free_at[worker] = now;
+        free_at[worker] = now + pipeline.work_overhead;
         let comes_at = |ahead: usize| match (block + ahead).checked_sub(pipeline.frames) {
             _ if block + ahead >= block_count => f64::INFINITY,
             // Its own frame, or a later one, must be written before that worker has a block to come for.
@@ -164,12 +175,13 @@ pub fn simulate_encoding(
             None => 0.0,
         };
         let compressed_at = match parts {
-            1 => now + cost.work,
+            1 => free_at[worker] + cost.work,
             _ => encode_parts(&mut free_at, worker, (parts, cost.work), comes_at),
         };
         free_at[worker] = free_at[worker].max(compressed_at);
         let from = compressed_at.max(written_at.last().copied().unwrap_or(0.0));
-        let at = from + pipeline.write_seconds(cost.stored_bytes);
+        sent_at = from.max(sent_at) + pipeline.write_seconds(cost.stored_bytes);
+        let at = from.max(sent_at - pipeline.hidden_bytes / pipeline.link_bytes_per_second);
         written_at.push(at);
         untold.push(Event::Compressed {
             block,
@@ -180,7 +192,7 @@ pub fn simulate_encoding(
         run.arms.push(arm);
         run.stored_bytes += cost.stored_bytes;
         run.compressed_after.0 = run.compressed_after.0.max(compressed_at);
-        run.drained_after.0 = at;
+        run.drained_after.0 = sent_at;
     }
     run
 }
@@ -250,6 +262,8 @@ mod tests {
             frames,
             link_bytes_per_second: 1.0,
             write_overhead: 0.0,
+            work_overhead: 0.0,
+            hidden_bytes: 0.0,
         }
     }
 
@@ -259,6 +273,19 @@ mod tests {
         let blocks = matrix(&[&[(2.0, 3.0)], &[(2.0, 3.0)]]);
         let run = simulate_static(&pipeline(1, 1), &blocks, 0);
         assert_eq!((run.compressed_after.0, run.drained_after.0), (7.0, 10.0));
+        let slowed = Pipeline {
+            work_overhead: 0.5,
+            ..pipeline(1, 1)
+        };
+        let run = simulate_static(&slowed, &blocks, 0);
+        assert_eq!((run.compressed_after.0, run.drained_after.0), (8.0, 11.0));
+        // A sink that holds a frame gives its buffer back at once.
+        let hiding = Pipeline {
+            hidden_bytes: 3.0,
+            ..pipeline(1, 1)
+        };
+        let run = simulate_static(&hiding, &blocks, 0);
+        assert_eq!((run.compressed_after.0, run.drained_after.0), (4.0, 8.0));
         // A second buffer lets the second block be compressed while the first is written.
         let run = simulate_static(&pipeline(1, 2), &blocks, 0);
         assert_eq!((run.compressed_after.0, run.drained_after.0), (4.0, 8.0));

@@ -303,6 +303,8 @@ pub fn pipeline(regime: &Regime) -> Pipeline {
         frames: FRAMES,
         link_bytes_per_second: regime.link.0,
         write_overhead: 0.0,
+        work_overhead: 0.0,
+        hidden_bytes: 0.0,
     }
 }
 
