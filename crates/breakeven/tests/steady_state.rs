@@ -13,11 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use breakeven::codec::Method;
 use breakeven::decide::Profile;
 use breakeven::pool::{Pool, PoolOptions};
-use breakeven::stream::{Choice, Container, Frozen, Writer, WriterOptions};
+use breakeven::stream::{Choice, Container, Frozen, Goal, Priced, Writer, WriterOptions};
 use breakeven::units::BytesPerSecond;
 
 const BLOCK: usize = 256 << 10;
 const BLOCKS: usize = 64;
+/// Allocations that a goal may need in so many blocks: what is learned of a method that was not tried
+/// before takes memory once.
+const TRIALS: u64 = 4;
 
 struct Counting;
 
@@ -68,11 +71,22 @@ fn a_block_allocates_nothing_and_touches_no_new_page() {
     let methods: Vec<Method> = names.map(|it| it.parse().unwrap()).to_vec();
     let link = BytesPerSecond(3e8);
     let frozen = Frozen::balanced(methods.clone(), Profile::default(), 2, link);
-    let fixed = methods.into_iter().map(Choice::Fixed);
-    for choice in fixed.chain([Choice::Frozen(Box::new(frozen))]) {
-        let name = match &choice {
-            Choice::Fixed(method) => method.to_string(),
-            _ => "frozen".to_string(),
+    let goals = [Goal::Fastest, Goal::Within(1.5), Goal::Smallest];
+    let priced = goals.map(|goal| {
+        Choice::Priced(Box::new(Priced {
+            goal,
+            arms: methods.clone(),
+            link: Some(link),
+            profile: Profile::default(),
+        }))
+    });
+    let fixed = methods.iter().copied().map(Choice::Fixed);
+    let picked = [Choice::Frozen(Box::new(frozen))].into_iter().chain(priced);
+    for choice in fixed.chain(picked) {
+        let (name, trials) = match &choice {
+            Choice::Fixed(method) => (method.to_string(), 0),
+            Choice::Priced(priced) => (format!("{:?}", priced.goal), TRIALS),
+            _ => ("frozen".to_string(), 0),
         };
         let options = WriterOptions {
             container: Container::Mixed,
@@ -89,13 +103,13 @@ fn a_block_allocates_nothing_and_touches_no_new_page() {
         writer.flush().unwrap();
         let case = format!("{name}, {BLOCKS} blocks");
         // An asynchronous call is two allocations, however many blocks it has.
-        count(&case, 0, || {
+        count(&case, trials, || {
             for _ in 0..BLOCKS {
                 writer.write_all(block).unwrap();
             }
             writer.flush().unwrap();
         });
-        count(&format!("{case} in the background"), 2, || {
+        count(&format!("{case} in the background"), 2 + trials, || {
             write_in_background(&mut writer, &buffer);
             writer.flush().unwrap();
         });

@@ -11,6 +11,7 @@ use super::*;
 use crate::decide::Profile;
 use crate::error::Error;
 use crate::frame::frame_bytes_max;
+use crate::pool::Pool;
 use crate::units::BytesPerSecond;
 
 const BLOCK: usize = 4096;
@@ -199,16 +200,18 @@ impl Write for Gate {
     }
 }
 
+/// Makes a writer whose sink takes nothing until what is returned beside it is dropped.
+fn gated(pool: &Pool, options: WriterOptions, fails: bool) -> (Writer<Gate>, mpsc::Sender<()>) {
+    let (open, closed) = mpsc::channel();
+    let writer = Writer::new(Gate { closed, fails }, pool, options);
+    (writer.unwrap(), open)
+}
+
 #[test]
 fn an_asynchronous_call_does_not_wait_for_the_sink() {
     for worker_count in [0, 2] {
-        let (open, closed) = mpsc::channel::<()>();
         let pool = pool(worker_count);
-        let sink = Gate {
-            closed,
-            fails: false,
-        };
-        let mut writer = Writer::new(sink, &pool, options()).unwrap();
+        let (mut writer, open) = gated(&pool, options(), false);
         // Many times what the buffers hold, in several calls: that they return is the test.
         let pending: Vec<_> = (0..5)
             .map(|call| {
@@ -229,13 +232,8 @@ fn buffers_come_back_from_a_stream_that_failed() {
     let mut tried = 0;
     for worker_count in [0, 1, 3] {
         for blocks in [1, 3, 8, 60] {
-            let (open, closed) = mpsc::channel::<()>();
             let pool = pool(worker_count);
-            let sink = Gate {
-                closed,
-                fails: true,
-            };
-            let mut writer = Writer::new(sink, &pool, options()).unwrap();
+            let (mut writer, open) = gated(&pool, options(), true);
             let (first, first_held) = traced(vec![1; blocks * BLOCK]);
             let (second, second_held) = traced(data(blocks * BLOCK));
             let first = writer.write_async(first, 0).unwrap();
@@ -268,13 +266,8 @@ fn buffers_come_back_from_a_stream_that_failed() {
 fn buffers_come_back_from_a_writer_that_was_dropped() {
     // Without workers the stuck thread would have to compress what it holds.
     for worker_count in [1, 3] {
-        let (open, closed) = mpsc::channel::<()>();
         let pool = pool(worker_count);
-        let sink = Gate {
-            closed,
-            fails: false,
-        };
-        let mut writer = Writer::new(sink, &pool, options()).unwrap();
+        let (mut writer, open) = gated(&pool, options(), false);
         let (buffer, held) = traced(vec![1; 100 * BLOCK]);
         let pending = writer.write_async(buffer, 0).unwrap();
         drop(writer);
@@ -304,17 +297,13 @@ fn a_worker_that_panics_gives_its_buffer_back() {
 
 #[test]
 fn who_wants_no_more_is_not_held_and_the_stream_is_over() {
-    let (open, closed) = mpsc::channel::<()>();
     let stop = Arc::new(AtomicBool::new(false));
     let options = WriterOptions {
         stop: Some(Arc::clone(&stop)),
         ..options()
     };
-    let sink = Gate {
-        closed,
-        fails: false,
-    };
-    let mut writer = Writer::new(sink, &pool(1), options).unwrap();
+    let pool = pool(1);
+    let (mut writer, open) = gated(&pool, options, false);
     let pending = writer.write_async(vec![1; 100 * BLOCK], 0).unwrap();
     stop.store(true, Ordering::Relaxed);
     let error = pending.wait().map(|_| ()).unwrap_err();
