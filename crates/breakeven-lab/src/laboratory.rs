@@ -23,6 +23,8 @@ pub struct Laboratory {
     pub only: Option<String>,
     /// Give every contender of a paper the paper's full size.
     pub paper_size: bool,
+    /// Seconds of each run of a core cell, where an experiment writes for so long.
+    pub core_seconds: f64,
     /// Replace the committed table of sizes.
     pub update: bool,
     /// The folder of real data.
@@ -194,6 +196,7 @@ mod tests {
             records: folder.to_path_buf(),
             keep: true,
             paper_size: false,
+            core_seconds: 10.0,
             done: RefCell::default(),
             origin: Origin {
                 commit: commit.to_string(),

@@ -88,9 +88,13 @@ struct RunOptions {
     /// Measure only cells whose name has this word; take others from what older code recorded.
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
-    /// kothiyal2009: give every program the paper's 2 GiB instead of scaling from a part (many hours).
+    /// kothiyal2009: give every program the paper's 2 GiB instead of scaling from a part (many hours);
+    /// hirsch2017: write for 10 s in every run of every cell.
     #[arg(long)]
     paper_size: bool,
+    /// hirsch2017/fastest: about so many seconds for each run of a core cell.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    core_seconds: f64,
     /// Replace the committed table of compressed sizes by what is found.
     #[arg(long)]
     update: bool,
@@ -158,6 +162,7 @@ fn run(options: RunOptions, experiments: &[&Experiment]) -> Result<Verdict> {
         update: options.update,
         data: options.data,
         paper_size: options.paper_size,
+        core_seconds: options.core_seconds,
         done: RefCell::default(),
         keep: !options.quick || options.records.is_some(),
         records: options.records.unwrap_or_else(default_records),

@@ -399,6 +399,7 @@ mod tests {
             keep: false,
             only: None,
             paper_size: false,
+            core_seconds: 10.0,
             done: std::cell::RefCell::default(),
             origin: crate::origin::Origin::read(),
         };

@@ -12,14 +12,14 @@ use breakeven::codec::Method;
 use breakeven::meter::{Meter, Scope};
 use breakeven::stream::{Advice, Container, Goal, Hint, Writer, WriterOptions};
 
-use super::bench::{Bench, Contender, Regime, WORKERS, contenders};
+use super::bench::{Bench, Contender, Planned, Regime, WORKERS, contenders};
 use super::corpus::{File, Input};
 use super::fastest::S1;
-use super::judge;
 use super::link::Link;
+use super::{judge, published};
 use crate::clock;
 use crate::interleave;
-use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::laboratory::{Finding, Laboratory};
 use crate::papers::{Experiment, no_pictures};
 use crate::record::{CellRecord, Record, Row, Unfinished};
 use crate::statistics::{Interval, Target};
@@ -32,6 +32,7 @@ const COLUMNS: &[&str] = &[
     "application_seconds",
     "drained_seconds",
     "cpu_seconds",
+    "active_joules",
     "link_bytes_per_second",
 ];
 const RAW_BYTES: usize = 0;
@@ -39,9 +40,12 @@ const STORED_BYTES: usize = 1;
 const APPLICATION_SECONDS: usize = 2;
 const DRAINED_SECONDS: usize = 3;
 const CPU_SECONDS: usize = 4;
+const ACTIVE_JOULES: usize = 5;
 
 const STORE: &str = "store";
 const S1_UNTOLD: &str = "S1 without the hint";
+const S2: &str = "S2";
+const S3: &str = "S3";
 /// The thesis's shares: file.nc, silesia.tar and matrix.bin at Gigabit Ethernet, and those its section 3.1
 /// and Figure 3.3 discuss.
 const SHARES: [f64; 5] = [0.12, 0.2, 0.33, 0.5, 0.8];
@@ -61,11 +65,11 @@ pub const EXPERIMENT: Experiment = Experiment {
     parameters: &[
         (
             "data",
-            "text and matrix, one call in the background from one buffer",
+            "text, matrix and redundant, one call in the background from one buffer",
         ),
         (
             "links",
-            "as in hirsch2017/fastest, portable container, beta 43, and 4.2 for text",
+            "as in hirsch2017/fastest, portable container, beta 43 and 4.2",
         ),
         (
             "the solver",
@@ -74,7 +78,9 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "contenders",
-            "store for every block (uncompressed), S1 with the asynchronism as a hint, S1 without",
+            "store for every block (uncompressed), S1 with the asynchronism as a hint, S1 without; at the share nearest to the thesis's \
+             for this file and link also S2 and S3 with the hint. Redundant at 43, and matrix and redundant at 4.2, only at that share, \
+             as variations",
         ),
         (
             "runs",
@@ -83,7 +89,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     ],
     analysis: "The application is done when it has computed and everything is compressed; the tail drains behind it, which the second time \
         in the table includes. At 80 % the processors that compressing takes are missing to the solver, and no rule can give them \
-        back: the controller has to compress less. What it does there is a variation.",
+        back: the controller has to compress less. What it does there is a variation. These are the asynchronous halves of Figures 5.10 \
+        to 5.15 without their static methods, which nobody told of the solver.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
     pictures: no_pictures,
@@ -145,83 +152,149 @@ fn sweeps_per_second(is_quick: bool) -> Result<f64> {
     Ok(sweeps as f64 / duration.wall_seconds)
 }
 
-fn plans(laboratory: &Laboratory) -> Vec<(Input, f64)> {
-    let text = Input::Plain(File::Text);
-    if laboratory.quick {
-        return vec![(text, 4.2)];
+/// Calls of one file over one link.
+#[derive(Clone, Copy)]
+struct Plan {
+    file: File,
+    beta: f64,
+    /// Whether all shares are tried, or only the one nearest to the thesis's.
+    is_core: bool,
+}
+
+const PLANS: [Plan; 6] = {
+    const fn plan(file: File, beta: f64, is_core: bool) -> Plan {
+        Plan {
+            file,
+            beta,
+            is_core,
+        }
     }
-    vec![
-        (text, 43.0),
-        (Input::Plain(File::Matrix), 43.0),
-        (text, 4.2),
+    [
+        plan(File::Text, 43.0, true),
+        plan(File::Matrix, 43.0, true),
+        plan(File::Text, 4.2, true),
+        plan(File::Redundant, 43.0, false),
+        plan(File::Matrix, 4.2, false),
+        plan(File::Redundant, 4.2, false),
     ]
+};
+
+impl Plan {
+    fn name(&self) -> String {
+        format!("{} beta {}", self.file.name(), self.beta)
+    }
+
+    fn shares(&self) -> Vec<f64> {
+        match self.is_core {
+            true => SHARES.to_vec(),
+            false => nearest_share(self.file, self.beta).into_iter().collect(),
+        }
+    }
+}
+
+/// Returns the share that is nearest to the thesis's for a file and a link.
+pub fn nearest_share(file: File, beta: f64) -> Option<f64> {
+    let published = published::asynchronism(file, beta)?;
+    let distance = |share: &f64| (share - published).abs();
+    SHARES
+        .into_iter()
+        .min_by(|a, b| distance(a).total_cmp(&distance(b)))
 }
 
 fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let (runs, seconds) = super::bench::runs(laboratory, (2, 0.01), 0.6);
-    let mut cells = Vec::new();
-    for (input, beta) in plans(laboratory) {
-        let words = bench.words(input, laboratory);
-        let parameters = format!("{words} beta={beta} runs={runs} seconds={seconds}");
-        let name = format!("{input} beta {beta}");
-        let kept = laboratory.unfinished(RECORD, COLUMNS, &name, &parameters)?;
-        let bench = &bench;
-        cells.push(Cell {
-            name,
-            parameters,
-            measure: Box::new(move || race(bench, (input, beta), (seconds, runs), kept)),
-        });
-    }
-    laboratory.measure(RECORD, COLUMNS, cells)
+    let is_tried = |plan: &&Plan| !laboratory.quick || (plan.file, plan.beta) == (File::Text, 4.2);
+    let plans = PLANS.iter().filter(is_tried).map(|plan| {
+        let input = Input::Plain(plan.file);
+        let shares: Vec<String> = plan.shares().iter().map(f64::to_string).collect();
+        let behind = Planned::behind(input, plan.beta, (runs, seconds));
+        Planned {
+            plan: *plan,
+            parameters: format!("{} shares={}", behind.parameters, shares.join("|")),
+            name: behind.name,
+            input,
+        }
+    });
+    let record = (RECORD, COLUMNS);
+    bench.measure(laboratory, record, plans.collect(), |plan, kept| {
+        race(&bench, &plan, (seconds, runs), kept)
+    })
 }
 
-/// Who writes, and whether it is told of the asynchronism.
-fn racing() -> [(Contender, bool); 3] {
-    let mut store = Contender::fixed(Method::STORE);
-    store.name = STORE.to_string();
-    let goal = |name| Contender::goal(name, Goal::Fastest, Container::Portable);
-    [(store, false), (goal(S1), true), (goal(S1_UNTOLD), false)]
+/// Who writes.
+struct Racer {
+    contender: Contender,
+    /// Whether it is told of the asynchronism.
+    is_told: bool,
+    /// Whether it writes at every share, or only at the one nearest to the thesis's.
+    is_everywhere: bool,
+}
+
+fn racing() -> [Racer; 5] {
+    let goal = |name, goal, is_told| Racer {
+        contender: Contender::goal(name, goal, Container::Portable),
+        is_told,
+        is_everywhere: matches!(goal, Goal::Fastest),
+    };
+    let store = Racer {
+        contender: Contender::fixed(Method::STORE),
+        is_told: false,
+        is_everywhere: true,
+    };
+    [
+        store,
+        goal(S1, Goal::Fastest, true),
+        goal(S1_UNTOLD, Goal::Fastest, false),
+        goal(S2, Goal::Within(1.0), true),
+        goal(S3, Goal::Within(1.5), true),
+    ]
 }
 
 fn race(
     bench: &Bench,
-    (input, beta): (Input, f64),
+    plan: &Plan,
     (seconds, runs): (f64, usize),
     mut kept: Unfinished,
 ) -> Result<Vec<Row>> {
+    let input = Input::Plain(plan.file);
+    let nearest = nearest_share(plan.file, plan.beta);
     let block_bytes = bench.corpus.shape.block_bytes;
     let racing = racing();
     let first = kept.rows().iter().map(|row| row.run).max().unwrap_or(0);
     let before = kept.rows().first();
     let mut blocks = before.map(|row| row.values[RAW_BYTES] as usize / block_bytes);
     for run in first..runs {
-        let regime = bench.regime(beta)?;
+        let regime = bench.regime(plan.beta)?;
         let speed = sweeps_per_second(bench.is_quick)?;
         let enough = (seconds * regime.link.0 / block_bytes as f64).ceil() as usize;
         let blocks = *blocks.get_or_insert(enough.max(8));
         let buffer = buffer_of(bench, input, blocks);
         if run == 0 {
-            for (contender, _) in &racing {
+            for Racer { contender, .. } in &racing {
                 (bench.verify(contender, input, &regime)).context(contender.name.clone())?;
             }
         }
         let mut rows = Vec::new();
-        for share in SHARES {
+        for share in plan.shares() {
             let call = Call {
                 share,
                 sweeps: (share * regime.raw_seconds(buffer.len() as f64) * speed) as usize,
                 regime,
             };
             for index in interleave::order(run, racing.len()) {
-                let (contender, is_told) = &racing[index];
-                let values = call.run(bench, contender, *is_told, Arc::clone(&buffer));
+                let racer = &racing[index];
+                if !racer.is_everywhere && Some(share) != nearest {
+                    continue;
+                }
+                let name = &racer.contender.name;
+                let values = call.run(bench, racer, Arc::clone(&buffer));
                 let row = Row {
                     task: percent(share),
                     run: run + 1,
                     runs,
-                    contender: contender.name.clone(),
-                    values: values.with_context(|| contender.name.clone())?,
+                    contender: name.clone(),
+                    values: values.with_context(|| name.clone())?,
                 };
                 rows.push(((share * 100.0) as usize, index, row));
             }
@@ -253,13 +326,8 @@ struct Call {
 
 impl Call {
     /// Returns the values of a row.
-    fn run(
-        &self,
-        bench: &Bench,
-        contender: &Contender,
-        is_told: bool,
-        buffer: Arc<[u8]>,
-    ) -> Result<Vec<f64>> {
+    fn run(&self, bench: &Bench, racer: &Racer, buffer: Arc<[u8]>) -> Result<Vec<f64>> {
+        let contender = &racer.contender;
         let options = WriterOptions {
             container: contender.container,
             choice: contender.choice(&self.regime),
@@ -267,10 +335,11 @@ impl Call {
             ..WriterOptions::default()
         };
         let mut writer = Writer::new(Link::new(self.regime.link), &bench.pool, options)?;
-        if is_told {
+        if racer.is_told {
             let advice = Advice::Asynchronism { share: self.share };
             writer.advise(&Hint::new(0..buffer.len() as u64, advice))?;
         }
+        let span = bench.energy.start();
         let meter = Meter::start(Scope::Process);
         let (application, outcome) = clock::time(|| -> Result<()> {
             let pending = writer.write_async(buffer, 0)?;
@@ -287,6 +356,7 @@ impl Call {
             application.wall_seconds,
             usage.wall.0,
             usage.cpu.total().0,
+            span.stop(&usage, &[]).active().0,
             self.regime.link.0,
         ])
     }
@@ -295,13 +365,15 @@ impl Call {
 fn findings(cells: &[CellRecord]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for cell in cells {
-        for share in SHARES {
+        let plan = PLANS.iter().find(|plan| plan.name() == cell.cell);
+        for share in plan.map_or(Vec::new(), Plan::shares) {
             let task = percent(share);
             let seconds = |name: &str| cell.column(&task, name, APPLICATION_SECONDS);
             for name in [S1, S1_UNTOLD] {
                 let (ours, plain) = (seconds(name), seconds(STORE));
                 let ratios: Vec<f64> = ours.iter().zip(&plain).map(|(a, b)| a / b).collect();
-                let is_core = name == S1 && share <= SHARE_HIDDEN;
+                let is_core =
+                    plan.is_some_and(|it| it.is_core) && name == S1 && share <= SHARE_HIDDEN;
                 let ratio =
                     median(cell, &task, name, RAW_BYTES) / median(cell, &task, name, STORED_BYTES);
                 findings.push(judge(
@@ -327,11 +399,17 @@ pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
     Ok(tables::latest(cells))
 }
 
-/// Returns the ratio that S1 reached in a cell at an asynchronism.
-pub fn ratio(cells: &[CellRecord], cell: &str, share: f64) -> Option<f64> {
-    let cell = cells.iter().find(|it| it.cell == cell)?;
-    let of = |column| median(cell, &percent(share), S1, column);
-    Some(of(RAW_BYTES) / of(STORED_BYTES)).filter(|ratio| ratio.is_finite())
+/// Returns the ratios that S1, S2 and S3 reached with a file over a link, at the asynchronism nearest to
+/// the thesis's.
+pub fn ratios(cells: &[CellRecord], file: File, beta: f64) -> [Option<f64>; 3] {
+    [S1, S2, S3].map(|name| {
+        let cell = cells
+            .iter()
+            .find(|it| it.cell == format!("{} beta {beta}", file.name()))?;
+        let task = percent(nearest_share(file, beta)?);
+        let of = |column| median(cell, &task, name, column);
+        Some(of(RAW_BYTES) / of(STORED_BYTES)).filter(|ratio| ratio.is_finite())
+    })
 }
 
 fn table(records: &Path) -> Result<String> {
@@ -341,21 +419,24 @@ fn table(records: &Path) -> Result<String> {
         return Ok(text);
     }
     text.push_str(
-        "\n| cell | asynchronism | by | application, s | drained after, s | ratio | core s per GB, solver included |\n\
-         |---|---:|---|---:|---:|---:|---:|\n",
+        "\nProcessor seconds and joules (modelled where the record's parameters say so) include the solver's.\n\n\
+         | cell | asynchronism | by | application, s | drained after, s | ratio | core s per GB | J per GB |\n\
+         |---|---:|---|---:|---:|---:|---:|---:|\n",
     );
     for cell in &cells {
         for share in SHARES {
             let task = percent(share);
-            for name in contenders(cell) {
+            let is_there = |name: &&str| !cell.column(&task, name, RAW_BYTES).is_empty();
+            for name in contenders(cell).into_iter().filter(is_there) {
                 let of = |column| median(cell, &task, name, column);
                 text.push_str(&format!(
-                    "| {} | {task} | {name} | {:.3} | {:.3} | {:.3} | {:.2} |\n",
+                    "| {} | {task} | {name} | {:.3} | {:.3} | {:.3} | {:.2} | {:.1} |\n",
                     cell.cell,
                     of(APPLICATION_SECONDS),
                     of(DRAINED_SECONDS),
                     of(RAW_BYTES) / of(STORED_BYTES),
                     of(CPU_SECONDS) / of(RAW_BYTES) * 1e9,
+                    of(ACTIVE_JOULES) / of(RAW_BYTES) * 1e9,
                 ));
             }
         }
@@ -366,6 +447,19 @@ fn table(records: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_the_thesis_s_as_near_as_can_be() {
+        let check = |file, beta, expected| assert_eq!(nearest_share(file, beta), expected);
+        check(File::Text, 43.0, Some(0.2));
+        check(File::Redundant, 43.0, Some(0.12));
+        check(File::Matrix, 4.2, Some(0.33));
+        check(File::Text, 0.83, None);
+        check(File::Noise, 43.0, None);
+        for plan in PLANS {
+            assert!(!plan.shares().is_empty(), "{}", plan.name());
+        }
+    }
 
     #[test]
     fn sweeps_smooth() {

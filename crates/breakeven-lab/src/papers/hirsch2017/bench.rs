@@ -10,7 +10,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use breakeven::codec::Method;
 use breakeven::decide::Profile;
-use breakeven::meter::{Clock, EnergyMeter, EnergyOptions, Machine, Meter, Roots, Scope};
+use breakeven::frame::{Encoder, frame_bytes_max};
+use breakeven::meter::{
+    Clock, EnergyMeter, EnergyOptions, Machine, Meter, Roots, Scope, thread_cpu,
+};
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::stream::{
     Choice, Container, Goal, Priced, Reader, ReaderOptions, Rule, Summary, Writer, WriterOptions,
@@ -21,7 +24,7 @@ use super::corpus::{Corpus, File, Input};
 use super::link::Link;
 use super::network::Network;
 use crate::interleave;
-use crate::laboratory::Laboratory;
+use crate::laboratory::{Cell, Laboratory};
 use crate::record::{CellRecord, Row, Unfinished};
 use crate::statistics::Interval;
 
@@ -44,6 +47,7 @@ pub const COLUMNS: &[&str] = &[
     "active_joules",
     "link_bytes_per_second",
     "lz4_bytes_per_second",
+    "block_seconds",
     "late_seconds",
     "bound",
 ];
@@ -55,9 +59,11 @@ pub const CPU_SECONDS: usize = 4;
 pub const ACTIVE_JOULES: usize = 5;
 pub const LINK: usize = 6;
 pub const LZ4: usize = 7;
-pub const LATE_SECONDS: usize = 8;
+/// Processor time of the pipeline for a block, beside encoding it.
+pub const BLOCK_SECONDS: usize = 8;
+pub const LATE_SECONDS: usize = 9;
 /// What no schedule can beat, in seconds or bytes, by the costs recorded before.
-pub const BOUND: usize = 9;
+pub const BOUND: usize = 10;
 
 /// The one task of these cells.
 pub const WRITE: &str = "write";
@@ -158,6 +164,8 @@ pub struct Regime {
     pub link: BytesPerSecond,
     /// LZ4 by all workers through the pipeline into nowhere.
     pub lz4: BytesPerSecond,
+    /// Processor time of the pipeline for a block beside encoding it: filling, handing on, counting.
+    pub block_seconds: f64,
 }
 
 impl Regime {
@@ -196,6 +204,28 @@ pub struct Bench {
     pub is_quick: bool,
 }
 
+/// A cell as it is planned.
+pub struct Planned<P> {
+    /// For whoever measures it.
+    pub plan: P,
+    pub name: String,
+    pub input: Input,
+    /// What decides what is measured, beside what all cells of its input share.
+    pub parameters: String,
+}
+
+impl Planned<(Input, f64)> {
+    /// Plans a cell of an input behind the link of a regime, of so many runs of so many seconds.
+    pub fn behind(input: Input, beta: f64, (runs, seconds): (usize, f64)) -> Self {
+        Planned {
+            plan: (input, beta),
+            name: format!("{input} beta {beta}"),
+            input,
+            parameters: format!("beta={beta} runs={runs} seconds={seconds}"),
+        }
+    }
+}
+
 impl Bench {
     pub fn new(laboratory: &Laboratory) -> Result<Bench> {
         let machine = Machine::read(&Roots::default());
@@ -209,8 +239,8 @@ impl Bench {
         })
     }
 
-    /// Says what all cells of this bench share, for the parameters of a record.
-    pub fn words(&self, input: Input, laboratory: &Laboratory) -> String {
+    /// Says what all cells of an input share, for the parameters of a record.
+    fn words(&self, input: Input, laboratory: &Laboratory) -> String {
         let files = input.files();
         let origins: Vec<String> = files.iter().map(|file| file.origin(laboratory)).collect();
         format!(
@@ -223,27 +253,69 @@ impl Bench {
         .replace(',', " ")
     }
 
-    /// Measures the link that lets LZ4 by all workers be `beta` times as fast.
+    /// Measures cells, or takes them from a record, in order. `measure` does the runs that are not kept
+    /// yet.
+    pub fn measure<P>(
+        &self,
+        laboratory: &Laboratory,
+        (record, columns): (&str, &'static [&'static str]),
+        plans: Vec<Planned<P>>,
+        measure: impl Fn(P, Unfinished) -> Result<Vec<Row>>,
+    ) -> Result<Vec<CellRecord>> {
+        let measure = &measure;
+        let cell = |planned: Planned<P>| {
+            let Planned { plan, name, .. } = planned;
+            let words = self.words(planned.input, laboratory);
+            let parameters = format!("{words} {}", planned.parameters);
+            let kept = laboratory.unfinished(record, columns, &name, &parameters)?;
+            Ok(Cell {
+                name,
+                parameters,
+                measure: Box::new(move || measure(plan, kept)),
+            })
+        };
+        let cells: Result<Vec<Cell<'_>>> = plans.into_iter().map(cell).collect();
+        laboratory.measure(record, columns, cells?)
+    }
+
+    /// Measures the link that lets LZ4 by all workers be `beta` times as fast, and what a block takes
+    /// beside its encoding.
     pub fn regime(&self, beta: f64) -> Result<Regime> {
-        let lz4 = self.lz4_speed()?;
+        let blocks = if self.is_quick { 8 } else { 160 };
+        let lz4 = self.write_nowhere(CALIBRATION.parse()?, blocks)?.summary;
+        let lz4 = BytesPerSecond(lz4.raw_bytes as f64 / lz4.drained_after.0);
+        let stored = self.write_nowhere(Method::STORE, blocks)?.cpu_seconds;
+        let encoding = self.storing_seconds(blocks)?;
         Ok(Regime {
             link: BytesPerSecond(lz4.0 / beta),
             lz4,
+            block_seconds: (stored - encoding).max(0.0) / blocks as f64,
         })
     }
 
-    /// Returns the speed of LZ4 on text by all workers, through the whole pipeline.
-    fn lz4_speed(&self) -> Result<BytesPerSecond> {
-        let blocks = if self.is_quick { 8 } else { 160 };
-        let contender = Contender::fixed(CALIBRATION.parse()?);
+    /// Writes text through the whole pipeline by one method, over a link that takes no time.
+    fn write_nowhere(&self, method: Method, blocks: usize) -> Result<Used> {
         let regime = Regime {
             link: BytesPerSecond(f64::INFINITY),
             lz4: BytesPerSecond(f64::INFINITY),
+            block_seconds: 0.0,
         };
-        let text = Input::Plain(File::Text);
-        let (_, used) = self.write(&contender, text, blocks, &regime, Nowhere)?;
-        let raw_bytes = used.summary.raw_bytes as f64;
-        Ok(BytesPerSecond(raw_bytes / used.summary.drained_after.0))
+        let (contender, text) = (Contender::fixed(method), Input::Plain(File::Text));
+        let written = self.write(&contender, text, blocks, &regime, Nowhere)?;
+        Ok(written.1)
+    }
+
+    /// Returns the processor time of making so many blocks of text frames that store them.
+    fn storing_seconds(&self, blocks: usize) -> Result<f64> {
+        let shape = self.corpus.shape;
+        let (mut encoder, mut frame) =
+            (Encoder::new(), vec![0; frame_bytes_max(shape.block_bytes)]);
+        let begun = thread_cpu();
+        for index in 0..blocks {
+            let place = Input::Plain(File::Text).place(index, shape);
+            encoder.encode(Method::STORE, self.corpus.block(place), &mut frame)?;
+        }
+        Ok((thread_cpu() - begun).0)
     }
 
     /// Writes a row of blocks into a sink.
@@ -397,6 +469,7 @@ impl Race<'_> {
                 used.active_joules,
                 regime.link.0,
                 regime.lz4.0,
+                regime.block_seconds,
                 late_seconds,
                 (self.bound)(contender, regime, blocks),
             ],

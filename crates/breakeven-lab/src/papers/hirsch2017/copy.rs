@@ -7,12 +7,14 @@ use anyhow::Result;
 use breakeven::codec::Method;
 use breakeven::stream::{Container, Goal};
 
-use super::bench::{self, BETAS, Bench, COLUMNS, Contender, DRAINED_SECONDS, Race, WRITE, Way};
+use super::bench::{
+    self, BETAS, Bench, COLUMNS, Contender, DRAINED_SECONDS, Planned, Race, WRITE, Way,
+};
 use super::corpus::{File, Input};
 use super::costs::{self, Costs};
 use super::fastest::{self, S1};
 use super::judge;
-use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::laboratory::{Finding, Laboratory};
 use crate::papers::{Experiment, no_pictures};
 use crate::record::{CellRecord, Record};
 use crate::statistics::{Interval, Target};
@@ -91,20 +93,24 @@ fn measure_copies(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let (runs, seconds) = bench::runs(laboratory, (3, 0.01), 1.0);
     let files = [File::Noise, File::Matrix];
     let files = &files[..if laboratory.quick { 1 } else { 2 }];
-    let mut cells = Vec::new();
-    for file in files {
+    let plans = files.iter().map(|file| {
         let input = Input::Plain(*file);
-        let words = bench.words(input, laboratory);
-        let parameters = format!("{words} beta={OPEN_BETA} runs={runs} seconds={seconds}");
-        let name = input.to_string();
-        let kept = laboratory.unfinished(COPY_RECORD, COLUMNS, &name, &parameters)?;
-        let (bench, costs) = (&bench, &costs);
-        let measure = move || {
+        Planned {
+            name: input.to_string(),
+            ..Planned::behind(input, OPEN_BETA, (runs, seconds))
+        }
+    });
+    let (bench, costs, record) = (&bench, &costs, (COPY_RECORD, COLUMNS));
+    bench.measure(
+        laboratory,
+        record,
+        plans.collect(),
+        |(input, beta), kept| {
             let race = Race {
                 bench,
                 way: Way::Virtual,
                 input,
-                beta: OPEN_BETA,
+                beta,
                 contenders: vec![
                     Contender::goal(S1, Goal::Fastest, Container::Portable),
                     Contender::goal(S1_MIXED, Goal::Fastest, Container::Mixed),
@@ -118,14 +124,8 @@ fn measure_copies(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
                 bound: Box::new(|_, _, _| 0.0),
             };
             race.run(kept)
-        };
-        cells.push(Cell {
-            name,
-            parameters,
-            measure: Box::new(measure),
-        });
-    }
-    laboratory.measure(COPY_RECORD, COLUMNS, cells)
+        },
+    )
 }
 
 fn copies(cells: &[CellRecord]) -> Vec<Finding> {
@@ -167,34 +167,31 @@ fn measure_calls(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
     let runs = if laboratory.quick { 3 } else { 10 };
-    let mut cells = Vec::new();
-    for call in short_calls(laboratory) {
+    let plan = |call| {
         let (input, beta, blocks) = call;
-        let words = bench.words(input, laboratory);
-        let parameters = format!("{words} beta={beta} runs={runs} call_blocks={blocks}");
-        let name = format!("{input} beta {beta} {blocks} MiB");
-        let kept = laboratory.unfinished(CALLS_RECORD, COLUMNS, &name, &parameters)?;
-        let (bench, costs) = (&bench, &costs);
-        let measure = move || {
-            let race = Race {
-                bench,
-                way: Way::Virtual,
-                input,
-                beta,
-                contenders: contenders_of_call(bench, costs, call)?,
-                runs,
-                blocks: Box::new(move |_| blocks),
-                bound: Box::new(|_, _, _| 0.0),
-            };
-            race.run(kept)
+        Planned {
+            plan: call,
+            name: format!("{input} beta {beta} {blocks} MiB"),
+            input,
+            parameters: format!("beta={beta} runs={runs} call_blocks={blocks}"),
+        }
+    };
+    let plans = short_calls(laboratory).into_iter().map(plan);
+    let (bench, costs, record) = (&bench, &costs, (CALLS_RECORD, COLUMNS));
+    bench.measure(laboratory, record, plans.collect(), |call, kept| {
+        let (input, beta, blocks) = call;
+        let race = Race {
+            bench,
+            way: Way::Virtual,
+            input,
+            beta,
+            contenders: contenders_of_call(bench, costs, call)?,
+            runs,
+            blocks: Box::new(move |_| blocks),
+            bound: Box::new(|_, _, _| 0.0),
         };
-        cells.push(Cell {
-            name,
-            parameters,
-            measure: Box::new(measure),
-        });
-    }
-    laboratory.measure(CALLS_RECORD, COLUMNS, cells)
+        race.run(kept)
+    })
 }
 
 fn contenders_of_call(

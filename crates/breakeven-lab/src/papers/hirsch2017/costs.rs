@@ -9,8 +9,8 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use breakeven::codec::{Codec, Method};
-use breakeven::frame::{Encoder, frame_bytes_max};
+use breakeven::codec::{Codec, Compressor, Decompressor, Method};
+use breakeven::frame::{Encoder, frame_bytes_max, is_storable};
 use breakeven::meter::thread_cpu;
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::stream::simulate::{Cost, Matrix, Pipeline, simulate_static};
@@ -49,6 +49,14 @@ pub fn published_methods() -> Vec<Method> {
     let zstd = (1..=22).map(|level| Codec::Zstd { level });
     let xz = (1..=9).map(|level| Codec::Xz { level });
     lz4.chain(zstd).chain(xz).map(Method::of).collect()
+}
+
+/// Returns the methods that the thesis compares with zstd and then leaves out: LZ4HC, and zlib, in
+/// whose place libdeflate stands (Figures 5.6 and 5.7).
+pub fn rejected_methods() -> Vec<Method> {
+    let lz4hc = (2..=12).map(|level| Codec::Lz4Hc { level });
+    let deflate = (1..=12).map(|level| Codec::Deflate { level });
+    lz4hc.chain(deflate).map(Method::of).collect()
 }
 
 /// Measures the costs of all kinds, or takes them from the record.
@@ -91,6 +99,9 @@ fn methods_of(is_quick: bool, place: Place) -> Result<Vec<Method>> {
             .is_multiple_of(super::corpus::BLOCKS / TABLE_BLOCKS)
     {
         methods.extend(published_methods());
+        if place.file == File::Text {
+            methods.extend(rejected_methods());
+        }
         methods.sort();
         methods.dedup();
     }
@@ -139,6 +150,8 @@ fn costs_of(bench: &Bench, file: File) -> Result<Vec<Row>> {
 /// Working memory of one thread.
 struct Trial {
     encoder: Encoder,
+    /// For methods that no stream may hold.
+    codecs: (Compressor, Decompressor),
     frame: Vec<u8>,
     decoded: Vec<u8>,
     /// Without threads: what it decodes is decoded here.
@@ -149,6 +162,7 @@ impl Trial {
     fn new(shape: Shape) -> Result<Trial> {
         Ok(Trial {
             encoder: Encoder::new(),
+            codecs: (Compressor::new(), Decompressor::new()),
             frame: vec![0; frame_bytes_max(shape.block_bytes)],
             decoded: Vec::with_capacity(shape.block_bytes),
             pool: Pool::new(PoolOptions { worker_count: 0 })?,
@@ -161,19 +175,15 @@ impl Trial {
         let mut stored_bytes = 0;
         while times.len() < 3 {
             let begun = thread_cpu();
-            let encoded = self.encoder.encode(method, block, &mut self.frame)?;
+            stored_bytes = self.encode(method, block)?;
             times.push((thread_cpu() - begun).0);
-            stored_bytes = encoded.frame_bytes;
             if times[0] > SLOW_SECONDS {
                 break;
             }
         }
         times.sort_by(f64::total_cmp);
         let begun = thread_cpu();
-        let frame = &self.frame[..stored_bytes];
-        let mut reader = Reader::new(frame, &self.pool, ReaderOptions::default())?;
-        self.decoded.clear();
-        reader.read_to_end(&mut self.decoded)?;
+        self.decode(method, stored_bytes, block.len())?;
         let decode_seconds = (thread_cpu() - begun).0;
         ensure!(self.decoded == block, "other bytes came back");
         Ok(vec![
@@ -182,6 +192,29 @@ impl Trial {
             times[times.len() / 2],
             decode_seconds,
         ])
+    }
+
+    /// Makes a frame of a block, or what the codec makes of it where it has no frame; returns its bytes.
+    fn encode(&mut self, method: Method, block: &[u8]) -> Result<usize> {
+        if is_storable(method) {
+            let encoded = self.encoder.encode(method, block, &mut self.frame)?;
+            return Ok(encoded.frame_bytes);
+        }
+        let stored = (self.codecs.0).compress(method, block, &mut self.frame)?;
+        stored.context("does not shrink")
+    }
+
+    /// Decodes what was made of a block of so many bytes.
+    fn decode(&mut self, method: Method, stored_bytes: usize, raw_bytes: usize) -> Result<()> {
+        let stored = &self.frame[..stored_bytes];
+        self.decoded.clear();
+        if is_storable(method) {
+            let mut reader = Reader::new(stored, &self.pool, ReaderOptions::default())?;
+            reader.read_to_end(&mut self.decoded)?;
+            return Ok(());
+        }
+        self.decoded.resize(raw_bytes, 0);
+        Ok((self.codecs.1).decompress(method.decoder(), stored, &mut self.decoded)?)
     }
 }
 
@@ -303,7 +336,7 @@ pub fn pipeline(regime: &Regime) -> Pipeline {
         frames: FRAMES,
         link_bytes_per_second: regime.link.0,
         write_overhead: 0.0,
-        work_overhead: 0.0,
+        work_overhead: regime.block_seconds,
         hidden_bytes: 0.0,
     }
 }
@@ -356,6 +389,7 @@ pub mod tests {
             let regime = Regime {
                 link: BytesPerSecond(link),
                 lz4: BytesPerSecond(1.0),
+                block_seconds: 0.0,
             };
             let statics = costs.statics(&matrix, &regime, &known);
             let found: Vec<String> = statics.iter().map(|it| it.method.to_string()).collect();

@@ -14,12 +14,12 @@ use anyhow::{Context, Result, ensure};
 use breakeven::stream::{Container, Goal};
 use breakeven::units::BytesPerSecond;
 
-use super::bench::{self, Bench, COLUMNS, Contender, DRAINED_SECONDS, Race, Regime, Way};
+use super::bench::{self, Bench, COLUMNS, Contender, DRAINED_SECONDS, Planned, Race, Regime, Way};
 use super::corpus::{File, Input};
 use super::costs::{self, Costs};
 use super::fastest::{self, S1};
 use super::judge;
-use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::laboratory::{Finding, Laboratory};
 use crate::papers::{Experiment, no_pictures};
 use crate::record::{CellRecord, Record, Row, Unfinished};
 use crate::statistics::{Interval, Target};
@@ -294,22 +294,20 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
     let (runs, seconds) = bench::runs(laboratory, (3, 0.02), 1.0);
-    let mut cells = Vec::new();
-    for (input, beta) in plans(laboratory) {
-        let words = bench.words(input, laboratory);
+    let plan = |(input, beta): (Input, Option<f64>)| {
         let link = beta.map_or(LOOPBACK.to_string(), |beta| format!("beta {beta}"));
-        let name = format!("{input} {link}");
-        let link = link.replace(' ', "=");
-        let parameters = format!("{words} {link} runs={runs} seconds={seconds}");
-        let kept = laboratory.unfinished(RECORD, COLUMNS, &name, &parameters)?;
-        let (bench, costs) = (&bench, &costs);
-        cells.push(Cell {
-            name,
-            parameters,
-            measure: Box::new(move || race(bench, costs, (input, beta), (seconds, runs), kept)),
-        });
-    }
-    laboratory.measure(RECORD, COLUMNS, cells)
+        let word = link.replace(' ', "=");
+        Planned {
+            plan: (input, beta),
+            name: format!("{input} {link}"),
+            input,
+            parameters: format!("{word} runs={runs} seconds={seconds}"),
+        }
+    };
+    let plans = plans(laboratory).into_iter().map(plan).collect();
+    bench.measure(laboratory, (RECORD, COLUMNS), plans, |plan, kept| {
+        race(&bench, &costs, plan, (seconds, runs), kept)
+    })
 }
 
 fn race(

@@ -12,13 +12,13 @@ use anyhow::{Context, Result, bail, ensure};
 use breakeven::meter::{EnergySpan, Meter, Scope};
 use breakeven::stream::{Container, Reader, ReaderOptions};
 
-use super::bench::{Bench, Contender, Nowhere, Regime};
+use super::bench::{Bench, Contender, Nowhere, Planned, Regime};
 use super::corpus::{File as Kind, Input};
 use super::fastest;
 use super::link::Link;
 use super::{costs, judge};
 use crate::interleave;
-use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::laboratory::{Finding, Laboratory};
 use crate::papers::{Experiment, no_pictures};
 use crate::record::{CellRecord, Record, Row, Unfinished};
 use crate::statistics::{Interval, Target};
@@ -274,26 +274,20 @@ fn measure_adapt(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
     let (runs, seconds) = super::bench::runs(laboratory, (3, 0.01), 1.2);
-    let mut cells = Vec::new();
-    for (input, beta) in adapt_plans(laboratory) {
-        let words = bench.words(input, laboratory);
-        let parameters = format!("{words} beta={beta} runs={runs} seconds={seconds}");
-        let name = format!("{input} beta {beta}");
-        let kept = laboratory.unfinished(ADAPT_RECORD, COLUMNS, &name, &parameters)?;
-        let (bench, costs) = (&bench, &costs);
-        let measure = move || {
+    let plans = adapt_plans(laboratory).into_iter();
+    let plans = plans.map(|(input, beta)| Planned::behind(input, beta, (runs, seconds)));
+    let record = (ADAPT_RECORD, COLUMNS);
+    bench.measure(
+        laboratory,
+        record,
+        plans.collect(),
+        |(input, beta), kept| {
             let arms = costs.known(input, bench.corpus.shape, &Container::Portable.arms());
-            race_packers(bench, (input, beta), runs, kept, |regime| {
-                fastest::blocks_of(bench, costs, input, regime, (&arms, seconds))
+            race_packers(&bench, (input, beta), runs, kept, |regime| {
+                fastest::blocks_of(&bench, &costs, input, regime, (&arms, seconds))
             })
-        };
-        cells.push(Cell {
-            name,
-            parameters,
-            measure: Box::new(measure),
-        });
-    }
-    laboratory.measure(ADAPT_RECORD, COLUMNS, cells)
+        },
+    )
 }
 
 fn race_packers(
@@ -425,20 +419,18 @@ impl Way {
 fn measure_unpack(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let (runs, blocks) = if laboratory.quick { (2, 8) } else { (10, 256) };
-    let mut cells = Vec::new();
-    for way in Way::ALL {
-        let words = bench.words(Input::Plain(Kind::Text), laboratory);
-        let parameters = format!("{words} runs={runs} stream_blocks={blocks} method=zstd:3");
-        let name = way.name().to_string();
-        let kept = laboratory.unfinished(UNPACK_RECORD, COLUMNS, &name, &parameters)?;
-        let bench = &bench;
-        cells.push(Cell {
-            name,
-            parameters,
-            measure: Box::new(move || race_unpackers(laboratory, bench, way, (runs, blocks), kept)),
-        });
-    }
-    laboratory.measure(UNPACK_RECORD, COLUMNS, cells)
+    let plans = Way::ALL.map(|way| Planned {
+        plan: way,
+        name: way.name().to_string(),
+        input: Input::Plain(Kind::Text),
+        parameters: format!("runs={runs} stream_blocks={blocks} method=zstd:3"),
+    });
+    bench.measure(
+        laboratory,
+        (UNPACK_RECORD, COLUMNS),
+        plans.into(),
+        |way, kept| race_unpackers(laboratory, &bench, way, (runs, blocks), kept),
+    )
 }
 
 fn race_unpackers(

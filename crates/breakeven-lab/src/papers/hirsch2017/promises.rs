@@ -8,14 +8,14 @@ use breakeven::codec::Method;
 use breakeven::stream::{Container, Goal, oracle};
 
 use super::bench::{
-    self, BETAS, BOUND, Bench, COLUMNS, Contender, DRAINED_SECONDS, LINK, RAW_BYTES, Race, Regime,
-    STORED_BYTES, WRITE, Way,
+    self, BETAS, BOUND, Bench, COLUMNS, Contender, DRAINED_SECONDS, LINK, Planned, RAW_BYTES, Race,
+    Regime, STORED_BYTES, WRITE, Way,
 };
 use super::corpus::{File, Input};
 use super::costs::{self, Costs};
 use super::judge;
 use super::rules::{Stepping, Strategy};
-use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::laboratory::{Finding, Laboratory};
 use crate::papers::{Experiment, no_pictures};
 use crate::record::{CellRecord, Record};
 use crate::statistics::{Interval, Target};
@@ -70,7 +70,7 @@ pub const BYTES: Experiment = Experiment {
         high: 1.015,
     },
     parameters: PARAMETERS,
-    analysis: "The bound knows all costs beforehand, has buffers without end and two processors for nothing but codecs. The bytes of \
+    analysis: "The bound knows all costs beforehand, has buffers without end and decides for nothing. The bytes of \
         the seek table, 12 for each block, are counted against us.",
     run: |laboratory| Ok(bytes(&measure(laboratory)?)),
     table: |records| table(records, bytes, false),
@@ -133,14 +133,14 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
     let (runs, seconds) = bench::runs(laboratory, (3, 0.02), 1.0);
-    let mut cells = Vec::new();
-    for (input, beta) in plans(laboratory) {
-        let words = bench.words(input, laboratory);
-        let parameters = format!("{words} beta={beta} runs={runs} seconds={seconds}");
-        let name = format!("{input} beta {beta}");
-        let kept = laboratory.unfinished(RECORD, COLUMNS, &name, &parameters)?;
-        let (bench, costs) = (&bench, &costs);
-        let measure = move || {
+    let plans = plans(laboratory).into_iter();
+    let plans = plans.map(|(input, beta)| Planned::behind(input, beta, (runs, seconds)));
+    let (bench, costs, record) = (&bench, &costs, (RECORD, COLUMNS));
+    bench.measure(
+        laboratory,
+        record,
+        plans.collect(),
+        |(input, beta), kept| {
             let shape = bench.corpus.shape;
             let arms = costs.known(input, shape, &Container::Mixed.arms());
             let race = Race {
@@ -161,14 +161,8 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
                 }),
             };
             race.run(kept)
-        };
-        cells.push(Cell {
-            name,
-            parameters,
-            measure: Box::new(measure),
-        });
-    }
-    laboratory.measure(RECORD, COLUMNS, cells)
+        },
+    )
 }
 
 /// Returns the fewest bytes that the promised time of a contender allows.

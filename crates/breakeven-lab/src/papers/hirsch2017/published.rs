@@ -92,6 +92,19 @@ impl Table {
     }
 }
 
+/// Returns the share of an asynchronous call's uncompressed time in which the application computed
+/// (section 5.3); the thesis has no such calls over the fastest link.
+pub fn asynchronism(file: File, beta: f64) -> Option<f64> {
+    let shares = match file {
+        File::Text => [0.2, 0.37],
+        File::Matrix => [0.33, 0.28],
+        File::Redundant => [0.12, 0.36],
+        File::Noise | File::Source => return None,
+    };
+    let link = BETAS.iter().position(|it| *it == beta)?;
+    shares.get(link).copied()
+}
+
 /// Names of the thesis's links, in the order of [`BETAS`].
 pub const LINKS: [&str; 3] = [
     "Gigabit Ethernet",

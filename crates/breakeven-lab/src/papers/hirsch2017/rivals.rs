@@ -7,13 +7,14 @@ use anyhow::Result;
 use breakeven::stream::{Container, Goal};
 
 use super::bench::{
-    self, BETAS, Bench, COLUMNS, Contender, DRAINED_SECONDS, RAW_BYTES, Race, STORED_BYTES, Way,
+    self, BETAS, Bench, COLUMNS, Contender, DRAINED_SECONDS, Planned, RAW_BYTES, Race,
+    STORED_BYTES, Way,
 };
 use super::corpus::{File, Input};
 use super::fastest::{self, S1};
 use super::rules::{Ace, Datacomp, Pebble, Stepping, Strategy, ZfsGate};
 use super::{costs, judge, pictures};
-use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::laboratory::{Finding, Laboratory};
 use crate::papers::Experiment;
 use crate::record::{CellRecord, Record};
 use crate::statistics::{Interval, Target};
@@ -94,16 +95,15 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
     let (runs, seconds) = bench::runs(laboratory, (3, 0.02), 0.8);
-    let mut cells = Vec::new();
-    for (input, beta) in plans(laboratory) {
-        let words = bench.words(input, laboratory);
-        let parameters = format!("{words} beta={beta} runs={runs} seconds={seconds}");
-        let name = format!("{input} beta {beta}");
-        let kept = laboratory.unfinished(RECORD, COLUMNS, &name, &parameters)?;
-        let (bench, costs) = (&bench, &costs);
-        let measure = move || {
-            let shape = bench.corpus.shape;
-            let arms = costs.known(input, shape, &Container::Mixed.arms());
+    let plans = plans(laboratory).into_iter();
+    let plans = plans.map(|(input, beta)| Planned::behind(input, beta, (runs, seconds)));
+    let (bench, costs, record) = (&bench, &costs, (RECORD, COLUMNS));
+    bench.measure(
+        laboratory,
+        record,
+        plans.collect(),
+        |(input, beta), kept| {
+            let arms = costs.known(input, bench.corpus.shape, &Container::Mixed.arms());
             let race = Race {
                 bench,
                 way: Way::Virtual,
@@ -117,14 +117,8 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
                 bound: fastest::fluid_bound(bench, costs, input, arms.clone()),
             };
             race.run(kept)
-        };
-        cells.push(Cell {
-            name,
-            parameters,
-            measure: Box::new(measure),
-        });
-    }
-    laboratory.measure(RECORD, COLUMNS, cells)
+        },
+    )
 }
 
 /// Reads the latest record of each cell.

@@ -396,6 +396,7 @@ mod tests {
         Regime {
             link: BytesPerSecond(link),
             lz4: BytesPerSecond(1e9),
+            block_seconds: 0.0,
         }
     }
 
