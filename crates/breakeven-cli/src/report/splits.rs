@@ -9,7 +9,7 @@ use crate::draw::{Axis, Frame, Kind, Plot, Scale, escape};
 use crate::text::{figures, memory_size, percent, split};
 
 const SIZES: Frame = Frame {
-    right: 96.0,
+    right: 112.0,
     ..FRAME
 };
 

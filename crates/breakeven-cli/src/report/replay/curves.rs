@@ -11,7 +11,7 @@ use crate::draw::{Axis, Frame, Kind, Plot, Scale};
 use crate::text::figures;
 
 const SIZES: Frame = Frame {
-    right: 96.0,
+    right: 112.0,
     ..FRAME
 };
 

@@ -8,6 +8,9 @@ use crate::text::figures;
 /// What saves less than this share is not worth its while.
 const WORTH_WHILE: f64 = 0.01;
 
+/// A split that takes less than this share of a policy's time is told beside it.
+const CLEARLY: f64 = 0.95;
+
 /// How a policy stands against raw-only: `pays`, `loses` or `undecided`.
 pub fn mark(saved: &Estimate) -> &'static str {
     if saved.low >= WORTH_WHILE {
@@ -55,13 +58,27 @@ pub fn headline(report: &ReplayReport) -> String {
         figures(policy.us_per_access),
         figures(raw.us_per_access)
     );
-    match mark(&saved) {
-        "pays" => format!(
-            "Compress: {takes}, and saves {}, with {} in force at the end.",
+    let better = better(report, policy);
+    match (mark(&saved), better) {
+        ("pays", _) => format!(
+            "Compress: {takes}, and saves {}, with {} in force at the end.{}",
             percent_saved(&saved),
-            policy.in_force
+            policy.in_force,
+            better.map_or(String::new(), |split| format!(
+                " With {} all the time it would take {}.",
+                split.policy,
+                figures(split.us_per_access)
+            ))
         ),
-        "loses" => format!(
+        (_, Some(split)) => format!(
+            "Compress by a fixed split: {} takes {} us an access, raw-only {}; {}, at {}, did not find it.",
+            split.policy,
+            figures(split.us_per_access),
+            figures(raw.us_per_access),
+            named(policy),
+            figures(policy.us_per_access)
+        ),
+        ("loses", None) => format!(
             "Compress nothing: {takes}, a saving of {}, which is not worth its while.",
             percent_saved(&saved)
         ),
@@ -70,6 +87,17 @@ pub fn headline(report: &ReplayReport) -> String {
             percent_saved(&saved)
         ),
     }
+}
+
+/// A fixed split that is clearly better than raw-only and than the policy of the answer.
+fn better<'r>(report: &'r ReplayReport, policy: &PolicyReport) -> Option<&'r PolicyReport> {
+    report.best_fixed().filter(|best| {
+        let pays = best
+            .saved_share
+            .as_ref()
+            .is_some_and(|saved| mark(saved) == "pays");
+        pays && best.us_per_access < CLEARLY * policy.us_per_access
+    })
 }
 
 fn without_raw(report: &ReplayReport) -> String {
@@ -111,6 +139,29 @@ mod tests {
         report.splits.clear();
         report.compare();
         report
+    }
+
+    #[test]
+    fn a_split_that_was_not_found_is_told() {
+        let check = |adaptive: f64, split: f64, expected: &str| {
+            let mut report = report(&[adaptive; 16]);
+            report.splits = vec![policy("split:80:zstd", 0.8, Some("zstd:1"), &[split; 16])];
+            report.compare();
+            assert!(report.headline.ends_with(expected), "{}", report.headline);
+        };
+        check(
+            10_050.0,
+            6_000.0,
+            "Compress by a fixed split: split:80:zstd takes 6.00 us an access, raw-only 10.0; the adaptive \
+             cache, at 10.1, did not find it.",
+        );
+        check(
+            8_000.0,
+            6_000.0,
+            "in force at the end. With split:80:zstd all the time it would take 6.00.",
+        );
+        check(8_000.0, 7_900.0, "with adaptive in force at the end.");
+        check(10_050.0, 9_990.0, "which is not worth its while.");
     }
 
     #[test]
