@@ -9,7 +9,7 @@ PREFIX ?= $(HOME)/.local
 DATA = $(PREFIX)/share
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-root test-full lint format-check clippy licences msrv install \
+.PHONY: help run test test-root test-full test-sanitized lint format-check clippy licences msrv install \
 	install-manual pictures setup \
 	setup-lint clean
 
@@ -31,8 +31,18 @@ test-root: ## only the tests that need root (loop mounts, namespaces)
 	@tools/setup build
 	@tools/test-root
 
-test-full: ## every test with its long floors
+test-full: ## every test with its long floors, then the sanitized ones
 	BREAKEVEN_FULL=1 $(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-sanitized
+
+# The sanitizer comes with the stable compiler, but is asked for by a flag that this one takes from
+# RUSTC_BOOTSTRAP only. Into a folder of its own: everything is compiled for it.
+test-sanitized: TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
+test-sanitized: ## the arena's and the cache's tests under the address sanitizer
+	@tools/setup build
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address --cfg breakeven_sanitized" \
+		cargo test --locked -p breakeven --lib --target $(TARGET) \
+		--target-dir target/sanitized -- arena:: cache::
 
 lint: format-check clippy licences ## formatting, clippy, licences and sources
 

@@ -16,6 +16,9 @@
 //! measured to be up to 1.8 times as fast as from scattered pages. Address space itself is returned when the last handle is gone; until then
 //! it is bounded by the largest budget that was ever in use.
 //!
+//! Built for the address sanitizer (`make test-sanitized`), an arena forbids every byte of slabs that
+//! nobody holds, so that using one that was given back ends the program there and then.
+//!
 //! `unsafe` stands here for the maps and for slices of them. The arena does not divide slabs, does
 //! not move them, and does not clear them: a slab may hold what its last user left.
 #![allow(unsafe_code)]
@@ -363,10 +366,12 @@ impl Shared {
             }
         };
         state.in_use_bytes += slab_bytes;
+        sanitizer::permit(&address, self.slab_bytes);
         Ok(address)
     }
 
     fn put(&self, address: Address) {
+        sanitizer::forbid(&address, self.slab_bytes);
         let mut state = self.lock();
         state.in_use_bytes -= self.slab_bytes as u64;
         state.free.push(address);
@@ -475,6 +480,7 @@ impl Region {
         // A kernel without huge pages refuses either; nothing hangs on it but speed.
         // SAFETY: the range is the region just mapped; the advice changes no bytes.
         let _ = unsafe { madvise(region.base.pointer(), bytes, advice) };
+        sanitizer::forbid(&region.base, bytes);
         Ok(region)
     }
 
@@ -489,12 +495,51 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        // The addresses may be somebody else's next.
+        sanitizer::permit(&self.base, self.bytes);
         // SAFETY: the range is the region's own map; the arena drops with its last slab, so nothing
         // borrows from it.
         let result = unsafe { munmap(self.base.pointer(), self.bytes) };
         // Fails only for a range that is no map, or when a split would be one map too many.
         debug_assert!(result.is_ok(), "unmap: {result:?}");
     }
+}
+
+/// What the address sanitizer is told of memory that it did not hand out itself.
+#[cfg(breakeven_sanitized)]
+mod sanitizer {
+    use super::Address;
+
+    unsafe extern "C" {
+        fn __asan_poison_memory_region(start: *const std::ffi::c_void, bytes: usize);
+        fn __asan_unpoison_memory_region(start: *const std::ffi::c_void, bytes: usize);
+        #[cfg(test)]
+        fn __asan_address_is_poisoned(address: *const std::ffi::c_void) -> i32;
+    }
+
+    pub fn forbid(address: &Address, bytes: usize) {
+        // SAFETY: the sanitizer only notes it; that it holds is the caller's to say.
+        unsafe { __asan_poison_memory_region(address.pointer(), bytes) }
+    }
+
+    pub fn permit(address: &Address, bytes: usize) {
+        // SAFETY: as for `forbid`.
+        unsafe { __asan_unpoison_memory_region(address.pointer(), bytes) }
+    }
+
+    #[cfg(test)]
+    pub fn is_forbidden(address: *const u8) -> bool {
+        // SAFETY: it looks the address up in the sanitizer's own tables and reads nothing there.
+        unsafe { __asan_address_is_poisoned(address.cast()) != 0 }
+    }
+}
+
+#[cfg(not(breakeven_sanitized))]
+mod sanitizer {
+    use super::Address;
+
+    pub fn forbid(_: &Address, _: usize) {}
+    pub fn permit(_: &Address, _: usize) {}
 }
 
 fn system_error(operation: &'static str, error: Errno) -> Error {
@@ -509,6 +554,28 @@ mod tests {
     use super::*;
 
     const SLAB: usize = 64 << 10;
+
+    #[cfg(breakeven_sanitized)]
+    #[test]
+    fn slabs_that_nobody_holds_are_forbidden() {
+        let arena = arena(SLAB, 4);
+        let (one, other) = (
+            arena.allocate().expect("one"),
+            arena.allocate().expect("two"),
+        );
+        let ends = [one.as_ptr(), other.as_ptr()].map(|start| start.wrapping_add(SLAB - 1));
+        assert_eq!(ends.map(sanitizer::is_forbidden), [false; 2]);
+        drop(one);
+        assert_eq!(ends.map(sanitizer::is_forbidden), [true, false]);
+        let again = arena.allocate().expect("the one given back");
+        assert_eq!(ends.map(sanitizer::is_forbidden), [false; 2]);
+        drop((again, other, arena));
+        assert_eq!(
+            ends.map(sanitizer::is_forbidden),
+            [false; 2],
+            "no longer ours"
+        );
+    }
 
     fn arena(slab_bytes: usize, slab_count: u64) -> Arena {
         Arena::new(ArenaOptions {
