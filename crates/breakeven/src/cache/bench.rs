@@ -64,6 +64,8 @@ pub struct Bench {
     scratch: Vec<u8>,
     /// What was restored last.
     restored: Vec<u8>,
+    /// Memory for the compressed form that is being restored.
+    packed: Vec<u8>,
     /// One compression of so many fails; none of 0.
     #[cfg(test)]
     pub(super) fails_every: u32,
@@ -115,6 +117,7 @@ impl Bench {
             declared_miss: None,
             scratch: Vec::new(),
             restored: Vec::new(),
+            packed: Vec::new(),
             #[cfg(test)]
             fails_every: 0,
             #[cfg(test)]
@@ -133,7 +136,7 @@ impl Bench {
         let codecs = methods.iter().map(|method| {
             method.compressor_bytes(block_bytes) + method.decompressor_bytes(block_bytes)
         });
-        codecs.sum::<usize>() + 2 * block_bytes
+        codecs.sum::<usize>() + 3 * block_bytes
     }
 
     /// Returns the scratch at this length.
@@ -276,6 +279,19 @@ impl Bench {
     /// Takes a restored block in.
     pub(super) fn put_restored(&mut self, block: Vec<u8>) {
         self.restored = block;
+    }
+
+    /// Copies a compressed form, into memory that comes back by [`Bench::put_packed`].
+    pub(super) fn copy_packed(&mut self, packed: &[u8]) -> Vec<u8> {
+        let mut copy = std::mem::take(&mut self.packed);
+        copy.clear();
+        copy.extend_from_slice(packed);
+        copy
+    }
+
+    /// Takes the memory of a compressed form back.
+    pub(super) fn put_packed(&mut self, packed: Vec<u8>) {
+        self.packed = packed;
     }
 
     /// Returns the block that was restored last.

@@ -74,6 +74,14 @@ impl Flags {
     pub fn set_frequency(&mut self, frequency: u8) {
         self.0 = self.0 & !Flags::FREQUENCY | u16::from(frequency.min(3));
     }
+
+    /// Notes a hit. What is hit most is not written, so that it may stay in several cores' caches.
+    #[inline]
+    pub fn count_hit(&mut self) {
+        if self.0 & Flags::FREQUENCY != Flags::FREQUENCY {
+            self.0 += 1;
+        }
+    }
 }
 
 impl<K> Entry<K> {
@@ -96,7 +104,9 @@ impl<K> Entry<K> {
 
 /// Entries by number.
 pub(super) struct Entries<K> {
-    chunks: Vec<Vec<Entry<K>>>,
+    chunks: Vec<Box<[Entry<K>; CHUNK]>>,
+    /// Numbers below this were given out; the entries beyond it mean nothing.
+    known: usize,
     vacant: Vec<u32>,
     count: usize,
     /// Version of a number that is new, beyond those of numbers that were given back by
@@ -108,6 +118,7 @@ impl<K: Copy> Entries<K> {
     pub fn new() -> Entries<K> {
         Entries {
             chunks: Vec::new(),
+            known: 0,
             vacant: Vec::new(),
             count: 0,
             version_min: 0,
@@ -122,7 +133,7 @@ impl<K: Copy> Entries<K> {
     /// Returns the bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
         self.chunks.len() * CHUNK * size_of::<Entry<K>>()
-            + self.chunks.capacity() * size_of::<Vec<Entry<K>>>()
+            + self.chunks.capacity() * size_of::<Box<[Entry<K>; CHUNK]>>()
             + self.vacant.capacity() * size_of::<u32>()
     }
 
@@ -147,16 +158,19 @@ impl<K: Copy> Entries<K> {
             *old = entry;
             return number;
         }
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
-            self.chunks.push(Vec::with_capacity(CHUNK));
+        let number = self.known as u32;
+        self.known += 1;
+        if self.known > self.chunks.len() * CHUNK {
+            let chunk = vec![entry; CHUNK].into_boxed_slice();
+            let chunk = chunk.try_into().unwrap_or_else(|_| unreachable!("so many"));
+            self.chunks.push(chunk);
             // Room for every number, so that removing never allocates.
             let most = self.chunks.len() * CHUNK;
             self.vacant.reserve_exact(most - self.vacant.len());
+        } else {
+            *self.at_mut(number) = entry;
         }
-        let chunk_number = self.chunks.len() - 1;
-        let chunk = &mut self.chunks[chunk_number];
-        chunk.push(entry);
-        (chunk_number * CHUNK + chunk.len() - 1) as u32
+        number
     }
 
     /// Takes a number back. Its version changes, so that who still holds it notices.
@@ -172,18 +186,20 @@ impl<K: Copy> Entries<K> {
 
     /// Gives chunks at the end back that hold no entry.
     pub fn shrink(&mut self) {
-        let mut is_vacant = vec![false; self.chunks.iter().map(Vec::len).sum()];
+        let mut is_vacant = vec![false; self.known];
         for &number in &self.vacant {
             is_vacant[number as usize] = true;
         }
         while let Some(chunk) = self.chunks.last() {
             let first = (self.chunks.len() - 1) * CHUNK;
-            if is_vacant[first..][..chunk.len()].contains(&false) {
+            if is_vacant[first..self.known].contains(&false) {
                 break;
             }
-            let last = chunk.iter().map(|entry| entry.version).max();
+            let given_out = &chunk[..self.known - first];
+            let last = given_out.iter().map(|entry| entry.version).max();
             self.version_min = self.version_min.max(last.unwrap_or(0).wrapping_add(1));
             self.chunks.pop();
+            self.known = first;
             self.vacant.retain(|&number| (number as usize) < first);
         }
         self.chunks.shrink_to_fit();
@@ -200,14 +216,15 @@ impl<K: Copy> Entries<K> {
 
     /// Returns the entry of a number that may have been given back.
     pub fn get(&self, number: u32) -> Option<&Entry<K>> {
-        let chunk = self.chunks.get(number as usize / CHUNK)?;
-        chunk.get(number as usize % CHUNK)
+        ((number as usize) < self.known).then(|| self.at(number))
     }
 
+    #[inline]
     pub fn at(&self, number: u32) -> &Entry<K> {
         &self.chunks[number as usize / CHUNK][number as usize % CHUNK]
     }
 
+    #[inline]
     pub fn at_mut(&mut self, number: u32) -> &mut Entry<K> {
         &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]
     }
@@ -223,7 +240,7 @@ mod tests {
         let mut entries = Entries::new();
         let numbers: Vec<u32> = (0..1000u64).map(|key| entries.add(key, 8, 0)).collect();
         // 4 chunks; 4 bytes more for each entry's number when it is vacant.
-        let lists = entries.chunks.capacity() * size_of::<Vec<Entry<u64>>>();
+        let lists = entries.chunks.capacity() * size_of::<Box<[Entry<u64>; CHUNK]>>();
         assert_eq!(entries.heap_bytes(), 1024 * (48 + 4) + lists);
         assert_eq!((entries.count(), numbers[999]), (1000, 999));
     }
@@ -278,5 +295,13 @@ mod tests {
         assert_eq!((flags.frequency(), flags.has(Flags::IS_AGAIN)), (3, false));
         flags.set_frequency(0);
         assert_eq!(flags, Flags::default());
+        flags.set(Flags::IS_MAIN, true);
+        for expected in [1, 2, 3, 3] {
+            flags.count_hit();
+            assert_eq!(
+                (flags.frequency(), flags.has(Flags::IS_MAIN)),
+                (expected, true)
+            );
+        }
     }
 }

@@ -8,6 +8,10 @@
 //!
 //! One slab is kept free for what stays of a raw segment. Nothing here fails: who finds no room is
 //! dropped.
+//!
+//! A segment leaves in steps ([`Leaving`], [`Packing`]), so that a wrapper with a lock can compress its
+//! victims while it does not hold the shard. Until its turn comes a victim is found as ever, and one
+//! that was hit by then stays.
 #![deny(unsafe_code)]
 
 use std::hash::{BuildHasher, Hash};
@@ -17,18 +21,52 @@ use super::entry::{Flags, Queue};
 use super::log::Place;
 use super::shadow::{PACKED_SHARE_MAX, PROMOTE_HITS, SMALL_SHARE};
 use super::shard::Shard;
+use crate::arena::Loan;
+use crate::codec::Method;
+use crate::error::Result;
+use crate::units::Seconds;
 
 /// Slabs that are kept free before a raw segment is opened.
 const SLABS_FREE: usize = 1;
 /// Slabs that the raw pool keeps whatever the split.
 const RAW_SLABS_MIN: usize = 4;
 /// Segments that are looked at for one block before it is given up.
-const EFFORT_MAX: usize = 64;
+pub(super) const EFFORT_MAX: usize = 64;
 
 /// The most bytes, without the check, that a block may keep to count as compressed: where this limit
 /// stands the codec stops.
 pub(super) fn packed_bytes_max(raw_bytes: usize) -> usize {
     (raw_bytes as f64 * PACKED_SHARE_MAX) as usize
+}
+
+/// A raw segment that goes, and those of its blocks that are not settled yet.
+pub(super) struct Leaving {
+    segment: u32,
+    queue: Queue,
+    /// Number and version of each that did not stay at first sight.
+    victims: Vec<(u32, u32)>,
+    settled: usize,
+}
+
+/// A victim that is to be compressed. Its bytes stay where they are meanwhile.
+pub(super) struct Packing {
+    number: u32,
+    version: u32,
+    class: u8,
+    method: (u8, Method),
+    raw: Loan,
+}
+
+/// What a codec made of a block, in the scratch of a bench: the length, if it fits, and the time, if it
+/// was taken.
+pub(super) type Made = Result<(Option<usize>, Option<Seconds>)>;
+
+impl Packing {
+    /// Compresses the block into the scratch of the bench.
+    pub fn run(&self, bench: &mut Bench) -> Made {
+        let limit = packed_bytes_max(self.raw.len());
+        bench.compress(self.method.1, self.class, &self.raw, limit)
+    }
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
@@ -101,9 +139,40 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     fn evict_raw(&mut self, bench: &mut Bench) -> bool {
-        let Some((segment, queue)) = self.take_oldest_raw() else {
+        let Some(mut leaving) = self.begin_leaving() else {
             return false;
         };
+        while let Some(packing) = self.next_packing(&mut leaving) {
+            let made = packing.run(bench);
+            self.end_packing(&leaving, packing, made, bench);
+        }
+        self.end_leaving(leaving);
+        true
+    }
+
+    /// Begins to free a raw segment, if the pools compress and room for a block is to be made in this way:
+    /// for those who can let its victims be compressed elsewhere.
+    pub(super) fn leaving_for(&mut self, queue: Queue, bytes: usize) -> Option<Leaving> {
+        let has_room = |shard: &mut Shard<K, S>| {
+            let newest = shard.log_mut(queue).newest();
+            newest.is_some_and(|newest| shard.segments.has_room(newest, bytes))
+                || shard.slabs_free() > SLABS_FREE
+        };
+        if bytes > self.segments.slab_bytes() || self.arm.compressed_share == 0.0 {
+            return None;
+        }
+        while !has_room(self) {
+            if self.packed.segment_count() <= self.packed_slabs_wanted() {
+                return self.begin_leaving();
+            }
+            self.evict_packed();
+        }
+        None
+    }
+
+    /// Takes a raw segment out of its log; who deserves it is appended again.
+    fn begin_leaving(&mut self) -> Option<Leaving> {
+        let (segment, queue) = self.take_oldest_raw()?;
         let mut victims = std::mem::take(&mut self.victims);
         for index in 0..self.segments.record_count(segment) {
             let record = self.segments.record(segment, index);
@@ -113,17 +182,143 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             };
             // A segment that was kept aside may name entries that are no more.
             let entry = self.entries.get(record.entry);
-            let is_live = entry.is_some_and(|entry| entry.raw == place);
-            if is_live && !self.keep(record.entry, queue) {
-                victims.push(record.entry);
+            let Some(entry) = entry.filter(|entry| entry.raw == place) else {
+                continue;
+            };
+            let version = entry.version;
+            if !self.keep(record.entry, queue) {
+                victims.push((record.entry, version));
             }
         }
-        for victim in victims.drain(..) {
-            self.demote(victim, bench);
+        Some(Leaving {
+            segment,
+            queue,
+            victims,
+            settled: 0,
+        })
+    }
+
+    /// Settles victims until one is to be compressed, and returns that; none when all are settled.
+    pub(super) fn next_packing(&mut self, leaving: &mut Leaving) -> Option<Packing> {
+        while let Some(&(number, version)) = leaving.victims.get(leaving.settled) {
+            leaving.settled += 1;
+            if !self.is_leaving(leaving, number, version) || self.keep(number, leaving.queue) {
+                continue;
+            }
+            let entry = *self.entries.at(number);
+            if entry.packed.is_some() {
+                self.stats.twins += 1;
+                let flags = &mut self.entries.at_mut(number).flags;
+                flags.set(Flags::IS_REFERENCED, false);
+                self.end_raw(number);
+                continue;
+            }
+            let is_again = entry.flags.has(Flags::IS_AGAIN) || entry.flags.frequency() > 0;
+            if self.arm.compressed_share == 0.0 || !is_again && !self.arm.admits_once {
+                self.drop_victim(number);
+                continue;
+            }
+            let block = self.segments.bytes(entry.raw, entry.raw_bytes as usize);
+            if let Some(fill) = filled(block) {
+                match self.pack_filled(number, fill) {
+                    true => self.end_raw(number),
+                    false => self.drop_victim(number),
+                }
+            } else if entry.flags.has(Flags::IS_INCOMPRESSIBLE) {
+                self.drop_victim(number);
+            } else {
+                let method = self.arm.method.min(self.options.methods.len() as u8 - 1);
+                return Some(Packing {
+                    number,
+                    version,
+                    class: entry.class,
+                    method: (method, self.options.methods[usize::from(method)]),
+                    raw: self.segments.lend(entry.raw, entry.raw_bytes as usize),
+                });
+            }
         }
-        self.victims = victims;
-        self.segments.close(segment);
-        true
+        None
+    }
+
+    /// Says whether a victim is still where it was.
+    fn is_leaving(&self, leaving: &Leaving, number: u32, version: u32) -> bool {
+        let entry = self.entries.find(number, version);
+        entry.is_some_and(|entry| entry.raw.segment == leaving.segment)
+    }
+
+    /// Settles a victim by what was made of it, which is in the scratch of the bench.
+    pub(super) fn end_packing(
+        &mut self,
+        leaving: &Leaving,
+        packing: Packing,
+        made: Made,
+        bench: &mut Bench,
+    ) {
+        let number = packing.number;
+        let is_there = self.is_leaving(leaving, number, packing.version);
+        let size = made.as_ref().map_or(None, |made| made.0);
+        if let Ok((size, time)) = made {
+            self.book_encode(&packing, size, time);
+        }
+        drop(packing.raw);
+        if !is_there {
+            // It was put in anew or taken out meanwhile.
+            self.stats.wasted += u64::from(size.is_some());
+            return;
+        }
+        if made.is_ok() {
+            self.entries.at_mut(number).method = packing.method.0;
+            self.learn(number, size.map(|size| size as u32));
+            if size.is_none() {
+                self.stats.incompressible += 1;
+                let flags = &mut self.entries.at_mut(number).flags;
+                flags.set(Flags::IS_INCOMPRESSIBLE, true);
+            }
+        }
+        let held = size.and_then(|size| Some((size, self.append_packed(number, size)?)));
+        let Some((size, place)) = held else {
+            self.drop_victim(number);
+            return;
+        };
+        let target = self.segments.bytes_mut(place, size);
+        target.copy_from_slice(bench.scratch(size));
+        self.hold_packed(number, place, size);
+        // Hit meanwhile, it stays raw and has its twin.
+        if !self.keep(number, leaving.queue) {
+            self.end_raw(number);
+        }
+    }
+
+    /// Books what compressing a block took.
+    fn book_encode(&mut self, packing: &Packing, size: Option<usize>, time: Option<Seconds>) {
+        let raw_bytes = packing.raw.len() as u64;
+        let of = (packing.class, packing.method.0);
+        let guess = self.costs.per_byte(of.0, of.1).encode * raw_bytes as f64;
+        self.stats.encode_cost += time.map_or(guess, |time| self.costs.core(time));
+        self.stats.compressed += u64::from(size.is_some());
+        if time.is_some() {
+            let packed_bytes = size.map_or(raw_bytes, |size| size as u64);
+            self.costs.observe(of, raw_bytes, packed_bytes, time, None);
+        }
+    }
+
+    /// Gives the segment back whose victims are settled. If readers got bytes of it meanwhile it goes
+    /// when they are done.
+    pub(super) fn end_leaving(&mut self, leaving: Leaving) {
+        let Leaving {
+            segment,
+            queue,
+            mut victims,
+            ..
+        } = leaving;
+        match self.segments.is_lent(segment) {
+            true => self.aside.push((segment, queue)),
+            false => self.segments.close(segment),
+        }
+        victims.clear();
+        if victims.capacity() > self.victims.capacity() {
+            self.victims = victims;
+        }
     }
 
     /// Takes the oldest segment that is not lent out of the raw log whose turn it is.
@@ -194,27 +389,11 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         true
     }
 
-    /// Takes a victim's raw bytes away: what stays of it is its compressed form, or its ghost.
-    fn demote(&mut self, number: u32, bench: &mut Bench) {
+    /// Takes the raw bytes of a victim away that has a compressed form.
+    fn end_raw(&mut self, number: u32) {
         let entry = *self.entries.at(number);
-        let is_again = entry.flags.has(Flags::IS_AGAIN) || entry.flags.frequency() > 0;
-        let is_packed = if entry.packed.is_some() {
-            self.stats.twins += 1;
-            self.entries
-                .at_mut(number)
-                .flags
-                .set(Flags::IS_REFERENCED, false);
-            true
-        } else {
-            let admits = self.arm.compressed_share > 0.0 && (is_again || self.arm.admits_once);
-            admits && self.pack(number, bench)
-        };
-        if !is_packed {
-            self.remember(number);
-            self.discard(number);
-            return;
-        }
         self.log_mut(entry.queue()).live_bytes -= u64::from(entry.raw_bytes);
+        let is_again = entry.flags.has(Flags::IS_AGAIN) || entry.flags.frequency() > 0;
         let entry = self.entries.at_mut(number);
         entry.raw = Place::NONE;
         entry.flags.set(Flags::IS_MAIN, false);
@@ -222,49 +401,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         entry.flags.set_frequency(0);
     }
 
-    /// Compresses a raw block into the compressed log; returns whether it is there.
-    fn pack(&mut self, number: u32, bench: &mut Bench) -> bool {
-        let entry = *self.entries.at(number);
-        let block = self.segments.bytes(entry.raw, entry.raw_bytes as usize);
-        if let Some(fill) = filled(block) {
-            return self.pack_filled(number, fill);
-        }
-        if entry.flags.has(Flags::IS_INCOMPRESSIBLE) {
-            return false;
-        }
-        let number_of_method = self.arm.method.min(self.options.methods.len() as u8 - 1);
-        let method = self.options.methods[usize::from(number_of_method)];
-        let limit = packed_bytes_max(block.len());
-        let Ok((size, time)) = bench.compress(method, entry.class, block, limit) else {
-            return false;
-        };
-        let raw_bytes = block.len() as u64;
-        let of = (entry.class, number_of_method);
-        let guess = self.costs.per_byte(of.0, of.1).encode * raw_bytes as f64;
-        self.stats.encode_cost += time.map_or(guess, |time| self.costs.core(time));
-        if time.is_some() {
-            let packed_bytes = size.map_or(raw_bytes, |size| size as u64);
-            self.costs.observe(of, raw_bytes, packed_bytes, time, None);
-        }
-        self.entries.at_mut(number).method = number_of_method;
-        self.learn(number, size.map(|size| size as u32));
-        let Some(size) = size else {
-            self.stats.incompressible += 1;
-            self.entries
-                .at_mut(number)
-                .flags
-                .set(Flags::IS_INCOMPRESSIBLE, true);
-            return false;
-        };
-        self.stats.compressed += 1;
-        let Some(place) = self.append_packed(number, size) else {
-            return false;
-        };
-        self.segments
-            .bytes_mut(place, size)
-            .copy_from_slice(bench.scratch(size));
-        self.hold_packed(number, place, size);
-        true
+    /// Drops a victim; what stays of it is its ghost.
+    fn drop_victim(&mut self, number: u32) {
+        self.remember(number);
+        self.discard(number);
     }
 
     fn pack_filled(&mut self, number: u32, fill: u8) -> bool {

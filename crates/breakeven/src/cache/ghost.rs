@@ -96,6 +96,13 @@ impl Ghosts {
         Some((memory, age(ghost, clock)))
     }
 
+    /// Returns how many were dropped since a block that is remembered.
+    pub fn age_of(&self, hash: u64) -> Option<u64> {
+        let set = &self.sets[self.set(hash)?];
+        let way = set.iter().find(|way| is_of(**way, hash))?;
+        Some(age(*way, self.clock))
+    }
+
     fn set(&self, hash: u64) -> Option<usize> {
         let count = self.sets.len() as u128;
         // The high bits choose the set; the fingerprint is of the low ones.
@@ -197,7 +204,9 @@ mod tests {
         for hash in 1..=10u64 {
             ghosts.remember(hash << 54 | hash, &Memory::default());
         }
+        assert_eq!(ghosts.age_of(10 << 54 | 10), Some(1));
         assert_eq!(ghosts.take(10 << 54 | 10).map(|it| it.1), Some(1));
+        assert_eq!(ghosts.age_of(10 << 54 | 10), None);
         assert_eq!(ghosts.take(1 << 54 | 1).map(|it| it.1), Some(10));
         assert_eq!(Ghosts::new(0).take(1), None);
         Ghosts::new(3).remember(1, &Memory::default());

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use super::bench::Bench;
 use super::costs::MissTime;
 use super::entry::{Flags, Queue};
+use super::evict::Leaving;
 use super::shard::{Handle, Shard};
 use crate::arena::Loan;
 use crate::codec::Method;
@@ -52,20 +53,19 @@ impl Restoring {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
-    /// Looks a block up and lends its bytes, if it is raw and bytes of its segment are lent: the straight
-    /// way, which finds nothing out and changes nothing where it leads nowhere.
+    /// Looks a block up and lends its bytes, if it is raw and guards may have them: the straight way,
+    /// which finds nothing else out and changes nothing where it leads nowhere.
     #[inline]
     pub(super) fn hit_raw(&mut self, hash: u64, key: &K, bench: &mut Bench) -> Option<Loan> {
         let number = self.find(hash, key)?;
-        let entry = self.entries.at_mut(number);
-        if !entry.raw.is_some() {
+        let entry = self.entries.at(number);
+        let (place, raw_bytes, class) = (entry.raw, entry.raw_bytes, entry.class);
+        if !place.is_some() {
             return None;
         }
-        let raw_bytes = entry.raw_bytes;
-        let loan = self.segments.lend_listed(entry.raw, raw_bytes as usize)?;
-        let frequency = entry.flags.frequency();
-        entry.flags.set_frequency(frequency + 1);
-        let class = entry.class;
+        self.list(place.segment).ok()?;
+        let loan = self.segments.lend(place, raw_bytes as usize);
+        self.entries.at_mut(number).flags.count_hit();
         self.stats.raw_hits += 1;
         self.sample(hash, raw_bytes, class, bench);
         Some(loan)
@@ -80,16 +80,29 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let entry = self.entries.at(handle.entry);
         assert_eq!(entry.version, handle.version, "a block just found");
         let (place, raw_bytes) = (entry.raw, entry.raw_bytes as usize);
-        let slab_bytes = self.options.slab_bytes as u64;
-        let charged = || self.charged.load(Ordering::Relaxed);
-        let guard_bytes_max = self.guard_bytes_max;
-        // Asked for only where the segment is not lent yet.
-        let segments_max = || (guard_bytes_max.saturating_sub(charged()) / slab_bytes) as usize;
-        let lent = self.segments.lend(place, raw_bytes, segments_max);
-        lent.map_err(|segments| {
+        self.list(place.segment).map_err(|segments| {
+            let slab_bytes = self.options.slab_bytes as u64;
             let charged = self.charged.load(Ordering::Relaxed);
             self.over_the_cap(segments as u64 * slab_bytes + charged)
-        })
+        })?;
+        Ok(self.segments.lend(place, raw_bytes))
+    }
+
+    /// Makes sure that a segment is one of those that guards may have.
+    #[inline]
+    fn list(&mut self, segment: u32) -> std::result::Result<(), usize> {
+        match self.segments.is_listed(segment) {
+            true => Ok(()),
+            false => self.list_another(segment),
+        }
+    }
+
+    fn list_another(&mut self, segment: u32) -> std::result::Result<(), usize> {
+        let charged = self.charged.load(Ordering::Relaxed);
+        let left = self.guard_bytes_max.saturating_sub(charged);
+        // By a shift, for a division takes as long as half a hit.
+        let segments_max = left >> self.options.slab_bytes.ilog2();
+        self.segments.list(segment, segments_max as usize)
     }
 
     /// Charges bytes that are held for a caller outside the slabs, and makes room for them; who holds
@@ -132,7 +145,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     /// Notes the hit of a block that was just found compressed, and copies its compressed form.
-    pub(super) fn begin_restore(&mut self, handle: Handle) -> Restoring {
+    pub(super) fn begin_restore(&mut self, handle: Handle, bench: &mut Bench) -> Restoring {
         let entry = self.entries.at_mut(handle.entry);
         assert_eq!(entry.version, handle.version, "a block just found");
         let is_second = entry.hit_packed();
@@ -145,7 +158,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
                     .bytes(entry.packed, entry.packed_bytes as usize);
                 Source::Packed {
                     method: self.options.methods[usize::from(entry.method)],
-                    packed: packed.to_vec(),
+                    packed: bench.copy_packed(packed),
                 }
             }
         };
@@ -157,10 +170,19 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
+    /// Begins to free a segment for a block that was restored and becomes raw again, if that takes
+    /// compressing.
+    pub(super) fn leaving_for_promotion(&mut self, restoring: &Restoring) -> Option<Leaving> {
+        match restoring.is_second {
+            true => self.leaving_for(Queue::Main, restoring.raw_bytes),
+            false => None,
+        }
+    }
+
     /// Books a block that was restored, and makes it raw again if that is due; a damaged form goes.
     pub(super) fn end_restore(
         &mut self,
-        restoring: &Restoring,
+        restoring: Restoring,
         block: &[u8],
         time: &Result<Option<Seconds>>,
         bench: &mut Bench,
@@ -179,8 +201,11 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             }
             return;
         };
-        let is_filled = matches!(restoring.source, Source::Filled(_));
-        if is_filled || is_raw.is_none() {
+        let Source::Packed { packed, .. } = restoring.source else {
+            return;
+        };
+        bench.put_packed(packed);
+        if is_raw.is_none() {
             return;
         }
         self.book_decode(handle.entry, *time);

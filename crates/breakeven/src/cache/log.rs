@@ -67,6 +67,8 @@ pub(super) struct Segments {
     in_use: usize,
     /// Segments that were lent to readers; loans are given back without a word.
     lent: Vec<u32>,
+    /// Which of them was last asked whether it makes way for another.
+    hand: usize,
 }
 
 impl Segments {
@@ -79,6 +81,7 @@ impl Segments {
             record_capacity: 0,
             in_use: 0,
             lent: Vec::new(),
+            hand: 0,
         }
     }
 
@@ -142,6 +145,12 @@ impl Segments {
         self.in_use -= 1;
     }
 
+    /// Says whether `bytes` fit at the end of a segment.
+    pub fn has_room(&self, number: u32, bytes: usize) -> bool {
+        let used = self.segment(number).used_bytes as usize;
+        bytes.max(1) <= self.slab_bytes().saturating_sub(used)
+    }
+
     /// Reserves `bytes` at the end of a segment for an entry, or returns `None` if they do not fit.
     pub fn append(&mut self, number: u32, entry: u32, bytes: usize) -> Option<Place> {
         let slab_bytes = self.slab_bytes();
@@ -183,52 +192,55 @@ impl Segments {
         slab.bytes_mut(place.offset as usize, length)
     }
 
-    /// Lends a block's bytes to a reader, unless more than `segments_max` segments were lent to readers
-    /// then.
+    /// Says whether a segment is listed as lent to readers.
+    #[inline]
+    pub fn is_listed(&self, number: u32) -> bool {
+        self.segment(number).is_listed
+    }
+
+    /// Lists a segment as lent to readers, unless `segments_max` are.
+    ///
+    /// Where there are many more segments than may be lent most hits come here, so one that readers gave
+    /// back is looked for from where the last was found, and not in all of the list.
     ///
     /// # Errors
     ///
-    /// How many these would be.
-    pub fn lend(
-        &mut self,
-        place: Place,
-        length: usize,
-        segments_max: impl FnOnce() -> usize,
-    ) -> std::result::Result<Loan, usize> {
-        if let Some(loan) = self.lend_listed(place, length) {
-            return Ok(loan);
-        }
-        self.list(place.segment, segments_max())?;
-        Ok(self.hold(place, length))
-    }
-
-    /// Lends a block's bytes to a reader if others were lent of its segment.
-    #[inline]
-    pub fn lend_listed(&mut self, place: Place, length: usize) -> Option<Loan> {
-        let segment = self.segment_mut(place.segment);
-        match segment.is_listed {
-            true => Some(segment.slab.lend(place.offset as usize, length)),
-            false => None,
-        }
-    }
-
-    /// Lists a segment as lent to readers.
-    #[cold]
-    fn list(&mut self, number: u32, segments_max: usize) -> std::result::Result<(), usize> {
-        if self.lent.len() >= segments_max {
+    /// How many there would be.
+    pub fn list(&mut self, number: u32, segments_max: usize) -> std::result::Result<(), usize> {
+        if self.lent.len() > segments_max {
             self.count_lent();
         }
-        let needed = self.lent.len() + 1;
-        if needed > segments_max {
-            return Err(needed);
+        if self.lent.len() < segments_max {
+            self.lent.push(number);
+        } else if let Some(at) = self.given_back() {
+            let old = std::mem::replace(&mut self.lent[at], number);
+            self.segment_mut(old).is_listed = false;
+        } else {
+            return Err(self.lent.len() + 1);
         }
-        self.lent.push(number);
         self.segment_mut(number).is_listed = true;
         Ok(())
     }
 
-    /// Keeps a block's bytes where they are for a while: a loan that counts against no cap.
-    pub fn hold(&mut self, place: Place, length: usize) -> Loan {
+    /// Finds a listed segment of which no reader has bytes any more.
+    fn given_back(&mut self) -> Option<usize> {
+        let count = self.lent.len();
+        for _ in 0..count {
+            self.hand += 1;
+            if self.hand >= count {
+                self.hand = 0;
+            }
+            if !self.segment(self.lent[self.hand]).slab.is_read() {
+                return Some(self.hand);
+            }
+        }
+        None
+    }
+
+    /// Lends a block's bytes to a reader, or keeps them where they are for a while: a segment that is not
+    /// listed counts against no cap.
+    #[inline]
+    pub fn lend(&mut self, place: Place, length: usize) -> Loan {
         let slab = &mut self.segment_mut(place.segment).slab;
         slab.lend(place.offset as usize, length)
     }
@@ -432,14 +444,56 @@ mod tests {
         assert!(segments.heap_bytes() > 0);
     }
 
+    fn lend(
+        segments: &mut Segments,
+        place: Place,
+        most: usize,
+    ) -> std::result::Result<Loan, usize> {
+        if !segments.is_listed(place.segment) {
+            segments.list(place.segment, most)?;
+        }
+        Ok(segments.lend(place, 100))
+    }
+
+    #[test]
+    fn a_segment_that_was_given_back_makes_way_for_another() {
+        let mut segments = segments(4);
+        let places: Vec<Place> = (0..4)
+            .map(|entry| {
+                let number = segments.open().expect("a slab");
+                segments.append(number, entry, 100).expect("room")
+            })
+            .collect();
+        let kept = lend(&mut segments, places[0], 2).expect("room for two");
+        for round in 0..10 {
+            for place in &places[1..] {
+                drop(lend(&mut segments, *place, 2).expect("one makes way"));
+                assert!(segments.lent.len() <= 2, "round {round}");
+            }
+        }
+        let other = lend(&mut segments, places[1], 2).expect("the second");
+        for (place, expected) in places.iter().zip([None, None, Some(3), Some(3)]) {
+            assert_eq!(lend(&mut segments, *place, 2).err(), expected);
+        }
+        assert_eq!(segments.count_lent(), 2);
+        assert_eq!(
+            lend(&mut segments, places[2], 1).err(),
+            Some(3),
+            "a lower cap"
+        );
+        drop((kept, other));
+        assert_eq!(lend(&mut segments, places[3], 1).err(), None);
+        assert_eq!(segments.count_lent(), 0);
+    }
+
     #[test]
     fn readers_are_counted_by_segment() {
         let mut segments = segments(1);
         let number = segments.open().expect("a slab");
         let [one, other, frame] =
             [0, 1, 2].map(|entry| segments.append(number, entry, 100).expect("room"));
-        let first = segments.lend(one, 100, || 1).expect("the first segment");
-        let second = segments.lend(other, 100, || 0).expect("the same one");
+        let first = lend(&mut segments, one, 1).expect("the first segment");
+        let second = lend(&mut segments, other, 0).expect("the same one");
         let frame_loan = segments.lend_to_fill(frame, 100);
         assert_eq!((segments.count_lent(), segments.is_lent(number)), (1, true));
         drop(first);
@@ -449,8 +503,8 @@ mod tests {
         assert_eq!((segments.count_lent(), segments.is_lent(number)), (0, true));
         segments.take_back(number, frame_loan);
         assert!(!segments.is_lent(number));
-        assert_eq!(segments.lend(one, 100, || 0).err(), Some(1));
-        let held = segments.hold(one, 100);
+        assert_eq!(lend(&mut segments, one, 0).err(), Some(1));
+        let held = segments.lend(one, 100);
         assert!(segments.is_lent(number));
         drop(held);
         assert!(!segments.is_lent(number));

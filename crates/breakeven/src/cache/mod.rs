@@ -38,6 +38,11 @@ mod turn;
 mod workload;
 mod write_back;
 
+/// How keys are hashed where nothing else is asked for: fast, with a random seed. Where somebody chooses
+/// keys, and gains by slowing the cache down, give it the standard library's
+/// [`RandomState`](std::hash::RandomState).
+pub use foldhash::quality::RandomState as KeyHasher;
+
 pub use bench::{Bench, Record, RecordedMethod};
 pub use compressed::CompressedBlock;
 pub use costs::{AccessPrices, MissTime};

@@ -10,19 +10,22 @@
 //! outside the slabs, and the codecs' memory up to 1/32 of it. Only slabs that guards pin stay above
 //! a budget that was lowered.
 //!
-//! Not here: threads of its own. What makes room compresses it, under its shard's lock.
+//! What has to make room compresses victims, one at a time and without the lock; only where the budget
+//! or a list changes its size a segment may leave under it. Not here: threads of its own.
 #![deny(unsafe_code)]
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use super::KeyHasher;
 use super::bench::Bench;
 use super::costs::{AccessPrices, MissTime};
+use super::evict::{EFFORT_MAX, Leaving};
 use super::guard::{BlockGuard, OWN_BYTES, OwnBlock};
 use super::shard::{
     Handle, Lookup, Policy, Reservation, Shard, ShardMemory, ShardOptions, ShardStats,
@@ -182,7 +185,7 @@ pub struct CacheStats {
 /// assert!(cache.get(&7)?.is_some());
 /// # Ok::<(), breakeven::Error>(())
 /// ```
-pub struct Cache<K: Copy + Eq + Hash, S: BuildHasher + Clone = RandomState> {
+pub struct Cache<K: Copy + Eq + Hash, S: BuildHasher + Clone = KeyHasher> {
     pub(super) hasher: S,
     pub(super) slots: Box<[Slot<K, S>]>,
     pub(super) benches: Benches,
@@ -203,6 +206,8 @@ pub(super) struct Slot<K, S> {
     pub(super) state: Mutex<State<K, S>>,
 }
 
+/// The shard first, for the sake of its counters.
+#[repr(C)]
 pub(super) struct State<K, S> {
     pub(super) shard: Shard<K, S>,
     /// The clock for what the shadow takes: a bench whose codecs are not used and so have no memory.
@@ -257,7 +262,7 @@ impl<K: Copy + Eq + Hash> Cache<K> {
     /// [`Error::Invalid`] for numbers out of range, and where guards may not hold one slab of each
     /// shard.
     pub fn new(options: CacheOptions) -> Result<Cache<K>> {
-        Cache::with_hasher(options, RandomState::new())
+        Cache::with_hasher(options, KeyHasher::default())
     }
 }
 
@@ -280,7 +285,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             Policy::RawOnly => 0,
             Policy::Adaptive | Policy::Static(_) => {
                 let each = Bench::bytes(&options.methods, options.block_bytes);
-                (each * processors.min(count)) as u64
+                (each * processors) as u64
             }
         };
         let mut cache = Cache {
@@ -368,6 +373,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     ) -> Result<BlockGuard> {
         let hash = self.hasher.hash_one(key);
         let slot = self.slot(hash);
+        let mut segments_left = EFFORT_MAX;
         loop {
             let mut state = slot.state.lock();
             if let Some(block) = state.hit_raw(hash, &key) {
@@ -382,6 +388,16 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
                 Found::Absent => {}
             }
             let Some(turn) = state.turns.get(&key).map(Arc::clone) else {
+                let leaving = match segments_left {
+                    0 => None,
+                    _ => state.leaving_for(hash, raw_bytes),
+                };
+                if let Some(leaving) = leaving {
+                    // Others may have loaded the block meanwhile.
+                    drop(self.benches.with(|bench| slot.leave(state, leaving, bench)));
+                    segments_left -= 1;
+                    continue;
+                }
                 let room = self.make_room(&mut state, key, raw_bytes, class)?;
                 return self.load(slot, state, key, room, load);
             };
@@ -406,7 +422,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         if self.write.is_some() {
             return self.insert_claimed(key, bytes, class);
         }
-        let mut state = self.slot(self.hasher.hash_one(key)).state.lock();
+        let hash = self.hasher.hash_one(key);
+        let mut state = self.lock_with_room(hash, bytes.len());
         Ok(self.insert_at(&mut state, key, bytes, class))
     }
 
@@ -481,6 +498,19 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         &self.slots[index]
     }
 
+    /// Takes the lock of a shard that has room for a block of this key, or at least was made some.
+    pub(super) fn lock_with_room(&self, hash: u64, bytes: usize) -> Guard<'_, State<K, S>> {
+        let slot = self.slot(hash);
+        let mut state = slot.state.lock();
+        for _ in 0..EFFORT_MAX {
+            let Some(leaving) = state.leaving_for(hash, bytes) else {
+                break;
+            };
+            state = self.benches.with(|bench| slot.leave(state, leaving, bench));
+        }
+        state
+    }
+
     /// Puts a block into its shard.
     pub(super) fn insert_at(
         &self,
@@ -508,12 +538,19 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         handle: Handle,
     ) -> Result<Option<BlockGuard>> {
         self.benches.with(|bench| {
-            let restoring = state.shard.begin_restore(handle);
+            let restoring = state.shard.begin_restore(handle, bench);
             let mut block = state.own(restoring.raw_bytes, bench)?;
             drop(state);
             let time = restoring.run(&mut block.bytes, bench);
-            let shard = &mut slot.state.lock().shard;
-            shard.end_restore(&restoring, &block.bytes, &time, bench);
+            let mut state = slot.state.lock();
+            for _ in 0..EFFORT_MAX {
+                let Some(leaving) = state.shard.leaving_for_promotion(&restoring) else {
+                    break;
+                };
+                state = slot.leave(state, leaving, bench);
+            }
+            let shard = &mut state.shard;
+            shard.end_restore(restoring, &block.bytes, &time, bench);
             Ok(time.ok().map(|_| BlockGuard::own(Arc::new(block))))
         })
     }
@@ -629,6 +666,25 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Slot<K, S> {
     }
 }
 
+impl<K: Copy + Eq + Hash, S: BuildHasher> Slot<K, S> {
+    /// Frees a segment; what is to be compressed of it is while nobody holds the lock.
+    fn leave<'a>(
+        &'a self,
+        mut state: Guard<'a, State<K, S>>,
+        mut leaving: Leaving,
+        bench: &mut Bench,
+    ) -> Guard<'a, State<K, S>> {
+        while let Some(packing) = state.shard.next_packing(&mut leaving) {
+            drop(state);
+            let made = packing.run(bench);
+            state = self.state.lock();
+            state.shard.end_packing(&leaving, packing, made, bench);
+        }
+        state.shard.end_leaving(leaving);
+        state
+    }
+}
+
 impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
     /// Lends a block the straight way, if that is there: a block is dirty or in the shard.
     #[inline]
@@ -649,6 +705,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
             Lookup::Packed(handle) => Found::Packed(handle),
             Lookup::Absent => Found::Absent,
         })
+    }
+
+    /// Begins to free a segment for a block that is not held, if that takes compressing.
+    fn leaving_for(&mut self, hash: u64, bytes: usize) -> Option<Leaving> {
+        let queue = self.shard.queue_for(hash);
+        self.shard.leaving_for(queue, bytes)
     }
 
     /// Makes a block outside the slabs.

@@ -207,7 +207,8 @@ fn check_model(name: &str, policy: Policy, shard_count: usize) {
     assert!(found > steps / 10 && refused > steps / 1000);
     assert!(stats.failed > steps / 50 && stats.shards.too_large > steps / 500);
     if policy != Policy::RawOnly {
-        assert!(stats.shards.packed_hits > steps / 100);
+        // Few, since guards hold most slabs most of the time.
+        assert!(stats.shards.packed_hits > steps / 400);
     }
     let Pair { cache, held, .. } = pair;
     cache.set_budget(0).expect("nothing to write");

@@ -12,12 +12,13 @@
 //! dirty, and whoever asked for room or for the write is told.
 #![deny(unsafe_code)]
 
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::KeyHasher;
 use super::guard::{BlockGuard, OwnBlock};
 use super::shared::{Cache, CacheOptions, State, TURN_BYTES};
 use super::turn::{End, Ending, Turn};
@@ -67,7 +68,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for Claim<'_, K, S> {
 /// was changed so far, an early return by `?` too: call [`WriteGuard::discard`] before, or change
 /// the block in one go. A thread that holds a guard and waits for one that asks for the same block,
 /// as the parent of scoped threads does, waits for ever.
-pub struct WriteGuard<'a, K: Copy + Eq + Hash, S: BuildHasher + Clone = RandomState> {
+pub struct WriteGuard<'a, K: Copy + Eq + Hash, S: BuildHasher + Clone = KeyHasher> {
     claim: Claim<'a, K, S>,
     block: Option<OwnBlock>,
     class: u8,
@@ -123,7 +124,7 @@ impl<K: Copy + Eq + Hash> Cache<K> {
         options: CacheOptions,
         write: impl Fn(&K, &[u8]) -> Result<()> + Send + Sync + 'static,
     ) -> Result<Cache<K>> {
-        Cache::writing_back_with_hasher(options, RandomState::new(), write)
+        Cache::writing_back_with_hasher(options, KeyHasher::default(), write)
     }
 }
 
@@ -307,7 +308,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     pub(super) fn insert_claimed(&self, key: K, bytes: &[u8], class: u8) -> Result<bool> {
         let claim = self.claim(&key)?;
         {
-            let mut state = self.slot(claim.hash).state.lock();
+            let mut state = self.lock_with_room(claim.hash, bytes.len());
             if !state.dirty.contains_key(&key) {
                 return Ok(self.insert_at(&mut state, key, bytes, class));
             }
@@ -353,7 +354,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Claim<'_, K, S> {
             return Ok(false);
         };
         let written = write_by(hook, &self.key, &block.bytes);
-        let mut state = slot.state.lock();
+        let mut state = self.cache.lock_with_room(self.hash, block.bytes.len());
         let dirty = state.take_dirty(&self.key).expect("claimed and dirty");
         if let Err(error) = written {
             state.stats.write_failures += 1;
