@@ -533,7 +533,8 @@ pub struct ReplayOptions {
     pub device: bool,
 
     /// Policies side by side: adaptive, raw-only, or so many percent of memory compressed,
-    /// split:PERCENT[:lz4|zstd][:again] (again: only what was asked for again is compressed)
+    /// split:PERCENT[:lz4|zstd][:again] (again: only what was asked for again is compressed), or as much
+    /// as it takes to hold so many times the memory, expansion:FACTOR
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "raw-only,adaptive",
           value_parser = parse_policy)]
     pub policy: Vec<NamedPolicy>,
@@ -690,12 +691,15 @@ fn parse_time(text: &str) -> Result<f64, String> {
 
 /// Reads a policy of the cache.
 pub fn parse_policy(text: &str) -> Result<NamedPolicy, String> {
-    let expected =
-        "expected adaptive, raw-only or split:PERCENT[:lz4|zstd][:again], 0 to 95 percent";
+    let expected = "expected adaptive, raw-only, split:PERCENT[:lz4|zstd][:again], 0 to 95 percent, or expansion:FACTOR";
     let mut parts = text.split(':');
     let policy = match (parts.next(), parts.next()) {
         (Some("adaptive"), None) => Policy::Adaptive,
         (Some("raw-only"), None) => Policy::RawOnly,
+        (Some("expansion"), Some(factor)) => match parse_positive(factor) {
+            Ok(factor) if parts.next().is_none() => Policy::Expansion(factor),
+            _ => return Err(expected.to_string()),
+        },
         (Some("split"), Some(percent)) => {
             let percent = percent.parse::<f64>().ok();
             let percent = percent

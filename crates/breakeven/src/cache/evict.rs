@@ -172,6 +172,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
 
     /// Takes a raw segment out of its log; who deserves it is appended again.
     fn begin_leaving(&mut self) -> Option<Leaving> {
+        self.expand();
         let (segment, queue) = self.take_oldest_raw()?;
         let mut victims = std::mem::take(&mut self.victims);
         for index in 0..self.segments.record_count(segment) {

@@ -20,6 +20,7 @@ mod costs;
 mod distribution;
 mod entry;
 mod evict;
+mod expansion;
 mod explain;
 mod ghost;
 mod guard;

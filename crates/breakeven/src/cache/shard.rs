@@ -27,6 +27,7 @@ use super::KeyHasher;
 use super::bench::Bench;
 use super::costs::{AccessPrices, CLASS_COUNT, Costs, MissTime};
 use super::entry::{Entries, Flags, Queue};
+use super::expansion::{Expansion, Pools};
 use super::ghost::Ghosts;
 use super::log::{Log, Place, Segments};
 use super::shadow::{Arm, Gain, METHODS_MAX, Sample, Shadow};
@@ -60,6 +61,10 @@ pub enum Policy {
     RawOnly,
     /// Always the same.
     Static(Arm),
+    /// As much as it takes to hold this many times the bytes that are used, above 0, if the data shrink
+    /// enough: where one knows what is to be held, and not what a miss takes. The first of the methods
+    /// that can do it compresses.
+    Expansion(f64),
 }
 
 /// How a shard is made.
@@ -327,6 +332,8 @@ pub struct Shard<K, S = KeyHasher> {
     trials: u32,
     trial_cost: f64,
     pub(super) arm: Arm,
+    /// Where a factor is asked for in place of an arm.
+    expansion: Option<Expansion>,
     /// Segments that the budget leaves room for.
     pub(super) slabs_max: usize,
     reserved: usize,
@@ -351,7 +358,7 @@ impl<K: Copy + Eq + Hash> Shard<K> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a slab size or a number of methods out of range.
+    /// [`Error::Invalid`] for a slab size, a number of methods or an expansion factor out of range.
     pub fn new(options: ShardOptions) -> Result<Shard<K>> {
         Shard::with_hasher(options, KeyHasher::default())
     }
@@ -369,6 +376,14 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             let reason = format!("{}, expected 1 to {METHODS_MAX}", options.methods.len());
             return Err(Error::invalid("number of methods", reason));
         }
+        let expansion = match options.policy {
+            Policy::Expansion(factor) if !(factor.is_finite() && factor > 0.0) => {
+                let reason = format!("{factor}, expected a number above 0");
+                return Err(Error::invalid("expansion factor", reason));
+            }
+            Policy::Expansion(factor) => Some(Expansion::new(factor, options.methods.len())),
+            Policy::Adaptive | Policy::RawOnly | Policy::Static(_) => None,
+        };
         let arena = Arena::new(ArenaOptions {
             slab_bytes: options.slab_bytes,
             budget_bytes: 0,
@@ -393,8 +408,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             trial_cost: 0.0,
             arm: match options.policy {
                 Policy::Static(arm) => arm,
-                Policy::Adaptive | Policy::RawOnly => Arm::RAW_ONLY,
+                Policy::Adaptive | Policy::RawOnly | Policy::Expansion(_) => Arm::RAW_ONLY,
             },
+            expansion,
             slabs_max: 0,
             reserved: 0,
             held_bytes: 0,
@@ -891,6 +907,28 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             self.arm = *shadow.chosen();
             self.stats.moves += 1;
         }
+    }
+
+    /// Moves the split towards the expansion factor, if one is asked for.
+    pub(super) fn expand(&mut self) {
+        let Some(expansion) = &mut self.expansion else {
+            return;
+        };
+        let raw_bytes = self.small.live_bytes + self.main.live_bytes;
+        let before = self.arm;
+        self.arm = expansion.next(
+            before,
+            &Pools {
+                slabs_max: self.slabs_max,
+                slab_bytes: self.segments.slab_bytes() as f64,
+                raw_slabs: self.small.segment_count() + self.main.segment_count(),
+                packed_slabs: self.packed.segment_count(),
+                raw_bytes: raw_bytes as f64,
+                only_packed_bytes: self.held_bytes.saturating_sub(raw_bytes) as f64,
+                budget_bytes: self.options.budget_bytes as f64,
+            },
+        );
+        self.stats.moves += u64::from(self.arm.method != before.method);
     }
 
     /// Says whether any method shrinks what is loaded, and restores it in less than a miss takes: else

@@ -283,7 +283,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         let (count, sized) = options.layout(processors)?;
         let bench_bytes = match options.policy {
             Policy::RawOnly => 0,
-            Policy::Adaptive | Policy::Static(_) => {
+            Policy::Adaptive | Policy::Static(_) | Policy::Expansion(_) => {
                 let each = Bench::bytes(&options.methods, options.block_bytes);
                 (each * processors) as u64
             }

@@ -1,0 +1,179 @@
+//! A wanted expansion factor in place of a split: how much is compressed follows from what the data
+//! shrink to.
+//!
+//! Where memory is short and not time, one knows how much the cache is to hold and not what a miss
+//! takes; IBM's Active Memory Expansion is asked so. The compressed share that holds `factor` times what is
+//! used follows from how many bytes of blocks a byte of either pool holds, which is measured as it
+//! goes: with d for the raw pool and e for the compressed one, s = (wanted - d) / (e - d), where `wanted` is
+//! the factor as it is asked of the pools alone, since entries and lists hold nothing.
+#![deny(unsafe_code)]
+
+use super::shadow::Arm;
+
+/// The largest share: some blocks are raw always.
+const SHARE_MAX: f64 = 0.95;
+/// The share moves by no more than this each time a segment leaves.
+const STEP_MAX: f64 = 0.02;
+/// Where nothing is compressed yet, a byte of the pool is taken to hold so many.
+const DENSITY_GUESS: f64 = 2.0;
+/// Leaving segments, for each slab of the budget, for which the largest share must have held too little
+/// before the next method is taken, since a pool fills slowly.
+const PATIENCE: usize = 3;
+
+/// What the pools hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pools {
+    /// Slabs that the budget leaves room for.
+    pub slabs_max: usize,
+    pub slab_bytes: f64,
+    pub raw_slabs: usize,
+    pub packed_slabs: usize,
+    /// Bytes of blocks that are raw, and of those that are compressed alone, as they are.
+    pub raw_bytes: f64,
+    pub only_packed_bytes: f64,
+    /// The whole budget.
+    pub budget_bytes: f64,
+}
+
+/// A shard's way to its factor.
+#[derive(Debug)]
+pub(super) struct Expansion {
+    factor: f64,
+    method_count: u8,
+    /// Segments that left while the largest share held too little.
+    short_for: usize,
+}
+
+impl Expansion {
+    pub fn new(factor: f64, method_count: usize) -> Expansion {
+        Expansion {
+            factor,
+            method_count: method_count as u8,
+            short_for: 0,
+        }
+    }
+
+    /// Returns the arm to go on with.
+    pub fn next(&mut self, arm: Arm, pools: &Pools) -> Arm {
+        let room = pools.slabs_max.max(1) as f64 * pools.slab_bytes;
+        let wanted = self.factor * pools.budget_bytes / room;
+        let density = |bytes: f64, slabs: usize| bytes / (slabs as f64 * pools.slab_bytes);
+        let raw = match pools.raw_slabs {
+            0 => 1.0,
+            slabs => density(pools.raw_bytes, slabs).min(1.0),
+        };
+        // A pool of a slab or two is mostly room that is not used yet.
+        let packed = match pools.packed_slabs {
+            0..4 => DENSITY_GUESS,
+            slabs => density(pools.only_packed_bytes, slabs),
+        };
+        let share = match packed > raw {
+            true => ((wanted - raw) / (packed - raw)).clamp(0.0, SHARE_MAX),
+            false => SHARE_MAX,
+        };
+        let share = if wanted <= raw { 0.0 } else { share };
+        let step = (share - arm.compressed_share).clamp(-STEP_MAX, STEP_MAX);
+        let compressed_share = arm.compressed_share + step;
+        let is_short = compressed_share >= SHARE_MAX
+            && (raw * pools.raw_slabs as f64 + packed * pools.packed_slabs as f64)
+                < wanted * pools.slabs_max as f64;
+        self.short_for = if is_short { self.short_for + 1 } else { 0 };
+        let mut method = arm.method;
+        if self.short_for > PATIENCE * pools.slabs_max && method + 1 < self.method_count {
+            method += 1;
+            self.short_for = 0;
+        }
+        Arm {
+            compressed_share,
+            method,
+            admits_once: true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Bench, MissTime, Policy, Record, RecordedMethod, Shard, ShardOptions};
+    use super::*;
+    use crate::units::Seconds;
+
+    /// Runs a shard whose data shrink so by its two methods, and returns what it came to hold over its
+    /// budget, with its arm.
+    fn held(factor: f64, ratios: [f64; 2]) -> (f64, Arm) {
+        let names = ["lz4:1", "zstd:1"];
+        let methods = names.map(|name| name.parse().expect("a method"));
+        let record = Record {
+            methods: methods
+                .into_iter()
+                .zip(ratios)
+                .map(|(method, ratio)| RecordedMethod {
+                    method,
+                    encode_seconds_per_byte: 1e-9,
+                    decode_seconds_per_byte: 1e-9,
+                    ratios: [ratio; 2],
+                })
+                .collect(),
+            miss: MissTime::default(),
+            shadow_sample: Seconds(0.0),
+        };
+        let mut bench = Bench::recorded(record);
+        let mut shard: Shard<u64> = Shard::new(ShardOptions {
+            policy: Policy::Expansion(factor),
+            ..ShardOptions::sized(8 << 20, 4096)
+        })
+        .expect("a shard");
+        for access in 0..60_000_u64 {
+            // Even over more than it can ever hold.
+            let key = access.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
+            shard
+                .get_or_load(key, 4096, 0, &mut bench, |frame| {
+                    frame[..8].copy_from_slice(&key.to_le_bytes());
+                    frame[8] = !frame[0];
+                    Ok(())
+                })
+                .expect("loaded");
+        }
+        let memory = shard.memory();
+        assert!(memory.in_use_bytes() <= memory.budget_bytes);
+        let held = memory.held_bytes as f64 / memory.budget_bytes as f64;
+        (held, shard.arm())
+    }
+
+    #[test]
+    fn the_factor_is_met_where_the_data_allow() {
+        for (factor, ratios, method) in [
+            (1.5, [2.5, 4.0], 0),
+            (2.0, [4.0, 6.0], 0),
+            (2.5, [1.6, 4.0], 1),
+        ] {
+            let (found, arm) = held(factor, ratios);
+            println!("{factor} of {ratios:?}: {found:.3}, {arm:?}");
+            assert!((found / factor - 1.0).abs() < 0.05, "{factor}: {found}");
+            assert_eq!(arm.method, method);
+            assert!(arm.compressed_share < SHARE_MAX, "{arm:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_held_takes_all_there_is_and_nothing_of_nothing() {
+        let (found, arm) = held(8.0, [2.0, 3.0]);
+        assert_eq!((arm.compressed_share, arm.method), (SHARE_MAX, 1));
+        assert!((2.4..3.0).contains(&found), "{found}");
+        let (found, _) = held(2.0, [1.0, 1.0]);
+        assert!((0.85..1.0).contains(&found), "{found}");
+        let (found, arm) = held(0.5, [2.0, 4.0]);
+        assert_eq!(arm.compressed_share, 0.0);
+        assert!((0.85..1.0).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn a_factor_that_means_nothing_is_refused() {
+        for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let options = ShardOptions {
+                policy: Policy::Expansion(factor),
+                ..ShardOptions::default()
+            };
+            assert!(Shard::<u64>::new(options).is_err(), "{factor}");
+        }
+    }
+}
