@@ -763,7 +763,12 @@ impl Controller {
             prices.per_core_second.mean * self.plant.workers as f64 + self.link_second(&prices);
         let earned = TRIAL_SHARE * self.cost_total - self.trial_cost;
         let lent = TRIAL_BLOCKS * fearful[best] + TRIAL_SECONDS * second;
-        let chosen = costs.worth_trying(known, best, (earned, earned + lent));
+        let curious = match self.goal {
+            // A trial is paid in bytes there, and late all the same.
+            Goal::Within(_) => f64::NEG_INFINITY,
+            Goal::Fastest | Goal::Smallest | Goal::Money { .. } => earned,
+        };
+        let chosen = costs.worth_trying(known, best, (curious, earned + lent));
         let way = ways[chosen];
         let expected = way.of(&known.likely[chosen]);
         let spell = spell_of(&expected, way.parts);
