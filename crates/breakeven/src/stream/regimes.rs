@@ -687,12 +687,6 @@ fn the_money_goal_costs_little_more_than_the_cheapest_methods() {
     );
 }
 
-/// Returns the workers' seconds that a run's blocks took.
-fn work_of(run: &Run, blocks: &Blocks) -> f64 {
-    let rows = blocks.matrix.costs.iter().zip(&run.arms);
-    rows.map(|(row, &arm)| row[arm].work).sum()
-}
-
 /// With the cores shared by an application that needs them for `share` of the uncompressed time, it
 /// is done when its work and the blocks' are, and the call when the link is too.
 #[test]
@@ -712,7 +706,7 @@ fn beside_a_solver_no_more_is_taken_than_it_leaves() {
                     let (run, _) = control_for(goal, &outlook, &pipeline, &blocks);
                     let count = blocks.classes.len() as f64;
                     let raw = count * pipeline.write_seconds(BLOCK_BYTES as f64);
-                    let cores = share * raw + work_of(&run, &blocks) / pipeline.workers as f64;
+                    let cores = share * raw + run.work.0 / pipeline.workers as f64;
                     let late = cores.max(run.drained_after.0) / raw - 1.0;
                     println!(
                         "{goal:?}, {share}, beta {beta:4}, {:14}: {:+6.1} % of the time, ratio {:.2}",

@@ -98,6 +98,8 @@ pub struct Run {
     pub drained_after: Seconds,
     /// Bytes of all frames.
     pub stored_bytes: f64,
+    /// Seconds of workers that encoding all blocks took.
+    pub work: Seconds,
 }
 
 /// Sends the blocks through the pipeline. `choose` is asked for each block's arm when it starts, at
@@ -191,6 +193,7 @@ pub fn simulate_encoding(
         untold.push(Event::Written { block, from, at });
         run.arms.push(arm);
         run.stored_bytes += cost.stored_bytes;
+        run.work.0 += cost.work;
         run.compressed_after.0 = run.compressed_after.0.max(compressed_at);
         run.drained_after.0 = sent_at;
     }
