@@ -4,7 +4,9 @@
 //!
 //! - fastest: work costs `lambda / n`, the link `1 - lambda`, with the lambda at which the last blocks
 //!   would keep workers and link equally long (the dual of the fluid problem, `oracle.rs`);
-//! - within a factor: bytes cost 1, work costs what makes the last blocks take the time allowed;
+//! - within a factor: bytes cost 1, work costs what makes the blocks so far, the older the less, take the
+//!   time allowed. Time saved by some is there for others, but none is lent: a method by which the stream
+//!   would be late if it ended with this block is charged for it;
 //! - smallest, money: fixed prices.
 //!
 //! The prices alone do not see the queue. A block that takes longer to encode than the frames before
@@ -122,6 +124,11 @@ const ODDS_MAX: f64 = 1e3;
 const FILL_ODDS: f64 = 0.25;
 /// Blocks by which an application may be late before the odds of its workers' time double no more.
 const LATE_MAX: f64 = 10.0;
+/// Blocks' worth of time saved at which a goal with a time halves the price of work.
+const SAVED_BLOCKS: f64 = 4.0;
+/// What a block counts for a goal with a time beside the next, and from what on it counts at all.
+const PAST_KEPT: f64 = 1.0 - 1.0 / 256.0;
+const PAST_MIN: f64 = 0.1;
 /// Seconds for which whoever feeds the link may have waited for a core: no sign of a slow link.
 const WAKING_SECONDS: f64 = 10e-3;
 /// A worker that takes no longer than its codec.
@@ -138,6 +145,9 @@ pub(super) const HIDDEN_BYTES: f64 = 8.0 * MIB;
 const MIB: f64 = (1 << 20) as f64;
 /// Arms around the best, in the order of encoding time, among which one is tried.
 const TRIAL_REACH: usize = 2;
+/// The share of the best one's cost that any other must be hoped to cost to be tried where time is
+/// saved up.
+const PROMISING: f64 = 0.9;
 /// Observations of an arm on a class from which it is known, and no longer feared.
 const SEEN_MIN: f64 = 0.9;
 /// The share of the time for which the buffers hold work that a block must take before splitting it is
@@ -158,6 +168,8 @@ pub struct Controller {
     window: VecDeque<Group>,
     /// Whether there are other blocks in it than when the prices were found.
     is_window_other: bool,
+    /// All blocks so far, the older the less: a goal with a time may save it here and spend it there.
+    past: Vec<Group>,
     /// Where the balance lies for the blocks of the window.
     prices: Prices,
     /// Seconds of a byte and of a write by which the prices were found.
@@ -345,6 +357,7 @@ impl Controller {
             known: BTreeMap::new(),
             window: VecDeque::with_capacity(plant.frames),
             is_window_other: false,
+            past: Vec::new(),
             prices: Prices::default(),
             link_priced: (0.0, 0.0),
             period: f64::INFINITY,
@@ -595,6 +608,19 @@ impl Controller {
         let old = is_full.then(|| self.window.pop_front()).flatten();
         self.window.push_back(new);
         self.is_window_other |= old != Some(new);
+        if matches!(self.goal, Goal::Within(_)) {
+            self.remember(&new);
+        }
+    }
+
+    /// Counts a block among all so far.
+    fn remember(&mut self, new: &Group) {
+        self.past.retain_mut(|it| {
+            it.count *= PAST_KEPT;
+            it.raw_bytes *= PAST_KEPT;
+            it.count >= PAST_MIN
+        });
+        join(&mut self.past, new);
     }
 
     fn count_raw(&mut self, raw_bytes: u64, outlook: &Outlook) {
@@ -724,7 +750,7 @@ impl Controller {
             .entry(class)
             .or_insert_with(|| Known::new(goal, class, raw_bytes));
         if known.lesson != *lessons || known.likely.is_empty() {
-            known.estimate(profile, arms, &splitting);
+            known.estimate(profile, arms, &splitting, matches!(goal, Goal::Within(_)));
             known.lesson = *lessons;
         }
     }
@@ -750,12 +776,22 @@ impl Controller {
         let life = outlook.life(known.life);
         let backlog = self.backlog(now);
         let prices = self.prices_now(known, outlook, now, backlog);
+        let left = match self.goal {
+            Goal::Within(factor) => {
+                let block = self.write_seconds(life.raw_bytes as f64);
+                self.left(factor, outlook, now, block)
+            }
+            _ => f64::INFINITY,
+        };
+        let is_bold = matches!(self.goal, Goal::Within(_));
         let mut delays = std::mem::take(&mut costs.delays);
         self.gather_helpers(now, &mut delays);
         let spell_of = |it: &Quantities, parts: usize| Spell::of(self.wall_of(it), parts, &delays);
-        costs.fill(known, |it, parts| {
+        costs.fill(known, is_bold, |it, parts| {
             let spell = spell_of(it, parts);
-            it.cost(&life, &prices) + self.waits(&spell, parts, &prices, backlog)
+            it.cost(&life, &prices)
+                + self.waits(&spell, parts, &prices, backlog)
+                + self.lateness(it, spell.latency, left, backlog)
         });
         let Costs { ways, fearful, .. } = &*costs;
         let best = least(fearful);
@@ -824,9 +860,6 @@ impl Controller {
     /// Returns the prices of the window, tipped by what is seen now.
     fn prices_now(&self, known: &Known, outlook: &Outlook, now: Seconds, backlog: f64) -> Prices {
         let block = self.write_seconds(known.life.raw_bytes as f64);
-        let clock = now.0 - self.paused;
-        // What the blocks and the application's computing asked of the cores.
-        let asked = self.core_seconds / self.plant.workers as f64 + self.solver_seconds;
         match self.goal {
             Goal::Fastest => {
                 let room = self.plant.frames.saturating_sub(self.plant.workers).max(1);
@@ -837,22 +870,41 @@ impl Controller {
                 let mut tip = (FILL_ODDS * (1.0 - 2.0 * fill)).exp();
                 if outlook.asynchronism > 0.0 {
                     // The buffers do not show that the application will be late.
-                    tip *= ((asked - clock) / block).clamp(0.0, LATE_MAX).exp2();
+                    let late = self.asked() - (now.0 - self.paused);
+                    tip *= (late / block).clamp(0.0, LATE_MAX).exp2();
                 }
                 let work = self.prices.per_core_second.mean * self.plant.workers as f64 * tip;
                 self.prices_of_time(work / (work + self.link_second(&self.prices)))
             }
             Goal::Within(factor) => {
-                let taken = match outlook.asynchronism > 0.0 {
-                    true => asked.max(clock),
-                    false => clock,
-                };
-                let left = factor * (self.raw_seconds + block) - taken;
-                let tip = (-left / (factor * block) / 4.0).clamp(-4.0, 4.0).exp2();
-                self.prices_of_bytes(self.prices.per_core_second.mean * tip)
+                let saved = self.left(factor, outlook, now, block) - backlog;
+                let tip = (-saved / (factor * block) / SAVED_BLOCKS).clamp(-4.0, 4.0);
+                self.prices_of_bytes(self.prices.per_core_second.mean * tip.exp2())
             }
             Goal::Smallest | Goal::Money { .. } => self.prices,
         }
+    }
+
+    /// Returns what the blocks and the application's computing asked of the cores.
+    fn asked(&self) -> f64 {
+        self.core_seconds / self.plant.workers as f64 + self.solver_seconds
+    }
+
+    /// Returns how long it is until a block must be through that takes so long uncompressed.
+    fn left(&self, factor: f64, outlook: &Outlook, now: Seconds, block: f64) -> f64 {
+        let clock = now.0 - self.paused;
+        let taken = match outlook.asynchronism > 0.0 {
+            true => self.asked().max(clock),
+            false => clock,
+        };
+        factor * (self.raw_seconds + block) - taken
+    }
+
+    /// Returns what it costs that the stream would be late if it ended with this block, since nobody knows
+    /// its last block before: each second as many bytes as the link could send.
+    fn lateness(&self, quantities: &Quantities, latency: f64, left: f64, backlog: f64) -> f64 {
+        let through = latency.max(backlog) + self.write_seconds(quantities.stored_bytes.mean);
+        (through - left).max(0.0) / self.byte_seconds()
     }
 
     /// Prices of a worker's second, of a byte and an operation of the link, read or written, and of a
@@ -886,19 +938,13 @@ impl Controller {
         Controller::prices(work, 1.0, 0.0, held)
     }
 
-    /// Gathers the blocks of the window, those together that are alike.
+    /// Gathers the blocks that prices are found for, those together that are alike.
     fn gather(&mut self) {
         let groups = &mut self.scratch.groups;
         groups.clear();
-        for it in &self.window {
-            let alike = |other: &&mut Group| (other.class, other.outlook) == (it.class, it.outlook);
-            match groups.iter_mut().find(alike) {
-                Some(group) => {
-                    group.count += it.count;
-                    group.raw_bytes += it.raw_bytes;
-                }
-                None => groups.push(*it),
-            }
+        match self.goal {
+            Goal::Within(_) => groups.extend_from_slice(&self.past),
+            _ => self.window.iter().for_each(|it| join(groups, it)),
         }
     }
 
@@ -976,7 +1022,10 @@ impl Controller {
                 let balance = &self.scratch.balance;
                 let is_too_low = |log| balance.needs_at(at(log)).0 > factor * raw;
                 self.prices = self.prices_of_bytes(at(turn(-10.0, 60.0, is_too_low)));
-                self.set_period(factor * raw);
+                let count: f64 = groups.iter().map(|it| it.count).sum();
+                if count > 0.0 {
+                    self.period = factor * raw / count;
+                }
             }
             Goal::Smallest => self.prices = self.prices_of_bytes(0.0),
             Goal::Money { prices, .. } => self.prices = prices,
@@ -987,6 +1036,18 @@ impl Controller {
         if !self.window.is_empty() {
             self.period = window_seconds / self.window.len() as f64;
         }
+    }
+}
+
+/// Adds blocks to those like them.
+fn join(groups: &mut Vec<Group>, new: &Group) {
+    let alike = |it: &&mut Group| (it.class, it.outlook) == (new.class, new.outlook);
+    match groups.iter_mut().find(alike) {
+        Some(group) => {
+            group.count += new.count;
+            group.raw_bytes += new.raw_bytes;
+        }
+        None => groups.push(*new),
     }
 }
 
@@ -1005,7 +1066,13 @@ impl Known {
     }
 
     /// Takes what a profile knows of some arms.
-    fn estimate(&mut self, profile: &Profile, arms: &[Method], splitting: &Splitting) {
+    fn estimate(
+        &mut self,
+        profile: &Profile,
+        arms: &[Method],
+        splitting: &Splitting,
+        is_bold: bool,
+    ) {
         let Known {
             life,
             likely,
@@ -1043,7 +1110,10 @@ impl Known {
                 Quantities::of(&Candidate::new(arm, estimate), life)
             };
             likely.push(quantities(|it| it.value.mean));
-            hopeful.push(quantities(one_error_below));
+            hopeful.push(match is_bold && !is_seen {
+                true => quantities(|it| it.value.low),
+                false => quantities(one_error_below),
+            });
             fearful.push(quantities(|it| match it.weight >= SEEN_MIN {
                 true => it.value.mean,
                 false => it.value.high,
@@ -1055,7 +1125,7 @@ impl Known {
 impl Costs {
     /// Finds what each arm costs, split as is best for it. Only those near the best are hoped to be
     /// better than likely.
-    fn fill(&mut self, known: &Known, cost: impl Fn(&Quantities, usize) -> f64) {
+    fn fill(&mut self, known: &Known, is_bold: bool, cost: impl Fn(&Quantities, usize) -> f64) {
         let Costs {
             ways,
             likely,
@@ -1083,7 +1153,12 @@ impl Costs {
         let rank = |arm: usize| (0..likely.len()).filter(|&it| work(it) < work(arm)).count();
         let middle = rank(least(likely));
         near.clear();
-        near.extend((0..likely.len()).map(|arm| rank(arm).abs_diff(middle) <= TRIAL_REACH));
+        let best = likely[least(likely)];
+        near.extend((0..likely.len()).map(|arm| {
+            // Where time is saved up, a slow one may be the best by far.
+            let is_promising = is_bold && hopeful[arm] < PROMISING * best;
+            rank(arm).abs_diff(middle) <= TRIAL_REACH || is_promising
+        }));
         for (arm, hopeful) in hopeful.iter_mut().enumerate() {
             if !near[arm] {
                 *hopeful = likely[arm];
