@@ -149,10 +149,11 @@ void breakeven_stop_set(const breakeven_stop *stop);
  * NULL. */
 void breakeven_stop_free(breakeven_stop *stop);
 
-/* Begins a stream. It is written to a new file beside `path`, whose name ends with ".partial", and
- * gets its own name when it is closed: a file under its own name is whole. `options` may be NULL. On success `*writer` is to be
- * closed or abandoned; otherwise it is NULL. Memory: 3 N + 6 blocks and N times what the methods take,
- * with N workers. */
+/* Begins a stream. It is written to a new file beside `path`, whose name begins with ".breakeven-" and
+ * ends with ".partial", and gets its own name when it is closed: a file under its own name is whole. What
+ * a killed program left may be removed. `options` may be NULL. On success `*writer` is to be closed or
+ * abandoned; otherwise it is NULL. Memory: 3 N + 6 blocks and N times what the methods take, with N
+ * workers, and half a block for each where methods are picked. */
 int breakeven_writer_open(const char *path, const breakeven_options *options,
                           breakeven_writer **writer);
 

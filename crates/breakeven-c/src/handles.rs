@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::fs::{self, File};
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::slice;
 use std::sync::Arc;
@@ -175,9 +175,7 @@ impl WriterHandle {
         let options = settings.writer_options()?;
         options.check()?;
         let pool = pool(settings.worker_count)?;
-        let partial = partial_name(path);
-        let created = File::create_new(&partial);
-        let file = created.map_err(|error| Error::io("create", &partial, error))?;
+        let (file, partial) = create_partial(path)?;
         let mut handle = WriterHandle {
             writer: None,
             pending: Vec::new(),
@@ -281,13 +279,20 @@ fn stopped() -> Error {
     }
 }
 
-/// Returns a name beside `path` that no other writer has.
-fn partial_name(path: &Path) -> PathBuf {
+/// Creates a file beside `path` under a name that no other writer has.
+fn create_partial(path: &Path) -> Result<(File, PathBuf)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let mut name = path.as_os_str().to_owned();
-    let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    name.push(format!(".{process}-{count}.partial"));
-    PathBuf::from(name)
+    loop {
+        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        // Without the file's name, which may be as long as a name can be.
+        let partial = path.with_file_name(format!(".breakeven-{process}-{count}.partial"));
+        match File::create_new(&partial) {
+            Ok(file) => return Ok((file, partial)),
+            // Of a program that was killed: in a container every program has the same number.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(Error::io("create", &partial, error)),
+        }
+    }
 }
 
 /// Makes a name in a folder durable.

@@ -649,3 +649,21 @@ fn what_is_given_up_leaves_nothing_and_what_fails_leaves_the_old() {
     assert!(code == IO && message().contains("rename"), "{}", message());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
 }
+
+#[test]
+fn what_a_killed_program_left_is_in_nobodys_way() {
+    let folder = tempfile::tempdir().unwrap();
+    // Every name that this process may come to, as a program in a container would after a restart.
+    let left = 300;
+    for count in 0..left {
+        let name = format!(".breakeven-{}-{count}.partial", std::process::id());
+        fs::write(folder.path().join(name), b"left").unwrap();
+    }
+    let path = folder.path().join("s".repeat(255));
+    let (code, writer) = open(&path, None);
+    assert_eq!(code, OK, "{}", message());
+    assert_eq!(write(writer, b"state", 0), OK);
+    assert_eq!(close(writer).0, OK, "{}", message());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), left + 1);
+    assert!(fs::metadata(&path).unwrap().len() > 5);
+}

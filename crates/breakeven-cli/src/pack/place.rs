@@ -3,7 +3,6 @@
 //! A file is written under another name in its folder and moved to its own when it is complete; a
 //! signal or an error removes it. What is no regular file (a device, a pipe) is written to directly.
 
-use std::ffi::OsString;
 use std::fs::{self, File, FileTimes, Metadata, OpenOptions};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
@@ -231,18 +230,8 @@ impl Target {
     fn begin(path: &Path, name: String, overwrites: bool) -> Result<Target> {
         // Through a symbolic link the file it points to is replaced, not the link.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-        let mut other = OsString::from(".");
-        other.push(path.file_name().context("a file's name")?);
-        other.push(format!(".breakeven-{}", std::process::id()));
-        let other = path.with_file_name(other);
         let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&other)
-            .with_context(|| format!("create {}", other.display()))?;
+        let (file, other) = create_beside(&path).with_context(|| format!("create {name}"))?;
         *unfinished = Some(other.clone());
         Ok(Target {
             file,
@@ -328,6 +317,26 @@ impl Drop for Target {
             let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
             let _ = fs::remove_file(other);
             *unfinished = None;
+        }
+    }
+}
+
+/// Creates a file for its owner alone beside `path`, under a name of its own.
+fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+    let mut count = 0_u32;
+    loop {
+        // Without the file's name, which may be as long as a name can be.
+        let other = path.with_file_name(format!(".breakeven-{}-{count}", std::process::id()));
+        let created = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&other);
+        match created {
+            // Of a run that was killed: in a container every run has the same number.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => count += 1,
+            created => return Ok((created?, other)),
         }
     }
 }

@@ -226,6 +226,29 @@ fn a_signal_leaves_no_partial_file() {
 }
 
 #[test]
+fn what_a_killed_run_left_is_in_nobodys_way() {
+    let (folder, data) = folder();
+    // As long as a name can be with its ending.
+    let long = "n".repeat(251);
+    fs::write(folder.path().join(&long), &data).expect("a file");
+    // The shell's number becomes the program's, as in a container every run has the same.
+    let output = Command::new("sh")
+        .args(["-c", "echo left > .breakeven-$$-0; exec \"$0\" pack \"$1\""])
+        .args([env!("CARGO_BIN_EXE_breakeven"), &long])
+        .env("BREAKEVEN_CACHE", folder.path())
+        .current_dir(folder.path())
+        .output()
+        .expect("sh starts");
+    ok(&output);
+    let names = names(folder.path());
+    assert_eq!(names.len(), 4, "{names:?}");
+    let left = fs::read(folder.path().join(&names[0])).expect("what was left");
+    assert_eq!(left, b"left\n");
+    let output = run(&folder, &[&"cat", &folder.path().join(&names[3])]);
+    assert!(output.stdout == data, "{}", message(&output));
+}
+
+#[test]
 fn a_source_is_removed_only_where_its_copy_stays() {
     let (folder, data) = folder();
     let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
