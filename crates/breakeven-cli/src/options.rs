@@ -280,7 +280,7 @@ pub struct FileOptions {
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
 
-    /// Say more, as is done on a terminal
+    /// Say more, as is done on a terminal, and sum up what goes to standard output as well
     #[arg(short, long)]
     pub verbose: bool,
 }

@@ -256,9 +256,11 @@ impl Job<'_> {
         Ok(bar)
     }
 
-    /// Sums up what became of a source, unless its copy went to standard output or a device.
+    /// Sums up what became of a source; of a copy that went to standard output or a device only if it
+    /// was asked for.
     fn tell(&self, target: Option<&Target>, text: impl FnOnce() -> String) {
-        if !self.typed.quiet && target.is_none_or(Target::is_renamed) {
+        let is_told = self.typed.verbose || target.is_none_or(Target::is_renamed);
+        if is_told && !self.typed.quiet {
             let _ = writeln!(io::stderr(), "{}", text());
         }
     }

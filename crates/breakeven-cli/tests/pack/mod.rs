@@ -178,6 +178,14 @@ fn pipes_go_in_and_out() {
             assert!(unpacked.stdout == data, "{arguments:?}");
         }
     }
+    let told = through(&["pack", "-v"], &file);
+    ok(&told);
+    let raw = format!("standard input: {} to ", data.len());
+    assert!(message(&told).starts_with(&raw), "{}", message(&told));
+    let told = through(&["pack", "-dv"], &folder.path().join("packed"));
+    ok(&told);
+    let raw = format!("standard input: {} bytes", data.len());
+    assert!(message(&told).starts_with(&raw), "{}", message(&told));
     // A reader that goes away is no error.
     for options in [&["-m", "store"][..], &["--link", "100GB/s"]] {
         let mut child = breakeven(&folder)
