@@ -207,6 +207,9 @@ impl Target {
         if source.is_at(path) {
             bail!("{name} is the input; the output needs a name of its own");
         }
+        if path.is_dir() || name.ends_with('/') {
+            bail!("{name} is a folder; name the file that is to be written");
+        }
         let mut overwrites = existing == Existing::Overwrite;
         match fs::metadata(path) {
             Ok(metadata) if !metadata.is_file() => {

@@ -91,14 +91,20 @@ fn what_exists_is_not_overwritten_unless_forced() {
     assert!(message(&output).starts_with(packed.to_str().expect("a name")));
     // A wrong name, a folder, nothing at all; and options that cannot be meant.
     let none = folder.path().join("none");
-    for arguments in [["unpack", "file"], ["pack", "."], ["pack", "none"]] {
+    for (arguments, what) in [
+        (&["unpack", "file"][..], "-o"),
+        (&["pack", "."], "use tar"),
+        (&["pack", "none"], "none: No such file"),
+        (&["pack", "file", "-o", "."], ". is a folder"),
+        (&["pack", "file", "-o", "none/"], "none/ is a folder"),
+        (&["pack", "file", "-o", "none/f"], "create none/f: No such"),
+    ] {
         let mut command = breakeven(&folder);
         command.args(arguments).current_dir(folder.path());
-        assert_eq!(
-            command.output().expect("it starts").status.code(),
-            Some(1),
-            "{arguments:?}"
-        );
+        let output = command.output().expect("it starts");
+        let text = message(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+        assert!(text.contains(what), "{arguments:?}: {text}");
     }
     for arguments in [&["pack", "-m", "lz4:1"][..], &["pack", "-o", "a", "b", "c"]] {
         let mut command = breakeven(&folder);
