@@ -379,6 +379,11 @@ pub struct UnpackOptions {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub output_max: Option<u64>,
 
+    /// Stop with an error when a stream decodes to more than so many times its own bytes, beyond the
+    /// first MiB
+    #[arg(long, value_name = "N", value_parser = parse_positive)]
+    pub ratio_max: Option<f64>,
+
     /// Leave alone what follows the last frame and is none
     #[arg(long)]
     pub ignore_trailing: bool,

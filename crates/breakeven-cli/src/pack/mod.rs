@@ -59,6 +59,7 @@ pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
             test: typed.test,
             window_max: ReaderOptions::default().window_bytes_max,
             output_max: None,
+            ratio_max: None,
             ignore_trailing: false,
         };
         return unpack(&typed);
@@ -95,9 +96,9 @@ fn container(is_mixed: bool) -> Container {
 pub fn unpack(typed: &UnpackOptions) -> Result<ExitCode> {
     let options = ReaderOptions {
         output_bytes_max: typed.output_max,
+        ratio_max: typed.ratio_max,
         window_bytes_max: typed.window_max,
         ignores_trailing: typed.ignore_trailing,
-        ..ReaderOptions::default()
     };
     if typed.test && typed.files.remove {
         bail!(Usage("--rm does not go with -t".to_string()));

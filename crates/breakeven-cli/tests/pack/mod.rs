@@ -158,6 +158,45 @@ fn bad_data_leaves_no_file_and_says_where() {
 }
 
 #[test]
+fn what_decodes_to_too_much_is_ended_by_the_limit_that_was_set() {
+    let (folder, _) = folder();
+    let (zeros, packed) = (
+        folder.path().join("zeros"),
+        folder.path().join("zeros.zst"),
+    );
+    fs::write(&zeros, vec![0; 20 << 20]).expect("a file");
+    ok(&run(&folder, &[&"pack", &zeros]));
+    // Five letters, behind a header that wants a window of 256 MiB.
+    let window = folder.path().join("window.zst");
+    let frame = [0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x90, 0x2B, 0, 0, b'x'];
+    fs::write(&window, frame).expect("a file");
+    for (path, options, limit) in [
+        (&packed, &["--output-max", "20971519"][..], "20971519"),
+        (&packed, &["--output-max", "20MiB"], ""),
+        (&packed, &["--ratio-max", "100"], "ratio"),
+        (&packed, &["--ratio-max", "30000"], ""),
+        (&window, &[], "-M allows a larger window"),
+        (&window, &["-M256MiB"], ""),
+    ] {
+        // From a pipe there is no table that tells the length beforehand.
+        for through_pipe in [false, true] {
+            let mut command = breakeven(&folder);
+            command.arg("cat").args(options);
+            match through_pipe {
+                true => command.stdin(File::open(path).expect("it")),
+                false => command.arg(path),
+            };
+            let output = command.output().expect("it starts");
+            let text = message(&output);
+            let code = Some(i32::from(!limit.is_empty()));
+            assert_eq!(output.status.code(), code, "{options:?}: {text}");
+            assert!(text.contains(limit), "{options:?}: {text}");
+            assert!(output.stdout.len() <= 20 << 20);
+        }
+    }
+}
+
+#[test]
 fn pipes_go_in_and_out() {
     let (folder, data) = folder();
     let file = folder.path().join("file");
