@@ -1,9 +1,9 @@
 //! `breakeven info`: what a stream consists of, found without decoding it where that can be.
 
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use breakeven::stream::{Survey, survey};
 
 use super::place::Source;
@@ -15,6 +15,9 @@ pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
     let mut lines = Vec::new();
     for path in &typed.paths {
         let found = Source::open(path).and_then(|mut source| {
+            if source.file.stream_position().is_err() {
+                bail!("{} cannot be sought in, as a file can", source.name);
+            }
             let survey = survey(&mut source.file).with_context(|| source.name.clone())?;
             Ok((source.name, survey))
         });
@@ -29,6 +32,8 @@ pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
     let text = if typed.json {
         let entries: Vec<_> = lines.iter().map(|(name, it)| json(name, it)).collect();
         serde_json::to_string_pretty(&entries)? + "\n"
+    } else if lines.is_empty() {
+        String::new()
     } else {
         let mut text = format!(
             "{:>8} {:>14} {:>14} {:>7}  {:<16} {:<5}  {}\n",

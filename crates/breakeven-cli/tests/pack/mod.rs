@@ -561,4 +561,13 @@ fn info_says_what_a_stream_consists_of() {
         "{}",
         stdout(&output)
     );
+    let mut command = breakeven(&folder);
+    let mut child = command.args(["info", "-"]).stdin(Stdio::piped());
+    child = child.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = child.spawn().and_then(std::process::Child::wait_with_output);
+    let output = output.expect("it ends");
+    assert_eq!(output.status.code(), Some(1));
+    let text = message(&output);
+    assert!(text.contains("standard input cannot be sought in"), "{text}");
+    assert!(output.stdout.is_empty(), "{}", stdout(&output));
 }

@@ -124,5 +124,5 @@ impl Drained {
 }
 
 fn sink_error(error: io::Error) -> Error {
-    Error::io("write", "the stream's sink", error)
+    Error::io("write", "the stream", error)
 }
