@@ -318,6 +318,11 @@ pub struct PackOptions {
     #[arg(long, value_name = "RATE", default_value = "auto", value_parser = parse_link)]
     pub link: Link,
 
+    /// Threads that write the file at once, for one that lies on several servers or disks, as on
+    /// Lustre; the file is the same
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub links: u16,
+
     /// Write the same bytes every time, whatever the threads and the link: by the speeds that come
     /// with the program, for the link told, 117MB/s unless it is, and prices that do not move
     #[arg(long, conflicts_with_all = ["method", "ledger"])]

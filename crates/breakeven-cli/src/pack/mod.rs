@@ -9,7 +9,6 @@ mod place;
 mod repack;
 mod sink;
 
-use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -301,8 +300,11 @@ impl Packing<'_> {
     fn one(&self, source: &mut Source, target: Target, pool: &Pool, job: &Job) -> Result<()> {
         let written = Arc::new(AtomicU64::new(0));
         let bar = job.progress(source, Some(Arc::clone(&written)))?;
-        let file = target.file()?;
-        let mut writer = Writer::new(Counted { file, written }, pool, self.options()?)?;
+        let sink: Box<dyn Write + Send> = match self.typed.links {
+            1 => Box::new(target.file()?),
+            links => Box::new(target.spread(links.into())?),
+        };
+        let mut writer = Writer::new(Counted { sink, written }, pool, self.options()?)?;
         for hint in &self.typed.hint {
             writer.advise(hint)?;
         }
@@ -366,21 +368,21 @@ impl Packing<'_> {
     }
 }
 
-/// A file with a count of the bytes that were written to it.
+/// A sink with a count of the bytes that were written to it.
 struct Counted {
-    file: File,
+    sink: Box<dyn Write + Send>,
     written: Arc<AtomicU64>,
 }
 
 impl Write for Counted {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.file.write(bytes)?;
+        let count = self.sink.write(bytes)?;
         self.written.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.sink.flush()
     }
 }
 

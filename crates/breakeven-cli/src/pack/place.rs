@@ -3,6 +3,7 @@
 //! A file is written under another name in its folder and moved to its own when it is complete; a
 //! signal or an error removes it. What is no regular file (a device, a pipe) is written to directly.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Metadata, OpenOptions};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
@@ -11,9 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
+use breakeven::storage::{self, RealStorage, Storage};
+use breakeven::stream::SpreadFile;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
+
+use super::Usage;
 
 const STANDARD_OUTPUT: &str = "standard output";
 
@@ -249,6 +254,19 @@ impl Target {
         self.file.try_clone().context("duplicate a descriptor")
     }
 
+    /// Returns the file as a sink that so many threads write to at once.
+    pub fn spread(&self, links: usize) -> Result<SpreadFile> {
+        let Some((path, other)) = &self.renamed else {
+            let reason = format!("--links wants a file, not {}", self.name);
+            bail!(Usage(reason));
+        };
+        let storage = RealStorage::open_folder(folder_of(path))?;
+        let name = other.file_name().and_then(OsStr::to_str);
+        let name = name.expect("a name of ours");
+        let file = storage.open(name, storage::OpenOptions::default())?;
+        Ok(SpreadFile::new(file, links)?)
+    }
+
     /// Returns whether it is standard output.
     pub fn is_standard_output(&self) -> bool {
         self.renamed.is_none() && self.name == STANDARD_OUTPUT
@@ -306,8 +324,7 @@ impl Target {
         *unfinished = None;
         drop(unfinished);
         if syncs {
-            let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
-            let folder = File::open(folder.unwrap_or(Path::new("."))).with_context(failed)?;
+            let folder = File::open(folder_of(path)).with_context(failed)?;
             folder.sync_all().with_context(failed)?;
         }
         Ok(())
@@ -322,6 +339,12 @@ impl Drop for Target {
             *unfinished = None;
         }
     }
+}
+
+/// Returns the folder that a file stands in.
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
 }
 
 /// Creates a file for its owner alone beside `path`, under a name of its own.

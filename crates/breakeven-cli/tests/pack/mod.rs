@@ -158,6 +158,45 @@ fn bad_data_leaves_no_file_and_says_where() {
 }
 
 #[test]
+fn a_file_is_the_same_whatever_the_links_that_write_it() {
+    let (folder, data) = folder();
+    let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
+    fs::write(&file, data.repeat(5)).expect("a file");
+    let mut streams = Vec::new();
+    for links in ["1", "2", "7"] {
+        ok(&run(
+            &folder,
+            &[&"pack", &"-f", &"-mzstd:1", &"--links", &links, &file],
+        ));
+        streams.push(fs::read(&packed).expect("the packed file"));
+    }
+    assert!(streams.windows(2).all(|pair| pair[0] == pair[1]));
+    ok(&run(&folder, &[&"pack", &"-f", &"--links", &"3", &file]));
+    let output = run(&folder, &[&"cat", &packed]);
+    assert!(output.stdout == data.repeat(5), "{}", message(&output));
+    // What has no places cannot be written to by several.
+    for more in [&["-c"][..], &["-o", "/dev/null"]] {
+        let mut command = breakeven(&folder);
+        command.args(["pack", "--links", "2"]).args(more).arg(&file);
+        let output = command.output().expect("it starts");
+        assert_eq!(output.status.code(), Some(2), "{more:?}");
+        assert!(message(&output).contains("--links"), "{}", message(&output));
+    }
+    // Nor is a failure of theirs missed, or anything left.
+    fs::remove_file(&packed).expect("the packed file");
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -f 2000; exec \"$0\" pack -m store --links 3 file"])
+        .arg(env!("CARGO_BIN_EXE_breakeven"))
+        .env("BREAKEVEN_CACHE", folder.path())
+        .current_dir(folder.path())
+        .output()
+        .expect("sh starts");
+    assert_eq!(output.status.code(), Some(1), "{}", message(&output));
+    assert!(message(&output).contains("file.zst: "), "{}", message(&output));
+    assert_eq!(names(folder.path()), ["file"]);
+}
+
+#[test]
 fn what_decodes_to_too_much_is_ended_by_the_limit_that_was_set() {
     let (folder, _) = folder();
     let (zeros, packed) = (
