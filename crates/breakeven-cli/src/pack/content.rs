@@ -1,6 +1,9 @@
 //! The content of a stream, by its seek table where it has one.
 
 use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
 use breakeven::Error;
@@ -11,12 +14,33 @@ use breakeven::stream::{Reader, ReaderOptions, SeekableReader, read_seek_table};
 pub struct Content {
     name: String,
     reader: AnyReader,
+    read: Arc<AtomicU64>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "there is one a stream")]
 enum AnyReader {
-    Table(SeekableReader<File>),
-    Row(Reader<File>),
+    Table(SeekableReader<Counted>),
+    Row(Reader<Counted>),
+}
+
+/// A file with a count of the bytes that were read from it.
+struct Counted {
+    file: File,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(target)?;
+        self.read.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+impl Seek for Counted {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
 }
 
 impl Content {
@@ -31,6 +55,11 @@ impl Content {
             true => read_seek_table(&mut file)?,
             false => None,
         };
+        let read = Arc::default();
+        let file = Counted {
+            file,
+            read: Arc::clone(&read),
+        };
         let reader = match table {
             Some(table) => AnyReader::Table(SeekableReader::new(file, &table, pool, options)?),
             None => AnyReader::Row(Reader::new(file, pool, options.clone())?),
@@ -38,6 +67,7 @@ impl Content {
         Ok(Content {
             name: name.to_string(),
             reader,
+            read,
         })
     }
 
@@ -47,6 +77,11 @@ impl Content {
             AnyReader::Table(reader) => Some(reader.content_bytes()),
             AnyReader::Row(_) => None,
         }
+    }
+
+    /// Returns the count of the bytes that are read of the stream, for whoever shows it meanwhile.
+    pub fn read_bytes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.read)
     }
 
     /// Returns the bytes of the stream that were read, where no table tells more.

@@ -9,6 +9,7 @@ mod place;
 mod repack;
 mod sink;
 
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -123,8 +124,8 @@ pub fn cat(typed: &UnpackOptions) -> Result<ExitCode> {
 #[derive(Debug)]
 pub struct Usage(pub String);
 
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
@@ -223,34 +224,30 @@ impl Job<'_> {
         Ok(target)
     }
 
-    /// Shows how far a source is and, where `written` counts what goes out, both speeds.
-    fn progress(&self, source: &Source, written: Option<Arc<AtomicU64>>) -> Result<ProgressBar> {
+    /// Shows how far a source is, and at what speeds it is read and its copy written.
+    fn progress(
+        &self,
+        source: &Source,
+        [read, written]: [Arc<AtomicU64>; 2],
+    ) -> Result<ProgressBar> {
         if self.typed.quiet {
             return Ok(ProgressBar::hidden());
         }
         // Hidden by itself where standard error is no terminal.
         let length = source.metadata.as_ref().map(std::fs::Metadata::len);
-        let (bar, mut template) = match length {
+        let (bar, template) = match length {
             Some(length) => (
                 ProgressBar::new(length),
-                "{msg} {bar:20} {percent}%, {eta} left, {decimal_bytes_per_sec}".to_string(),
+                "{msg} {bar:20} {percent}%, {eta} left, {in} MB/s in and {out} MB/s out",
             ),
             None => (
                 ProgressBar::no_length(),
-                "{msg} {decimal_bytes}, {decimal_bytes_per_sec}".to_string(),
+                "{msg} {decimal_bytes}, {in} MB/s in and {out} MB/s out",
             ),
         };
-        if written.is_some() {
-            template += " in and {out} MB/s out";
-        }
-        let style = ProgressStyle::with_template(&template)?.with_key(
-            "out",
-            move |state: &ProgressState, text: &mut dyn std::fmt::Write| {
-                let bytes = written.as_ref().map_or(0, |it| it.load(Ordering::Relaxed));
-                let speed = bytes as f64 / 1e6 / state.elapsed().as_secs_f64().max(1e-9);
-                let _ = write!(text, "{speed:.2}");
-            },
-        );
+        let style = ProgressStyle::with_template(template)?
+            .with_key("in", speed_of(read))
+            .with_key("out", speed_of(written));
         bar.set_style(style);
         bar.set_message(source.name.clone());
         Ok(bar)
@@ -298,8 +295,8 @@ impl Packing<'_> {
     }
 
     fn one(&self, source: &mut Source, target: Target, pool: &Pool, job: &Job) -> Result<()> {
-        let written = Arc::new(AtomicU64::new(0));
-        let bar = job.progress(source, Some(Arc::clone(&written)))?;
+        let (read, written) = (Arc::new(AtomicU64::new(0)), Arc::default());
+        let bar = job.progress(source, [&read, &written].map(Arc::clone))?;
         let sink: Box<dyn Write + Send> = match self.typed.links {
             1 => Box::new(target.file()?),
             links => Box::new(target.spread(links.into())?),
@@ -316,6 +313,7 @@ impl Packing<'_> {
                 break;
             }
             (writer.write_all(&piece[..count])).with_context(|| target.name.clone())?;
+            read.fetch_add(count as u64, Ordering::Relaxed);
             bar.inc(count as u64);
         }
         let (_, summary) = writer.finish().with_context(|| target.name.clone())?;
@@ -368,6 +366,18 @@ impl Packing<'_> {
     }
 }
 
+/// Shows a count of bytes by the MB that it grew by in a second, since the bar's start.
+fn speed_of(bytes: Arc<AtomicU64>) -> impl Fn(&ProgressState, &mut dyn fmt::Write) + Clone {
+    move |state, text| {
+        let megabytes = bytes.load(Ordering::Relaxed) as f64 / 1e6;
+        let _ = write!(
+            text,
+            "{:.0}",
+            megabytes / state.elapsed().as_secs_f64().max(1e-9)
+        );
+    }
+}
+
 /// A sink with a count of the bytes that were written to it.
 struct Counted {
     sink: Box<dyn Write + Send>,
@@ -406,7 +416,6 @@ fn unpack_one(
     job: &Job,
 ) -> Result<()> {
     let begun = Instant::now();
-    let bar = job.progress(source, None)?;
     let mut sink = Sink::new(target.as_ref())?;
     let target_name = || {
         target
@@ -418,6 +427,8 @@ fn unpack_one(
     let file = source.file.try_clone()?;
     let can_seek = source.metadata.is_some();
     let mut content = Content::open((&name, file), can_seek, pool, options)?;
+    let written = Arc::new(AtomicU64::new(0));
+    let bar = job.progress(source, [content.read_bytes(), Arc::clone(&written)])?;
     if let Some(bytes) = content.content_bytes() {
         bar.set_length(bytes);
     }
@@ -431,6 +442,7 @@ fn unpack_one(
         let count = piece.len();
         content.consume(count);
         content_bytes += count as u64;
+        written.store(content_bytes, Ordering::Relaxed);
         bar.set_position(content.stored_position().unwrap_or(content_bytes));
     }
     sink.finish().with_context(target_name)?;

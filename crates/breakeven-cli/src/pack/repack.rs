@@ -7,6 +7,7 @@
 
 use std::io::{self, Seek};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use breakeven::pool::Pool;
@@ -15,7 +16,7 @@ use breakeven::stream::{Goal, ReaderOptions, Summary, Writer, WriterOptions, sur
 use super::choice::Setting;
 use super::content::Content;
 use super::place::{Existing, Source, Target};
-use super::{Job, READ_BYTES, container};
+use super::{Counted, Job, READ_BYTES, container};
 use crate::options::{FileOptions, RepackOptions, Strategy};
 
 /// Runs `repack`.
@@ -109,14 +110,19 @@ impl Repacking<'_> {
             choice: (self.setting).choice(self.goal, container.arms(), None),
             ..WriterOptions::default()
         };
-        let bar = job.progress(source, None)?;
         let file = source.file.try_clone()?;
         let mut content =
             Content::open((&source.name, file), true, pool, &ReaderOptions::default())?;
+        let written = Arc::default();
+        let bar = job.progress(source, [content.read_bytes(), Arc::clone(&written)])?;
         if let Some(bytes) = content.content_bytes() {
             bar.set_length(bytes);
         }
-        let mut writer = Writer::new(target.file()?, pool, options)?;
+        let sink = Counted {
+            sink: Box::new(target.file()?),
+            written,
+        };
+        let mut writer = Writer::new(sink, pool, options)?;
         let books = writer.books();
         let mut done = 0;
         loop {
