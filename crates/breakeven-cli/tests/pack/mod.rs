@@ -1,6 +1,7 @@
 //! `pack`, `unpack`, `cat` and `info` as a user of zstd expects them.
 
 mod explain;
+mod guide;
 mod repack;
 mod strategy;
 
@@ -185,24 +186,28 @@ fn a_file_is_the_same_whatever_the_links_that_write_it() {
     // Nor is a failure of theirs missed, or anything left.
     fs::remove_file(&packed).expect("the packed file");
     let output = Command::new("sh")
-        .args(["-c", "ulimit -f 2000; exec \"$0\" pack -m store --links 3 file"])
+        .args([
+            "-c",
+            "ulimit -f 2000; exec \"$0\" pack -m store --links 3 file",
+        ])
         .arg(env!("CARGO_BIN_EXE_breakeven"))
         .env("BREAKEVEN_CACHE", folder.path())
         .current_dir(folder.path())
         .output()
         .expect("sh starts");
     assert_eq!(output.status.code(), Some(1), "{}", message(&output));
-    assert!(message(&output).contains("file.zst: "), "{}", message(&output));
+    assert!(
+        message(&output).contains("file.zst: "),
+        "{}",
+        message(&output)
+    );
     assert_eq!(names(folder.path()), ["file"]);
 }
 
 #[test]
 fn what_decodes_to_too_much_is_ended_by_the_limit_that_was_set() {
     let (folder, _) = folder();
-    let (zeros, packed) = (
-        folder.path().join("zeros"),
-        folder.path().join("zeros.zst"),
-    );
+    let (zeros, packed) = (folder.path().join("zeros"), folder.path().join("zeros.zst"));
     fs::write(&zeros, vec![0; 20 << 20]).expect("a file");
     ok(&run(&folder, &[&"pack", &zeros]));
     // Five letters, behind a header that wants a window of 256 MiB.
@@ -385,16 +390,34 @@ fn a_link_is_followed_and_not_removed_by_mistake() {
     assert!(fs::read(&file).expect("the file") == data);
 }
 
+/// Runs a command line of ours on a terminal of its own, at which these letters are typed; nothing
+/// where there is no such program. It is of the essential package that also brings `fallocate`.
+fn at_a_terminal(folder: &Path, line: &str, typed: &str) -> Option<Output> {
+    let has_script = Command::new("script").arg("--version").output();
+    if !has_script.is_ok_and(|output| output.status.success()) {
+        println!("script is not installed: nothing tried at a terminal");
+        return None;
+    }
+    let line = format!("'{}' {line}", env!("CARGO_BIN_EXE_breakeven"));
+    let mut child = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .current_dir(folder)
+        .env("BREAKEVEN_CACHE", folder)
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut terminal = child.stdin.take().expect("a pipe");
+    terminal.write_all(typed.as_bytes()).expect("it reads");
+    drop(terminal);
+    Some(child.wait_with_output().expect("it ends"))
+}
+
 #[test]
 fn whoever_sits_at_the_terminal_is_asked_before_a_file_is_overwritten() {
     let (folder, _) = folder();
     let packed = folder.path().join("file.zst");
-    // A terminal of its own, from the essential package that also brings `fallocate` and `dmesg`.
-    let has_script = Command::new("script").arg("--version").output();
-    if !has_script.is_ok_and(|output| output.status.success()) {
-        println!("script is not installed: nobody asked");
-        return;
-    }
     for (answer, options, overwrites) in [
         ("n\n", "", false),
         ("\n", "", false),
@@ -402,28 +425,44 @@ fn whoever_sits_at_the_terminal_is_asked_before_a_file_is_overwritten() {
         ("y\n", "", true),
     ] {
         fs::write(&packed, "precious").expect("a file");
-        let mut child = Command::new("script")
-            .arg("-qec")
-            .arg(format!(
-                "'{}' pack {options} file",
-                env!("CARGO_BIN_EXE_breakeven")
-            ))
-            .arg("/dev/null")
-            .current_dir(folder.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let mut terminal = child.stdin.take().expect("a pipe");
-        terminal.write_all(answer.as_bytes()).expect("it reads");
-        drop(terminal);
-        let output = child.wait_with_output().expect("it ends");
+        let line = format!("pack {options} file");
+        let Some(output) = at_a_terminal(folder.path(), &line, answer) else {
+            return;
+        };
         let text = stdout(&output);
         let is_kept = fs::read(&packed).expect("the file") == b"precious";
         assert_eq!(is_kept, !overwrites, "{answer:?} {options}: {text}");
         assert_eq!(text.contains("(y/n)"), options.is_empty(), "{text}");
         assert_eq!(output.status.success(), overwrites, "{text}");
         assert_eq!(names(folder.path()), ["file", "file.zst"]);
+    }
+}
+
+#[test]
+fn a_terminal_is_neither_read_nor_written_to_and_sees_how_it_goes() {
+    let (folder, _) = folder();
+    for (line, expected, succeeds) in [
+        ("pack", "standard input is a terminal", false),
+        ("pack < file", "standard output is a terminal", false),
+        ("pack -d", "standard input is a terminal", false),
+        ("pack -f file", "MB/s out", true),
+        ("pack -f --link 30MB/s file", "--strategy free would ", true),
+        ("unpack -t file.zst", "MB/s in and ", true),
+        ("unpack -f file.zst", "MB/s out", true),
+    ] {
+        let Some(output) = at_a_terminal(folder.path(), line, "") else {
+            return;
+        };
+        let text = stdout(&output);
+        assert!(text.contains(expected), "{line}: {text}");
+        assert_eq!(output.status.success(), succeeds, "{line}: {text}");
+    }
+    for line in ["pack -q -f file", "unpack -q -f file.zst"] {
+        let output = at_a_terminal(folder.path(), line, "").expect("as before");
+        assert!(
+            output.status.success() && output.stdout.is_empty(),
+            "{line}"
+        );
     }
 }
 
@@ -603,10 +642,15 @@ fn info_says_what_a_stream_consists_of() {
     let mut command = breakeven(&folder);
     let mut child = command.args(["info", "-"]).stdin(Stdio::piped());
     child = child.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = child.spawn().and_then(std::process::Child::wait_with_output);
+    let output = child
+        .spawn()
+        .and_then(std::process::Child::wait_with_output);
     let output = output.expect("it ends");
     assert_eq!(output.status.code(), Some(1));
     let text = message(&output);
-    assert!(text.contains("standard input cannot be sought in"), "{text}");
+    assert!(
+        text.contains("standard input cannot be sought in"),
+        "{text}"
+    );
     assert!(output.stdout.is_empty(), "{}", stdout(&output));
 }
