@@ -3,14 +3,19 @@
 use std::io::Cursor;
 
 use super::{
-    Choice, Container, Reader, ReaderOptions, SeekableReader, Writer, WriterOptions,
-    read_seek_table, survey,
+    Advice, Choice, Container, Frozen, Hint, Reader, ReaderOptions, SeekableReader, Writer,
+    WriterOptions, read_seek_table, survey,
 };
+use crate::codec::Method;
+use crate::decide::Profile;
 use crate::error::{Error, Result};
 use crate::pool::{Pool, PoolOptions};
+use crate::units::BytesPerSecond;
 
 /// Decoded bytes after which a reader is told to stop.
 const OUTPUT_BYTES_MAX: u64 = 2 << 20;
+/// Bytes of a stream behind which calls leave no more gaps.
+const GAPS_BYTES_MAX: usize = 256 << 10;
 
 fn pool() -> Pool {
     // Without workers everything happens in this thread, and always in the same order.
@@ -87,8 +92,9 @@ pub(crate) fn fuzz_stream(data: &[u8]) {
     }
 }
 
-/// Writes any bytes as a stream and reads them back. The first byte picks the method, the second
-/// the piece in which they are written.
+/// Writes any bytes as a stream and reads them back. The first byte picks the method or that it is picked
+/// (bit 3), the kind of call (bits 4 and 5) and whether there are hints (bit 6); the second the piece in
+/// which they are written.
 pub(crate) fn fuzz_stream_round_trip(data: &[u8]) {
     const METHODS: [&str; 8] = [
         "store",
@@ -104,30 +110,58 @@ pub(crate) fn fuzz_stream_round_trip(data: &[u8]) {
         return;
     };
     let pool = pool();
+    let methods = METHODS.map(|it| it.parse::<Method>().expect("a method of the list"));
+    let fixed = methods[usize::from(choice) % METHODS.len()];
     let options = WriterOptions {
         container: Container::Mixed,
-        choice: Choice::Fixed(
-            METHODS[usize::from(choice) % METHODS.len()]
-                .parse()
-                .expect("a method of the list"),
-        ),
+        choice: match choice >> 3 & 1 {
+            0 => Choice::Fixed(fixed),
+            _ => Choice::Frozen(Box::new(Frozen::balanced(
+                methods.to_vec(),
+                Profile::default(),
+                1,
+                BytesPerSecond(1e6),
+            ))),
+        },
         block_bytes: 4096,
         stop: None,
     };
     let mut writer = Writer::new(Vec::new(), &pool, options).expect("a stream");
+    let mut expected = Vec::with_capacity(content.len());
     for piece in content.chunks(usize::from(piece) + 1) {
-        writer.write_all(piece).expect("a vector takes all");
+        if choice >> 6 & 1 == 1 && piece[0] % 3 == 0 {
+            let ahead = writer.position() + u64::from(piece[0]);
+            let hint = Hint::new(ahead..ahead + 5000, Advice::NoCompression);
+            writer.advise(&hint).expect("a hint");
+        }
+        let kind = choice >> 4 & 3;
+        let is_gap = kind == 3 && expected.len() < GAPS_BYTES_MAX;
+        let gap = if is_gap {
+            usize::from(piece[0]) * 40
+        } else {
+            0
+        };
+        expected.resize(expected.len() + gap, 0);
+        expected.extend_from_slice(piece);
+        let place = writer.position() + gap as u64;
+        match kind {
+            0 => writer.write_all(piece).expect("a vector takes all"),
+            // Nobody waits for it before the end.
+            1 => drop(writer.write_async(piece.to_vec(), place).expect("a place")),
+            _ => writer.write_at(piece, place).expect("a place"),
+        }
         if piece[0] == 0xF1 {
             writer.flush().expect("a vector takes all");
         }
     }
     let (stream, summary) = writer.finish().expect("a vector takes all");
     assert_eq!(summary.stored_bytes, stream.len() as u64);
-    let back = read_in_order(&stream, &pool).expect("what was written is read");
-    assert!(back == content, "other bytes come back");
+    assert_eq!(summary.raw_bytes, expected.len() as u64);
+    let in_order = read_in_order(&stream, &pool).expect("what was written is read");
+    assert!(in_order == expected, "other bytes come back");
     let by_table = read_by_table(&stream, &pool).expect("a table");
     assert!(
-        by_table.expect("the same") == content,
+        by_table.expect("the same") == expected,
         "other bytes by the table"
     );
 }
