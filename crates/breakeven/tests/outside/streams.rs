@@ -8,6 +8,8 @@ use breakeven::codec::Method;
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::stream::{Choice, Container, Writer, WriterOptions};
 
+use zstd_safe::{DCtx, InBuffer, OutBuffer};
+
 use crate::stock::installed;
 
 const METHODS: &[(&str, Container)] = &[
@@ -99,6 +101,49 @@ fn stock_zstd_decodes_every_stream() {
     fs::write(&path, parts.concat()).unwrap();
     check("zstd", &["-d", "-c"], &path, &data.repeat(parts.len()));
     println!("{tried} streams decoded by zstd");
+    assert!(tried >= 30, "only {tried} streams tried");
+}
+
+/// Decodes frames one behind another as programs do that use libzstd's streaming interface, of which
+/// other languages' libraries are made.
+fn decode_streaming(stream: &[u8], piece_bytes: usize) -> Vec<u8> {
+    let mut context = DCtx::create();
+    let (mut found, mut target) = (Vec::new(), vec![0; 50_000]);
+    let mut wanted = 0;
+    for piece in stream.chunks(piece_bytes) {
+        let mut input = InBuffer::around(piece);
+        loop {
+            let mut output = OutBuffer::around(&mut target[..]);
+            let step = context.decompress_stream(&mut output, &mut input);
+            wanted = step.expect("a frame of zstd");
+            let written = output.pos();
+            found.extend_from_slice(&target[..written]);
+            if input.pos == piece.len() && written < target.len() {
+                break;
+            }
+        }
+    }
+    assert_eq!(wanted, 0, "it ends within a frame");
+    found
+}
+
+#[test]
+fn libzstds_streaming_interface_decodes_portable_streams() {
+    let data = data();
+    let mut tried = 0;
+    let portable = |it: &&(&str, Container)| it.1 == Container::Portable;
+    for (method, container) in METHODS.iter().filter(portable) {
+        for block_bytes in [1 << 20, 64 << 10] {
+            // Fewer bytes where they come one at a time, which takes long.
+            for (raw, piece_bytes) in [(&data[..300_000], 1), (&data, 1000), (&data, 1 << 20)] {
+                let stream = pack(raw, method, *container, block_bytes);
+                let found = decode_streaming(&stream, piece_bytes);
+                assert!(found == raw, "{method}, {piece_bytes} bytes: other bytes");
+                tried += 1;
+            }
+        }
+    }
+    println!("{tried} streams decoded by libzstd's streaming interface");
     assert!(tried >= 30, "only {tried} streams tried");
 }
 
