@@ -7,6 +7,7 @@
 mod chart;
 mod clock;
 mod data;
+mod experiment;
 mod interleave;
 mod laboratory;
 mod origin;
@@ -23,9 +24,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 
+use crate::experiment::Experiment;
 use crate::laboratory::Laboratory;
 use crate::origin::Origin;
-use crate::papers::{Experiment, harper2018_cache, hirsch2017, kothiyal2009};
+use crate::papers::{harper2018_cache, hirsch2017, kothiyal2009};
 use crate::statistics::Verdict;
 
 /// Measures the claims of the papers and of this project on this machine.

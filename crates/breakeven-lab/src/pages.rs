@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::papers::{self, Experiment, Picture};
+use crate::experiment::{Experiment, Picture};
+use crate::papers;
 use crate::tables;
 
 const PICTURES: &str = "pictures";

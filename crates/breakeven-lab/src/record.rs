@@ -72,6 +72,17 @@ impl CellRecord {
             .collect()
     }
 
+    /// Returns the value of the parameter `name`: of the word `name=value`.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        let mut words = self
+            .parameters
+            .split(' ')
+            .filter_map(|word| word.split_once('='));
+        words
+            .find(|(word, _)| *word == name)
+            .map(|(_, value)| value)
+    }
+
     fn has(&self, row: &Row) -> bool {
         let is_it = |old: &Row| {
             (old.run, &old.task, &old.contender) == (row.run, &row.task, &row.contender)

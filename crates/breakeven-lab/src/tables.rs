@@ -8,8 +8,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::experiment::Experiment;
 use crate::laboratory::Finding;
-use crate::papers::Experiment;
 use crate::record::{self, CellRecord};
 use crate::statistics::Verdict;
 

@@ -23,6 +23,7 @@ mod winners;
 use std::fmt::Write;
 
 use breakeven::advise::report::Report;
+use breakeven::meter::Machine;
 use serde::Serialize;
 
 use crate::draw::{self, escape};
@@ -137,16 +138,18 @@ fn header(report: &Report) -> String {
             figures(medium.read_mb_s.mean),
             figures(medium.write_mb_s.mean)
         ),
-        format!(
-            "{}, {} cores",
-            match report.machine.processor.name.as_str() {
-                "" => "unknown processor",
-                name => name,
-            },
-            report.machine.cores
-        ),
+        machine_fact(&report.machine),
     ];
     top("Does compressing pay here?", &report.headline, &facts)
+}
+
+/// Names the machine that a report was made on.
+fn machine_fact(machine: &Machine) -> String {
+    let processor = match machine.processor.name.as_str() {
+        "" => "unknown processor",
+        name => name,
+    };
+    format!("{processor}, {} cores", machine.cores)
 }
 
 /// The top of a page: its question, the answer, and what it rests on.

@@ -7,58 +7,7 @@ pub mod harper2018_cache;
 pub mod hirsch2017;
 pub mod kothiyal2009;
 
-use std::path::Path;
-
-use anyhow::Result;
-
-use crate::laboratory::{Finding, Laboratory};
-use crate::statistics::Target;
-
-/// A claim and how it is tested.
-pub struct Experiment {
-    /// `paper/name`.
-    pub key: &'static str,
-    /// One sentence.
-    pub claim: &'static str,
-    /// Where the claim and its figure stand.
-    pub source: &'static str,
-    /// What the figure of a finding is, with its unit.
-    pub figure: &'static str,
-    /// The figures that agree with the claim: the expected one with its tolerance.
-    pub target: Target,
-    /// What is measured and how: name and text.
-    pub parameters: &'static [(&'static str, &'static str)],
-    /// How the figures are to be read.
-    pub analysis: &'static str,
-    /// Measures and judges.
-    pub run: fn(&Laboratory) -> Result<Vec<Finding>>,
-    /// Makes Markdown of what is recorded in a folder of records; empty where nothing is.
-    pub table: fn(&Path) -> Result<String>,
-    /// Draws what is recorded in a folder of records; nothing where nothing is.
-    pub pictures: fn(&Path) -> Result<Vec<Picture>>,
-}
-
-/// A picture of what is recorded, shown below the experiment's tables.
-pub struct Picture {
-    /// The file's name without `.svg`: letters, digits and `-`.
-    pub name: String,
-    /// One sentence that says what there is to see.
-    pub caption: String,
-    /// A file that stands alone, as `draw::standalone` makes it.
-    pub svg: String,
-}
-
-impl Experiment {
-    /// Returns the name of the experiment's paper.
-    pub fn paper(&self) -> &'static str {
-        self.key.split('/').next().unwrap_or(self.key)
-    }
-}
-
-/// Draws nothing, for an experiment whose tables say it all.
-pub fn no_pictures(_: &Path) -> Result<Vec<Picture>> {
-    Ok(Vec::new())
-}
+use crate::experiment::Experiment;
 
 /// Returns all experiments in the order of their papers.
 pub fn all() -> impl Iterator<Item = &'static Experiment> {

@@ -17,7 +17,7 @@ mod tail;
 use std::fmt::Write;
 
 use super::scene::Figure;
-use super::{figure, footer, sheet, top};
+use super::{figure, footer, machine_fact, sheet, top};
 use crate::draw;
 use crate::text::{binary_size, figures, memory_size, percent};
 
@@ -109,14 +109,7 @@ fn header(report: &ReplayReport) -> String {
                 "charged"
             }
         ),
-        format!(
-            "{}, {} cores",
-            match report.machine.processor.name.as_str() {
-                "" => "unknown processor",
-                name => name,
-            },
-            report.machine.cores
-        ),
+        machine_fact(&report.machine),
     ];
     top("What would a cache make of this?", &report.headline, &facts)
 }

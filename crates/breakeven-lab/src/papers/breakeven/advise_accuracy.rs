@@ -31,8 +31,8 @@ use breakeven::units::Estimate;
 
 use crate::clock;
 use crate::data::{self, Kind, SEED};
+use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::{Experiment, no_pictures};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target, Verdict};
 use crate::tables;

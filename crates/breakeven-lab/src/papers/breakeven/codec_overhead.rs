@@ -9,9 +9,9 @@ use breakeven::codec::Method;
 use super::block_race::{BEST, CONTENDERS, Compressing, Decompressing, INTERFACE, USUAL};
 use super::direct;
 use crate::data::{self, Kind, SEED};
+use crate::experiment::{Experiment, no_pictures};
 use crate::interleave::{self, Batch, Plan};
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::{Experiment, no_pictures};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -278,10 +278,7 @@ enum Peer {
 
 impl Peer {
     fn of(cell: &CellRecord, task: &str) -> Peer {
-        let method = cell
-            .parameters
-            .split(' ')
-            .find_map(|word| word.strip_prefix("method="));
+        let method = cell.parameter("method");
         let method: Option<Method> = method.and_then(|method| method.parse().ok());
         if task != TASKS[0] || !method.is_some_and(direct::has_two_ways) {
             return Peer::Both;

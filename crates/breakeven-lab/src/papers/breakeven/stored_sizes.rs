@@ -12,8 +12,8 @@ use anyhow::{Context, Result, ensure};
 use breakeven::codec::{Compressor, Decompressor, Method};
 
 use crate::data::{self, Kind, SEED};
+use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
-use crate::papers::{Experiment, no_pictures};
 use crate::statistics::{Interval, Target};
 use crate::tables;
 

@@ -12,6 +12,7 @@ use anyhow::{Result, ensure};
 
 use crate::data::{self, Kind, SEED};
 use crate::laboratory::Laboratory;
+use crate::record::CellRecord;
 
 /// Files in the place of the thesis's, with the set each belongs to.
 const FILES: &[(&str, Set)] = &[
@@ -130,11 +131,9 @@ pub fn label(sources: &[Source]) -> &'static str {
     }
 }
 
-/// Returns why a cell of these parameters does not tell about the thesis's data.
-pub fn doubt(parameters: &str) -> Option<&'static str> {
-    let mut words = parameters.split(' ');
-    let data = words.find_map(|word| word.strip_prefix("data="));
-    (data == Some(LABEL_GENERATED)).then_some(GENERATED_DATA)
+/// Returns why a cell does not tell about the thesis's data.
+pub fn doubt(cell: &CellRecord) -> Option<&'static str> {
+    (cell.parameter("data") == Some(LABEL_GENERATED)).then_some(GENERATED_DATA)
 }
 
 /// Returns the sources that are counted as the thesis's data.

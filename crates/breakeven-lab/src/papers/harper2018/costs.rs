@@ -11,9 +11,9 @@ use super::corpus::{self, Source};
 use super::faults::{DISK, Fault, FaultFile, PAGE_CACHE};
 use super::ratio::PAGE;
 use super::{Claim, mean, pictures, published, rates};
+use crate::experiment::Experiment;
 use crate::interleave::Plan;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::Experiment;
 use crate::record::{CellRecord, Record};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -166,7 +166,7 @@ impl Costs {
     /// Why the costs do not tell about the thesis's.
     pub fn doubt(&self) -> Option<&'static str> {
         match self.is_direct {
-            true => corpus::doubt(&self.cell.parameters),
+            true => corpus::doubt(&self.cell),
             false => Some(CACHED),
         }
     }

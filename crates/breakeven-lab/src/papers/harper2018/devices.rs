@@ -16,8 +16,8 @@ use breakeven::medium::probe::{ProbeOptions, ProbeReport, probe};
 use breakeven::medium::{Direction, Operation, Pattern};
 
 use super::{Claim, pictures, published};
+use crate::experiment::Experiment;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::Experiment;
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;

@@ -13,7 +13,7 @@ use super::costs::{self, Costs, Count};
 use super::ratio::{self, PAGE, PAGE_BYTES, Ratios};
 use super::{devices, mean, published, rates};
 use crate::chart::{self, GREY, Look, Note, Panel, Quantity, Row, Series, Value, Words};
-use crate::papers::Picture;
+use crate::experiment::Picture;
 use crate::record::CellRecord;
 
 /// What every figure of data must say.
@@ -304,7 +304,7 @@ pub fn rates(records: &Path) -> Result<Vec<Picture>> {
     };
     let caption = format!(
         "Figures 8 and 9 again: speed by size of the page; solid {all} threads in bulk, dashed one thread ({}).",
-        super::corpus::doubt(&first.parameters).unwrap_or(PART)
+        super::corpus::doubt(first).unwrap_or(PART)
     );
     let svg = chart::panels(&words, &panels, 2, 460.0);
     Ok(vec![picture("fig-9", caption, svg)])

@@ -8,9 +8,9 @@ use super::bench::{self, Pages, Times, Way};
 use super::corpus::{self, Source};
 use super::ratio::{PAGE, PAGE_BYTES};
 use super::{Claim, mean, pictures, published};
+use crate::experiment::Experiment;
 use crate::interleave::Plan;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::Experiment;
 use crate::record::{CellRecord, Record};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -166,16 +166,14 @@ fn ratio(
         target,
         note,
     };
-    Some(claim.judge(Interval::of_pairs(&ratios), corpus::doubt(&cell.parameters)))
+    Some(claim.judge(Interval::of_pairs(&ratios), corpus::doubt(cell)))
 }
 
 /// Returns the threads of the bulk work of a cell.
 pub fn threads(cell: &CellRecord) -> usize {
-    let word = cell.parameters.split(' ');
-    let word = word
-        .filter_map(|word| word.strip_prefix("threads=1+"))
-        .next();
-    word.and_then(|count| count.parse().ok()).unwrap_or(1)
+    let count = cell.parameter("threads");
+    let count = count.and_then(|count| count.strip_prefix("1+")?.parse().ok());
+    count.unwrap_or(1)
 }
 
 /// Reads what is recorded last, by size of the page.
@@ -196,7 +194,7 @@ fn table(records: &Path) -> Result<String> {
     text.push_str(&format!(
         "MB/s by size of the page{}; for 8 KiB also elapsed and processor microseconds of a page, and the published \
          ones (all threads: eight on four cores):\n\n",
-        corpus::doubt(&first.parameters).map_or(String::new(), |doubt| format!(" ({doubt})"))
+        corpus::doubt(first).map_or(String::new(), |doubt| format!(" ({doubt})"))
     ));
     text.push_str("| method | way | threads |");
     for cell in &cells {
@@ -249,9 +247,9 @@ fn line(
 
 /// Returns the bytes of a cell's pages.
 pub fn page_bytes(cell: &CellRecord) -> f64 {
-    let mut words = cell.parameters.split(' ');
-    let word = words.find_map(|word| word.strip_prefix("page_bytes="));
-    word.and_then(|bytes| bytes.parse().ok())
+    let bytes = cell.parameter("page_bytes");
+    bytes
+        .and_then(|bytes| bytes.parse().ok())
         .unwrap_or(f64::NAN)
 }
 

@@ -8,8 +8,8 @@ use breakeven::codec::{Compressor, Decompressor, Method};
 
 use super::corpus::{self, Set, Source};
 use super::{Claim, pictures, published};
+use crate::experiment::Experiment;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::Experiment;
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;

@@ -12,6 +12,7 @@ use breakeven::cache::{Contents, Pattern, TraceFormat, Workload};
 
 use crate::data::{self, Kind, SEED};
 use crate::laboratory::Laboratory;
+use crate::record::CellRecord;
 
 /// Bytes of each kind at most, so that all of them and what is compressed of them fit in memory.
 const BYTES_MAX: usize = 48 << 20;
@@ -113,10 +114,9 @@ pub fn label(laboratory: &Laboratory) -> &'static str {
     }
 }
 
-/// Returns why a cell of these parameters tells nothing about real data.
-pub fn doubt(parameters: &str) -> Option<&'static str> {
-    let is_generated = parameters.split(' ').any(|word| word == LABEL_GENERATED);
-    is_generated.then_some(GENERATED_DATA)
+/// Returns why a cell tells nothing about real data.
+pub fn doubt(cell: &CellRecord) -> Option<&'static str> {
+    (cell.parameter("data") == Some("generated")).then_some(GENERATED_DATA)
 }
 
 /// A trace that others published.
@@ -186,8 +186,9 @@ mod tests {
 
     #[test]
     fn generated_pages_are_told_from_real_ones() {
-        assert_eq!(doubt("a=1 data=generated b=2"), Some(GENERATED_DATA));
-        assert_eq!(doubt("a=1 data=real"), None);
+        let doubt_of = |parameters: &str| doubt(&CellRecord::made_up("", parameters, Vec::new()));
+        assert_eq!(doubt_of("a=1 data=generated b=2"), Some(GENERATED_DATA));
+        assert_eq!(doubt_of("a=1 data=real"), None);
         for set in [
             Set::Records,
             Set::Database,

@@ -19,9 +19,9 @@ use super::corpus::{self, Set};
 use super::policies::{self, ADAPTIVE, RAW};
 use super::{Claim, at_most, bystander, findings_table};
 use crate::data::SEED;
+use crate::experiment::{Experiment, no_pictures};
 use crate::interleave::order;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::{Experiment, no_pictures};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -384,7 +384,7 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
             .map(|(one, other)| one / other)
             .collect();
         let is_direct = middle(cell, RAW, IS_DIRECT) > 0.0;
-        let doubt = corpus::doubt(&cell.parameters).or((!is_direct).then_some(CACHED));
+        let doubt = corpus::doubt(cell).or((!is_direct).then_some(CACHED));
         let note = format!(
             "ratio {:.2}; a miss took {:.0} us; the bystander lost {:.1} %, beside raw-only {:.1} %",
             middle(cell, RAW, RATIO),
@@ -409,10 +409,7 @@ fn table(records: &Path) -> Result<String> {
     let Some(first) = cells.first() else {
         return Ok(text);
     };
-    let energy = first
-        .parameters
-        .split(' ')
-        .find_map(|word| word.strip_prefix("energy="));
+    let energy = first.parameter("energy");
     let energy = energy.context("the record names no source of joules")?;
     text.push_str(&format!(
         "\nMedians of the runs: microseconds that a thread waits for an access, processor time of all threads, joules ({energy}), what was found, \

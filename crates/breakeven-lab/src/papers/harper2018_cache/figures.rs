@@ -18,9 +18,9 @@ use super::overheads::{self, Left};
 use super::policies::made;
 use super::{Claim, corpus, findings_table, pictures_of_figures};
 use crate::data::SEED;
+use crate::experiment::{Experiment, no_pictures};
 use crate::interleave::order;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::{Experiment, no_pictures};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -403,8 +403,7 @@ fn figures(cells: &[CellRecord]) -> Vec<Finding> {
                 target: if pays { PAYS } else { NEVER_PAYS },
                 note: &note,
             };
-            findings
-                .push(claim.judge(Interval::of_pairs(&ratios), corpus::doubt(&cell.parameters)));
+            findings.push(claim.judge(Interval::of_pairs(&ratios), corpus::doubt(cell)));
         }
     }
     findings
@@ -456,7 +455,7 @@ fn foretold(
         target: MODEL.target,
         note: &note,
     };
-    claim.judge(Interval::of_pairs(&ratios), corpus::doubt(&cell.parameters))
+    claim.judge(Interval::of_pairs(&ratios), corpus::doubt(cell))
 }
 
 /// Returns the recorded cells.

@@ -15,8 +15,8 @@ use breakeven::units::Seconds;
 use super::corpus::{TRACES, Trace};
 use super::replacement::{Arc, Lru, Replacement, S3Fifo};
 use super::{Claim, corpus, findings_table};
+use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::{Experiment, no_pictures};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -151,9 +151,7 @@ fn ratio(cell: &CellRecord, task: &str, contender: &str) -> f64 {
 
 fn findings(cells: &[CellRecord]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let doubt = cells
-        .iter()
-        .find_map(|cell| corpus::doubt(&cell.parameters));
+    let doubt = cells.iter().find_map(|cell| corpus::doubt(cell));
     for other in OTHERS {
         let mut differences = Vec::new();
         let mut rows = Vec::new();

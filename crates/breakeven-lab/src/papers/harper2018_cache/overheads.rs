@@ -14,8 +14,8 @@ use super::figures::{FAULT_US, METHODS};
 use super::{Claim, at_most, bystander, corpus, findings_table};
 use crate::clock;
 use crate::data::{Random, SEED};
+use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::{Experiment, no_pictures};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::Interval;
 use crate::tables;
@@ -336,8 +336,7 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
                 },
                 note: &note,
             };
-            findings
-                .push(claim.judge(Interval::of_pairs(&shares), corpus::doubt(&cell.parameters)));
+            findings.push(claim.judge(Interval::of_pairs(&shares), corpus::doubt(cell)));
         };
         claim("a hit", true, cell.column(HIT, CACHE, 0));
         let search = cell.column(SEARCH, CACHE, 0);

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::policies::{self, ADAPTIVE, BEST, COST, LATE, LEAST, METHOD, RACE, RAW, SHARE, middle};
 use crate::chart::{self, GREY, Look, Note, Panel, Quantity, Row, Series, Value, Words};
-use crate::papers::Picture;
+use crate::experiment::Picture;
 use crate::record::CellRecord;
 
 /// Classes of the palette, the same in every picture of the cache.

@@ -9,7 +9,7 @@ use breakeven_cli::draw::palette;
 use super::figures::{self, ALL, FREE, HITS, METHODS, RAW, Setting};
 use super::overheads::{self, Left};
 use crate::chart::{self, GREY, Look, Panel, Quantity, Series, Words};
-use crate::papers::Picture;
+use crate::experiment::Picture;
 use crate::record::CellRecord;
 
 /// Draws what is recorded.

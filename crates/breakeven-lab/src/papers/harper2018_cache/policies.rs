@@ -18,9 +18,9 @@ use breakeven::units::Seconds;
 use super::cases::{Case, Plan, cases};
 use super::{Claim, at_most, corpus, findings_table, pictures};
 use crate::clock;
+use crate::experiment::{Experiment, no_pictures};
 use crate::interleave::order;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::{Experiment, no_pictures};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -469,7 +469,7 @@ fn claim(
         target,
         note,
     };
-    claim.judge(found, corpus::doubt(&cell.parameters))
+    claim.judge(found, corpus::doubt(cell))
 }
 
 fn raw_only(cells: &[CellRecord]) -> Vec<Finding> {
@@ -555,10 +555,7 @@ fn table_of_raw_only(records: &Path) -> Result<String> {
     let Some(first) = cells.first() else {
         return Ok(text);
     };
-    let energy = first
-        .parameters
-        .split(' ')
-        .find_map(|word| word.strip_prefix("energy="));
+    let energy = first.parameter("energy");
     let energy = energy.context("the record names no source of joules")?;
     text.push_str(&format!(
         "\nMedians of the runs: microseconds of an access (mean, 99 and 99.9 %), what it found, its processor time with everything \

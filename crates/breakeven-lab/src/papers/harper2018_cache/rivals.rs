@@ -21,9 +21,9 @@ use super::rival_worker::Counted;
 use super::{Claim, findings_table};
 use crate::chart::{self, GREY, Look, Panel, Quantity, Series, Words};
 use crate::data::{Random, SEED};
+use crate::experiment::{Experiment, Picture};
 use crate::interleave::order;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::papers::{Experiment, Picture};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -493,7 +493,7 @@ fn finding(cell: &CellRecord, miss_us: f64) -> Finding {
         true => Interval::exact(f64::NAN),
         false => Interval::of_pairs(&ratios),
     };
-    claim.judge(found, corpus::doubt(&cell.parameters))
+    claim.judge(found, corpus::doubt(cell))
 }
 
 fn table(records: &Path) -> Result<String> {

@@ -547,15 +547,10 @@ pub fn runs(laboratory: &Laboratory, quick: (usize, f64), full: f64) -> (usize, 
 
 /// Says where the joules of some cells come from, and how fast links and LZ4 were.
 fn about(cells: &[CellRecord]) -> String {
-    let word = |cell: &CellRecord, name: &str| {
-        let words = cell.parameters.split(' ').map(str::to_string);
-        let mut found = words.filter_map(|word| word.strip_prefix(name).map(str::to_string));
-        found.next()
-    };
     let Some(cell) = cells.last() else {
         return String::new();
     };
-    let energy = word(cell, "energy=").unwrap_or_default();
+    let energy = cell.parameter("energy").unwrap_or_default();
     let rows = cells.iter().flat_map(|cell| &cell.rows);
     let speeds: Vec<f64> = rows.clone().map(|row| row.values[LZ4] / 1e6).collect();
     let (low, high) = (

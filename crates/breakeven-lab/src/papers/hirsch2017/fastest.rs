@@ -19,8 +19,8 @@ use super::bench::{
 use super::corpus::{File, Input};
 use super::costs::{self, Costs};
 use super::{judge, pictures, published};
+use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
-use crate::papers::{Experiment, no_pictures};
 use crate::record::{CellRecord, Record, Row, Unfinished};
 use crate::statistics::{Interval, Target};
 use crate::tables;

@@ -13,8 +13,8 @@ use super::costs::{self, Costs, published_methods, rejected_methods};
 use super::fastest::{self, Judged, S1};
 use super::published::{self, LINKS, TABLES, Table};
 use super::{asynchronous, judge, money, pictures, promises};
+use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
-use crate::papers::{Experiment, no_pictures};
 use crate::record::CellRecord;
 use crate::statistics::{Interval, Target, Verdict};
 

@@ -13,7 +13,7 @@ use super::promises;
 use super::published::LINKS;
 use super::rivals::{self, RIVALS};
 use crate::chart::{self, GREY, Look, Panel, Quantity, Row, Series, Value, Words};
-use crate::papers::Picture;
+use crate::experiment::Picture;
 
 const OURS: &str = "zstd-4";
 const COLOURS_OF_RIVALS: [&str; 5] = ["other-2", "deflate-2", "bzip2-2", "lz4-3", "xz-2"];

@@ -12,8 +12,8 @@ use super::measured::{self, Measured, Metric, RUNS_MIN};
 use super::pictures;
 use super::published::{self, BREAK_EVENS};
 use super::tasks;
+use crate::experiment::Experiment;
 use crate::laboratory::Finding;
-use crate::papers::Experiment;
 use crate::record::CellRecord;
 use crate::statistics::{Interval, Target, Verdict};
 

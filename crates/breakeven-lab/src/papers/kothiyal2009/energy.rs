@@ -9,8 +9,8 @@ use super::claims::PARAMETERS;
 use super::files::FileType;
 use super::measured::{self, Measured, Metric, RUNS_MIN};
 use super::tasks::{self, READ, WRITE};
+use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::Finding;
-use crate::papers::{Experiment, no_pictures};
 use crate::record::{self, CellRecord};
 use crate::statistics::{Interval, Target, Verdict};
 
@@ -113,8 +113,7 @@ fn machines(records: &Path, cells: &[CellRecord]) -> String {
     let description = record::machine_description(records, &cell.machine);
     let parts: Vec<&str> = description.split("; ").collect();
     let part = |index: usize| parts.get(index).copied().unwrap_or("-");
-    let words = cell.parameters.split(' ');
-    let medium = words.filter_map(|word| word.strip_prefix("medium=")).next();
+    let medium = cell.parameter("medium");
     let idle = measured::of_file(cells, FileType::Text);
     let idle = idle.first().map_or(0.0, |plain| {
         let parts = plain.parts(WRITE);

@@ -111,14 +111,13 @@ impl Measured<'_> {
 
     /// Whether the file was generated, and not made of real files.
     pub fn is_generated(&self) -> bool {
-        self.cell.parameters.contains(" source=generated")
+        let source = self.cell.parameter("source");
+        source.is_some_and(|source| source.starts_with("generated"))
     }
 
     /// Returns where watts come from.
     pub fn energy_source(&self) -> &str {
-        let words = self.cell.parameters.split(' ');
-        let source = words.filter_map(|word| word.strip_prefix("energy=")).next();
-        source.unwrap_or("default")
+        self.cell.parameter("energy").unwrap_or("default")
     }
 
     /// Returns what a task of this contender took.

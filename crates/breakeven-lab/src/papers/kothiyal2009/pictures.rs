@@ -17,7 +17,7 @@ use super::contenders::PLAIN;
 use super::files::FileType;
 use super::measured::{self, Measured, Metric, Parts};
 use super::tasks::{self, READ, WRITE};
-use crate::papers::Picture;
+use crate::experiment::Picture;
 use crate::record::CellRecord;
 use crate::statistics::Interval;
 
