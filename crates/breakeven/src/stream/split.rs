@@ -109,6 +109,8 @@ pub struct Spent {
 }
 
 /// The blocks of a stream that are open to whoever can help.
+///
+/// Locks are taken in one order: the list, a block's raw bytes, its progress.
 #[derive(Default)]
 pub struct Splits {
     open: Mutex<Vec<Arc<Split>>>,
@@ -184,11 +186,13 @@ impl Splits {
         while let Some(part) = split.claim() {
             split.encode(part, workspace);
         }
-        let mut progress = split.wait();
+        split.wait();
         self.lock().retain(|other| !Arc::ptr_eq(other, &split));
-        *frame = std::mem::take(&mut progress.target);
         let mut bytes = split.raw.write().unwrap_or_else(PoisonError::into_inner);
         *raw = std::mem::replace(&mut *bytes, Raw::Own(Vec::new()));
+        drop(bytes);
+        let mut progress = split.lock();
+        *frame = std::mem::take(&mut progress.target);
         if let Some(error) = progress.failure.take() {
             return Err(error);
         }
@@ -269,12 +273,13 @@ impl Split {
         Ok(encoded)
     }
 
-    /// Waits until all parts that were taken are done.
-    fn wait(&self) -> MutexGuard<'_, Progress> {
+    /// Waits until all parts that were taken are done. None is taken any more then: there is none left, or
+    /// one failed.
+    fn wait(&self) {
         let progress = self.lock();
         let is_busy = |progress: &mut Progress| progress.finished < progress.next;
-        let waited = self.finished.wait_while(progress, is_busy);
-        waited.unwrap_or_else(PoisonError::into_inner)
+        // Nobody may look for open blocks with this one locked, as whoever claims does it the other way.
+        drop(self.finished.wait_while(progress, is_busy));
     }
 
     /// Moves the frames together.
@@ -443,6 +448,33 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn blocks_that_are_done_and_helpers_who_look_for_more_never_wait_for_each_other() {
+        const ROUNDS: usize = 2000;
+        let splits = Arc::new(Splits::default());
+        let (done, all_done) = std::sync::mpsc::channel();
+        for _ in 0..4 {
+            let (splits, done) = (Arc::clone(&splits), done.clone());
+            std::thread::spawn(move || {
+                let mut workspace = Workspace::default();
+                for _ in 0..ROUNDS {
+                    let mut raw = Raw::Own(vec![7; 64]);
+                    let mut frame = vec![0; frames_bytes_max(64)];
+                    splits.help(&mut workspace);
+                    let block = (&mut raw, &mut frame);
+                    (splits.encode(&mut workspace, block, Method::STORE, PARTS_MAX)).unwrap();
+                }
+                done.send(()).unwrap();
+            });
+        }
+        for _ in 0..4 {
+            let minute = std::time::Duration::from_secs(60);
+            all_done
+                .recv_timeout(minute)
+                .expect("nobody waits for ever");
         }
     }
 
