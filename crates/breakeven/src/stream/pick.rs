@@ -326,7 +326,7 @@ fn encode_priced(
     Ok(frames)
 }
 
-/// Tells the class of a block, by the block before it where that will do.
+/// Tells the class of a block, by one before it where that will do.
 fn class_of<'l>(
     live: &'l Mutex<Live>,
     encoder: &mut Encoder,
@@ -334,7 +334,8 @@ fn class_of<'l>(
 ) -> Result<(MutexGuard<'l, Live>, Class)> {
     let glance = Glance::of(block);
     let mut guard = lock(live);
-    if let Some(class) = guard.habit.class_of(&glance) {
+    let of_block = guard.controller.worker_seconds();
+    if let Some(class) = guard.habit.class_of(&glance, of_block) {
         return Ok((guard, class));
     }
     drop(guard);
