@@ -1,4 +1,5 @@
-//! The two distributions that intervals are made of: of a mean, and of a median.
+//! The two distributions that intervals are made of, of a mean and of a median; and the mean of what
+//! exceeds a limit.
 
 /// Degrees of freedom from which the expansion has six digits.
 const EXPANDED_FROM: usize = 30;
@@ -78,9 +79,47 @@ pub fn outer_rank(count: usize) -> usize {
     heads.saturating_sub(1)
 }
 
+/// Returns by how much a value is beyond a limit, at least 0, on the mean: of a value that is logistic with
+/// this mean and standard deviation.
+///
+/// It is the integral of the distribution function, s ln(1 + exp((mean - limit) / s)) with s being the
+/// deviation times the square root of 3 over pi.
+pub fn mean_excess(mean: f64, limit: f64, deviation: f64) -> f64 {
+    let scale = deviation * 3.0_f64.sqrt() / std::f64::consts::PI;
+    let distance = (mean - limit) / scale;
+    match distance.abs() < 30.0 {
+        true => scale * distance.exp().ln_1p(),
+        // So far off, or with no deviation, it is one or the other.
+        false => (mean - limit).max(0.0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_mean_excess_is_that_of_a_logistic_sample() {
+        const COUNT: usize = 100_000;
+        let scale = 2.0 * 3.0_f64.sqrt() / std::f64::consts::PI;
+        // Quantiles in even steps, so that the sample is the distribution.
+        let quantile = |index: usize| {
+            let below = (index as f64 + 0.5) / COUNT as f64;
+            5.0 + scale * (below / (1.0 - below)).ln()
+        };
+        for limit in [-10.0, 3.0, 5.0, 6.5, 9.0] {
+            let excess = |index| (quantile(index) - limit).max(0.0);
+            let expected = (0..COUNT).map(excess).sum::<f64>() / COUNT as f64;
+            let found = mean_excess(5.0, limit, 2.0);
+            assert!(
+                (found - expected).abs() < 1e-3,
+                "{limit}: {found}, {expected}"
+            );
+        }
+        for (mean, limit, expected) in [(3.0, 1.0, 2.0), (1.0, 3.0, 0.0), (1.0, 1.0, 0.0)] {
+            assert_eq!(mean_excess(mean, limit, 0.0), expected);
+        }
+    }
 
     #[test]
     fn t_matches_the_printed_tables() {

@@ -12,7 +12,9 @@
 //! The prices alone do not see the queue. A block that takes longer to encode than the frames before
 //! it keep the link lets the link starve, and one that takes longer than the buffers can hold lets
 //! the other workers stall; both waits are charged to the method that would cause them, at the
-//! price of what waits. A block that does not fit may be split (`parts.rs`), if its parts cost less with
+//! price of what waits, and as long as they may be on the mean: blocks take longer or shorter than
+//! expected, and what is won where they are shorter does not make up for a link that stands still.
+//! A block that does not fit may be split (`parts.rs`), if its parts cost less with
 //! the waits that are left than the whole does. Where two methods tie, how full the buffers are tips
 //! the price to the side that helps whoever is behind, so errors of the estimates do not add up. Going
 //! to and fro between two ties is right as long as it is shorter than the buffers.
@@ -35,6 +37,7 @@ use crate::decide::{
     Quantities,
 };
 use crate::model::prices::HIRSCH_2017;
+use crate::statistics::mean_excess;
 use crate::units::{BytesPerSecond, Estimate, Seconds};
 
 use super::hint::Outlook;
@@ -129,6 +132,9 @@ const SAVED_BLOCKS: f64 = 4.0;
 /// What a block counts for a goal with a time beside the next, and from what on it counts at all.
 const PAST_KEPT: f64 = 1.0 - 1.0 / 256.0;
 const PAST_MIN: f64 = 0.1;
+/// Blocks over which it is seen how far from what was expected they take, and the most that one counts.
+const SURPRISE_BLOCKS: f64 = 32.0;
+const SURPRISE_MAX: f64 = 1.0;
 /// Seconds for which whoever feeds the link may have waited for a core: no sign of a slow link.
 const WAKING_SECONDS: f64 = 10e-3;
 /// A worker that takes no longer than its codec.
@@ -187,6 +193,8 @@ pub struct Controller {
     byte_seconds_min: f64,
     /// Core time of encoding and the worker's time for the block, lately.
     walls: Pairs,
+    /// Squared share by which blocks were encoded later or sooner than expected, lately.
+    surprise: f64,
     /// What a worker takes by what its codec does: classifying, choosing and waiting for a core are the
     /// same for every method, contention stretches the codec's time.
     wall: Line,
@@ -282,6 +290,7 @@ struct Group {
 /// A block on its way.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
+    chosen_at: f64,
     /// When it was or is to be compressed.
     encoded_at: f64,
     stored_bytes: f64,
@@ -366,6 +375,7 @@ impl Controller {
             link_ended: 0.0,
             byte_seconds_min: 0.0,
             walls: Pairs::default(),
+            surprise: 0.0,
             wall: CORE_ALONE,
             completed: 0,
             raw_seconds: 0.0,
@@ -541,6 +551,7 @@ impl Controller {
         self.count_raw(raw_bytes, outlook);
         let quantities = way.of(&self.known[&class].likely[arm]);
         let sent = Sent {
+            chosen_at: now.0,
             encoded_at: now.0 + latency,
             stored_bytes: quantities.stored_bytes.mean,
             core_seconds: quantities.encode_core_seconds.mean,
@@ -571,6 +582,7 @@ impl Controller {
         self.enter(None, raw_bytes, outlook, now);
         self.count_raw(raw_bytes, outlook);
         self.send(Sent {
+            chosen_at: now.0,
             encoded_at: now.0,
             stored_bytes: raw_bytes as f64,
             core_seconds: 0.0,
@@ -639,6 +651,7 @@ impl Controller {
     /// Learns what encoding a block took, that was finished `now`.
     pub fn encoded(&mut self, ticket: u64, taken: &Taken, now: Seconds) {
         let observation = &taken.observation;
+        self.be_surprised(ticket, now);
         self.stored(ticket, observation.stored_bytes, now);
         let mut parts = 1;
         if let Some(place) = self.place_of(ticket) {
@@ -661,6 +674,19 @@ impl Controller {
         {
             self.lessons += 1;
             self.reprice();
+        }
+    }
+
+    /// Learns how far from what was expected blocks are encoded. Of a trial little was expected.
+    fn be_surprised(&mut self, ticket: u64, now: Seconds) {
+        let Some(sent) = self.place_of(ticket).map(|place| &self.queue[place]) else {
+            return;
+        };
+        let expected = sent.encoded_at - sent.chosen_at;
+        if sent.trial.is_none() && expected > 0.0 {
+            let later = (now.0 - sent.encoded_at) / expected;
+            let squared = later.powi(2).min(SURPRISE_MAX);
+            self.surprise += (squared - self.surprise) / SURPRISE_BLOCKS;
         }
     }
 
@@ -790,7 +816,7 @@ impl Controller {
         costs.fill(known, is_bold, |it, parts| {
             let spell = spell_of(it, parts);
             it.cost(&life, &prices)
-                + self.waits(&spell, parts, &prices, backlog)
+                + self.waits(&spell, parts, &prices, backlog, self.surprise.sqrt())
                 + self.lateness(it, spell.latency, left, backlog)
         });
         let Costs { ways, fearful, .. } = &*costs;
@@ -835,17 +861,26 @@ impl Controller {
         let longer = self.wall_of(&quantities) / self.wall_of(&trial.expected).max(1e-12);
         let spell = trial.spell.times(longer);
         let cost = quantities.cost(&trial.life, &trial.prices)
-            + self.waits(&spell, trial.parts, &trial.prices, trial.backlog);
+            + self.waits(&spell, trial.parts, &trial.prices, trial.backlog, 0.0);
         self.trial_cost += (cost - trial.best_cost).max(0.0) - trial.charge;
     }
 
     /// Returns what the waits cost while a block is encoded: of the link that has sent everything
     /// before it, of the workers that do not help when all buffers are behind it, and of the one who has
-    /// it, for the last of its parts.
-    fn waits(&self, spell: &Spell, parts: usize, prices: &Prices, backlog: f64) -> f64 {
+    /// it, for the last of its parts: on the mean, where it takes longer or shorter by `deviation`, a
+    /// share.
+    fn waits(
+        &self,
+        spell: &Spell,
+        parts: usize,
+        prices: &Prices,
+        backlog: f64,
+        deviation: f64,
+    ) -> f64 {
         let others = self.plant.workers.saturating_sub(parts) as f64;
-        let starved = (spell.latency - backlog).max(0.0);
-        let stalled = (spell.latency - self.room()).max(0.0) * others;
+        let deviation = deviation * spell.latency;
+        let starved = mean_excess(spell.latency, backlog, deviation);
+        let stalled = mean_excess(spell.latency, self.room(), deviation) * others;
         starved * self.link_second(prices) + (stalled + spell.idle) * prices.per_core_second.mean
     }
 
