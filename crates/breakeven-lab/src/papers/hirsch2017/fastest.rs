@@ -49,8 +49,8 @@ const PARAMETERS: &[(&str, &str)] = &[
     ),
     (
         "runs",
-        "6 of about 10 s in core cells (or --core-seconds), 10 of 0.7 s in variations, by what the fastest schedule would take; all of 10 s \
-         with --paper-size; quick: 3",
+        "10 (quick: 3) of about 10 s in core cells (or --core-seconds) and 0.7 s in variations, by what the fastest schedule would take; \
+         all 10 s with --paper-size",
     ),
 ];
 
@@ -134,15 +134,6 @@ impl Plan {
             _ => 0.7,
         }
     }
-
-    /// Six are the fewest of which the least and the most hold the median with 95 %.
-    fn runs(&self, laboratory: &Laboratory) -> usize {
-        match (laboratory.quick, self.is_core) {
-            (true, _) => 3,
-            (_, true) => 6,
-            _ => 10,
-        }
-    }
 }
 
 /// Returns the cells of a full run.
@@ -204,22 +195,22 @@ fn planned(laboratory: &Laboratory) -> Vec<Plan> {
 pub fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
+    let runs = if laboratory.quick { 3 } else { 10 };
     let plans = planned(laboratory).into_iter();
     let plans = plans.map(|plan| Planned {
         plan,
         name: plan.name(),
         input: plan.input,
         parameters: format!(
-            "beta={} runs={} seconds={}",
+            "beta={} runs={runs} seconds={}",
             plan.beta,
-            plan.runs(laboratory),
             plan.seconds(laboratory)
         ),
     });
     let record = (RECORD, COLUMNS);
     bench.measure(laboratory, record, plans.collect(), |plan, kept| {
-        let size = (plan.seconds(laboratory), plan.runs(laboratory));
-        race(&bench, &costs, plan, size, kept)
+        let seconds = plan.seconds(laboratory);
+        race(&bench, &costs, plan, (seconds, runs), kept)
     })
 }
 

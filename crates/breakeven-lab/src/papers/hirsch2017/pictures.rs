@@ -164,19 +164,21 @@ fn panel(call: &Call) -> Panel {
     let values = series.iter().flat_map(|series| &series.points);
     let (low, high) = around(values.map(|(_, speed)| *speed));
     let shown = ["store", "lz4:1", "zstd:1", "zstd:9", "xz:6"];
-    let tick = |(index, (method, _)): (usize, &(breakeven::codec::Method, f64))| {
-        let label = method.to_string();
-        shown.contains(&label.as_str()).then_some(Tick {
-            value: index as f64,
-            label,
-        })
-    };
+    let mut ticks: Vec<Tick> = Vec::new();
+    for (index, (method, _)) in call.statics.iter().enumerate() {
+        let (value, label) = (index as f64, method.to_string());
+        // Their names would be written over each other.
+        let is_free = ticks.last().is_none_or(|it| value - it.value > last / 6.0);
+        if is_free && shown.contains(&label.as_str()) {
+            ticks.push(Tick { value, label });
+        }
+    }
     let link = BETAS.iter().position(|beta| *beta == call.beta);
     let link = link.map_or("", |index| LINKS[index]);
     Panel {
         title: format!("{}, beta {} ({link})", call.file.name(), call.beta),
         x: Quantity {
-            ticks: call.statics.iter().enumerate().filter_map(tick).collect(),
+            ticks,
             ..Quantity::linear("method, from fast to dense", 0.0, last)
         },
         y: Quantity::log("speed over the link's", low, high),
