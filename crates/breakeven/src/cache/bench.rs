@@ -2,7 +2,8 @@
 //!
 //! A [`Bench`] belongs to a thread and serves all shards; a shard holds no codec, so the work can be
 //! done while nobody holds its lock. Work is timed by the thread's processor clock, one call in
-//! seven, because reading that clock is a system call.
+//! seven and later fewer, because reading that clock is a system call, and learning from it takes as
+//! long as restoring a block.
 //!
 //! A bench made by [`Bench::recorded`] compresses nothing and takes its times from a [`Record`]: it
 //! keeps as many bytes as the record says and restores the rest as zeros. So a policy can be run on
@@ -17,8 +18,10 @@ use crate::error::{Error, Result};
 use crate::meter::thread_cpu;
 use crate::units::Seconds;
 
-/// Each so many calls one is timed by the processor clock.
+/// Each so many calls one is timed by the processor clock; and of codecs after this many calls.
 const TIMED_EVERY: u32 = 7;
+const TIMED_EVERY_LATER: u32 = 29;
+const CALLS_EARLY: u32 = 1024;
 /// Bytes of the check before a compressed block.
 pub(super) const CHECK_BYTES: usize = 4;
 
@@ -52,6 +55,8 @@ enum Engine {
         compressor: Box<Compressor>,
         decompressor: Box<Decompressor>,
         calls: u32,
+        /// Methods that ran here before.
+        warm: Vec<Method>,
     },
     Recorded(Record),
 }
@@ -80,11 +85,13 @@ pub(super) struct Trial {
     pub decode: Option<Seconds>,
 }
 
-/// When a loader began.
-pub(super) struct Begun {
-    declared: Option<MissTime>,
-    wall: Instant,
-    core: Option<Seconds>,
+/// When a loader began, or what it is declared to take.
+pub(super) enum Begun {
+    Declared(MissTime),
+    Timed {
+        wall: Instant,
+        core: Option<Seconds>,
+    },
 }
 
 impl Default for Bench {
@@ -100,6 +107,7 @@ impl Bench {
             compressor: Box::default(),
             decompressor: Box::default(),
             calls: 0,
+            warm: Vec::new(),
         })
     }
 
@@ -174,9 +182,19 @@ impl Bench {
         block: &[u8],
         packed_bytes_max: usize,
     ) -> Result<(Option<usize>, Option<Seconds>)> {
+        let begun = self.begin_codec();
+        self.compress_begun(begun, (method, class), block, packed_bytes_max)
+    }
+
+    fn compress_begun(
+        &mut self,
+        begun: Option<Seconds>,
+        (method, class): (Method, u8),
+        block: &[u8],
+        packed_bytes_max: usize,
+    ) -> Result<(Option<usize>, Option<Seconds>)> {
         #[cfg(test)]
         self.fail_compression()?;
-        let begun = self.begin_codec();
         let limit = CHECK_BYTES + packed_bytes_max.min(block.len());
         let mut scratch = std::mem::take(&mut self.scratch);
         if scratch.len() < limit {
@@ -228,6 +246,16 @@ impl Bench {
         target: &mut [u8],
     ) -> Result<Option<Seconds>> {
         let begun = self.begin_codec();
+        self.decompress_begun(begun, method, packed, target)
+    }
+
+    fn decompress_begun(
+        &mut self,
+        begun: Option<Seconds>,
+        method: Method,
+        packed: &[u8],
+        target: &mut [u8],
+    ) -> Result<Option<Seconds>> {
         let (check, packed) = packed.split_at_checked(CHECK_BYTES).unwrap_or((&[], &[]));
         let found = crc32c::crc32c(packed).to_le_bytes();
         if check != found {
@@ -300,7 +328,9 @@ impl Bench {
     }
 
     /// Compresses a block and restores it again, to learn what both take: the length with its check,
-    /// if it fits, and both times, if they were taken.
+    /// if it fits, and both times, which are taken each time: a trial is rare and much rests on it. A
+    /// method that never ran here runs once before, because its first run is mostly the system's, that
+    /// maps its tables and its code.
     ///
     /// # Errors
     ///
@@ -312,7 +342,15 @@ impl Bench {
         block: &[u8],
         packed_bytes_max: usize,
     ) -> Result<Trial> {
-        let (packed_bytes, encode) = self.compress(method, class, block, packed_bytes_max)?;
+        if let Engine::Real { warm, .. } = &mut self.engine
+            && !warm.contains(&method)
+        {
+            warm.push(method);
+            self.try_method(method, class, block, packed_bytes_max)?;
+        }
+        let begun = self.clock();
+        let of = (method, class);
+        let (packed_bytes, encode) = self.compress_begun(begun, of, block, packed_bytes_max)?;
         let Some(size) = packed_bytes else {
             return Ok(Trial {
                 packed_bytes,
@@ -322,7 +360,8 @@ impl Bench {
         };
         let packed = std::mem::take(&mut self.scratch);
         let mut restored = self.take_restored(block.len());
-        let decode = self.decompress(method, &packed[..size], &mut restored);
+        let begun = self.clock();
+        let decode = self.decompress_begun(begun, method, &packed[..size], &mut restored);
         self.put_restored(restored);
         self.scratch = packed;
         Ok(Trial {
@@ -334,11 +373,12 @@ impl Bench {
 
     /// Begins to time a loader.
     pub(super) fn begin_load(&mut self) -> Begun {
-        let is_timed = self.declared_miss.is_none();
-        Begun {
-            declared: self.declared_miss,
-            wall: Instant::now(),
-            core: if is_timed { self.begin_codec() } else { None },
+        match self.declared_miss {
+            Some(declared) => Begun::Declared(declared),
+            None => Begun::Timed {
+                wall: Instant::now(),
+                core: self.is_turn(TIMED_EVERY).then(thread_cpu),
+            },
         }
     }
 
@@ -350,20 +390,35 @@ impl Bench {
                 Some(record.shadow_sample)
             }
             Engine::Real { .. } => {
-                let begun = self.begin_codec().map(|_| Instant::now());
+                let begun = self.is_turn(TIMED_EVERY).then(Instant::now);
                 work();
                 begun.map(|begun| Seconds(begun.elapsed().as_secs_f64()))
             }
         }
     }
 
-    /// Reads the processor clock, one call in so many.
+    /// Reads the processor clock, if work is real.
+    fn clock(&self) -> Option<Seconds> {
+        matches!(self.engine, Engine::Real { .. }).then(thread_cpu)
+    }
+
+    /// Reads the processor clock before a codec runs, one call in so many.
     fn begin_codec(&mut self) -> Option<Seconds> {
-        let Engine::Real { calls, .. } = &mut self.engine else {
-            return None;
+        let every = match self.engine {
+            Engine::Real { calls, .. } if calls > CALLS_EARLY => TIMED_EVERY_LATER,
+            _ => TIMED_EVERY,
         };
-        *calls = calls.wrapping_add(1);
-        (*calls % TIMED_EVERY == 1).then(thread_cpu)
+        self.is_turn(every).then(thread_cpu)
+    }
+
+    /// Says whether this call of so many is timed.
+    fn is_turn(&mut self, every: u32) -> bool {
+        let Engine::Real { calls, .. } = &mut self.engine else {
+            return false;
+        };
+        // Past its end it goes on as one who knows.
+        *calls = calls.checked_add(1).unwrap_or(CALLS_EARLY);
+        *calls % every == 1
     }
 }
 
@@ -371,11 +426,12 @@ impl Begun {
     /// Returns what the loader took, or what was declared. Where its processor time was not taken all
     /// of it counts as waiting.
     pub(super) fn end(&self) -> MissTime {
-        if let Some(declared) = self.declared {
-            return declared;
-        }
-        let elapsed = self.wall.elapsed().as_secs_f64();
-        let core = self.core.map_or(0.0, |begun| (thread_cpu() - begun).0);
+        let (wall, core) = match self {
+            Begun::Declared(declared) => return *declared,
+            Begun::Timed { wall, core } => (wall, core),
+        };
+        let elapsed = wall.elapsed().as_secs_f64();
+        let core = core.map_or(0.0, |begun| (thread_cpu() - begun).0);
         let core = core.clamp(0.0, elapsed);
         MissTime {
             core: Seconds(core),

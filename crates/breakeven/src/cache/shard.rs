@@ -38,6 +38,8 @@ use crate::units::{Estimate, Seconds};
 
 /// The share of measured access cost that trials of methods may take.
 const TRIAL_SHARE: f64 = 0.001;
+/// As many misses as it takes to fill the cache so many times may be counted on for trials.
+const FILLS_AHEAD: f64 = 8.0;
 /// Trials of methods before their cost is weighed.
 const FREE_TRIALS: u32 = 8;
 /// One key of so many is tried while the shadow is away.
@@ -48,8 +50,12 @@ const PACKED_MEAN_MAX: f64 = 0.95;
 const RETUNE_EVERY: u64 = 8192;
 /// Loads after which the size of blocks is known well enough to begin sampling.
 const FIRST_LOADS: u64 = 64;
+/// Keys are sampled less where less than this part of them is affordable.
+const THIN_BELOW: f64 = 0.8;
 /// What a sampled access is taken to cost before one was timed.
 const SAMPLE_COST_GUESS: f64 = 400e-9;
+/// A sampled access that took more than so many usual ones counts as so many.
+const SAMPLE_OUTLIER: f64 = 4.0;
 
 /// How the pools are split and which method compresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -898,7 +904,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let (costs, mut has_moved) = (&self.costs, false);
         let time = bench.time_shadow(|| has_moved = shadow.access(&sample, found, costs));
         if let Some(time) = time {
-            let cost = self.costs.core(time);
+            // It is elapsed time, for the processor clock takes as long as a sample: one in which the
+            // thread was not running must not pass for ten thousand.
+            let cost = self.costs.core(time).min(SAMPLE_OUTLIER * self.sample_cost);
             self.sample_cost += (cost - self.sample_cost) / 64.0;
         }
         self.stats.sampled += 1;
@@ -976,7 +984,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let now = shadow.sampled_share();
         if now == 0.0 || wanted > now * 4.0 {
             shadow.reset(wanted, capacity);
-        } else if wanted < now / 2.0 {
+        } else if wanted < now * THIN_BELOW {
             shadow.thin(wanted, &self.costs);
         }
     }
@@ -988,7 +996,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             None => hash.is_multiple_of(TRIED_OF_ASLEEP),
         };
         let is_free = self.trials < FREE_TRIALS;
-        let affordable = TRIAL_SHARE * self.stats.cost();
+        // Misses to come are taken for granted: what is known early is used longest.
+        let blocks = self.options.budget_bytes as f64 / self.mean_block_bytes.max(1.0);
+        let ahead = FILLS_AHEAD * blocks * self.costs.miss();
+        let affordable = TRIAL_SHARE * self.stats.cost().max(ahead);
         let is_wanted = is_free || is_sampled && self.trial_cost <= affordable;
         if self.options.policy != Policy::Adaptive || !is_wanted {
             return;
