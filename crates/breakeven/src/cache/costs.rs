@@ -16,7 +16,9 @@ use crate::units::Seconds;
 /// Classes kept apart; a caller's further ones share the last.
 pub(super) const CLASS_COUNT: usize = 8;
 /// Observations of a codec after which the table is made anew.
-const REFRESH: u32 = 32;
+const REFRESH: u64 = 32;
+/// Blocks of a class whose compressed size by a method is remembered.
+const SIZES: usize = 32;
 /// Share by which a new miss moves the mean: some 64 misses are remembered.
 const MISS_WEIGHT: f64 = 1.0 / 64.0;
 
@@ -65,8 +67,20 @@ pub(super) struct Costs {
     block_bytes: u64,
     /// `table[class * methods + method]`.
     table: Vec<PerByte>,
-    fresh: u32,
+    /// The last sizes of each cell of the table.
+    sizes: Vec<Sizes>,
+    /// Observations so far.
+    observed: u64,
     miss: Option<f64>,
+}
+
+/// What a method made of the last blocks of a class: shares of their bytes in units of 1/255, rounded
+/// up.
+#[derive(Clone, Copy, Default)]
+struct Sizes {
+    shares: [u8; SIZES],
+    /// Up to twice as many as there is room for, and back.
+    seen: usize,
 }
 
 impl Costs {
@@ -77,7 +91,8 @@ impl Costs {
             profile: Profile::default(),
             block_bytes,
             table: vec![PerByte::default(); CLASS_COUNT * methods.len()],
-            fresh: 0,
+            sizes: vec![Sizes::default(); CLASS_COUNT * methods.len()],
+            observed: 0,
             miss: None,
         };
         costs.refresh();
@@ -134,22 +149,44 @@ impl Costs {
             decode,
         });
         self.block_bytes = raw_bytes;
-        self.fresh += 1;
-        // The first observations say most.
-        if self.fresh >= REFRESH || self.fresh.is_power_of_two() {
+        let cell = self.cell(class, method);
+        let sizes = &mut self.sizes[cell];
+        let share = (packed_bytes as f64 / raw_bytes as f64 * 255.0).ceil();
+        sizes.shares[sizes.seen % SIZES] = share as u8;
+        sizes.seen += 1;
+        if sizes.seen == 2 * SIZES {
+            sizes.seen = SIZES;
+        }
+        self.observed += 1;
+        // The first observations say most, and to think all of them over takes as long as a block or two.
+        let is_early = self.observed < REFRESH && self.observed.is_power_of_two();
+        if is_early || self.observed.is_multiple_of(REFRESH) {
             self.refresh();
         }
     }
 
     pub fn per_byte(&self, class: u8, method: u8) -> &PerByte {
+        &self.table[self.cell(class, method)]
+    }
+
+    /// Guesses what a method leaves of a byte of a block: what it left of another of the class, drawn by
+    /// hash, so that blocks that do not shrink are among the guesses as often as among the blocks (hot
+    /// deck imputation, Little and Rubin 2002, section 4.3.2).
+    pub fn packed_guess(&self, class: u8, method: u8, hash: u64) -> f64 {
+        let cell = self.cell(class, method);
+        let sizes = &self.sizes[cell];
+        match sizes.seen.min(SIZES) {
+            0 => self.table[cell].packed,
+            seen => f64::from(sizes.shares[(hash >> 32) as usize % seen]) / 255.0,
+        }
+    }
+
+    fn cell(&self, class: u8, method: u8) -> usize {
         let class = usize::from(class).min(CLASS_COUNT - 1);
-        &self.table[class * self.methods.len() + usize::from(method)]
+        class * self.methods.len() + usize::from(method)
     }
 
     fn refresh(&mut self) {
-        if self.fresh >= REFRESH {
-            self.fresh = 0;
-        }
         let price = self.prices.per_core_second;
         for class in 0..CLASS_COUNT {
             for (number, &method) in self.methods.iter().enumerate() {
@@ -217,5 +254,21 @@ mod tests {
         );
         assert!((found.packed - 0.5).abs() < 0.02, "{found:?}");
         assert_eq!(costs.per_byte(200, 0), costs.per_byte(7, 0));
+    }
+
+    #[test]
+    fn sizes_are_guessed_as_they_spread() {
+        let mut costs = Costs::new(AccessPrices::default(), &methods(), 8192);
+        let prior = costs.packed_guess(0, 0, 7 << 32);
+        assert_eq!(prior, costs.per_byte(0, 0).packed);
+        // Every fourth block does not shrink.
+        for block in 0..100 {
+            let packed = if block % 4 == 0 { 8192 } else { 2048 };
+            costs.observe((0, 0), 8192, packed, None, None);
+        }
+        let guesses = (0..320u64).map(|hash| costs.packed_guess(0, 0, hash << 32));
+        let whole = guesses.filter(|guess| *guess == 1.0).count();
+        assert_eq!(whole, 80);
+        assert!((costs.packed_guess(0, 0, 1 << 32) - 0.25).abs() < 0.005);
     }
 }

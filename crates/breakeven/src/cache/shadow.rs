@@ -216,7 +216,10 @@ impl World<'_> {
         match *packed {
             INCOMPRESSIBLE => return None,
             0 => {
-                let guess = raw * self.costs.per_byte(key.class, self.arm.method).packed;
+                let guess = raw
+                    * self
+                        .costs
+                        .packed_guess(key.class, self.arm.method, key.hash);
                 if guess > raw * PACKED_SHARE_MAX {
                     return None;
                 }
