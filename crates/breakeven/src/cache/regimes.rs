@@ -36,6 +36,8 @@ struct Outcome {
     /// The same over the second half of them.
     late: f64,
     arm: Arm,
+    /// What the ledger tells of the share of raw-only's cost that was saved.
+    told: Option<f64>,
 }
 
 impl Cell {
@@ -104,6 +106,7 @@ impl Cell {
             cost: shard.stats().cost() / self.accesses as f64,
             late: (shard.stats().cost() - early) / (self.accesses - half) as f64,
             arm: shard.arm(),
+            told: (shard.gain()).map(|(saved, raw_only)| saved.mean / raw_only),
         }
     }
 
@@ -226,6 +229,26 @@ fn is_core(cell: &Cell) -> bool {
         at,
         ("zipf 0.9", 2 | 73, 4.0) | ("zipf 0.9", 73, 1.0) | ("even", 25, 2.0) | ("loop", 73, 3.0)
     )
+}
+
+/// Changes of the arm and pools that fill are part of what is told.
+#[test]
+fn the_ledger_tells_what_was_saved() {
+    let mut tried = 0;
+    for cell in cells() {
+        let at = (cell.name, (cell.miss * 1e6).round() as u64, cell.ratio);
+        let is_wanted = matches!(at, ("zipf 0.9" | "even" | "phases", 73, 4.0));
+        if !is_wanted {
+            continue;
+        }
+        let [raw, adaptive] = [Policy::RawOnly, Policy::Adaptive].map(|it| cell.run(it));
+        let really = 1.0 - adaptive.cost / raw.cost;
+        let told = adaptive.told.expect("a ledger");
+        println!("{}: told {told:.3}, really {really:.3}", cell.name);
+        assert!((told - really).abs() < 0.12 && told > 0.7 * really);
+        tried += 1;
+    }
+    assert_eq!(tried, 3);
 }
 
 #[test]

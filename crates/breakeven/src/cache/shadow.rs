@@ -7,7 +7,8 @@
 //! measured here, so the arm of least cost is the best static split, method and rule of admission
 //! for what was accessed lately. Raw-only is an arm like the others: when it wins compression
 //! stops, and starts again when another wins; and what it would have cost is the counterfactual of
-//! the ledger.
+//! the ledger. One replica more goes over from arm to arm as the cache does: what it costs against
+//! raw-only, changes of the arm and half-filled pools included, is what was saved.
 //!
 //! Costs are compared on the same accesses, so that what all arms share cancels out, and over groups
 //! of keys, whose disagreement is the error of the sample. The shadow leaves an arm only for one that
@@ -33,7 +34,7 @@ const WINDOW: u32 = 128;
 const FADE: f64 = 0.92;
 /// Windows before anything is compared.
 const WINDOWS_MIN: u32 = 5;
-/// Windows after which the cache is what the arm in force makes of it.
+/// Windows after which a replica that began empty holds what the cache does.
 const SETTLED_WINDOWS: u32 = 12;
 /// An arm must be better by so many standard errors of the difference, where compressing begins, and
 /// where it goes on otherwise or ends; and by this share of the cost.
@@ -43,6 +44,10 @@ const GAIN_MIN: f64 = 0.003;
 const GAIN_MIN_LATER: f64 = 0.01;
 /// An arm is begun when it would have saved so much of what filling its pool costs.
 const REPAID_MIN: f64 = 0.5;
+/// Keys for which all arms are simulated, which fewer arms are given, and without which nothing is.
+const KEYS_FOR_ALL_ARMS: usize = 512;
+const KEYS_WANTED: usize = 256;
+const KEYS_MIN: usize = 64;
 /// Keys known for each raw block the cache could hold.
 const KEYS_PER_BLOCK: u64 = 4;
 /// The share of its keys that the shadow keeps when there are too many.
@@ -81,19 +86,19 @@ impl Arm {
         admits_once: false,
     };
 
-    /// Returns the arms that are kept simulated, raw-only first.
-    pub(super) fn all(method_count: usize) -> Vec<Arm> {
+    /// Returns raw-only and, by each method, these shares of all victims and of those asked for again.
+    fn grid(method_count: usize, of_all: &[f64], of_again: &[f64]) -> Vec<Arm> {
         let mut arms = vec![Arm::RAW_ONLY];
         for method in 0..method_count as u8 {
             let arm = |admits_once| {
-                move |compressed_share| Arm {
+                move |&compressed_share: &f64| Arm {
                     compressed_share,
                     method,
                     admits_once,
                 }
             };
-            arms.extend([0.5, 0.8, 0.95].map(arm(true)));
-            arms.extend([0.5, 0.8, 0.95].map(arm(false)));
+            arms.extend(of_all.iter().map(arm(true)));
+            arms.extend(of_again.iter().map(arm(false)));
         }
         arms
     }
@@ -428,8 +433,9 @@ pub(super) struct Sample {
     pub class: u8,
 }
 
-/// Replicas of the cache, one for each arm.
+/// Replicas of the cache, one for each arm, and one that is what the cache itself is.
 pub(super) struct Shadow {
+    /// The last is that of the cache's own replica: the arm in force.
     arms: Vec<Arm>,
     replicas: Vec<Replica>,
     table: HashTable<u16>,
@@ -444,14 +450,12 @@ pub(super) struct Shadow {
     capacity_bytes: u64,
     accesses: u32,
     windows: u32,
-    /// Windows since another arm was chosen.
-    settled: u32,
-    /// `sums[arm]`: faded cost by what the access found under the arm in force, and by group of keys.
+    /// `sums[arm]`: faded cost by what the access found in the cache's own replica, and by group of keys.
     sums: Vec<[[f64; GROUPS]; OUTCOMES]>,
     /// What each arm would have saved of late against raw-only, never less than nothing (the
     /// cumulated sum of Page 1954).
     would_have_saved: Vec<f64>,
-    /// Faded counts of what sampled accesses found under the arm in force, and all accesses in the
+    /// Faded counts of what sampled accesses found in the cache's own replica, and all accesses in the
     /// cache itself.
     found: [f64; OUTCOMES],
     found_really: [f64; OUTCOMES],
@@ -471,15 +475,25 @@ pub(super) struct Gain {
 }
 
 impl Shadow {
-    /// Makes a shadow that knows at most as many keys as fit `memory_bytes`; none if these are too
-    /// few to say anything. What was saved is counted on from `gain`.
-    pub fn new(arms: Vec<Arm>, memory_bytes: u64, gain: Gain) -> Option<Shadow> {
-        let fixed = arms.len() * size_of::<([[f64; GROUPS]; OUTCOMES], Replica, Arm)>();
-        let left = memory_bytes.saturating_sub(fixed as u64);
-        let keys_max = (left / Shadow::key_bytes(arms.len()) as u64).min(1 << 16) as usize;
-        if keys_max < 64 {
-            return None;
+    /// Makes a shadow of a cache with so many methods in `memory_bytes`, or in up to twice as much where
+    /// that is for few keys; none if it is for too few to say anything. What was saved is counted on
+    /// from `gain`.
+    pub fn new(method_count: usize, memory_bytes: u64, gain: Gain) -> Option<Shadow> {
+        let many = Arm::grid(method_count, &[0.5, 0.8, 0.95], &[0.5, 0.8, 0.95]);
+        if Shadow::keys_max(many.len() + 1, memory_bytes) >= KEYS_FOR_ALL_ARMS {
+            return Some(Shadow::of_arms(many, memory_bytes, gain));
         }
+        let few = Arm::grid(method_count, &[0.9], &[0.5, 0.9]);
+        let count = few.len() + 1;
+        let wanted = Shadow::fixed_bytes(count) + KEYS_WANTED * Shadow::key_bytes(count);
+        let memory_bytes = (wanted as u64).clamp(memory_bytes, 2 * memory_bytes);
+        (Shadow::keys_max(count, memory_bytes) >= KEYS_MIN)
+            .then(|| Shadow::of_arms(few, memory_bytes, gain))
+    }
+
+    fn of_arms(mut arms: Vec<Arm>, memory_bytes: u64, gain: Gain) -> Shadow {
+        arms.push(Arm::RAW_ONLY);
+        let keys_max = Shadow::keys_max(arms.len(), memory_bytes);
         let mut shadow = Shadow {
             replicas: Vec::new(),
             table: HashTable::new(),
@@ -493,7 +507,6 @@ impl Shadow {
             capacity_bytes: 0,
             accesses: 0,
             windows: 0,
-            settled: 0,
             sums: Vec::new(),
             would_have_saved: Vec::new(),
             found: [0.0; OUTCOMES],
@@ -504,14 +517,12 @@ impl Shadow {
             arms,
         };
         shadow.reset(0.0, 0);
-        Some(shadow)
+        shadow
     }
 
     /// Makes a shadow of a cache of this capacity that samples every key, of which there may be 2^16.
     pub fn of_all_keys(arms: Vec<Arm>, capacity_bytes: u64) -> Shadow {
-        let memory_bytes = u64::MAX;
-        let mut shadow =
-            Shadow::new(arms, memory_bytes, Gain::default()).expect("room for all keys");
+        let mut shadow = Shadow::of_arms(arms, u64::MAX, Gain::default());
         shadow.reset(1.0, capacity_bytes);
         shadow
     }
@@ -523,10 +534,23 @@ impl Shadow {
     /// If there are more keys than may be known.
     pub fn count(&mut self, sample: &Sample, costs: &Costs, mut told: impl FnMut(usize, Events)) {
         let key = self.number(sample).expect("room for every key");
+        let own = self.own();
         self.for_each(costs, |replica, world| {
-            replica.access(world, key);
-            told(world.index, std::mem::take(&mut replica.events));
+            if world.index != own {
+                replica.access(world, key);
+                told(world.index, std::mem::take(&mut replica.events));
+            }
         });
+    }
+
+    fn fixed_bytes(replica_count: usize) -> usize {
+        replica_count * size_of::<([[f64; GROUPS]; OUTCOMES], Replica, Arm)>()
+    }
+
+    /// How many keys may be known in a memory.
+    fn keys_max(replica_count: usize, memory_bytes: u64) -> usize {
+        let left = memory_bytes.saturating_sub(Shadow::fixed_bytes(replica_count) as u64);
+        (left / Shadow::key_bytes(replica_count) as u64).min(1 << 16) as usize
     }
 
     /// Bytes for each key: its row of states, two places in the queues of each replica (most keys
@@ -552,8 +576,12 @@ impl Shadow {
         let found = self.keys_max * Shadow::key_bytes(0)
             + self.states.capacity()
             + queues * size_of::<u16>();
-        let fixed = arms * size_of::<([[f64; GROUPS]; OUTCOMES], Replica, Arm)>();
-        self.heap_bytes = fixed + planned.max(found);
+        self.heap_bytes = Shadow::fixed_bytes(arms) + planned.max(found);
+    }
+
+    /// Returns the number of the cache's own replica.
+    fn own(&self) -> usize {
+        self.arms.len() - 1
     }
 
     /// Starts anew with another share of the keys and another size of the cache; the arm in force
@@ -577,7 +605,7 @@ impl Shadow {
         self.would_have_saved = vec![0.0; self.arms.len()];
         self.found = [0.0; OUTCOMES];
         self.found_really = [0.0; OUTCOMES];
-        (self.accesses, self.windows, self.settled) = (0, 0, 0);
+        (self.accesses, self.windows) = (0, 0);
         self.count_heap();
     }
 
@@ -632,14 +660,15 @@ impl Shadow {
                 return false;
             }
         };
-        let outcome = match self.states[usize::from(key) * self.arms.len() + self.chosen] {
+        let own = self.own();
+        let outcome = match self.states[usize::from(key) * self.arms.len() + own] {
             state if state & state::RAW != 0 => 0,
             state if state & state::PACKED != 0 => 1,
             _ => 2,
         };
         let group = (sample.hash >> 20) as usize % GROUPS;
         let mut sums = std::mem::take(&mut self.sums);
-        let (mut raw_only, mut in_force, chosen) = (0.0, 0.0, self.chosen);
+        let (mut raw_only, mut in_force) = (0.0, 0.0);
         let mut would_have_saved = std::mem::take(&mut self.would_have_saved);
         let share = self.sampled_share();
         self.for_each(costs, |replica, world| {
@@ -647,16 +676,13 @@ impl Shadow {
             let cost = std::mem::take(&mut replica.cost);
             sums[world.index][outcome][group] += cost;
             raw_only += if world.index == 0 { cost } else { 0.0 };
-            in_force += if world.index == chosen { cost } else { 0.0 };
+            in_force += if world.index == own { cost } else { 0.0 };
             let saved = &mut would_have_saved[world.index];
             *saved = (*saved + (raw_only - cost) / share).max(0.0);
         });
         (self.sums, self.would_have_saved) = (sums, would_have_saved);
         self.gain.accesses += 1;
-        // Until the cache is what the arm makes of it, it saves less than the replica.
-        if chosen == 0 || self.settled >= SETTLED_WINDOWS {
-            self.gain.saved[group] += (raw_only - in_force) / share;
-        }
+        self.gain.saved[group] += (raw_only - in_force) / share;
         self.gain.raw_only += raw_only / share;
         self.found[outcome] += 1.0;
         self.accesses += 1;
@@ -725,7 +751,7 @@ impl Shadow {
             let difference = self.difference(arm, 0);
             1.0 + difference.sum / difference.base
         };
-        let arms = self.arms.iter().enumerate();
+        let arms = self.arms[..self.own()].iter().enumerate();
         arms.map(|(index, arm)| (*arm, share(index))).collect()
     }
 
@@ -798,7 +824,6 @@ impl Shadow {
         }
         self.counted = found;
         self.windows += 1;
-        self.settled += 1;
         self.count_heap();
         let has_moved = self.windows >= WINDOWS_MIN && self.choose(sample, costs);
         let sums = self.sums.as_flattened_mut().as_flattened_mut();
@@ -809,7 +834,7 @@ impl Shadow {
 
     fn choose(&mut self, sample: &Sample, costs: &Costs) -> bool {
         let now = self.chosen;
-        let (best, difference) = (0..self.arms.len())
+        let (best, difference) = (0..self.own())
             .map(|arm| (arm, self.difference(arm, now)))
             .min_by(|one, other| one.1.sum.total_cmp(&other.1.sum))
             .expect("raw-only at least");
@@ -825,16 +850,30 @@ impl Shadow {
         if now == 0 && self.would_have_saved[best] < REPAID_MIN * filling {
             return false;
         }
-        (self.chosen, self.settled) = (best, 0);
-        // What was found is counted under the new arm from here on.
-        for sums in &mut self.sums {
-            let groups: [f64; GROUPS] =
-                std::array::from_fn(|group| sums.iter().map(|it| it[group]).sum());
-            *sums = [groups.map(|cost| cost / OUTCOMES as f64); OUTCOMES];
-        }
-        self.found = [0.0; OUTCOMES];
-        self.found_really = [0.0; OUTCOMES];
+        self.chosen = best;
+        self.follow(costs);
         true
+    }
+
+    /// Lets the cache's own replica go over to the arm that was chosen. What it holds compressed stays,
+    /// and counts as if the arm's method had made it.
+    fn follow(&mut self, costs: &Costs) {
+        let (own, keys) = (self.own(), self.keys.len() as u32);
+        self.arms[own] = self.arms[self.chosen];
+        let sampled = self.capacity_bytes as f64 * self.sampled_share();
+        self.for_each(costs, |replica, world| {
+            if world.index != own {
+                return;
+            }
+            replica.packed_bytes = 0;
+            for key in 0..keys {
+                let key = key as u16;
+                if world.state(key) & state::PACKED != 0 {
+                    replica.packed_bytes += world.packed_bytes(key).unwrap_or(0) + ENTRY_BYTES;
+                }
+            }
+            replica.resize(world, sampled);
+        });
     }
 
     /// What it costs to fill an arm's pool with blocks such as this one.
@@ -848,9 +887,9 @@ impl Shadow {
 
     /// How much more or less often all accesses than the sampled ones found what they found: weights
     /// that correct for hot keys the sample has too many or too few of (post-stratification, Cochran
-    /// 1977, section 5A.9). None of it before the cache is what the arm makes of it.
+    /// 1977, section 5A.9). None of it while the replicas fill.
     fn weights(&self) -> [f64; OUTCOMES] {
-        if self.settled < SETTLED_WINDOWS {
+        if self.windows < SETTLED_WINDOWS {
             return [1.0; OUTCOMES];
         }
         let all: f64 = self.found_really.iter().sum();
@@ -913,4 +952,85 @@ fn total(groups: &[f64; GROUPS]) -> (f64, f64) {
     let (sum, count) = (groups.iter().sum::<f64>(), GROUPS as f64);
     let squares: f64 = groups.iter().map(|it| (it - sum / count).powi(2)).sum();
     (sum, (squares * count / (count - 1.0)).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::costs::{AccessPrices, CLASS_COUNT, MissTime, PerByte};
+    use super::*;
+    use crate::units::Seconds;
+
+    const BLOCK: u32 = 8192;
+    const MISS: f64 = 73e-6;
+    const ENCODE: f64 = 17e-6;
+    const DECODE: f64 = 3e-6;
+
+    fn costs() -> Costs {
+        let per_byte = PerByte {
+            encode: ENCODE / f64::from(BLOCK),
+            decode: DECODE / f64::from(BLOCK),
+            packed: 0.3,
+        };
+        let methods = ["lz4:1".parse().expect("a method")];
+        let table = vec![per_byte; CLASS_COUNT];
+        let mut costs = Costs::told(AccessPrices::default(), &methods, table);
+        costs.missed(&MissTime {
+            core: Seconds(0.0),
+            waiting: Seconds(MISS),
+        });
+        costs
+    }
+
+    /// Every key is sampled, so the cache's own replica is the cache: what is told must be the difference of
+    /// what it and raw-only came to, from the first access to the last.
+    #[test]
+    fn savings_are_counted_through_changes_of_the_arm() {
+        let costs = costs();
+        let mut shadow = Shadow::new(1, 1 << 20, Gain::default()).expect("room for keys");
+        shadow.reset(1.0, 2 << 20);
+        let mut random = fastrand::Rng::with_seed(4);
+        let mut moves = 0;
+        for access in 0..60_000 {
+            // First twice as many keys as fit, then as many as fit raw.
+            let keys = if access < 30_000 { 512 } else { 200 };
+            let sample = Sample {
+                hash: random.u64(..keys).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                raw_bytes: BLOCK,
+                class: 0,
+            };
+            moves += u32::from(shadow.access(&sample, [0; OUTCOMES], &costs));
+        }
+        let cost = |of: &Replica| {
+            let Events {
+                misses,
+                restored,
+                compressed,
+                ..
+            } = of.events;
+            misses as f64 * MISS + restored as f64 * DECODE + compressed as f64 * ENCODE
+        };
+        let saved = cost(&shadow.replicas[0]) - cost(&shadow.replicas[shadow.own()]);
+        let (told, raw_only) = shadow.gain().estimate().expect("enough was seen");
+        println!("{moves} moves, saved {saved} of {raw_only}, told {told:?}");
+        assert!(moves >= 2 && *shadow.chosen() == Arm::RAW_ONLY);
+        assert!(saved > 0.3 * raw_only);
+        assert!((told.mean - saved).abs() < 1e-6 * raw_only);
+    }
+
+    #[test]
+    fn small_caches_have_fewer_arms_and_more_of_their_memory() {
+        let check = |memory_bytes, arms, keys: std::ops::RangeInclusive<usize>| {
+            let shadow = Shadow::new(2, memory_bytes, Gain::default()).expect("room for keys");
+            println!("{memory_bytes} bytes: {} keys", shadow.keys_max);
+            assert_eq!(shadow.own(), arms);
+            assert!(keys.contains(&shadow.keys_max));
+            assert!(shadow.heap_bytes() as u64 <= 2 * memory_bytes);
+        };
+        // Half a percent of 2, 8, 16 and 64 MiB.
+        check(10_485, 7, 150..=255);
+        check(41_943, 7, 256..=511);
+        check(83_886, 13, 512..=1000);
+        check(335_544, 13, 2500..=4000);
+        assert!(Shadow::new(2, 1000, Gain::default()).is_none());
+    }
 }

@@ -86,8 +86,8 @@ pub struct ShardOptions {
     pub policy: Policy,
     /// What seconds cost. Default: time.
     pub prices: AccessPrices,
-    /// The share of the budget that the shadow may fill. More of it narrows the errors of its
-    /// estimates. Default 0.005.
+    /// The share of the budget that the shadow may fill; up to twice as much where that is for few
+    /// keys. More of it narrows the errors of its estimates. Default 0.005.
     pub shadow_memory_share: f64,
     /// The share of measured access cost that the shadow may take. Default 0.002.
     pub shadow_cost_share: f64,
@@ -732,8 +732,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
 
     /// Returns what compressing saved against raw-only, with its 95 % interval, and what raw-only
     /// would have cost, by the shadow and in the unit of the prices; none where it saw too little.
-    /// Nothing is counted as saved until the cache is what an arm makes of it, and what finding out
-    /// cost is not taken off.
+    /// Changes of the arm and pools that fill are counted as what they came to; what finding out cost
+    /// is not taken off.
     pub fn gain(&self) -> Option<(Estimate, f64)> {
         let gain = self.shadow.as_ref().map_or(self.past_gain, Shadow::gain);
         gain.estimate()
@@ -958,8 +958,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let can_pay = self.can_pay();
         if is_asleep && can_pay {
             let memory_bytes = self.options.budget_bytes as f64 * self.options.shadow_memory_share;
-            let arms = Arm::all(self.options.methods.len());
-            self.shadow = Shadow::new(arms, memory_bytes as u64, self.past_gain);
+            let methods = self.options.methods.len();
+            self.shadow = Shadow::new(methods, memory_bytes as u64, self.past_gain);
         } else if !is_asleep && !can_pay && self.arm == Arm::RAW_ONLY {
             self.past_gain = self.shadow.take().map_or(self.past_gain, |it| it.gain());
         }
