@@ -2,8 +2,9 @@
 //!
 //! A [`Ghosts`] table keeps 8 bytes of a dropped block: a fingerprint of its key, when it was
 //! dropped, whether compressing it was in vain, by what method it was compressed and to what size.
-//! A block that comes back while its ghost is there was dropped too early (S3-FIFO, SOSP 2023,
-//! section 4.1), and needs no second trial of what was found out.
+//! A block that comes back while its ghost is young was dropped too early (S3-FIFO, SOSP 2023,
+//! section 4.1), and needs no second trial of what was found out. One that had its time in the main log
+//! was not: its ghost is old from the first, and no other ages by it.
 //!
 //! Sets of four; a full set forgets its oldest. A fingerprint may lie: one lookup in some 2^22 finds
 //! the ghost of another key, which costs a worse guess and never a wrong byte.
@@ -19,6 +20,8 @@ const METHOD_SHIFT: u32 = 12;
 const STAMP_SHIFT: u32 = 16;
 const FINGERPRINT_SHIFT: u32 = 40;
 const STAMP_MASK: u64 = (1 << 24) - 1;
+/// The age of a ghost that is old from the first: half of what a stamp can tell.
+const AGE_OLD: u64 = 1 << 23;
 
 /// What was found out about a block before it was dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,15 +60,16 @@ impl Ghosts {
         self.sets.len() * WAYS
     }
 
-    /// Remembers a block that is dropped.
-    pub fn remember(&mut self, hash: u64, memory: &Memory) {
+    /// Remembers a block that is dropped, as a young ghost or an old one.
+    pub fn remember(&mut self, hash: u64, memory: &Memory, is_young: bool) {
         let Some(set) = self.set(hash) else { return };
         let units = memory.packed_bytes.div_ceil(SIZE_UNIT);
         let units = if units > SIZE_UNITS_MAX { 0 } else { units };
         let method = memory.method.map_or(0, |method| u64::from(method) + 1) & 7
             | u64::from(memory.is_incompressible) << 3;
+        let born = if is_young { 0 } else { AGE_OLD };
         let ghost = fingerprint(hash) << FINGERPRINT_SHIFT
-            | (self.clock & STAMP_MASK) << STAMP_SHIFT
+            | (self.clock.wrapping_sub(born) & STAMP_MASK) << STAMP_SHIFT
             | method << METHOD_SHIFT
             | u64::from(units) << SIZE_SHIFT;
         let clock = self.clock;
@@ -77,7 +81,7 @@ impl Ghosts {
                 .unwrap_or(0)
         };
         ways[same.unwrap_or_else(oldest)] = ghost;
-        self.clock += 1;
+        self.clock += u64::from(is_young);
     }
 
     /// Takes out what is remembered of a block, with its age: how many were dropped since.
@@ -133,7 +137,7 @@ mod tests {
 
     fn check(memory: Memory, expected: Memory) {
         let mut ghosts = Ghosts::new(512);
-        ghosts.remember(42, &memory);
+        ghosts.remember(42, &memory, true);
         assert_eq!(ghosts.take(42), Some((expected, 1)));
         assert_eq!(ghosts.take(42), None, "a ghost is taken once");
     }
@@ -180,7 +184,7 @@ mod tests {
         let mut ghosts = Ghosts::new(1024);
         let hashes: Vec<u64> = (0..4096).map(|_| random.u64(..)).collect();
         for &hash in &hashes {
-            ghosts.remember(hash, &Memory::default());
+            ghosts.remember(hash, &Memory::default(), true);
         }
         let found: Vec<bool> = hashes
             .iter()
@@ -202,13 +206,17 @@ mod tests {
     fn ages_count_what_was_dropped_since() {
         let mut ghosts = Ghosts::new(1 << 13);
         for hash in 1..=10u64 {
-            ghosts.remember(hash << 54 | hash, &Memory::default());
+            ghosts.remember(hash << 54 | hash, &Memory::default(), true);
         }
         assert_eq!(ghosts.age_of(10 << 54 | 10), Some(1));
         assert_eq!(ghosts.take(10 << 54 | 10).map(|it| it.1), Some(1));
         assert_eq!(ghosts.age_of(10 << 54 | 10), None);
         assert_eq!(ghosts.take(1 << 54 | 1).map(|it| it.1), Some(10));
         assert_eq!(Ghosts::new(0).take(1), None);
-        Ghosts::new(3).remember(1, &Memory::default());
+        Ghosts::new(3).remember(1, &Memory::default(), true);
+        // An old one is old at once and lets the others stay as young as they are.
+        ghosts.remember(11 << 54 | 11, &Memory::default(), false);
+        assert_eq!(ghosts.take(11 << 54 | 11).map(|it| it.1), Some(AGE_OLD));
+        assert_eq!(ghosts.take(9 << 54 | 9).map(|it| it.1), Some(2));
     }
 }

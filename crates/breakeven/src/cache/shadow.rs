@@ -62,8 +62,11 @@ pub(super) const ENTRY_BYTES: u64 = 64;
 pub(super) const PACKED_SHARE_MAX: f64 = 0.875;
 /// Share of the raw pool that new entries may take (S3-FIFO, section 4.1).
 pub(super) const SMALL_SHARE: f64 = 0.1;
-/// Hits that bring a new entry into the main queue.
-pub(super) const PROMOTE_HITS: u8 = 2;
+/// Hits that bring a new entry into the main queue. One, where S3-FIFO asks for two: on nine traces of
+/// disks and webs that hits 0.4 of a hundred accesses more, and as many on made-up ones.
+pub(super) const PROMOTE_HITS: u8 = 1;
+/// Of the blocks that are held, as many were dropped at most since one that was dropped too early.
+pub(super) const GHOSTS_SHARE: f64 = 0.9;
 /// One more than the highest threshold: the sampled share in units of 2^-24.
 const HASH_SPAN: u64 = 1 << 24;
 
@@ -341,7 +344,11 @@ impl Replica {
         }
         let admits = world.arm.compressed_share > 0.0 && (is_again || world.arm.admits_once);
         let Some(bytes) = world.packed_bytes(key).filter(|_| admits) else {
-            self.forget(world, key);
+            match found & state::MAIN {
+                0 => self.forget(world, key),
+                // It had its time.
+                _ => world.set(key, 0),
+            }
             return;
         };
         self.cost += world.encode_cost(key);
@@ -382,7 +389,7 @@ impl Replica {
         world.set(key, state::GHOST);
         self.ghosts.push_back(key);
         let held = self.small.len() + self.main.len() + self.packed.len();
-        while self.ghosts.len() > held.max(1) {
+        while self.ghosts.len() as f64 > GHOSTS_SHARE * held.max(2) as f64 {
             let Some(old) = self.ghosts.pop_front() else {
                 break;
             };

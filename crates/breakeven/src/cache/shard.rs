@@ -30,7 +30,7 @@ use super::entry::{Entries, Flags, Queue};
 use super::expansion::{Expansion, Pools};
 use super::ghost::Ghosts;
 use super::log::{Log, Place, Segments};
-use super::shadow::{Arm, Gain, METHODS_MAX, Sample, Shadow};
+use super::shadow::{Arm, GHOSTS_SHARE, Gain, METHODS_MAX, Sample, Shadow};
 use crate::arena::{Arena, ArenaOptions, FillLoan};
 use crate::codec::Method;
 use crate::error::{Error, Result};
@@ -783,23 +783,30 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
 
     /// Says in which queue a key begins that is not held.
     pub(super) fn queue_for(&self, hash: u64) -> Queue {
-        let age = self.ghosts.age_of(hash);
-        match age.is_some_and(|age| age <= self.table.len() as u64) {
+        match self
+            .ghosts
+            .age_of(hash)
+            .is_some_and(|age| self.is_young(age))
+        {
             true => Queue::Main,
             false => Queue::Small,
         }
     }
 
+    /// Says whether so many were dropped since a block that it was dropped too early.
+    fn is_young(&self, age: u64) -> bool {
+        age as f64 <= GHOSTS_SHARE * self.table.len() as f64
+    }
+
     /// Gives an entry what is remembered of its key, and says in which queue it begins.
     pub(super) fn recall(&mut self, hash: u64, number: u32) -> Queue {
-        let held = self.table.len() as u64;
         let Some((memory, age)) = self.ghosts.take(hash) else {
             return Queue::Small;
         };
+        let is_young = self.is_young(age);
         let entry = self.entries.at_mut(number);
-        let is_late = age > held;
-        entry.flags.set(Flags::IS_AGAIN, !is_late);
-        entry.flags.set(Flags::IS_MAIN, !is_late);
+        entry.flags.set(Flags::IS_AGAIN, is_young);
+        entry.flags.set(Flags::IS_MAIN, is_young);
         entry
             .flags
             .set(Flags::IS_INCOMPRESSIBLE, memory.is_incompressible);
@@ -815,7 +822,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             is_incompressible: entry.flags.has(Flags::IS_INCOMPRESSIBLE),
             packed_bytes: entry.packed_bytes,
         };
-        self.ghosts.remember(hash, &memory);
+        // Who leaves the main log had its time.
+        let is_young = !entry.raw.is_some() || entry.queue() == Queue::Small;
+        self.ghosts.remember(hash, &memory, is_young);
     }
 
     /// Takes a block out of the table and its bytes out of the books.
