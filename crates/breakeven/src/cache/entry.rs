@@ -48,7 +48,7 @@ impl Flags {
     const FREQUENCY: u16 = 0b11;
     /// It lies in the main log.
     pub const IS_MAIN: u16 = 1 << 2;
-    /// Its compressed form was hit since it was appended.
+    /// Its compressed form was hit since it last was appended: the next hit makes it raw.
     pub const IS_REFERENCED: u16 = 1 << 3;
     /// It was asked for again since it was last loaded, or soon after it was dropped.
     pub const IS_AGAIN: u16 = 1 << 4;
@@ -58,6 +58,26 @@ impl Flags {
     pub const IS_FILLED: u16 = 1 << 6;
     /// Its compressed form was hit since it was made.
     pub const IS_USED: u16 = 1 << 7;
+    /// How often its compressed form is appended again before it goes, 0 to 3.
+    const USES: u16 = 0b11 << 8;
+    const USE: u16 = 1 << 8;
+    /// What is of the compressed form, and ends with it.
+    pub const OF_PACKED: u16 =
+        Flags::IS_REFERENCED | Flags::IS_USED | Flags::IS_FILLED | Flags::USES;
+
+    /// Notes that the compressed form was of use: hit, or there when the raw block left.
+    pub fn count_use(&mut self) {
+        if self.0 & Flags::USES != Flags::USES {
+            self.0 += Flags::USE;
+        }
+    }
+
+    /// Takes a use away; returns whether there was one.
+    pub fn take_use(&mut self) -> bool {
+        let has_use = self.0 & Flags::USES != 0;
+        self.0 -= if has_use { Flags::USE } else { 0 };
+        has_use
+    }
 
     pub fn has(self, flag: u16) -> bool {
         self.0 & flag != 0
@@ -98,6 +118,7 @@ impl<K> Entry<K> {
         for flag in [Flags::IS_REFERENCED, Flags::IS_AGAIN, Flags::IS_USED] {
             self.flags.set(flag, true);
         }
+        self.flags.count_use();
         is_second
     }
 }
@@ -243,6 +264,17 @@ mod tests {
         let lists = entries.chunks.capacity() * size_of::<Box<[Entry<u64>; CHUNK]>>();
         assert_eq!(entries.heap_bytes(), 1024 * (48 + 4) + lists);
         assert_eq!((entries.count(), numbers[999]), (1000, 999));
+    }
+
+    #[test]
+    fn uses_are_three_at_most_and_end_with_the_form() {
+        let mut flags = Flags::default();
+        flags.set(Flags::IS_MAIN, true);
+        (0..5).for_each(|_| flags.count_use());
+        assert_eq!((0..5).filter(|_| flags.take_use()).count(), 3);
+        flags.count_use();
+        flags.set(Flags::OF_PACKED, false);
+        assert!(!flags.take_use() && flags.has(Flags::IS_MAIN));
     }
 
     #[test]

@@ -211,6 +211,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
                 self.stats.twins += 1;
                 let flags = &mut self.entries.at_mut(number).flags;
                 flags.set(Flags::IS_REFERENCED, false);
+                flags.count_use();
                 self.end_raw(number);
                 continue;
             }
@@ -425,9 +426,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let entry = self.entries.at_mut(number);
         entry.packed = place;
         entry.packed_bytes = size as u32;
-        for flag in [Flags::IS_REFERENCED, Flags::IS_USED, Flags::IS_FILLED] {
-            entry.flags.set(flag, false);
-        }
+        entry.flags.set(Flags::OF_PACKED, false);
     }
 
     /// Reserves room in the compressed log: in a new slab while it is below its share, else in what
@@ -465,8 +464,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         true
     }
 
-    /// Empties a compressed segment but for blocks that were hit since they were appended, if these
-    /// are kept; they slide to its front. The twin of a raw block just goes.
+    /// Empties a compressed segment but for forms that were of use since they were made, each as often
+    /// as they were up to three times, if these are kept; they slide to its front. The twin of a raw
+    /// block just goes.
     fn compact(&mut self, segment: u32, keeps_hit: bool) {
         let records = self.segments.rewind(segment);
         for record in &records {
@@ -475,12 +475,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
                 offset: record.offset,
             };
             let entry = self.entries.get(record.entry);
-            let Some(entry) = entry.filter(|entry| entry.packed == place) else {
+            let Some(entry) = entry.filter(|entry| entry.packed == place).copied() else {
                 continue;
             };
-            if entry.raw.is_some() {
-                self.forget_packed(record.entry);
-            } else if keeps_hit && entry.flags.has(Flags::IS_REFERENCED) {
+            if keeps_hit && self.entries.at_mut(record.entry).flags.take_use() {
                 let bytes = entry.packed_bytes as usize;
                 let kept = self.segments.append(segment, record.entry, bytes);
                 let kept = kept.expect("no more than was there");
@@ -488,6 +486,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
                 let entry = self.entries.at_mut(record.entry);
                 entry.packed = kept;
                 entry.flags.set(Flags::IS_REFERENCED, false);
+            } else if entry.raw.is_some() {
+                self.forget_packed(record.entry);
             } else {
                 self.remember(record.entry);
                 self.discard(record.entry);

@@ -126,15 +126,29 @@ const GUESSED: u32 = 1 << 31;
 
 /// Where one replica has one key.
 mod state {
+    // Of who is raw, how often it was hit; of who is not, one bit of it says something else.
     pub const SMALL: u8 = 1;
     pub const MAIN: u8 = 2;
     pub const RAW: u8 = SMALL | MAIN;
     pub const FREQUENCY: u8 = 3 << 2;
     pub const FREQUENCY_ONE: u8 = 1 << 2;
+    /// Of who is compressed and not raw: hit since it was appended.
+    pub const REFERENCED: u8 = FREQUENCY_ONE;
     pub const PACKED: u8 = 16;
-    pub const REFERENCED: u8 = 32;
-    pub const GHOST: u8 = 64;
+    /// How often the compressed form is appended again before it goes.
+    pub const USES: u8 = 3 << 5;
+    pub const USE: u8 = 1 << 5;
     pub const AGAIN: u8 = 128;
+    /// Neither raw nor compressed.
+    pub const GHOST: u8 = AGAIN;
+
+    /// The state of a key whose compressed form was of use.
+    pub fn used(state: u8) -> u8 {
+        match state & USES {
+            USES => state,
+            _ => state + USE,
+        }
+    }
 }
 
 /// The policy on sampled keys: queues of key numbers. A number in a queue whose state is elsewhere
@@ -260,17 +274,18 @@ impl Replica {
         } else if found & state::PACKED != 0 {
             self.cost += world.decode_cost(key);
             self.events.restored += 1;
+            let used = state::used(found);
             if found & state::REFERENCED != 0 {
-                self.enter(world, key, found | state::MAIN);
+                self.enter(world, key, used & !state::FREQUENCY | state::MAIN);
             } else {
-                world.set(key, found | state::REFERENCED | state::AGAIN);
+                world.set(key, used | state::REFERENCED | state::AGAIN);
             }
         } else {
             self.cost += world.costs.miss();
             self.events.misses += 1;
-            let new = match found & state::GHOST {
-                0 => state::SMALL,
-                _ => state::MAIN | state::AGAIN,
+            let new = match found {
+                state::GHOST => state::MAIN | state::AGAIN,
+                _ => state::SMALL,
             };
             self.enter(world, key, new);
         }
@@ -337,9 +352,9 @@ impl Replica {
     /// Takes a key out of the raw pool: compressed if the arm admits it, else dropped.
     fn demote(&mut self, world: &mut World, key: u16, found: u8) {
         let is_again = found & (state::AGAIN | state::FREQUENCY) != 0;
-        let rest = found & !(state::RAW | state::FREQUENCY | state::REFERENCED);
         if found & state::PACKED != 0 {
-            world.set(key, rest);
+            let rest = found & !(state::RAW | state::FREQUENCY);
+            world.set(key, state::used(rest));
             return;
         }
         let admits = world.arm.compressed_share > 0.0 && (is_again || world.arm.admits_once);
@@ -369,15 +384,16 @@ impl Replica {
             return true;
         }
         let is_raw = found & state::RAW != 0;
-        if found & state::REFERENCED != 0 && !is_raw {
-            world.set(key, found & !state::REFERENCED);
+        if found & state::USES != 0 {
+            let referenced = if is_raw { 0 } else { state::REFERENCED };
+            world.set(key, (found - state::USE) & !referenced);
             self.packed.push_back(key);
             return true;
         }
         let bytes = world.packed_bytes(key).unwrap_or(0) + ENTRY_BYTES;
         self.packed_bytes = self.packed_bytes.saturating_sub(bytes);
         if is_raw {
-            world.set(key, found & !(state::PACKED | state::REFERENCED));
+            world.set(key, found & !state::PACKED);
         } else {
             self.forget(world, key);
         }

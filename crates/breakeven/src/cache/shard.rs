@@ -4,7 +4,8 @@
 //! one; what leaves the raw logs is compressed or dropped, as the [`Arm`] in force says; what is hit
 //! twice while compressed becomes raw again and keeps its compressed form, its twin, until that
 //! leaves on its own, so that taking it back costs nothing (S3-FIFO, SOSP 2023, for the raw logs;
-//! FIFO with reinsertion for the compressed one). A [`Shadow`] chooses the arm.
+//! for the compressed one FIFO with reinsertion as often as a form was of use). A [`Shadow`] chooses the
+//! arm.
 //!
 //! The budget is memory: slabs, entries, table, ghosts and shadow together never exceed it, in
 //! flight loads included; only the [`Bench`], which a thread shares between shards, is on top.
@@ -850,9 +851,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
         entry.packed = Place::NONE;
         self.stats.wasted += u64::from(!entry.flags.has(Flags::IS_USED));
-        for flag in [Flags::IS_REFERENCED, Flags::IS_USED, Flags::IS_FILLED] {
-            entry.flags.set(flag, false);
-        }
+        entry.flags.set(Flags::OF_PACKED, false);
         self.packed.live_bytes -= u64::from(entry.packed_bytes);
     }
 
