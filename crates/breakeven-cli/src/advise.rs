@@ -84,7 +84,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         &mut |progress| shown.show(progress),
     )?;
     bar.finish_and_clear();
-    learned::keep(&setting.profile, &setting.machine);
+    learned::keep(&setting.profile, &setting.machine, false);
     let text = if typed.json {
         serde_json::to_string_pretty(&report).context("write the report")? + "\n"
     } else {

@@ -19,13 +19,14 @@ pub fn load(machine: &Machine) -> Profile {
     learned.profile
 }
 
-/// Keeps it for the next run. It is a convenience: an answer is not withheld because of it.
-pub fn keep(profile: &Profile, machine: &Machine) {
+/// Keeps it for the next run. It is a convenience: an answer is not withheld because of it, and whoever
+/// asked for quiet is not told.
+pub fn keep(profile: &Profile, machine: &Machine, is_quiet: bool) {
     let Some(folder) = environment::cache_folder() else {
         return;
     };
     let saved = learned::save(profile, &folder, &fingerprint(machine));
-    if let Err(error) = saved {
+    if let (Err(error), false) = (saved, is_quiet) {
         eprintln!("what was learned is not kept: {error}");
     }
 }

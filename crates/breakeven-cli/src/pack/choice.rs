@@ -156,9 +156,9 @@ impl<'a> Setting<'a> {
     }
 
     /// Keeps for the next run what was learned.
-    pub fn keep(&self) {
+    pub fn keep(&self, is_quiet: bool) {
         if self.blocks_learned.get() >= BLOCKS_KEPT_MIN {
-            learned::keep(&self.profile(), self.machine());
+            learned::keep(&self.profile(), self.machine(), is_quiet);
         }
     }
 }

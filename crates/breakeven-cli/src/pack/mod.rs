@@ -81,7 +81,7 @@ pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
         let target = job.target(source, |path| Some(append_ending(path)), false)?;
         packing.one(source, target, pool, &job)
     })?;
-    setting.keep();
+    setting.keep(typed.files.quiet);
     Ok(outcome)
 }
 

@@ -40,7 +40,7 @@ pub fn run(typed: &RepackOptions) -> Result<ExitCode> {
     };
     let job = Job::new(&files)?;
     let outcome = job.for_each(|source, pool| repacking.one(source, pool, &job))?;
-    setting.keep();
+    setting.keep(typed.quiet);
     Ok(outcome)
 }
 

@@ -246,3 +246,21 @@ fn deterministic_streams_are_the_same_bytes_every_time() {
         );
     }
 }
+
+#[test]
+fn who_has_no_home_is_told_unless_quiet_is_asked_for() {
+    let (folder, data) = folder();
+    let file = folder.path().join("file");
+    fs::write(&file, data.repeat(3)).expect("a file");
+    for (quiet, told) in [("-q", 0), ("-v", 1)] {
+        let mut command = breakeven(&folder);
+        command.args(["pack", "-f", quiet]).arg(&file);
+        // There nobody can make a folder.
+        let output = command.env("BREAKEVEN_CACHE", "/proc/none").output();
+        let output = output.expect("it starts");
+        ok(&output);
+        let text = message(&output);
+        assert_eq!(text.matches("is not kept").count(), told, "{text}");
+        assert_eq!(text.is_empty(), told == 0, "{text}");
+    }
+}
