@@ -140,8 +140,9 @@ const char *breakeven_version(void);
 breakeven_stop *breakeven_stop_new(void);
 
 /* Stops every writer that was opened with `stop`, and all that will be: calls that wait then return
- * BREAKEVEN_STOPPED within a second, even where the file system stands still, and the stream is to be closed
- * or abandoned, which leaves no file. May be called by any thread at any time, and by a signal handler.
+ * BREAKEVEN_STOPPED within a second, even where the file system stands still; where buffers of the program
+ * are being compressed, when the blocks are done that workers have begun, one each. The stream is then to be
+ * closed or abandoned, which leaves no file. May be called by any thread at any time, and by a signal handler.
  * `stop` may be NULL. */
 void breakeven_stop_set(const breakeven_stop *stop);
 
