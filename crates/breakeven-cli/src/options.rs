@@ -21,7 +21,13 @@ pub const EXIT_STATUS: &str = "0: there is an answer, whatever it says. 1: a fil
 
 /// Storage compression that pays for itself.
 #[derive(Debug, Parser)]
-#[command(name = "breakeven", version, max_term_width = 100, after_help = EXIT_STATUS)]
+#[command(
+    name = "breakeven",
+    version,
+    max_term_width = 100,
+    args_override_self = true,
+    after_help = EXIT_STATUS
+)]
 pub struct Options {
     #[command(subcommand)]
     pub command: Command,

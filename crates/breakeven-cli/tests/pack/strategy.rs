@@ -197,6 +197,10 @@ fn hints_on_ranges_are_followed() {
         half > dense + 500_000 && half < raw,
         "{dense}, {half}, {raw}"
     );
+    // What is told twice counts as it was told last, but for hints, which add up.
+    let twice = ["-f", "-T2", "-T1", "-qq", "--link", "9GB/s"];
+    let (same, _) = packed(&folder, &[&twice[..], &first].concat());
+    assert!(same > dense + 500_000 && same < raw, "{same}");
     let file = folder.path().join("file");
     for hint in ["cold", "5:none", "keep=-1"] {
         let output = run(&folder, &[&"pack", &"-f", &"--hint", &hint, &file]);
