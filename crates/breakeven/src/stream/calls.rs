@@ -280,19 +280,44 @@ fn buffers_come_back_from_a_writer_that_was_dropped() {
 
 #[test]
 fn a_worker_that_panics_gives_its_buffer_back() {
+    let priced = || Priced {
+        goal: Goal::Fastest,
+        arms: ["store", "zstd:1"].map(|it| it.parse().unwrap()).to_vec(),
+        link: Some(BytesPerSecond(1e6)),
+        profile: Profile::default(),
+    };
+    let mut tried = 0;
     for worker_count in [0, 2] {
         for block in [0, 1, 9, 29] {
-            let mut bytes = vec![1; 30 * BLOCK];
-            kill::doom(&mut bytes[block * BLOCK..], kill::Step::Taken);
-            let pool = pool(worker_count);
-            let mut writer = Writer::new(Vec::new(), &pool, options()).unwrap();
-            let (buffer, held) = traced(bytes);
-            let pending = writer.write_async(buffer, 0).unwrap();
-            let error = pending.wait().map(|_| ()).unwrap_err();
-            assert!(matches!(error, Error::Panicked { .. }), "{error}");
-            assert_eq!(Arc::strong_count(&held), 1, "held after the wait");
+            for step in kill::STEPS {
+                let mut bytes = vec![1; 30 * BLOCK];
+                kill::doom(&mut bytes[block * BLOCK..], step);
+                let pool = pool(worker_count);
+                let options = WriterOptions {
+                    choice: Choice::Priced(Box::new(priced())),
+                    ..options()
+                };
+                let mut writer = Writer::new(Vec::new(), &pool, options).unwrap();
+                let (buffer, held) = traced(bytes);
+                let pending = writer.write_async(buffer, 0).unwrap();
+                let outcome = pending.wait().map(drop);
+                let case = format!("{worker_count} workers, block {block}, {step:?}");
+                assert_eq!(Arc::strong_count(&held), 1, "{case}: held after the wait");
+                // What is given back is compressed; then only the end can tell.
+                let error = match outcome {
+                    Err(error) => error,
+                    Ok(()) if step == kill::Step::GivenBack => {
+                        writer.finish().map(drop).expect_err(&case)
+                    }
+                    Ok(()) => panic!("{case}: nothing is told"),
+                };
+                assert!(matches!(error, Error::Panicked { .. }), "{case}: {error}");
+                tried += 1;
+            }
         }
     }
+    println!("{tried} workers killed");
+    assert_eq!(tried, 48);
 }
 
 #[test]
