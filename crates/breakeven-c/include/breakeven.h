@@ -167,7 +167,7 @@ int breakeven_advise(breakeven_writer *writer, const breakeven_hint *hints, size
 int breakeven_write(breakeven_writer *writer, const void *buffer, size_t length, uint64_t offset);
 
 /* Writes as breakeven_write() does, but returns at once. `buffer` is compressed where it lies: it
- * must stay, unchanged, until breakeven_wait(), breakeven_writer_close() or
+ * must stay, unchanged, until breakeven_wait(), breakeven_wait_for(), breakeven_writer_close() or
  * breakeven_writer_abandon() returns. It may be read. Several calls may be under way. */
 int breakeven_write_async(breakeven_writer *writer, const void *buffer, size_t length,
                           uint64_t offset);
@@ -175,6 +175,11 @@ int breakeven_write_async(breakeven_writer *writer, const void *buffer, size_t l
 /* Waits until what all asynchronous calls brought is compressed. Whatever it returns, their buffers
  * are the program's again. */
 int breakeven_wait(breakeven_writer *writer);
+
+/* Waits until what asynchronous calls brought of the `length` bytes at `buffer` is compressed, and at
+ * once where none did. Whatever it returns, these bytes are the program's again; the buffers of other
+ * calls may still be read. */
+int breakeven_wait_for(breakeven_writer *writer, const void *buffer, size_t length);
 
 /* Tells the times of the last breakeven_write() or breakeven_write_async(). BREAKEVEN_INVALID before
  * the first. */

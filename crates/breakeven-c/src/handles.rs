@@ -6,6 +6,8 @@
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
+use std::mem;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::slice;
 use std::sync::Arc;
@@ -155,12 +157,19 @@ fn pool(worker_count: Option<usize>) -> Result<Pool> {
     })
 }
 
+/// An asynchronous call whose buffer may still be read.
+struct Call {
+    /// Where the buffer lies.
+    addresses: Range<usize>,
+    pending: Pending<Borrowed>,
+}
+
 /// A stream that is being written.
 pub struct WriterHandle {
     /// There until it is closed or was stopped.
     writer: Option<Writer<File>>,
-    /// Buffers under way, in the order of their calls.
-    pending: Vec<Pending<Borrowed>>,
+    /// Asynchronous calls under way, in their order.
+    calls: Vec<Call>,
     path: PathBuf,
     /// The file's name until it is closed.
     partial: PathBuf,
@@ -178,7 +187,7 @@ impl WriterHandle {
         let (file, partial) = create_partial(path)?;
         let mut handle = WriterHandle {
             writer: None,
-            pending: Vec::new(),
+            calls: Vec::new(),
             path: path.to_path_buf(),
             partial,
             is_closed: false,
@@ -206,22 +215,40 @@ impl WriterHandle {
     }
 
     pub fn write_async(&mut self, buffer: Borrowed, offset: u64) -> Result<()> {
+        let first = buffer.first.addr();
+        let addresses = first..first + buffer.length;
         let pending = self.writer()?.write_async(buffer, offset)?;
-        self.pending.push(pending);
+        self.calls.push(Call { addresses, pending });
         Ok(())
     }
 
     /// Waits until no buffer is under way, whatever fails.
     pub fn wait(&mut self) -> Result<()> {
+        let calls = mem::take(&mut self.calls);
+        self.let_go(calls)
+    }
+
+    /// Waits until nothing of these addresses is under way, whatever fails.
+    pub fn wait_for(&mut self, addresses: &Range<usize>) -> Result<()> {
+        let overlaps =
+            |it: &Call| it.addresses.start < addresses.end && addresses.start < it.addresses.end;
+        let all = mem::take(&mut self.calls).into_iter();
+        let (wanted, others) = all.partition(overlaps);
+        self.calls = others;
+        self.let_go(wanted)
+    }
+
+    /// Waits until these calls' buffers are the program's again.
+    fn let_go(&mut self, calls: Vec<Call>) -> Result<()> {
         let mut outcome = Ok(());
-        for pending in &self.pending {
-            outcome = outcome.and_then(|()| pending.wait_compressed());
+        for call in &calls {
+            outcome = outcome.and_then(|()| call.pending.wait_compressed());
         }
         if matches!(outcome, Err(Error::Interrupted)) {
             // What no worker has yet is dropped; the rest they finish.
             self.writer = None;
         }
-        self.pending.drain(..).for_each(Pending::let_go);
+        calls.into_iter().for_each(|it| it.pending.let_go());
         outcome
     }
 

@@ -240,8 +240,8 @@ pub unsafe extern "C" fn breakeven_write(
 /// # Safety
 ///
 /// `writer` is null or of [`breakeven_writer_open`] and not yet closed; `buffer` has `length` bytes
-/// that stay and that nobody changes until [`breakeven_wait`], [`breakeven_writer_close`] or
-/// [`breakeven_writer_abandon`] returned.
+/// that stay and that nobody changes until [`breakeven_wait`], [`breakeven_wait_for`] of them,
+/// [`breakeven_writer_close`] or [`breakeven_writer_abandon`] returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn breakeven_write_async(
     writer: *mut WriterHandle,
@@ -269,6 +269,27 @@ pub unsafe extern "C" fn breakeven_wait(writer: *mut WriterHandle) -> c_int {
         // SAFETY: null or a writer that nobody else uses now, as the caller must keep.
         let writer = unsafe { writer.as_mut() }.ok_or_else(|| null("writer"))?;
         writer.wait()
+    })
+}
+
+/// `breakeven_wait_for`.
+///
+/// # Safety
+///
+/// `writer` is null or of [`breakeven_writer_open`] and not yet closed. What `buffer` points to is not
+/// looked at.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn breakeven_wait_for(
+    writer: *mut WriterHandle,
+    buffer: *const c_void,
+    length: usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: null or a writer that nobody else uses now, as the caller must keep.
+        let writer = unsafe { writer.as_mut() }.ok_or_else(|| null("writer"))?;
+        check_length("buffer", buffer.is_null(), length, 1)?;
+        let first = buffer.addr();
+        writer.wait_for(&(first..first.saturating_add(length)))
     })
 }
 

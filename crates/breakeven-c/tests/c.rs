@@ -208,7 +208,10 @@ static void write_with(const char *path, uint32_t workers, uint32_t strategy)
     options.flags = BREAKEVEN_MIXED | BREAKEVEN_DETERMINISTIC;
     options.strategy = strategy;
     demand(breakeven_writer_open(path, &options, &writer) == BREAKEVEN_OK, "open");
-    demand(breakeven_write(writer, data, sizeof data, 0) == BREAKEVEN_OK, "write");
+    demand(breakeven_write_async(writer, data, sizeof data / 2, 0) == BREAKEVEN_OK, "write");
+    demand(breakeven_write(writer, data + sizeof data / 2, sizeof data / 2, sizeof data / 2) == BREAKEVEN_OK,
+           "write the rest");
+    demand(breakeven_wait_for(writer, data, sizeof data) == BREAKEVEN_OK, "wait");
     demand(breakeven_writer_close(writer, NULL) == BREAKEVEN_OK, "close");
 }
 
@@ -666,4 +669,69 @@ fn what_a_killed_program_left_is_in_nobodys_way() {
     assert_eq!(close(writer).0, OK, "{}", message());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), left + 1);
     assert!(fs::metadata(&path).unwrap().len() > 5);
+}
+
+#[test]
+fn one_of_several_buffers_is_waited_for_and_may_then_be_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stream.zst");
+    let (mut first, second) = (data(3_000_000), data(5_000_000));
+    let before = first.clone();
+    let method = c"zstd:9";
+    let options = Options {
+        workers: 1,
+        block: 1 << 18,
+        method: method.as_ptr(),
+        ..options()
+    };
+    let (code, writer) = open(&path, Some(&options));
+    assert_eq!(code, OK, "{}", message());
+    let place = |bytes: &[u8]| bytes.as_ptr().cast::<c_void>();
+    // SAFETY: an open writer, and buffers that stay, the first of which is changed when it was waited for.
+    unsafe {
+        assert_eq!(
+            breakeven_write_async(writer, place(&first), first.len(), 0),
+            OK
+        );
+        let at = first.len() as u64;
+        assert_eq!(
+            breakeven_write_async(writer, place(&second), second.len(), at),
+            OK
+        );
+        // Bytes that no call brought, none, and a part of the first.
+        assert_eq!(breakeven_wait_for(writer, place(&before), before.len()), OK);
+        assert_eq!(breakeven_wait_for(writer, ptr::null(), 0), OK);
+        assert_eq!(
+            breakeven_wait_for(writer, place(&first[2_999_999..]), 1),
+            OK
+        );
+    }
+    first.fill(0xEE);
+    // SAFETY: as above; wrong pointers and lengths are refused.
+    unsafe {
+        assert_eq!(breakeven_wait_for(writer, ptr::null(), 1), INVALID);
+        assert_eq!(
+            breakeven_wait_for(writer, place(&first), usize::MAX),
+            INVALID
+        );
+        assert_eq!(
+            breakeven_wait_for(ptr::null_mut(), place(&first), 1),
+            INVALID
+        );
+        let at = (first.len() + second.len()) as u64;
+        assert_eq!(
+            breakeven_write_async(writer, place(&first), first.len(), at),
+            OK
+        );
+    }
+    let (code, summary) = close(writer);
+    assert_eq!((code, summary.raw), (OK, 11_000_000), "{}", message());
+    let (code, reader) = open_reader(&path);
+    assert_eq!(code, OK);
+    for (at, expected) in [(0, &before), (3_000_000, &second), (8_000_000, &first)] {
+        let (code, found) = read(reader, expected.len(), at);
+        assert!(code == OK && found == *expected, "at {at}: {}", message());
+    }
+    // SAFETY: an open reader, not used again.
+    unsafe { breakeven_reader_close(reader) };
 }
