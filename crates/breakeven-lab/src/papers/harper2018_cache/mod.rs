@@ -13,6 +13,7 @@ mod corpus;
 mod disk;
 mod figures;
 mod hit_ratio;
+mod hits;
 mod memory;
 mod overheads;
 mod pictures;
@@ -40,6 +41,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     figures::FIGURES,
     figures::MODEL,
     hit_ratio::EXPERIMENT,
+    hits::EXPERIMENT,
     rivals::EXPERIMENT,
     memory::EXPERIMENT,
 ];
