@@ -210,7 +210,7 @@ impl SharedSlab {
     }
 
     /// Lends bytes to a reader.
-    #[inline]
+    #[inline(always)]
     pub fn lend(&mut self, offset: usize, length: usize) -> Loan {
         self.assert_not_filling(offset, length);
         let start = self.start_of(offset, length);

@@ -37,6 +37,17 @@ impl BlockGuard {
         }
     }
 
+    /// Puts the same guard together anew, out of what it is made of.
+    #[inline(always)]
+    pub(super) fn anew(self) -> BlockGuard {
+        match self.held {
+            Held::Lent(loan) => BlockGuard::lent(loan),
+            Held::Own(block) => BlockGuard {
+                held: Held::Own(block),
+            },
+        }
+    }
+
     /// Says whether the bytes lie in the cache, and not in memory of the guard's own.
     pub fn is_lent(&self) -> bool {
         matches!(self.held, Held::Lent(_))

@@ -55,17 +55,21 @@ impl Restoring {
 impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     /// Looks a block up and lends its bytes, if it is raw and guards may have them: the straight way,
     /// which finds nothing else out and changes nothing where it leads nowhere.
-    #[inline]
+    #[inline(always)]
     pub(super) fn hit_raw(&mut self, hash: u64, key: &K, bench: &mut Bench) -> Option<Loan> {
         let number = self.find(hash, key)?;
-        let entry = self.entries.at(number);
+        let entry = self.entries.at_mut(number);
         let (place, raw_bytes, class) = (entry.raw, entry.raw_bytes, entry.class);
         if !place.is_some() {
             return None;
         }
-        self.list(place.segment).ok()?;
+        if self.segments.note(place.segment) {
+            entry.flags.count_hit();
+        } else {
+            self.count_and_note(place.segment).ok()?;
+            self.entries.at_mut(number).flags.count_hit();
+        }
         let loan = self.segments.lend(place, raw_bytes as usize);
-        self.entries.at_mut(number).flags.count_hit();
         self.stats.raw_hits += 1;
         self.sample(hash, raw_bytes, class, bench);
         Some(loan)
@@ -80,29 +84,23 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let entry = self.entries.at(handle.entry);
         assert_eq!(entry.version, handle.version, "a block just found");
         let (place, raw_bytes) = (entry.raw, entry.raw_bytes as usize);
-        self.list(place.segment).map_err(|segments| {
-            let slab_bytes = self.options.slab_bytes as u64;
-            let charged = self.charged.load(Ordering::Relaxed);
-            self.over_the_cap(segments as u64 * slab_bytes + charged)
-        })?;
+        if !self.segments.note(place.segment) {
+            self.count_and_note(place.segment).map_err(|segments| {
+                let slab_bytes = self.options.slab_bytes as u64;
+                let charged = self.charged.load(Ordering::Relaxed);
+                self.over_the_cap(segments as u64 * slab_bytes + charged)
+            })?;
+        }
         Ok(self.segments.lend(place, raw_bytes))
     }
 
-    /// Makes sure that a segment is one of those that guards may have.
-    #[inline]
-    fn list(&mut self, segment: u32) -> std::result::Result<(), usize> {
-        match self.segments.is_listed(segment) {
-            true => Ok(()),
-            false => self.list_another(segment),
-        }
-    }
-
-    fn list_another(&mut self, segment: u32) -> std::result::Result<(), usize> {
+    /// Makes sure that guards may have bytes of a segment, where it must be counted.
+    #[cold]
+    fn count_and_note(&mut self, segment: u32) -> std::result::Result<(), usize> {
         let charged = self.charged.load(Ordering::Relaxed);
         let left = self.guard_bytes_max.saturating_sub(charged);
-        // By a shift, for a division takes as long as half a hit.
-        let segments_max = left >> self.options.slab_bytes.ilog2();
-        self.segments.list(segment, segments_max as usize)
+        let segments_max = left / self.options.slab_bytes as u64;
+        self.segments.count_and_note(segment, segments_max as usize)
     }
 
     /// Charges bytes that are held for a caller outside the slabs, and makes room for them; who holds

@@ -11,7 +11,8 @@
 //! live while that entry says that its bytes are here, so removing costs nothing here.
 //!
 //! A segment of which bytes are lent, to be read or to be filled, moves nothing and goes nowhere; who
-//! lends to readers sets the cap.
+//! lends to readers sets the cap. Loans are given back without a word, so which segments are lent is
+//! found out by asking them all: not at each loan, but whenever as many were made as the cap had left.
 #![deny(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -21,6 +22,8 @@ use crate::error::Result;
 
 /// Blocks start at multiples of this many bytes.
 const ALIGNMENT: u32 = 8;
+/// The most loans to readers between two counts of the segments that are lent.
+const CREDIT_MAX: usize = 64;
 
 /// Where a block's bytes begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,7 @@ impl Place {
         offset: 0,
     };
 
+    #[inline]
     pub fn is_some(self) -> bool {
         self != Place::NONE
     }
@@ -51,7 +55,7 @@ pub(super) struct Record {
 struct Segment {
     slab: SharedSlab,
     used_bytes: u32,
-    /// Is in the list of those that may be lent to readers.
+    /// Is in the list of those that were lent to readers at the last count.
     is_listed: bool,
     records: Vec<Record>,
 }
@@ -65,10 +69,12 @@ pub(super) struct Segments {
     lists: Vec<Vec<Record>>,
     record_capacity: usize,
     in_use: usize,
-    /// Segments that were lent to readers; loans are given back without a word.
+    /// Segments that were lent to readers at the last count.
     lent: Vec<u32>,
-    /// Which of them was last asked whether it makes way for another.
-    hand: usize,
+    /// Segments of which bytes were lent to readers since, as often as that happened.
+    recent: Vec<u32>,
+    /// How many these may become before it must be counted anew.
+    credit: usize,
 }
 
 impl Segments {
@@ -81,7 +87,8 @@ impl Segments {
             record_capacity: 0,
             in_use: 0,
             lent: Vec::new(),
-            hand: 0,
+            recent: Vec::with_capacity(CREDIT_MAX),
+            credit: 0,
         }
     }
 
@@ -101,7 +108,8 @@ impl Segments {
     /// Returns the bytes on the heap, lists of records included.
     pub fn heap_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Option<Segment>>()
-            + (self.vacant.capacity() + self.lent.capacity()) * size_of::<u32>()
+            + (self.vacant.capacity() + self.lent.capacity() + self.recent.capacity())
+                * size_of::<u32>()
             + self.lists.capacity() * size_of::<Vec<Record>>()
             + self.record_capacity * size_of::<Record>()
     }
@@ -192,60 +200,48 @@ impl Segments {
         slab.bytes_mut(place.offset as usize, length)
     }
 
-    /// Says whether a segment is listed as lent to readers.
-    #[inline]
-    pub fn is_listed(&self, number: u32) -> bool {
-        self.segment(number).is_listed
+    /// Notes that bytes of a segment are to be lent to a reader, if it is known that the cap allows it; else
+    /// [`Segments::count_and_note`] finds out. A hit asks no segment and decides nothing by what it loads,
+    /// so that the processor may go on with the next one meanwhile.
+    #[inline(always)]
+    pub fn note(&mut self, number: u32) -> bool {
+        let is_known = self.recent.len() < self.credit;
+        if is_known {
+            self.recent.push(number);
+        }
+        is_known
     }
 
-    /// Lists a segment as lent to readers, unless `segments_max` are.
-    ///
-    /// Where there are many more segments than may be lent most hits come here, so one that readers gave
-    /// back is looked for from where the last was found, and not in all of the list.
+    /// Counts the segments that are lent to readers, and notes this one unless they would be more than
+    /// `segments_max` with it.
     ///
     /// # Errors
     ///
     /// How many there would be.
-    pub fn list(&mut self, number: u32, segments_max: usize) -> std::result::Result<(), usize> {
-        if self.lent.len() > segments_max {
-            self.count_lent();
+    pub fn count_and_note(
+        &mut self,
+        number: u32,
+        segments_max: usize,
+    ) -> std::result::Result<(), usize> {
+        let count = self.count_lent();
+        let left = segments_max.saturating_sub(count);
+        if left == 0 && !self.segment(number).is_listed {
+            return Err(count + 1);
         }
-        if self.lent.len() < segments_max {
-            self.lent.push(number);
-        } else if let Some(at) = self.given_back() {
-            let old = std::mem::replace(&mut self.lent[at], number);
-            self.segment_mut(old).is_listed = false;
-        } else {
-            return Err(self.lent.len() + 1);
-        }
-        self.segment_mut(number).is_listed = true;
+        self.credit = left.min(CREDIT_MAX);
+        self.recent.push(number);
         Ok(())
-    }
-
-    /// Finds a listed segment of which no reader has bytes any more.
-    fn given_back(&mut self) -> Option<usize> {
-        let count = self.lent.len();
-        for _ in 0..count {
-            self.hand += 1;
-            if self.hand >= count {
-                self.hand = 0;
-            }
-            if !self.segment(self.lent[self.hand]).slab.is_read() {
-                return Some(self.hand);
-            }
-        }
-        None
     }
 
     /// Lends a block's bytes to a reader, or keeps them where they are for a while: a segment that is not
     /// listed counts against no cap.
-    #[inline]
+    #[inline(always)]
     pub fn lend(&mut self, place: Place, length: usize) -> Loan {
         let slab = &mut self.segment_mut(place.segment).slab;
         slab.lend(place.offset as usize, length)
     }
 
-    /// Counts the segments of which readers have bytes.
+    /// Counts the segments of which readers have bytes. What is lent next is counted again.
     pub fn count_lent(&mut self) -> usize {
         let mut lent = std::mem::take(&mut self.lent);
         lent.retain(|&number| {
@@ -253,6 +249,16 @@ impl Segments {
             segment.is_listed = segment.slab.is_read();
             segment.is_listed
         });
+        for &number in &self.recent {
+            // Some were closed since, and the number may be another's.
+            let segment = self.slots[number as usize].as_mut();
+            if let Some(segment) = segment.filter(|it| !it.is_listed && it.slab.is_read()) {
+                segment.is_listed = true;
+                lent.push(number);
+            }
+        }
+        self.recent.clear();
+        self.credit = 0;
         self.lent = lent;
         self.lent.len()
     }
@@ -449,8 +455,8 @@ mod tests {
         place: Place,
         most: usize,
     ) -> std::result::Result<Loan, usize> {
-        if !segments.is_listed(place.segment) {
-            segments.list(place.segment, most)?;
+        if !segments.note(place.segment) {
+            segments.count_and_note(place.segment, most)?;
         }
         Ok(segments.lend(place, 100))
     }
@@ -468,12 +474,16 @@ mod tests {
         for round in 0..10 {
             for place in &places[1..] {
                 drop(lend(&mut segments, *place, 2).expect("one makes way"));
-                assert!(segments.lent.len() <= 2, "round {round}");
+                assert!(segments.lent.len() < 2, "round {round}");
             }
         }
         let other = lend(&mut segments, places[1], 2).expect("the second");
         for (place, expected) in places.iter().zip([None, None, Some(3), Some(3)]) {
             assert_eq!(lend(&mut segments, *place, 2).err(), expected);
+        }
+        assert_eq!(segments.count_lent(), 2);
+        for place in &places[..2] {
+            drop(lend(&mut segments, *place, 2).expect("it is lent already"));
         }
         assert_eq!(segments.count_lent(), 2);
         assert_eq!(

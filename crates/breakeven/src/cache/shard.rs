@@ -164,6 +164,7 @@ pub struct ShardStats {
 
 impl ShardStats {
     /// Returns how many accesses there were.
+    #[inline]
     pub fn accesses(&self) -> u64 {
         self.raw_hits + self.packed_hits + self.misses
     }
@@ -761,7 +762,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, hash: u64, key: &K) -> Option<u32> {
         let found = self
             .table
@@ -882,7 +883,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     /// Tells the shadow of an access, if it samples the key.
-    #[inline]
+    #[inline(always)]
     pub(super) fn sample(&mut self, hash: u64, raw_bytes: u32, class: u8, bench: &mut Bench) {
         if self.stats.accesses().is_multiple_of(RETUNE_EVERY) {
             self.retune();
@@ -974,6 +975,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     /// Thinks over whether the shadow is worth its cost, and what share of the keys it can afford.
+    #[cold]
     fn retune(&mut self) {
         if self.options.policy != Policy::Adaptive {
             return;

@@ -26,6 +26,7 @@ mod system {
             Mutex(std::sync::Mutex::new(value))
         }
 
+        #[inline]
         pub fn lock(&self) -> Guard<'_, T> {
             self.0.lock().expect("no panic under a lock of the cache")
         }
