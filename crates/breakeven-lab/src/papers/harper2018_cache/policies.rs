@@ -6,17 +6,20 @@
 //! best there, over the second half, races in all runs.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use breakeven::cache::{
     Arm, BlockCosts, Contents, MissTime, Policy, Replay, Replayed, ShardOptions, Source, least_cost,
 };
 use breakeven::codec::{Compressor, Decompressor, Method};
-use breakeven::meter::{Clock, EnergyMeter, EnergyOptions, Machine, PowerModel, Roots};
+use breakeven::meter::{
+    Clock, EnergyMeter, EnergyOptions, Machine, Meter, PowerModel, Roots, Scope,
+};
 use breakeven::units::Seconds;
 
 use super::cases::{Case, Plan, cases};
-use super::{Claim, at_most, corpus, findings_table, pictures};
+use super::{Claim, at_most, bystander, corpus, findings_table, pictures};
 use crate::clock;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave::order;
@@ -49,6 +52,10 @@ const PARAMETERS: &[(&str, &str)] = &[
         "once a cell: 80 % of memory compressed by lz4:1 and zstd:1, of all victims and of what was asked for again; then the best of these at 20 to 95 %",
     ),
     (
+        "lost",
+        "what a bystander on the other core, who looks up numbers in a table of 1 MiB, loses beside the last sixteenth of the accesses, made again; of its work while they last, and in microseconds for each of them",
+    ),
+    (
         "runs",
         "10 (quick: 2), each from an empty cache with accesses of its own; `late` is its second half",
     ),
@@ -62,7 +69,8 @@ pub const RAW_ONLY: Experiment = Experiment {
     target: at_most(1.01),
     parameters: PARAMETERS,
     analysis: "A run contains all that is spent on learning whether compression pays, which a longer one would spread over more \
-        accesses. Memory of the shadow simulations is part of the budget, so that raw-only holds a little more. Joules are \
+        accesses. Memory of the shadow simulations is part of the budget, so that raw-only holds a little more. Nothing is compressed by \
+        threads of the cache's own, so what others lose is memory and caches; misses are not waited for, so it is at work all the time. Joules are \
         processor time times the watts that a busy core adds, by the model the record names.",
     run: |laboratory| Ok(raw_only(&measure(laboratory)?)),
     table: table_of_raw_only,
@@ -116,6 +124,8 @@ pub const COLUMNS: &[&str] = &[
     "method",
     "admits_once",
     "ratio",
+    "lost_share",
+    "lost_us",
 ];
 pub const COST: usize = 0;
 pub const LATE: usize = 1;
@@ -133,6 +143,8 @@ pub const SHARE: usize = 12;
 pub const METHOD: usize = 13;
 const ADMITS: usize = 14;
 const RATIO: usize = 15;
+const LOST_SHARE: usize = 16;
+const LOST_US: usize = 17;
 
 pub const RAW: &str = "raw-only";
 pub const ADAPTIVE: &str = "adaptive";
@@ -323,7 +335,10 @@ impl Bench<'_> {
         replay.run(early.iter().copied())?;
         let before = replay.so_far();
         replay.run(late.iter().copied())?;
-        Ok(self.values(&before, &replay.so_far()))
+        let mut values = self.values(&before, &replay.so_far());
+        let tail = &late[late.len() - (plan.keys.len() / 16).max(1)..];
+        values.extend(lost(&mut replay, tail)?);
+        Ok(values)
     }
 
     fn values(&self, early: &Replayed, all: &Replayed) -> Vec<f64> {
@@ -380,6 +395,17 @@ impl Bench<'_> {
         values[RATIO] = self.ratio();
         values
     }
+}
+
+/// Makes accesses beside a bystander; returns which share of its work it lost, and its microseconds for each
+/// access.
+fn lost(replay: &mut Replay<'_>, keys: &[u64]) -> Result<[f64; 2]> {
+    let alone = bystander::alone(Duration::from_millis(20))?;
+    let meter = Meter::start(Scope::Process);
+    let ((), rate) = bystander::beside(|| Ok(replay.run(keys.iter().copied())?))?;
+    let share = 1.0 - rate / alone;
+    let seconds = meter.stop(0).wall.0;
+    Ok([share, 1e6 * share * seconds / keys.len() as f64])
 }
 
 fn static_policy(arm: Arm) -> Policy {
@@ -559,9 +585,10 @@ fn table_of_raw_only(records: &Path) -> Result<String> {
     let energy = energy.context("the record names no source of joules")?;
     text.push_str(&format!(
         "\nMedians of the runs: microseconds of an access (mean, 99 and 99.9 %), what it found, its processor time with everything \
-         it does, its joules ({energy}), what finding out took, compressed forms that were never used, and memory in use.\n\n\
-         | cell | policy | us | late | p99 | p99.9 | raw | packed | miss | core us | uJ | overhead us | wasted | memory |\n\
-         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+         it does, its joules ({energy}), what finding out took, compressed forms that were never used, memory in use, and what a \
+         bystander lost, of its work and for each access.\n\n\
+         | cell | policy | us | late | p99 | p99.9 | raw | packed | miss | core us | uJ | overhead us | wasted | memory | lost | lost us |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
     ));
     for cell in &cells {
         for contender in [RAW, ADAPTIVE, BEST, LEAST] {
@@ -586,7 +613,7 @@ fn line(cell: &CellRecord, contender: &str) -> String {
         _ => contender.to_string(),
     };
     format!(
-        "| {} | {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+        "| {} | {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
         cell.cell,
         number(COST, 2),
         number(LATE, 2),
@@ -600,6 +627,8 @@ fn line(cell: &CellRecord, contender: &str) -> String {
         number(OVERHEAD, 3),
         percent(WASTED),
         percent(MEMORY),
+        percent(LOST_SHARE),
+        number(LOST_US, 2),
     )
 }
 
@@ -712,6 +741,8 @@ pub mod tests {
             "{least:?} {raw:?}"
         );
         assert!(raw[MEMORY] <= 1.0 && raw[RATIO] > 1.5);
+        assert_eq!(raw.len(), COLUMNS.len());
+        assert!(raw[LOST_SHARE] < 1.0 && raw[LOST_US].is_finite());
         let shares = raw[RAW_HITS] + raw[PACKED_HITS] + raw[MISSES];
         assert!((shares - 1.0).abs() < 1e-9);
     }
