@@ -168,6 +168,9 @@ impl Drop for FillLoan {
 }
 
 impl SharedSlab {
+    /// What one takes on the heap: its counts, aligned, and what the allocator adds for that.
+    pub const HEAP_BYTES: usize = 2 * size_of::<Counted>();
+
     pub fn new(slab: Slab) -> SharedSlab {
         SharedSlab {
             start: slab.address.0,

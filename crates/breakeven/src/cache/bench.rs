@@ -71,6 +71,10 @@ pub struct Bench {
     restored: Vec<u8>,
     /// Memory for the compressed form that is being restored.
     packed: Vec<u8>,
+    /// Methods that were used, with the most bytes of a block that each compressed and restored.
+    used: Vec<(Method, usize, usize)>,
+    /// What codecs hold for them, at most.
+    codec_bytes: usize,
     /// One compression of so many fails; none of 0.
     #[cfg(test)]
     pub(super) fails_every: u32,
@@ -126,6 +130,8 @@ impl Bench {
             scratch: Vec::new(),
             restored: Vec::new(),
             packed: Vec::new(),
+            used: Vec::new(),
+            codec_bytes: 0,
             #[cfg(test)]
             fails_every: 0,
             #[cfg(test)]
@@ -145,6 +151,41 @@ impl Bench {
             method.compressor_bytes(block_bytes) + method.decompressor_bytes(block_bytes)
         });
         codecs.sum::<usize>() + 3 * block_bytes
+    }
+
+    /// Returns the bytes that it holds now, those of its codecs by their formulas.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let buffers = self.scratch.capacity() + self.restored.capacity() + self.packed.capacity();
+        self.codec_bytes + buffers
+    }
+
+    /// Notes that a method compresses or restores blocks of so many bytes.
+    fn note_use(&mut self, method: Method, compressed_bytes: usize, restored_bytes: usize) {
+        if let Engine::Recorded(_) = self.engine {
+            return;
+        }
+        let at = self.used.iter().position(|it| it.0 == method);
+        let at = at.unwrap_or_else(|| {
+            self.used.push((method, 0, 0));
+            self.used.len() - 1
+        });
+        let (_, compressed, restored) = &mut self.used[at];
+        if compressed_bytes > *compressed || restored_bytes > *restored {
+            *compressed = compressed_bytes.max(*compressed);
+            *restored = restored_bytes.max(*restored);
+            let bytes = |&(method, compressed, restored): &(Method, usize, usize)| {
+                let compressor = match compressed {
+                    0 => 0,
+                    bytes => method.compressor_bytes(bytes),
+                };
+                let decompressor = match restored {
+                    0 => 0,
+                    bytes => method.decompressor_bytes(bytes),
+                };
+                compressor + decompressor
+            };
+            self.codec_bytes = self.used.iter().map(bytes).sum();
+        }
     }
 
     /// Returns the scratch at this length.
@@ -195,6 +236,7 @@ impl Bench {
     ) -> Result<(Option<usize>, Option<Seconds>)> {
         #[cfg(test)]
         self.fail_compression()?;
+        self.note_use(method, block.len(), 0);
         let limit = CHECK_BYTES + packed_bytes_max.min(block.len());
         let mut scratch = std::mem::take(&mut self.scratch);
         if scratch.len() < limit {
@@ -282,6 +324,7 @@ impl Bench {
         packed: &[u8],
         target: &mut [u8],
     ) -> Result<Option<Seconds>> {
+        self.note_use(method, 0, target.len());
         match &mut self.engine {
             Engine::Real { decompressor, .. } => {
                 decompressor.decompress(method.decoder(), packed, target)?;

@@ -112,6 +112,7 @@ impl Segments {
                 * size_of::<u32>()
             + self.lists.capacity() * size_of::<Vec<Record>>()
             + self.record_capacity * size_of::<Record>()
+            + self.in_use * SharedSlab::HEAP_BYTES
     }
 
     /// Takes a slab for a new segment.

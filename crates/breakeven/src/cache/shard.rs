@@ -53,6 +53,8 @@ const RETUNE_EVERY: u64 = 8192;
 const FIRST_LOADS: u64 = 64;
 /// Keys are sampled less where less than this part of them is affordable.
 const THIN_BELOW: f64 = 0.8;
+/// The part of the budget that a wrapper's benches may take, at most.
+const BENCH_SHARE: u64 = 4;
 /// What a sampled access is taken to cost before one was timed.
 const SAMPLE_COST_GUESS: f64 = 400e-9;
 /// A sampled access that took more than so many usual ones counts as so many.
@@ -351,6 +353,8 @@ pub struct Shard<K, S = KeyHasher> {
     pub(super) charged: Arc<AtomicU64>,
     /// Bytes of a wrapper's own lists.
     pub(super) list_bytes: u64,
+    /// Bytes of a wrapper's benches, and among how many shards they are divided.
+    pub(super) benches: (Arc<AtomicU64>, u64),
     /// The most bytes that a wrapper's guards may keep: whole slabs where blocks are lent, and what is
     /// charged.
     pub(super) guard_bytes_max: u64,
@@ -424,6 +428,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             held_bytes: 0,
             charged: Arc::default(),
             list_bytes: 0,
+            benches: (Arc::default(), 1),
             guard_bytes_max: 0,
             #[cfg(test)]
             slabs_held: None,
@@ -1091,10 +1096,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     /// Works out how many slabs the rest of the memory leaves.
     pub(super) fn limit_slabs(&mut self) {
         let slab_bytes = self.segments.slab_bytes() as u64;
-        let left = self
-            .options
-            .budget_bytes
-            .saturating_sub(self.overhead_bytes());
+        let budget_bytes = self.options.budget_bytes;
+        let benches = self.benches.0.load(Ordering::Relaxed) / self.benches.1;
+        let beside = self.overhead_bytes() + benches.min(budget_bytes / BENCH_SHARE);
+        let left = budget_bytes.saturating_sub(beside);
         let slabs_max = (left / slab_bytes) as usize;
         #[cfg(test)]
         let slabs_max = self.slabs_held.unwrap_or(slabs_max);

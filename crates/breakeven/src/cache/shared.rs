@@ -7,7 +7,7 @@
 //! key is not kept, so no older bytes come back. Blocks are handed out as [`BlockGuard`]s.
 //!
 //! The budget is divided evenly. It covers what the shards cover, loads in flight, what guards hold
-//! outside the slabs, and the codecs' memory up to 1/32 of it. Only slabs that guards pin stay above
+//! outside the slabs, and the codecs' memory up to a quarter of it. Only slabs that guards pin stay above
 //! a budget that was lowered.
 //!
 //! What has to make room compresses victims, one at a time and without the lock; only where the budget
@@ -20,7 +20,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::KeyHasher;
 use super::bench::Bench;
@@ -44,8 +44,6 @@ const SHARDS_PER_PROCESSOR: usize = 4;
 const SHARDS_MAX: usize = 1024;
 /// Slabs that guards may hold of each shard, if nothing else was said.
 const GUARD_SLABS_MIN: u64 = 8;
-/// The part of the budget that may be set aside for the codecs' memory.
-const BENCH_SHARE: u64 = 32;
 /// What a load in flight takes beside its frame.
 pub(super) const TURN_BYTES: u64 = 256;
 
@@ -190,8 +188,6 @@ pub struct Cache<K: Copy + Eq + Hash, S: BuildHasher + Clone = KeyHasher> {
     pub(super) slots: Box<[Slot<K, S>]>,
     pub(super) benches: Benches,
     pub(super) waits: Waits,
-    /// What is set aside of the budget for the benches, at most.
-    bench_bytes: u64,
     /// Held while the budget changes, so that all shards end with the same.
     resizing: Mutex<()>,
     /// What guards may hold of each shard, if the options said so.
@@ -281,32 +277,27 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             return Err(Error::invalid("bytes of a block", reason));
         }
         let (count, sized) = options.layout(processors)?;
-        let bench_bytes = match options.policy {
-            Policy::RawOnly => 0,
-            Policy::Adaptive | Policy::Static(_) | Policy::Expansion(_) => {
-                let each = Bench::bytes(&options.methods, options.block_bytes);
-                (each * processors) as u64
-            }
-        };
         let mut cache = Cache {
             hasher,
             slots: Box::default(),
             benches: Benches::new(processors),
             waits: Waits::default(),
-            bench_bytes,
             resizing: Mutex::default(),
             guard_bytes_max: options.pinned_bytes_max.map(|bytes| bytes / count as u64),
             write: None,
         };
         let shard = ShardOptions {
-            budget_bytes: cache.shard_budget_bytes(options.budget_bytes, count),
+            budget_bytes: options.budget_bytes / count as u64,
             methods: options.methods,
             policy: options.policy,
             prices: options.prices,
             ..sized
         };
         let guards = guard_bytes_max(cache.guard_bytes_max, &shard);
-        let slots = (0..count).map(|_| Slot::new(shard.clone(), guards, &cache.hasher));
+        let slots = (0..count).map(|_| {
+            let benches = (Arc::clone(&cache.benches.bytes), count as u64);
+            Slot::new(shard.clone(), guards, benches, &cache.hasher)
+        });
         cache.slots = slots.collect::<Result<_>>()?;
         Ok(cache)
     }
@@ -483,7 +474,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     ///
     /// Ghosts and shadows start anew.
     pub fn set_budget(&self, bytes: u64) -> Result<()> {
-        let each = self.shard_budget_bytes(bytes, self.slots.len());
+        let each = bytes / self.slots.len() as u64;
         let mut is_dirty = false;
         let one_at_a_time = self.resizing.lock();
         for slot in &self.slots {
@@ -553,12 +544,6 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         state.overtake(&key);
         self.benches
             .with(|bench| state.shard.insert(key, bytes, class, bench))
-    }
-
-    /// Returns what a shard may use when all may use `bytes`.
-    fn shard_budget_bytes(&self, bytes: u64, count: usize) -> u64 {
-        let benches = self.bench_bytes.min(bytes / BENCH_SHARE);
-        (bytes - benches) / count as u64
     }
 
     /// Restores a block that was just found compressed, without the lock; none if it was damaged.
@@ -678,9 +663,15 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> fmt::Debug for Cache<K, S> {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Slot<K, S> {
-    fn new(options: ShardOptions, guard_bytes_max: u64, hasher: &S) -> Result<Slot<K, S>> {
+    fn new(
+        options: ShardOptions,
+        guard_bytes_max: u64,
+        benches: (Arc<AtomicU64>, u64),
+        hasher: &S,
+    ) -> Result<Slot<K, S>> {
         let mut shard = Shard::with_hasher(options, hasher.clone())?;
         shard.guard_bytes_max = guard_bytes_max;
+        shard.benches = benches;
         Ok(Slot {
             state: Mutex::new(State {
                 charged: Arc::clone(&shard.charged),
@@ -870,6 +861,8 @@ impl Room {
 pub(super) struct Benches {
     idle: std::sync::Mutex<Vec<Bench>>,
     idle_max: usize,
+    /// What all of them hold.
+    bytes: Arc<AtomicU64>,
 }
 
 impl Benches {
@@ -877,6 +870,7 @@ impl Benches {
         Benches {
             idle: std::sync::Mutex::default(),
             idle_max,
+            bytes: Arc::default(),
         }
     }
 
@@ -885,10 +879,18 @@ impl Benches {
         let idle = || self.idle.lock().expect("nothing panics under this lock");
         let taken = idle().pop();
         let mut bench = taken.unwrap_or_default();
+        let before = bench.heap_bytes() as u64;
         let result = work(&mut bench);
+        let after = bench.heap_bytes() as u64;
+        if after != before {
+            self.bytes
+                .fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        }
         let mut idle = idle();
         if idle.len() < self.idle_max {
             idle.push(bench);
+        } else {
+            self.bytes.fetch_sub(after, Ordering::Relaxed);
         }
         result
     }
