@@ -309,8 +309,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     /// [`Error::Limit`] if guards hold as much as the options allow.
     // Always inline, as all that a raw hit does, and what comes another way is put together anew, so that a
     // guard stays in registers: returned by way of memory it is copied 16 bytes at once after it was written
-    // by eight. That waits until all that went before has ended, the cache misses of whoever read the last
-    // block too.
+    // by eight. That seems to wait for all that went before, the cache misses of whoever read the last block
+    // too: inferred from the machine code, and a hit where nothing is read is faster by half this way.
     #[inline(always)]
     pub fn get(&self, key: &K) -> Result<Option<BlockGuard>> {
         let hash = self.hasher.hash_one(key);
