@@ -74,13 +74,25 @@ impl Encoder {
         }
         let raw_bytes = frame_bytes_max(block.len());
         assert!(target.len() >= raw_bytes, "a target too short for a frame");
+        let constant = constant(block);
+        let raw = |target: &mut [u8]| {
+            let (frame_bytes, check) = zstd::write_raw(block, target);
+            Encoded {
+                frame_bytes,
+                check,
+                used_method: method == Method::STORE,
+            }
+        };
+        if method == Method::STORE && constant.is_none() {
+            return Ok(raw(target));
+        }
         let check = zstd::check(block);
         let encoded = |frame_bytes, used_method| Encoded {
             frame_bytes,
             check,
             used_method,
         };
-        if let Some(byte) = constant(block) {
+        if let Some(byte) = constant {
             let bytes = zstd::write_constant(byte, block.len(), check, target);
             return Ok(encoded(bytes, false));
         }
@@ -94,10 +106,7 @@ impl Encoder {
         };
         Ok(match size {
             Some(bytes) => encoded(bytes, true),
-            None => {
-                let bytes = zstd::write_raw(block, check, target);
-                encoded(bytes, method == Method::STORE)
-            }
+            None => raw(target),
         })
     }
 

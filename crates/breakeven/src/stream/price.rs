@@ -879,7 +879,12 @@ impl Controller {
     ) -> f64 {
         let others = self.plant.workers.saturating_sub(parts) as f64;
         let deviation = deviation * spell.latency;
-        let starved = mean_excess(spell.latency, backlog, deviation);
+        // When all workers were at its parts, the link waits for the block after it as well.
+        let next = match parts > 1 && others == 0.0 {
+            true => self.worker_seconds().0,
+            false => 0.0,
+        };
+        let starved = mean_excess(spell.latency + next, backlog, deviation);
         let stalled = mean_excess(spell.latency, self.room(), deviation) * others;
         starved * self.link_second(prices) + (stalled + spell.idle) * prices.per_core_second.mean
     }
