@@ -13,6 +13,8 @@
 //! makes a reader panic or take memory beyond its formula; it hands out the right bytes or an error.
 #![deny(unsafe_code)]
 
+mod arms;
+mod balance;
 mod books;
 #[cfg(test)]
 mod calls;

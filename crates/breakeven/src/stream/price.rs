@@ -32,17 +32,16 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::codec::Method;
-use crate::decide::{
-    BlockLife, Candidate, Class, Decision, Factor, MethodEstimate, Observation, Prices, Profile,
-    Quantities,
-};
+use crate::decide::{BlockLife, Class, Decision, Observation, Prices, Profile, Quantities};
 use crate::model::prices::HIRSCH_2017;
 use crate::statistics::mean_excess;
 use crate::units::{BytesPerSecond, Estimate, Seconds};
 
+use super::arms::{Costs, Known, Splitting, least};
+use super::balance::{Balance, Group, Weighed, join, turn};
 use super::hint::Outlook;
 use super::line::{Line, Pairs};
-use super::parts::{Parting, Shares, Spell};
+use super::parts::{Shares, Spell};
 
 /// What a stream is to be.
 #[expect(clippy::large_enum_variant, reason = "there is one a stream")]
@@ -112,8 +111,6 @@ pub struct Taken {
 
 /// Completions after which prices and estimates are computed anew.
 const UPDATE_BLOCKS: usize = 8;
-/// Halvings of the range of a price.
-const HALVINGS: usize = 30;
 /// Share of all cost that trying may take.
 const TRIAL_SHARE: f64 = 0.01;
 /// Blocks' worth of cost that trying may take at once, before there is much to take a share of.
@@ -149,13 +146,6 @@ const STRETCH_MAX: f64 = 8.0;
 /// TCP connection grow to 4 MiB, and a queue of the link may hold as much.
 pub(super) const HIDDEN_BYTES: f64 = 8.0 * MIB;
 const MIB: f64 = (1 << 20) as f64;
-/// Arms around the best, in the order of encoding time, among which one is tried.
-const TRIAL_REACH: usize = 2;
-/// The share of the best one's cost that any other must be hoped to cost to be tried where time is
-/// saved up.
-const PROMISING: f64 = 0.9;
-/// Observations of an arm on a class from which it is known, and no longer feared.
-const SEEN_MIN: f64 = 0.9;
 /// The share of the time for which the buffers hold work that a block must take before splitting it is
 /// thought of.
 const SPLIT_ROOM_MIN: f64 = 1.0;
@@ -222,45 +212,6 @@ struct Scratch {
     costs: Costs,
 }
 
-/// What each arm costs on a block: as it is known, as good as it may be, as bad as it may be.
-#[derive(Default)]
-struct Costs {
-    /// When each worker could help with it.
-    delays: Vec<f64>,
-    /// How the block is best split.
-    ways: Vec<Shares>,
-    likely: Vec<f64>,
-    hopeful: Vec<f64>,
-    fearful: Vec<f64>,
-    /// Whether it takes about as long to encode as the best.
-    near: Vec<bool>,
-}
-
-/// The blocks of the window and their arms, between the two ends of a price.
-#[derive(Default)]
-struct Balance {
-    /// Seconds of the workers that no price changes.
-    work: f64,
-    /// Seconds of the link that no price changes.
-    write: f64,
-    /// The arms of each group, one group after the other.
-    arms: Vec<Weighed>,
-    /// How many blocks a group has, and where its arms end.
-    groups: Vec<(f64, usize)>,
-}
-
-/// An arm on a class.
-#[derive(Clone, Copy)]
-struct Weighed {
-    /// Cost where the price is nothing, and how it grows with the price: prices are linear in it.
-    at_zero: f64,
-    per_price: f64,
-    /// Seconds of a worker.
-    work: f64,
-    /// Seconds of the link.
-    write: f64,
-}
-
 /// A pick on its way to the books.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
@@ -275,16 +226,6 @@ impl Entry {
     pub fn real_cost(&self, taken: &Taken) -> f64 {
         real(&self.decision.quantities, taken).cost(&self.life, &self.prices)
     }
-}
-
-/// Blocks of the window that are alike.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Group {
-    /// None for what is stored whatever the price.
-    class: Option<Class>,
-    outlook: Outlook,
-    count: f64,
-    raw_bytes: f64,
 }
 
 /// A block on its way.
@@ -324,29 +265,6 @@ struct Picked {
     /// Until it is encoded.
     latency: f64,
     trial: Option<Trial>,
-}
-
-/// What is known of the arms on one class, for blocks of one length.
-struct Known {
-    /// The lesson it is from.
-    lesson: u64,
-    life: BlockLife,
-    likely: Vec<Quantities>,
-    /// As good as each arm may well be: one standard error better.
-    hopeful: Vec<Quantities>,
-    /// As bad as an arm may be of which too little was seen: two standard errors worse.
-    fearful: Vec<Quantities>,
-    /// How a block of each arm may be split.
-    partings: Vec<Parting>,
-    /// Whether too little was seen of each arm to know it.
-    is_unseen: Vec<bool>,
-}
-
-/// When blocks are split.
-struct Splitting {
-    workers: usize,
-    /// The least core time of a block; what takes less surely fits the buffers.
-    core_seconds_min: f64,
 }
 
 impl Controller {
@@ -774,7 +692,7 @@ impl Controller {
         } = self;
         let known = known
             .entry(class)
-            .or_insert_with(|| Known::new(goal, class, raw_bytes));
+            .or_insert_with(|| Known::new(goal.usual_life(class, raw_bytes)));
         if known.lesson != *lessons || known.likely.is_empty() {
             known.estimate(profile, arms, &splitting, matches!(goal, Goal::Within(_)));
             known.lesson = *lessons;
@@ -1079,187 +997,6 @@ impl Controller {
     }
 }
 
-/// Adds blocks to those like them.
-fn join(groups: &mut Vec<Group>, new: &Group) {
-    let alike = |it: &&mut Group| (it.class, it.outlook) == (new.class, new.outlook);
-    match groups.iter_mut().find(alike) {
-        Some(group) => {
-            group.count += new.count;
-            group.raw_bytes += new.raw_bytes;
-        }
-        None => groups.push(*new),
-    }
-}
-
-impl Known {
-    /// Knows nothing yet but what blocks of a class are for.
-    fn new(goal: &Goal, class: Class, raw_bytes: u64) -> Known {
-        Known {
-            lesson: 0,
-            life: goal.usual_life(class, raw_bytes),
-            likely: Vec::new(),
-            hopeful: Vec::new(),
-            fearful: Vec::new(),
-            partings: Vec::new(),
-            is_unseen: Vec::new(),
-        }
-    }
-
-    /// Takes what a profile knows of some arms.
-    fn estimate(
-        &mut self,
-        profile: &Profile,
-        arms: &[Method],
-        splitting: &Splitting,
-        is_bold: bool,
-    ) {
-        let Known {
-            life,
-            likely,
-            hopeful,
-            fearful,
-            partings,
-            is_unseen,
-            ..
-        } = self;
-        is_unseen.clear();
-        partings.clear();
-        likely.clear();
-        hopeful.clear();
-        fearful.clear();
-        for &arm in arms {
-            let mut estimate = profile.estimate(life.class, arm, life.raw_bytes);
-            let core = estimate.encode_seconds_per_byte.value.mean * life.raw_bytes as f64;
-            let of_part = |bytes| profile.estimate(life.class, arm, bytes);
-            let mut parting = Parting::NONE;
-            if core > splitting.core_seconds_min {
-                parting = Parting::of(life.raw_bytes, splitting.workers, &mut estimate, of_part);
-            }
-            // What was never seen is tried whole, charged with all its waits.
-            let is_seen = estimate.encode_seconds_per_byte.weight >= SEEN_MIN;
-            is_unseen.push(!is_seen);
-            partings.push(if is_seen { parting } else { Parting::NONE });
-            let quantities = |value: fn(&Factor) -> f64| {
-                let mut estimate: MethodEstimate = estimate;
-                for factor in [
-                    &mut estimate.encode_seconds_per_byte,
-                    &mut estimate.stored_per_raw,
-                ] {
-                    factor.value = Estimate::exact(value(factor));
-                }
-                Quantities::of(&Candidate::new(arm, estimate), life)
-            };
-            likely.push(quantities(|it| it.value.mean));
-            hopeful.push(match is_bold && !is_seen {
-                true => quantities(|it| it.value.low),
-                false => quantities(one_error_below),
-            });
-            fearful.push(quantities(|it| match it.weight >= SEEN_MIN {
-                true => it.value.mean,
-                false => it.value.high,
-            }));
-        }
-    }
-}
-
-impl Costs {
-    /// Finds what each arm costs, split as is best for it. Only those near the best are hoped to be
-    /// better than likely.
-    fn fill(&mut self, known: &Known, is_bold: bool, cost: impl Fn(&Quantities, usize) -> f64) {
-        let Costs {
-            ways,
-            likely,
-            hopeful,
-            fearful,
-            near,
-            ..
-        } = self;
-        ways.clear();
-        let best_way = |(parting, it): (&Parting, &Quantities)| parting.best(it, &cost);
-        ways.extend(known.partings.iter().zip(&known.likely).map(best_way));
-        for (costs, of) in [
-            (&mut *likely, &known.likely),
-            (&mut *hopeful, &known.hopeful),
-            (&mut *fearful, &known.fearful),
-        ] {
-            costs.clear();
-            let in_parts = ways.iter().zip(of);
-            costs.extend(in_parts.map(|(way, it)| match way.parts {
-                1 => cost(it, 1),
-                parts => cost(&way.of(it), parts),
-            }));
-        }
-        let work = |arm: usize| known.likely[arm].encode_core_seconds.mean;
-        let rank = |arm: usize| (0..likely.len()).filter(|&it| work(it) < work(arm)).count();
-        let middle = rank(least(likely));
-        near.clear();
-        let best = likely[least(likely)];
-        near.extend((0..likely.len()).map(|arm| {
-            // Where time is saved up, a slow one may be the best by far.
-            let is_promising = is_bold && hopeful[arm] < PROMISING * best;
-            rank(arm).abs_diff(middle) <= TRIAL_REACH || is_promising
-        }));
-        for (arm, hopeful) in hopeful.iter_mut().enumerate() {
-            if !near[arm] {
-                *hopeful = likely[arm];
-            }
-        }
-    }
-}
-
-impl Costs {
-    /// Returns the arm that may well be the best of those whose trial costs no more than the most of
-    /// `allowed`. If that is the best one known, what is next to it and was never tried is not known to
-    /// be worse: it is tried where that costs no more than the first.
-    fn worth_trying(&self, known: &Known, best: usize, allowed: (f64, f64)) -> usize {
-        let charge = |arm: usize| self.fearful[arm] - self.fearful[best];
-        let arms = || 0..self.likely.len();
-        let affordable = arms().filter(|&arm| arm == best || charge(arm) <= allowed.1);
-        let hopeful = affordable.min_by(|&a, &b| self.hopeful[a].total_cmp(&self.hopeful[b]));
-        let hopeful = hopeful.expect("the best is affordable");
-        if hopeful != best {
-            return hopeful;
-        }
-        let is_open = |&arm: &usize| known.is_unseen[arm] && self.near[arm] && arm != best;
-        let open = arms()
-            .filter(is_open)
-            .filter(|&arm| charge(arm) <= allowed.0);
-        let likely = open.min_by(|&a, &b| self.likely[a].total_cmp(&self.likely[b]));
-        likely.unwrap_or(best)
-    }
-}
-
-impl Balance {
-    fn clear(&mut self) {
-        (self.work, self.write) = (0.0, 0.0);
-        self.arms.clear();
-        self.groups.clear();
-    }
-
-    /// Returns what these blocks would take at a price: seconds of the workers together, in which the
-    /// application's computing counts as well, and of the link.
-    fn needs_at(&self, price: f64) -> (f64, f64) {
-        let (mut work, mut write) = (self.work, self.write);
-        let mut start = 0;
-        for &(count, end) in &self.groups {
-            let arms = &self.arms[start..end];
-            let cost = |arm: &Weighed| arm.at_zero + price * arm.per_price;
-            let mut best = &arms[0];
-            let mut least = cost(best);
-            for arm in &arms[1..] {
-                let cost = cost(arm);
-                if cost < least {
-                    (best, least) = (arm, cost);
-                }
-            }
-            work += count * best.work;
-            write += count * best.write;
-            start = end;
-        }
-        (work, write)
-    }
-}
-
 /// Returns what it costs to hold a byte for a second, in seconds of the machine that writes it: one
 /// rent against the other.
 ///
@@ -1268,19 +1005,6 @@ pub(super) fn held_seconds_per_byte_second() -> f64 {
     let second = Seconds(1.0);
     let held = HIRSCH_2017.storage_cost(1.0, second).total();
     held.0 / HIRSCH_2017.machine_cost(second).total().0
-}
-
-/// Returns the point from which on a price is no longer too low, to one part in 2^30. This is asked
-/// for at most blocks, so it stops long before the last bit (`model::crossing` does not).
-fn turn(mut low: f64, mut high: f64, is_too_low: impl Fn(f64) -> bool) -> f64 {
-    for _ in 0..HALVINGS {
-        let middle = (low + high) / 2.0;
-        match is_too_low(middle) {
-            true => low = middle,
-            false => high = middle,
-        }
-    }
-    high
 }
 
 /// Returns the quantities that a block took, beside what is only known when it is read.
@@ -1318,21 +1042,4 @@ fn scaled(of: &Quantities, share: f64) -> Quantities {
         stored_bytes: scaled(of.stored_bytes),
         held_bytes: scaled(of.held_bytes),
     }
-}
-
-/// Returns the place of the least cost.
-fn least(costs: &[f64]) -> usize {
-    let costs = costs.iter().enumerate();
-    let least = costs.min_by(|a, b| a.1.total_cmp(b.1));
-    least.expect("at least one arm").0
-}
-
-/// Returns the value one standard error below the mean, of an interval of 95 % whose logarithm is
-/// normal.
-fn one_error_below(factor: &Factor) -> f64 {
-    let Estimate { mean, low, .. } = factor.value;
-    if mean <= 0.0 || low <= 0.0 {
-        return mean;
-    }
-    mean * (low / mean).powf(1.0 / 1.96)
 }

@@ -1,0 +1,102 @@
+//! The blocks of a window weighed at the two ends of a price, and where between them the balance lies.
+//!
+//! Prices are linear in one number, so what an arm costs at both ends tells what it costs at any
+//! price between.
+
+use crate::decide::Class;
+
+use super::hint::Outlook;
+
+/// Halvings of the range of a price.
+const HALVINGS: usize = 30;
+
+/// Blocks of the window that are alike.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Group {
+    /// None for what is stored whatever the price.
+    pub class: Option<Class>,
+    pub outlook: Outlook,
+    pub count: f64,
+    pub raw_bytes: f64,
+}
+
+/// The blocks of the window and their arms, between the two ends of a price.
+#[derive(Default)]
+pub struct Balance {
+    /// Seconds of the workers that no price changes.
+    pub work: f64,
+    /// Seconds of the link that no price changes.
+    pub write: f64,
+    /// The arms of each group, one group after the other.
+    pub arms: Vec<Weighed>,
+    /// How many blocks a group has, and where its arms end.
+    pub groups: Vec<(f64, usize)>,
+}
+
+/// An arm on a class.
+#[derive(Clone, Copy)]
+pub struct Weighed {
+    /// Cost where the price is nothing, and how it grows with the price: prices are linear in it.
+    pub at_zero: f64,
+    pub per_price: f64,
+    /// Seconds of a worker.
+    pub work: f64,
+    /// Seconds of the link.
+    pub write: f64,
+}
+
+impl Balance {
+    pub fn clear(&mut self) {
+        (self.work, self.write) = (0.0, 0.0);
+        self.arms.clear();
+        self.groups.clear();
+    }
+
+    /// Returns what these blocks would take at a price: seconds of the workers together, in which the
+    /// application's computing counts as well, and of the link.
+    pub fn needs_at(&self, price: f64) -> (f64, f64) {
+        let (mut work, mut write) = (self.work, self.write);
+        let mut start = 0;
+        for &(count, end) in &self.groups {
+            let arms = &self.arms[start..end];
+            let cost = |arm: &Weighed| arm.at_zero + price * arm.per_price;
+            let mut best = &arms[0];
+            let mut least = cost(best);
+            for arm in &arms[1..] {
+                let cost = cost(arm);
+                if cost < least {
+                    (best, least) = (arm, cost);
+                }
+            }
+            work += count * best.work;
+            write += count * best.write;
+            start = end;
+        }
+        (work, write)
+    }
+}
+
+/// Adds blocks to those like them.
+pub fn join(groups: &mut Vec<Group>, new: &Group) {
+    let alike = |it: &&mut Group| (it.class, it.outlook) == (new.class, new.outlook);
+    match groups.iter_mut().find(alike) {
+        Some(group) => {
+            group.count += new.count;
+            group.raw_bytes += new.raw_bytes;
+        }
+        None => groups.push(*new),
+    }
+}
+
+/// Returns the point from which on a price is no longer too low, to one part in 2^30. This is asked
+/// for at most blocks, so it stops long before the last bit (`model::crossing` does not).
+pub fn turn(mut low: f64, mut high: f64, is_too_low: impl Fn(f64) -> bool) -> f64 {
+    for _ in 0..HALVINGS {
+        let middle = (low + high) / 2.0;
+        match is_too_low(middle) {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    high
+}
