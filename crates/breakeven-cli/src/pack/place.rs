@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Metadata, OpenOptions};
 use std::io::{self, IsTerminal, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result, bail};
 use breakeven::storage::{self, RealStorage, Storage};
 use breakeven::stream::SpreadFile;
+use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -68,6 +69,16 @@ fn process_status(name: &str) -> Option<String> {
     Some(value.trim().to_string())
 }
 
+/// What a pipe is made to hold: both sides then work on instead of waking each other every 64 KiB.
+const PIPE_BYTES: usize = 1 << 20;
+
+/// Makes a pipe hold more. What is no pipe, or may not hold more, stays as it is.
+fn widen(descriptor: &OwnedFd) {
+    if fcntl_getpipe_size(descriptor).is_ok_and(|bytes| bytes < PIPE_BYTES) {
+        let _ = fcntl_setpipe_size(descriptor, PIPE_BYTES);
+    }
+}
+
 /// What is read.
 pub struct Source {
     pub file: File,
@@ -86,8 +97,9 @@ impl Source {
             if io::stdin().is_terminal() {
                 bail!("standard input is a terminal");
             }
-            let descriptor = io::stdin().as_fd().try_clone_to_owned();
-            (File::from(descriptor?), "standard input".to_string())
+            let descriptor = io::stdin().as_fd().try_clone_to_owned()?;
+            widen(&descriptor);
+            (File::from(descriptor), "standard input".to_string())
         } else {
             let name = path.display().to_string();
             (File::open(path).with_context(|| name.clone())?, name)
@@ -192,9 +204,10 @@ impl Target {
         if !allows_terminal && io::stdout().is_terminal() {
             bail!("standard output is a terminal; name a file with -o, or force it with -c");
         }
-        let descriptor = io::stdout().as_fd().try_clone_to_owned();
+        let descriptor = io::stdout().as_fd().try_clone_to_owned()?;
+        widen(&descriptor);
         Ok(Target {
-            file: File::from(descriptor?),
+            file: File::from(descriptor),
             name: STANDARD_OUTPUT.to_string(),
             renamed: None,
             overwrites: true,

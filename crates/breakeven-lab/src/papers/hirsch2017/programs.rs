@@ -92,7 +92,7 @@ pub const UNPACKING: Experiment = Experiment {
     parameters: &[
         (
             "stream",
-            "256 MiB of text in frames of 1 MiB by zstd:3, with a seek table (quick: 256 KiB)",
+            "1 GiB of text in frames of 1 MiB by zstd:3, with a seek table (quick: 256 KiB)",
         ),
         (
             "ways",
@@ -419,7 +419,7 @@ impl Way {
 
 fn measure_unpack(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
-    let (runs, blocks) = if laboratory.quick { (2, 8) } else { (10, 256) };
+    let (runs, blocks) = if laboratory.quick { (2, 8) } else { (10, 1024) };
     let plans = Way::ALL.map(|way| Planned {
         plan: way,
         name: way.name().to_string(),
