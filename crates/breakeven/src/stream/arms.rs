@@ -139,32 +139,35 @@ impl Costs {
         ways.clear();
         let best_way = |(parting, it): (&Parting, &Quantities)| parting.best(it, &cost);
         ways.extend(known.partings.iter().zip(&known.likely).map(best_way));
-        for (costs, of) in [
-            (&mut *likely, &known.likely),
-            (&mut *hopeful, &known.hopeful),
-            (&mut *fearful, &known.fearful),
-        ] {
-            costs.clear();
-            let in_parts = ways.iter().zip(of);
-            costs.extend(in_parts.map(|(way, it)| match way.parts {
-                1 => cost(it, 1),
-                parts => cost(&way.of(it), parts),
-            }));
-        }
-        let work = |arm: usize| known.likely[arm].encode_core_seconds.mean;
-        let rank = |arm: usize| (0..likely.len()).filter(|&it| work(it) < work(arm)).count();
-        let middle = rank(least(likely));
-        near.clear();
-        let best = likely[least(likely)];
-        near.extend((0..likely.len()).map(|arm| {
-            // Where time is saved up, a slow one may be the best by far.
-            let is_promising = is_bold && hopeful[arm] < PROMISING * best;
-            rank(arm).abs_diff(middle) <= TRIAL_REACH || is_promising
+        let cost_of = |arm: usize, it: &Quantities| match ways[arm].parts {
+            1 => cost(it, 1),
+            parts => cost(&ways[arm].of(it), parts),
+        };
+        let arms = || 0..known.likely.len();
+        likely.clear();
+        likely.extend(arms().map(|arm| cost_of(arm, &known.likely[arm])));
+        fearful.clear();
+        fearful.extend(arms().map(|arm| match known.is_unseen[arm] {
+            true => cost_of(arm, &known.fearful[arm]),
+            // As it is known, so it is feared.
+            false => likely[arm],
         }));
-        for (arm, hopeful) in hopeful.iter_mut().enumerate() {
-            if !near[arm] {
-                *hopeful = likely[arm];
-            }
+        let work = |arm: usize| known.likely[arm].encode_core_seconds.mean;
+        let rank = |arm: usize| arms().filter(|&it| work(it) < work(arm)).count();
+        let best = least(likely);
+        let middle = rank(best);
+        near.clear();
+        hopeful.clear();
+        for arm in arms() {
+            let is_next = rank(arm).abs_diff(middle) <= TRIAL_REACH;
+            let hoped = match is_next || is_bold {
+                true => cost_of(arm, &known.hopeful[arm]),
+                false => likely[arm],
+            };
+            // Where time is saved up, a slow one may be the best by far.
+            let is_near = is_next || is_bold && hoped < PROMISING * likely[best];
+            near.push(is_near);
+            hopeful.push(if is_near { hoped } else { likely[arm] });
         }
     }
 

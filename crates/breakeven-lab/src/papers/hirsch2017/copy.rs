@@ -49,7 +49,7 @@ pub const COPY: Experiment = Experiment {
             "the plain copy",
             "the same writer with store for every block: the same buffers, threads, checksums and seek table",
         ),
-        ("runs", "10 (quick: 3) of about 1 s; 10 s with --paper-size"),
+        ("runs", "10 (quick: 3) of about 3 s; 10 s with --paper-size"),
     ],
     analysis: "A plain copy is little more than two checksums and two moves in memory, so two hundredths of it are some microseconds a \
         block: the class of each block has to be found in that.",
@@ -90,7 +90,7 @@ pub const CALLS: Experiment = Experiment {
 fn measure_copies(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
-    let (runs, seconds) = bench::runs(laboratory, (3, 0.01), 1.0);
+    let (runs, seconds) = bench::runs(laboratory, (3, 0.01), 3.0);
     let files = [File::Noise, File::Matrix];
     let files = &files[..if laboratory.quick { 1 } else { 2 }];
     let plans = files.iter().map(|file| {
