@@ -5,17 +5,18 @@
 #![allow(unsafe_code)]
 
 use std::fs::{self, File};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{Seek, SeekFrom};
 use std::mem;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use breakeven::codec::{Codec, Method};
 use breakeven::decide::{Prices, Profile};
 use breakeven::pool::{Pool, PoolOptions};
+use breakeven::storage::beside;
 use breakeven::stream::{
     self, Choice, Container, Frozen, Goal, Pending, Priced, Reader, ReaderOptions, SeekableReader,
     Writer, WriterOptions, read_seek_table,
@@ -184,7 +185,7 @@ impl WriterHandle {
         let options = settings.writer_options()?;
         options.check()?;
         let pool = pool(settings.worker_count)?;
-        let (file, partial) = create_partial(path)?;
+        let (file, partial) = beside::create(path, beside::AS_NEW)?;
         let mut handle = WriterHandle {
             writer: None,
             calls: Vec::new(),
@@ -303,22 +304,6 @@ fn stopped() -> Error {
     Error::Poisoned {
         what: "the stream".to_string(),
         cause: "it was stopped".to_string(),
-    }
-}
-
-/// Creates a file beside `path` under a name that no other writer has.
-fn create_partial(path: &Path) -> Result<(File, PathBuf)> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    loop {
-        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        // Without the file's name, which may be as long as a name can be.
-        let partial = path.with_file_name(format!(".breakeven-{process}-{count}.partial"));
-        match File::create_new(&partial) {
-            Ok(file) => return Ok((file, partial)),
-            // Of a program that was killed: in a container every program has the same number.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(Error::io("create", &partial, error)),
-        }
     }
 }
 

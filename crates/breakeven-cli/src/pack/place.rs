@@ -7,12 +7,12 @@ use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Metadata, OpenOptions};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
-use breakeven::storage::{self, RealStorage, Storage};
+use breakeven::storage::{self, RealStorage, Storage, beside};
 use breakeven::stream::SpreadFile;
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU, SIGXFSZ};
@@ -252,7 +252,7 @@ impl Target {
         // Through a symbolic link the file it points to is replaced, not the link.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
-        let (file, other) = create_beside(&path).with_context(|| format!("create {name}"))?;
+        let (file, other) = beside::create(&path, beside::OWNER_ALONE)?;
         *unfinished = Some(other.clone());
         Ok(Target {
             file,
@@ -358,26 +358,6 @@ impl Drop for Target {
 fn folder_of(path: &Path) -> &Path {
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
-}
-
-/// Creates a file for its owner alone beside `path`, under a name of its own.
-fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
-    let mut count = 0_u32;
-    loop {
-        // Without the file's name, which may be as long as a name can be.
-        let other = path.with_file_name(format!(".breakeven-{}-{count}", std::process::id()));
-        let created = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&other);
-        match created {
-            // Of a run that was killed: in a container every run has the same number.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => count += 1,
-            created => return Ok((created?, other)),
-        }
-    }
 }
 
 /// Renames a file unless one of the new name came up meanwhile. Where there are no hard links, one

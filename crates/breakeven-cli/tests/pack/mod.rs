@@ -330,7 +330,10 @@ fn what_a_killed_run_left_is_in_nobodys_way() {
     fs::write(folder.path().join(&long), &data).expect("a file");
     // The shell's number becomes the program's, as in a container every run has the same.
     let output = Command::new("sh")
-        .args(["-c", "echo left > .breakeven-$$-0; exec \"$0\" pack \"$1\""])
+        .args([
+            "-c",
+            "echo left > .breakeven-$$-0.partial; exec \"$0\" pack \"$1\"",
+        ])
         .args([env!("CARGO_BIN_EXE_breakeven"), &long])
         .env("BREAKEVEN_CACHE", folder.path())
         .current_dir(folder.path())

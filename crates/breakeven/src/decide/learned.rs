@@ -21,7 +21,6 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +31,7 @@ use crate::decide::profile::{Cell, CellKey, LENGTH_BITS_MAX, LENGTH_BITS_MIN};
 use crate::decide::profile::{Profile, ProfileOptions};
 use crate::decide::tracker::Tracker;
 use crate::error::{Error, Result};
+use crate::storage::beside;
 
 /// What must be the same for a measurement to be worth anything: the machine and the codecs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,30 +143,12 @@ pub fn save(profile: &Profile, folder: &Path, fingerprint: &Fingerprint) -> Resu
 
 /// Writes a new file beside `path` and returns its name.
 fn write_beside(path: &Path, bytes: &[u8]) -> Result<PathBuf> {
-    let (temporary, mut file) = create_beside(path)?;
+    let (mut file, temporary) = beside::create(path, beside::AS_NEW)?;
     file.write_all(bytes).map_err(|error| {
         let _ = fs::remove_file(&temporary);
         Error::io("write", &temporary, error)
     })?;
     Ok(temporary)
-}
-
-fn create_beside(path: &Path) -> Result<(PathBuf, File)> {
-    static FILES: AtomicU64 = AtomicU64::new(0);
-    // A name may be taken: by a process of the same number that was killed, or that runs now in
-    // another container.
-    let mut attempts = 64;
-    loop {
-        let count = FILES.fetch_add(1, Ordering::Relaxed);
-        let suffix = format!("{}-{count}.tmp", std::process::id());
-        let temporary = path.with_extension(suffix);
-        attempts -= 1;
-        match File::create_new(&temporary) {
-            Ok(file) => return Ok((temporary, file)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempts > 0 => {}
-            Err(error) => return Err(Error::io("create", &temporary, error)),
-        }
-    }
 }
 
 fn read_bounded(path: &Path) -> std::result::Result<Option<Vec<u8>>, String> {

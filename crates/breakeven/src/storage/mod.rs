@@ -6,6 +6,8 @@
 //! the simulated disk is what runs on the real one. A system call costs a microsecond, a virtual
 //! call a nanosecond: dynamic dispatch is free here.
 //!
+//! Beside the seam stands [`beside`]: single files that are no store's and appear whole.
+//!
 //! # What the seam promises
 //!
 //! No more than POSIX does. A write is durable only after [`StorageFile::sync`], a name only after
@@ -40,6 +42,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 
 mod batch;
+pub mod beside;
 mod buffer;
 #[cfg(test)]
 mod differential;
