@@ -55,10 +55,18 @@ enum Engine {
         compressor: Box<Compressor>,
         decompressor: Box<Decompressor>,
         calls: u32,
-        /// Methods that ran here before.
-        warm: Vec<Method>,
     },
     Recorded(Record),
+}
+
+/// A method that ran here.
+struct Used {
+    method: Method,
+    /// The most bytes of a block that it compressed, and restored.
+    compressed_bytes: usize,
+    restored_bytes: usize,
+    /// A block was tried by it, whether it fitted or not.
+    is_tried: bool,
 }
 
 /// Codecs, their memory and a clock.
@@ -71,8 +79,8 @@ pub struct Bench {
     restored: Vec<u8>,
     /// Memory for the compressed form that is being restored.
     packed: Vec<u8>,
-    /// Methods that were used, with the most bytes of a block that each compressed and restored.
-    used: Vec<(Method, usize, usize)>,
+    /// Methods that ran here; none of a record's.
+    used: Vec<Used>,
     /// What codecs hold for them, at most, and the largest block that was restored: the allocator keeps that
     /// much when a guard gives its own memory back.
     codec_bytes: usize,
@@ -112,7 +120,6 @@ impl Bench {
             compressor: Box::default(),
             decompressor: Box::default(),
             calls: 0,
-            warm: Vec::new(),
         })
     }
 
@@ -160,33 +167,32 @@ impl Bench {
         self.codec_bytes + buffers
     }
 
+    /// Returns what is known of a method here.
+    fn used(&mut self, method: Method) -> &mut Used {
+        let at = self.used.iter().position(|it| it.method == method);
+        let at = at.unwrap_or_else(|| {
+            self.used.push(Used {
+                method,
+                compressed_bytes: 0,
+                restored_bytes: 0,
+                is_tried: false,
+            });
+            self.used.len() - 1
+        });
+        &mut self.used[at]
+    }
+
     /// Notes that a method compresses or restores blocks of so many bytes.
     fn note_use(&mut self, method: Method, compressed_bytes: usize, restored_bytes: usize) {
         if let Engine::Recorded(_) = self.engine {
             return;
         }
-        let at = self.used.iter().position(|it| it.0 == method);
-        let at = at.unwrap_or_else(|| {
-            self.used.push((method, 0, 0));
-            self.used.len() - 1
-        });
-        let (_, compressed, restored) = &mut self.used[at];
-        if compressed_bytes > *compressed || restored_bytes > *restored {
-            *compressed = compressed_bytes.max(*compressed);
-            *restored = restored_bytes.max(*restored);
-            let bytes = |&(method, compressed, restored): &(Method, usize, usize)| {
-                let compressor = match compressed {
-                    0 => 0,
-                    bytes => method.compressor_bytes(bytes),
-                };
-                let decompressor = match restored {
-                    0 => 0,
-                    bytes => method.decompressor_bytes(bytes),
-                };
-                compressor + decompressor
-            };
-            let codecs: usize = self.used.iter().map(bytes).sum();
-            let largest = self.used.iter().map(|it| it.2).max();
+        let used = self.used(method);
+        if compressed_bytes > used.compressed_bytes || restored_bytes > used.restored_bytes {
+            used.compressed_bytes = compressed_bytes.max(used.compressed_bytes);
+            used.restored_bytes = restored_bytes.max(used.restored_bytes);
+            let codecs: usize = self.used.iter().map(Used::codec_bytes).sum();
+            let largest = self.used.iter().map(|it| it.restored_bytes).max();
             self.codec_bytes = codecs + largest.unwrap_or(0);
         }
     }
@@ -375,8 +381,8 @@ impl Bench {
 
     /// Compresses a block and restores it again, to learn what both take: the length with its check,
     /// if it fits, and both times, which are taken each time: a trial is rare and much rests on it. A
-    /// method that never ran here runs once before, because its first run is mostly the system's, that
-    /// maps its tables and its code.
+    /// method that was never tried here runs once before, because its first run is mostly the system's,
+    /// that maps its tables and its code.
     ///
     /// # Errors
     ///
@@ -388,12 +394,21 @@ impl Bench {
         block: &[u8],
         packed_bytes_max: usize,
     ) -> Result<Trial> {
-        if let Engine::Real { warm, .. } = &mut self.engine
-            && !warm.contains(&method)
+        if let Engine::Real { .. } = self.engine
+            && !std::mem::replace(&mut self.used(method).is_tried, true)
         {
-            warm.push(method);
-            self.try_method(method, class, block, packed_bytes_max)?;
+            self.run_trial(method, class, block, packed_bytes_max)?;
         }
+        self.run_trial(method, class, block, packed_bytes_max)
+    }
+
+    fn run_trial(
+        &mut self,
+        method: Method,
+        class: u8,
+        block: &[u8],
+        packed_bytes_max: usize,
+    ) -> Result<Trial> {
         let begun = self.clock();
         let of = (method, class);
         let (packed_bytes, encode) = self.compress_begun(begun, of, block, packed_bytes_max)?;
@@ -483,6 +498,21 @@ impl Begun {
             core: Seconds(core),
             waiting: Seconds(elapsed - core),
         }
+    }
+}
+
+impl Used {
+    /// Returns what the codecs hold for it, by their formulas.
+    fn codec_bytes(&self) -> usize {
+        let compressor = match self.compressed_bytes {
+            0 => 0,
+            bytes => self.method.compressor_bytes(bytes),
+        };
+        let decompressor = match self.restored_bytes {
+            0 => 0,
+            bytes => self.method.decompressor_bytes(bytes),
+        };
+        compressor + decompressor
     }
 }
 
