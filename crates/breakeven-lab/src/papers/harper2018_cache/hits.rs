@@ -5,13 +5,14 @@
 //! ours a guard, quick_cache and moka an `Arc`, foyer an entry.
 
 use std::hint::black_box;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Barrier;
 
 use anyhow::{Result, ensure};
 use breakeven::cache::{BlockGuard, Cache, CacheOptions, Pattern, Workload};
 
-use super::{Claim, findings_table};
+use super::{Claim, table_of};
 use crate::clock;
 use crate::data::{Random, SEED};
 use crate::experiment::{Experiment, no_pictures};
@@ -100,32 +101,30 @@ struct Access {
     place: usize,
 }
 
-/// A cache that holds pages.
+/// A cache that holds pages. What is called in its implementations are the caches' own functions, which go
+/// before those of a trait.
 trait Pages: Sync + Sized {
     /// What keeps a page alive.
-    type Held;
+    type Held: Deref<Target: AsRef<[u8]>>;
     /// Makes a cache with room for all pages.
     fn new(length: Length) -> Result<Self>;
     fn put(&self, key: u64, page: &[u8]) -> Result<()>;
     fn get(&self, key: u64) -> Option<Self::Held>;
-    fn bytes(held: &Self::Held) -> &[u8];
 }
 
-struct Ours(Cache<u64>);
-
-impl Pages for Ours {
+impl Pages for Cache<u64> {
     type Held = BlockGuard;
 
-    fn new(length: Length) -> Result<Ours> {
-        Ok(Ours(Cache::new(CacheOptions {
+    fn new(length: Length) -> Result<Cache<u64>> {
+        Ok(Cache::new(CacheOptions {
             budget_bytes: length.memory_bytes,
             block_bytes: PAGE_BYTES,
             ..CacheOptions::default()
-        })?))
+        })?)
     }
 
     fn put(&self, key: u64, page: &[u8]) -> Result<()> {
-        self.0.get_or_load(key, page.len(), 0, |frame| {
+        self.get_or_load(key, page.len(), 0, |frame| {
             frame.copy_from_slice(page);
             Ok(())
         })?;
@@ -134,12 +133,7 @@ impl Pages for Ours {
 
     #[inline(always)]
     fn get(&self, key: u64) -> Option<BlockGuard> {
-        self.0.get(&key).ok().flatten()
-    }
-
-    #[inline(always)]
-    fn bytes(held: &BlockGuard) -> &[u8] {
-        held
+        self.get(&key).ok().flatten()
     }
 }
 
@@ -151,83 +145,53 @@ mod peers {
 
     use super::{Length, PAGE_BYTES, Pages};
 
-    pub struct Quick(quick_cache::sync::Cache<u64, Arc<[u8]>>);
+    pub type Quick = quick_cache::sync::Cache<u64, Arc<[u8]>>;
+    pub type Moka = moka::sync::Cache<u64, Arc<[u8]>>;
+    pub type Foyer = foyer_memory::Cache<u64, Box<[u8]>>;
 
-    impl Pages for Quick {
-        type Held = Arc<[u8]>;
+    /// What differs between the two that hand out an `Arc` is their type.
+    macro_rules! pages_of_arcs {
+        ($cache:ty) => {
+            impl Pages for $cache {
+                type Held = Arc<[u8]>;
 
-        fn new(length: Length) -> Result<Quick> {
-            Ok(Quick(quick_cache::sync::Cache::new(
-                2 * length.pages as usize,
-            )))
-        }
+                fn new(length: Length) -> Result<$cache> {
+                    Ok(<$cache>::new((2 * length.pages) as _))
+                }
 
-        fn put(&self, key: u64, page: &[u8]) -> Result<()> {
-            self.0.insert(key, Arc::from(page));
-            Ok(())
-        }
+                fn put(&self, key: u64, page: &[u8]) -> Result<()> {
+                    self.insert(key, Arc::from(page));
+                    Ok(())
+                }
 
-        #[inline(always)]
-        fn get(&self, key: u64) -> Option<Arc<[u8]>> {
-            self.0.get(&key)
-        }
-
-        #[inline(always)]
-        fn bytes(held: &Arc<[u8]>) -> &[u8] {
-            held
-        }
+                #[inline(always)]
+                fn get(&self, key: u64) -> Option<Arc<[u8]>> {
+                    self.get(&key)
+                }
+            }
+        };
     }
 
-    pub struct Moka(moka::sync::Cache<u64, Arc<[u8]>>);
-
-    impl Pages for Moka {
-        type Held = Arc<[u8]>;
-
-        fn new(length: Length) -> Result<Moka> {
-            Ok(Moka(moka::sync::Cache::new(2 * length.pages)))
-        }
-
-        fn put(&self, key: u64, page: &[u8]) -> Result<()> {
-            self.0.insert(key, Arc::from(page));
-            Ok(())
-        }
-
-        #[inline(always)]
-        fn get(&self, key: u64) -> Option<Arc<[u8]>> {
-            self.0.get(&key)
-        }
-
-        #[inline(always)]
-        fn bytes(held: &Arc<[u8]>) -> &[u8] {
-            held
-        }
-    }
-
-    pub struct Foyer(foyer_memory::Cache<u64, Box<[u8]>>);
+    pages_of_arcs!(Quick);
+    pages_of_arcs!(Moka);
 
     impl Pages for Foyer {
         type Held = foyer_memory::CacheEntry<u64, Box<[u8]>>;
 
         fn new(length: Length) -> Result<Foyer> {
             let bytes = 2 * length.pages as usize * PAGE_BYTES;
-            let builder = foyer_memory::CacheBuilder::new(bytes);
-            let weighed = builder.with_weighter(|_: &u64, page: &Box<[u8]>| page.len());
-            Ok(Foyer(weighed.build()))
+            let builder = foyer_memory::CacheBuilder::<u64, Box<[u8]>, _>::new(bytes);
+            Ok(builder.with_weighter(|_, page| page.len()).build())
         }
 
         fn put(&self, key: u64, page: &[u8]) -> Result<()> {
-            self.0.insert(key, Box::from(page));
+            self.insert(key, Box::from(page));
             Ok(())
         }
 
         #[inline(always)]
         fn get(&self, key: u64) -> Option<Self::Held> {
-            self.0.get(&key)
-        }
-
-        #[inline(always)]
-        fn bytes(held: &Self::Held) -> &[u8] {
-            held.value()
+            self.get(&key)
         }
     }
 }
@@ -236,10 +200,10 @@ mod peers {
 type Racer = (&'static str, fn(Length, &[Vec<Access>]) -> Result<Vec<f64>>);
 
 #[cfg(not(feature = "peers"))]
-const RACERS: [Racer; 1] = [(OURS, all_kinds::<Ours>)];
+const RACERS: [Racer; 1] = [(OURS, all_kinds::<Cache<u64>>)];
 #[cfg(feature = "peers")]
 const RACERS: [Racer; 4] = [
-    (OURS, all_kinds::<Ours>),
+    (OURS, all_kinds::<Cache<u64>>),
     (OTHERS[0].0, all_kinds::<peers::Quick>),
     (OTHERS[1].0, all_kinds::<peers::Moka>),
     (OTHERS[2].0, all_kinds::<peers::Foyer>),
@@ -387,7 +351,7 @@ fn sum_of<P: Pages>(cache: &P, accesses: &[Access], read: impl Fn(&[u8], usize) 
     let mut sum = 0;
     for access in accesses {
         if let Some(held) = cache.get(access.key) {
-            sum += 1 + read(P::bytes(black_box(&held)), access.place);
+            sum += 1 + read(black_box(&held).deref().as_ref(), access.place);
         }
     }
     sum
@@ -450,8 +414,7 @@ fn middle(values: &[f64]) -> f64 {
 }
 
 fn table(records: &Path) -> Result<String> {
-    let cells = tables::latest(Record::new(records, EXPERIMENT.key, COLUMNS).read()?);
-    Ok(findings_table(records, &cells, &findings(&cells)))
+    table_of(records, EXPERIMENT.key, COLUMNS, findings)
 }
 
 #[cfg(test)]
@@ -484,7 +447,7 @@ mod tests {
             runs: 1,
         };
         let accesses = [accesses(length, 1), accesses(length, 2)];
-        assert!(all_kinds::<Ours>(length, &accesses).is_err());
+        assert!(all_kinds::<Cache<u64>>(length, &accesses).is_err());
     }
 
     #[test]

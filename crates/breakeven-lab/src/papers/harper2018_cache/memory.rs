@@ -9,13 +9,12 @@ use breakeven::cache::{Arm, Cache, CacheOptions, Policy};
 use clap::Args;
 
 use super::rival_worker::resident_bytes;
-use super::{at_most, findings_table};
+use super::{at_most, table_of};
 use crate::data::{Kind, Random, SEED};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::record::{CellRecord, Record, Row};
+use crate::record::{CellRecord, Row};
 use crate::statistics::Interval;
-use crate::tables;
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "harper2018-cache/memory",
@@ -217,8 +216,7 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
 }
 
 fn table(records: &Path) -> Result<String> {
-    let cells = tables::latest(Record::new(records, EXPERIMENT.key, COLUMNS).read()?);
-    Ok(findings_table(records, &cells, &findings(&cells)))
+    table_of(records, EXPERIMENT.key, COLUMNS, findings)
 }
 
 #[cfg(test)]

@@ -25,10 +25,12 @@ mod rivals;
 
 use std::path::Path;
 
+use anyhow::Result;
+
 use super::Experiment;
 use super::harper2018::Claim;
 use crate::laboratory::Finding;
-use crate::record::CellRecord;
+use crate::record::{CellRecord, Record};
 use crate::statistics::Target;
 use crate::tables;
 
@@ -45,6 +47,17 @@ pub const EXPERIMENTS: &[Experiment] = &[
     rivals::EXPERIMENT,
     memory::EXPERIMENT,
 ];
+
+/// Makes Markdown of what is found in the last record of each cell.
+fn table_of(
+    records: &Path,
+    key: &str,
+    columns: &'static [&'static str],
+    findings: fn(&[CellRecord]) -> Vec<Finding>,
+) -> Result<String> {
+    let cells = tables::latest(Record::new(records, key, columns).read()?);
+    Ok(findings_table(records, &cells, &findings(&cells)))
+}
 
 /// Makes Markdown of findings and where they come from.
 fn findings_table(records: &Path, cells: &[CellRecord], findings: &[Finding]) -> String {

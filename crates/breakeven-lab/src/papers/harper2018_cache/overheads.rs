@@ -11,7 +11,7 @@ use breakeven::model::Overheads;
 use breakeven::units::Seconds;
 
 use super::figures::{FAULT_US, METHODS};
-use super::{Claim, at_most, bystander, corpus, findings_table};
+use super::{Claim, at_most, bystander, corpus, table_of};
 use crate::clock;
 use crate::data::{Random, SEED};
 use crate::experiment::{Experiment, no_pictures};
@@ -363,8 +363,7 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
 }
 
 fn table(records: &Path) -> Result<String> {
-    let cells = tables::latest(Record::new(records, RECORD, COLUMNS).read()?);
-    Ok(findings_table(records, &cells, &findings(&cells)))
+    table_of(records, RECORD, COLUMNS, findings)
 }
 
 #[cfg(test)]
