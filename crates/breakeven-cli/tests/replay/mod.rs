@@ -72,11 +72,11 @@ fn policies_stand_side_by_side() {
     // A miss is what the dearest access cost, to the width of a bucket.
     let dearest = tail(0, "p999");
     assert!((dearest / 10_000.0 - 1.0).abs() < 0.02, "{dearest}");
-    // A loop over more pages than fit raw, and fewer than fit compressed.
-    assert!(
-        of(0, "misses") > 4500.0 && of(1, "misses") < 2000.0,
-        "{rows}"
-    );
+    // A loop over more pages than fit raw, and fewer than fit compressed. What holds 128 pages, all there is
+    // memory for, hits 127 of the other 199 at best (Belady 1966); compressed each is missed once.
+    let misses_min = 8000.0 * 72.0 / 199.0;
+    assert!(of(0, "misses") > misses_min, "{rows}");
+    assert!(of(1, "misses") < 400.0, "{rows}");
     assert!(of(1, "us_per_access") < 0.5 * of(0, "us_per_access"));
     let saved = &rows[1]["saved_share"];
     assert!(saved["low"].as_f64().expect("low") > 0.5, "{saved}");

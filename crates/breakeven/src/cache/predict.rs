@@ -308,6 +308,7 @@ mod tests {
     use super::*;
     use crate::cache::{Bench, MissTime, Pattern, Policy, Record, RecordedMethod, Shard, Workload};
     use crate::units::Seconds;
+    use std::hash::{BuildHasherDefault, DefaultHasher};
 
     const BLOCK: u32 = 8192;
     /// What the methods make of a block: sizes that leave about half a block at the end of a slab of
@@ -361,7 +362,9 @@ mod tests {
             policy: Policy::Static(arm),
             ..ShardOptions::sized(memory_bytes, BLOCK as usize)
         };
-        let mut shard: Shard<u64> = Shard::new(options).expect("a shard");
+        // The same hashes each time: with others some runs are off by more.
+        let hasher = BuildHasherDefault::<DefaultHasher>::default();
+        let mut shard = Shard::with_hasher(options, hasher).expect("a shard");
         let mut bench = Bench::recorded(record);
         let filling = keys.len() / 3;
         let mut before = *shard.stats();
@@ -394,6 +397,8 @@ mod tests {
     #[test]
     fn a_trace_is_foreseen_as_the_shard_has_it() {
         let memory = 8 << 20;
+        // Of misses, restorations, compressions.
+        let tolerances = [0.02, 0.02, 0.05];
         // A loop that just fits is a matter of the last block: this one fits.
         for (pattern, blocks) in [
             (Pattern::Zipf(0.9), 3000),
@@ -413,8 +418,9 @@ mod tests {
                     "{pattern:?} {:?}: told {told:.3?}, really {really:.3?}",
                     of.arm
                 );
-                for (told, really) in told.iter().zip(really) {
-                    assert!((told - really).abs() < 0.06, "{told} and {really}");
+                for ((told, really), tolerance) in told.iter().zip(really).zip(tolerances) {
+                    let off = (told - really).abs();
+                    assert!(off < tolerance, "{told} and {really}");
                 }
             }
         }
