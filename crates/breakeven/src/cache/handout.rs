@@ -31,8 +31,11 @@ pub(super) struct Restoring {
 enum Source {
     /// Every byte is this one.
     Filled(u8),
-    /// The compressed form, with its check.
-    Packed { method: Method, packed: Vec<u8> },
+    /// The compressed form, with its check, and the number of its method.
+    Packed {
+        method: (u8, Method),
+        packed: Vec<u8>,
+    },
 }
 
 impl Restoring {
@@ -47,7 +50,7 @@ impl Restoring {
                 target.fill(*byte);
                 Ok(None)
             }
-            Source::Packed { method, packed } => bench.decompress(*method, packed, target),
+            Source::Packed { method, packed } => bench.decompress(method.1, packed, target),
         }
     }
 }
@@ -155,7 +158,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
                     .segments
                     .bytes(entry.packed, entry.packed_bytes as usize);
                 Source::Packed {
-                    method: self.options.methods[usize::from(entry.method)],
+                    method: (
+                        entry.method,
+                        self.options.methods[usize::from(entry.method)],
+                    ),
                     packed: bench.copy_packed(packed),
                 }
             }
@@ -199,14 +205,16 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             }
             return;
         };
-        let Source::Packed { packed, .. } = restoring.source else {
+        let Source::Packed { method, packed } = restoring.source else {
             return;
         };
+        let packed_bytes = packed.len();
         bench.put_packed(packed);
         if is_raw.is_none() {
             return;
         }
-        self.book_decode(handle.entry, *time);
+        let of = (self.entries.at(handle.entry).class, method.0);
+        self.book_decode(of, block.len(), packed_bytes, *time);
         if restoring.is_second && is_raw == Some(false) {
             self.promote(handle, block, bench);
         }

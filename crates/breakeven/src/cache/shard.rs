@@ -876,14 +876,19 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    pub(super) fn book_decode(&mut self, number: u32, time: Option<Seconds>) {
-        let entry = self.entries.at(number);
-        let (class, method) = (entry.class, entry.method);
-        let (raw, packed) = (u64::from(entry.raw_bytes), u64::from(entry.packed_bytes));
-        let guess = self.costs.per_byte(class, method).decode * raw as f64;
+    /// Books what restoring took of a form that may be another by now.
+    pub(super) fn book_decode(
+        &mut self,
+        of: (u8, u8),
+        raw_bytes: usize,
+        packed_bytes: usize,
+        time: Option<Seconds>,
+    ) {
+        let (raw, packed) = (raw_bytes as u64, packed_bytes as u64);
+        let guess = self.costs.per_byte(of.0, of.1).decode * raw as f64;
         self.stats.decode_cost += time.map_or(guess, |time| self.costs.core(time));
         if time.is_some() {
-            self.costs.observe((class, method), raw, packed, None, time);
+            self.costs.observe(of, raw, packed, None, time);
         }
     }
 
