@@ -203,12 +203,12 @@ pub fn nearest_share(file: File, beta: f64) -> Option<f64> {
 
 fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
-    let runs_behind = |beta| super::bench::runs_behind(laboratory, beta, (2, 0.01), 0.6);
+    let runs_of = |plan: &Plan| super::bench::runs_behind(laboratory, plan.beta, (2, 0.01), 0.6);
     let is_tried = |plan: &&Plan| !laboratory.quick || (plan.file, plan.beta) == (File::Text, 4.2);
     let plans = PLANS.iter().filter(is_tried).map(|plan| {
         let input = Input::Plain(plan.file);
         let shares: Vec<String> = plan.shares().iter().map(f64::to_string).collect();
-        let behind = Planned::behind(input, plan.beta, runs_behind(plan.beta));
+        let behind = Planned::behind(input, plan.beta, runs_of(plan));
         Planned {
             plan: *plan,
             parameters: format!("{} shares={}", behind.parameters, shares.join("|")),
@@ -218,7 +218,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     });
     let record = (RECORD, COLUMNS);
     bench.measure(laboratory, record, plans.collect(), |plan, kept| {
-        race(&bench, &plan, runs_behind(plan.beta), kept)
+        race(&bench, &plan, runs_of(&plan), kept)
     })
 }
 

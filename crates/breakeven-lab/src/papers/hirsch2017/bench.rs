@@ -214,11 +214,26 @@ pub struct Planned<P> {
     pub parameters: String,
 }
 
-impl Planned<(Input, f64)> {
+/// An input behind the link of a regime, written so many times for so many seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Behind {
+    pub input: Input,
+    pub beta: f64,
+    pub runs: usize,
+    pub seconds: f64,
+}
+
+impl Planned<Behind> {
     /// Plans a cell of an input behind the link of a regime, of so many runs of so many seconds.
     pub fn behind(input: Input, beta: f64, (runs, seconds): (usize, f64)) -> Self {
+        let plan = Behind {
+            input,
+            beta,
+            runs,
+            seconds,
+        };
         Planned {
-            plan: (input, beta),
+            plan,
             name: format!("{input} beta {beta}"),
             input,
             parameters: format!("beta={beta} runs={runs} seconds={seconds}"),

@@ -8,7 +8,7 @@ use breakeven::codec::Method;
 use breakeven::stream::{Container, Goal};
 
 use super::bench::{
-    self, BETAS, Bench, COLUMNS, Contender, DRAINED_SECONDS, Planned, Race, WRITE, Way,
+    self, BETAS, Behind, Bench, COLUMNS, Contender, DRAINED_SECONDS, Planned, Race, WRITE, Way,
 };
 use super::corpus::{File, Input};
 use super::costs::{self, Costs};
@@ -101,31 +101,32 @@ fn measure_copies(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         }
     });
     let (bench, costs, record) = (&bench, &costs, (COPY_RECORD, COLUMNS));
-    bench.measure(
-        laboratory,
-        record,
-        plans.collect(),
-        |(input, beta), kept| {
-            let race = Race {
-                bench,
-                way: Way::Virtual,
-                input,
-                beta,
-                contenders: vec![
-                    Contender::goal(S1, Goal::Fastest, Container::Portable),
-                    Contender::goal(S1_MIXED, Goal::Fastest, Container::Mixed),
-                    Contender::fixed(Method::STORE),
-                ],
-                runs,
-                blocks: Box::new(|regime| {
-                    let store = [Method::STORE];
-                    fastest::blocks_of(bench, costs, input, regime, (&store, seconds))
-                }),
-                bound: Box::new(|_, _, _| 0.0),
-            };
-            race.run(kept)
-        },
-    )
+    bench.measure(laboratory, record, plans.collect(), |it, kept| {
+        let Behind {
+            input,
+            beta,
+            runs,
+            seconds,
+        } = it;
+        let race = Race {
+            bench,
+            way: Way::Virtual,
+            input,
+            beta,
+            contenders: vec![
+                Contender::goal(S1, Goal::Fastest, Container::Portable),
+                Contender::goal(S1_MIXED, Goal::Fastest, Container::Mixed),
+                Contender::fixed(Method::STORE),
+            ],
+            runs,
+            blocks: Box::new(|regime| {
+                let store = [Method::STORE];
+                fastest::blocks_of(bench, costs, input, regime, (&store, seconds))
+            }),
+            bound: Box::new(|_, _, _| 0.0),
+        };
+        race.run(kept)
+    })
 }
 
 fn copies(cells: &[CellRecord]) -> Vec<Finding> {

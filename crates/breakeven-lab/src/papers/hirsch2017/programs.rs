@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use breakeven::meter::{EnergySpan, Meter, Scope};
 use breakeven::stream::{Container, Reader, ReaderOptions};
 
-use super::bench::{Bench, Contender, Nowhere, Planned, Regime};
+use super::bench::{Behind, Bench, Contender, Nowhere, Planned, Regime};
 use super::corpus::{File as Kind, Input};
 use super::fastest;
 use super::link::Link;
@@ -273,22 +273,24 @@ fn adapt_plans(laboratory: &Laboratory) -> Vec<(Input, f64)> {
 fn measure_adapt(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
-    let runs_behind = |beta| super::bench::runs_behind(laboratory, beta, (3, 0.01), 1.2);
     let plans = adapt_plans(laboratory).into_iter();
-    let plans = plans.map(|(input, beta)| Planned::behind(input, beta, runs_behind(beta)));
+    let plans = plans.map(|(input, beta)| {
+        let runs = super::bench::runs_behind(laboratory, beta, (3, 0.01), 1.2);
+        Planned::behind(input, beta, runs)
+    });
     let record = (ADAPT_RECORD, COLUMNS);
-    bench.measure(
-        laboratory,
-        record,
-        plans.collect(),
-        |(input, beta), kept| {
-            let (runs, seconds) = runs_behind(beta);
-            let arms = costs.known(input, bench.corpus.shape, &Container::Portable.arms());
-            race_packers(&bench, (input, beta), runs, kept, |regime| {
-                fastest::blocks_of(&bench, &costs, input, regime, (&arms, seconds))
-            })
-        },
-    )
+    bench.measure(laboratory, record, plans.collect(), |it, kept| {
+        let Behind {
+            input,
+            beta,
+            runs,
+            seconds,
+        } = it;
+        let arms = costs.known(input, bench.corpus.shape, &Container::Portable.arms());
+        race_packers(&bench, (input, beta), runs, kept, |regime| {
+            fastest::blocks_of(&bench, &costs, input, regime, (&arms, seconds))
+        })
+    })
 }
 
 fn race_packers(
