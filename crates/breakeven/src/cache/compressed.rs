@@ -111,7 +111,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let entry = self.entries.at_mut(number);
         entry.method = method;
         entry.flags.set(Flags::IS_MAIN, false);
-        self.learn(number, Some(size as u32));
+        self.learn(number, method, Some(size as u32));
         self.settle(bench);
         true
     }

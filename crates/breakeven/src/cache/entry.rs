@@ -72,6 +72,16 @@ impl Flags {
         }
     }
 
+    /// Takes over what hits made of the form that this one replaces.
+    pub fn take_over_uses(&mut self, other: Flags) {
+        self.0 |= other.0 & (Flags::USES | Flags::IS_REFERENCED);
+    }
+
+    /// Returns how often the compressed form would be appended again.
+    pub fn uses(self) -> u8 {
+        ((self.0 & Flags::USES) >> 8) as u8
+    }
+
     /// Takes a use away; returns whether there was one.
     pub fn take_use(&mut self) -> bool {
         let has_use = self.0 & Flags::USES != 0;
@@ -271,8 +281,12 @@ mod tests {
         let mut flags = Flags::default();
         flags.set(Flags::IS_MAIN, true);
         (0..5).for_each(|_| flags.count_use());
+        assert_eq!(flags.uses(), 3);
         assert_eq!((0..5).filter(|_| flags.take_use()).count(), 3);
         flags.count_use();
+        let mut other = Flags::default();
+        other.take_over_uses(flags);
+        assert!(other.take_use() && !other.take_use() && !other.has(Flags::IS_MAIN));
         flags.set(Flags::OF_PACKED, false);
         assert!(!flags.take_use() && flags.has(Flags::IS_MAIN));
     }

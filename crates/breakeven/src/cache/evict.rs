@@ -229,17 +229,22 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             } else if entry.flags.has(Flags::IS_INCOMPRESSIBLE) {
                 self.drop_victim(number);
             } else {
-                let method = self.arm.method.min(self.options.methods.len() as u8 - 1);
                 return Some(Packing {
                     number,
                     version,
                     class: entry.class,
-                    method: (method, self.options.methods[usize::from(method)]),
+                    method: self.method_in_force(),
                     raw: self.segments.lend(entry.raw, entry.raw_bytes as usize),
                 });
             }
         }
         None
+    }
+
+    /// Returns the arm's method and its number.
+    pub(super) fn method_in_force(&self) -> (u8, Method) {
+        let number = self.arm.method.min(self.options.methods.len() as u8 - 1);
+        (number, self.options.methods[usize::from(number)])
     }
 
     /// Says whether a victim is still where it was.
@@ -259,8 +264,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let number = packing.number;
         let is_there = self.is_leaving(leaving, number, packing.version);
         let size = made.as_ref().map_or(None, |made| made.0);
+        let (class, method) = (packing.class, packing.method.0);
         if let Ok((size, time)) = made {
-            self.book_encode(&packing, size, time);
+            self.book_encode((class, method), packing.raw.len(), size, time);
         }
         drop(packing.raw);
         if !is_there {
@@ -269,8 +275,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             return;
         }
         if made.is_ok() {
-            self.entries.at_mut(number).method = packing.method.0;
-            self.learn(number, size.map(|size| size as u32));
+            self.entries.at_mut(number).method = method;
+            self.learn(number, method, size.map(|size| size as u32));
             if size.is_none() {
                 self.stats.incompressible += 1;
                 let flags = &mut self.entries.at_mut(number).flags;
@@ -292,9 +298,14 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     /// Books what compressing a block took.
-    fn book_encode(&mut self, packing: &Packing, size: Option<usize>, time: Option<Seconds>) {
-        let raw_bytes = packing.raw.len() as u64;
-        let of = (packing.class, packing.method.0);
+    pub(super) fn book_encode(
+        &mut self,
+        of: (u8, u8),
+        raw_bytes: usize,
+        size: Option<usize>,
+        time: Option<Seconds>,
+    ) {
+        let raw_bytes = raw_bytes as u64;
         let guess = self.costs.per_byte(of.0, of.1).encode * raw_bytes as f64;
         self.stats.encode_cost += time.map_or(guess, |time| self.costs.core(time));
         self.stats.compressed += u64::from(size.is_some());
@@ -427,6 +438,35 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         entry.packed = place;
         entry.packed_bytes = size as u32;
         entry.flags.set(Flags::OF_PACKED, false);
+    }
+
+    /// Puts what is in the scratch of a bench in the place of a block's compressed form; returns whether there was
+    /// room. Where there was not, the block may have gone.
+    pub(super) fn replace_packed(
+        &mut self,
+        number: u32,
+        method: u8,
+        size: usize,
+        bench: &mut Bench,
+    ) -> bool {
+        let version = self.entries.at(number).version;
+        let Some(place) = self.append_packed(number, size) else {
+            return false;
+        };
+        if self.entries.at(number).version != version {
+            // It had to go for the room it was to have.
+            self.segments.retract(place);
+            return false;
+        }
+        let target = self.segments.bytes_mut(place, size);
+        target.copy_from_slice(bench.scratch(size));
+        let before = self.entries.at(number).flags;
+        self.forget_packed(number);
+        self.hold_packed(number, place, size);
+        let entry = self.entries.at_mut(number);
+        entry.method = method;
+        entry.flags.take_over_uses(before);
+        true
     }
 
     /// Reserves room in the compressed log: in a new slab while it is below its share, else in what

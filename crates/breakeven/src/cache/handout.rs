@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use super::bench::Bench;
 use super::costs::MissTime;
 use super::entry::{Flags, Queue};
-use super::evict::Leaving;
+use super::evict::{Leaving, packed_bytes_max};
 use super::shard::{Handle, Shard};
 use crate::arena::Loan;
 use crate::codec::Method;
@@ -22,10 +22,22 @@ use crate::units::Seconds;
 pub(super) struct Restoring {
     handle: Handle,
     pub raw_bytes: usize,
+    class: u8,
     /// Hit a second time: it becomes raw again.
     is_second: bool,
     /// How to make the block of what was copied.
     source: Source,
+    /// By what it is compressed anew, if that is worth it.
+    anew: Option<(u8, Method)>,
+}
+
+/// What came of restoring a block.
+pub(super) struct Ran {
+    /// The time, if it was taken; `Corrupt` if the form was damaged.
+    pub time: Result<Option<Seconds>>,
+    /// Where the block was compressed anew, into the scratch of the bench: the length, if it fits, and the
+    /// time, if it was taken.
+    anew: Option<(Option<usize>, Option<Seconds>)>,
 }
 
 enum Source {
@@ -39,19 +51,20 @@ enum Source {
 }
 
 impl Restoring {
-    /// Makes the block of its compressed form.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if the form was damaged.
-    pub fn run(&self, target: &mut [u8], bench: &mut Bench) -> Result<Option<Seconds>> {
-        match &self.source {
+    /// Makes the block of its compressed form, and another form of it where that is worth it.
+    pub fn run(&self, target: &mut [u8], bench: &mut Bench) -> Ran {
+        let time = match &self.source {
             Source::Filled(byte) => {
                 target.fill(*byte);
                 Ok(None)
             }
             Source::Packed { method, packed } => bench.decompress(method.1, packed, target),
-        }
+        };
+        let anew = self.anew.filter(|_| time.is_ok()).and_then(|(_, method)| {
+            let limit = packed_bytes_max(target.len());
+            bench.compress(method, self.class, target, limit).ok()
+        });
+        Ran { time, anew }
     }
 }
 
@@ -151,6 +164,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         assert_eq!(entry.version, handle.version, "a block just found");
         let is_second = entry.hit_packed();
         let entry = *entry;
+        // At its second hit the scratch may be needed to make room for it.
+        let is_anew = !is_second && self.is_worth_anew(handle.entry);
         let source = match entry.flags.has(Flags::IS_FILLED) {
             true => Source::Filled(entry.fill),
             false => {
@@ -169,8 +184,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         Restoring {
             handle,
             raw_bytes: entry.raw_bytes as usize,
+            class: entry.class,
             is_second,
             source,
+            anew: is_anew.then(|| self.method_in_force()),
         }
     }
 
@@ -188,14 +205,14 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         &mut self,
         restoring: Restoring,
         block: &[u8],
-        time: &Result<Option<Seconds>>,
+        ran: &Ran,
         bench: &mut Bench,
     ) {
         let handle = restoring.handle;
         let entry = self.entries.find(handle.entry, handle.version);
         // None if it is gone, else whether it is raw again by now.
         let is_raw = entry.map(|entry| entry.raw.is_some());
-        let Ok(time) = time else {
+        let Ok(time) = ran.time else {
             self.stats.corrupt += 1;
             self.stats.packed_hits -= 1;
             match is_raw {
@@ -210,14 +227,39 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         };
         let packed_bytes = packed.len();
         bench.put_packed(packed);
-        if is_raw.is_none() {
-            return;
+        if is_raw.is_some() {
+            let of = (restoring.class, method.0);
+            self.book_decode(of, block.len(), packed_bytes, time);
         }
-        let of = (self.entries.at(handle.entry).class, method.0);
-        self.book_decode(of, block.len(), packed_bytes, *time);
+        if let (Some((number, _)), Some((size, time))) = (restoring.anew, ran.anew) {
+            self.book_encode((restoring.class, number), block.len(), size, time);
+            self.take_anew(handle, (method.0, number), size, bench);
+        }
         if restoring.is_second && is_raw == Some(false) {
             self.promote(handle, block, bench);
         }
+    }
+
+    /// Puts a form that was made anew, which is in the scratch of the bench, in the place of the one that it was
+    /// made of, if that is still there.
+    fn take_anew(
+        &mut self,
+        handle: Handle,
+        (before, method): (u8, u8),
+        size: Option<usize>,
+        bench: &mut Bench,
+    ) {
+        let entry = self.entries.find(handle.entry, handle.version);
+        let is_there = entry.is_some_and(|it| it.packed.is_some() && it.method == before);
+        if is_there {
+            self.learn(handle.entry, method, size.map(|size| size as u32));
+        }
+        let Some(size) = size else { return };
+        if !is_there || !self.replace_packed(handle.entry, method, size, bench) {
+            self.stats.wasted += 1;
+            return;
+        }
+        self.settle(bench);
     }
 
     /// Puts a restored block into the raw pool, if there is room.

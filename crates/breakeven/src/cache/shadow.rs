@@ -54,6 +54,9 @@ const KEYS_PER_BLOCK: u64 = 4;
 const THINNED: f64 = 0.85;
 /// Groups of sampled keys, whose disagreement tells the error.
 pub(super) const GROUPS: usize = 16;
+/// What codecs do.
+const ENCODE: usize = 0;
+const DECODE: usize = 1;
 /// What an access finds: raw, compressed, nothing.
 const OUTCOMES: usize = 3;
 /// Bytes that an entry takes beside its block.
@@ -165,8 +168,9 @@ struct Replica {
     small_bytes: u64,
     main_bytes: u64,
     packed_bytes: u64,
-    /// Cost of this access.
+    /// Cost of this access, and what of it went into compressing and restoring.
     cost: f64,
+    work: [f64; 2],
     events: Events,
 }
 
@@ -272,7 +276,9 @@ impl Replica {
                 world.set(key, found + state::FREQUENCY_ONE);
             }
         } else if found & state::PACKED != 0 {
-            self.cost += world.decode_cost(key);
+            let decode_cost = world.decode_cost(key);
+            self.cost += decode_cost;
+            self.work[DECODE] += decode_cost;
             self.events.restored += 1;
             let used = state::used(found);
             if found & state::REFERENCED != 0 {
@@ -366,7 +372,9 @@ impl Replica {
             }
             return;
         };
-        self.cost += world.encode_cost(key);
+        let encode_cost = world.encode_cost(key);
+        self.cost += encode_cost;
+        self.work[ENCODE] += encode_cost;
         self.events.compressed += 1;
         let again = if is_again { state::AGAIN } else { 0 };
         world.set(key, state::PACKED | again);
@@ -475,6 +483,8 @@ pub(super) struct Shadow {
     windows: u32,
     /// `sums[arm]`: faded cost by what the access found in the cache's own replica, and by group of keys.
     sums: Vec<[[f64; GROUPS]; OUTCOMES]>,
+    /// What of it went into compressing and restoring, by what the access found.
+    work_sums: Vec<[[f64; 2]; OUTCOMES]>,
     /// What each arm would have saved of late against raw-only, never less than nothing (the
     /// cumulated sum of Page 1954).
     would_have_saved: Vec<f64>,
@@ -531,6 +541,7 @@ impl Shadow {
             accesses: 0,
             windows: 0,
             sums: Vec::new(),
+            work_sums: Vec::new(),
             would_have_saved: Vec::new(),
             found: [0.0; OUTCOMES],
             found_really: [0.0; OUTCOMES],
@@ -567,7 +578,7 @@ impl Shadow {
     }
 
     fn fixed_bytes(replica_count: usize) -> usize {
-        replica_count * size_of::<([[f64; GROUPS]; OUTCOMES], Replica, Arm)>()
+        replica_count * size_of::<([[f64; GROUPS + 2]; OUTCOMES], Replica, Arm)>()
     }
 
     /// How many keys may be known in a memory.
@@ -625,6 +636,7 @@ impl Shadow {
         self.vacant.clear();
         self.freed.clear();
         self.sums = vec![[[0.0; GROUPS]; OUTCOMES]; self.arms.len()];
+        self.work_sums = vec![[[0.0; 2]; OUTCOMES]; self.arms.len()];
         self.would_have_saved = vec![0.0; self.arms.len()];
         self.found = [0.0; OUTCOMES];
         self.found_really = [0.0; OUTCOMES];
@@ -691,6 +703,7 @@ impl Shadow {
         };
         let group = (sample.hash >> 20) as usize % GROUPS;
         let mut sums = std::mem::take(&mut self.sums);
+        let mut work_sums = std::mem::take(&mut self.work_sums);
         let (mut raw_only, mut in_force) = (0.0, 0.0);
         let mut would_have_saved = std::mem::take(&mut self.would_have_saved);
         let share = self.sampled_share();
@@ -698,12 +711,17 @@ impl Shadow {
             replica.access(world, key);
             let cost = std::mem::take(&mut replica.cost);
             sums[world.index][outcome][group] += cost;
+            let sums = &mut work_sums[world.index][outcome];
+            for (sum, cost) in sums.iter_mut().zip(std::mem::take(&mut replica.work)) {
+                *sum += cost;
+            }
             raw_only += if world.index == 0 { cost } else { 0.0 };
             in_force += if world.index == own { cost } else { 0.0 };
             let saved = &mut would_have_saved[world.index];
             *saved = (*saved + (raw_only - cost) / share).max(0.0);
         });
-        (self.sums, self.would_have_saved) = (sums, would_have_saved);
+        (self.sums, self.work_sums) = (sums, work_sums);
+        self.would_have_saved = would_have_saved;
         self.gain.accesses += 1;
         self.gain.saved[group] += (raw_only - in_force) / share;
         self.gain.raw_only += raw_only / share;
@@ -850,8 +868,10 @@ impl Shadow {
         self.count_heap();
         let has_moved = self.windows >= WINDOWS_MIN && self.choose(sample, costs);
         let sums = self.sums.as_flattened_mut().as_flattened_mut();
+        let work = self.work_sums.as_flattened_mut().as_flattened_mut();
+        let sums = sums.iter_mut().chain(work);
         let counts = self.found.iter_mut().chain(&mut self.found_really);
-        sums.iter_mut().chain(counts).for_each(|it| *it *= FADE);
+        sums.chain(counts).for_each(|it| *it *= FADE);
         has_moved
     }
 
@@ -878,8 +898,37 @@ impl Shadow {
         true
     }
 
+    /// Returns what compressing a block anew by the method of the arm in force saves while the new form
+    /// stays, over what that costs, where `method` made its old form and it was hit so often lately: what
+    /// misses cost more with all forms by that method than with all by the arm's, less what restorations
+    /// cost less, which count as often as the form is hit, and less the error of the sample; over what the
+    /// arm's compressing costs in the same time. For a form stays, on the mean, as long as it takes to
+    /// compress as many as are held (Little 1961), so its part of what the pool saves meanwhile is what all
+    /// save over how many are compressed. None where the sample does not tell.
+    pub fn worth_anew(&self, method: u8, hits: u8) -> Option<f64> {
+        let other = Arm {
+            method,
+            ..self.arms[self.chosen]
+        };
+        let other = self.arms[..self.own()].iter().position(|it| *it == other)?;
+        if other == self.chosen || self.windows < WINDOWS_MIN {
+            return None;
+        }
+        let weights = self.weights();
+        let work = |arm: usize, of: usize| -> f64 {
+            let by_outcome = self.work_sums[arm].iter().zip(weights);
+            by_outcome.map(|(sums, weight)| sums[of] * weight).sum()
+        };
+        let more = |of: usize| work(other, of) - work(self.chosen, of);
+        let Difference { sum, error, .. } = self.difference(other, self.chosen);
+        let misses = sum - more(ENCODE) - more(DECODE);
+        let saved = misses + f64::from(hits) * more(DECODE) - error;
+        Some(saved / work(self.chosen, ENCODE))
+    }
+
     /// Lets the cache's own replica go over to the arm that was chosen. What it holds compressed stays,
-    /// and counts as if the arm's method had made it.
+    /// and counts as if the arm's method had made it: that costs it nothing, unlike the cache, which
+    /// compresses anew what is worth it.
     fn follow(&mut self, costs: &Costs) {
         let (own, keys) = (self.own(), self.keys.len() as u32);
         self.arms[own] = self.arms[self.chosen];
@@ -985,23 +1034,61 @@ mod tests {
 
     const BLOCK: u32 = 8192;
     const MISS: f64 = 73e-6;
-    const ENCODE: f64 = 17e-6;
-    const DECODE: f64 = 3e-6;
+    const COMPRESS: f64 = 17e-6;
+    const RESTORE: f64 = 3e-6;
 
     fn costs() -> Costs {
-        let per_byte = PerByte {
-            encode: ENCODE / f64::from(BLOCK),
-            decode: DECODE / f64::from(BLOCK),
-            packed: 0.3,
+        told(MISS, &[(COMPRESS, RESTORE, 0.3)])
+    }
+
+    /// Costs of a miss, and by method of compressing and restoring a block, with what is left of a byte.
+    fn told(miss: f64, methods: &[(f64, f64, f64)]) -> Costs {
+        let per_byte = |&(encode, decode, packed): &(f64, f64, f64)| PerByte {
+            encode: encode / f64::from(BLOCK),
+            decode: decode / f64::from(BLOCK),
+            packed,
         };
-        let methods = ["lz4:1".parse().expect("a method")];
-        let table = vec![per_byte; CLASS_COUNT];
-        let mut costs = Costs::told(AccessPrices::default(), &methods, table);
+        let row: Vec<PerByte> = methods.iter().map(per_byte).collect();
+        let names = ["lz4:1", "zstd:1"].map(|name| name.parse().expect("a method"));
+        let names = &names[..methods.len()];
+        let mut costs = Costs::told(AccessPrices::default(), names, row.repeat(CLASS_COUNT));
         costs.missed(&MissTime {
             core: Seconds(0.0),
-            waiting: Seconds(MISS),
+            waiting: Seconds(miss),
         });
         costs
+    }
+
+    /// Four times as many keys as fit raw, any of them next: nearly all fit by the second method, which takes
+    /// longer.
+    #[test]
+    fn forms_are_worth_making_anew_where_misses_are_dear() {
+        let worth = |miss: f64, hits: u8| {
+            let costs = told(miss, &[(17e-6, 3e-6, 0.39), (42e-6, 14e-6, 0.25)]);
+            let mut shadow = Shadow::new(2, 1 << 20, Gain::default()).expect("room for keys");
+            shadow.reset(1.0, 2 << 20);
+            let mut random = fastrand::Rng::with_seed(5);
+            for _ in 0..40_000 {
+                let sample = Sample {
+                    hash: random.u64(..1000).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                    raw_bytes: BLOCK,
+                    class: 0,
+                };
+                shadow.access(&sample, [0; OUTCOMES], &costs);
+            }
+            let worth = [0, 1].map(|method| shadow.worth_anew(method, hits));
+            println!("{miss}: {:?}, {worth:?}", shadow.chosen());
+            let in_force = usize::from(shadow.chosen().method);
+            assert_eq!(worth[in_force], None, "there is no other form");
+            (in_force, worth[1 - in_force].expect("the other"))
+        };
+        let (in_force, rarely) = worth(1e-3, 1);
+        let (_, often) = worth(1e-3, 3);
+        assert!(in_force == 1 && often > 10.0 && rarely > often);
+        // What is hit often is better restored by the quicker method, which is in force here.
+        let (in_force, rarely) = worth(30e-6, 1);
+        let (_, often) = worth(30e-6, 3);
+        assert!(in_force == 0 && rarely < 1.0 && often > 1.0);
     }
 
     /// Every key is sampled, so the cache's own replica is the cache: what is told must be the difference of
@@ -1030,7 +1117,7 @@ mod tests {
                 compressed,
                 ..
             } = of.events;
-            misses as f64 * MISS + restored as f64 * DECODE + compressed as f64 * ENCODE
+            misses as f64 * MISS + restored as f64 * RESTORE + compressed as f64 * COMPRESS
         };
         let saved = cost(&shadow.replicas[0]) - cost(&shadow.replicas[shadow.own()]);
         let (told, raw_only) = shadow.gain().estimate().expect("enough was seen");

@@ -573,10 +573,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let restoring = self.begin_restore(handle, bench);
         // Out of the bench, which may have to make room for it.
         let mut block = bench.take_restored(restoring.raw_bytes);
-        let time = restoring.run(&mut block, bench);
-        self.end_restore(restoring, &block, &time, bench);
+        let ran = restoring.run(&mut block, bench);
+        self.end_restore(restoring, &block, &ran, bench);
         bench.put_restored(block);
-        match time {
+        match ran.time {
             Ok(_) => Restored::Bench,
             Err(_) => Restored::Lost,
         }
@@ -1060,15 +1060,30 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     /// Tells the shadow what a method made of a block.
-    pub(super) fn learn(&mut self, number: u32, packed_bytes: Option<u32>) {
+    pub(super) fn learn(&mut self, number: u32, method: u8, packed_bytes: Option<u32>) {
         let Some(shadow) = &mut self.shadow else {
             return;
         };
-        let entry = self.entries.at(number);
-        let hash = self.hasher.hash_one(entry.key);
+        let hash = self.hasher.hash_one(self.entries.at(number).key);
         if shadow.wants(hash) {
-            shadow.learn(hash, entry.method, packed_bytes, &self.costs);
+            shadow.learn(hash, method, packed_bytes, &self.costs);
         }
+    }
+
+    /// Says whether a block whose form another method made than the arm's is to be compressed anew: where what
+    /// the form's bytes save that way, of what a usual one's do, is worth the work.
+    pub(super) fn is_worth_anew(&self, number: u32) -> bool {
+        let entry = self.entries.at(number);
+        let Some(shadow) = &self.shadow else {
+            return false;
+        };
+        if entry.method == self.arm.method || entry.flags.has(Flags::IS_FILLED) {
+            return false;
+        }
+        let usual = self.costs.per_byte(entry.class, entry.method).packed;
+        let usual_bytes = usual * f64::from(entry.raw_bytes);
+        let worth = shadow.worth_anew(entry.method, entry.flags.uses());
+        worth.is_some_and(|worth| worth * f64::from(entry.packed_bytes) > usual_bytes)
     }
 
     /// Sets apart what ghosts and shadow may take of the budget.

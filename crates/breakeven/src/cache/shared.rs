@@ -557,7 +557,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             let restoring = state.shard.begin_restore(handle, bench);
             let mut block = state.own(restoring.raw_bytes, bench)?;
             drop(state);
-            let time = restoring.run(&mut block.bytes, bench);
+            let ran = restoring.run(&mut block.bytes, bench);
             let mut state = slot.state.lock();
             for _ in 0..EFFORT_MAX {
                 let Some(leaving) = state.shard.leaving_for_promotion(&restoring) else {
@@ -566,8 +566,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
                 state = slot.leave(state, leaving, bench);
             }
             let shard = &mut state.shard;
-            shard.end_restore(restoring, &block.bytes, &time, bench);
-            Ok(time.ok().map(|_| BlockGuard::own(Arc::new(block))))
+            shard.end_restore(restoring, &block.bytes, &ran, bench);
+            let is_sound = ran.time.is_ok();
+            Ok(is_sound.then(|| BlockGuard::own(Arc::new(block))))
         })
     }
 
