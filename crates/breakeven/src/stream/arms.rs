@@ -22,7 +22,7 @@ pub struct Known {
     pub lesson: u64,
     pub life: BlockLife,
     pub likely: Vec<Quantities>,
-    /// As good as each arm may well be: one standard error better.
+    /// As good as each arm may well be: one standard error better, or two of what was not seen if bold.
     pub hopeful: Vec<Quantities>,
     /// As bad as an arm may be of which too little was seen: two standard errors worse.
     pub fearful: Vec<Quantities>,

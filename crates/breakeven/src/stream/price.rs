@@ -126,6 +126,9 @@ const FILL_ODDS: f64 = 0.25;
 const LATE_MAX: f64 = 10.0;
 /// Blocks' worth of time saved at which a goal with a time halves the price of work.
 const SAVED_BLOCKS: f64 = 4.0;
+/// Blocks' worth of time saved from which on a goal with a time hopes for twice as much of what it has
+/// not seen: there is more time than it knows to use.
+const BOLD_BLOCKS: f64 = 24.0;
 /// What a block counts for a goal with a time beside the next, and from what on it counts at all.
 const PAST_KEPT: f64 = 1.0 - 1.0 / 256.0;
 const PAST_MIN: f64 = 0.1;
@@ -199,6 +202,8 @@ pub struct Controller {
     paused: f64,
     cost_total: f64,
     trial_cost: f64,
+    /// Time that a goal with a time had left at the last choice, in blocks.
+    saved_blocks: f64,
     /// Counted up when the profile has learnt enough to estimate anew.
     lessons: u64,
     scratch: Scratch,
@@ -302,6 +307,7 @@ impl Controller {
             paused: 0.0,
             cost_total: 0.0,
             trial_cost: 0.0,
+            saved_blocks: 0.0,
             lessons: 0,
             scratch: Scratch::default(),
         };
@@ -682,6 +688,7 @@ impl Controller {
             workers: self.split_workers,
             core_seconds_min: (SPLIT_ROOM_MIN * self.room() - self.wall.constant) / self.wall.slope,
         };
+        let is_bold = matches!(self.goal, Goal::Within(_)) && self.saved_blocks > BOLD_BLOCKS;
         let Controller {
             goal,
             arms,
@@ -694,7 +701,7 @@ impl Controller {
             .entry(class)
             .or_insert_with(|| Known::new(goal.usual_life(class, raw_bytes)));
         if known.lesson != *lessons || known.likely.is_empty() {
-            known.estimate(profile, arms, &splitting, matches!(goal, Goal::Within(_)));
+            known.estimate(profile, arms, &splitting, is_bold);
             known.lesson = *lessons;
         }
     }
@@ -720,12 +727,13 @@ impl Controller {
         let life = outlook.life(known.life);
         let backlog = self.backlog(now);
         let prices = self.prices_now(known, outlook, now, backlog);
-        let left = match self.goal {
+        let (left, saved_blocks) = match self.goal {
             Goal::Within(factor) => {
                 let block = self.write_seconds(life.raw_bytes as f64);
-                self.left(factor, outlook, now, block)
+                let left = self.left(factor, outlook, now, block);
+                (left, (left - backlog) / (factor * block))
             }
-            _ => f64::INFINITY,
+            _ => (f64::INFINITY, 0.0),
         };
         let is_bold = matches!(self.goal, Goal::Within(_));
         let mut delays = std::mem::take(&mut costs.delays);
@@ -762,6 +770,7 @@ impl Controller {
             prices,
             backlog,
         });
+        self.saved_blocks = saved_blocks;
         self.cost_total += fearful[best];
         self.trial_cost += trial.map_or(0.0, |it| it.charge);
         costs.delays = delays;

@@ -602,6 +602,8 @@ fn goals_with_a_time_keep_it_and_come_near_the_fewest_bytes() {
     );
     // The aim is 3 % everywhere; all cells but one are within 1 %.
     assert!(worst_time <= 0.02 && kept == cells, "{worst_time}");
+    // Trials of what is hardly hoped for made it 0.2.
+    assert!(worst_bytes <= 0.18, "{worst_bytes}");
 }
 
 #[test]
