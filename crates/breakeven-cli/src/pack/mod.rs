@@ -10,7 +10,7 @@ mod repack;
 mod sink;
 
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IoSlice, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -386,7 +386,11 @@ struct Counted {
 
 impl Write for Counted {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.sink.write(bytes)?;
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let count = self.sink.write_vectored(slices)?;
         self.written.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }

@@ -67,34 +67,56 @@ impl Encoder {
     ///
     /// If the target is shorter than [`frame_bytes_max`] of the block.
     pub fn encode(&mut self, method: Method, block: &[u8], target: &mut [u8]) -> Result<Encoded> {
+        assert!(
+            target.len() >= frame_bytes_max(block.len()),
+            "a target too short for a frame"
+        );
+        if method == Method::STORE && constant(block).is_none() {
+            let (frame_bytes, check) = zstd::write_raw(block, target);
+            return Ok(Encoded {
+                frame_bytes,
+                check,
+                used_method: true,
+            });
+        }
+        let (encoded, is_left) = self.encode_or_leave(method, block, target)?;
+        if is_left {
+            zstd::write_raw(block, target);
+        }
+        Ok(encoded)
+    }
+
+    /// Writes the frame of `block` as [`Encoder::encode`] does, unless that is the raw frame: it is left
+    /// to be written around the block where it lies ([`RawFrame`]). Returns whether it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Encoder::encode`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Encoder::encode`].
+    pub fn encode_or_leave(
+        &mut self,
+        method: Method,
+        block: &[u8],
+        target: &mut [u8],
+    ) -> Result<(Encoded, bool)> {
         if !is_storable(method) {
             return Err(Error::Unsupported {
                 what: format!("{method} in a stream: no stock reader knows such a frame"),
             });
         }
         let raw_bytes = frame_bytes_max(block.len());
-        assert!(target.len() >= raw_bytes, "a target too short for a frame");
-        let constant = constant(block);
-        let raw = |target: &mut [u8]| {
-            let (frame_bytes, check) = zstd::write_raw(block, target);
-            Encoded {
-                frame_bytes,
-                check,
-                used_method: method == Method::STORE,
-            }
-        };
-        if method == Method::STORE && constant.is_none() {
-            return Ok(raw(target));
-        }
         let check = zstd::check(block);
         let encoded = |frame_bytes, used_method| Encoded {
             frame_bytes,
             check,
             used_method,
         };
-        if let Some(byte) = constant {
+        if let Some(byte) = constant(block) {
             let bytes = zstd::write_constant(byte, block.len(), check, target);
-            return Ok(encoded(bytes, false));
+            return Ok((encoded(bytes, false), false));
         }
         // A frame must be smaller than the raw one to be worth decoding.
         let room = &mut target[..raw_bytes - 1];
@@ -105,8 +127,8 @@ impl Encoder {
             _ => None,
         };
         Ok(match size {
-            Some(bytes) => encoded(bytes, true),
-            None => raw(target),
+            Some(bytes) => (encoded(bytes, true), false),
+            None => (encoded(raw_bytes, method == Method::STORE), true),
         })
     }
 

@@ -16,6 +16,8 @@ pub const CHECK_FLAG: u8 = 1 << 2;
 
 const SINGLE_SEGMENT: u8 = 1 << 5;
 const BLOCK_HEADER_BYTES: usize = 3;
+/// Magic number, descriptor, and a size of eight bytes.
+const HEAD_BYTES_MAX: usize = 13;
 const LAST: u32 = 1;
 const RAW: u32 = 0;
 const RUN_LENGTH: u32 = 1;
@@ -108,6 +110,55 @@ pub fn write_raw(content: &[u8], target: &mut [u8]) -> (usize, u32) {
     (out.at, check)
 }
 
+/// What a raw frame has beside its content, to be written around it where it lies.
+pub struct Around {
+    head: [u8; HEAD_BYTES_MAX],
+    head_bytes: usize,
+    /// Before each block but the last.
+    full: [u8; BLOCK_HEADER_BYTES],
+    last: [u8; BLOCK_HEADER_BYTES],
+    check: [u8; CHECK_BYTES],
+}
+
+impl Around {
+    /// Makes the frame of a content of so many bytes and this check.
+    pub fn new(content_bytes: usize, check: u32) -> Around {
+        let mut around = Around {
+            head: [0; HEAD_BYTES_MAX],
+            head_bytes: header_bytes(content_bytes),
+            full: [0; BLOCK_HEADER_BYTES],
+            last: [0; BLOCK_HEADER_BYTES],
+            check: check.to_le_bytes(),
+        };
+        let out = |target| Out { target, at: 0 };
+        out(&mut around.head[..]).header(content_bytes);
+        out(&mut around.full[..]).block_header(RAW, BLOCK_BYTES_MAX, false);
+        let last_bytes = match content_bytes % BLOCK_BYTES_MAX {
+            0 if content_bytes > 0 => BLOCK_BYTES_MAX,
+            bytes => bytes,
+        };
+        out(&mut around.last[..]).block_header(RAW, last_bytes, true);
+        around
+    }
+
+    /// Returns the frame piece by piece, `content` being as long as was said.
+    pub fn pieces<'a>(&'a self, content: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let head = std::iter::once(&self.head[..self.head_bytes]);
+        let count = content.len().div_ceil(BLOCK_BYTES_MAX);
+        let blocks = (0..count.max(1)).flat_map(move |index| {
+            let start = index * BLOCK_BYTES_MAX;
+            let block = &content[start..content.len().min(start + BLOCK_BYTES_MAX)];
+            let header = if index + 1 < count {
+                &self.full
+            } else {
+                &self.last
+            };
+            [&header[..], block]
+        });
+        head.chain(blocks).chain(std::iter::once(&self.check[..]))
+    }
+}
+
 /// Writes the frame of `content_bytes` (at least 1) times `byte` and returns its bytes.
 ///
 /// # Panics
@@ -155,6 +206,9 @@ mod tests {
                 let mut frame = vec![0; raw_frame_bytes(length)];
                 let written = write_raw(&content, &mut frame);
                 assert_eq!(written, (frame.len(), check(&content)));
+                let around = Around::new(length, written.1);
+                let pieces: Vec<&[u8]> = around.pieces(&content).collect();
+                assert!(pieces.concat() == frame, "{length} bytes where they lie");
                 let mut back = vec![1; length];
                 assert_eq!(zstd_safe::decompress(&mut back[..], &frame), Ok(length));
                 assert!(back == content);

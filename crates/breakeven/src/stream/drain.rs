@@ -1,17 +1,20 @@
 //! The I/O thread of a writer: frames to the sink in their order, then the seek table.
 
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
 use crate::error::{Error, Result};
-use crate::frame::{EMPTY_FRAME, Entry, SEEK_TABLE_ENTRIES_MAX, SeekTable};
+use crate::frame::{EMPTY_FRAME, Entry, RawFrame, SEEK_TABLE_ENTRIES_MAX, SeekTable};
 use crate::pool::Results;
 
 use super::feed::{Feed, Job, Piece};
 use super::pick::Picker;
 use super::shared::Shared;
-use super::split::Workspace;
+use super::split::{Frames, Workspace};
+
+/// Pieces of a frame written at once: those of a block of 1 MiB, and some.
+const PIECES: usize = 20;
 
 /// What the I/O thread counted.
 #[derive(Default)]
@@ -29,6 +32,8 @@ pub struct Drain {
     pub picker: Arc<Picker>,
     /// Gone when the writer is, so that the stage ends.
     pub feed: Weak<Feed>,
+    /// How long a frame buffer is.
+    pub frame_bytes: usize,
 }
 
 impl Drain {
@@ -74,9 +79,13 @@ impl Drain {
                 return Ok(());
             }
             match piece? {
-                Piece::Frames { buffer, frames } => {
-                    let bytes = &buffer[..frames.stored_bytes()];
-                    (self.picker).write(bytes.len(), || drained.put(sink, bytes))?;
+                Piece::Frames { mut buffer, frames } => {
+                    let bytes = frames.stored_bytes();
+                    self.picker.write(bytes, || match frames.is_left {
+                        true => drained.put_around(sink, &buffer, &frames),
+                        false => drained.put(sink, &buffer[..bytes]),
+                    })?;
+                    buffer.resize(self.frame_bytes, 0);
                     frames.entries().iter().for_each(|it| drained.note(*it));
                     drained.blocks += 1;
                     drained.plain_blocks += u64::from(frames.is_plain);
@@ -107,6 +116,22 @@ impl Drained {
         Ok(())
     }
 
+    /// Writes the raw frame of a block that lies in `content`.
+    fn put_around(&mut self, sink: &mut impl Write, content: &[u8], frames: &Frames) -> Result<()> {
+        let around = RawFrame::new(content.len(), frames.entries()[0].check);
+        let mut pieces = around.pieces(content).peekable();
+        while pieces.peek().is_some() {
+            let mut slices = [IoSlice::new(&[]); PIECES];
+            let count = slices.iter_mut().zip(&mut pieces).fold(0, |count, it| {
+                *it.0 = IoSlice::new(it.1);
+                count + 1
+            });
+            write_all_vectored(sink, &mut slices[..count]).map_err(sink_error)?;
+        }
+        self.stored_bytes += frames.stored_bytes() as u64;
+        Ok(())
+    }
+
     fn note(&mut self, entry: Entry) {
         // One more than a table may hold says that there will be none.
         if self.table.entries.len() <= SEEK_TABLE_ENTRIES_MAX {
@@ -121,6 +146,19 @@ impl Drained {
         }
         sink.flush().map_err(sink_error)
     }
+}
+
+/// Writes all of some slices, however many the sink takes at once.
+fn write_all_vectored(sink: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+    while !slices.is_empty() {
+        match sink.write_vectored(slices) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => IoSlice::advance_slices(&mut slices, count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn sink_error(error: io::Error) -> Error {

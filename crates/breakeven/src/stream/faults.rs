@@ -1,7 +1,7 @@
 //! Sinks and sources that fail, at each call: what was handed on before is right, the error is told,
 //! and nobody waits for ever.
 
-use std::io::{self, Cursor, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, Cursor, ErrorKind, IoSlice, Read, Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 
@@ -436,9 +436,15 @@ struct Slow {
 
 impl Write for Slow {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    /// Takes a frame, which may lie in pieces.
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let bytes = pieces.iter().map(|piece| piece.len()).sum();
         // The empty frame before the first block.
         if !std::mem::replace(&mut self.has_begun, true) {
-            return Ok(bytes.len());
+            return Ok(bytes);
         }
         let mut counts = self.progress.counts.lock().unwrap();
         let furthest = self.blocks.min(counts.1 + self.ahead_max);
@@ -447,7 +453,7 @@ impl Write for Slow {
         }
         assert!(counts.0 <= furthest, "{} of {furthest} blocks", counts.0);
         counts.1 += 1;
-        Ok(bytes.len())
+        Ok(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -192,16 +192,15 @@ impl Picker {
         if let (Policy::Priced(live), false) = (&self.policy, outlook.is_stored) {
             return encode_priced(live, &self.splits, workspace, (raw, frame), outlook);
         }
-        let (encoder, block) = (&mut workspace.encoder, raw.bytes());
+        let encoder = &mut workspace.encoder;
         let method = match &self.policy {
-            Policy::Priced(live) => return store(live, encoder, block, outlook, frame),
+            Policy::Priced(live) => return store(live, encoder, raw, outlook, frame),
             _ if outlook.is_stored => Method::STORE,
             Policy::Fixed(method) => *method,
-            Policy::Frozen(frozen) => frozen.pick(encoder, block, outlook)?,
-            Policy::Rule(rule) => return encode_by(&**rule, encoder, block, frame),
+            Policy::Frozen(frozen) => frozen.pick(encoder, raw.bytes(), outlook)?,
+            Policy::Rule(rule) => return encode_by(&**rule, encoder, raw, frame),
         };
-        let encoded = encoder.encode(method, block, frame)?;
-        Ok(Frames::of_one(&encoded, block.len()))
+        Frames::of_block(encoder, method, raw, frame)
     }
 
     /// Notes that a frame is ready to be written.
@@ -295,12 +294,12 @@ fn encode_priced(
     let (frames, spent) = match parts {
         1 => {
             let begun = thread_cpu();
-            let encoded = workspace.encoder.encode(method, raw.bytes(), frame)?;
+            let frames = Frames::of_block(&mut workspace.encoder, method, raw, frame)?;
             let spent = Spent {
                 core: thread_cpu() - begun,
                 wall: Seconds(begun_wall.elapsed().as_secs_f64()),
             };
-            (Frames::of_one(&encoded, raw.bytes().len()), spent)
+            (frames, spent)
         }
         parts => splits.encode(workspace, (raw, frame), method, parts)?,
     };
@@ -352,20 +351,20 @@ fn class_of<'l>(
 fn store(
     live: &Mutex<Live>,
     encoder: &mut Encoder,
-    block: &[u8],
+    raw: &Raw,
     outlook: &Outlook,
     frame: &mut [u8],
 ) -> Result<Frames> {
-    let raw_bytes = block.len() as u64;
+    let raw_bytes = raw.bytes().len() as u64;
     let ticket = {
         let mut live = lock(live);
         let now = live.now();
         live.controller.pass(raw_bytes, outlook, now)
     };
     let begun = thread_cpu();
-    let encoded = encoder.encode(Method::STORE, block, frame)?;
+    let frames = Frames::of_block(encoder, Method::STORE, raw, frame)?;
     let stored = Written {
-        stored_bytes: encoded.frame_bytes as u64,
+        stored_bytes: frames.stored_bytes() as u64,
         encode: thread_cpu() - begun,
         energy: Joules(0.0),
     };
@@ -374,30 +373,31 @@ fn store(
     (live.controller).stored(ticket, stored.stored_bytes, now);
     let entry = live.controller.entry_of_passed(raw_bytes, outlook);
     live.ledger.wrote(&entry.decision, &stored);
-    Ok(Frames::of_one(&encoded, block.len()))
+    Ok(frames)
 }
 
 /// Encodes a block by the method that a rule picks.
 fn encode_by(
     rule: &dyn Rule,
     encoder: &mut Encoder,
-    block: &[u8],
+    raw: &Raw,
     frame: &mut [u8],
 ) -> Result<Frames> {
+    let block = raw.bytes();
     let method = rule.choose(block, encoder.compressor())?;
     if !rule.methods().contains(&method) {
         let reason = format!("{method} is none of those it named");
         return Err(Error::invalid("method of a rule", reason));
     }
     let begun = Instant::now();
-    let encoded = encoder.encode(method, block, frame)?;
+    let frames = Frames::of_block(encoder, method, raw, frame)?;
     rule.encoded(&Outcome {
         method,
         raw_bytes: block.len() as u64,
-        stored_bytes: encoded.frame_bytes as u64,
+        stored_bytes: frames.stored_bytes() as u64,
         wall: Seconds(begun.elapsed().as_secs_f64()),
     });
-    Ok(Frames::of_one(&encoded, block.len()))
+    Ok(frames)
 }
 
 impl Live {

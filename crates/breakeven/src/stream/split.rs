@@ -55,6 +55,8 @@ pub struct Frames {
     count: usize,
     /// Whether no frame's method made anything smaller.
     pub is_plain: bool,
+    /// Whether the one frame is raw and to be written around the block where it lies.
+    pub is_left: bool,
 }
 
 const NO_ENTRY: Entry = Entry {
@@ -64,11 +66,39 @@ const NO_ENTRY: Entry = Entry {
 };
 
 impl Frames {
-    /// Returns the one frame of a whole block.
-    pub fn of_one(encoded: &Encoded, content_bytes: usize) -> Frames {
+    fn of_one(encoded: &Encoded, content_bytes: usize) -> Frames {
         let mut frames = Frames::none();
         frames.push(encoded, content_bytes);
         frames
+    }
+
+    /// Makes the frame of a whole block, or leaves a block of the writer where it lies if that is to be
+    /// stored.
+    ///
+    /// # Errors
+    ///
+    /// Those of the encoder.
+    pub fn of_block(
+        encoder: &mut Encoder,
+        method: Method,
+        raw: &Raw,
+        frame: &mut [u8],
+    ) -> Result<Frames> {
+        let content_bytes = raw.bytes().len();
+        Ok(match raw {
+            Raw::Own(block) => {
+                let (encoded, is_left) = encoder.encode_or_leave(method, block, frame)?;
+                Frames {
+                    is_left,
+                    ..Frames::of_one(&encoded, content_bytes)
+                }
+            }
+            // The caller wants its buffer back.
+            Raw::Lent(_) => {
+                let encoded = encoder.encode(method, raw.bytes(), frame)?;
+                Frames::of_one(&encoded, content_bytes)
+            }
+        })
     }
 
     fn none() -> Frames {
@@ -76,6 +106,7 @@ impl Frames {
             entries: [NO_ENTRY; PARTS_MAX],
             count: 0,
             is_plain: true,
+            is_left: false,
         }
     }
 

@@ -204,17 +204,24 @@ impl State {
 
 impl Write for SpreadFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let piece = &bytes[..bytes.len().min(PIECE_BYTES_MAX)];
-        if piece.is_empty() {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        if slices.iter().all(|slice| slice.is_empty()) {
             return Ok(0);
         }
         let mut buffer = self.shared.wait(|state| state.free.pop())?;
         buffer.clear();
-        buffer.extend_from_slice(piece);
+        for slice in slices {
+            let room = PIECE_BYTES_MAX - buffer.len();
+            buffer.extend_from_slice(&slice[..slice.len().min(room)]);
+        }
+        let count = buffer.len();
         self.shared.lock().queue.push_back((self.position, buffer));
         self.shared.queued.notify_one();
-        self.position += piece.len() as u64;
-        Ok(piece.len())
+        self.position += count as u64;
+        Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {

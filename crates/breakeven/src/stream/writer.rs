@@ -6,6 +6,9 @@
 //!    +----- raw buffer ----+     frame buffer -----+--> caller, or the next asynchronous block
 //! ```
 //!
+//! A block that is stored is not copied: its frame is written around it where it lies, and its raw
+//! buffer and the frame buffer change places.
+//!
 //! Each block leaves with a frame buffer, which comes back when its frame is written. So the workers
 //! are at most as many blocks ahead of the sink as there are frame buffers, which is Hirsch's
 //! pipeline (2017, section 4.1): at least 2 N of them (equation 4.1), here 2 N + 4.
@@ -131,7 +134,8 @@ impl WriterOptions {
     }
 
     /// Returns the most memory that a writer takes with `worker_count` workers, beside 12 bytes for
-    /// each frame written: (2 N + 4) frames, (N + 2) raw blocks, and N times what the methods take
+    /// each frame written: 3 N + 6 buffers as long as the longest frames of a block, 2 N + 4 for frames and
+    /// N + 2 for raw blocks, and N times what the methods take
     /// ([`Method::compressor_bytes`], of each codec the most), with N at least 1; where blocks may be
     /// split, which a goal does, N times half a block besides.
     pub fn memory_bytes(&self, worker_count: usize) -> usize {
@@ -140,8 +144,7 @@ impl WriterOptions {
             Choice::Priced(_) => part_frame_bytes_max(self.block_bytes),
             Choice::Fixed(_) | Choice::Frozen(_) | Choice::Rule(_) => 0,
         };
-        frame_count(workers) * frames_bytes_max(self.block_bytes)
-            + raw_count(workers) * self.block_bytes
+        (frame_count(workers) + raw_count(workers)) * frames_bytes_max(self.block_bytes)
             + workers * (self.choice.compressor_bytes(self.block_bytes) + part_bytes)
     }
 }
@@ -266,8 +269,9 @@ impl<S: Write + Send + 'static> Writer<S> {
         options.check()?;
         let workers = pool.worker_count().max(1);
         let block_bytes = options.block_bytes;
-        let raw = (0..raw_count(workers)).map(|_| Vec::with_capacity(block_bytes));
+        // Buffers of both kinds change places where a block is stored, so they are as long.
         let frame_bytes = frames_bytes_max(block_bytes);
+        let raw = (0..raw_count(workers)).map(|_| Vec::with_capacity(frame_bytes));
         let frames = (0..frame_count(workers)).map(|_| vec![0; frame_bytes]);
         let shared = Shared::new(raw.collect(), frames.collect(), options.stop.clone());
         let picker = Arc::new(Picker::new(options.choice, workers, frame_count(workers)));
@@ -282,6 +286,7 @@ impl<S: Write + Send + 'static> Writer<S> {
             shared: Arc::clone(&shared),
             picker: Arc::clone(&picker),
             feed: Arc::downgrade(&feed),
+            frame_bytes,
         };
         let drain = std::thread::Builder::new()
             .name("breakeven-io".to_string())
@@ -639,6 +644,10 @@ fn work(workspace: &mut Workspace, picker: &Picker, shared: &Shared, job: Job) -
     // The caller has its bytes back before it is told that they are compressed.
     let own = match raw {
         Raw::Own(mut raw) => {
+            if outcome.as_ref().is_ok_and(|frames| frames.is_left) {
+                // What is stored leaves in the buffer it lies in.
+                std::mem::swap(&mut raw, &mut frame);
+            }
             raw.clear();
             Some(raw)
         }

@@ -4,7 +4,7 @@
 //! the link is follows from LZ4's speed on this machine, measured at the start of the run, and from
 //! the regime (beta), so that a run on a slower machine asks the same question.
 
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -181,6 +181,10 @@ pub struct Nowhere;
 impl Write for Nowhere {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Ok(bytes.len())
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(slices.iter().map(|slice| slice.len()).sum())
     }
 
     fn flush(&mut self) -> io::Result<()> {

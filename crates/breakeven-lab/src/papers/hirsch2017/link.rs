@@ -6,7 +6,7 @@
 //! comes late leaves a gap, and a sleeper that wakes late loses nothing as long as the link still has
 //! something to send. Nothing spins, since the workers need the processor.
 
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::time::{Duration, Instant};
 
 use breakeven::units::BytesPerSecond;
@@ -59,9 +59,14 @@ impl Link {
 
 impl Write for Link {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room_at = self.take(bytes.len(), Instant::now());
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let count = slices.iter().map(|slice| slice.len()).sum();
+        let room_at = self.take(count, Instant::now());
         self.sleep_until(room_at);
-        Ok(bytes.len())
+        Ok(count)
     }
 
     /// Waits until the link has sent everything.

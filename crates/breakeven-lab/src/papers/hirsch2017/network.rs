@@ -5,7 +5,7 @@
 //! Debian's iproute2; without them the slowed cells are left out, and the page says so by not having
 //! them.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -236,6 +236,10 @@ pub struct Sender {
 impl Write for Sender {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.socket.write(bytes)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.socket.write_vectored(slices)
     }
 
     /// Ends the stream and waits for the far end to say that it has read all.
