@@ -81,13 +81,17 @@ impl Encoder {
         }
         let (encoded, is_left) = self.encode_or_leave(method, block, target)?;
         if is_left {
-            zstd::write_raw(block, target);
+            let mut at = 0;
+            for piece in zstd::RawFrame::new(block.len(), encoded.check).pieces(block) {
+                target[at..][..piece.len()].copy_from_slice(piece);
+                at += piece.len();
+            }
         }
         Ok(encoded)
     }
 
     /// Writes the frame of `block` as [`Encoder::encode`] does, unless that is the raw frame: it is left
-    /// to be written around the block where it lies ([`RawFrame`]). Returns whether it is.
+    /// to be written around the block where it lies ([`super::RawFrame`]). Returns whether it is.
     ///
     /// # Errors
     ///

@@ -24,7 +24,7 @@ pub use decoder::{Decoder, DecoderLimits, Step, Workspace};
 pub use encoder::{Encoded, Encoder, frame_bytes_max, is_portable, is_storable};
 pub use seek_table::{ENTRY_BYTES, Entry, FOOTER_BYTES, SEEK_TABLE_ENTRIES_MAX, SeekTable};
 pub use walk::{Shape, Walk, Walked};
-pub use zstd::{Around as RawFrame, EMPTY_FRAME};
+pub use zstd::{EMPTY_FRAME, RawFrame};
 
 use crate::error::{Error, Result};
 

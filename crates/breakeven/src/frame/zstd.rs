@@ -111,7 +111,7 @@ pub fn write_raw(content: &[u8], target: &mut [u8]) -> (usize, u32) {
 }
 
 /// What a raw frame has beside its content, to be written around it where it lies.
-pub struct Around {
+pub struct RawFrame {
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,
     /// Before each block but the last.
@@ -120,10 +120,10 @@ pub struct Around {
     check: [u8; CHECK_BYTES],
 }
 
-impl Around {
+impl RawFrame {
     /// Makes the frame of a content of so many bytes and this check.
-    pub fn new(content_bytes: usize, check: u32) -> Around {
-        let mut around = Around {
+    pub fn new(content_bytes: usize, check: u32) -> RawFrame {
+        let mut frame = RawFrame {
             head: [0; HEAD_BYTES_MAX],
             head_bytes: header_bytes(content_bytes),
             full: [0; BLOCK_HEADER_BYTES],
@@ -131,14 +131,14 @@ impl Around {
             check: check.to_le_bytes(),
         };
         let out = |target| Out { target, at: 0 };
-        out(&mut around.head[..]).header(content_bytes);
-        out(&mut around.full[..]).block_header(RAW, BLOCK_BYTES_MAX, false);
+        out(&mut frame.head[..]).header(content_bytes);
+        out(&mut frame.full[..]).block_header(RAW, BLOCK_BYTES_MAX, false);
         let last_bytes = match content_bytes % BLOCK_BYTES_MAX {
             0 if content_bytes > 0 => BLOCK_BYTES_MAX,
             bytes => bytes,
         };
-        out(&mut around.last[..]).block_header(RAW, last_bytes, true);
-        around
+        out(&mut frame.last[..]).block_header(RAW, last_bytes, true);
+        frame
     }
 
     /// Returns the frame piece by piece, `content` being as long as was said.
@@ -206,7 +206,7 @@ mod tests {
                 let mut frame = vec![0; raw_frame_bytes(length)];
                 let written = write_raw(&content, &mut frame);
                 assert_eq!(written, (frame.len(), check(&content)));
-                let around = Around::new(length, written.1);
+                let around = RawFrame::new(length, written.1);
                 let pieces: Vec<&[u8]> = around.pieces(&content).collect();
                 assert!(pieces.concat() == frame, "{length} bytes where they lie");
                 let mut back = vec![1; length];

@@ -102,12 +102,7 @@ fn measure_copies(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     });
     let (bench, costs, record) = (&bench, &costs, (COPY_RECORD, COLUMNS));
     bench.measure(laboratory, record, plans.collect(), |it, kept| {
-        let Behind {
-            input,
-            beta,
-            runs,
-            seconds,
-        } = it;
+        let Behind { input, beta, .. } = it;
         let race = Race {
             bench,
             way: Way::Virtual,
