@@ -6,8 +6,9 @@
 //!    +----- raw buffer ----+     frame buffer -----+--> caller, or the next asynchronous block
 //! ```
 //!
-//! A block that is stored is not copied: its frame is written around it where it lies, and its raw
-//! buffer and the frame buffer change places.
+//! A block in a buffer of the writer's that is stored is not copied: its frame is written around it
+//! where it lies, and its raw buffer and the frame buffer change places. One in a buffer that was lent
+//! is, for its owner wants that back.
 //!
 //! Each block leaves with a frame buffer, which comes back when its frame is written. So the workers
 //! are at most as many blocks ahead of the sink as there are frame buffers, which is Hirsch's
@@ -200,8 +201,8 @@ pub struct CallTimes {
 /// # Cost
 ///
 /// Memory as [`WriterOptions::memory_bytes`], taken at the start, and one thread beside the pool's.
-/// A stored block goes to the sink in one vectored write; a sink that knows none gets 18 or more short
-/// and long ones for each MiB.
+/// A stored block goes to the sink by vectored writes, one if it is of 1 MiB; a sink that knows none gets
+/// 18 short and long ones for that. One of [`Writer::write_async`] is copied and goes by a plain write.
 /// Nothing is allocated for a block after each buffer was used once, but by xz and for a block that is
 /// split.
 ///
