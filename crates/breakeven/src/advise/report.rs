@@ -194,8 +194,7 @@ pub struct VerdictReport {
     pub candidate: String,
     /// `pays`, `pays_above`, `pays_below`, `never` or `undecided`.
     pub answer: String,
-    /// What the break-even is counted in: `reads_per_write`, `link_mb_s`, `compressed_share`,
-    /// `days_kept`.
+    /// What the break-even is counted in: `reads_per_write`, `link_mb_s` or `compressed_share`.
     pub unit: String,
     pub break_even: Option<f64>,
     pub low: Option<f64>,
