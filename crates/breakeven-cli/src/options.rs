@@ -15,9 +15,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 /// What the codes say that a command ends with.
-pub const EXIT_STATUS: &str = "0: there is an answer, whatever it says. 1: a file, medium or meter \
-     could not be used; the message names it. 2: the command line was wrong. `compare` says 1 when \
-     a verdict changed, and 2 to all that cannot be used.";
+pub const EXIT_STATUS: &str = "0: it is done, or there is an answer, whatever it says. 1: a file, \
+     medium or meter could not be used, or data is bad; the message names it. 2: the command line was \
+     wrong. `compare` says 1 when a verdict changed, and 2 to all that cannot be used.";
 
 /// Storage compression that pays for itself.
 #[derive(Debug, Parser)]
@@ -335,8 +335,8 @@ pub struct PackOptions {
     pub deterministic: bool,
 
     /// What is known of the bytes, or of LENGTH of them from OFFSET on: none (compressing is in vain),
-    /// once (written once, then kept), hot or hot=READS (read often), keep=DAYS, async=SHARE (of the
-    /// time in which others want the processors); may be given several times
+    /// once (written once, then kept), hot or hot=READS (read often, 100 times unless told), keep=DAYS,
+    /// async=SHARE (of the time in which others want the processors); may be given several times
     #[arg(long, value_name = "[OFFSET+LENGTH:]HINT", value_parser = parse_hint)]
     pub hint: Vec<Hint>,
 
