@@ -40,18 +40,15 @@ pub fn interleave(race: &mut dyn Race, contenders: usize, plan: Plan) -> Result<
     let passes = passes_of(race, plan.batch_seconds)?;
     let mut runs = Vec::with_capacity(plan.runs);
     for run in 0..plan.runs {
-        let mut batches: Vec<Option<Batch>> = vec![None; contenders];
-        for contender in order(run, contenders) {
+        runs.push(in_turn(run, contenders, |contender| {
             race.prepare(contender)?;
             race.pass(contender)?;
             let (duration, outcome) =
                 clock::time(|| (0..passes).try_for_each(|_| race.pass(contender)));
             outcome?;
             race.verify(contender)?;
-            batches[contender] = Some(Batch { passes, duration });
-        }
-        let all = batches.into_iter().map(|batch| batch.expect("each runs"));
-        runs.push(all.collect());
+            Ok(Batch { passes, duration })
+        })?);
     }
     Ok(runs)
 }
@@ -70,6 +67,20 @@ fn passes_of(race: &mut dyn Race, batch_seconds: f64) -> Result<u64> {
         }
         passes *= 2;
     }
+}
+
+/// Lets every contender take its turn in the order of one run; returns what each came to, by contender.
+pub fn in_turn<T>(
+    run: usize,
+    contenders: usize,
+    mut turn: impl FnMut(usize) -> Result<T>,
+) -> Result<Vec<T>> {
+    let mut outcomes = Vec::with_capacity(contenders);
+    for contender in order(run, contenders) {
+        outcomes.push((contender, turn(contender)?));
+    }
+    outcomes.sort_by_key(|(contender, _)| *contender);
+    Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
 }
 
 /// Returns the order of one run: each rotation of the contenders, forward and then backward.

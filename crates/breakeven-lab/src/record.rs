@@ -289,6 +289,25 @@ impl Unfinished {
         &self.cell.rows
     }
 
+    /// Returns the run that comes next, counted from 0.
+    pub fn next_run(&self) -> usize {
+        self.rows().iter().map(|row| row.run).max().unwrap_or(0)
+    }
+
+    /// Measures the runs that are not done yet, keeps each, and ends the cell. `measure` is given the
+    /// run, counted from 0.
+    pub fn complete(
+        mut self,
+        runs: usize,
+        mut measure: impl FnMut(usize) -> Result<Vec<Row>>,
+    ) -> Result<Vec<Row>> {
+        for run in self.next_run()..runs {
+            let rows = measure(run)?;
+            self.add(rows)?;
+        }
+        self.finish()
+    }
+
     /// Keeps the rows of one more run.
     pub fn add(&mut self, rows: Vec<Row>) -> Result<()> {
         if self.keep {
@@ -443,7 +462,8 @@ mod tests {
         assert_eq!(take("2026-01-03", "seed=1", true).rows(), []);
         assert_eq!(take("2026-01-03", "seed=2", false).rows(), []);
         let third = take("2026-01-03", "seed=1", false);
-        assert_eq!(third.finish().unwrap(), rows[..4]);
+        let all = third.complete(3, |run| Ok(rows[2 * run..][..2].to_vec()));
+        assert_eq!(all.unwrap(), rows);
         assert_eq!(take("2026-01-04", "seed=1", false).rows(), []);
     }
 

@@ -255,16 +255,14 @@ fn race(
     bench: &Bench,
     plan: &Plan,
     (runs, seconds): (usize, f64),
-    mut kept: Unfinished,
+    kept: Unfinished,
 ) -> Result<Vec<Row>> {
     let input = Input::Plain(plan.file);
     let nearest = nearest_share(plan.file, plan.beta);
     let block_bytes = bench.corpus.shape.block_bytes;
     let racing = racing();
-    let first = kept.rows().iter().map(|row| row.run).max().unwrap_or(0);
-    let before = kept.rows().first();
-    let mut blocks = before.map(|row| row.values[RAW_BYTES] as usize / block_bytes);
-    for run in first..runs {
+    let mut blocks = bench.blocks_kept(&kept);
+    kept.complete(runs, |run| {
         let regime = bench.regime(plan.beta)?;
         let speed = sweeps_per_second(bench.is_quick)?;
         let enough = (seconds * regime.link.0 / block_bytes as f64).ceil() as usize;
@@ -282,27 +280,25 @@ fn race(
                 sweeps: (share * regime.raw_seconds(buffer.len() as f64) * speed) as usize,
                 regime,
             };
-            for index in interleave::order(run, racing.len()) {
+            let turns = interleave::in_turn(run, racing.len(), |index| {
                 let racer = &racing[index];
                 if !racer.is_everywhere && Some(share) != nearest {
-                    continue;
+                    return Ok(None);
                 }
                 let name = &racer.contender.name;
                 let values = call.run(bench, racer, Arc::clone(&buffer));
-                let row = Row {
+                Ok(Some(Row {
                     task: percent(share),
                     run: run + 1,
                     runs,
                     contender: name.clone(),
                     values: values.with_context(|| name.clone())?,
-                };
-                rows.push(((share * 100.0) as usize, index, row));
-            }
+                }))
+            })?;
+            rows.extend(turns.into_iter().flatten());
         }
-        rows.sort_by_key(|(share, index, _)| (*share, *index));
-        kept.add(rows.into_iter().map(|(_, _, row)| row).collect())?;
-    }
-    kept.finish()
+        Ok(rows)
+    })
 }
 
 fn percent(share: f64) -> String {

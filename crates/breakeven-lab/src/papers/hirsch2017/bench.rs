@@ -297,6 +297,13 @@ impl Bench {
         laboratory.measure(record, columns, cells?)
     }
 
+    /// Returns how many blocks each kept run of a cell wrote, so that the others write as many: the raw
+    /// bytes are the first column of every record made here.
+    pub fn blocks_kept(&self, kept: &Unfinished) -> Option<usize> {
+        let row = kept.rows().first()?;
+        Some(row.values[RAW_BYTES] as usize / self.corpus.shape.block_bytes)
+    }
+
     /// Measures the link that lets LZ4 by all workers be `beta` times as fast, and what a block takes
     /// beside its encoding.
     pub fn regime(&self, beta: f64) -> Result<Regime> {
@@ -422,12 +429,9 @@ pub struct Race<'a> {
 
 impl Race<'_> {
     /// Measures the runs that are not kept yet.
-    pub fn run(&self, mut kept: Unfinished) -> Result<Vec<Row>> {
-        let first = kept.rows().iter().map(|row| row.run).max().unwrap_or(0);
-        let block_bytes = self.bench.corpus.shape.block_bytes;
-        let before = kept.rows().first();
-        let mut blocks = before.map(|row| row.values[RAW_BYTES] as usize / block_bytes);
-        for run in first..self.runs {
+    pub fn run(&self, kept: Unfinished) -> Result<Vec<Row>> {
+        let mut blocks = self.bench.blocks_kept(&kept);
+        kept.complete(self.runs, |run| {
             let regime = self.bench.regime(self.beta)?;
             if let Way::Socket(network) = self.way {
                 network.shape(regime.link)?;
@@ -439,19 +443,15 @@ impl Race<'_> {
                         .with_context(|| contender.name.clone())?;
                 }
             }
-            let mut rows = Vec::new();
-            for index in interleave::order(run, self.contenders.len()) {
+            let rows = interleave::in_turn(run, self.contenders.len(), |index| {
                 let contender = &self.contenders[index];
                 let runs = contender.runs.unwrap_or(self.runs).min(self.runs);
-                if run < runs {
-                    let row = self.turn(contender, &regime, blocks, (run, runs));
-                    rows.push((index, row.with_context(|| contender.name.clone())?));
-                }
-            }
-            rows.sort_by_key(|(index, _)| *index);
-            kept.add(rows.into_iter().map(|(_, row)| row).collect())?;
-        }
-        kept.finish()
+                let takes_part = run < runs;
+                let row = takes_part.then(|| self.turn(contender, &regime, blocks, (run, runs)));
+                row.transpose().with_context(|| contender.name.clone())
+            })?;
+            Ok(rows.into_iter().flatten().collect())
+        })
     }
 
     fn turn(

@@ -297,18 +297,15 @@ fn race_packers(
     bench: &Bench,
     (input, beta): (Input, f64),
     runs: usize,
-    mut kept: Unfinished,
+    kept: Unfinished,
     blocks_of: impl Fn(&Regime) -> usize,
 ) -> Result<Vec<Row>> {
-    let first = kept.rows().iter().map(|row| row.run).max().unwrap_or(0);
-    let before = kept.rows().first();
-    let mut blocks =
-        before.map(|row| row.values[RAW_BYTES] as usize / bench.corpus.shape.block_bytes);
-    for run in first..runs {
+    let mut blocks = bench.blocks_kept(&kept);
+    kept.complete(runs, |run| {
         let regime = bench.regime(beta)?;
         let blocks = *blocks.get_or_insert_with(|| blocks_of(&regime));
-        let mut rows = Vec::new();
-        for index in interleave::order(run, PACKERS.len()) {
+        let raw_bytes = (blocks * bench.corpus.shape.block_bytes) as f64;
+        interleave::in_turn(run, PACKERS.len(), |index| {
             let packer = &PACKERS[index];
             let words = (packer.words)(&regime)?;
             if run == 0 {
@@ -316,14 +313,10 @@ fn race_packers(
             }
             let mut link = Link::new(regime.link);
             let used = pipe(&words, bench, (input, blocks), &mut link)?;
-            let raw_bytes = (blocks * bench.corpus.shape.block_bytes) as f64;
-            let row = row(packer.name, (run, runs), (raw_bytes, regime.link.0), &used);
-            rows.push((index, row));
-        }
-        rows.sort_by_key(|(index, _)| *index);
-        kept.add(rows.into_iter().map(|(_, row)| row).collect())?;
-    }
-    kept.finish()
+            let sent = (raw_bytes, regime.link.0);
+            Ok(row(packer.name, (run, runs), sent, &used))
+        })
+    })
 }
 
 /// Makes a row; `used.bytes` is what was stored.
@@ -441,7 +434,7 @@ fn race_unpackers(
     bench: &Bench,
     way: Way,
     (runs, blocks): (usize, usize),
-    mut kept: Unfinished,
+    kept: Unfinished,
 ) -> Result<Vec<Row>> {
     fs::create_dir_all(&laboratory.records)?;
     let scratch = tempfile::Builder::new()
@@ -454,10 +447,8 @@ fn race_unpackers(
         (UNPACK, own(&["unpack", &stream_name])?),
         (ZSTD_D, strings(&["zstd", "-q", "-d", "-c", &stream_name])),
     ];
-    let first = kept.rows().iter().map(|row| row.run).max().unwrap_or(0);
-    for run in first..runs {
-        let mut rows = Vec::new();
-        for index in interleave::order(run, contenders.len()) {
+    kept.complete(runs, |run| {
+        interleave::in_turn(run, contenders.len(), |index| {
             let (name, words) = &contenders[index];
             if run == 0 {
                 compare(words, bench, blocks)?;
@@ -472,15 +463,9 @@ fn race_unpackers(
                 );
             }
             used.bytes = fs::metadata(&stream)?.len();
-            rows.push((
-                index,
-                row(name, (run, runs), (raw_bytes as f64, 0.0), &used),
-            ));
-        }
-        rows.sort_by_key(|(index, _)| *index);
-        kept.add(rows.into_iter().map(|(_, row)| row).collect())?;
-    }
-    kept.finish()
+            Ok(row(name, (run, runs), (raw_bytes as f64, 0.0), &used))
+        })
+    })
 }
 
 /// Writes the stream that is unpacked and returns its raw bytes.

@@ -101,10 +101,9 @@ fn race(corpus: &Corpus, method: Method, (runs, seconds): (usize, f64)) -> Resul
     let blocks = rounds * WORKERS;
     let mut rows = Vec::new();
     for run in 0..runs {
-        let mut turns = vec![0.0; CONTENDERS.len()];
-        for index in interleave::order(run, CONTENDERS.len()) {
-            turns[index] = encode(corpus, method, CONTENDERS[index].0, blocks)?;
-        }
+        let turns = interleave::in_turn(run, CONTENDERS.len(), |index| {
+            encode(corpus, method, CONTENDERS[index].0, blocks)
+        })?;
         for ((_, name), wall_seconds) in CONTENDERS.iter().zip(turns) {
             rows.push(Row {
                 task: TASK.to_string(),

@@ -228,18 +228,17 @@ fn race(
     ];
     let mut rows = Vec::new();
     for run in 0..runs {
-        let mut turns = BTreeMap::new();
-        for index in interleave::order(run, ways.len()) {
+        let turns = interleave::in_turn(run, ways.len(), |index| {
             let turn = ways[index].take_turn(place, &corpus, scratch.path(), run == 0);
-            turns.insert(index, turn.with_context(|| ways[index].name.to_string())?);
-        }
-        for (index, (stored_bytes, tasks)) in turns {
+            turn.with_context(|| ways[index].name.to_string())
+        })?;
+        for (way, (stored_bytes, tasks)) in ways.iter().zip(turns) {
             for (task, used) in tasks {
                 rows.push(Row {
                     task: task.to_string(),
                     run: run + 1,
                     runs,
-                    contender: ways[index].name.to_string(),
+                    contender: way.name.to_string(),
                     values: vec![
                         corpus.files.len() as f64,
                         corpus.raw_bytes as f64,

@@ -235,8 +235,7 @@ impl<'a> Setting<'a> {
             energy: &self.place.energy,
         };
         file.write(self.laboratory, &bench.raw, bytes)?;
-        let first = kept.rows().iter().map(|row| row.run).max().unwrap_or(0);
-        for run in first..self.stopping.runs_max {
+        for run in kept.next_run()..self.stopping.runs_max {
             let known = |index: usize| {
                 let of_it = |row: &&Row| row.contender == racing[index].name;
                 self.stopping.is_known(kept.rows().iter().filter(of_it))
