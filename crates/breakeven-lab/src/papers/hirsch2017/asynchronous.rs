@@ -12,7 +12,10 @@ use breakeven::codec::Method;
 use breakeven::meter::{Meter, Scope};
 use breakeven::stream::{Advice, Container, Goal, Hint, Writer, WriterOptions};
 
-use super::bench::{Bench, Contender, Planned, Regime, WORKERS, contenders};
+use super::bench::{
+    Behind, Bench, Contender, DRAINED_SECONDS, Planned, RAW_BYTES, Regime, STORED_BYTES, WORKERS,
+    contenders,
+};
 use super::corpus::{File, Input};
 use super::fastest::S1;
 use super::link::Link;
@@ -35,10 +38,7 @@ const COLUMNS: &[&str] = &[
     "active_joules",
     "link_bytes_per_second",
 ];
-const RAW_BYTES: usize = 0;
-const STORED_BYTES: usize = 1;
 const APPLICATION_SECONDS: usize = 2;
-const DRAINED_SECONDS: usize = 3;
 const CPU_SECONDS: usize = 4;
 const ACTIVE_JOULES: usize = 5;
 
@@ -203,22 +203,21 @@ pub fn nearest_share(file: File, beta: f64) -> Option<f64> {
 
 fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
-    let runs_of = |plan: &Plan| super::bench::runs_behind(laboratory, plan.beta, (2, 0.01), 0.6);
     let is_tried = |plan: &&Plan| !laboratory.quick || (plan.file, plan.beta) == (File::Text, 4.2);
     let plans = PLANS.iter().filter(is_tried).map(|plan| {
-        let input = Input::Plain(plan.file);
+        let place = (Input::Plain(plan.file), plan.beta);
+        let behind = Behind::new(laboratory, place, (2, 0.01), 0.6);
         let shares: Vec<String> = plan.shares().iter().map(f64::to_string).collect();
-        let behind = Planned::behind(input, plan.beta, runs_of(plan));
         Planned {
-            plan: *plan,
-            parameters: format!("{} shares={}", behind.parameters, shares.join("|")),
-            name: behind.name,
-            input,
+            plan: (*plan, behind),
+            name: plan.name(),
+            input: behind.input,
+            parameters: format!("{} shares={}", behind.parameters(), shares.join("|")),
         }
     });
     let record = (RECORD, COLUMNS);
     bench.measure(laboratory, record, plans.collect(), |plan, kept| {
-        race(&bench, &plan, runs_of(&plan), kept)
+        race(&bench, plan, kept)
     })
 }
 
@@ -251,23 +250,16 @@ fn racing() -> [Racer; 5] {
     ]
 }
 
-fn race(
-    bench: &Bench,
-    plan: &Plan,
-    (runs, seconds): (usize, f64),
-    kept: Unfinished,
-) -> Result<Vec<Row>> {
-    let input = Input::Plain(plan.file);
+fn race(bench: &Bench, (plan, behind): (Plan, Behind), kept: Unfinished) -> Result<Vec<Row>> {
+    let Behind { input, runs, .. } = behind;
     let nearest = nearest_share(plan.file, plan.beta);
-    let block_bytes = bench.corpus.shape.block_bytes;
     let racing = racing();
     let mut blocks = bench.blocks_kept(&kept);
     kept.complete(runs, |run| {
         let regime = bench.regime(plan.beta)?;
         let speed = sweeps_per_second(bench.is_quick)?;
-        let enough = (seconds * regime.link.0 / block_bytes as f64).ceil() as usize;
-        let blocks = *blocks.get_or_insert(enough.max(8));
-        let buffer = buffer_of(bench, input, blocks);
+        let blocks = blocks.get_or_insert_with(|| bench.blocks_uncompressed(&behind, &regime));
+        let buffer = buffer_of(bench, input, *blocks);
         if run == 0 {
             for Racer { contender, .. } in &racing {
                 (bench.verify(contender, input, &regime)).context(contender.name.clone())?;

@@ -227,20 +227,38 @@ pub struct Behind {
     pub seconds: f64,
 }
 
-impl Planned<Behind> {
-    /// Plans a cell of an input behind the link of a regime, of so many runs of so many seconds.
-    pub fn behind(input: Input, beta: f64, (runs, seconds): (usize, f64)) -> Self {
-        let plan = Behind {
+impl Behind {
+    /// Plans as many and as long runs as [`runs`] says, three times as long behind the slowest link,
+    /// where a block takes 50 ms.
+    pub fn new(
+        laboratory: &Laboratory,
+        (input, beta): (Input, f64),
+        quick: (usize, f64),
+        full: f64,
+    ) -> Behind {
+        let longer = if beta == BETAS[0] { 3.0 } else { 1.0 };
+        let (runs, seconds) = runs(laboratory, quick, longer * full);
+        Behind {
             input,
             beta,
             runs,
             seconds,
-        };
+        }
+    }
+
+    /// Says it for the parameters of a record.
+    pub fn parameters(&self) -> String {
+        let (beta, runs, seconds) = (self.beta, self.runs, self.seconds);
+        format!("beta={beta} runs={runs} seconds={seconds}")
+    }
+
+    /// Returns the cell of this plan alone, named after its input and link.
+    pub fn cell(self) -> Planned<Behind> {
         Planned {
-            plan,
-            name: format!("{input} beta {beta}"),
-            input,
-            parameters: format!("beta={beta} runs={runs} seconds={seconds}"),
+            plan: self,
+            name: format!("{} beta {}", self.input, self.beta),
+            input: self.input,
+            parameters: self.parameters(),
         }
     }
 }
@@ -302,6 +320,12 @@ impl Bench {
     pub fn blocks_kept(&self, kept: &Unfinished) -> Option<usize> {
         let row = kept.rows().first()?;
         Some(row.values[RAW_BYTES] as usize / self.corpus.shape.block_bytes)
+    }
+
+    /// Returns how many blocks take the seconds of a plan uncompressed: whole periods of its input.
+    pub fn blocks_uncompressed(&self, plan: &Behind, regime: &Regime) -> usize {
+        let blocks = plan.seconds * regime.link.0 / self.corpus.shape.block_bytes as f64;
+        plan.input.whole_periods(blocks)
     }
 
     /// Measures the link that lets LZ4 by all workers be `beta` times as fast, and what a block takes
@@ -427,7 +451,26 @@ pub struct Race<'a> {
     pub bound: BoundOf<'a>,
 }
 
-impl Race<'_> {
+impl<'a> Race<'a> {
+    /// Prepares a plan's race over the virtual link, with no bound to compare anybody with.
+    pub fn behind(
+        bench: &'a Bench,
+        plan: Behind,
+        contenders: Vec<Contender>,
+        blocks: impl Fn(&Regime) -> usize + 'a,
+    ) -> Race<'a> {
+        Race {
+            bench,
+            way: Way::Virtual,
+            input: plan.input,
+            beta: plan.beta,
+            contenders,
+            runs: plan.runs,
+            blocks: Box::new(blocks),
+            bound: Box::new(|_, _, _| 0.0),
+        }
+    }
+
     /// Measures the runs that are not kept yet.
     pub fn run(&self, kept: Unfinished) -> Result<Vec<Row>> {
         let mut blocks = self.bench.blocks_kept(&kept);
@@ -562,17 +605,6 @@ pub fn runs(laboratory: &Laboratory, quick: (usize, f64), full: f64) -> (usize, 
         (_, true) => (10, 10.0),
         _ => (10, full),
     }
-}
-
-/// As [`runs`], with runs three times as long behind the slowest link, where a block takes 50 ms.
-pub fn runs_behind(
-    laboratory: &Laboratory,
-    beta: f64,
-    quick: (usize, f64),
-    full: f64,
-) -> (usize, f64) {
-    let longer = if beta == BETAS[0] { 3.0 } else { 1.0 };
-    runs(laboratory, quick, longer * full)
 }
 
 /// Says where the joules of some cells come from, and how fast links and LZ4 were.

@@ -8,12 +8,12 @@ use breakeven::codec::Method;
 use breakeven::stream::{Container, Goal};
 
 use super::bench::{
-    self, BETAS, Behind, Bench, COLUMNS, Contender, DRAINED_SECONDS, Planned, Race, WRITE, Way,
+    self, BETAS, Behind, Bench, COLUMNS, Contender, DRAINED_SECONDS, Planned, Race, Regime, WRITE,
+    Way,
 };
 use super::corpus::{File, Input};
-use super::costs::{self, Costs};
 use super::fastest::{self, S1};
-use super::judge;
+use super::{costs, judge};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
 use crate::record::{CellRecord, Record};
@@ -90,37 +90,25 @@ pub const CALLS: Experiment = Experiment {
 fn measure_copies(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
-    let (runs, seconds) = bench::runs(laboratory, (3, 0.01), 3.0);
     let files = [File::Noise, File::Matrix];
     let files = &files[..if laboratory.quick { 1 } else { 2 }];
     let plans = files.iter().map(|file| {
-        let input = Input::Plain(*file);
+        let place = (Input::Plain(*file), OPEN_BETA);
         Planned {
-            name: input.to_string(),
-            ..Planned::behind(input, OPEN_BETA, (runs, seconds))
+            name: file.name().to_string(),
+            ..Behind::new(laboratory, place, (3, 0.01), 3.0).cell()
         }
     });
-    let (bench, costs, record) = (&bench, &costs, (COPY_RECORD, COLUMNS));
-    bench.measure(laboratory, record, plans.collect(), |it, kept| {
-        let Behind { input, beta, .. } = it;
-        let race = Race {
-            bench,
-            way: Way::Virtual,
-            input,
-            beta,
-            contenders: vec![
-                Contender::goal(S1, Goal::Fastest, Container::Portable),
-                Contender::goal(S1_MIXED, Goal::Fastest, Container::Mixed),
-                Contender::fixed(Method::STORE),
-            ],
-            runs,
-            blocks: Box::new(|regime| {
-                let store = [Method::STORE];
-                fastest::blocks_of(bench, costs, input, regime, (&store, seconds))
-            }),
-            bound: Box::new(|_, _, _| 0.0),
-        };
-        race.run(kept)
+    let record = (COPY_RECORD, COLUMNS);
+    bench.measure(laboratory, record, plans.collect(), |plan, kept| {
+        let contenders = vec![
+            Contender::goal(S1, Goal::Fastest, Container::Portable),
+            Contender::goal(S1_MIXED, Goal::Fastest, Container::Mixed),
+            Contender::fixed(Method::STORE),
+        ];
+        let store = costs.known(plan.input, bench.corpus.shape, vec![Method::STORE]);
+        let blocks = |regime: &Regime| store.blocks_in(plan.seconds, regime);
+        Race::behind(&bench, plan, contenders, blocks).run(kept)
     })
 }
 
@@ -173,37 +161,24 @@ fn measure_calls(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         }
     };
     let plans = short_calls(laboratory).into_iter().map(plan);
-    let (bench, costs, record) = (&bench, &costs, (CALLS_RECORD, COLUMNS));
+    let record = (CALLS_RECORD, COLUMNS);
     bench.measure(laboratory, record, plans.collect(), |call, kept| {
         let (input, beta, blocks) = call;
+        let known = costs.known(input, bench.corpus.shape, Container::Portable.arms());
+        let choose = || Ok(known.statics(blocks, &bench.regime(beta)?));
+        let ours = vec![Contender::goal(S1, Goal::Fastest, Container::Portable)];
         let race = Race {
-            bench,
+            bench: &bench,
             way: Way::Virtual,
             input,
             beta,
-            contenders: contenders_of_call(bench, costs, call)?,
+            contenders: fastest::against_statics(ours, 3, &kept, choose)?,
             runs,
             blocks: Box::new(move |_| blocks),
             bound: Box::new(|_, _, _| 0.0),
         };
         race.run(kept)
     })
-}
-
-fn contenders_of_call(
-    bench: &Bench,
-    costs: &Costs,
-    (input, beta, blocks): (Input, f64, usize),
-) -> Result<Vec<Contender>> {
-    let shape = bench.corpus.shape;
-    let arms = costs.known(input, shape, &Container::Portable.arms());
-    let regime = bench.regime(beta)?;
-    let matrix = costs.matrix(input, shape, blocks, &arms);
-    let statics = costs.statics(&matrix, &regime, &arms);
-    let ours = Contender::goal(S1, Goal::Fastest, Container::Portable);
-    let statics = statics.into_iter().take(3);
-    let statics = statics.map(|one| Contender::fixed(one.method));
-    Ok([ours].into_iter().chain(statics).collect())
 }
 
 fn calls(cells: &[CellRecord]) -> Vec<Finding> {

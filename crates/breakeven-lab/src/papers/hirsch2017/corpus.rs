@@ -282,6 +282,12 @@ impl Input {
         }
     }
 
+    /// Rounds a number of blocks up to whole periods, and to eight blocks at least.
+    pub fn whole_periods(self, blocks: f64) -> usize {
+        let blocks = (blocks.ceil() as usize).max(8);
+        blocks.next_multiple_of(self.period())
+    }
+
     /// Returns the kinds in it.
     pub fn files(self) -> Vec<File> {
         match self {

@@ -14,7 +14,7 @@ use breakeven::frame::{Encoder, frame_bytes_max, is_storable};
 use breakeven::meter::thread_cpu;
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::stream::simulate::{Cost, Matrix, Pipeline, simulate_static};
-use breakeven::stream::{Container, Reader, ReaderOptions};
+use breakeven::stream::{Container, Reader, ReaderOptions, oracle};
 
 use super::bench::{Bench, FRAMES, Regime, WORKERS};
 use super::corpus::{File, Input, Place, Shape};
@@ -259,47 +259,20 @@ impl Costs {
         })
     }
 
-    /// Returns those of `arms` whose costs are known for every block of an input.
-    pub fn known(&self, input: Input, shape: Shape, arms: &[Method]) -> Vec<Method> {
+    /// Returns what an input costs by those of some methods whose cost is known for every block of it.
+    pub fn known(&self, input: Input, shape: Shape, mut methods: Vec<Method>) -> Known<'_> {
         let blocks = (0..shape.blocks).flat_map(|block| {
             let files = input.files().into_iter();
             files.map(move |file| Place { file, block })
         });
         let blocks: Vec<Place> = blocks.collect();
-        let is_known = |arm: &&Method| blocks.iter().all(|it| self.cost(*it, **arm).is_some());
-        arms.iter().filter(is_known).copied().collect()
-    }
-
-    /// Returns the costs of the first blocks of an input by each of some arms.
-    ///
-    /// # Panics
-    ///
-    /// If a cost is not known: [`Costs::known`] tells.
-    pub fn matrix(&self, input: Input, shape: Shape, blocks: usize, arms: &[Method]) -> Matrix {
-        let row = |index: usize| {
-            let place = input.place(index, shape);
-            let cost = |arm: &Method| self.cost(place, *arm).expect("a known cost");
-            arms.iter().map(cost).collect()
-        };
-        Matrix {
-            costs: (0..blocks).map(row).collect(),
+        methods.retain(|method| blocks.iter().all(|it| self.cost(*it, *method).is_some()));
+        Known {
+            costs: self,
+            input,
+            shape,
+            methods,
         }
-    }
-
-    /// Returns how each arm alone goes over the pipeline, the fastest first.
-    pub fn statics(&self, matrix: &Matrix, regime: &Regime, arms: &[Method]) -> Vec<Static> {
-        let pipeline = pipeline(regime);
-        let one = |(index, method): (usize, &Method)| {
-            let run = simulate_static(&pipeline, matrix, index);
-            Static {
-                method: *method,
-                seconds: run.drained_after.0,
-                stored_bytes: run.stored_bytes,
-            }
-        };
-        let mut statics: Vec<Static> = arms.iter().enumerate().map(one).collect();
-        statics.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        statics
     }
 
     /// Returns ratio, encoding and decoding speed (bytes a second, one core) of a method on all
@@ -321,6 +294,65 @@ impl Costs {
     }
 }
 
+/// What an input costs by some methods, block by block.
+pub struct Known<'a> {
+    costs: &'a Costs,
+    input: Input,
+    shape: Shape,
+    methods: Vec<Method>,
+}
+
+impl Known<'_> {
+    /// Returns the length of the first blocks.
+    pub fn raw_bytes(&self, blocks: usize) -> f64 {
+        (blocks * self.shape.block_bytes) as f64
+    }
+
+    fn matrix(&self, blocks: usize) -> Matrix {
+        let row = |index: usize| {
+            let place = self.input.place(index, self.shape);
+            let cost = |method: &Method| self.costs.cost(place, *method).expect("a known cost");
+            self.methods.iter().map(cost).collect()
+        };
+        Matrix {
+            costs: (0..blocks).map(row).collect(),
+        }
+    }
+
+    /// Returns how the first blocks go by each method alone, the fastest first.
+    pub fn statics(&self, blocks: usize, regime: &Regime) -> Vec<Static> {
+        let (pipeline, matrix) = (pipeline(regime), self.matrix(blocks));
+        let one = |(index, method): (usize, &Method)| {
+            let run = simulate_static(&pipeline, &matrix, index);
+            Static {
+                method: *method,
+                seconds: run.drained_after.0,
+                stored_bytes: run.stored_bytes,
+            }
+        };
+        let mut statics: Vec<Static> = self.methods.iter().enumerate().map(one).collect();
+        statics.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        statics
+    }
+
+    /// Returns the seconds in which no schedule is through with the first blocks.
+    pub fn least_seconds(&self, blocks: usize, regime: &Regime) -> f64 {
+        oracle::fastest(&pipeline(regime), &self.matrix(blocks)).lower_bound
+    }
+
+    /// Returns the bytes that no schedule makes fewer of the first blocks in so many seconds.
+    pub fn fewest_bytes(&self, blocks: usize, regime: &Regime, seconds: f64) -> f64 {
+        oracle::fewest_bytes(&pipeline(regime), &self.matrix(blocks), seconds)
+    }
+
+    /// Returns how many blocks the fastest schedule writes in so many seconds: whole periods.
+    pub fn blocks_in(&self, seconds: f64, regime: &Regime) -> usize {
+        let some = 160_usize.next_multiple_of(self.input.period());
+        let least = self.least_seconds(some, regime);
+        self.input.whole_periods(seconds * some as f64 / least)
+    }
+}
+
 /// How a method does on a kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speeds {
@@ -330,7 +362,7 @@ pub struct Speeds {
 }
 
 /// Returns the pipeline of a regime.
-pub fn pipeline(regime: &Regime) -> Pipeline {
+fn pipeline(regime: &Regime) -> Pipeline {
     Pipeline {
         workers: WORKERS,
         frames: FRAMES,
@@ -382,16 +414,15 @@ pub mod tests {
         let arms: Vec<Method> = ["store", "zstd:1", "zstd:3", "zstd:5"]
             .map(|name| name.parse().unwrap())
             .into();
-        let known = costs.known(input, shape, &arms);
-        assert_eq!(known, arms[..3]);
-        let matrix = costs.matrix(input, shape, 10, &known);
+        let known = costs.known(input, shape, arms.clone());
+        assert_eq!(known.methods, arms[..3]);
         let check = |link: f64, expected: [&str; 3]| {
             let regime = Regime {
                 link: BytesPerSecond(link),
                 lz4: BytesPerSecond(1.0),
                 block_seconds: 0.0,
             };
-            let statics = costs.statics(&matrix, &regime, &known);
+            let statics = known.statics(10, &regime);
             let found: Vec<String> = statics.iter().map(|it| it.method.to_string()).collect();
             assert_eq!(found, expected, "link of {link}");
         };

@@ -4,20 +4,18 @@
 //! come within a twentieth of the fastest, at most two, race for real, and the fastest of them in
 //! hindsight is what S1 is judged by.
 
-use std::cell::RefCell;
 use std::path::Path;
 
 use anyhow::Result;
 use breakeven::codec::Method;
-use breakeven::stream::oracle;
 use breakeven::stream::{Container, Goal};
 
 use super::bench::{
-    self, BOUND, Bench, BoundOf, COLUMNS, Contender, DRAINED_SECONDS, Planned, RAW_BYTES, Race,
-    Regime, Way,
+    self, BOUND, Behind, Bench, BoundOf, COLUMNS, Contender, DRAINED_SECONDS, Planned, RAW_BYTES,
+    Race, Regime,
 };
 use super::corpus::{File, Input};
-use super::costs::{self, Costs};
+use super::costs::{self, Costs, Known, Static};
 use super::{judge, pictures, published};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
@@ -197,20 +195,23 @@ pub fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let costs = costs::measure(laboratory, &bench)?;
     let runs = if laboratory.quick { 3 } else { 10 };
     let plans = planned(laboratory).into_iter();
-    let plans = plans.map(|plan| Planned {
-        plan,
-        name: plan.name(),
-        input: plan.input,
-        parameters: format!(
-            "beta={} runs={runs} seconds={}",
-            plan.beta,
-            plan.seconds(laboratory)
-        ),
+    let plans = plans.map(|plan| {
+        let behind = Behind {
+            input: plan.input,
+            beta: plan.beta,
+            runs,
+            seconds: plan.seconds(laboratory),
+        };
+        Planned {
+            plan: (behind, plan.container),
+            name: plan.name(),
+            input: plan.input,
+            parameters: behind.parameters(),
+        }
     });
     let record = (RECORD, COLUMNS);
     bench.measure(laboratory, record, plans.collect(), |plan, kept| {
-        let seconds = plan.seconds(laboratory);
-        race(&bench, &costs, plan, (seconds, runs), kept)
+        race(&bench, &costs, plan, kept)
     })
 }
 
@@ -223,83 +224,55 @@ pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
 fn race(
     bench: &Bench,
     costs: &Costs,
-    plan: Plan,
-    (seconds, runs): (f64, usize),
+    (plan, container): (Behind, Container),
     kept: Unfinished,
 ) -> Result<Vec<Row>> {
-    let shape = bench.corpus.shape;
-    let arms = costs.known(plan.input, shape, &plan.container.arms());
-    let mut contenders = vec![Contender::goal(S1, Goal::Fastest, plan.container)];
-    let before: Vec<Method> = (kept.rows().iter())
-        .filter(|row| row.run == 1)
-        .filter_map(|row| row.contender.parse().ok())
-        .collect();
-    let statics = match before.is_empty() {
-        false => before,
-        true => best_statics(bench, costs, &plan, &arms)?,
+    const ENOUGH_BLOCKS: usize = 320;
+    let known = costs.known(plan.input, bench.corpus.shape, container.arms());
+    let choose = || {
+        let mut statics = known.statics(ENOUGH_BLOCKS, &bench.regime(plan.beta)?);
+        let least = statics[0].seconds;
+        // A quick run always has two.
+        statics.retain(|one| bench.is_quick || one.seconds <= 1.05 * least);
+        Ok(statics)
     };
-    contenders.extend(statics.into_iter().map(Contender::fixed));
+    let ours = vec![Contender::goal(S1, Goal::Fastest, container)];
+    let contenders = against_statics(ours, 2, &kept, choose)?;
+    let blocks = |regime: &Regime| known.blocks_in(plan.seconds, regime);
     let race = Race {
-        bench,
-        way: Way::Virtual,
-        input: plan.input,
-        beta: plan.beta,
-        contenders,
-        runs,
-        blocks: Box::new(|regime| blocks_of(bench, costs, plan.input, regime, (&arms, seconds))),
-        bound: fluid_bound(bench, costs, plan.input, arms.clone()),
+        bound: fluid_bound(&known),
+        ..Race::behind(bench, plan, contenders, blocks)
     };
     race.run(kept)
 }
 
-/// Returns the methods that race: those within a twentieth of the best by arithmetic, at most two;
-/// in a quick run always two.
-fn best_statics(bench: &Bench, costs: &Costs, plan: &Plan, arms: &[Method]) -> Result<Vec<Method>> {
-    const ENOUGH_BLOCKS: usize = 320;
-    let regime = bench.regime(plan.beta)?;
-    let matrix = costs.matrix(plan.input, bench.corpus.shape, ENOUGH_BLOCKS, arms);
-    let statics = costs.statics(&matrix, &regime, arms);
-    let near = statics
-        .iter()
-        .take_while(|one| one.seconds <= 1.05 * statics[0].seconds)
-        .count();
-    let count = if bench.is_quick { 2 } else { near.min(2) };
-    let best = statics.into_iter().take(count);
-    Ok(best.map(|one| one.method).collect())
-}
-
-/// Returns how many blocks the fastest schedule writes in so many seconds: whole periods of a row.
-pub fn blocks_of(
-    bench: &Bench,
-    costs: &Costs,
-    input: Input,
-    regime: &Regime,
-    (arms, seconds): (&[Method], f64),
-) -> usize {
-    let period = input.period();
-    let some = 160_usize.next_multiple_of(period);
-    let matrix = costs.matrix(input, bench.corpus.shape, some, arms);
-    let least = oracle::fastest(&costs::pipeline(regime), &matrix).lower_bound;
-    let blocks = (seconds * some as f64 / least).ceil() as usize;
-    blocks.max(8).next_multiple_of(period)
+/// Returns our contenders and the methods that race them: those of the runs that are kept, else the
+/// first of those that are chosen now, at most so many.
+pub fn against_statics(
+    mut ours: Vec<Contender>,
+    most: usize,
+    kept: &Unfinished,
+    choose: impl FnOnce() -> Result<Vec<Static>>,
+) -> Result<Vec<Contender>> {
+    let before: Vec<Method> = (kept.rows().iter())
+        .filter(|row| row.run == 1)
+        .filter_map(|row| row.contender.parse().ok())
+        .collect();
+    let methods = match before.is_empty() {
+        false => before,
+        true => choose()?.iter().take(most).map(|it| it.method).collect(),
+    };
+    ours.extend(methods.into_iter().map(Contender::fixed));
+    Ok(ours)
 }
 
 /// Returns a function that bounds the time of our contender, and nobody else's.
-pub fn fluid_bound<'a>(
-    bench: &'a Bench,
-    costs: &'a Costs,
-    input: Input,
-    arms: Vec<Method>,
-) -> BoundOf<'a> {
-    let matrix = RefCell::new(None);
+pub fn fluid_bound<'a>(known: &'a Known<'_>) -> BoundOf<'a> {
     Box::new(move |contender, regime, blocks| {
         if contender.name != S1 {
             return 0.0;
         }
-        let mut matrix = matrix.borrow_mut();
-        let new = || costs.matrix(input, bench.corpus.shape, blocks, &arms);
-        let matrix = matrix.get_or_insert_with(new);
-        oracle::fastest(&costs::pipeline(regime), matrix).lower_bound
+        known.least_seconds(blocks, regime)
     })
 }
 
@@ -456,6 +429,27 @@ mod tests {
             [Holds, Differs, Differs],
         );
         check(&[("zstd:1", 9.5)], [Differs, Differs, Differs]);
+    }
+
+    #[test]
+    fn a_cell_taken_up_again_keeps_its_static_methods() {
+        let new = CellRecord::made_up("text beta 4.2 portable", "", Vec::new());
+        let kept = Unfinished::take(Path::new(""), RECORD, COLUMNS, new, true, false);
+        let mut kept = kept.unwrap();
+        let check = |kept: &Unfinished, expected: &[&str]| {
+            let chosen = ["lz4:1", "zstd:3", "zstd:5"].map(|name| Static {
+                method: name.parse().unwrap(),
+                seconds: 1.0,
+                stored_bytes: 1.0,
+            });
+            let ours = vec![Contender::goal(S1, Goal::Fastest, Container::Portable)];
+            let found = against_statics(ours, 2, kept, || Ok(chosen.into())).unwrap();
+            let found: Vec<String> = found.into_iter().map(|it| it.name).collect();
+            assert_eq!(found, expected);
+        };
+        check(&kept, &[S1, "lz4:1", "zstd:3"]);
+        kept.add(cell("", &[("zstd:1", 11.0)]).rows).unwrap();
+        check(&kept, &[S1, "zstd:1"]);
     }
 
     #[test]

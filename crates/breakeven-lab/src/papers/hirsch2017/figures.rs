@@ -326,12 +326,9 @@ fn call(
         let of = |column| bench::median(cell, name, column);
         of(RAW_BYTES) / of(DRAINED_SECONDS) / of(LINK)
     };
-    let input = Input::Plain(file);
-    let shape = Shape::FULL;
-    let arms = costs.known(input, shape, &Container::Mixed.arms());
-    let matrix = costs.matrix(input, shape, BLOCKS, &arms);
-    let raw = (BLOCKS * shape.block_bytes) as f64;
-    let mut statics: Vec<(Method, f64)> = (costs.statics(&matrix, &regime, &arms).iter())
+    let known = costs.known(Input::Plain(file), Shape::FULL, Container::Mixed.arms());
+    let raw = known.raw_bytes(BLOCKS);
+    let mut statics: Vec<(Method, f64)> = (known.statics(BLOCKS, &regime).iter())
         .map(|one| (one.method, raw / one.seconds / regime.link.0))
         .collect();
     let rank = |method: &Method| costs.speeds(file, *method).map_or(0.0, |it| -it.encode);

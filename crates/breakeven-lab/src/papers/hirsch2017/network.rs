@@ -14,7 +14,9 @@ use anyhow::{Context, Result, ensure};
 use breakeven::stream::{Container, Goal};
 use breakeven::units::BytesPerSecond;
 
-use super::bench::{self, Bench, COLUMNS, Contender, DRAINED_SECONDS, Planned, Race, Regime, Way};
+use super::bench::{
+    self, Behind, Bench, COLUMNS, Contender, DRAINED_SECONDS, Planned, Race, Regime, Way,
+};
 use super::corpus::{File, Input};
 use super::costs::{self, Costs};
 use super::fastest::{self, S1};
@@ -325,32 +327,26 @@ fn race(
         Some(_) => Network::slowed()?,
         None => Network::loopback()?,
     };
-    // A socket to the machine itself is about as fast as LZ4.
-    let beta_of_blocks = beta.unwrap_or(1.0);
-    let shape = bench.corpus.shape;
-    let arms = costs.known(input, shape, &Container::Portable.arms());
-    let regime = bench.regime(beta_of_blocks)?;
-    let matrix = costs.matrix(input, shape, 160, &arms);
-    let statics = costs.statics(&matrix, &regime, &arms);
+    let plan = Behind {
+        input,
+        // A socket to the machine itself is about as fast as LZ4.
+        beta: beta.unwrap_or(1.0),
+        runs,
+        seconds,
+    };
+    let known = costs.known(input, bench.corpus.shape, Container::Portable.arms());
     let told = Contender::goal(S1, Goal::Fastest, Container::Portable);
     let untold = Contender::goal(S1, Goal::Fastest, Container::Portable).untold(S1_UNTOLD);
     let ours = match beta {
         Some(_) => vec![told, untold],
         None => vec![untold],
     };
-    let statics = statics.into_iter().take(2);
-    let statics = statics.map(|one| Contender::fixed(one.method));
+    let choose = || Ok(known.statics(160, &bench.regime(plan.beta)?));
+    let contenders = fastest::against_statics(ours, 2, &kept, choose)?;
+    let blocks = |regime: &Regime| known.blocks_in(seconds, regime);
     let race = Race {
-        bench,
         way: Way::Socket(&network),
-        input,
-        beta: beta_of_blocks,
-        contenders: ours.into_iter().chain(statics).collect(),
-        runs,
-        blocks: Box::new(|regime: &Regime| {
-            fastest::blocks_of(bench, costs, input, regime, (&arms, seconds))
-        }),
-        bound: Box::new(|_, _, _| 0.0),
+        ..Race::behind(bench, plan, contenders, blocks)
     };
     race.run(kept)
 }

@@ -12,11 +12,11 @@ use anyhow::{Context, Result, bail, ensure};
 use breakeven::meter::{EnergySpan, Meter, Scope};
 use breakeven::stream::{Container, Reader, ReaderOptions};
 
-use super::bench::{Behind, Bench, Contender, Nowhere, Planned, Regime};
+use super::bench::{Behind, Bench, Contender, Nowhere, Planned, RAW_BYTES, Regime, STORED_BYTES};
 use super::corpus::{File as Kind, Input};
-use super::fastest;
+use super::costs::{self, Known};
+use super::judge;
 use super::link::Link;
-use super::{costs, judge};
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Finding, Laboratory};
@@ -35,8 +35,6 @@ const COLUMNS: &[&str] = &[
     "link_bytes_per_second",
     "active_joules",
 ];
-const RAW_BYTES: usize = 0;
-const STORED_BYTES: usize = 1;
 const WALL_SECONDS: usize = 2;
 const CPU_SECONDS: usize = 3;
 const LINK: usize = 4;
@@ -273,48 +271,34 @@ fn adapt_plans(laboratory: &Laboratory) -> Vec<(Input, f64)> {
 fn measure_adapt(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
-    let plans = adapt_plans(laboratory).into_iter();
-    let plans = plans.map(|(input, beta)| {
-        let runs = super::bench::runs_behind(laboratory, beta, (3, 0.01), 1.2);
-        Planned::behind(input, beta, runs)
-    });
-    let record = (ADAPT_RECORD, COLUMNS);
-    bench.measure(laboratory, record, plans.collect(), |it, kept| {
-        let Behind {
-            input,
-            beta,
-            runs,
-            seconds,
-        } = it;
-        let arms = costs.known(input, bench.corpus.shape, &Container::Portable.arms());
-        race_packers(&bench, (input, beta), runs, kept, |regime| {
-            fastest::blocks_of(&bench, &costs, input, regime, (&arms, seconds))
-        })
+    let cell = |place| Behind::new(laboratory, place, (3, 0.01), 1.2).cell();
+    let plans = adapt_plans(laboratory).into_iter().map(cell).collect();
+    bench.measure(laboratory, (ADAPT_RECORD, COLUMNS), plans, |plan, kept| {
+        let known = costs.known(plan.input, bench.corpus.shape, Container::Portable.arms());
+        race_packers(&bench, &known, plan, kept)
     })
 }
 
 fn race_packers(
     bench: &Bench,
-    (input, beta): (Input, f64),
-    runs: usize,
+    known: &Known<'_>,
+    plan: Behind,
     kept: Unfinished,
-    blocks_of: impl Fn(&Regime) -> usize,
 ) -> Result<Vec<Row>> {
     let mut blocks = bench.blocks_kept(&kept);
-    kept.complete(runs, |run| {
-        let regime = bench.regime(beta)?;
-        let blocks = *blocks.get_or_insert_with(|| blocks_of(&regime));
-        let raw_bytes = (blocks * bench.corpus.shape.block_bytes) as f64;
+    kept.complete(plan.runs, |run| {
+        let regime = bench.regime(plan.beta)?;
+        let blocks = *blocks.get_or_insert_with(|| known.blocks_in(plan.seconds, &regime));
         interleave::in_turn(run, PACKERS.len(), |index| {
             let packer = &PACKERS[index];
             let words = (packer.words)(&regime)?;
             if run == 0 {
-                verify(&words, bench, input)?;
+                verify(&words, bench, plan.input)?;
             }
             let mut link = Link::new(regime.link);
-            let used = pipe(&words, bench, (input, blocks), &mut link)?;
-            let sent = (raw_bytes, regime.link.0);
-            Ok(row(packer.name, (run, runs), sent, &used))
+            let used = pipe(&words, bench, (plan.input, blocks), &mut link)?;
+            let sent = (known.raw_bytes(blocks), regime.link.0);
+            Ok(row(packer.name, (run, plan.runs), sent, &used))
         })
     })
 }

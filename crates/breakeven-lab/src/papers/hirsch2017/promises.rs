@@ -4,15 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use breakeven::codec::Method;
-use breakeven::stream::{Container, Goal, oracle};
+use breakeven::stream::{Container, Goal};
 
 use super::bench::{
-    self, BETAS, BOUND, Behind, Bench, COLUMNS, Contender, DRAINED_SECONDS, LINK, Planned,
-    RAW_BYTES, Race, Regime, STORED_BYTES, WRITE, Way,
+    self, BETAS, BOUND, Behind, Bench, BoundOf, COLUMNS, Contender, DRAINED_SECONDS, LINK,
+    RAW_BYTES, Race, Regime, STORED_BYTES, WRITE,
 };
 use super::corpus::{File, Input};
-use super::costs::{self, Costs};
+use super::costs::{self, Known};
 use super::judge;
 use super::rules::{Stepping, Strategy};
 use crate::experiment::{Experiment, no_pictures};
@@ -134,59 +133,28 @@ fn plans(laboratory: &Laboratory) -> Vec<(Input, f64)> {
 fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
-    let plans = plans(laboratory).into_iter();
-    let plans = plans.map(|(input, beta)| {
-        let runs = bench::runs_behind(laboratory, beta, (3, 0.02), 1.0);
-        Planned::behind(input, beta, runs)
-    });
-    let (bench, costs, record) = (&bench, &costs, (RECORD, COLUMNS));
-    bench.measure(laboratory, record, plans.collect(), |it, kept| {
-        let Behind {
-            input,
-            beta,
-            runs,
-            seconds,
-        } = it;
-        let shape = bench.corpus.shape;
-        let arms = costs.known(input, shape, &Container::Mixed.arms());
+    let cell = |place| Behind::new(laboratory, place, (3, 0.02), 1.0).cell();
+    let plans = plans(laboratory).into_iter().map(cell).collect();
+    bench.measure(laboratory, (RECORD, COLUMNS), plans, |plan, kept| {
+        let known = costs.known(plan.input, bench.corpus.shape, Container::Mixed.arms());
+        let blocks = |regime: &Regime| bench.blocks_uncompressed(&plan, regime);
         let race = Race {
-            bench,
-            way: Way::Virtual,
-            input,
-            beta,
-            contenders: contenders(beta),
-            runs,
-            blocks: Box::new(|regime| {
-                let blocks = seconds * regime.link.0 / shape.block_bytes as f64;
-                (blocks.ceil() as usize)
-                    .max(8)
-                    .next_multiple_of(input.period())
-            }),
-            bound: Box::new(|contender, regime, blocks| {
-                fewest_bytes(bench, costs, (input, &arms), contender, regime, blocks)
-            }),
+            bound: fewest_bytes(&known),
+            ..Race::behind(&bench, plan, contenders(plan.beta), blocks)
         };
         race.run(kept)
     })
 }
 
-/// Returns the fewest bytes that the promised time of a contender allows.
-fn fewest_bytes(
-    bench: &Bench,
-    costs: &Costs,
-    (input, arms): (Input, &[Method]),
-    contender: &Contender,
-    regime: &Regime,
-    blocks: usize,
-) -> f64 {
-    let Some(promise) = promise_of(&contender.name) else {
-        return 0.0;
-    };
-    let shape = bench.corpus.shape;
-    let matrix = costs.matrix(input, shape, blocks, arms);
-    let raw_bytes = (blocks * shape.block_bytes) as f64;
-    let budget = promise.factor * regime.raw_seconds(raw_bytes);
-    oracle::fewest_bytes(&costs::pipeline(regime), &matrix, budget)
+/// Returns a function that says how few bytes the promised time of a contender allows.
+fn fewest_bytes<'a>(known: &'a Known<'_>) -> BoundOf<'a> {
+    Box::new(move |contender, regime, blocks| {
+        let Some(promise) = promise_of(&contender.name) else {
+            return 0.0;
+        };
+        let promised = promise.factor * regime.raw_seconds(known.raw_bytes(blocks));
+        known.fewest_bytes(blocks, regime, promised)
+    })
 }
 
 /// Returns times over those promised, by run.

@@ -7,8 +7,8 @@ use anyhow::Result;
 use breakeven::stream::{Container, Goal};
 
 use super::bench::{
-    self, BETAS, Behind, Bench, COLUMNS, Contender, DRAINED_SECONDS, Planned, RAW_BYTES, Race,
-    STORED_BYTES, Way,
+    self, BETAS, Behind, Bench, COLUMNS, Contender, DRAINED_SECONDS, RAW_BYTES, Race, Regime,
+    STORED_BYTES,
 };
 use super::corpus::{File, Input};
 use super::fastest::{self, S1};
@@ -94,31 +94,14 @@ fn plans(laboratory: &Laboratory) -> Vec<(Input, f64)> {
 fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
-    let plans = plans(laboratory).into_iter();
-    let plans = plans.map(|(input, beta)| {
-        let runs = bench::runs_behind(laboratory, beta, (3, 0.02), 0.8);
-        Planned::behind(input, beta, runs)
-    });
-    let (bench, costs, record) = (&bench, &costs, (RECORD, COLUMNS));
-    bench.measure(laboratory, record, plans.collect(), |it, kept| {
-        let Behind {
-            input,
-            beta,
-            runs,
-            seconds,
-        } = it;
-        let arms = costs.known(input, bench.corpus.shape, &Container::Mixed.arms());
+    let cell = |place| Behind::new(laboratory, place, (3, 0.02), 0.8).cell();
+    let plans = plans(laboratory).into_iter().map(cell).collect();
+    bench.measure(laboratory, (RECORD, COLUMNS), plans, |plan, kept| {
+        let known = costs.known(plan.input, bench.corpus.shape, Container::Mixed.arms());
+        let blocks = |regime: &Regime| known.blocks_in(plan.seconds, regime);
         let race = Race {
-            bench,
-            way: Way::Virtual,
-            input,
-            beta,
-            contenders: contenders(),
-            runs,
-            blocks: Box::new(|regime| {
-                fastest::blocks_of(bench, costs, input, regime, (&arms, seconds))
-            }),
-            bound: fastest::fluid_bound(bench, costs, input, arms.clone()),
+            bound: fastest::fluid_bound(&known),
+            ..Race::behind(&bench, plan, contenders(), blocks)
         };
         race.run(kept)
     })
