@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::origin::Origin;
+use crate::statistics::Interval;
 
 const SCHEMA: &str = "# breakeven-lab record 1, one row per measurement run";
 const COMMON: &str = "date,commit,machine,cell,parameters,task,run,runs,contender";
@@ -70,6 +71,11 @@ impl CellRecord {
             .filter(|row| row.task == task && row.contender == contender)
             .map(|row| row.values[column])
             .collect()
+    }
+
+    /// Returns the median of a column of a contender who took part in a task.
+    pub fn median(&self, task: &str, contender: &str, column: usize) -> f64 {
+        Interval::of_pairs(&self.column(task, contender, column)).middle
     }
 
     /// Returns the value of the parameter `name`: of the word `name=value`.

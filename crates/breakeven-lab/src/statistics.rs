@@ -79,6 +79,14 @@ impl Interval {
         }
     }
 
+    /// Returns the median of what some things came to over what others of the same runs did, with its
+    /// interval, as [`Interval::of_pairs`] does.
+    pub fn of_quotients(over: &[f64], under: &[f64]) -> Interval {
+        let pairs = over.iter().zip(under);
+        let quotients: Vec<f64> = pairs.map(|(over, under)| over / under).collect();
+        Interval::of_pairs(&quotients)
+    }
+
     /// Returns the geometric mean of positive `ratios` with its 95 % interval.
     ///
     /// Source: Student's t on the logarithms. With fewer than two ratios the interval is everything.
@@ -223,6 +231,8 @@ mod tests {
         // Of ten tosses of a coin at most one head: 11 of 1024; at most two: 56 of 1024 are over 2.5 %.
         let ten = [1.0, 2.0, 3.0, 4.0, 4.0, 4.0, 5.0, 6.0, 7.0, 99.0];
         check(&ten, (2.0, 4.0, 7.0));
+        let found = Interval::of_quotients(&[6.0, 5.0, 1.0], &[2.0, 5.0, 4.0]);
+        assert_eq!((found.low, found.middle, found.high), (0.25, 1.0, 3.0));
     }
 
     #[test]

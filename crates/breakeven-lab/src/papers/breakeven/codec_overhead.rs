@@ -242,19 +242,12 @@ fn judge(cell: &CellRecord) -> Vec<Finding> {
 fn judge_task(cell: &CellRecord, task: &str) -> Finding {
     let peer = Peer::of(cell, task);
     let own = |clock: usize| cell.column(task, INTERFACE, clock);
-    let ratio = |clock: usize| {
-        let pairs = peer.seconds(cell, task, clock).into_iter().zip(own(clock));
-        Interval::of_pairs(&pairs.map(|(peer, own)| peer / own).collect::<Vec<f64>>())
-    };
+    let ratio =
+        |clock: usize| Interval::of_quotients(&peer.seconds(cell, task, clock), &own(clock));
     let bytes: f64 = own(PASSES).iter().sum::<f64>() * own(RAW_BYTES)[0];
     let own_speed = bytes / own(CPU_SECONDS).iter().sum::<f64>() / 1e6;
     let found = ratio(CPU_SECONDS);
-    let two: Vec<f64> = cell
-        .column(task, USUAL, CPU_SECONDS)
-        .into_iter()
-        .zip(cell.column(task, BEST, CPU_SECONDS))
-        .map(|(usual, best)| usual / best)
-        .collect();
+    let seconds = |peer: &str| cell.column(task, peer, CPU_SECONDS);
     Finding {
         question: format!("{} {task}", cell.cell),
         core: cell.parameters.contains(" data=mixed "),
@@ -263,7 +256,7 @@ fn judge_task(cell: &CellRecord, task: &str) -> Finding {
         note: format!(
             "{own_speed:.0} MB/s; by wall time {:.3}; peer {peer}, best over usual {:.3}",
             ratio(WALL_SECONDS).middle,
-            Interval::of_pairs(&two).middle,
+            Interval::of_quotients(&seconds(USUAL), &seconds(BEST)).middle,
         ),
     }
 }

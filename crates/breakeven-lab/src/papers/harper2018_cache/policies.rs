@@ -471,14 +471,8 @@ pub fn family(cell: &CellRecord) -> Vec<&Row> {
 
 /// Returns one contender over another, run by run, of cells that have both.
 fn over(cell: &CellRecord, one: &str, other: &str, column: usize) -> Interval {
-    let above = cell.column(RACE, one, column);
-    let below = cell.column(RACE, other, column).into_iter();
-    let ratios: Vec<f64> = above
-        .into_iter()
-        .zip(below)
-        .map(|(one, other)| one / other)
-        .collect();
-    Interval::of_pairs(&ratios)
+    let of = |contender: &str| cell.column(RACE, contender, column);
+    Interval::of_quotients(&of(one), &of(other))
 }
 
 fn claim(

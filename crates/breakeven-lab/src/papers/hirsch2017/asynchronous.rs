@@ -24,9 +24,8 @@ use crate::clock;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Finding, Laboratory};
-use crate::record::{CellRecord, Record, Row, Unfinished};
+use crate::record::{CellRecord, Row, Unfinished};
 use crate::statistics::{Interval, Target};
-use crate::tables;
 
 const RECORD: &str = "hirsch2017/asynchronous";
 const COLUMNS: &[&str] = &[
@@ -358,17 +357,14 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
             let task = percent(share);
             let seconds = |name: &str| cell.column(&task, name, APPLICATION_SECONDS);
             for name in [S1, S1_UNTOLD] {
-                let (ours, plain) = (seconds(name), seconds(STORE));
-                let ratios: Vec<f64> = ours.iter().zip(&plain).map(|(a, b)| a / b).collect();
                 let is_core =
                     plan.is_some_and(|it| it.is_core) && name == S1 && share <= SHARE_HIDDEN;
-                let ratio =
-                    median(cell, &task, name, RAW_BYTES) / median(cell, &task, name, STORED_BYTES);
+                let ratio = ratio(cell, &task, name);
                 findings.push(judge(
                     &EXPERIMENT,
                     format!("{}, {task}, {name}", cell.cell),
                     is_core,
-                    Interval::of_pairs(&ratios),
+                    Interval::of_quotients(&seconds(name), &seconds(STORE)),
                     format!("ratio {ratio:.2}"),
                 ));
             }
@@ -377,14 +373,13 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
     findings
 }
 
-fn median(cell: &CellRecord, task: &str, contender: &str, column: usize) -> f64 {
-    Interval::of_pairs(&cell.column(task, contender, column)).middle
+fn ratio(cell: &CellRecord, task: &str, contender: &str) -> f64 {
+    cell.median(task, contender, RAW_BYTES) / cell.median(task, contender, STORED_BYTES)
 }
 
 /// Reads the latest record of each cell.
 pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
-    let cells = Record::new(records, RECORD, COLUMNS).read()?;
-    Ok(tables::latest(cells))
+    super::recorded(records, RECORD, COLUMNS)
 }
 
 /// Returns the ratios that S1, S2 and S3 reached with a file over a link, at the asynchronism nearest to
@@ -395,8 +390,7 @@ pub fn ratios(cells: &[CellRecord], file: File, beta: f64) -> [Option<f64>; 3] {
             .iter()
             .find(|it| it.cell == format!("{} beta {beta}", file.name()))?;
         let task = percent(nearest_share(file, beta)?);
-        let of = |column| median(cell, &task, name, column);
-        Some(of(RAW_BYTES) / of(STORED_BYTES)).filter(|ratio| ratio.is_finite())
+        Some(ratio(cell, &task, name)).filter(|ratio| ratio.is_finite())
     })
 }
 
@@ -416,13 +410,13 @@ fn table(records: &Path) -> Result<String> {
             let task = percent(share);
             let is_there = |name: &&str| !cell.column(&task, name, RAW_BYTES).is_empty();
             for name in contenders(cell).into_iter().filter(is_there) {
-                let of = |column| median(cell, &task, name, column);
+                let of = |column| cell.median(&task, name, column);
                 text.push_str(&format!(
                     "| {} | {task} | {name} | {:.3} | {:.3} | {:.3} | {:.2} | {:.1} |\n",
                     cell.cell,
                     of(APPLICATION_SECONDS),
                     of(DRAINED_SECONDS),
-                    of(RAW_BYTES) / of(STORED_BYTES),
+                    ratio(cell, &task, name),
                     of(CPU_SECONDS) / of(RAW_BYTES) * 1e9,
                     of(ACTIVE_JOULES) / of(RAW_BYTES) * 1e9,
                 ));

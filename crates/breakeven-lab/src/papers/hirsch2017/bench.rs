@@ -5,6 +5,7 @@
 //! the regime (beta), so that a run on a slower machine asks the same question.
 
 use std::io::{self, IoSlice, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -24,7 +25,7 @@ use super::corpus::{Corpus, File, Input};
 use super::link::Link;
 use super::network::Network;
 use crate::interleave;
-use crate::laboratory::{Cell, Laboratory};
+use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::record::{CellRecord, Row, Unfinished};
 use crate::statistics::Interval;
 
@@ -539,16 +540,28 @@ impl<'a> Race<'a> {
     }
 }
 
-/// Returns the ratios of one column of two contenders, run by run.
-pub fn paired(cell: &CellRecord, over: &str, under: &str, column: usize) -> Vec<f64> {
-    let over = cell.column(WRITE, over, column);
-    let under = cell.column(WRITE, under, column);
-    over.iter().zip(&under).map(|(a, b)| a / b).collect()
+/// Returns a column of one contender over that of another, run by run.
+pub fn over(cell: &CellRecord, one: &str, other: &str, column: usize) -> Interval {
+    let of = |contender: &str| cell.column(WRITE, contender, column);
+    Interval::of_quotients(&of(one), &of(other))
 }
 
 /// Returns the median of a column of a contender who took part.
 pub fn median(cell: &CellRecord, contender: &str, column: usize) -> f64 {
-    Interval::of_pairs(&cell.column(WRITE, contender, column)).middle
+    cell.median(WRITE, contender, column)
+}
+
+/// Returns the ratio that a contender reached.
+pub fn ratio(cell: &CellRecord, contender: &str) -> f64 {
+    median(cell, contender, RAW_BYTES) / median(cell, contender, STORED_BYTES)
+}
+
+/// Returns the method for all blocks that was fastest in a cell.
+pub fn best_static(cell: &CellRecord) -> Option<&str> {
+    let statics = contenders(cell).into_iter();
+    let statics = statics.filter(|name| name.parse::<Method>().is_ok());
+    let seconds = |name: &str| median(cell, name, DRAINED_SECONDS);
+    statics.min_by(|a, b| seconds(a).total_cmp(&seconds(b)))
 }
 
 /// Returns the contenders of a cell in their order.
@@ -573,7 +586,7 @@ fn line(cell: &CellRecord, contender: &str) -> String {
         of(DRAINED_SECONDS),
         of(COMPRESSED_SECONDS),
         raw / of(DRAINED_SECONDS) / 1e6,
-        raw / of(STORED_BYTES),
+        ratio(cell, contender),
         of(CPU_SECONDS) / gigabytes,
         of(ACTIVE_JOULES) / gigabytes,
     )
@@ -584,7 +597,7 @@ const LINES: &str = "| cell | by | drained after, s | compressed after, s | MB/s
      |---|---|---:|---:|---:|---:|---:|---:|\n";
 
 /// Returns how the cells were measured and a line for each contender of each; nothing of no cells.
-pub fn lines(cells: &[CellRecord]) -> String {
+fn lines(cells: &[CellRecord]) -> String {
     if cells.is_empty() {
         return String::new();
     }
@@ -595,6 +608,16 @@ pub fn lines(cells: &[CellRecord]) -> String {
         }
     }
     text
+}
+
+/// Makes Markdown of what is found in a record of races, with their lines.
+pub fn table(
+    records: &Path,
+    record: &str,
+    findings: fn(&[CellRecord]) -> Vec<Finding>,
+) -> Result<String> {
+    let table = super::table_of(records, record, COLUMNS, findings)?;
+    Ok(table + &lines(&super::recorded(records, record, COLUMNS)?))
 }
 
 /// Returns how many runs a cell has, and about how many seconds each writes: `full` unless the run is

@@ -1,8 +1,6 @@
 //! What deciding costs where there is nothing to decide: bytes that do not shrink behind a link that is
 //! no limit, and calls that are over before anything was learnt.
 
-use std::path::Path;
-
 use anyhow::Result;
 use breakeven::codec::Method;
 use breakeven::stream::{Container, Goal};
@@ -16,9 +14,8 @@ use super::fastest::{self, S1};
 use super::{costs, judge};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
-use crate::record::{CellRecord, Record};
+use crate::record::CellRecord;
 use crate::statistics::{Interval, Target};
-use crate::tables;
 
 const COPY_RECORD: &str = "hirsch2017/copy";
 const CALLS_RECORD: &str = "hirsch2017/short-calls";
@@ -54,7 +51,7 @@ pub const COPY: Experiment = Experiment {
     analysis: "A plain copy is little more than two checksums and two moves in memory, so two hundredths of it are some microseconds a \
         block: the class of each block has to be found in that.",
     run: |laboratory| Ok(copies(&measure_copies(laboratory)?)),
-    table: |records| table(records, COPY_RECORD, copies),
+    table: |records| bench::table(records, COPY_RECORD, copies),
     pictures: no_pictures,
 };
 
@@ -83,7 +80,7 @@ pub const CALLS: Experiment = Experiment {
         are what trying may cost. The tail of a short call drains from the buffers, so the time until all is compressed, which an \
         application waits for, is shorter.",
     run: |laboratory| Ok(calls(&measure_calls(laboratory)?)),
-    table: |records| table(records, CALLS_RECORD, calls),
+    table: |records| bench::table(records, CALLS_RECORD, calls),
     pictures: no_pictures,
 };
 
@@ -116,7 +113,7 @@ fn copies(cells: &[CellRecord]) -> Vec<Finding> {
     let of_cell = |cell: &CellRecord| {
         let is_core = cell.cell == File::Noise.name();
         [S1, S1_MIXED].map(|contender| {
-            let found = bench::paired(cell, contender, STORE, DRAINED_SECONDS);
+            let found = bench::over(cell, contender, STORE, DRAINED_SECONDS);
             let seconds = |name: &str| bench::median(cell, name, DRAINED_SECONDS);
             let blocks = bench::median(cell, STORE, bench::RAW_BYTES) / (1 << 20) as f64;
             let note = format!(
@@ -125,7 +122,7 @@ fn copies(cells: &[CellRecord]) -> Vec<Finding> {
                 1e6 * seconds(STORE) / blocks
             );
             let question = format!("{} {contender}", cell.cell);
-            judge(&COPY, question, is_core, Interval::of_pairs(&found), note)
+            judge(&COPY, question, is_core, found, note)
         })
     };
     cells.iter().flat_map(of_cell).collect()
@@ -185,8 +182,7 @@ fn calls(cells: &[CellRecord]) -> Vec<Finding> {
     const ALLOWED: f64 = 1.02;
     let of_cell = |cell: &CellRecord| {
         let seconds = |name: &str| bench::median(cell, name, DRAINED_SECONDS);
-        let statics = bench::contenders(cell).into_iter().filter(|it| *it != S1);
-        let best = statics.min_by(|a, b| seconds(a).total_cmp(&seconds(b)))?;
+        let best = bench::best_static(cell)?;
         let ours = cell.column(WRITE, S1, DRAINED_SECONDS);
         let theirs = cell.column(WRITE, best, DRAINED_SECONDS);
         let excess: Vec<f64> = (ours.iter().zip(&theirs))
@@ -201,15 +197,4 @@ fn calls(cells: &[CellRecord]) -> Vec<Finding> {
         Some(judge(&CALLS, cell.cell.clone(), true, found, note))
     };
     cells.iter().filter_map(of_cell).collect()
-}
-
-fn table(
-    records: &Path,
-    record: &str,
-    findings: impl Fn(&[CellRecord]) -> Vec<Finding>,
-) -> Result<String> {
-    let cells = tables::latest(Record::new(records, record, COLUMNS).read()?);
-    let mut text = super::findings_table(records, &cells, &findings(&cells));
-    text.push_str(&bench::lines(&cells));
-    Ok(text)
 }

@@ -19,8 +19,7 @@ use breakeven::stream::{Container, Reader, ReaderOptions, oracle};
 use super::bench::{Bench, FRAMES, Regime, WORKERS};
 use super::corpus::{File, Input, Place, Shape};
 use crate::laboratory::{Cell, Laboratory};
-use crate::record::{CellRecord, Record, Row};
-use crate::tables;
+use crate::record::{CellRecord, Row};
 
 pub const RECORD: &str = "hirsch2017/costs";
 const COLUMNS: &[&str] = &[
@@ -80,7 +79,7 @@ pub fn measure(laboratory: &Laboratory, bench: &Bench) -> Result<Costs> {
 
 /// Reads the costs recorded last, and the cells they are from.
 pub fn recorded(records: &Path) -> Result<(Vec<CellRecord>, Costs)> {
-    let cells = tables::latest(Record::new(records, RECORD, COLUMNS).read()?);
+    let cells = super::recorded(records, RECORD, COLUMNS)?;
     let costs = Costs::of(&cells);
     Ok((cells, costs))
 }

@@ -19,9 +19,8 @@ use super::costs::{self, Costs, Known, Static};
 use super::{judge, pictures, published};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
-use crate::record::{CellRecord, Record, Row, Unfinished};
+use crate::record::{CellRecord, Row, Unfinished};
 use crate::statistics::{Interval, Target};
-use crate::tables;
 
 pub const RECORD: &str = "hirsch2017/fastest";
 /// Our contender.
@@ -66,7 +65,7 @@ pub const FASTEST: Experiment = Experiment {
         shorter the run, the harder for the controller and not for the static method, which knows from the first block what the \
         whole measurement taught about it.",
     run: |laboratory| Ok(fastest(&measure(laboratory)?)),
-    table: |records| table(records, fastest, true),
+    table: |records| bench::table(records, RECORD, fastest),
     pictures: pictures::fastest,
 };
 
@@ -84,7 +83,7 @@ pub const BALANCE: Experiment = Experiment {
     analysis: "Core cells are the rows in which kinds take turns every 16 MiB. A variation is every other cell in which some \
         schedule could be a tenth faster by the recorded costs; where none could, the note says how fast the fastest is.",
     run: |laboratory| Ok(balance(&measure(laboratory)?)),
-    table: |records| table(records, balance, false),
+    table: |records| super::table_of(records, RECORD, COLUMNS, balance),
     pictures: no_pictures,
 };
 
@@ -102,7 +101,7 @@ pub const BOUND_EXPERIMENT: Experiment = Experiment {
         the pipeline itself takes of the two processors for a block (filling, handing on, counting) is in it: the processor time of a \
         run that stores every block, less that of making its frames, measured at the start of each run.",
     run: |laboratory| Ok(bound(&measure(laboratory)?)),
-    table: |records| table(records, bound, false),
+    table: |records| super::table_of(records, RECORD, COLUMNS, bound),
     pictures: no_pictures,
 };
 
@@ -217,8 +216,7 @@ pub fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
 
 /// Reads the latest record of each cell.
 pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
-    let cells = Record::new(records, RECORD, COLUMNS).read()?;
-    Ok(tables::latest(cells))
+    super::recorded(records, RECORD, COLUMNS)
 }
 
 fn race(
@@ -291,20 +289,14 @@ pub struct Judged<'a> {
 pub fn judged(cells: &[CellRecord]) -> Vec<Judged<'_>> {
     let of = |cell| {
         let plan = plan_of(cell)?;
-        let statics = bench::contenders(cell);
-        let statics = statics.into_iter().filter(|name| *name != S1);
-        let seconds = |name: &&str| bench::median(cell, name, DRAINED_SECONDS);
-        let best = statics.min_by(|a, b| seconds(a).total_cmp(&seconds(b)))?;
-        let over_best = bench::paired(cell, S1, best, DRAINED_SECONDS);
-        let bounds = cell.column(bench::WRITE, S1, BOUND);
-        let times = cell.column(bench::WRITE, S1, DRAINED_SECONDS);
-        let over_bound: Vec<f64> = times.iter().zip(&bounds).map(|(a, b)| a / b).collect();
+        let best = bench::best_static(cell)?;
+        let ours = |column| cell.column(bench::WRITE, S1, column);
         Some(Judged {
             cell,
             plan,
             best,
-            over_best: Interval::of_pairs(&over_best),
-            over_bound: Interval::of_pairs(&over_bound),
+            over_best: bench::over(cell, S1, best, DRAINED_SECONDS),
+            over_bound: Interval::of_quotients(&ours(DRAINED_SECONDS), &ours(BOUND)),
         })
     };
     cells.iter().filter_map(of).collect()
@@ -370,19 +362,6 @@ fn bound(cells: &[CellRecord]) -> Vec<Finding> {
         )
     };
     judged(cells).iter().map(finding).collect()
-}
-
-fn table(
-    records: &Path,
-    findings: impl Fn(&[CellRecord]) -> Vec<Finding>,
-    has_lines: bool,
-) -> Result<String> {
-    let cells = recorded(records)?;
-    let mut text = super::findings_table(records, &cells, &findings(&cells));
-    if has_lines {
-        text.push_str(&bench::lines(&cells));
-    }
-    Ok(text)
 }
 
 #[cfg(test)]

@@ -77,11 +77,7 @@ pub const MATRIX: Experiment = Experiment {
     analysis: "The first levels of zstd make 1.1 of it and all later ones half as much again, so a rule that climbs step by step sees no \
         reason to; and every step higher is time for nothing.",
     run: |laboratory: &Laboratory| Ok(matrix(&fastest::measure(laboratory)?)),
-    table: |records| {
-        let cells = fastest::recorded(records)?;
-        let findings = matrix(&cells);
-        Ok(super::findings_table(records, &cells, &findings))
-    },
+    table: |records| super::table_of(records, fastest::RECORD, bench::COLUMNS, matrix),
     pictures: no_pictures,
 };
 
@@ -91,17 +87,12 @@ fn matrix(cells: &[CellRecord]) -> Vec<Finding> {
         judged.filter(|it| it.plan.input == Input::Plain(File::Matrix) && it.plan.beta == BETAS[0]);
     let finding = |it: Judged<'_>| {
         // The fewer bytes the better, so the other way round.
-        let found = bench::paired(it.cell, it.best, S1, STORED_BYTES);
-        let ratio = |name: &str| ratio_of(it.cell, name);
+        let found = bench::over(it.cell, it.best, S1, STORED_BYTES);
+        let ratio = |name: &str| bench::ratio(it.cell, name);
         let note = format!("{:.3} of {:.3} by {}", ratio(S1), ratio(it.best), it.best);
-        let found = Interval::of_pairs(&found);
         judge(&MATRIX, it.cell.cell.clone(), it.plan.is_core, found, note)
     };
     at_slowest.map(finding).collect()
-}
-
-pub fn ratio_of(cell: &CellRecord, contender: &str) -> f64 {
-    bench::median(cell, contender, RAW_BYTES) / bench::median(cell, contender, STORED_BYTES)
 }
 
 /// The configurations whose ratios are judged.
@@ -234,7 +225,7 @@ fn strategies(
         words.join(" / ")
     };
     for (index, beta) in BETAS.into_iter().enumerate() {
-        let ours = of_strategies(fastest, promises, (table.file, beta), ratio_of);
+        let ours = of_strategies(fastest, promises, (table.file, beta), bench::ratio);
         let published = table.asynchronous.get(index).map(slashed);
         let behind = asynchronous::ratios(calls_behind, table.file, beta);
         let _ = writeln!(

@@ -6,7 +6,7 @@ use breakeven::model::{HIRSCH_2017, Keeping, Outcome};
 use breakeven::units::Seconds;
 
 use super::bench::{self, BETAS, DRAINED_SECONDS, LINK, RAW_BYTES};
-use super::figures::{of_strategies, ratio_of};
+use super::figures::of_strategies;
 use super::published::{self, LINK_MB_S, LINKS, TABLES};
 use crate::record::CellRecord;
 
@@ -59,7 +59,7 @@ pub fn strategies(fastest: &[CellRecord], promises: &[CellRecord]) -> String {
     for table in &TABLES {
         for (index, beta) in BETAS.into_iter().enumerate() {
             let cell = (table.file, beta);
-            let ratios = of_strategies(fastest, promises, cell, ratio_of);
+            let ratios = of_strategies(fastest, promises, cell, bench::ratio);
             let times = of_strategies(fastest, promises, cell, share_of_raw_time);
             let raw_seconds = Seconds(1e3 / LINK_MB_S[index]);
             let steps = steps(ratios, times, raw_seconds);

@@ -7,7 +7,6 @@
 
 use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -23,9 +22,8 @@ use super::fastest::{self, S1};
 use super::judge;
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
-use crate::record::{CellRecord, Record, Row, Unfinished};
-use crate::statistics::{Interval, Target};
-use crate::tables;
+use crate::record::{CellRecord, Row, Unfinished};
+use crate::statistics::Target;
 
 pub const RECORD: &str = "hirsch2017/network";
 const S1_UNTOLD: &str = "S1 untold";
@@ -64,7 +62,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         and a socket's buffer let the first MiB through at once: a controller that measures its link sees a fast one first. An unslowed \
         socket has no speed of its own; it is as fast as both ends have time for it.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
-    table,
+    table: |records| bench::table(records, RECORD, findings),
     pictures: no_pictures,
 };
 
@@ -354,38 +352,20 @@ fn race(
 fn findings(cells: &[CellRecord]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for cell in cells {
-        let (ours, statics): (Vec<&str>, Vec<&str>) = bench::contenders(cell)
-            .into_iter()
-            .partition(|name| name.starts_with(S1));
-        let seconds = |name: &&str| bench::median(cell, name, DRAINED_SECONDS);
-        let Some(best) = statics
-            .into_iter()
-            .min_by(|a, b| seconds(a).total_cmp(&seconds(b)))
-        else {
+        let Some(best) = bench::best_static(cell) else {
             continue;
         };
-        for name in ours {
-            let found = bench::paired(cell, name, best, DRAINED_SECONDS);
+        let seconds = |name: &str| bench::median(cell, name, DRAINED_SECONDS);
+        let all = bench::contenders(cell).into_iter();
+        for name in all.filter(|name| name.starts_with(S1)) {
+            let found = bench::over(cell, name, best, DRAINED_SECONDS);
             let is_core = name == S1 || cell.cell.ends_with(LOOPBACK);
-            let note = format!("{:.3} s, {best} {:.3} s", seconds(&name), seconds(&best));
+            let note = format!("{:.3} s, {best} {:.3} s", seconds(name), seconds(best));
             let question = format!("{} {name}", cell.cell);
-            findings.push(judge(
-                &EXPERIMENT,
-                question,
-                is_core,
-                Interval::of_pairs(&found),
-                note,
-            ));
+            findings.push(judge(&EXPERIMENT, question, is_core, found, note));
         }
     }
     findings
-}
-
-fn table(records: &Path) -> Result<String> {
-    let cells = tables::latest(Record::new(records, RECORD, COLUMNS).read()?);
-    let mut text = super::findings_table(records, &cells, &findings(&cells));
-    text.push_str(&bench::lines(&cells));
-    Ok(text)
 }
 
 #[cfg(test)]

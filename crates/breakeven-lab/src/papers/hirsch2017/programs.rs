@@ -20,9 +20,8 @@ use super::link::Link;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Finding, Laboratory};
-use crate::record::{CellRecord, Record, Row, Unfinished};
+use crate::record::{CellRecord, Row, Unfinished};
 use crate::statistics::{Interval, Target};
-use crate::tables;
 
 const ADAPT_RECORD: &str = "hirsch2017/adapt";
 const UNPACK_RECORD: &str = "hirsch2017/unpack";
@@ -40,6 +39,8 @@ const CPU_SECONDS: usize = 3;
 const LINK: usize = 4;
 const ACTIVE_JOULES: usize = 5;
 
+/// The one task of these cells.
+const RUN: &str = "run";
 const PACK: &str = "pack";
 const UNPACK: &str = "unpack";
 const ZSTD_D: &str = "zstd -d";
@@ -311,7 +312,7 @@ fn row(
     used: &Used,
 ) -> Row {
     Row {
-        task: String::from("run"),
+        task: RUN.to_string(),
         run: run + 1,
         runs,
         contender: contender.to_string(),
@@ -326,28 +327,16 @@ fn row(
     }
 }
 
-fn column(cell: &CellRecord, contender: &str, column: usize) -> Vec<f64> {
-    cell.column("run", contender, column)
-}
-
-fn median(cell: &CellRecord, contender: &str, of: usize) -> f64 {
-    Interval::of_pairs(&column(cell, contender, of)).middle
-}
-
-/// Returns the times of one over those of another, run by run.
-fn over(cell: &CellRecord, over: &str, under: &str) -> Interval {
-    let (over, under) = (
-        column(cell, over, WALL_SECONDS),
-        column(cell, under, WALL_SECONDS),
-    );
-    let ratios: Vec<f64> = over.iter().zip(&under).map(|(a, b)| a / b).collect();
-    Interval::of_pairs(&ratios)
+/// Returns the times of one program over those of another, run by run.
+fn over(cell: &CellRecord, one: &str, other: &str) -> Interval {
+    let seconds = |contender: &str| cell.column(RUN, contender, WALL_SECONDS);
+    Interval::of_quotients(&seconds(one), &seconds(other))
 }
 
 fn adapts(cells: &[CellRecord]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for cell in cells {
-        let seconds = |name: &str| median(cell, name, WALL_SECONDS);
+        let seconds = |name: &str| cell.median(RUN, name, WALL_SECONDS);
         let peers = PACKERS
             .iter()
             .map(|it| it.name)
@@ -356,8 +345,9 @@ fn adapts(cells: &[CellRecord]) -> Vec<Finding> {
         let best = best.expect("zstd races");
         for packer in PACKERS.iter().filter(|it| !is_peer(it.name)) {
             let found = over(cell, best, packer.name);
-            let ratio =
-                |name: &str| median(cell, name, RAW_BYTES) / median(cell, name, STORED_BYTES);
+            let ratio = |name: &str| {
+                cell.median(RUN, name, RAW_BYTES) / cell.median(RUN, name, STORED_BYTES)
+            };
             let target = match cell.cell.starts_with("mix") {
                 true => Target::at_least(FASTER_ON_MIXED),
                 false => ADAPT.target,
@@ -503,8 +493,9 @@ fn unpack(bench: &Bench, words: &[String], way: Way, target: &Path) -> Result<Us
 fn unpacks(cells: &[CellRecord]) -> Vec<Finding> {
     let finding = |cell: &CellRecord| {
         let found = over(cell, ZSTD_D, UNPACK);
-        let speed =
-            |name: &str| median(cell, name, RAW_BYTES) / median(cell, name, WALL_SECONDS) / 1e6;
+        let speed = |name: &str| {
+            cell.median(RUN, name, RAW_BYTES) / cell.median(RUN, name, WALL_SECONDS) / 1e6
+        };
         let is_file = cell.cell == Way::File.name();
         let target = match is_file {
             true => Target::at_least(FASTER_INTO_FILE),
@@ -527,7 +518,7 @@ fn table(
     record: &str,
     findings: impl Fn(&[CellRecord]) -> Vec<Finding>,
 ) -> Result<String> {
-    let cells = tables::latest(Record::new(records, record, COLUMNS).read()?);
+    let cells = super::recorded(records, record, COLUMNS)?;
     let mut text = super::findings_table(records, &cells, &findings(&cells));
     if cells.is_empty() {
         return Ok(text);
@@ -538,7 +529,7 @@ fn table(
     );
     for cell in &cells {
         for name in super::bench::contenders(cell) {
-            let of = |column| median(cell, name, column);
+            let of = |column| cell.median(RUN, name, column);
             let link = match of(LINK) {
                 link if link > 0.0 => format!("{:.1}", link / 1e6),
                 _ => "-".to_string(),

@@ -16,9 +16,8 @@ use super::judge;
 use super::rules::{Stepping, Strategy};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
-use crate::record::{CellRecord, Record};
+use crate::record::CellRecord;
 use crate::statistics::{Interval, Target};
-use crate::tables;
 
 pub const RECORD: &str = "hirsch2017/promises";
 
@@ -55,7 +54,7 @@ pub const TIME: Experiment = Experiment {
         the time left could not have saved 1.5 % of the bytes, only lateness counts. The thesis's rule stands beside it as a \
         variation.",
     run: |laboratory| Ok(times(&measure(laboratory)?)),
-    table: |records| table(records, times, true),
+    table: |records| bench::table(records, RECORD, times),
     pictures: no_pictures,
 };
 
@@ -72,7 +71,7 @@ pub const BYTES: Experiment = Experiment {
     analysis: "The bound knows all costs beforehand, has buffers without end and decides for nothing. The bytes of \
         the seek table, 12 for each block, are counted against us.",
     run: |laboratory| Ok(bytes(&measure(laboratory)?)),
-    table: |records| table(records, bytes, false),
+    table: |records| super::table_of(records, RECORD, COLUMNS, bytes),
     pictures: no_pictures,
 };
 
@@ -157,19 +156,18 @@ fn fewest_bytes<'a>(known: &'a Known<'_>) -> BoundOf<'a> {
     })
 }
 
-/// Returns times over those promised, by run.
-fn over_promised(cell: &CellRecord, contender: &str, factor: f64) -> Vec<f64> {
+/// Returns times over those promised.
+fn over_promised(cell: &CellRecord, contender: &str, factor: f64) -> Interval {
     let column = |column| cell.column(WRITE, contender, column);
-    let (seconds, raw, link) = (column(DRAINED_SECONDS), column(RAW_BYTES), column(LINK));
+    let (raw, link) = (column(RAW_BYTES), column(LINK));
     let promised = raw.iter().zip(&link).map(|(raw, link)| factor * raw / link);
-    seconds.iter().zip(promised).map(|(a, b)| a / b).collect()
+    Interval::of_quotients(&column(DRAINED_SECONDS), &promised.collect::<Vec<f64>>())
 }
 
-/// Returns bytes over the bound, by run.
-fn over_fewest(cell: &CellRecord, contender: &str) -> Vec<f64> {
-    let stored = cell.column(WRITE, contender, STORED_BYTES);
-    let fewest = cell.column(WRITE, contender, BOUND);
-    stored.iter().zip(&fewest).map(|(a, b)| a / b).collect()
+/// Returns bytes over the bound.
+fn over_fewest(cell: &CellRecord, contender: &str) -> Interval {
+    let column = |column| cell.column(WRITE, contender, column);
+    Interval::of_quotients(&column(STORED_BYTES), &column(BOUND))
 }
 
 fn times(cells: &[CellRecord]) -> Vec<Finding> {
@@ -179,8 +177,8 @@ fn times(cells: &[CellRecord]) -> Vec<Finding> {
     for cell in cells {
         for promise in &PROMISES {
             for (contender, is_ours) in [(promise.ours, true), (promise.theirs, false)] {
-                let found = Interval::of_pairs(&over_promised(cell, contender, promise.factor));
-                let bytes = Interval::of_pairs(&over_fewest(cell, contender)).middle;
+                let found = over_promised(cell, contender, promise.factor);
+                let bytes = over_fewest(cell, contender).middle;
                 let mut finding = judge(
                     &TIME,
                     format!("{} {contender}", cell.cell),
@@ -208,8 +206,8 @@ fn bytes(cells: &[CellRecord]) -> Vec<Finding> {
     for cell in cells {
         for promise in &PROMISES {
             for (contender, is_ours) in [(promise.ours, true), (promise.theirs, false)] {
-                let found = Interval::of_pairs(&over_fewest(cell, contender));
-                let time = Interval::of_pairs(&over_promised(cell, contender, promise.factor));
+                let found = over_fewest(cell, contender);
+                let time = over_promised(cell, contender, promise.factor);
                 let note = format!("in {:.3} of the promised time", time.middle);
                 let question = format!("{} {contender}", cell.cell);
                 findings.push(judge(&BYTES, question, is_ours, found, note));
@@ -221,19 +219,5 @@ fn bytes(cells: &[CellRecord]) -> Vec<Finding> {
 
 /// Reads the latest record of each cell.
 pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
-    let cells = Record::new(records, RECORD, COLUMNS).read()?;
-    Ok(tables::latest(cells))
-}
-
-fn table(
-    records: &Path,
-    findings: impl Fn(&[CellRecord]) -> Vec<Finding>,
-    has_lines: bool,
-) -> Result<String> {
-    let cells = recorded(records)?;
-    let mut text = super::findings_table(records, &cells, &findings(&cells));
-    if has_lines {
-        text.push_str(&bench::lines(&cells));
-    }
-    Ok(text)
+    super::recorded(records, RECORD, COLUMNS)
 }

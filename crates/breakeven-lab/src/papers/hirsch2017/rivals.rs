@@ -6,19 +6,15 @@ use std::sync::Arc;
 use anyhow::Result;
 use breakeven::stream::{Container, Goal};
 
-use super::bench::{
-    self, BETAS, Behind, Bench, COLUMNS, Contender, DRAINED_SECONDS, RAW_BYTES, Race, Regime,
-    STORED_BYTES,
-};
+use super::bench::{self, BETAS, Behind, Bench, COLUMNS, Contender, DRAINED_SECONDS, Race, Regime};
 use super::corpus::{File, Input};
 use super::fastest::{self, S1};
 use super::rules::{Ace, Datacomp, Pebble, Stepping, Strategy, ZfsGate};
 use super::{costs, judge, pictures};
 use crate::experiment::Experiment;
 use crate::laboratory::{Finding, Laboratory};
-use crate::record::{CellRecord, Record};
-use crate::statistics::{Interval, Target};
-use crate::tables;
+use crate::record::CellRecord;
+use crate::statistics::Target;
 
 pub const RECORD: &str = "hirsch2017/rivals";
 
@@ -56,7 +52,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         straddles 1: then it cannot be told. ZFS's gate and Pebble's rule know no link, so a slow or a fast one must find them wrong. The \
         divisor of the thesis's rule is not published; ours spans its levels on this machine.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
-    table,
+    table: |records| bench::table(records, RECORD, findings),
     pictures: pictures::rivals,
 };
 
@@ -109,35 +105,19 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
 
 /// Reads the latest record of each cell.
 pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
-    let cells = Record::new(records, RECORD, COLUMNS).read()?;
-    Ok(tables::latest(cells))
+    super::recorded(records, RECORD, COLUMNS)
 }
 
 fn findings(cells: &[CellRecord]) -> Vec<Finding> {
     let of_cell = |cell: &CellRecord| {
         let finding = |rival: &str| {
-            let found = bench::paired(cell, S1, rival, DRAINED_SECONDS);
-            let ratio = |name: &str| {
-                bench::median(cell, name, RAW_BYTES) / bench::median(cell, name, STORED_BYTES)
-            };
+            let found = bench::over(cell, S1, rival, DRAINED_SECONDS);
+            let ratio = |name: &str| bench::ratio(cell, name);
             let note = format!("ratio {:.2}, the rival's {:.2}", ratio(S1), ratio(rival));
             let question = format!("{} against {rival}", cell.cell);
-            judge(
-                &EXPERIMENT,
-                question,
-                true,
-                Interval::of_pairs(&found),
-                note,
-            )
+            judge(&EXPERIMENT, question, true, found, note)
         };
         RIVALS.map(finding)
     };
     cells.iter().flat_map(of_cell).collect()
-}
-
-fn table(records: &Path) -> Result<String> {
-    let cells = recorded(records)?;
-    let mut text = super::findings_table(records, &cells, &findings(&cells));
-    text.push_str(&bench::lines(&cells));
-    Ok(text)
 }

@@ -14,9 +14,8 @@ use super::judge;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::record::{CellRecord, Record, Row};
+use crate::record::{CellRecord, Row};
 use crate::statistics::{Interval, Target};
-use crate::tables;
 
 const RECORD: &str = "hirsch2017/threads";
 const COLUMNS: &[&str] = &["raw_bytes", "wall_seconds"];
@@ -53,10 +52,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Here are two processors of a virtual machine, which may be the two threads of one core: a speedup well below 2 says that they \
         are. All other experiments use both.",
     run: |laboratory| Ok(speedups(&measure(laboratory)?)),
-    table: |records| {
-        let cells = tables::latest(Record::new(records, RECORD, COLUMNS).read()?);
-        Ok(super::findings_table(records, &cells, &speedups(&cells)))
-    },
+    table: |records| super::table_of(records, RECORD, COLUMNS, speedups),
     pictures: no_pictures,
 };
 
@@ -148,9 +144,7 @@ fn encode(corpus: &Corpus, method: Method, threads: usize, blocks: usize) -> Res
 fn speedups(cells: &[CellRecord]) -> Vec<Finding> {
     let finding = |cell: &CellRecord| {
         let of = |(_, name): (usize, &str)| cell.column(TASK, name, WALL_SECONDS);
-        let (one, two) = (of(CONTENDERS[0]), of(CONTENDERS[1]));
-        let ratios: Vec<f64> = one.iter().zip(&two).map(|(one, two)| one / two).collect();
-        let found = Interval::of_pairs(&ratios);
+        let found = Interval::of_quotients(&of(CONTENDERS[0]), &of(CONTENDERS[1]));
         judge(&EXPERIMENT, cell.cell.clone(), true, found, String::new())
     };
     cells.iter().map(finding).collect()

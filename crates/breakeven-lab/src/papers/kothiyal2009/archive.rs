@@ -409,8 +409,7 @@ fn finding(cell: &CellRecord, what: &str, found: Interval, core: bool, note: Str
 fn of_times(cell: &CellRecord, task: &str, over: &str, under: &str, core: bool) -> Finding {
     let seconds = |way: &str| cell.column(task, way, WALL_SECONDS);
     let (over_seconds, under_seconds) = (seconds(over), seconds(under));
-    let pairs = over_seconds.iter().zip(&under_seconds);
-    let found = Interval::of_pairs(&pairs.map(|(one, other)| one / other).collect::<Vec<f64>>());
+    let found = Interval::of_quotients(&over_seconds, &under_seconds);
     let mean = |values: &[f64]| 1e3 * values.iter().sum::<f64>() / values.len() as f64;
     let note = format!(
         "{over} over {under}: {:.3} over {:.3} ms",
