@@ -135,6 +135,31 @@ impl Record {
         Ok(cells)
     }
 
+    /// Reads the last complete record of each cell on the machine that was used last, in the order in
+    /// which the cells were first measured.
+    ///
+    /// # Errors
+    ///
+    /// As [`Record::read`].
+    pub fn latest(&self) -> Result<Vec<CellRecord>> {
+        let cells = self.read()?;
+        let Some(machine) = cells.last().map(|cell| cell.machine.clone()) else {
+            return Ok(Vec::new());
+        };
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        let mut latest: Vec<CellRecord> = Vec::new();
+        for cell in cells.into_iter().filter(|cell| cell.machine == machine) {
+            match places.get(&cell.cell) {
+                Some(place) => latest[*place] = cell,
+                None => {
+                    places.insert(cell.cell.clone(), latest.len());
+                    latest.push(cell);
+                }
+            }
+        }
+        Ok(latest)
+    }
+
     fn read_all(&self) -> Result<Vec<CellRecord>> {
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,
@@ -418,6 +443,27 @@ mod tests {
         assert_eq!(found[0].column("compress", "b", 1), [1.25e-7, 2.5e-7]);
         let other = Record::new(folder.path(), "paper/name", &["raw_bytes"]);
         assert!(other.read().is_err());
+    }
+
+    #[test]
+    fn the_latest_record_of_each_cell_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = Record::new(folder.path(), "paper/name", COLUMNS);
+        assert_eq!(record.latest().unwrap(), []);
+        let of = |name: &str, machine: &str, date: &str| CellRecord {
+            cell: name.to_string(),
+            machine: machine.to_string(),
+            ..cell(date, 2)
+        };
+        let cells = [
+            of("a", "1", "1"),
+            of("a", "2", "2"),
+            of("b", "2", "3"),
+            of("a", "2", "4"),
+        ];
+        cells.iter().for_each(|cell| record.append(cell).unwrap());
+        let found = record.latest().unwrap();
+        assert_eq!(found, [cells[3].clone(), cells[2].clone()]);
     }
 
     #[test]

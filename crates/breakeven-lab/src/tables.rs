@@ -3,14 +3,13 @@
 //! A page keeps, for each experiment, a pair of marks; what stands between them is written by
 //! `breakeven-lab figures` from the records and by nobody else. The rest of the page is prose.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
 use crate::experiment::Experiment;
 use crate::laboratory::Finding;
-use crate::record::{self, CellRecord};
+use crate::record::{self, CellRecord, Record};
 use crate::statistics::Verdict;
 
 /// Returns a size as people write it, in KiB or MiB where it is whole.
@@ -20,26 +19,6 @@ pub fn binary_size(bytes: usize) -> String {
         _ if bytes > 0 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
         _ => format!("{bytes} bytes"),
     }
-}
-
-/// Returns the last record of each cell on the machine that was used last, in the order in which
-/// the cells were first measured.
-pub fn latest(cells: Vec<CellRecord>) -> Vec<CellRecord> {
-    let Some(machine) = cells.last().map(|cell| cell.machine.clone()) else {
-        return Vec::new();
-    };
-    let mut places: BTreeMap<String, usize> = BTreeMap::new();
-    let mut latest: Vec<CellRecord> = Vec::new();
-    for cell in cells.into_iter().filter(|cell| cell.machine == machine) {
-        match places.get(&cell.cell) {
-            Some(place) => latest[*place] = cell,
-            None => {
-                places.insert(cell.cell.clone(), latest.len());
-                latest.push(cell);
-            }
-        }
-    }
-    latest
 }
 
 /// Returns a line that says where cells come from.
@@ -81,6 +60,30 @@ pub fn findings(findings: &[Finding]) -> String {
         ));
     }
     text
+}
+
+/// Returns where findings come from, what they come to, and their table; of none only the first.
+pub fn judged(origin: String, findings: &[Finding]) -> String {
+    if findings.is_empty() {
+        return origin;
+    }
+    let (rows, summary) = (self::findings(findings), summary(findings));
+    format!("{origin}Verdict: {summary}.\n\n{rows}")
+}
+
+/// Returns what is found in the latest cells of a record.
+pub fn table_of(
+    records: &Path,
+    record: &str,
+    columns: &'static [&'static str],
+    judge: impl Fn(&[CellRecord]) -> Vec<Finding>,
+) -> Result<String> {
+    let cells = Record::new(records, record, columns).latest()?;
+    let findings = match cells.is_empty() {
+        true => Vec::new(),
+        false => judge(&cells),
+    };
+    Ok(judged(origin(records, &cells), &findings))
 }
 
 /// Returns the verdict on a claim: the worst on its core cells.
@@ -226,27 +229,6 @@ mod tests {
         );
         assert_eq!(verdict(&list[1..]), None);
         assert!(summary(&[]).starts_with("nothing measured"));
-    }
-
-    #[test]
-    fn the_latest_record_of_each_cell_counts() {
-        let cell = |name: &str, machine: &str, date: &str| CellRecord {
-            date: date.to_string(),
-            commit: "abc".to_string(),
-            machine: machine.to_string(),
-            cell: name.to_string(),
-            parameters: String::new(),
-            rows: Vec::new(),
-        };
-        let cells = vec![
-            cell("a", "1", "1"),
-            cell("a", "2", "2"),
-            cell("b", "2", "3"),
-            cell("a", "2", "4"),
-        ];
-        let found = latest(cells.clone());
-        assert_eq!(found, [cells[3].clone(), cells[2].clone()]);
-        assert_eq!(latest(Vec::new()), []);
     }
 
     #[test]

@@ -33,7 +33,7 @@ use crate::clock;
 use crate::data::{self, Kind, SEED};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::record::{CellRecord, Record, Row};
+use crate::record::{CellRecord, Row};
 use crate::statistics::{Interval, Target, Verdict};
 use crate::tables;
 
@@ -134,15 +134,7 @@ fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
 }
 
 fn table(records: &Path) -> Result<String> {
-    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).read()?;
-    let latest = tables::latest(cells);
-    let origin = tables::origin(records, &latest);
-    if latest.is_empty() {
-        return Ok(origin);
-    }
-    let findings = judge(&latest);
-    let (rows, summary) = (tables::findings(&findings), tables::summary(&findings));
-    Ok(format!("{origin}Verdict: {summary}.\n\n{rows}"))
+    tables::table_of(records, EXPERIMENT.key, COLUMNS, judge)
 }
 
 /// Sums of one method at one block size.

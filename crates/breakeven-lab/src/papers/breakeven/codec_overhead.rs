@@ -12,7 +12,7 @@ use crate::data::{self, Kind, SEED};
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave::{self, Batch, Plan};
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::record::{CellRecord, Record, Row};
+use crate::record::{CellRecord, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
 
@@ -84,15 +84,9 @@ fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
 }
 
 fn table(records: &Path) -> Result<String> {
-    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).read()?;
-    let latest = tables::latest(cells);
-    let findings: Vec<Finding> = latest.iter().flat_map(judge).collect();
-    let origin = tables::origin(records, &latest);
-    if findings.is_empty() {
-        return Ok(origin);
-    }
-    let (rows, summary) = (tables::findings(&findings), tables::summary(&findings));
-    Ok(format!("{origin}Verdict: {summary}.\n\n{rows}"))
+    tables::table_of(records, EXPERIMENT.key, COLUMNS, |cells| {
+        cells.iter().flat_map(judge).collect()
+    })
 }
 
 /// Where a cell's bytes come from.

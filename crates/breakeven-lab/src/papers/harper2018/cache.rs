@@ -258,16 +258,14 @@ fn mean_if_all(shares: &[f64]) -> Option<f64> {
 }
 
 fn table(records: &Path) -> Result<String> {
-    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).read()?;
-    let latest = tables::latest(cells);
+    let latest = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     let origin = tables::origin(records, &latest);
     let (_, costs) = costs::recorded(records)?;
     let Some(costs) = costs.filter(|_| latest.len() == SETTINGS.len()) else {
         return Ok(origin);
     };
     let findings = judge_all(&latest, costs.doubt());
-    let (rows, summary) = (tables::findings(&findings), tables::summary(&findings));
-    let mut text = format!("{origin}Verdict: {summary}.\n\n{rows}\n");
+    let mut text = tables::judged(origin, &findings) + "\n";
     text.push_str(
         "Microseconds per access, raw and at the best share of compressed memory, and the share from which it pays \
          (thesis's way of counting), ours beside the published:\n\n\

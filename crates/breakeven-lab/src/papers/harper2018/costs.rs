@@ -242,8 +242,7 @@ fn judge(costs: &Costs) -> Vec<Finding> {
 
 /// Reads the costs that are recorded last.
 pub fn recorded(records: &Path) -> Result<(String, Option<Costs>)> {
-    let cells = Record::new(records, EXPERIMENT.key, bench::COLUMNS).read()?;
-    let mut latest = tables::latest(cells);
+    let mut latest = Record::new(records, EXPERIMENT.key, bench::COLUMNS).latest()?;
     let origin = tables::origin(records, &latest);
     Ok((origin, latest.pop().map(Costs::of).transpose()?))
 }
@@ -254,8 +253,7 @@ fn table(records: &Path) -> Result<String> {
         return Ok(origin);
     };
     let findings = judge(&costs);
-    let (rows, summary) = (tables::findings(&findings), tables::summary(&findings));
-    let mut text = format!("{origin}Verdict: {summary}.\n\n{rows}\n");
+    let mut text = tables::judged(origin, &findings) + "\n";
     let threads = costs.threads();
     text.push_str(&format!(
         "Table 4, microseconds of a page of 8 KiB{}; the thesis's bulk is eight threads on four cores, ours {threads}:\n\n\

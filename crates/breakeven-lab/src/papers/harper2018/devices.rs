@@ -264,8 +264,7 @@ fn published_rate(preset: &str, pattern: Pattern, bytes: u64, direction: Directi
 
 /// Reads what is recorded last.
 pub fn recorded(records: &Path) -> Result<(String, Vec<CellRecord>)> {
-    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).read()?;
-    let latest = tables::latest(cells);
+    let latest = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     Ok((tables::origin(records, &latest), latest))
 }
 
@@ -275,8 +274,7 @@ fn table(records: &Path) -> Result<String> {
         return Ok(origin);
     }
     let findings: Vec<Finding> = cells.iter().flat_map(judge).collect();
-    let (rows, summary) = (tables::findings(&findings), tables::summary(&findings));
-    let mut text = format!("{origin}Verdict: {summary}.\n\n{rows}\n");
+    let mut text = tables::judged(origin, &findings) + "\n";
     text.push_str(
         "Table 3, reads nine to one, four in flight: operations per second and MiB/s.\n\n",
     );

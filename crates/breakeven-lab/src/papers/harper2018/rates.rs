@@ -178,8 +178,7 @@ pub fn threads(cell: &CellRecord) -> usize {
 
 /// Reads what is recorded last, by size of the page.
 pub fn recorded(records: &Path) -> Result<(String, Vec<CellRecord>)> {
-    let cells = Record::new(records, EXPERIMENT.key, bench::COLUMNS).read()?;
-    let latest = tables::latest(cells);
+    let latest = Record::new(records, EXPERIMENT.key, bench::COLUMNS).latest()?;
     Ok((tables::origin(records, &latest), latest))
 }
 
@@ -189,8 +188,7 @@ fn table(records: &Path) -> Result<String> {
         return Ok(origin);
     };
     let findings = judge_page(&cells);
-    let (rows, summary) = (tables::findings(&findings), tables::summary(&findings));
-    let mut text = format!("{origin}Verdict: {summary}.\n\n{rows}\n");
+    let mut text = tables::judged(origin, &findings) + "\n";
     text.push_str(&format!(
         "MB/s by size of the page{}; for 8 KiB also elapsed and processor microseconds of a page, and the published \
          ones (all threads: eight on four cores):\n\n",

@@ -233,8 +233,7 @@ fn growth(ratios: &Ratios, codec: &published::PublishedCodec) -> Option<Finding>
 
 /// Reads the ratios that are recorded last.
 pub fn recorded(records: &Path) -> Result<(String, Ratios)> {
-    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).read()?;
-    let latest = tables::latest(cells);
+    let latest = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     Ok((tables::origin(records, &latest), Ratios::of(&latest)))
 }
 
@@ -244,8 +243,7 @@ fn table(records: &Path) -> Result<String> {
         return Ok(origin);
     }
     let findings = judge(&ratios);
-    let (rows, summary) = (tables::findings(&findings), tables::summary(&findings));
-    let mut text = format!("{origin}Verdict: {summary}.\n\n{rows}\n");
+    let mut text = tables::judged(origin, &findings) + "\n";
     text.push_str(
         "Ratios of whole files and pages, the published ones of all his data beside ours of what is at hand (4 of the \
          12 files of Silesia, no index of the Mouse Genome Database):\n\n",

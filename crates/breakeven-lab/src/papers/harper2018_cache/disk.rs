@@ -24,7 +24,6 @@ use crate::interleave::order;
 use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
-use crate::tables;
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "harper2018-cache/disk",
@@ -404,7 +403,7 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
 }
 
 fn table(records: &Path) -> Result<String> {
-    let cells = tables::latest(Record::new(records, EXPERIMENT.key, COLUMNS).read()?);
+    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     let mut text = findings_table(records, &cells, &findings(&cells));
     let Some(first) = cells.first() else {
         return Ok(text);

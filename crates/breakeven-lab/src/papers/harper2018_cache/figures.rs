@@ -460,9 +460,7 @@ fn foretold(
 
 /// Returns the recorded cells.
 pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
-    Ok(tables::latest(
-        Record::new(records, RECORD, COLUMNS).read()?,
-    ))
+    Record::new(records, RECORD, COLUMNS).latest()
 }
 
 fn table(records: &Path) -> Result<String> {

@@ -19,7 +19,6 @@ use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
-use crate::tables;
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "harper2018-cache/hit-ratio",
@@ -202,7 +201,7 @@ fn claim(question: String, core: bool, figure: f64, note: &str, doubt: Option<&s
 }
 
 fn table(records: &Path) -> Result<String> {
-    let cells = tables::latest(Record::new(records, EXPERIMENT.key, COLUMNS).read()?);
+    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     let all = findings(&cells);
     let core: Vec<Finding> = all.iter().filter(|finding| finding.core).cloned().collect();
     let mut text = findings_table(records, &cells, &core);

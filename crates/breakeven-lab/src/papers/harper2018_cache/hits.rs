@@ -12,7 +12,7 @@ use std::sync::Barrier;
 use anyhow::{Result, ensure};
 use breakeven::cache::{BlockGuard, Cache, CacheOptions, Pattern, Workload};
 
-use super::{Claim, table_of};
+use super::Claim;
 use crate::clock;
 use crate::data::{Random, SEED};
 use crate::experiment::{Experiment, no_pictures};
@@ -231,8 +231,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         );
         if !laboratory.quick {
             // Ours alone would take the place of the races on record.
-            let recorded = Record::new(&laboratory.records, EXPERIMENT.key, COLUMNS).read()?;
-            return Ok(tables::latest(recorded));
+            return Record::new(&laboratory.records, EXPERIMENT.key, COLUMNS).latest();
         }
     }
     let cells = THREADS.map(|(name, threads)| Cell {
@@ -414,7 +413,7 @@ fn middle(values: &[f64]) -> f64 {
 }
 
 fn table(records: &Path) -> Result<String> {
-    table_of(records, EXPERIMENT.key, COLUMNS, findings)
+    tables::table_of(records, EXPERIMENT.key, COLUMNS, findings)
 }
 
 #[cfg(test)]

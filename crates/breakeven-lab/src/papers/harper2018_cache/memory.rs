@@ -8,13 +8,14 @@ use anyhow::{Context, Result, ensure};
 use breakeven::cache::{Arm, Cache, CacheOptions, Policy};
 use clap::Args;
 
+use super::at_most;
 use super::rival_worker::resident_bytes;
-use super::{at_most, table_of};
 use crate::data::{Kind, Random, SEED};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::record::{CellRecord, Row};
 use crate::statistics::Interval;
+use crate::tables;
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "harper2018-cache/memory",
@@ -216,7 +217,7 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
 }
 
 fn table(records: &Path) -> Result<String> {
-    table_of(records, EXPERIMENT.key, COLUMNS, findings)
+    tables::table_of(records, EXPERIMENT.key, COLUMNS, findings)
 }
 
 #[cfg(test)]

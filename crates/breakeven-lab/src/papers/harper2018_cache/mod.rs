@@ -25,12 +25,10 @@ mod rivals;
 
 use std::path::Path;
 
-use anyhow::Result;
-
 use super::Experiment;
 use super::harper2018::Claim;
 use crate::laboratory::Finding;
-use crate::record::{CellRecord, Record};
+use crate::record::CellRecord;
 use crate::statistics::Target;
 use crate::tables;
 
@@ -48,25 +46,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
     memory::EXPERIMENT,
 ];
 
-/// Makes Markdown of what is found in the last record of each cell.
-fn table_of(
-    records: &Path,
-    key: &str,
-    columns: &'static [&'static str],
-    findings: fn(&[CellRecord]) -> Vec<Finding>,
-) -> Result<String> {
-    let cells = tables::latest(Record::new(records, key, columns).read()?);
-    Ok(findings_table(records, &cells, &findings(&cells)))
-}
-
 /// Makes Markdown of findings and where they come from.
 fn findings_table(records: &Path, cells: &[CellRecord], findings: &[Finding]) -> String {
-    let origin = tables::origin(records, cells);
-    if findings.is_empty() {
-        return origin;
-    }
-    let (rows, summary) = (tables::findings(findings), tables::summary(findings));
-    format!("{origin}Verdict: {summary}.\n\n{rows}\n")
+    tables::judged(tables::origin(records, cells), findings) + "\n"
 }
 
 /// The figures that are at most this.

@@ -11,7 +11,7 @@ use breakeven::model::Overheads;
 use breakeven::units::Seconds;
 
 use super::figures::{FAULT_US, METHODS};
-use super::{Claim, at_most, bystander, corpus, table_of};
+use super::{Claim, at_most, bystander, corpus};
 use crate::clock;
 use crate::data::{Random, SEED};
 use crate::experiment::{Experiment, no_pictures};
@@ -182,7 +182,7 @@ pub fn measured(laboratory: &Laboratory) -> Result<Left> {
 
 /// Returns what is recorded.
 pub fn recorded(records: &Path) -> Result<Option<Left>> {
-    let cells = tables::latest(Record::new(records, RECORD, COLUMNS).read()?);
+    let cells = Record::new(records, RECORD, COLUMNS).latest()?;
     Ok(cells.last().map(Left::of))
 }
 
@@ -363,7 +363,7 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
 }
 
 fn table(records: &Path) -> Result<String> {
-    table_of(records, RECORD, COLUMNS, findings)
+    tables::table_of(records, RECORD, COLUMNS, findings)
 }
 
 #[cfg(test)]

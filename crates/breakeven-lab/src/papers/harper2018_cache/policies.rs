@@ -26,7 +26,6 @@ use crate::interleave::order;
 use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
-use crate::tables;
 
 pub const RECORD: &str = "harper2018-cache/policies";
 
@@ -560,8 +559,7 @@ pub fn middle(cell: &CellRecord, contender: &str, column: usize) -> f64 {
 
 /// Returns the recorded cells.
 pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
-    let cells = Record::new(records, RECORD, COLUMNS).read()?;
-    Ok(tables::latest(cells))
+    Record::new(records, RECORD, COLUMNS).latest()
 }
 
 fn table(records: &Path, judge: fn(&[CellRecord]) -> Vec<Finding>) -> Result<String> {

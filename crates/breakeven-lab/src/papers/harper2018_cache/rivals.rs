@@ -26,7 +26,6 @@ use crate::interleave::order;
 use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
-use crate::tables;
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "harper2018-cache/rivals",
@@ -497,7 +496,7 @@ fn finding(cell: &CellRecord, miss_us: f64) -> Finding {
 }
 
 fn table(records: &Path) -> Result<String> {
-    let cells = tables::latest(Record::new(records, EXPERIMENT.key, COLUMNS).read()?);
+    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     let mut text = findings_table(records, &cells, &findings(&cells));
     if cells.is_empty() {
         return Ok(text);
@@ -539,7 +538,7 @@ fn line(cell: &CellRecord, task: &str, contender: &str) -> String {
 
 /// Draws accesses per second over what a miss takes.
 fn draw(records: &Path) -> Result<Vec<Picture>> {
-    let cells = tables::latest(Record::new(records, EXPERIMENT.key, COLUMNS).read()?);
+    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     if cells.is_empty() {
         return Ok(Vec::new());
     }

@@ -24,8 +24,9 @@ use crate::clock;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Finding, Laboratory};
-use crate::record::{CellRecord, Row, Unfinished};
+use crate::record::{CellRecord, Record, Row, Unfinished};
 use crate::statistics::{Interval, Target};
+use crate::tables;
 
 const RECORD: &str = "hirsch2017/asynchronous";
 const COLUMNS: &[&str] = &[
@@ -379,7 +380,7 @@ fn ratio(cell: &CellRecord, task: &str, contender: &str) -> f64 {
 
 /// Reads the latest record of each cell.
 pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
-    super::recorded(records, RECORD, COLUMNS)
+    Record::new(records, RECORD, COLUMNS).latest()
 }
 
 /// Returns the ratios that S1, S2 and S3 reached with a file over a link, at the asynchronism nearest to
@@ -396,7 +397,7 @@ pub fn ratios(cells: &[CellRecord], file: File, beta: f64) -> [Option<f64>; 3] {
 
 fn table(records: &Path) -> Result<String> {
     let cells = recorded(records)?;
-    let mut text = super::findings_table(records, &cells, &findings(&cells));
+    let mut text = tables::judged(tables::origin(records, &cells), &findings(&cells));
     if cells.is_empty() {
         return Ok(text);
     }

@@ -26,8 +26,9 @@ use super::link::Link;
 use super::network::Network;
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::record::{CellRecord, Row, Unfinished};
+use crate::record::{CellRecord, Record, Row, Unfinished};
 use crate::statistics::Interval;
+use crate::tables;
 
 /// Threads that compress, one for each processor here.
 pub const WORKERS: usize = 2;
@@ -616,8 +617,8 @@ pub fn table(
     record: &str,
     findings: fn(&[CellRecord]) -> Vec<Finding>,
 ) -> Result<String> {
-    let table = super::table_of(records, record, COLUMNS, findings)?;
-    Ok(table + &lines(&super::recorded(records, record, COLUMNS)?))
+    let table = tables::table_of(records, record, COLUMNS, findings)?;
+    Ok(table + &lines(&Record::new(records, record, COLUMNS).latest()?))
 }
 
 /// Returns how many runs a cell has, and about how many seconds each writes: `full` unless the run is

@@ -19,7 +19,7 @@ use breakeven::stream::{Container, Reader, ReaderOptions, oracle};
 use super::bench::{Bench, FRAMES, Regime, WORKERS};
 use super::corpus::{File, Input, Place, Shape};
 use crate::laboratory::{Cell, Laboratory};
-use crate::record::{CellRecord, Row};
+use crate::record::{CellRecord, Record, Row};
 
 pub const RECORD: &str = "hirsch2017/costs";
 const COLUMNS: &[&str] = &[
@@ -79,7 +79,7 @@ pub fn measure(laboratory: &Laboratory, bench: &Bench) -> Result<Costs> {
 
 /// Reads the costs recorded last, and the cells they are from.
 pub fn recorded(records: &Path) -> Result<(Vec<CellRecord>, Costs)> {
-    let cells = super::recorded(records, RECORD, COLUMNS)?;
+    let cells = Record::new(records, RECORD, COLUMNS).latest()?;
     let costs = Costs::of(&cells);
     Ok((cells, costs))
 }

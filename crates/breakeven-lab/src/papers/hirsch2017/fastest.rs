@@ -19,8 +19,9 @@ use super::costs::{self, Costs, Known, Static};
 use super::{judge, pictures, published};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
-use crate::record::{CellRecord, Row, Unfinished};
+use crate::record::{CellRecord, Record, Row, Unfinished};
 use crate::statistics::{Interval, Target};
+use crate::tables;
 
 pub const RECORD: &str = "hirsch2017/fastest";
 /// Our contender.
@@ -83,7 +84,7 @@ pub const BALANCE: Experiment = Experiment {
     analysis: "Core cells are the rows in which kinds take turns every 16 MiB. A variation is every other cell in which some \
         schedule could be a tenth faster by the recorded costs; where none could, the note says how fast the fastest is.",
     run: |laboratory| Ok(balance(&measure(laboratory)?)),
-    table: |records| super::table_of(records, RECORD, COLUMNS, balance),
+    table: |records| tables::table_of(records, RECORD, COLUMNS, balance),
     pictures: no_pictures,
 };
 
@@ -101,7 +102,7 @@ pub const BOUND_EXPERIMENT: Experiment = Experiment {
         the pipeline itself takes of the two processors for a block (filling, handing on, counting) is in it: the processor time of a \
         run that stores every block, less that of making its frames, measured at the start of each run.",
     run: |laboratory| Ok(bound(&measure(laboratory)?)),
-    table: |records| super::table_of(records, RECORD, COLUMNS, bound),
+    table: |records| tables::table_of(records, RECORD, COLUMNS, bound),
     pictures: no_pictures,
 };
 
@@ -216,7 +217,7 @@ pub fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
 
 /// Reads the latest record of each cell.
 pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
-    super::recorded(records, RECORD, COLUMNS)
+    Record::new(records, RECORD, COLUMNS).latest()
 }
 
 fn race(

@@ -17,6 +17,7 @@ use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
 use crate::record::CellRecord;
 use crate::statistics::{Interval, Target, Verdict};
+use crate::tables;
 
 pub const STATIC: Experiment = Experiment {
     key: "hirsch2017/static",
@@ -77,7 +78,7 @@ pub const MATRIX: Experiment = Experiment {
     analysis: "The first levels of zstd make 1.1 of it and all later ones half as much again, so a rule that climbs step by step sees no \
         reason to; and every step higher is time for nothing.",
     run: |laboratory: &Laboratory| Ok(matrix(&fastest::measure(laboratory)?)),
-    table: |records| super::table_of(records, fastest::RECORD, bench::COLUMNS, matrix),
+    table: |records| tables::table_of(records, fastest::RECORD, bench::COLUMNS, matrix),
     pictures: no_pictures,
 };
 
@@ -129,7 +130,7 @@ fn static_table(records: &Path) -> Result<String> {
         .iter()
         .any(|cell| cell.cell == File::Text.name() && cell.parameters.contains("generated"));
     let findings = ratios(&costs, is_generated);
-    let mut text = super::findings_table(records, &cells, &findings);
+    let mut text = tables::judged(tables::origin(records, &cells), &findings);
     if cells.is_empty() {
         return Ok(text);
     }

@@ -26,15 +26,9 @@ mod rules;
 mod threads;
 pub mod worker;
 
-use std::path::Path;
-
-use anyhow::Result;
-
 use super::Experiment;
 use crate::laboratory::Finding;
-use crate::record::{CellRecord, Record};
 use crate::statistics::Interval;
-use crate::tables;
 
 pub const EXPERIMENTS: &[Experiment] = &[
     figures::STATIC,
@@ -69,34 +63,4 @@ fn judge(
         verdict: experiment.target.judge(found),
         note,
     }
-}
-
-/// Reads the latest record of each cell.
-fn recorded(
-    records: &Path,
-    record: &str,
-    columns: &'static [&'static str],
-) -> Result<Vec<CellRecord>> {
-    Ok(tables::latest(Record::new(records, record, columns).read()?))
-}
-
-/// Makes Markdown of what is found in the latest record of each cell.
-fn table_of(
-    records: &Path,
-    record: &str,
-    columns: &'static [&'static str],
-    findings: fn(&[CellRecord]) -> Vec<Finding>,
-) -> Result<String> {
-    let cells = recorded(records, record, columns)?;
-    Ok(findings_table(records, &cells, &findings(&cells)))
-}
-
-/// Makes Markdown of findings and where they come from.
-fn findings_table(records: &Path, cells: &[CellRecord], findings: &[Finding]) -> String {
-    let origin = tables::origin(records, cells);
-    if findings.is_empty() {
-        return origin;
-    }
-    let (rows, summary) = (tables::findings(findings), tables::summary(findings));
-    format!("{origin}Verdict: {summary}.\n\n{rows}")
 }

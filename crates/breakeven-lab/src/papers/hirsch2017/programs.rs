@@ -20,8 +20,9 @@ use super::link::Link;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Finding, Laboratory};
-use crate::record::{CellRecord, Row, Unfinished};
+use crate::record::{CellRecord, Record, Row, Unfinished};
 use crate::statistics::{Interval, Target};
+use crate::tables;
 
 const ADAPT_RECORD: &str = "hirsch2017/adapt";
 const UNPACK_RECORD: &str = "hirsch2017/unpack";
@@ -518,8 +519,8 @@ fn table(
     record: &str,
     findings: impl Fn(&[CellRecord]) -> Vec<Finding>,
 ) -> Result<String> {
-    let cells = super::recorded(records, record, COLUMNS)?;
-    let mut text = super::findings_table(records, &cells, &findings(&cells));
+    let cells = Record::new(records, record, COLUMNS).latest()?;
+    let mut text = tables::judged(tables::origin(records, &cells), &findings(&cells));
     if cells.is_empty() {
         return Ok(text);
     }

@@ -16,8 +16,9 @@ use super::judge;
 use super::rules::{Stepping, Strategy};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
-use crate::record::CellRecord;
+use crate::record::{CellRecord, Record};
 use crate::statistics::{Interval, Target};
+use crate::tables;
 
 pub const RECORD: &str = "hirsch2017/promises";
 
@@ -71,7 +72,7 @@ pub const BYTES: Experiment = Experiment {
     analysis: "The bound knows all costs beforehand, has buffers without end and decides for nothing. The bytes of \
         the seek table, 12 for each block, are counted against us.",
     run: |laboratory| Ok(bytes(&measure(laboratory)?)),
-    table: |records| super::table_of(records, RECORD, COLUMNS, bytes),
+    table: |records| tables::table_of(records, RECORD, COLUMNS, bytes),
     pictures: no_pictures,
 };
 
@@ -219,5 +220,5 @@ fn bytes(cells: &[CellRecord]) -> Vec<Finding> {
 
 /// Reads the latest record of each cell.
 pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
-    super::recorded(records, RECORD, COLUMNS)
+    Record::new(records, RECORD, COLUMNS).latest()
 }

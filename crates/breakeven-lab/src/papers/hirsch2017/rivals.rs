@@ -13,7 +13,7 @@ use super::rules::{Ace, Datacomp, Pebble, Stepping, Strategy, ZfsGate};
 use super::{costs, judge, pictures};
 use crate::experiment::Experiment;
 use crate::laboratory::{Finding, Laboratory};
-use crate::record::CellRecord;
+use crate::record::{CellRecord, Record};
 use crate::statistics::Target;
 
 pub const RECORD: &str = "hirsch2017/rivals";
@@ -105,7 +105,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
 
 /// Reads the latest record of each cell.
 pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
-    super::recorded(records, RECORD, COLUMNS)
+    Record::new(records, RECORD, COLUMNS).latest()
 }
 
 fn findings(cells: &[CellRecord]) -> Vec<Finding> {

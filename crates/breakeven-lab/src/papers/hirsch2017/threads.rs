@@ -16,6 +16,7 @@ use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::record::{CellRecord, Row};
 use crate::statistics::{Interval, Target};
+use crate::tables;
 
 const RECORD: &str = "hirsch2017/threads";
 const COLUMNS: &[&str] = &["raw_bytes", "wall_seconds"];
@@ -52,7 +53,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Here are two processors of a virtual machine, which may be the two threads of one core: a speedup well below 2 says that they \
         are. All other experiments use both.",
     run: |laboratory| Ok(speedups(&measure(laboratory)?)),
-    table: |records| super::table_of(records, RECORD, COLUMNS, speedups),
+    table: |records| tables::table_of(records, RECORD, COLUMNS, speedups),
     pictures: no_pictures,
 };
 

@@ -14,7 +14,7 @@ use crate::data::{self, Kind, SEED};
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::record::{CellRecord, Record, Row};
+use crate::record::{CellRecord, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
 
@@ -420,14 +420,7 @@ fn of_times(cell: &CellRecord, task: &str, over: &str, under: &str, core: bool) 
 }
 
 fn table(records: &Path) -> Result<String> {
-    let cells = tables::latest(Record::new(records, EXPERIMENT.key, COLUMNS).read()?);
-    let origin = tables::origin(records, &cells);
-    let findings = findings(&cells);
-    if findings.is_empty() {
-        return Ok(origin);
-    }
-    let (rows, summary) = (tables::findings(&findings), tables::summary(&findings));
-    Ok(format!("{origin}Verdict: {summary}.\n\n{rows}"))
+    tables::table_of(records, EXPERIMENT.key, COLUMNS, findings)
 }
 
 #[cfg(test)]

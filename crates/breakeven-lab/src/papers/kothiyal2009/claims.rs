@@ -123,14 +123,7 @@ const ABOVE_ONE: Target = Target::at_least(1.0);
 
 /// Makes Markdown of findings and where they come from.
 pub fn table(records: &Path, judge: impl Fn(&[CellRecord]) -> Vec<Finding>) -> Result<String> {
-    let cells = tasks::recorded(records)?;
-    let origin = markdown::origin(records, &cells);
-    let findings = judge(&cells);
-    if findings.is_empty() {
-        return Ok(origin);
-    }
-    let (rows, summary) = (markdown::findings(&findings), markdown::summary(&findings));
-    Ok(format!("{origin}Verdict: {summary}.\n\n{rows}"))
+    markdown::table_of(records, tasks::RECORD, tasks::COLUMNS, judge)
 }
 
 /// Which of the two tasks judges.

@@ -96,9 +96,7 @@ pub fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
 
 /// Reads the latest record of each cell.
 pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
-    Ok(tables::latest(
-        Record::new(records, RECORD, COLUMNS).read()?,
-    ))
+    Record::new(records, RECORD, COLUMNS).latest()
 }
 
 /// Where and how the cells of this paper are measured.
