@@ -5,8 +5,10 @@
 //! Debian's iproute2; without them the slowed cells are left out, and the page says so by not having
 //! them.
 
+use std::fs;
 use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -28,6 +30,8 @@ use crate::statistics::Target;
 pub const RECORD: &str = "hirsch2017/network";
 const S1_UNTOLD: &str = "S1 untold";
 const LOOPBACK: &str = "loopback";
+/// What the name of a namespace begins with, before the number of its process.
+const NAMESPACE: &str = "breakeven-lab-";
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: RECORD,
@@ -107,16 +111,37 @@ fn call(words: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Returns the process that made a namespace, if it was one of ours and is gone.
+fn leftover_of(namespace: &str) -> Option<u32> {
+    let process: u32 = namespace.strip_prefix(NAMESPACE)?.parse().ok()?;
+    let is_gone = !Path::new("/proc").join(process.to_string()).exists();
+    is_gone.then_some(process)
+}
+
 impl Slowed {
     const NEAR: &'static str = "10.213.77.1";
     const FAR: &'static str = "10.213.77.2";
 
-    fn new() -> Result<Slowed> {
-        let process = std::process::id();
-        let slowed = Slowed {
+    /// Names what a process has made; it goes when this does.
+    fn of(process: u32) -> Slowed {
+        Slowed {
             interface: format!("blv{process}"),
-            namespace: format!("breakeven-lab-{process}"),
-        };
+            namespace: format!("{NAMESPACE}{process}"),
+        }
+    }
+
+    /// Removes what killed runs left: it has the addresses of what comes next.
+    fn remove_leftovers() {
+        let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+        for entry in entries {
+            let process = leftover_of(&entry.file_name().to_string_lossy());
+            drop(process.map(Slowed::of));
+        }
+    }
+
+    fn new() -> Result<Slowed> {
+        Slowed::remove_leftovers();
+        let slowed = Slowed::of(std::process::id());
         // From here on whatever there is goes when `slowed` does.
         let (near, space) = (&slowed.interface, &slowed.namespace);
         let (near_net, far_net) = (
@@ -371,6 +396,19 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_gone_processes_left_is_removed() {
+        let check = |namespace: &str, expected: Option<u32>| {
+            assert_eq!(leftover_of(namespace), expected, "{namespace}");
+        };
+        // No process has a number above 4,194,304.
+        check("breakeven-lab-4194305", Some(4_194_305));
+        check(&format!("{NAMESPACE}{}", std::process::id()), None);
+        check("breakeven-lab-", None);
+        check("breakeven-lab-1x", None);
+        check("somebody-4194305", None);
+    }
 
     #[test]
     fn the_far_end_reads_to_the_end_and_says_so() {
