@@ -17,6 +17,8 @@
 //! what is lent.
 #![allow(unsafe_code)]
 
+use std::hint::black_box;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, Ordering, fence};
@@ -296,6 +298,19 @@ fn prefetch(start: NonNull<u8>) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = start;
+}
+
+impl Loan {
+    /// Puts the same loan together anew, out of parts of which the compiler knows nothing.
+    #[inline(always)]
+    pub fn anew(self) -> Loan {
+        let loan = ManuallyDrop::new(self);
+        Loan {
+            start: black_box(loan.start),
+            bytes: black_box(loan.bytes),
+            part: Part(black_box(loan.part.0)),
+        }
+    }
 }
 
 impl Deref for Loan {

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 use std::fmt;
+use std::hint::black_box;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,14 +38,13 @@ impl BlockGuard {
         }
     }
 
-    /// Puts the same guard together anew, out of what it is made of.
+    /// Puts the same guard together anew, out of what it is made of, which the compiler does not see: it
+    /// would copy the guard as a whole instead, and keep others in memory for that.
     #[inline(always)]
     pub(super) fn anew(self) -> BlockGuard {
         match self.held {
-            Held::Lent(loan) => BlockGuard::lent(loan),
-            Held::Own(block) => BlockGuard {
-                held: Held::Own(block),
-            },
+            Held::Lent(loan) => BlockGuard::lent(loan.anew()),
+            Held::Own(block) => BlockGuard::own(black_box(block)),
         }
     }
 

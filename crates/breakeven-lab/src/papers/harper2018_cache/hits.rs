@@ -133,7 +133,7 @@ impl Pages for Cache<u64> {
 
     #[inline(always)]
     fn get(&self, key: u64) -> Option<BlockGuard> {
-        self.get(&key).ok().flatten()
+        self.get(&key).expect("guards keep next to nothing")
     }
 }
 
