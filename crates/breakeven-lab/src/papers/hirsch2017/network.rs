@@ -8,7 +8,6 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -114,8 +113,9 @@ fn call(words: &[&str]) -> Result<()> {
 /// Returns the process that made a namespace, if it was one of ours and is gone.
 fn leftover_of(namespace: &str) -> Option<u32> {
     let process: u32 = namespace.strip_prefix(NAMESPACE)?.parse().ok()?;
-    let is_gone = !Path::new("/proc").join(process.to_string()).exists();
-    is_gone.then_some(process)
+    // A process that was killed but not yet waited for has a folder there, but no program.
+    let program = fs::read_link(format!("/proc/{process}/exe"));
+    program.is_err().then_some(process)
 }
 
 impl Slowed {
