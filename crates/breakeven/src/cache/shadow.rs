@@ -44,6 +44,9 @@ const GAIN_MIN: f64 = 0.003;
 const GAIN_MIN_LATER: f64 = 0.01;
 /// An arm is begun when it would have saved so much of what filling its pool costs.
 const REPAID_MIN: f64 = 0.5;
+/// What beginning arms may lose at any time, of what raw-only would have cost until then: with what finding out
+/// costs this keeps within the hundredth that is promised.
+const LOSS_MAX: f64 = 0.004;
 /// Keys for which all arms are simulated, which fewer arms are given, and without which nothing is.
 const KEYS_FOR_ALL_ARMS: usize = 512;
 const KEYS_WANTED: usize = 256;
@@ -488,12 +491,17 @@ pub(super) struct Shadow {
     /// What each arm would have saved of late against raw-only, never less than nothing (the
     /// cumulated sum of Page 1954).
     would_have_saved: Vec<f64>,
-    /// Faded counts of what sampled accesses found in the cache's own replica, and all accesses in the
-    /// cache itself.
+    /// What each arm's compressing came to since that was last nothing, which is when Page's sum puts the
+    /// change of the workload.
+    would_have_encoded: Vec<f64>,
+    /// Faded counts of what sampled accesses found in the cache's own replica, and of what the cache found,
+    /// as many times fewer as fewer keys are sampled.
     found: [f64; OUTCOMES],
-    found_really: [f64; OUTCOMES],
+    found_expected: [f64; OUTCOMES],
     /// What the cache's accesses had found at the end of the last window.
     counted: [u64; OUTCOMES],
+    /// What a sampled access counts for that found what it found.
+    weights: [f64; OUTCOMES],
     chosen: usize,
     gain: Gain,
 }
@@ -543,9 +551,11 @@ impl Shadow {
             sums: Vec::new(),
             work_sums: Vec::new(),
             would_have_saved: Vec::new(),
+            would_have_encoded: Vec::new(),
             found: [0.0; OUTCOMES],
-            found_really: [0.0; OUTCOMES],
+            found_expected: [0.0; OUTCOMES],
             counted: [0; OUTCOMES],
+            weights: [1.0; OUTCOMES],
             chosen: 0,
             gain,
             arms,
@@ -578,7 +588,7 @@ impl Shadow {
     }
 
     fn fixed_bytes(replica_count: usize) -> usize {
-        replica_count * size_of::<([[f64; GROUPS + 2]; OUTCOMES], Replica, Arm)>()
+        replica_count * size_of::<([[f64; GROUPS + 2]; OUTCOMES], [f64; 2], Replica, Arm)>()
     }
 
     /// How many keys may be known in a memory.
@@ -638,8 +648,10 @@ impl Shadow {
         self.sums = vec![[[0.0; GROUPS]; OUTCOMES]; self.arms.len()];
         self.work_sums = vec![[[0.0; 2]; OUTCOMES]; self.arms.len()];
         self.would_have_saved = vec![0.0; self.arms.len()];
+        self.would_have_encoded = vec![0.0; self.arms.len()];
         self.found = [0.0; OUTCOMES];
-        self.found_really = [0.0; OUTCOMES];
+        self.found_expected = [0.0; OUTCOMES];
+        self.weights = [1.0; OUTCOMES];
         (self.accesses, self.windows) = (0, 0);
         self.count_heap();
     }
@@ -706,25 +718,35 @@ impl Shadow {
         let mut work_sums = std::mem::take(&mut self.work_sums);
         let (mut raw_only, mut in_force) = (0.0, 0.0);
         let mut would_have_saved = std::mem::take(&mut self.would_have_saved);
-        let share = self.sampled_share();
+        let mut would_have_encoded = std::mem::take(&mut self.would_have_encoded);
+        // As many accesses as this one stands for.
+        let count = self.weights[outcome] / self.sampled_share();
         self.for_each(costs, |replica, world| {
             replica.access(world, key);
             let cost = std::mem::take(&mut replica.cost);
             sums[world.index][outcome][group] += cost;
+            let work = std::mem::take(&mut replica.work);
             let sums = &mut work_sums[world.index][outcome];
-            for (sum, cost) in sums.iter_mut().zip(std::mem::take(&mut replica.work)) {
+            for (sum, cost) in sums.iter_mut().zip(work) {
                 *sum += cost;
             }
             raw_only += if world.index == 0 { cost } else { 0.0 };
             in_force += if world.index == own { cost } else { 0.0 };
             let saved = &mut would_have_saved[world.index];
-            *saved = (*saved + (raw_only - cost) / share).max(0.0);
+            *saved = (*saved + (raw_only - cost) * count).max(0.0);
+            let encoded = &mut would_have_encoded[world.index];
+            *encoded = if *saved > 0.0 {
+                *encoded + work[ENCODE] * count
+            } else {
+                0.0
+            };
         });
         (self.sums, self.work_sums) = (sums, work_sums);
         self.would_have_saved = would_have_saved;
+        self.would_have_encoded = would_have_encoded;
         self.gain.accesses += 1;
-        self.gain.saved[group] += (raw_only - in_force) / share;
-        self.gain.raw_only += raw_only / share;
+        self.gain.saved[group] += (raw_only - in_force) * count;
+        self.gain.raw_only += raw_only * count;
         self.found[outcome] += 1.0;
         self.accesses += 1;
         self.accesses.is_multiple_of(WINDOW) && self.close_window(sample, found, costs)
@@ -859,18 +881,20 @@ impl Shadow {
 
     /// Books a window and looks for a better arm; returns whether there is one.
     fn close_window(&mut self, sample: &Sample, found: [u64; OUTCOMES], costs: &Costs) -> bool {
+        let share = self.sampled_share();
         for (outcome, count) in found.into_iter().enumerate() {
             let more = count.saturating_sub(self.counted[outcome]);
-            self.found_really[outcome] += more as f64;
+            self.found_expected[outcome] += more as f64 * share;
         }
         self.counted = found;
         self.windows += 1;
+        self.weights = self.weighed();
         self.count_heap();
         let has_moved = self.windows >= WINDOWS_MIN && self.choose(sample, costs);
         let sums = self.sums.as_flattened_mut().as_flattened_mut();
         let work = self.work_sums.as_flattened_mut().as_flattened_mut();
         let sums = sums.iter_mut().chain(work);
-        let counts = self.found.iter_mut().chain(&mut self.found_really);
+        let counts = self.found.iter_mut().chain(&mut self.found_expected);
         sums.chain(counts).for_each(|it| *it *= FADE);
         has_moved
     }
@@ -890,12 +914,29 @@ impl Shadow {
             return false;
         }
         let filling = self.filling_cost(&self.arms[best], sample, costs);
-        if now == 0 && self.would_have_saved[best] < REPAID_MIN * filling {
+        if now == 0 && !self.may_begin(best, filling) {
             return false;
         }
         self.chosen = best;
         self.follow(costs);
         true
+    }
+
+    /// Says whether an arm may be begun: where it would have saved a part of what filling its pool costs, and
+    /// where what is lost until the pool is full, if all ended then, is little of what was spent so far. While
+    /// it fills, compressing costs what it would have cost of late, and saves half as much.
+    fn may_begin(&self, arm: usize, filling: f64) -> bool {
+        let (saved, encoded) = (self.would_have_saved[arm], self.would_have_encoded[arm]);
+        let repaid = 0.5 * (saved + encoded) / encoded.max(f64::MIN_POSITIVE);
+        let lost = filling * (1.0 - repaid).max(0.0);
+        let lost_before = -self.gain.saved.iter().sum::<f64>().min(0.0);
+        saved >= REPAID_MIN * filling && lost + lost_before <= LOSS_MAX * self.gain.raw_only
+    }
+
+    /// Returns what an arm's compressing, or restoring, costs in the windows.
+    fn work(&self, arm: usize, of: usize) -> f64 {
+        let by_outcome = self.work_sums[arm].iter().zip(self.weights);
+        by_outcome.map(|(sums, weight)| sums[of] * weight).sum()
     }
 
     /// Returns what compressing a block anew by the method of the arm in force saves while the new form
@@ -914,16 +955,11 @@ impl Shadow {
         if other == self.chosen || self.windows < WINDOWS_MIN {
             return None;
         }
-        let weights = self.weights();
-        let work = |arm: usize, of: usize| -> f64 {
-            let by_outcome = self.work_sums[arm].iter().zip(weights);
-            by_outcome.map(|(sums, weight)| sums[of] * weight).sum()
-        };
-        let more = |of: usize| work(other, of) - work(self.chosen, of);
+        let more = |of: usize| self.work(other, of) - self.work(self.chosen, of);
         let Difference { sum, error, .. } = self.difference(other, self.chosen);
         let misses = sum - more(ENCODE) - more(DECODE);
         let saved = misses + f64::from(hits) * more(DECODE) - error;
-        Some(saved / work(self.chosen, ENCODE))
+        Some(saved / self.work(self.chosen, ENCODE))
     }
 
     /// Lets the cache's own replica go over to the arm that was chosen. What it holds compressed stays,
@@ -957,22 +993,17 @@ impl Shadow {
         blocks * raw_bytes * per_byte.encode
     }
 
-    /// How much more or less often all accesses than the sampled ones found what they found: weights
-    /// that correct for hot keys the sample has too many or too few of (post-stratification, Cochran
-    /// 1977, section 5A.9). None of it while the replicas fill.
-    fn weights(&self) -> [f64; OUTCOMES] {
-        if self.windows < SETTLED_WINDOWS {
-            return [1.0; OUTCOMES];
-        }
-        let all: f64 = self.found_really.iter().sum();
-        let sampled: f64 = self.found.iter().sum();
+    /// How much more or less often the cache found something than the sampled share of its accesses did:
+    /// weights that correct for keys the sample has too many or too few of (post-stratification, Cochran
+    /// 1977, section 5A.9). Raw hits have none: what the sample lacks of them, or has too many, are hits of
+    /// the hottest keys, which every arm holds raw (SHARDS-adj, Waldspurger et al., FAST 2015). None of
+    /// it while the replicas fill.
+    fn weighed(&self) -> [f64; OUTCOMES] {
         std::array::from_fn(|outcome| {
-            let (really, found) = (
-                self.found_really[outcome] / all,
-                self.found[outcome] / sampled,
-            );
-            match really > 0.0 && found > 0.0 {
-                true => (really / found).clamp(0.5, 2.0),
+            let (expected, found) = (self.found_expected[outcome], self.found[outcome]);
+            let is_known = self.windows >= SETTLED_WINDOWS && expected > 0.0 && found > 0.0;
+            match outcome > 0 && is_known {
+                true => (expected / found).clamp(0.5, 2.0),
                 false => 1.0,
             }
         })
@@ -980,9 +1011,8 @@ impl Shadow {
 
     /// Compares two arms over the windows, the newest counting most.
     fn difference(&self, arm: usize, base: usize) -> Difference {
-        let weights = self.weights();
         let cost = |arm: usize, group: usize| -> f64 {
-            let by_outcome = self.sums[arm].iter().zip(weights);
+            let by_outcome = self.sums[arm].iter().zip(self.weights);
             by_outcome
                 .map(|(groups, weight)| groups[group] * weight)
                 .sum()
@@ -1125,6 +1155,33 @@ mod tests {
         assert!(moves >= 2 && *shadow.chosen() == Arm::RAW_ONLY);
         assert!(saved > 0.3 * raw_only);
         assert!((told.mean - saved).abs() < 1e-6 * raw_only);
+    }
+
+    /// An arm whose pool costs 2 to fill.
+    #[test]
+    fn an_arm_is_begun_where_little_can_be_lost_by_it() {
+        let check = |saved: f64, encoded: f64, raw_only: f64, saved_before: f64, expected: bool| {
+            let mut shadow = Shadow::new(1, 1 << 20, Gain::default()).expect("room for keys");
+            shadow.would_have_saved[1] = saved;
+            shadow.would_have_encoded[1] = encoded;
+            shadow.gain.raw_only = raw_only / LOSS_MAX;
+            shadow.gain.saved[3] = saved_before;
+            let found = shadow.may_begin(1, 2.0);
+            assert_eq!(
+                found, expected,
+                "{saved}, {encoded}, {raw_only}, {saved_before}"
+            );
+        };
+        // While it fills it saves 0.6 for each 1 that it spends.
+        check(1.0, 5.0, 0.79, 0.0, false);
+        check(1.0, 5.0, 0.81, 0.0, true);
+        check(0.99, 4.95, 0.81, 0.0, false);
+        // What was lost before counts, what was saved does not.
+        check(1.0, 5.0, 0.81, -0.1, false);
+        check(1.0, 5.0, 0.79, 5.0, false);
+        // Nothing is lost where half of the saving pays for the work.
+        check(1.0, 1.0, 0.0, 0.0, true);
+        check(1.0, 0.0, 0.0, 0.0, true);
     }
 
     #[test]
