@@ -50,7 +50,7 @@ pub use costs::{AccessPrices, MissTime};
 pub use distribution::CostDistribution;
 pub use explain::{CacheLedger, Explanation, Holding};
 pub use guard::BlockGuard;
-pub use oracle::{BlockCosts, least_cost};
+pub use oracle::{BlockCosts, least_cost, least_cost_of_fixed_contents};
 pub use page_files::PageFiles;
 pub use predict::{Accesses, BlockKind, Predicted, Prospect, predict};
 pub use replay::{Contents, Replay, Replayed, Source, replay};

@@ -1,4 +1,5 @@
-//! What no cache can beat on a trace, compressed or not, knowing the future.
+//! What no cache can beat on a trace, compressed or not, knowing the future; and the best contents that
+//! never change.
 //!
 //! Between two accesses of a block a cache may keep it raw, keep it compressed, or drop it. Keeping
 //! it costs bytes for as long as the interval lasts; it saves a miss less, if compressed, a
@@ -11,6 +12,11 @@
 //! Variable Object Sizes*, section 5 (PFOO-L); the choice of compressed form is ours, and makes each
 //! interval a step of a multiple-choice knapsack, whose relaxation is solved greedily on the convex
 //! hull of its choices (Sinha and Zoltners 1979).
+//!
+//! When a block is asked for again no cache knows. How often it is asked for a cache may come to know; where
+//! that is all there is to know, since accesses are independent of each other, none can do better than to
+//! hold what saves most, raw or compressed, and never to change it (Aho, Denning and Ullman 1971, for
+//! blocks of one size).
 #![deny(unsafe_code)]
 
 use std::collections::HashMap;
@@ -28,7 +34,7 @@ pub struct BlockCosts {
     pub decode: f64,
 }
 
-/// A step of one interval: so much saved for so many bytes times accesses.
+/// A step of one interval, or of one block: so much saved for so many bytes times accesses, or bytes.
 struct Step {
     saved: f64,
     volume: f64,
@@ -54,12 +60,45 @@ pub fn least_cost(keys: &[u64], costs: &BlockCosts, memory_bytes: f64) -> f64 {
     let mut last: HashMap<u64, usize> = HashMap::new();
     for (now, &key) in keys.iter().enumerate() {
         if let Some(before) = last.insert(key, now) {
-            add_steps((now - before) as f64, costs, &mut steps);
+            add_steps((1.0, (now - before) as f64), costs, &mut steps);
         }
     }
+    let room = memory_bytes * keys.len() as f64;
+    keys.len() as f64 * costs.miss - most_saved(steps, room)
+}
+
+/// Returns what these accesses cost if the memory holds the same blocks from their first access to the end,
+/// in the forms that cost least: the best that can be had from knowing how often each block is asked for,
+/// and not when. Compressing is free, and part of a block may be held.
+///
+/// # Cost
+///
+/// 16 bytes a key; a sort of all keys.
+///
+/// # Example
+///
+/// ```
+/// use breakeven::cache::{BlockCosts, least_cost_of_fixed_contents};
+/// let costs = BlockCosts { raw_bytes: 8.0, packed_bytes: 4.0, miss: 10.0, decode: 1.0 };
+/// // Room for one block raw, or for both compressed: two first misses and two restorations.
+/// assert_eq!(least_cost_of_fixed_contents(&[1, 2, 1, 2], &costs, 8.0), 22.0);
+/// ```
+pub fn least_cost_of_fixed_contents(keys: &[u64], costs: &BlockCosts, memory_bytes: f64) -> f64 {
+    let mut counts: HashMap<u64, f64> = HashMap::new();
+    for &key in keys {
+        *counts.entry(key).or_default() += 1.0;
+    }
+    let mut steps = Vec::new();
+    for count in counts.values() {
+        add_steps((count - 1.0, 1.0), costs, &mut steps);
+    }
+    keys.len() as f64 * costs.miss - most_saved(steps, memory_bytes)
+}
+
+/// Returns what the best steps save together that there is room for, the last one in part.
+fn most_saved(mut steps: Vec<Step>, mut room: f64) -> f64 {
     let worth = |step: &Step| step.saved / step.volume.max(f64::MIN_POSITIVE);
     steps.sort_by(|one, other| worth(other).total_cmp(&worth(one)));
-    let mut room = memory_bytes * keys.len() as f64;
     let mut saved = 0.0;
     for step in &steps {
         let part = (room / step.volume.max(f64::MIN_POSITIVE)).min(1.0);
@@ -69,18 +108,18 @@ pub fn least_cost(keys: &[u64], costs: &BlockCosts, memory_bytes: f64) -> f64 {
             break;
         }
     }
-    keys.len() as f64 * costs.miss - saved
+    saved
 }
 
-/// Adds the choices of one interval that lie on their convex hull: compressed, then raw instead; or
-/// raw at once.
-fn add_steps(length: f64, costs: &BlockCosts, steps: &mut Vec<Step>) {
+/// Adds the choices of a block that is asked for so often again while it is held for so long, that lie on
+/// their convex hull: compressed, then raw instead; or raw at once.
+fn add_steps((count, length): (f64, f64), costs: &BlockCosts, steps: &mut Vec<Step>) {
     let raw = Step {
-        saved: costs.miss,
+        saved: count * costs.miss,
         volume: costs.raw_bytes * length,
     };
     let packed = Step {
-        saved: costs.miss - costs.decode,
+        saved: count * (costs.miss - costs.decode),
         volume: costs.packed_bytes * length,
     };
     let is_on_hull = packed.saved > 0.0 && packed.saved * raw.volume > raw.saved * packed.volume;
@@ -130,6 +169,39 @@ mod tests {
         };
         assert_eq!(least_cost(&[1, 1, 1], &costs, 8.0), 10.0);
         assert_eq!(least_cost(&[], &costs, 8.0), 0.0);
+    }
+
+    #[test]
+    fn fixed_contents_by_hand() {
+        let check = |keys: &[u64], memory_bytes: f64, expected: f64| {
+            let found = least_cost_of_fixed_contents(keys, &COSTS, memory_bytes);
+            assert!(
+                (found - expected).abs() < 1e-9,
+                "{keys:?}: {found}, expected {expected}"
+            );
+        };
+        check(&[1, 2, 3], 100.0, 30.0);
+        check(&[1, 1, 1], 0.0, 30.0);
+        check(&[1, 1, 1], 2.0, 12.0);
+        check(&[1, 1, 1], 8.0, 10.0);
+        // Both compressed take 4; the 3 bytes left are half of what the second hit of 1 raw takes on top.
+        check(&[1, 2, 1, 2, 1], 7.0, 20.0 + 3.0 - 0.5 * 2.0);
+        // Twice as many accesses to one of them: it alone is raw.
+        check(&[1, 1, 1, 2, 2], 10.0, 20.0 + 1.0);
+        assert_eq!(least_cost_of_fixed_contents(&[], &COSTS, 8.0), 0.0);
+    }
+
+    /// Who knows when is never worse than who knows how often.
+    #[test]
+    fn contents_that_change_cost_no_more_than_fixed_ones() {
+        let mut random = crate::testing::seeded("fixed contents", 8);
+        for _ in 0..200 {
+            let keys: Vec<u64> = (0..40).map(|_| random.u64(0..8)).collect();
+            for memory in [0.0, 3.0, 10.0, 30.0] {
+                let fixed = least_cost_of_fixed_contents(&keys, &COSTS, memory);
+                assert!(least_cost(&keys, &COSTS, memory) <= fixed + 1e-9);
+            }
+        }
     }
 
     /// The least cost of one block size by trying every choice at every access.

@@ -142,7 +142,7 @@ mod tests {
         let cell = policies::tests::cell(
             &name,
             "data=real energy=none",
-            [20.0, 11.0, 10.0, 9.5, 19.0],
+            [20.0, 11.0, 10.0, 9.5, 19.0, 9.6],
         );
         let record = Record::new(folder.path(), policies::RECORD, policies::COLUMNS);
         record.append(&cell).unwrap();
