@@ -18,12 +18,15 @@ use breakeven::stream::{
 };
 use breakeven::units::BytesPerSecond;
 use clap::Subcommand;
+use rustix::pipe::fcntl_setpipe_size;
 
 use super::bench::WORKERS;
 use super::network;
 
 /// Bytes read at a time, as `breakeven pack` does.
 const READ_BYTES: usize = 1 << 20;
+/// What a pipe is made to hold, as `breakeven unpack` does.
+const PIPE_BYTES: usize = 1 << 20;
 
 /// What a child process of the laboratory does.
 #[derive(Subcommand)]
@@ -94,6 +97,8 @@ fn pack(link: Option<f64>) -> Result<()> {
 fn unpack(stream: &Path) -> Result<()> {
     let pool = pool()?;
     let mut output = standard_output()?;
+    // What is no pipe stays as it is.
+    let _ = fcntl_setpipe_size(&output, PIPE_BYTES);
     let mut file = File::open(stream).with_context(|| format!("open {}", stream.display()))?;
     let options = ReaderOptions::default();
     match read_seek_table(&mut file)? {
