@@ -726,15 +726,15 @@ impl Controller {
         let known = &self.known[&class];
         let life = outlook.life(known.life);
         let backlog = self.backlog(now);
-        let prices = self.prices_now(known, outlook, now, backlog);
+        let block = self.write_seconds(life.raw_bytes as f64);
         let (left, saved_blocks) = match self.goal {
             Goal::Within(factor) => {
-                let block = self.write_seconds(life.raw_bytes as f64);
                 let left = self.left(factor, outlook, now, block);
                 (left, (left - backlog) / (factor * block))
             }
             _ => (f64::INFINITY, 0.0),
         };
+        let prices = self.prices_now(outlook, now, (block, backlog), saved_blocks);
         let is_bold = matches!(self.goal, Goal::Within(_));
         let mut delays = std::mem::take(&mut costs.delays);
         self.gather_helpers(now, &mut delays);
@@ -824,9 +824,15 @@ impl Controller {
         }
     }
 
-    /// Returns the prices of the window, tipped by what is seen now.
-    fn prices_now(&self, known: &Known, outlook: &Outlook, now: Seconds, backlog: f64) -> Prices {
-        let block = self.write_seconds(known.life.raw_bytes as f64);
+    /// Returns the prices of the window, tipped by what is seen now: where a time is promised, by how
+    /// many blocks' worth of it are saved.
+    fn prices_now(
+        &self,
+        outlook: &Outlook,
+        now: Seconds,
+        (block, backlog): (f64, f64),
+        saved_blocks: f64,
+    ) -> Prices {
         match self.goal {
             Goal::Fastest => {
                 let room = self.plant.frames.saturating_sub(self.plant.workers).max(1);
@@ -843,9 +849,8 @@ impl Controller {
                 let work = self.prices.per_core_second.mean * self.plant.workers as f64 * tip;
                 self.prices_of_time(work / (work + self.link_second(&self.prices)))
             }
-            Goal::Within(factor) => {
-                let saved = self.left(factor, outlook, now, block) - backlog;
-                let tip = (-saved / (factor * block) / SAVED_BLOCKS).clamp(-4.0, 4.0);
+            Goal::Within(_) => {
+                let tip = (-saved_blocks / SAVED_BLOCKS).clamp(-4.0, 4.0);
                 self.prices_of_bytes(self.prices.per_core_second.mean * tip.exp2())
             }
             Goal::Smallest | Goal::Money { .. } => self.prices,
