@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use breakeven::advise::population::Population;
 use breakeven::advise::sample::SampleOptions;
 use breakeven::advise::{
@@ -21,8 +21,6 @@ use breakeven::medium::probe::{ProbeEvent, ProbeOptions, probe};
 use breakeven::meter::{
     Clock, DeclaredWatts, EnergyMeter, EnergyOptions, Machine, MachineProfile, Roots,
 };
-use breakeven::model::offload::PROFILES;
-use breakeven::model::{Access, FREE_COMPRESSION, Offload};
 use breakeven::units::{Estimate, Watts};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -44,7 +42,6 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     let begun = Instant::now();
     let stop = environment::stop_at_interrupt()?;
     let time = Duration::from_secs_f64(typed.time.min(86_400.0));
-    let access = parse_access(&typed.skew)?;
     typed.report.as_deref().map(page::check).transpose()?;
     let bar = progress_bar();
     let trace = typed.trace.as_deref().map(|path| {
@@ -69,7 +66,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     let time_left = time.saturating_sub(begun.elapsed());
     let options = AdviseOptions {
         trace,
-        ..resolve(typed, &setting, access, time_left)
+        ..resolve(typed, &setting, time_left)
     };
     let mut shown = Shown {
         bar: bar.clone(),
@@ -97,7 +94,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Finds out about machine, medium and prices; options that are wrong are refused before anything
+/// Finds out about machine, medium and prices; files that are missing or wrong are told before anything
 /// is measured.
 fn gather_setting(
     typed: &Typed,
@@ -106,8 +103,6 @@ fn gather_setting(
     bar: &ProgressBar,
 ) -> Result<Setting> {
     let prices = PriceFile::load(typed.prices.as_deref())?;
-    let link: Medium = typed.link.parse()?;
-    let offload = typed.offload.as_deref().map(parse_offload).transpose()?;
     for path in &typed.paths {
         // A missing path is told before a probe of some other folder makes one wait.
         path.metadata()
@@ -122,22 +117,22 @@ fn gather_setting(
         power: power.model().clone(),
         power_notes: power.notes().to_vec(),
         medium: choose_medium(typed, time / 12, stop, bar)?,
-        link,
+        link: typed.link.clone(),
         prices: prices.prices,
         prices_date: prices.date,
         priced_machine_threads: prices.machine_threads,
-        offload,
+        offload: typed.offload,
     })
 }
 
 /// Turns what was typed into what is meant on this machine.
-fn resolve(typed: &Typed, setting: &Setting, access: Access, time_left: Duration) -> AdviseOptions {
+fn resolve(typed: &Typed, setting: &Setting, time_left: Duration) -> AdviseOptions {
     let (low, high) = typed.reads;
     let mut sample = SampleOptions {
         seed: typed.seed,
         // The last measurement may overrun, and the verdicts want a moment.
         time_limit: time_left.mul_f64(0.8),
-        block_bytes: typed.block_size as usize,
+        block_bytes: typed.block_size,
         allocation_unit_bytes: setting.medium.allocation_unit_bytes,
         ..SampleOptions::default()
     };
@@ -165,10 +160,10 @@ fn resolve(typed: &Typed, setting: &Setting, access: Access, time_left: Duration
             Typed_Preference::Space => Preference::Space,
         },
         threads: typed.threads.unwrap_or(setting.machine.threads.max(1)),
-        page_bytes: typed.page_size as usize,
+        page_bytes: typed.page_size,
         memory_bytes: typed.memory,
         data_bytes: typed.data,
-        access,
+        access: typed.skew,
         trace: None,
     }
 }
@@ -194,8 +189,8 @@ fn choose_medium(
     stop: &Arc<AtomicBool>,
     bar: &ProgressBar,
 ) -> Result<Medium> {
-    if let Some(name) = &typed.medium {
-        return Ok(name.parse()?);
+    if let Some(medium) = &typed.medium {
+        return Ok(medium.clone());
     }
     if let Some(path) = &typed.fio {
         return import_fio(path);
@@ -285,30 +280,6 @@ fn scratch_folder(paths: &[PathBuf]) -> Result<PathBuf> {
                 .parent()
                 .filter(|parent| !parent.as_os_str().is_empty());
             Ok(parent.unwrap_or(Path::new(".")).to_path_buf())
-        }
-    }
-}
-
-/// Reads a skew: even, pareto or zipf:S.
-pub fn parse_access(text: &str) -> Result<Access> {
-    match text.split_once(':') {
-        None if text == "even" => Ok(Access::Even),
-        None if text == "pareto" => Ok(Access::Pareto),
-        Some(("zipf", exponent)) => match exponent.parse::<f64>() {
-            Ok(exponent) if (0.0..=100.0).contains(&exponent) => Ok(Access::Zipf(exponent)),
-            _ => bail!("skew '{text}': expected zipf:S with S from 0 to 100"),
-        },
-        _ => bail!("skew '{text}': expected even, pareto or zipf:S"),
-    }
-}
-
-fn parse_offload(text: &str) -> Result<Offload> {
-    let devices = || PROFILES.iter().chain([&FREE_COMPRESSION]);
-    match devices().find(|device| device.name == text) {
-        Some(device) => Ok(*device),
-        None => {
-            let names: Vec<&str> = devices().map(|device| device.name).collect();
-            bail!("offload device '{text}': expected {}", names.join(", "))
         }
     }
 }

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use breakeven::meter::{CalibrationOptions, Clock, Machine, MachineProfile, Roots, calibrate};
 use breakeven::units::Seconds;
 
 use crate::environment;
-use crate::options::CalibrateOptions as Typed;
+use crate::options::{CalibrateOptions as Typed, Usage};
 
 /// Runs the command and stores the profile in the user's cache folder.
 pub fn run(typed: &Typed) -> Result<ExitCode> {
@@ -27,6 +27,9 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         settle: Seconds(typed.settle),
         ..CalibrationOptions::default()
     };
+    if let Err(error) = options.check() {
+        bail!(Usage(error.to_string()));
+    }
     let profile = calibrate(&options, &machine, Clock::real(), &mut |step| {
         eprintln!(
             "phase {} of {}, {} busy threads: {:.1}",

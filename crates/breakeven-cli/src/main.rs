@@ -59,7 +59,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "breakeven: {}", describe(&error));
-            ExitCode::from(if error.is::<pack::Usage>() {
+            ExitCode::from(if error.is::<options::Usage>() {
                 2
             } else {
                 failure

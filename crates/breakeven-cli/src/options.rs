@@ -3,14 +3,20 @@
 //! Texts are parsed here into plain values; what they mean on this machine is resolved by the
 //! command that uses them.
 
+use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use breakeven::advise::sample::{BLOCK_BYTES, PAGE_BLOCK_BYTES};
 use breakeven::cache::{Arm, Policy, TraceFormat};
 use breakeven::codec::Method;
+use breakeven::medium::Medium;
 use breakeven::medium::presets::parse_rate;
+use breakeven::model::offload::PROFILES;
+use breakeven::model::{Access, FREE_COMPRESSION, Offload};
 use breakeven::stream::{Advice, Hint};
 use breakeven::units::BytesPerSecond;
+use breakeven_cli::text;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -108,11 +114,11 @@ pub struct AdviseOptions {
 
     /// The link data travels over: a preset (1gbe, 10gbe, fdr) or a rate (117MB/s, 10Gbit/s)
     #[arg(long, value_name = "LINK", default_value = "1gbe")]
-    pub link: String,
+    pub link: Medium,
 
     /// The medium the data lies on, instead of probing it: a preset (hdd, nvme, s3, ...)
     #[arg(long, value_name = "MEDIUM")]
-    pub medium: Option<String>,
+    pub medium: Option<Medium>,
 
     /// Take the medium from the results of `fio --output-format=json`
     #[arg(long, value_name = "FILE", conflicts_with = "medium")]
@@ -132,16 +138,17 @@ pub struct AdviseOptions {
         long,
         value_name = "SKEW",
         default_value = "zipf:0.9",
+        value_parser = parse_skew,
         conflicts_with = "trace"
     )]
-    pub skew: String,
+    pub skew: Access,
 
     /// A recorded trace of the buffers asked for, in place of skew and data
     #[arg(long, value_name = "FILE", conflicts_with = "data")]
     pub trace: Option<PathBuf>,
 
     /// The trace's form: oracleGeneral, u32, u64, text (a key a line), csv (time, key, bytes)
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = parse_format)]
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: TraceFormat,
 
     /// Compressing threads; the processors of this machine unless given
@@ -149,12 +156,12 @@ pub struct AdviseOptions {
     pub threads: Option<u32>,
 
     /// Block size of files and links, 4KiB to 1MiB
-    #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = parse_bytes)]
-    pub block_size: u64,
+    #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = parse_block_size)]
+    pub block_size: usize,
 
     /// Database page size, 4KiB or 16KiB
-    #[arg(long, value_name = "BYTES", default_value = "16KiB", value_parser = parse_bytes)]
-    pub page_size: u64,
+    #[arg(long, value_name = "BYTES", default_value = "16KiB", value_parser = parse_page_size)]
+    pub page_size: usize,
 
     /// Methods to measure, instead of the usual ones: lz4:1,zstd:3,xz:6
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -166,8 +173,8 @@ pub struct AdviseOptions {
 
     /// Let a published device compress or decompress: fpga-lz4, asic-zlib, qat-zstd,
     /// nvcomp-engine; or see the limit of free compression: free
-    #[arg(long, value_name = "NAME")]
-    pub offload: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = parse_offload)]
+    pub offload: Option<Offload>,
 
     /// The machine's watts when idle and when all its cores are busy
     #[arg(long, value_name = "IDLE,BUSY", value_parser = parse_watts)]
@@ -515,7 +522,7 @@ pub struct ReplayOptions {
     pub trace: Option<PathBuf>,
 
     /// The trace's form: oracleGeneral, u32, u64, text (a key a line), csv (time, key, bytes)
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = parse_format)]
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: TraceFormat,
 
     /// How unevenly made-up accesses fall: even, pareto or zipf:S
@@ -523,9 +530,10 @@ pub struct ReplayOptions {
         long,
         value_name = "SKEW",
         default_value = "zipf:0.9",
+        value_parser = parse_skew,
         conflicts_with = "trace"
     )]
-    pub skew: String,
+    pub skew: Access,
 
     /// How many accesses are made up
     #[arg(long, value_name = "N", default_value = "500000", conflicts_with = "trace",
@@ -573,6 +581,18 @@ pub struct NamedPolicy {
     /// What it means.
     pub policy: Policy,
 }
+
+/// What was typed cannot be meant: exit code 2, as for what the table itself refuses.
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
 
 /// How methods are picked.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -685,9 +705,18 @@ fn parse_positive(text: &str) -> Result<f64, String> {
     }
 }
 
-fn parse_format(text: &str) -> Result<TraceFormat, String> {
-    text.parse()
-        .map_err(|error: breakeven::Error| error.to_string())
+fn parse_skew(text: &str) -> Result<Access, String> {
+    let expected = "expected even, pareto or zipf:S with S from 0 to 100";
+    text::access(text).ok_or_else(|| expected.to_string())
+}
+
+fn parse_offload(text: &str) -> Result<Offload, String> {
+    let devices = || PROFILES.iter().chain([&FREE_COMPRESSION]);
+    let device = devices().find(|device| device.name == text);
+    device.copied().ok_or_else(|| {
+        let names: Vec<&str> = devices().map(|device| device.name).collect();
+        format!("expected {}", names.join(", "))
+    })
 }
 
 /// Reads a time in seconds.
@@ -768,6 +797,18 @@ fn parse_watts(text: &str) -> Result<(f64, f64), String> {
     }
 }
 
+fn parse_block_size(text: &str) -> Result<usize, String> {
+    let bytes = usize::try_from(parse_bytes(text)?).ok();
+    let bytes = bytes.filter(|bytes| BLOCK_BYTES.contains(bytes));
+    bytes.ok_or_else(|| "expected 4KiB to 1MiB".to_string())
+}
+
+fn parse_page_size(text: &str) -> Result<usize, String> {
+    let bytes = usize::try_from(parse_bytes(text)?).ok();
+    let bytes = bytes.filter(|bytes| PAGE_BLOCK_BYTES.contains(bytes));
+    bytes.ok_or_else(|| "expected 4KiB or 16KiB".to_string())
+}
+
 /// Parses a size such as `4096`, `8KiB`, `1MB`, `16G` (the bare letter is binary).
 fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text
@@ -791,8 +832,8 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
         }
     };
     match number.parse::<f64>() {
-        Ok(number) if number > 0.0 && number * factor < 9e18 => Ok((number * factor) as u64),
-        _ => Err("expected a size above 0 such as 16GiB".to_string()),
+        Ok(number) if (1.0..9e18).contains(&(number * factor)) => Ok((number * factor) as u64),
+        _ => Err("expected a size of at least a byte, such as 16GiB".to_string()),
     }
 }
 
@@ -800,10 +841,40 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use clap::builder::ValueParser;
 
     #[test]
     fn the_option_table_is_sound() {
         Options::command().debug_assert();
+    }
+
+    #[test]
+    fn a_mistyped_value_is_refused_by_the_table() {
+        let (of_text, of_path) = (ValueParser::string(), ValueParser::path_buf());
+        let (mut refused, mut texts) = (0, Vec::new());
+        for command in Options::command().get_subcommands() {
+            let name = command.get_name();
+            let options = command.get_opts().filter_map(|option| {
+                let takes_value = option.get_action().takes_values();
+                Some((option.get_long().filter(|_| takes_value)?, option))
+            });
+            for (long, option) in options {
+                let kind = option.get_value_parser().type_id();
+                if kind == of_text.type_id() {
+                    texts.push(format!("{name} --{long}"));
+                } else if kind != of_path.type_id() {
+                    let typed = ["breakeven", name, &format!("--{long}=no such")];
+                    let error = Options::try_parse_from(typed).expect_err(long);
+                    let named = error.to_string().contains(&format!("'--{long}"));
+                    let usage = error.use_stderr() && error.exit_code() == 2;
+                    assert!(named && usage, "{name} --{long}: {error}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused >= 45, "{refused} options");
+        // What is free text cannot be mistyped.
+        assert_eq!(texts, ["calibrate --meter"]);
     }
 
     #[test]
@@ -816,7 +887,7 @@ mod tests {
         ] {
             assert_eq!(parse_bytes(text).ok(), expected, "{text}");
         }
-        for text in ["", "x", "-1", "0", "1 parsec", "1e30TiB", "1..2"] {
+        for text in ["", "x", "-1", "0", "0.5", "1 parsec", "1e30TiB", "1..2"] {
             assert!(parse_bytes(text).is_err(), "{text}");
         }
         assert_eq!(parse_range("2..4"), Ok((2.0, 4.0)));

@@ -6,6 +6,7 @@ use breakeven::advise::report::{
     BestSplitReport, ClassReport, Evidence, Flip, MethodReport, Report, SuggestionReport,
     VerdictReport,
 };
+use breakeven::model::Access;
 use breakeven::units::Estimate;
 
 pub use breakeven::advise::{binary_size, percent_range};
@@ -316,6 +317,20 @@ pub fn answer(verdict: &VerdictReport) -> String {
     }
 }
 
+/// Reads how accesses spread, as options and reports have it: even, pareto or zipf:S, S from 0 to 100.
+pub fn access(text: &str) -> Option<Access> {
+    match text.split_once(':') {
+        None if text == "even" => Some(Access::Even),
+        None if text == "pareto" => Some(Access::Pareto),
+        Some(("zipf", exponent)) => {
+            let exponent = exponent.parse::<f64>().ok();
+            let exponent = exponent.filter(|it| (0.0..=100.0).contains(it));
+            exponent.map(Access::Zipf)
+        }
+        _ => None,
+    }
+}
+
 /// A size in decimal units, as disks are sold.
 pub fn size(bytes: f64) -> String {
     let (value, unit) = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")]
@@ -379,6 +394,16 @@ pub fn figures(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_for_spreads_are_read_as_they_are_written_or_refused() {
+        for spread in [Access::Even, Access::Pareto, Access::Zipf(0.9)] {
+            assert_eq!(access(&spread.to_string()), Some(spread));
+        }
+        for text in ["", "zipf", "zipf:x", "zipf:NaN", "zipf:1e9", "<b>"] {
+            assert_eq!(access(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn splits_are_worded() {

@@ -259,22 +259,33 @@ fn bad_options_are_usage_errors() {
         ("--block-size=banana", "banana"),
         ("--watts=1", "two numbers"),
         ("--no-such-option", "no-such-option"),
+        ("--medium=floppy", "nvme"),
+        ("--link=fast", "117MB/s"),
+        ("--skew=zipf:x", "zipf:S"),
+        ("--offload=abacus", "fpga-lz4"),
+        ("--block-size=2MiB", "4KiB to 1MiB"),
+        ("--page-size=8KiB", "16KiB"),
     ] {
         let path = data.path();
         let output = run(&cache, &[&"advise", &path, &option]);
         check_refused(&output, 2, &[word]);
     }
-    for (option, word) in [
-        ("--medium=floppy", "floppy"),
-        ("--link=fast", "fast"),
-        ("--skew=zipf:x", "zipf:x"),
-        ("--block-size=2MiB", "block size"),
-        ("--page-size=8KiB", "page size"),
-    ] {
-        let path = data.path();
-        let output = run(&cache, &[&"advise", &path, &"--time=5", &option]);
-        check_refused(&output, 1, &[word]);
-    }
+    let (log, noise) = (data.path().join("log.txt"), data.path().join("noise"));
+    let output = run(&cache, &[&"replay", &log, &"--skew=zipf:x"]);
+    check_refused(&output, 2, &["zipf:S"]);
+    // What only options together, or with what they meet, make wrong.
+    let output = run(
+        &cache,
+        &[
+            &"calibrate",
+            &"--meter=true",
+            &"--phase=1",
+            &"--interval=0.9",
+        ],
+    );
+    check_refused(&output, 2, &["two samples"]);
+    let output = run(&cache, &[&"pack", &"--rm", &"-c", &log, &noise]);
+    check_refused(&output, 2, &["--rm"]);
 }
 
 #[test]
@@ -496,7 +507,6 @@ fn a_bad_meter_is_named() {
     for (meter, word) in [
         ("--meter=false", "false"),
         ("--meter=echo watts", "no number"),
-        ("--meter=", "meter"),
     ] {
         let output = run(
             &cache,
@@ -504,6 +514,8 @@ fn a_bad_meter_is_named() {
         );
         check_refused(&output, 1, &[word]);
     }
+    let output = run(&cache, &[&"calibrate", &"--meter="]);
+    check_refused(&output, 2, &["no meter command"]);
     assert!(
         fs::read_dir(cache.path())
             .expect("a folder")
@@ -549,8 +561,6 @@ fn a_device_changes_the_verdicts_and_is_named() {
         "{:?}",
         free.notes
     );
-    let output = advise(&cache, data.path(), &["--offload=abacus"]);
-    check_refused(&output, 1, &["abacus", "fpga-lz4"]);
 }
 
 #[test]

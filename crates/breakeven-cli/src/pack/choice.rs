@@ -10,9 +10,8 @@ use breakeven::meter::{Machine, Roots};
 use breakeven::stream::{Books, Choice, Frozen, Goal, Priced};
 use breakeven::units::{BytesPerSecond, Estimate, Seconds};
 
-use super::Usage;
 use crate::learned;
-use crate::options::{MoneyOptions, Strategy};
+use crate::options::{MoneyOptions, Strategy, Usage};
 use crate::terms::{DAY_SECONDS, Terms};
 
 /// Blocks from which on what they taught is worth a file's writing.

@@ -26,10 +26,10 @@ use breakeven_cli::text::{figures, percent, size};
 use serde_json::{Value, json};
 
 use super::choice::Setting;
+use super::container;
 use super::content::Content;
 use super::place::Source;
-use super::{Usage, container};
-use crate::options::ExplainOptions;
+use crate::options::{ExplainOptions, Usage};
 
 /// Bytes of a block, as `pack` has it.
 const BLOCK_BYTES: usize = 1 << 20;

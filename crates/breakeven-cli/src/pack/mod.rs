@@ -24,7 +24,7 @@ use breakeven::stream::{
 };
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
-use crate::options::{FileOptions, PackOptions, UnpackOptions};
+use crate::options::{FileOptions, PackOptions, UnpackOptions, Usage};
 use choice::Setting;
 use content::Content;
 use earned::Earned;
@@ -120,18 +120,6 @@ pub fn cat(typed: &UnpackOptions) -> Result<ExitCode> {
     unpack(&typed)
 }
 
-/// What was typed cannot be meant: exit code 2.
-#[derive(Debug)]
-pub struct Usage(pub String);
-
-impl fmt::Display for Usage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
-
 /// What all files of a call share.
 struct Job<'a> {
     typed: &'a FileOptions,
@@ -168,7 +156,12 @@ impl Job<'_> {
             let done = self.one(path, &work);
             match done {
                 Ok(()) => {}
-                Err(error) if self.paths.len() == 1 || crate::is_broken_pipe(&error) => {
+                // What was typed is as wrong for the files that follow.
+                Err(error)
+                    if self.paths.len() == 1
+                        || crate::is_broken_pipe(&error)
+                        || error.is::<Usage>() =>
+                {
                     return Err(error);
                 }
                 Err(error) => {

@@ -24,7 +24,6 @@ use breakeven::model::Access;
 use breakeven::units::Seconds;
 use breakeven_cli::report::replay::{RAW_ONLY, ReplayReport, SCHEMA, html};
 
-use crate::advise::parse_access;
 use crate::options::{NamedPolicy, ReplayOptions, parse_policy};
 use crate::page;
 use live::View;
@@ -177,7 +176,7 @@ fn keys(typed: &ReplayOptions, page_count: u64) -> Result<(String, Vec<u64>)> {
     if let Some(path) = &typed.trace {
         return Ok((path.display().to_string(), read_trace(path, typed.format)?));
     }
-    let pattern = match parse_access(&typed.skew)? {
+    let pattern = match typed.skew {
         Access::Even => Pattern::Even,
         Access::Pareto => Pattern::Pareto,
         Access::Zipf(exponent) => Pattern::Zipf(exponent),

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::scene::{FRAME, Figure, Scene, end_names};
 use crate::draw::mark::{self, Position};
 use crate::draw::{Axis, Frame, Kind, Plot, Scale};
-use crate::text::{figures, percent, size};
+use crate::text::{self, figures, percent, size};
 
 /// Bytes of a buffer.
 const BUFFER_BYTES: u64 = 8192;
@@ -53,7 +53,7 @@ pub fn buffers(scene: &Scene<'_>) -> Option<Buffers> {
     let report = scene.report;
     let all = report.classes.last()?;
     let terms = &report.terms;
-    let access = access(&terms.access)?;
+    let access = text::access(&terms.access)?;
     let miss_us = report.medium.random_read_us.mean;
     let smaller = terms.memory_bytes >= 1 && terms.data_bytes > terms.memory_bytes;
     let possible = smaller && miss_us > 0.0 && miss_us.is_finite();
@@ -122,21 +122,6 @@ fn cache(report: &Report, method: &MethodReport, access: Access) -> BufferCache 
         rates: Rates::default(),
         overheads: Overheads::default(),
         placement: Placement::HottestRaw,
-    }
-}
-
-/// Reads the report's word for how accesses spread.
-fn access(text: &str) -> Option<Access> {
-    match text.split_once(':') {
-        None if text == "even" => Some(Access::Even),
-        None if text == "pareto" => Some(Access::Pareto),
-        Some(("zipf", exponent)) => {
-            let exponent: f64 = exponent.parse().ok()?;
-            (0.0..=100.0)
-                .contains(&exponent)
-                .then_some(Access::Zipf(exponent))
-        }
-        _ => None,
     }
 }
 
@@ -316,7 +301,7 @@ mod tests {
         let scene = Scene::new(&report);
         let buffers = buffers(&scene).expect("a cache");
         let all = report.classes.last().expect("all");
-        let access = access(&report.terms.access).expect("a spread");
+        let access = text::access(&report.terms.access).expect("a spread");
         for curve in &buffers.methods {
             let method = all
                 .methods
@@ -328,15 +313,6 @@ mod tests {
                 let expected = model.cost(step as f64 / 100.0).0 * 1e6;
                 assert!((found / expected - 1.0).abs() < 1e-9, "{found} {expected}");
             }
-        }
-    }
-
-    #[test]
-    fn words_for_spreads_are_read_or_refused() {
-        assert_eq!(access("zipf:0.9"), Some(Access::Zipf(0.9)));
-        assert_eq!(access("pareto"), Some(Access::Pareto));
-        for text in ["", "zipf", "zipf:x", "zipf:NaN", "zipf:1e9", "<b>"] {
-            assert_eq!(access(text), None, "{text}");
         }
     }
 }

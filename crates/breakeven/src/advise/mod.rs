@@ -164,7 +164,7 @@ impl AdviseOptions {
         {
             return Err(Error::invalid("trace", "no access"));
         }
-        if !(4096..=1 << 20).contains(&self.sample.block_bytes) {
+        if !sample::BLOCK_BYTES.contains(&self.sample.block_bytes) {
             let reason = format!("{} bytes, expected 4 KiB to 1 MiB", self.sample.block_bytes);
             return Err(Error::invalid("block size", reason));
         }

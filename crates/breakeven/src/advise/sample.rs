@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,9 @@ use crate::units::Estimate;
 pub const CACHE_BLOCK_BYTES: usize = 8 << 10;
 /// The two usual database page sizes.
 pub const PAGE_BLOCK_BYTES: [usize; 2] = [4 << 10, 16 << 10];
+
+/// The blocks of files and links that can be looked at.
+pub const BLOCK_BYTES: RangeInclusive<usize> = 4 << 10..=1 << 20;
 
 /// Bytes taken from a cluster for each small block size, contiguous.
 const WINDOW_BYTES: usize = 64 << 10;
@@ -43,7 +47,7 @@ pub struct SampleOptions {
     /// Drawing stops when the 95 % half-width of every ratio that matters is below this share of
     /// it. Default 0.01.
     pub precision: f64,
-    /// Blocks of files and links, at most 1 MiB. Default 1 MiB.
+    /// Blocks of files and links, 4 KiB to 1 MiB. Default 1 MiB.
     pub block_bytes: usize,
     /// Methods measured on every cluster.
     pub cheap: Vec<Method>,

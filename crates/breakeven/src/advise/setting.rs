@@ -9,7 +9,7 @@ use crate::codec::{Codec, Method};
 use crate::decide::Profile;
 use crate::medium::{Direction, Medium, Operation, Pattern};
 use crate::meter::{Machine, PowerModel};
-use crate::model::{self, Access, Offload, Prices};
+use crate::model::{self, Offload, Prices};
 use crate::units::{Estimate, Joules, Seconds};
 
 const SECONDS_PER_DAY: f64 = 86_400.0;
@@ -322,11 +322,9 @@ fn memory_bytes(options: &AdviseOptions, data_bytes: u64) -> u64 {
 
 /// How the report names the accesses of the buffer cache.
 pub(super) fn access_text(options: &AdviseOptions) -> String {
-    match (&options.trace, options.access) {
-        (Some(trace), _) => trace.name.clone(),
-        (None, Access::Even) => "even".to_string(),
-        (None, Access::Pareto) => "pareto".to_string(),
-        (None, Access::Zipf(exponent)) => format!("zipf:{exponent}"),
+    match &options.trace {
+        Some(trace) => trace.name.clone(),
+        None => options.access.to_string(),
     }
 }
 

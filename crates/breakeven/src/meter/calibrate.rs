@@ -55,7 +55,12 @@ impl Default for CalibrationOptions {
 }
 
 impl CalibrationOptions {
-    fn check(&self) -> Result<()> {
+    /// Checks that a calibration can be made so.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] naming the first option that is out of range.
+    pub fn check(&self) -> Result<()> {
         let invalid = |reason: String| Err(Error::invalid("calibration", reason));
         if self.command.trim().is_empty() {
             return invalid("no meter command".to_string());

@@ -6,6 +6,8 @@
 //!
 //! Source: Harper 2018, chapter 4, Objective 1 (even and Pareto).
 
+use std::fmt;
+
 /// The hot part of the data under the Pareto rule.
 const PARETO_HOT_DATA: f64 = 0.2;
 /// The share of accesses that goes to the hot part.
@@ -29,6 +31,17 @@ pub struct Coverage {
     pub cached_buffers: f64,
     /// Buffers in the data set, above 0.
     pub data_set_buffers: f64,
+}
+
+impl fmt::Display for Access {
+    /// Writes it as options and reports have it: `even`, `pareto`, `zipf:0.9`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Access::Even => f.write_str("even"),
+            Access::Pareto => f.write_str("pareto"),
+            Access::Zipf(exponent) => write!(f, "zipf:{exponent}"),
+        }
+    }
 }
 
 impl Access {
