@@ -18,6 +18,9 @@ use serde_json::{Value, json};
 use super::choice::Kept;
 use crate::terms::Terms;
 
+/// The name and version of the JSON form. Fields are only added under the same one.
+const SCHEMA: &str = "breakeven.ledger/1";
+
 /// Factors of the uncompressed time that the denser strategies may take: Hirsch's S2 and S3.
 const FACTORS: [(f64, &str); 2] = [(1.0, "free"), (1.5, "within:1.5")];
 
@@ -255,6 +258,7 @@ impl<'a> Earned<'a> {
         });
         let books = self.ledger.json(&labels);
         json!({
+            "schema": SCHEMA,
             "file": self.name,
             "raw_bytes": self.summary.raw_bytes,
             "stored_bytes": self.summary.stored_bytes,

@@ -31,6 +31,10 @@ use super::content::Content;
 use super::place::Source;
 use crate::options::{ExplainOptions, Usage};
 
+/// The names and versions of the JSON forms. Fields are only added under the same one.
+const FILE_SCHEMA: &str = "breakeven.explain-file/1";
+const STREAM_SCHEMA: &str = "breakeven.explain-stream/1";
+
 /// Bytes of a block, as `pack` has it.
 const BLOCK_BYTES: usize = 1 << 20;
 /// Rows that are printed unless all are asked for.
@@ -148,6 +152,7 @@ fn explain_file(typed: &ExplainOptions, setting: &Setting, source: &mut Source) 
     );
     let rows = decided.iter().enumerate();
     let json = json!({
+        "schema": FILE_SCHEMA,
         "file": source.name,
         "link_mb_s": link.mb_per_second(),
         "workers": workers,
@@ -456,6 +461,7 @@ fn explain_stream(typed: &ExplainOptions, setting: &Setting, source: &mut Source
         );
     }
     let json = json!({
+        "schema": STREAM_SCHEMA,
         "file": source.name,
         "raw_bytes": raw,
         "stored_bytes": stored,

@@ -9,6 +9,9 @@ use breakeven::stream::{Survey, survey};
 use super::place::Source;
 use crate::options::InfoOptions;
 
+/// The name and version of the JSON form. Fields are only added under the same one.
+const SCHEMA: &str = "breakeven.info/1";
+
 /// Runs `info`.
 pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
     let mut outcome = ExitCode::SUCCESS;
@@ -30,8 +33,9 @@ pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
         }
     }
     let text = if typed.json {
-        let entries: Vec<_> = lines.iter().map(|(name, it)| json(name, it)).collect();
-        serde_json::to_string_pretty(&entries)? + "\n"
+        let files: Vec<_> = lines.iter().map(|(name, it)| json(name, it)).collect();
+        let all = serde_json::json!({ "schema": SCHEMA, "files": files });
+        serde_json::to_string_pretty(&all)? + "\n"
     } else if lines.is_empty() {
         String::new()
     } else {
@@ -48,21 +52,20 @@ pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
     Ok(outcome)
 }
 
-fn kinds(survey: &Survey) -> Vec<(&'static str, u64)> {
+fn kinds(survey: &Survey) -> [(&'static str, u64); 4] {
     let counted = survey.counted;
-    let mut kinds = vec![
+    [
         ("zstd", counted.zstd_frames),
         ("lz4", counted.lz4_frames),
         ("xz", counted.xz_frames),
         ("skippable", counted.skippable_frames),
-    ];
-    kinds.retain(|kind| kind.1 > 0);
-    kinds
+    ]
 }
 
 fn line(name: &str, survey: &Survey) -> String {
     let counted = survey.counted;
-    let names: Vec<_> = kinds(survey).iter().map(|kind| kind.0).collect();
+    let there = kinds(survey).into_iter().filter(|kind| kind.1 > 0);
+    let names: Vec<_> = there.map(|kind| kind.0).collect();
     let names = names.join("+").replace("skippable", "skip");
     let (raw, ratio) = match survey.states_content {
         true => (

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{folder, message, ok};
+use super::{folder, form, message, ok};
 use crate::{run, stdout};
 
 fn blocks(found: &Value) -> &Vec<Value> {
@@ -30,6 +30,7 @@ fn decisions_on_a_file_are_shown_block_by_block() {
         );
         ok(&output);
         let found: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+        form::check(&found, "breakeven.explain-file/1");
         let count = data.len().div_ceil(1 << 20);
         assert_eq!(blocks(&found).len(), count, "{strategy}");
         let sum = |field: &str| -> u64 {
@@ -93,6 +94,7 @@ fn a_stream_is_decoded_and_its_blocks_tried_by_every_method() {
     );
     ok(&output);
     let found: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    form::check(&found, "breakeven.explain-stream/1");
     assert_eq!(found["raw_bytes"], data.len());
     assert_eq!(found["tried_all"], true);
     let kinds: Vec<_> = blocks(&found)

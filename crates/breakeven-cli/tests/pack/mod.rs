@@ -1,6 +1,7 @@
 //! `pack`, `unpack`, `cat` and `info` as a user of zstd expects them.
 
 mod explain;
+mod form;
 mod guide;
 mod repack;
 mod strategy;
@@ -629,9 +630,11 @@ fn info_says_what_a_stream_consists_of() {
     ok(&output);
     let found: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     let blocks = data.len().div_ceil(1 << 20) as u64;
-    assert_eq!(found[0]["raw_bytes"], data.len());
-    assert_eq!(found[0]["seek_table"], true);
-    let frames = &found[0]["frames"];
+    form::check(&found, "breakeven.info/1");
+    let file_found = &found["files"][0];
+    assert_eq!(file_found["raw_bytes"], data.len());
+    assert_eq!(file_found["seek_table"], true);
+    let frames = &file_found["frames"];
     assert_eq!(frames["skippable"], 1);
     let sum = frames["lz4"].as_u64().unwrap_or(0) + frames["zstd"].as_u64().unwrap_or(0);
     assert_eq!(sum, blocks + 1, "{frames}");

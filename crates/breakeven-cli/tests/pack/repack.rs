@@ -105,7 +105,7 @@ fn containers_stay_what_they_are() {
         check_decodes(&folder, &packed, &data);
         let output = run(&folder, &[&"info", &"--json", &packed]);
         let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        let frames = &found[0]["frames"];
+        let frames = &found["files"][0]["frames"];
         let foreign = frames["xz"].as_u64().unwrap_or(0) + frames["lz4"].as_u64().unwrap_or(0);
         assert!(mixed_may || foreign == 0, "{frames}");
     }

@@ -7,7 +7,7 @@ use std::process::Output;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{folder, message, ok};
+use super::{folder, form, message, ok};
 use crate::{breakeven, run, stdout};
 
 /// Packs the folder's file with some options and returns its stored bytes with what was said.
@@ -127,6 +127,7 @@ fn the_ledger_counts_what_was_written() {
         let all = [options, &["--ledger", "--json"]].concat();
         let (stored, output) = packed(&folder, &all);
         let found: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+        form::check(&found, "breakeven.ledger/1");
         assert_eq!(found["raw_bytes"], data.len());
         assert_eq!(found["stored_bytes"], stored);
         let accounts = found["accounts"].as_array().expect("accounts");
