@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use crate::laboratory::{Finding, Laboratory};
 use crate::statistics::Target;
+use crate::tables::Shown;
 
 /// A claim and how it is tested.
 pub struct Experiment {
@@ -25,8 +26,8 @@ pub struct Experiment {
     pub analysis: &'static str,
     /// Measures and judges.
     pub run: fn(&Laboratory) -> Result<Vec<Finding>>,
-    /// Makes Markdown of what is recorded in a folder of records; empty where nothing is.
-    pub table: fn(&Path) -> Result<String>,
+    /// Judges what is recorded in a folder of records, and makes Markdown of it.
+    pub table: fn(&Path) -> Result<Shown>,
     /// Draws what is recorded in a folder of records; nothing where nothing is.
     pub pictures: fn(&Path) -> Result<Vec<Picture>>,
 }
@@ -45,6 +46,11 @@ impl Experiment {
     /// Returns the name of the experiment's paper.
     pub fn paper(&self) -> &'static str {
         self.key.split('/').next().unwrap_or(self.key)
+    }
+
+    /// Returns its name within its paper.
+    pub fn name(&self) -> &'static str {
+        self.key.split('/').next_back().unwrap_or(self.key)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A page stands at `PAPER.md`, its pictures at `pictures/PAPER/EXPERIMENT-NAME.svg`, all below
 //! `docs/lab`. Pictures, and what stands between the marks of a page, are made from the records and
-//! from nothing else; the rest of a page is prose.
+//! from nothing else; the rest of a page is prose. A page with marks that name no more than the paper
+//! has a table of all its experiments there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::experiment::{Experiment, Picture};
+use crate::laboratory::Finding;
 use crate::papers;
 use crate::tables;
 
@@ -28,9 +30,13 @@ pub fn folder() -> PathBuf {
 /// If a page cannot be read, lacks the marks of an experiment, or an experiment its figures.
 pub fn fresh(folder: &Path, records: &Path) -> Result<BTreeMap<String, String>> {
     let mut files: BTreeMap<String, String> = BTreeMap::new();
+    let mut papers: BTreeMap<&str, Vec<(&Experiment, Vec<Finding>)>> = BTreeMap::new();
     for experiment in papers::all() {
         let pictures = (experiment.pictures)(records).context(experiment.key)?;
-        let mut section = tables::section(experiment, records).context(experiment.key)?;
+        let shown = (experiment.table)(records).context(experiment.key)?;
+        let mut section = tables::section(experiment, &shown);
+        let of_paper = papers.entry(experiment.paper()).or_default();
+        of_paper.push((experiment, shown.findings));
         for picture in pictures {
             let name = picture_name(experiment, &picture)?;
             let caption = tables::escape(&picture.caption);
@@ -38,14 +44,25 @@ pub fn fresh(folder: &Path, records: &Path) -> Result<BTreeMap<String, String>> 
             let taken = files.insert(name.clone(), picture.svg);
             ensure!(taken.is_none(), "two pictures are called {name}");
         }
-        let name = format!("{}.md", experiment.paper());
+        let name = page_name(experiment.paper());
         let page = match files.remove(&name) {
             Some(page) => page,
             None => read(&folder.join(&name))?,
         };
         files.insert(name, tables::splice(&page, experiment.key, &section)?);
     }
+    for (paper, shown) in papers {
+        if let Some(page) = files.get_mut(&page_name(paper))
+            && tables::has_marks(page, paper)
+        {
+            *page = tables::splice(page, paper, &tables::overview(&shown))?;
+        }
+    }
     Ok(files)
+}
+
+fn page_name(paper: &str) -> String {
+    format!("{paper}.md")
 }
 
 fn picture_name(experiment: &Experiment, picture: &Picture) -> Result<String> {
@@ -128,6 +145,11 @@ mod tests {
         assert!(!files.is_empty());
         let stale = stale(&folder(), &files).unwrap();
         assert!(stale.is_empty(), "run breakeven-lab figures: {stale:?}");
+        let (overview, _) = files["hirsch2017.md"].split_once("\n## ").unwrap();
+        for experiment in papers::named("hirsch2017") {
+            let row = format!("\n| [{}](#hirsch2017", experiment.name());
+            assert!(overview.contains(&row), "{row}");
+        }
     }
 
     #[test]

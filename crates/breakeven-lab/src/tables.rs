@@ -3,6 +3,7 @@
 //! A page keeps, for each experiment, a pair of marks; what stands between them is written by
 //! `breakeven-lab figures` from the records and by nobody else. The rest of the page is prose.
 
+use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -10,7 +11,30 @@ use anyhow::{Context, Result};
 use crate::experiment::Experiment;
 use crate::laboratory::Finding;
 use crate::record::{self, CellRecord, Record};
-use crate::statistics::Verdict;
+use crate::statistics::{Interval, Verdict};
+
+/// What a page shows of what is recorded of an experiment.
+pub struct Shown {
+    /// What is found; nothing where nothing is recorded, or nothing judged.
+    pub findings: Vec<Finding>,
+    /// Markdown: where the findings come from, their table, and tables beside it.
+    pub text: String,
+}
+
+impl Shown {
+    /// Shows a text in which nothing is judged.
+    pub fn unjudged(text: String) -> Shown {
+        Shown {
+            findings: Vec::new(),
+            text,
+        }
+    }
+
+    /// Shows some more Markdown below.
+    pub fn push_str(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+}
 
 /// Returns a size as people write it, in KiB or MiB where it is whole.
 pub fn binary_size(bytes: usize) -> String {
@@ -50,25 +74,35 @@ pub fn findings(findings: &[Finding]) -> String {
             0 => "exact".to_string(),
             _ => format!("{:.3} to {:.3}", found.low, found.high),
         };
-        let mean = match found.runs {
-            0 => found.middle.to_string(),
-            _ => format!("{:.3}", found.middle),
-        };
         text.push_str(&format!(
-            "| {} | {mean} | {interval} | {} | {} |\n",
-            finding.question, finding.verdict, finding.note
+            "| {} | {} | {interval} | {} | {} |\n",
+            finding.question,
+            figure(found),
+            finding.verdict,
+            finding.note
         ));
     }
     text
 }
 
-/// Returns where findings come from, what they come to, and their table; of none only the first.
-pub fn judged(origin: String, findings: &[Finding]) -> String {
-    if findings.is_empty() {
-        return origin;
+/// Writes the middle of an interval, in full where it is exact.
+fn figure(found: &Interval) -> String {
+    match found.runs {
+        0 => found.middle.to_string(),
+        _ => format!("{:.3}", found.middle),
     }
-    let (rows, summary) = (self::findings(findings), summary(findings));
-    format!("{origin}Verdict: {summary}.\n\n{rows}")
+}
+
+/// Returns where findings come from, what they come to, and their table; of none only the first.
+pub fn judged(origin: String, findings: Vec<Finding>) -> Shown {
+    if findings.is_empty() {
+        return Shown::unjudged(origin);
+    }
+    let (rows, summary) = (self::findings(&findings), summary(&findings));
+    Shown {
+        findings,
+        text: format!("{origin}Verdict: {summary}.\n\n{rows}"),
+    }
 }
 
 /// Returns what is found in the latest cells of a record.
@@ -77,13 +111,13 @@ pub fn table_of(
     record: &str,
     columns: &'static [&'static str],
     judge: impl Fn(&[CellRecord]) -> Vec<Finding>,
-) -> Result<String> {
+) -> Result<Shown> {
     let cells = Record::new(records, record, columns).latest()?;
     let findings = match cells.is_empty() {
         true => Vec::new(),
         false => judge(&cells),
     };
-    Ok(judged(origin(records, &cells), &findings))
+    Ok(judged(origin(records, &cells), findings))
 }
 
 /// Returns the verdict on a claim: the worst on its core cells.
@@ -94,29 +128,31 @@ pub fn verdict(findings: &[Finding]) -> Option<Verdict> {
 
 /// Returns a line that sums findings up.
 pub fn summary(findings: &[Finding]) -> String {
-    let counts = |core: bool| {
-        let count = |verdict: Verdict| {
-            let same = findings
-                .iter()
-                .filter(|f| f.core == core && f.verdict == verdict);
-            same.count()
-        };
-        format!(
-            "{} hold, {} differ, {} cannot tell",
-            count(Verdict::Holds),
-            count(Verdict::Differs),
-            count(Verdict::CannotTell)
-        )
-    };
     let verdict = verdict(findings);
     let verdict = verdict.map_or("nothing measured".to_string(), |verdict| {
         verdict.to_string()
     });
-    let mut text = format!("{verdict} (core: {}", counts(true));
+    let mut text = format!("{verdict} (core: {}", counts(findings, true));
     if findings.iter().any(|finding| !finding.core) {
-        text.push_str(&format!("; variations: {}", counts(false)));
+        text.push_str(&format!("; variations: {}", counts(findings, false)));
     }
     text + ")"
+}
+
+/// Says how many of the core cells, or of the others, have each verdict.
+fn counts(findings: &[Finding], core: bool) -> String {
+    let count = |verdict: Verdict| {
+        let same = findings
+            .iter()
+            .filter(|f| f.core == core && f.verdict == verdict);
+        same.count()
+    };
+    format!(
+        "{} hold, {} differ, {} cannot tell",
+        count(Verdict::Holds),
+        count(Verdict::Differs),
+        count(Verdict::CannotTell)
+    )
 }
 
 /// Returns what is expected of an experiment, and by whom.
@@ -127,8 +163,42 @@ pub fn expectation(experiment: &Experiment) -> String {
     )
 }
 
+/// Returns a table of experiments: what each expects, the least and the greatest figure of its core
+/// cells, what they come to, and those that lose.
+pub fn overview(shown: &[(&Experiment, Vec<Finding>)]) -> String {
+    let mut text = "Figures and verdicts are those of the core cells. Each experiment's own table has the variations, the intervals, and the \
+         targets of cells that have their own.\n\n\
+         | experiment | claim | expected | least | greatest | verdict | cells that differ |\n|---|---|---|---:|---:|---|---|\n"
+        .to_string();
+    for (experiment, findings) in shown {
+        let core = findings.iter().filter(|finding| finding.core);
+        let mut core: Vec<&Finding> = core.collect();
+        core.sort_by(|a, b| a.found.middle.total_cmp(&b.found.middle));
+        let end = |of: Option<&&Finding>| of.map_or("-".to_string(), |it| figure(&it.found));
+        let verdict = match verdict(findings) {
+            Some(verdict) => format!("{verdict}: {}", counts(findings, true)),
+            None => "nothing measured".to_string(),
+        };
+        let differs = core.iter().filter(|it| it.verdict == Verdict::Differs);
+        let differs = differs.map(|it| format!("{} {}", it.question, figure(&it.found)));
+        let _ = writeln!(
+            text,
+            "| [{}](#{}) | {} | {} {} | {} | {} | {verdict} | {} |",
+            experiment.name(),
+            experiment.key.replace('/', ""),
+            experiment.claim.trim_end_matches('.'),
+            experiment.figure,
+            experiment.target,
+            end(core.first()),
+            end(core.last()),
+            differs.collect::<Vec<String>>().join("; ")
+        );
+    }
+    text
+}
+
 /// Returns all that a page says about an experiment.
-pub fn section(experiment: &Experiment, records: &Path) -> Result<String> {
+pub fn section(experiment: &Experiment, shown: &Shown) -> String {
     let mut text = format!("**{}** {}.\n\n", experiment.claim, expectation(experiment));
     for (name, value) in experiment.parameters {
         text.push_str(&format!("- {name}: {value}\n"));
@@ -138,8 +208,8 @@ pub fn section(experiment: &Experiment, records: &Path) -> Result<String> {
         "    cargo run -p breakeven-lab -- run {} && cargo run -p breakeven-lab -- figures\n\n",
         experiment.key
     ));
-    text.push_str((experiment.table)(records)?.trim_end());
-    Ok(text)
+    text.push_str(shown.text.trim_end());
+    text
 }
 
 /// Makes text harmless inside Markdown's brackets, emphasis and tables.
@@ -154,16 +224,23 @@ pub fn escape(text: &str) -> String {
     out
 }
 
+/// Returns the mark that what is made of a key begins with on a page.
+fn begin(key: &str) -> String {
+    format!("<!-- BEGIN {key} -->\n")
+}
+
+/// Returns whether a page has a place for what is made of a key.
+pub fn has_marks(page: &str, key: &str) -> bool {
+    page.contains(&begin(key))
+}
+
 /// Puts `section` between the marks of `key`.
 ///
 /// # Errors
 ///
 /// If the page has no such marks, or the second before the first.
 pub fn splice(page: &str, key: &str, section: &str) -> Result<String> {
-    let (begin, end) = (
-        format!("<!-- BEGIN {key} -->\n"),
-        format!("<!-- END {key} -->\n"),
-    );
+    let (begin, end) = (begin(key), format!("<!-- END {key} -->\n"));
     let missing = || format!("the page has no '{}'", begin.trim_end());
     let (before, rest) = page.split_once(&begin).with_context(missing)?;
     let missing = || format!("the page has no '{}' after its begin", end.trim_end());
@@ -229,6 +306,43 @@ mod tests {
         );
         assert_eq!(verdict(&list[1..]), None);
         assert!(summary(&[]).starts_with("nothing measured"));
+    }
+
+    #[test]
+    fn an_overview_shows_who_loses() {
+        let experiment = crate::papers::all().next().unwrap();
+        let finding = |question: &str, middle: f64, core: bool, verdict: Verdict| Finding {
+            question: question.to_string(),
+            core,
+            found: Interval {
+                middle,
+                low: middle,
+                high: middle,
+                runs: 10,
+            },
+            verdict,
+            note: String::new(),
+        };
+        let list = vec![
+            finding("b", 1.25, true, Verdict::Differs),
+            finding("a", 1.0, true, Verdict::Holds),
+            finding("c", 9.0, false, Verdict::Differs),
+            finding("d", 1.5, true, Verdict::Differs),
+        ];
+        let check = |findings: Vec<Finding>, expected: &str| {
+            let text = overview(&[(experiment, findings)]);
+            let row = text.lines().last().unwrap();
+            assert!(
+                row.starts_with("| [codec-overhead](#breakevencodec-overhead) |")
+                    && row.ends_with(expected),
+                "{row}"
+            );
+        };
+        check(
+            list,
+            "| 1.000 | 1.500 | differs: 1 hold, 2 differ, 0 cannot tell | b 1.250; d 1.500 |",
+        );
+        check(Vec::new(), "| - | - | nothing measured |  |");
     }
 
     #[test]

@@ -133,7 +133,7 @@ fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
     Ok(judge(&measured))
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<tables::Shown> {
     tables::table_of(records, EXPERIMENT.key, COLUMNS, judge)
 }
 

@@ -83,7 +83,7 @@ fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
     Ok(measured.iter().flat_map(judge).collect())
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<tables::Shown> {
     tables::table_of(records, EXPERIMENT.key, COLUMNS, |cells| {
         cells.iter().flat_map(judge).collect()
     })

@@ -294,7 +294,7 @@ fn write(path: &Path, table: &Table) -> Result<()> {
 }
 
 /// Returns the ratios of methods by block size, over all generated and over all real data.
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<tables::Shown> {
     let sizes = read(&path(records))?;
     let mut text = String::new();
     for (title, generated) in [("Generated data", true), ("Real data", false)] {
@@ -322,7 +322,7 @@ fn table(records: &Path) -> Result<String> {
         }
         text.push('\n');
     }
-    Ok(text)
+    Ok(tables::Shown::unjudged(text))
 }
 
 #[cfg(test)]

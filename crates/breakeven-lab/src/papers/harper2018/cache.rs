@@ -257,15 +257,16 @@ fn mean_if_all(shares: &[f64]) -> Option<f64> {
     mean.is_finite().then_some(mean)
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<tables::Shown> {
     let latest = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     let origin = tables::origin(records, &latest);
     let (_, costs) = costs::recorded(records)?;
     let Some(costs) = costs.filter(|_| latest.len() == SETTINGS.len()) else {
-        return Ok(origin);
+        return Ok(tables::Shown::unjudged(origin));
     };
     let findings = judge_all(&latest, costs.doubt());
-    let mut text = tables::judged(origin, &findings) + "\n";
+    let mut text = tables::judged(origin, findings);
+    text.push_str("\n");
     text.push_str(
         "Microseconds per access, raw and at the best share of compressed memory, and the share from which it pays \
          (thesis's way of counting), ours beside the published:\n\n\

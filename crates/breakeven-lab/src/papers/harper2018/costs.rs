@@ -247,13 +247,14 @@ pub fn recorded(records: &Path) -> Result<(String, Option<Costs>)> {
     Ok((origin, latest.pop().map(Costs::of).transpose()?))
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<tables::Shown> {
     let (origin, costs) = recorded(records)?;
     let Some(costs) = costs else {
-        return Ok(origin);
+        return Ok(tables::Shown::unjudged(origin));
     };
     let findings = judge(&costs);
-    let mut text = tables::judged(origin, &findings) + "\n";
+    let mut text = tables::judged(origin, findings);
+    text.push_str("\n");
     let threads = costs.threads();
     text.push_str(&format!(
         "Table 4, microseconds of a page of 8 KiB{}; the thesis's bulk is eight threads on four cores, ours {threads}:\n\n\

@@ -268,13 +268,14 @@ pub fn recorded(records: &Path) -> Result<(String, Vec<CellRecord>)> {
     Ok((tables::origin(records, &latest), latest))
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<tables::Shown> {
     let (origin, cells) = recorded(records)?;
     if cells.is_empty() {
-        return Ok(origin);
+        return Ok(tables::Shown::unjudged(origin));
     }
     let findings: Vec<Finding> = cells.iter().flat_map(judge).collect();
-    let mut text = tables::judged(origin, &findings) + "\n";
+    let mut text = tables::judged(origin, findings);
+    text.push_str("\n");
     text.push_str(
         "Table 3, reads nine to one, four in flight: operations per second and MiB/s.\n\n",
     );

@@ -182,13 +182,14 @@ pub fn recorded(records: &Path) -> Result<(String, Vec<CellRecord>)> {
     Ok((tables::origin(records, &latest), latest))
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<tables::Shown> {
     let (origin, cells) = recorded(records)?;
     let Some(first) = cells.first() else {
-        return Ok(origin);
+        return Ok(tables::Shown::unjudged(origin));
     };
     let findings = judge_page(&cells);
-    let mut text = tables::judged(origin, &findings) + "\n";
+    let mut text = tables::judged(origin, findings);
+    text.push_str("\n");
     text.push_str(&format!(
         "MB/s by size of the page{}; for 8 KiB also elapsed and processor microseconds of a page, and the published \
          ones (all threads: eight on four cores):\n\n",
@@ -200,7 +201,7 @@ fn table(records: &Path) -> Result<String> {
     }
     text.push_str(" 8 KiB elapsed | published | processor | published |\n|---|---|---:|");
     text.push_str(&"---:|".repeat(cells.len() + 4));
-    text.push('\n');
+    text.push_str("\n");
     let counts: &[usize] = match threads(first) {
         1 => &[1],
         all => &[1, all],

@@ -237,13 +237,14 @@ pub fn recorded(records: &Path) -> Result<(String, Ratios)> {
     Ok((tables::origin(records, &latest), Ratios::of(&latest)))
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<tables::Shown> {
     let (origin, ratios) = recorded(records)?;
     if ratios.names.is_empty() {
-        return Ok(origin);
+        return Ok(tables::Shown::unjudged(origin));
     }
     let findings = judge(&ratios);
-    let mut text = tables::judged(origin, &findings) + "\n";
+    let mut text = tables::judged(origin, findings);
+    text.push_str("\n");
     text.push_str(
         "Ratios of whole files and pages, the published ones of all his data beside ours of what is at hand (4 of the \
          12 files of Silesia, no index of the Mouse Genome Database):\n\n",

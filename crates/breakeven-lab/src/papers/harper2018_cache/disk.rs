@@ -24,6 +24,7 @@ use crate::interleave::order;
 use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
+use crate::tables::Shown;
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "harper2018-cache/disk",
@@ -402,9 +403,9 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
     cells.iter().map(finding).collect()
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<Shown> {
     let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
-    let mut text = findings_table(records, &cells, &findings(&cells));
+    let mut text = findings_table(records, &cells, findings(&cells));
     let Some(first) = cells.first() else {
         return Ok(text);
     };

@@ -463,9 +463,9 @@ pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
     Record::new(records, RECORD, COLUMNS).latest()
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<tables::Shown> {
     let cells = recorded(records)?;
-    let mut text = findings_table(records, &cells, &figures(&cells));
+    let mut text = findings_table(records, &cells, figures(&cells));
     if cells.is_empty() {
         return Ok(text);
     }
@@ -505,12 +505,12 @@ fn line(cell: &CellRecord, method: &str, share: u32) -> String {
     )
 }
 
-fn table_of_model(records: &Path) -> Result<String> {
+fn table_of_model(records: &Path) -> Result<tables::Shown> {
     let cells = recorded(records)?;
     let Some(left) = overheads::recorded(records)? else {
-        return Ok(tables::origin(records, &[]));
+        return Ok(tables::judged(tables::origin(records, &[]), Vec::new()));
     };
-    Ok(findings_table(records, &cells, &model(&cells, &left)))
+    Ok(findings_table(records, &cells, model(&cells, &left)))
 }
 
 #[cfg(test)]

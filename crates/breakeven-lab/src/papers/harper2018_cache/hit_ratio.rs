@@ -19,6 +19,7 @@ use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
+use crate::tables::Shown;
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "harper2018-cache/hit-ratio",
@@ -200,11 +201,11 @@ fn claim(question: String, core: bool, figure: f64, note: &str, doubt: Option<&s
     claim.judge(Interval::exact(figure), doubt)
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<Shown> {
     let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     let all = findings(&cells);
     let core: Vec<Finding> = all.iter().filter(|finding| finding.core).cloned().collect();
-    let mut text = findings_table(records, &cells, &core);
+    let mut text = findings_table(records, &cells, core);
     if cells.is_empty() {
         return Ok(text);
     }
@@ -220,7 +221,7 @@ fn table(records: &Path) -> Result<String> {
             for policy in [OURS].into_iter().chain(OTHERS) {
                 text.push_str(&format!(" {:.2} % |", 100.0 * ratio(cell, &task, policy)));
             }
-            text.push('\n');
+            text.push_str("\n");
         }
     }
     Ok(text)

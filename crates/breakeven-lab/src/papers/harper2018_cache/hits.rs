@@ -412,7 +412,7 @@ fn middle(values: &[f64]) -> f64 {
     Interval::of_pairs(values).middle
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<tables::Shown> {
     tables::table_of(records, EXPERIMENT.key, COLUMNS, findings)
 }
 

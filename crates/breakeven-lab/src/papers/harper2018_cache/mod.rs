@@ -47,8 +47,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
 ];
 
 /// Makes Markdown of findings and where they come from.
-fn findings_table(records: &Path, cells: &[CellRecord], findings: &[Finding]) -> String {
-    tables::judged(tables::origin(records, cells), findings) + "\n"
+fn findings_table(records: &Path, cells: &[CellRecord], findings: Vec<Finding>) -> tables::Shown {
+    let mut shown = tables::judged(tables::origin(records, cells), findings);
+    shown.push_str("\n");
+    shown
 }
 
 /// The figures that are at most this.

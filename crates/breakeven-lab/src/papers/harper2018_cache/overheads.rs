@@ -362,7 +362,7 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
     findings
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<tables::Shown> {
     tables::table_of(records, RECORD, COLUMNS, findings)
 }
 

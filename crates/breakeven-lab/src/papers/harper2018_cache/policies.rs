@@ -27,6 +27,7 @@ use crate::interleave::order;
 use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
+use crate::tables::Shown;
 
 pub const RECORD: &str = "harper2018-cache/policies";
 
@@ -576,12 +577,12 @@ pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
     Record::new(records, RECORD, COLUMNS).latest()
 }
 
-fn table(records: &Path, judge: fn(&[CellRecord]) -> Vec<Finding>) -> Result<String> {
+fn table(records: &Path, judge: fn(&[CellRecord]) -> Vec<Finding>) -> Result<Shown> {
     let cells = recorded(records)?;
-    Ok(findings_table(records, &cells, &judge(&cells)))
+    Ok(findings_table(records, &cells, judge(&cells)))
 }
 
-fn table_of_raw_only(records: &Path) -> Result<String> {
+fn table_of_raw_only(records: &Path) -> Result<Shown> {
     let mut text = table(records, raw_only)?;
     let cells = recorded(records)?;
     let Some(first) = cells.first() else {

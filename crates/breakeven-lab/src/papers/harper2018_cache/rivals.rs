@@ -26,6 +26,7 @@ use crate::interleave::order;
 use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
+use crate::tables::Shown;
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "harper2018-cache/rivals",
@@ -495,9 +496,9 @@ fn finding(cell: &CellRecord, miss_us: f64) -> Finding {
     claim.judge(found, corpus::doubt(cell))
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<Shown> {
     let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
-    let mut text = findings_table(records, &cells, &findings(&cells));
+    let mut text = findings_table(records, &cells, findings(&cells));
     if cells.is_empty() {
         return Ok(text);
     }

@@ -395,9 +395,9 @@ pub fn ratios(cells: &[CellRecord], file: File, beta: f64) -> [Option<f64>; 3] {
     })
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<tables::Shown> {
     let cells = recorded(records)?;
-    let mut text = tables::judged(tables::origin(records, &cells), &findings(&cells));
+    let mut text = tables::judged(tables::origin(records, &cells), findings(&cells));
     if cells.is_empty() {
         return Ok(text);
     }

@@ -616,9 +616,10 @@ pub fn table(
     records: &Path,
     record: &str,
     findings: fn(&[CellRecord]) -> Vec<Finding>,
-) -> Result<String> {
-    let table = tables::table_of(records, record, COLUMNS, findings)?;
-    Ok(table + &lines(&Record::new(records, record, COLUMNS).latest()?))
+) -> Result<tables::Shown> {
+    let mut shown = tables::table_of(records, record, COLUMNS, findings)?;
+    shown.push_str(&lines(&Record::new(records, record, COLUMNS).latest()?));
+    Ok(shown)
 }
 
 /// Returns how many runs a cell has, and about how many seconds each writes: `full` unless the run is

@@ -124,13 +124,13 @@ fn ratios(costs: &Costs, is_generated: bool) -> Vec<Finding> {
     findings
 }
 
-fn static_table(records: &Path) -> Result<String> {
+fn static_table(records: &Path) -> Result<tables::Shown> {
     let (cells, costs) = costs::recorded(records)?;
     let is_generated = cells
         .iter()
         .any(|cell| cell.cell == File::Text.name() && cell.parameters.contains("generated"));
     let findings = ratios(&costs, is_generated);
-    let mut text = tables::judged(tables::origin(records, &cells), &findings);
+    let mut text = tables::judged(tables::origin(records, &cells), findings);
     if cells.is_empty() {
         return Ok(text);
     }

@@ -547,9 +547,9 @@ fn table(
     records: &Path,
     record: &str,
     findings: impl Fn(&[CellRecord]) -> Vec<Finding>,
-) -> Result<String> {
+) -> Result<tables::Shown> {
     let cells = Record::new(records, record, COLUMNS).latest()?;
-    let mut text = tables::judged(tables::origin(records, &cells), &findings(&cells));
+    let mut text = tables::judged(tables::origin(records, &cells), findings(&cells));
     if cells.is_empty() {
         return Ok(text);
     }

@@ -419,7 +419,7 @@ fn of_times(cell: &CellRecord, task: &str, over: &str, under: &str, core: bool) 
     finding(cell, task, found, core, note)
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<tables::Shown> {
     tables::table_of(records, EXPERIMENT.key, COLUMNS, findings)
 }
 

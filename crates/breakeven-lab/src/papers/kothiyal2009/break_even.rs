@@ -16,6 +16,7 @@ use crate::experiment::Experiment;
 use crate::laboratory::Finding;
 use crate::record::CellRecord;
 use crate::statistics::{Interval, Target, Verdict};
+use crate::tables::Shown;
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "kothiyal2009/break-even",
@@ -117,7 +118,7 @@ fn cell(measured: &Measured<'_>) -> String {
     format!("{}{mark}", all.join(" / "))
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<Shown> {
     let mut text = super::claims::table(records, findings)?;
     let cells = tasks::recorded(records)?;
     if cells.is_empty() {

@@ -14,7 +14,7 @@ use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::Finding;
 use crate::record::CellRecord;
 use crate::statistics::{Interval, Target, Verdict};
-use crate::tables as markdown;
+use crate::tables::{self as markdown, Shown};
 
 /// What is the same for all experiments on single files.
 pub const PARAMETERS: &[(&str, &str)] = &[
@@ -122,7 +122,7 @@ const BELOW_ONE: Target = Target {
 const ABOVE_ONE: Target = Target::at_least(1.0);
 
 /// Makes Markdown of findings and where they come from.
-pub fn table(records: &Path, judge: impl Fn(&[CellRecord]) -> Vec<Finding>) -> Result<String> {
+pub fn table(records: &Path, judge: impl Fn(&[CellRecord]) -> Vec<Finding>) -> Result<Shown> {
     markdown::table_of(records, tasks::RECORD, tasks::COLUMNS, judge)
 }
 
@@ -275,14 +275,13 @@ fn ratios(cells: &[CellRecord]) -> Vec<Finding> {
 }
 
 /// Table 4.3 again: our ratios, the published ones beside them.
-fn ratios_table(records: &Path) -> Result<String> {
+fn ratios_table(records: &Path) -> Result<Shown> {
     let cells = tasks::recorded(records)?;
-    let findings = table(records, ratios)?;
+    let mut text = table(records, ratios)?;
     if cells.is_empty() {
-        return Ok(findings);
+        return Ok(text);
     }
-    let mut text =
-        format!("{findings}\nTable 4.3 again: ratios here, the published ones in brackets.\n\n");
+    text.push_str("\nTable 4.3 again: ratios here, the published ones in brackets.\n\n");
     text.push_str("| | text | binary | random | zero |\n|---|---:|---:|---:|---:|\n");
     for contender in CONTENDERS {
         let cell = |file: FileType| {

@@ -13,6 +13,7 @@ use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::Finding;
 use crate::record::{self, CellRecord};
 use crate::statistics::{Interval, Target, Verdict};
+use crate::tables::{self, Shown};
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "kothiyal2009/energy",
@@ -73,7 +74,7 @@ fn judge(found: Interval, source: &str) -> Verdict {
     }
 }
 
-fn table(records: &Path) -> Result<String> {
+fn table(records: &Path) -> Result<Shown> {
     let mut text = super::claims::table(records, |_| Vec::new())?;
     let cells = tasks::recorded(records)?;
     let findings = findings(&cells);
@@ -88,7 +89,7 @@ fn table(records: &Path) -> Result<String> {
     text.push_str(&format!(
         "Verdict: {}.\n\nMean watts of each task, writing / reading. Source of the watts: {source}.\n\n\
          | | text | binary | random | zero |\n|---|---:|---:|---:|---:|\n",
-        crate::tables::summary(&findings)
+        tables::summary(&findings)
     ));
     for measured in measured::of_file(&cells, FileType::Text) {
         let cell = |file: FileType| {
@@ -102,6 +103,7 @@ fn table(records: &Path) -> Result<String> {
         let row: Vec<String> = FileType::ALL.map(cell).into();
         text.push_str(&format!("| {} | {} |\n", measured.name, row.join(" | ")));
     }
+    text.findings = findings;
     Ok(text)
 }
 
