@@ -12,13 +12,12 @@ use breakeven::codec::Method;
 use breakeven::meter::{Meter, Scope};
 use breakeven::stream::{Advice, Container, Goal, Hint, Writer, WriterOptions};
 
-use super::bench::{
-    Behind, Bench, Contender, DRAINED_SECONDS, Planned, RAW_BYTES, Regime, STORED_BYTES, WORKERS,
-    contenders,
-};
+use super::bench::{Bench, Contender, Regime, WORKERS};
 use super::corpus::{File, Input};
 use super::fastest::S1;
 use super::link::Link;
+use super::plan::{Behind, Planned};
+use super::race::{DRAINED_SECONDS, RAW_BYTES, STORED_BYTES, contenders};
 use super::{judge, published};
 use crate::clock;
 use crate::experiment::{Experiment, no_pictures};

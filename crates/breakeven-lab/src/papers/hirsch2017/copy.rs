@@ -5,12 +5,11 @@ use anyhow::Result;
 use breakeven::codec::Method;
 use breakeven::stream::{Container, Goal};
 
-use super::bench::{
-    self, BETAS, Behind, Bench, COLUMNS, Contender, DRAINED_SECONDS, Planned, Race, Regime, WRITE,
-    Way,
-};
+use super::bench::{BETAS, Bench, Contender, Regime};
 use super::corpus::{File, Input};
 use super::fastest::{self, S1};
+use super::plan::{Behind, Planned};
+use super::race::{self, COLUMNS, DRAINED_SECONDS, Race, WRITE};
 use super::{costs, judge};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
@@ -51,7 +50,7 @@ pub const COPY: Experiment = Experiment {
     analysis: "A plain copy is little more than two checksums and two moves in memory, so two hundredths of it are some microseconds a \
         block: the class of each block has to be found in that.",
     run: |laboratory| Ok(copies(&measure_copies(laboratory)?)),
-    table: |records| bench::table(records, COPY_RECORD, copies),
+    table: |records| race::table(records, COPY_RECORD, copies),
     pictures: no_pictures,
 };
 
@@ -80,7 +79,7 @@ pub const CALLS: Experiment = Experiment {
         are what trying may cost. The tail of a short call drains from the buffers, so the time until all is compressed, which an \
         application waits for, is shorter.",
     run: |laboratory| Ok(calls(&measure_calls(laboratory)?)),
-    table: |records| bench::table(records, CALLS_RECORD, calls),
+    table: |records| race::table(records, CALLS_RECORD, calls),
     pictures: no_pictures,
 };
 
@@ -105,7 +104,7 @@ fn measure_copies(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         ];
         let store = costs.known(plan.input, bench.corpus.shape, vec![Method::STORE]);
         let blocks = |regime: &Regime| store.blocks_in(plan.seconds, regime);
-        Race::behind(&bench, plan, contenders, blocks).run(kept)
+        Race::behind(&bench, plan.place_and_runs(), contenders, blocks).run(kept)
     })
 }
 
@@ -113,9 +112,9 @@ fn copies(cells: &[CellRecord]) -> Vec<Finding> {
     let of_cell = |cell: &CellRecord| {
         let is_core = cell.cell == File::Noise.name();
         [S1, S1_MIXED].map(|contender| {
-            let found = bench::over(cell, contender, STORE, DRAINED_SECONDS);
-            let seconds = |name: &str| bench::median(cell, name, DRAINED_SECONDS);
-            let blocks = bench::median(cell, STORE, bench::RAW_BYTES) / (1 << 20) as f64;
+            let found = race::over(cell, contender, STORE, DRAINED_SECONDS);
+            let seconds = |name: &str| race::median(cell, name, DRAINED_SECONDS);
+            let blocks = race::median(cell, STORE, race::RAW_BYTES) / (1 << 20) as f64;
             let note = format!(
                 "{:.0} us a MiB, the copy {:.0}",
                 1e6 * seconds(contender) / blocks,
@@ -164,25 +163,16 @@ fn measure_calls(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         let known = costs.known(input, bench.corpus.shape, Container::Portable.arms());
         let choose = || Ok(known.statics(blocks, &bench.regime(beta)?));
         let ours = vec![Contender::goal(S1, Goal::Fastest, Container::Portable)];
-        let race = Race {
-            bench: &bench,
-            way: Way::Virtual,
-            input,
-            beta,
-            contenders: fastest::against_statics(ours, 3, &kept, choose)?,
-            runs,
-            blocks: Box::new(move |_| blocks),
-            bound: Box::new(|_, _, _| 0.0),
-        };
-        race.run(kept)
+        let contenders = fastest::against_statics(ours, 3, &kept, choose)?;
+        Race::behind(&bench, (input, beta, runs), contenders, |_| blocks).run(kept)
     })
 }
 
 fn calls(cells: &[CellRecord]) -> Vec<Finding> {
     const ALLOWED: f64 = 1.02;
     let of_cell = |cell: &CellRecord| {
-        let seconds = |name: &str| bench::median(cell, name, DRAINED_SECONDS);
-        let best = bench::best_static(cell)?;
+        let seconds = |name: &str| race::median(cell, name, DRAINED_SECONDS);
+        let best = race::best_static(cell)?;
         let ours = cell.column(WRITE, S1, DRAINED_SECONDS);
         let theirs = cell.column(WRITE, best, DRAINED_SECONDS);
         let excess: Vec<f64> = (ours.iter().zip(&theirs))

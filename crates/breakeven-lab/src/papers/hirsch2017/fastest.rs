@@ -10,12 +10,11 @@ use anyhow::Result;
 use breakeven::codec::Method;
 use breakeven::stream::{Container, Goal};
 
-use super::bench::{
-    self, BOUND, Behind, Bench, BoundOf, COLUMNS, Contender, DRAINED_SECONDS, Planned, RAW_BYTES,
-    Race, Regime,
-};
+use super::bench::{self, Bench, Contender, Regime};
 use super::corpus::{File, Input};
 use super::costs::{self, Costs, Known, Static};
+use super::plan::{Behind, Planned};
+use super::race::{self, BOUND, BoundOf, COLUMNS, DRAINED_SECONDS, RAW_BYTES, Race};
 use super::{judge, pictures, published};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
@@ -66,7 +65,7 @@ pub const FASTEST: Experiment = Experiment {
         shorter the run, the harder for the controller and not for the static method, which knows from the first block what the \
         whole measurement taught about it.",
     run: |laboratory| Ok(fastest(&measure(laboratory)?)),
-    table: |records| bench::table(records, RECORD, fastest),
+    table: |records| race::table(records, RECORD, fastest),
     pictures: pictures::fastest,
 };
 
@@ -240,7 +239,7 @@ fn race(
     let blocks = |regime: &Regime| known.blocks_in(plan.seconds, regime);
     let race = Race {
         bound: fluid_bound(&known),
-        ..Race::behind(bench, plan, contenders, blocks)
+        ..Race::behind(bench, plan.place_and_runs(), contenders, blocks)
     };
     race.run(kept)
 }
@@ -290,13 +289,13 @@ pub struct Judged<'a> {
 pub fn judged(cells: &[CellRecord]) -> Vec<Judged<'_>> {
     let of = |cell| {
         let plan = plan_of(cell)?;
-        let best = bench::best_static(cell)?;
-        let ours = |column| cell.column(bench::WRITE, S1, column);
+        let best = race::best_static(cell)?;
+        let ours = |column| cell.column(race::WRITE, S1, column);
         Some(Judged {
             cell,
             plan,
             best,
-            over_best: bench::over(cell, S1, best, DRAINED_SECONDS),
+            over_best: race::over(cell, S1, best, DRAINED_SECONDS),
             over_bound: Interval::of_quotients(&ours(DRAINED_SECONDS), &ours(BOUND)),
         })
     };
@@ -305,7 +304,7 @@ pub fn judged(cells: &[CellRecord]) -> Vec<Judged<'_>> {
 
 impl Judged<'_> {
     fn speed(&self, contender: &str) -> f64 {
-        let of = |column| bench::median(self.cell, contender, column);
+        let of = |column| race::median(self.cell, contender, column);
         of(RAW_BYTES) / of(DRAINED_SECONDS) / 1e6
     }
 
@@ -380,7 +379,7 @@ mod tests {
                 values[DRAINED_SECONDS] = seconds * (1.0 + 1e-3 * (run % 3) as f64);
                 values[BOUND] = 9.0;
                 rows.push(Row {
-                    task: bench::WRITE.to_string(),
+                    task: race::WRITE.to_string(),
                     run,
                     runs: 10,
                     contender: contender.to_string(),

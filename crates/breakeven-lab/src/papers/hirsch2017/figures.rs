@@ -7,11 +7,12 @@ use anyhow::Result;
 use breakeven::codec::Method;
 use breakeven::stream::Container;
 
-use super::bench::{self, BETAS, Bench, DRAINED_SECONDS, LINK, RAW_BYTES, Regime, STORED_BYTES};
+use super::bench::{BETAS, Bench, Regime};
 use super::corpus::{File, Input, Shape};
 use super::costs::{self, Costs, published_methods, rejected_methods};
 use super::fastest::{self, Judged, S1};
 use super::published::{self, LINKS, TABLES, Table};
+use super::race::{self, DRAINED_SECONDS, LINK, RAW_BYTES, STORED_BYTES};
 use super::{asynchronous, judge, money, pictures, promises};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
@@ -78,7 +79,7 @@ pub const MATRIX: Experiment = Experiment {
     analysis: "The first levels of zstd make 1.1 of it and all later ones half as much again, so a rule that climbs step by step sees no \
         reason to; and every step higher is time for nothing.",
     run: |laboratory: &Laboratory| Ok(matrix(&fastest::measure(laboratory)?)),
-    table: |records| tables::table_of(records, fastest::RECORD, bench::COLUMNS, matrix),
+    table: |records| tables::table_of(records, fastest::RECORD, race::COLUMNS, matrix),
     pictures: no_pictures,
 };
 
@@ -88,8 +89,8 @@ fn matrix(cells: &[CellRecord]) -> Vec<Finding> {
         judged.filter(|it| it.plan.input == Input::Plain(File::Matrix) && it.plan.beta == BETAS[0]);
     let finding = |it: Judged<'_>| {
         // The fewer bytes the better, so the other way round.
-        let found = bench::over(it.cell, it.best, S1, STORED_BYTES);
-        let ratio = |name: &str| bench::ratio(it.cell, name);
+        let found = race::over(it.cell, it.best, S1, STORED_BYTES);
+        let ratio = |name: &str| race::ratio(it.cell, name);
         let note = format!("{:.3} of {:.3} by {}", ratio(S1), ratio(it.best), it.best);
         judge(&MATRIX, it.cell.cell.clone(), it.plan.is_core, found, note)
     };
@@ -187,7 +188,7 @@ fn found(
     value: impl Fn(&CellRecord, &str) -> f64,
 ) -> Option<f64> {
     let cell = cells.iter().find(|it| it.cell == cell)?;
-    let there = bench::contenders(cell).contains(&contender);
+    let there = race::contenders(cell).contains(&contender);
     there.then(|| value(cell, contender))
 }
 
@@ -226,7 +227,7 @@ fn strategies(
         words.join(" / ")
     };
     for (index, beta) in BETAS.into_iter().enumerate() {
-        let ours = of_strategies(fastest, promises, (table.file, beta), bench::ratio);
+        let ours = of_strategies(fastest, promises, (table.file, beta), race::ratio);
         let published = table.asynchronous.get(index).map(slashed);
         let behind = asynchronous::ratios(calls_behind, table.file, beta);
         let _ = writeln!(
@@ -311,11 +312,11 @@ fn call(
     let row = names.iter().find_map(cell)?.rows.first()?;
     let regime = Regime {
         link: breakeven::units::BytesPerSecond(row.values[LINK]),
-        lz4: breakeven::units::BytesPerSecond(row.values[bench::LZ4]),
-        block_seconds: row.values[bench::BLOCK_SECONDS],
+        lz4: breakeven::units::BytesPerSecond(row.values[race::LZ4]),
+        block_seconds: row.values[race::BLOCK_SECONDS],
     };
     let over_link = |cell: &CellRecord, name: &str| {
-        let of = |column| bench::median(cell, name, column);
+        let of = |column| race::median(cell, name, column);
         of(RAW_BYTES) / of(DRAINED_SECONDS) / of(LINK)
     };
     let known = costs.known(Input::Plain(file), Shape::FULL, Container::Mixed.arms());

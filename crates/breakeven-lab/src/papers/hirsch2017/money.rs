@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use breakeven::model::{HIRSCH_2017, Keeping, Outcome};
 use breakeven::units::Seconds;
 
-use super::bench::{self, BETAS, DRAINED_SECONDS, LINK, RAW_BYTES};
+use super::bench::BETAS;
 use super::figures::of_strategies;
 use super::published::{self, LINK_MB_S, LINKS, TABLES};
+use super::race::{self, DRAINED_SECONDS, LINK, RAW_BYTES};
 use crate::record::CellRecord;
 
 const STORE_EUR_PER_GB_YEAR: f64 = 0.053;
@@ -59,7 +60,7 @@ pub fn strategies(fastest: &[CellRecord], promises: &[CellRecord]) -> String {
     for table in &TABLES {
         for (index, beta) in BETAS.into_iter().enumerate() {
             let cell = (table.file, beta);
-            let ratios = of_strategies(fastest, promises, cell, bench::ratio);
+            let ratios = of_strategies(fastest, promises, cell, race::ratio);
             let times = of_strategies(fastest, promises, cell, share_of_raw_time);
             let raw_seconds = Seconds(1e3 / LINK_MB_S[index]);
             let steps = steps(ratios, times, raw_seconds);
@@ -78,7 +79,7 @@ pub fn strategies(fastest: &[CellRecord], promises: &[CellRecord]) -> String {
 
 /// Returns the time of a contender over that of storing over the same link.
 fn share_of_raw_time(cell: &CellRecord, contender: &str) -> f64 {
-    let of = |column| bench::median(cell, contender, column);
+    let of = |column| race::median(cell, contender, column);
     of(DRAINED_SECONDS) * of(LINK) / of(RAW_BYTES)
 }
 

@@ -14,13 +14,13 @@ use anyhow::{Context, Result, ensure};
 use breakeven::stream::{Container, Goal};
 use breakeven::units::BytesPerSecond;
 
-use super::bench::{
-    self, Behind, Bench, COLUMNS, Contender, DRAINED_SECONDS, Planned, Race, Regime, Way,
-};
+use super::bench::{Bench, Contender, Regime};
 use super::corpus::{File, Input};
 use super::costs::{self, Costs};
 use super::fastest::{self, S1};
 use super::judge;
+use super::plan::{self, Planned};
+use super::race::{self, COLUMNS, DRAINED_SECONDS, Race, Way};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
 use crate::record::{CellRecord, Row, Unfinished};
@@ -65,7 +65,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         and a socket's buffer let the first MiB through at once: a controller that measures its link sees a fast one first. An unslowed \
         socket has no speed of its own; it is as fast as both ends have time for it.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
-    table: |records| bench::table(records, RECORD, findings),
+    table: |records| race::table(records, RECORD, findings),
     pictures: no_pictures,
 };
 
@@ -322,7 +322,7 @@ fn plans(laboratory: &Laboratory) -> Vec<(Input, Option<f64>)> {
 fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
-    let (runs, seconds) = bench::runs(laboratory, (3, 0.02), 1.0);
+    let (runs, seconds) = plan::runs(laboratory, (3, 0.02), 1.0);
     let plan = |(input, beta): (Input, Option<f64>)| {
         let link = beta.map_or(LOOPBACK.to_string(), |beta| format!("beta {beta}"));
         let word = link.replace(' ', "=");
@@ -350,13 +350,8 @@ fn race(
         Some(_) => Network::slowed()?,
         None => Network::loopback()?,
     };
-    let plan = Behind {
-        input,
-        // A socket to the machine itself is about as fast as LZ4.
-        beta: beta.unwrap_or(1.0),
-        runs,
-        seconds,
-    };
+    // A socket to the machine itself is about as fast as LZ4.
+    let regime_beta = beta.unwrap_or(1.0);
     let known = costs.known(input, bench.corpus.shape, Container::Portable.arms());
     let told = Contender::goal(S1, Goal::Fastest, Container::Portable);
     let untold = Contender::goal(S1, Goal::Fastest, Container::Portable).untold(S1_UNTOLD);
@@ -364,12 +359,12 @@ fn race(
         Some(_) => vec![told, untold],
         None => vec![untold],
     };
-    let choose = || Ok(known.statics(160, &bench.regime(plan.beta)?));
+    let choose = || Ok(known.statics(160, &bench.regime(regime_beta)?));
     let contenders = fastest::against_statics(ours, 2, &kept, choose)?;
     let blocks = |regime: &Regime| known.blocks_in(seconds, regime);
     let race = Race {
         way: Way::Socket(&network),
-        ..Race::behind(bench, plan, contenders, blocks)
+        ..Race::behind(bench, (input, regime_beta, runs), contenders, blocks)
     };
     race.run(kept)
 }
@@ -377,13 +372,13 @@ fn race(
 fn findings(cells: &[CellRecord]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for cell in cells {
-        let Some(best) = bench::best_static(cell) else {
+        let Some(best) = race::best_static(cell) else {
             continue;
         };
-        let seconds = |name: &str| bench::median(cell, name, DRAINED_SECONDS);
-        let all = bench::contenders(cell).into_iter();
+        let seconds = |name: &str| race::median(cell, name, DRAINED_SECONDS);
+        let all = race::contenders(cell).into_iter();
         for name in all.filter(|name| name.starts_with(S1)) {
-            let found = bench::over(cell, name, best, DRAINED_SECONDS);
+            let found = race::over(cell, name, best, DRAINED_SECONDS);
             let is_core = name == S1 || cell.cell.ends_with(LOOPBACK);
             let note = format!("{:.3} s, {best} {:.3} s", seconds(name), seconds(best));
             let question = format!("{} {name}", cell.cell);

@@ -5,12 +5,13 @@ use std::path::Path;
 use anyhow::Result;
 use breakeven_cli::draw::Tick;
 
-use super::bench::{self, BETAS, DRAINED_SECONDS};
+use super::bench::BETAS;
 use super::costs;
 use super::fastest::{self, S1};
 use super::figures::{self, Call};
 use super::promises;
 use super::published::LINKS;
+use super::race::{self, DRAINED_SECONDS};
 use super::rivals::{self, RIVALS};
 use crate::chart::{self, GREY, Look, Panel, Quantity, Row, Series, Value, Words};
 use crate::experiment::Picture;
@@ -81,9 +82,9 @@ pub fn rivals(records: &Path) -> Result<Vec<Picture>> {
     }
     let mut rows = Vec::new();
     for cell in &cells {
-        let ours = bench::median(cell, S1, DRAINED_SECONDS);
+        let ours = race::median(cell, S1, DRAINED_SECONDS);
         let value = |(rival, colour): (&&str, &&str)| {
-            let value = bench::median(cell, rival, DRAINED_SECONDS) / ours;
+            let value = race::median(cell, rival, DRAINED_SECONDS) / ours;
             Value {
                 value,
                 colour: colour.to_string(),

@@ -12,11 +12,13 @@ use anyhow::{Context, Result, bail, ensure};
 use breakeven::meter::{EnergySpan, Meter, Scope};
 use breakeven::stream::{Container, Reader, ReaderOptions};
 
-use super::bench::{Behind, Bench, Contender, Nowhere, Planned, RAW_BYTES, Regime, STORED_BYTES};
+use super::bench::{Bench, Contender, Nowhere, Regime};
 use super::corpus::{File as Kind, Input};
 use super::costs::{self, Known};
 use super::judge;
 use super::link::Link;
+use super::plan::{Behind, Planned};
+use super::race::{RAW_BYTES, STORED_BYTES};
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Finding, Laboratory};
@@ -558,7 +560,7 @@ fn table(
          |---|---|---:|---:|---:|---:|---:|---:|\n",
     );
     for cell in &cells {
-        for name in super::bench::contenders(cell) {
+        for name in super::race::contenders(cell) {
             let of = |column| cell.median(RUN, name, column);
             let link = match of(LINK) {
                 link if link > 0.0 => format!("{:.1}", link / 1e6),

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use anyhow::Result;
 use breakeven::stream::{Container, Goal};
 
-use super::bench::{
-    self, BETAS, BOUND, Behind, Bench, BoundOf, COLUMNS, Contender, DRAINED_SECONDS, LINK,
-    RAW_BYTES, Race, Regime, STORED_BYTES, WRITE,
-};
+use super::bench::{BETAS, Bench, Contender, Regime};
 use super::corpus::{File, Input};
 use super::costs::{self, Known};
 use super::judge;
+use super::plan::Behind;
+use super::race::{
+    self, BOUND, BoundOf, COLUMNS, DRAINED_SECONDS, LINK, RAW_BYTES, Race, STORED_BYTES, WRITE,
+};
 use super::rules::{Stepping, Strategy};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Finding, Laboratory};
@@ -55,7 +56,7 @@ pub const TIME: Experiment = Experiment {
         the time left could not have saved 1.5 % of the bytes, only lateness counts. The thesis's rule stands beside it as a \
         variation.",
     run: |laboratory| Ok(times(&measure(laboratory)?)),
-    table: |records| bench::table(records, RECORD, times),
+    table: |records| race::table(records, RECORD, times),
     pictures: no_pictures,
 };
 
@@ -140,7 +141,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         let blocks = |regime: &Regime| bench.blocks_uncompressed(&plan, regime);
         let race = Race {
             bound: fewest_bytes(&known),
-            ..Race::behind(&bench, plan, contenders(plan.beta), blocks)
+            ..Race::behind(&bench, plan.place_and_runs(), contenders(plan.beta), blocks)
         };
         race.run(kept)
     })

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use anyhow::Result;
 use breakeven::stream::{Container, Goal};
 
-use super::bench::{self, BETAS, Behind, Bench, COLUMNS, Contender, DRAINED_SECONDS, Race, Regime};
+use super::bench::{BETAS, Bench, Contender, Regime};
 use super::corpus::{File, Input};
 use super::fastest::{self, S1};
+use super::plan::Behind;
+use super::race::{self, COLUMNS, DRAINED_SECONDS, Race};
 use super::rules::{Ace, Datacomp, Pebble, Stepping, Strategy, ZfsGate};
 use super::{costs, judge, pictures};
 use crate::experiment::Experiment;
@@ -52,7 +54,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         straddles 1: then it cannot be told. ZFS's gate and Pebble's rule know no link, so a slow or a fast one must find them wrong. The \
         divisor of the thesis's rule is not published; ours spans its levels on this machine.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
-    table: |records| bench::table(records, RECORD, findings),
+    table: |records| race::table(records, RECORD, findings),
     pictures: pictures::rivals,
 };
 
@@ -97,7 +99,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         let blocks = |regime: &Regime| known.blocks_in(plan.seconds, regime);
         let race = Race {
             bound: fastest::fluid_bound(&known),
-            ..Race::behind(&bench, plan, contenders(), blocks)
+            ..Race::behind(&bench, plan.place_and_runs(), contenders(), blocks)
         };
         race.run(kept)
     })
@@ -111,8 +113,8 @@ pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
 fn findings(cells: &[CellRecord]) -> Vec<Finding> {
     let of_cell = |cell: &CellRecord| {
         let finding = |rival: &str| {
-            let found = bench::over(cell, S1, rival, DRAINED_SECONDS);
-            let ratio = |name: &str| bench::ratio(cell, name);
+            let found = race::over(cell, S1, rival, DRAINED_SECONDS);
+            let ratio = |name: &str| race::ratio(cell, name);
             let note = format!("ratio {:.2}, the rival's {:.2}", ratio(S1), ratio(rival));
             let question = format!("{} against {rival}", cell.cell);
             judge(&EXPERIMENT, question, true, found, note)
