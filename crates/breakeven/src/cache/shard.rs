@@ -31,7 +31,10 @@ use super::entry::{Entries, Flags, Queue};
 use super::expansion::{Expansion, Pools};
 use super::ghost::Ghosts;
 use super::log::{Log, Place, Segments};
-use super::shadow::{Arm, GHOSTS_SHARE, Gain, METHODS_MAX, Sample, Shadow};
+use super::shadow::{
+    Actual, Arm, FOUND_NOTHING, FOUND_PACKED, FOUND_RAW, GHOSTS_SHARE, Gain, METHODS_MAX, Sample,
+    Shadow,
+};
 use crate::arena::{Arena, ArenaOptions, FillLoan};
 use crate::codec::Method;
 use crate::error::{Error, Result};
@@ -547,7 +550,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         } else {
             self.stats.packed_hits += 1;
         }
-        self.sample(hash, raw_bytes, class, bench);
+        match is_raw {
+            true => self.sample(hash, raw_bytes, class, bench),
+            false => self.sample_found(FOUND_PACKED, hash, raw_bytes, class, bench),
+        }
         match is_raw {
             true => Lookup::Raw(handle),
             false => Lookup::Packed(handle),
@@ -695,7 +701,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.mean_block_bytes += (raw_bytes as f64 - self.mean_block_bytes) * weight;
         if let Some(time) = time {
             self.missed(time);
-            self.sample(hash, raw_bytes as u32, class, bench);
+            self.sample_found(FOUND_NOTHING, hash, raw_bytes as u32, class, bench);
             self.try_methods(hash, number, bench);
         }
         Handle {
@@ -738,9 +744,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     /// Returns what compressing saved against raw-only, with its 95 % interval, and what raw-only
-    /// would have cost, by the shadow and in the unit of the prices; none where it saw too little.
-    /// Changes of the arm and pools that fill are counted as what they came to; what finding out cost
-    /// is not taken off.
+    /// would have cost, in the unit of the prices; none where the shadow saw too little. It is what the shadow
+    /// finds that raw-only would have cost, less what was spent, changes of the arm, pools that fill and forms
+    /// made anew included; what finding out cost is not taken off.
     pub fn gain(&self) -> Option<(Estimate, f64)> {
         let gain = self.shadow.as_ref().map_or(self.past_gain, Shadow::gain);
         gain.estimate()
@@ -892,36 +898,49 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Tells the shadow of an access, if it samples the key.
+    /// Tells the shadow of a raw hit, if it samples the key.
     #[inline(always)]
     pub(super) fn sample(&mut self, hash: u64, raw_bytes: u32, class: u8, bench: &mut Bench) {
+        self.sample_found(FOUND_RAW, hash, raw_bytes, class, bench);
+    }
+
+    /// Tells the shadow of an access and what it found, if it samples the key.
+    #[inline(always)]
+    fn sample_found(
+        &mut self,
+        outcome: usize,
+        hash: u64,
+        raw_bytes: u32,
+        class: u8,
+        bench: &mut Bench,
+    ) {
         if self.stats.accesses().is_multiple_of(RETUNE_EVERY) {
             self.retune();
         }
         if self.shadow.as_ref().is_some_and(|it| it.wants(hash)) {
-            self.sample_wanted(hash, raw_bytes, class, bench);
+            let sample = Sample {
+                hash,
+                raw_bytes,
+                class,
+            };
+            self.sample_wanted(outcome, &sample, bench);
         }
     }
 
     #[cold]
-    fn sample_wanted(&mut self, hash: u64, raw_bytes: u32, class: u8, bench: &mut Bench) {
+    fn sample_wanted(&mut self, outcome: usize, sample: &Sample, bench: &mut Bench) {
         let Some(shadow) = &mut self.shadow else {
             return;
         };
-        let sample = Sample {
-            hash,
-            raw_bytes,
-            class,
+        let stats = &self.stats;
+        let actual = Actual {
+            outcome,
+            found: [stats.raw_hits, stats.packed_hits, stats.misses],
+            spent: stats.cost() - stats.overhead_cost,
+            has_forms: self.packed.segment_count() > 0,
         };
-        let ShardStats {
-            raw_hits,
-            packed_hits,
-            misses,
-            ..
-        } = self.stats;
-        let found = [raw_hits, packed_hits, misses];
         let (costs, mut has_moved) = (&self.costs, false);
-        let time = bench.time_shadow(|| has_moved = shadow.access(&sample, found, costs));
+        let time = bench.time_shadow(|| has_moved = shadow.access(sample, &actual, costs));
         if let Some(time) = time {
             // It is elapsed time, for the processor clock takes as long as a sample: one in which the
             // thread was not running must not pass for ten thousand.
