@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use super::bench::Bench;
 use super::costs::MissTime;
-use super::entry::{Flags, Queue};
+use super::entry::{Entry, Flags, Queue};
 use super::evict::{Leaving, packed_bytes_max};
 use super::shard::{Handle, Shard};
 use crate::arena::Loan;
@@ -69,26 +69,35 @@ impl Restoring {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
-    /// Looks a block up and lends its bytes, if it is raw and guards may have them: the straight way,
-    /// which finds nothing else out and changes nothing where it leads nowhere.
+    /// Looks a block up and lends its bytes, if it is raw and guards are known to be allowed them: the straight
+    /// way, which finds nothing else out and changes nothing where it leads nowhere. Each instruction counts: the
+    /// processor overlaps the cache misses of as many hits as it has room for.
     #[inline(always)]
     pub(super) fn hit_raw(&mut self, hash: u64, key: &K, bench: &mut Bench) -> Option<Loan> {
-        let number = self.find(hash, key)?;
-        let entry = self.entries.at_mut(number);
-        let (place, raw_bytes, class) = (entry.raw, entry.raw_bytes, entry.class);
-        if !place.is_some() {
+        let (number, entry) = self.find_entry(hash, key)?;
+        let (place, raw_bytes) = (entry.raw, entry.raw_bytes);
+        let is_hottest = entry.flags.is_hottest();
+        if !place.is_some() || !self.segments.note(place.segment) {
             return None;
         }
-        if self.segments.note(place.segment) {
-            entry.flags.count_hit();
-        } else {
-            self.count_and_note(place.segment).ok()?;
+        let loan = self.segments.lend(place, raw_bytes as usize);
+        if !is_hottest {
             self.entries.at_mut(number).flags.count_hit();
         }
-        let loan = self.segments.lend(place, raw_bytes as usize);
         self.stats.raw_hits += 1;
-        self.sample(hash, raw_bytes, class, bench);
+        if self.is_sample(hash) {
+            self.sample_hit(hash, number, bench);
+        }
         Some(loan)
+    }
+
+    /// Does what [`Shard::sample`] does.
+    #[cold]
+    fn sample_hit(&mut self, hash: u64, number: u32, bench: &mut Bench) {
+        let Entry {
+            raw_bytes, class, ..
+        } = *self.entries.at(number);
+        self.sample(hash, raw_bytes, class, bench);
     }
 
     /// Lends the bytes of a raw block that was just found.

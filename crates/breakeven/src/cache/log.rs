@@ -12,7 +12,8 @@
 //!
 //! A segment of which bytes are lent, to be read or to be filled, moves nothing and goes nowhere; who
 //! lends to readers sets the cap. Loans are given back without a word, so which segments are lent is
-//! found out by asking them all: not at each loan, but whenever as many were made as the cap had left.
+//! found out by asking those of which bytes were lent: not at each loan, but whenever they became as many
+//! as the cap allows.
 #![deny(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -22,8 +23,6 @@ use crate::error::Result;
 
 /// Blocks start at multiples of this many bytes.
 const ALIGNMENT: u32 = 8;
-/// The most loans to readers between two counts of the segments that are lent.
-const CREDIT_MAX: usize = 64;
 
 /// Where a block's bytes begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +40,7 @@ impl Place {
 
     #[inline]
     pub fn is_some(self) -> bool {
-        self != Place::NONE
+        self.segment != Place::NONE.segment
     }
 }
 
@@ -52,28 +51,28 @@ pub(super) struct Record {
     pub offset: u32,
 }
 
-struct Segment {
-    slab: SharedSlab,
+/// What lies in a segment.
+#[derive(Default)]
+struct Contents {
     used_bytes: u32,
-    /// Is in the list of those that were lent to readers at the last count.
-    is_listed: bool,
     records: Vec<Record>,
 }
 
 /// Every segment of a shard, by number.
 pub(super) struct Segments {
     arena: Arena,
-    slots: Vec<Option<Segment>>,
+    /// All that a hit reads of a segment; none where the number is vacant.
+    slabs: Vec<Option<SharedSlab>>,
+    contents: Vec<Contents>,
     vacant: Vec<u32>,
     /// Lists of gone segments, kept so that the next ones need no allocation.
     lists: Vec<Vec<Record>>,
     record_capacity: usize,
     in_use: usize,
-    /// Segments that were lent to readers at the last count.
-    lent: Vec<u32>,
-    /// Segments of which bytes were lent to readers since, as often as that happened.
-    recent: Vec<u32>,
-    /// How many these may become before it must be counted anew.
+    /// Segments that were lent to readers at the last count, and those of which bytes were since, by a bit
+    /// each. Who has a number that was another's when it was noted counts as noted.
+    noted: Vec<u64>,
+    /// How many more may be noted before it must be counted anew.
     credit: usize,
 }
 
@@ -81,13 +80,13 @@ impl Segments {
     pub fn new(arena: Arena) -> Segments {
         Segments {
             arena,
-            slots: Vec::new(),
+            slabs: Vec::new(),
+            contents: Vec::new(),
             vacant: Vec::new(),
             lists: Vec::new(),
             record_capacity: 0,
             in_use: 0,
-            lent: Vec::new(),
-            recent: Vec::with_capacity(CREDIT_MAX),
+            noted: Vec::new(),
             credit: 0,
         }
     }
@@ -107,9 +106,10 @@ impl Segments {
 
     /// Returns the bytes on the heap, lists of records included.
     pub fn heap_bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Option<Segment>>()
-            + (self.vacant.capacity() + self.lent.capacity() + self.recent.capacity())
-                * size_of::<u32>()
+        self.slabs.capacity() * size_of::<Option<SharedSlab>>()
+            + self.contents.capacity() * size_of::<Contents>()
+            + self.vacant.capacity() * size_of::<u32>()
+            + self.noted.capacity() * size_of::<u64>()
             + self.lists.capacity() * size_of::<Vec<Record>>()
             + self.record_capacity * size_of::<Record>()
             + self.in_use * SharedSlab::HEAP_BYTES
@@ -121,49 +121,44 @@ impl Segments {
     ///
     /// As [`Arena::allocate`].
     pub fn open(&mut self) -> Result<u32> {
-        let segment = Segment {
-            slab: SharedSlab::new(self.arena.allocate()?),
+        let slab = SharedSlab::new(self.arena.allocate()?);
+        let contents = Contents {
             used_bytes: 0,
-            is_listed: false,
             records: self.lists.pop().unwrap_or_default(),
         };
         self.in_use += 1;
-        Ok(match self.vacant.pop() {
-            Some(number) => {
-                self.slots[number as usize] = Some(segment);
-                number
-            }
-            None => {
-                self.slots.push(Some(segment));
-                (self.slots.len() - 1) as u32
-            }
-        })
+        if let Some(number) = self.vacant.pop() {
+            self.slabs[number as usize] = Some(slab);
+            self.contents[number as usize] = contents;
+            return Ok(number);
+        }
+        let number = self.slabs.len();
+        self.slabs.push(Some(slab));
+        self.contents.push(contents);
+        self.noted.resize(number / 64 + 1, 0);
+        Ok(number as u32)
     }
 
     /// Gives a segment's slab back to the arena.
     pub fn close(&mut self, number: u32) {
-        let segment = self.slots[number as usize].take().expect("an open segment");
-        assert!(!segment.slab.is_lent(), "a lent segment is closed");
-        if segment.is_listed {
-            self.lent.retain(|other| *other != number);
-        }
-        let mut records = segment.records;
-        records.clear();
-        self.lists.push(records);
+        let slab = self.slabs[number as usize].take().expect("an open segment");
+        assert!(!slab.is_lent(), "a lent segment is closed");
+        let contents = std::mem::take(&mut self.contents[number as usize]);
+        self.recycle(contents.records);
         self.vacant.push(number);
         self.in_use -= 1;
     }
 
     /// Says whether `bytes` fit at the end of a segment.
     pub fn has_room(&self, number: u32, bytes: usize) -> bool {
-        let used = self.segment(number).used_bytes as usize;
+        let used = self.contents[number as usize].used_bytes as usize;
         bytes.max(1) <= self.slab_bytes().saturating_sub(used)
     }
 
     /// Reserves `bytes` at the end of a segment for an entry, or returns `None` if they do not fit.
     pub fn append(&mut self, number: u32, entry: u32, bytes: usize) -> Option<Place> {
         let slab_bytes = self.slab_bytes();
-        let segment = self.segment_mut(number);
+        let segment = &mut self.contents[number as usize];
         let offset = segment.used_bytes;
         // A block of no bytes takes its place too, or a segment could list them without end.
         let end = (offset as usize).checked_add(bytes.max(1))?;
@@ -183,7 +178,7 @@ impl Segments {
 
     /// Forgets the last block that was appended to a segment, if it is this one.
     pub fn retract(&mut self, place: Place) {
-        let segment = self.segment_mut(place.segment);
+        let segment = &mut self.contents[place.segment as usize];
         let is_last = segment.records.last().map(|record| record.offset) == Some(place.offset);
         if is_last {
             segment.records.pop();
@@ -192,13 +187,13 @@ impl Segments {
     }
 
     pub fn bytes(&self, place: Place, length: usize) -> &[u8] {
-        let slab = &self.segment(place.segment).slab;
-        slab.bytes(place.offset as usize, length)
+        self.slab(place.segment)
+            .bytes(place.offset as usize, length)
     }
 
     pub fn bytes_mut(&mut self, place: Place, length: usize) -> &mut [u8] {
-        let slab = &mut self.segment_mut(place.segment).slab;
-        slab.bytes_mut(place.offset as usize, length)
+        self.slab_mut(place.segment)
+            .bytes_mut(place.offset as usize, length)
     }
 
     /// Notes that bytes of a segment are to be lent to a reader, if it is known that the cap allows it; else
@@ -206,11 +201,14 @@ impl Segments {
     /// so that the processor may go on with the next one meanwhile.
     #[inline(always)]
     pub fn note(&mut self, number: u32) -> bool {
-        let is_known = self.recent.len() < self.credit;
-        if is_known {
-            self.recent.push(number);
-        }
-        is_known
+        let (word, bit) = noted_at(&mut self.noted, number);
+        let is_new = *word & bit == 0;
+        let Some(credit) = self.credit.checked_sub(usize::from(is_new)) else {
+            return false;
+        };
+        *word |= bit;
+        self.credit = credit;
+        true
     }
 
     /// Counts the segments that are lent to readers, and notes this one unless they would be more than
@@ -226,11 +224,13 @@ impl Segments {
     ) -> std::result::Result<(), usize> {
         let count = self.count_lent();
         let left = segments_max.saturating_sub(count);
-        if left == 0 && !self.segment(number).is_listed {
+        let (word, bit) = noted_at(&mut self.noted, number);
+        let is_new = *word & bit == 0;
+        if left == 0 && is_new {
             return Err(count + 1);
         }
-        self.credit = left.min(CREDIT_MAX);
-        self.recent.push(number);
+        *word |= bit;
+        self.credit = left - usize::from(is_new);
         Ok(())
     }
 
@@ -238,41 +238,39 @@ impl Segments {
     /// listed counts against no cap.
     #[inline(always)]
     pub fn lend(&mut self, place: Place, length: usize) -> Loan {
-        let slab = &mut self.segment_mut(place.segment).slab;
+        let slab = self.slab_mut(place.segment);
         slab.lend(place.offset as usize, length)
     }
 
     /// Counts the segments of which readers have bytes. What is lent next is counted again.
     pub fn count_lent(&mut self) -> usize {
-        let mut lent = std::mem::take(&mut self.lent);
-        lent.retain(|&number| {
-            let segment = self.segment_mut(number);
-            segment.is_listed = segment.slab.is_read();
-            segment.is_listed
-        });
-        for &number in &self.recent {
-            // Some were closed since, and the number may be another's.
-            let segment = self.slots[number as usize].as_mut();
-            if let Some(segment) = segment.filter(|it| !it.is_listed && it.slab.is_read()) {
-                segment.is_listed = true;
-                lent.push(number);
+        let mut count = 0;
+        for (index, word) in self.noted.iter_mut().enumerate() {
+            let mut left = *word;
+            while left != 0 {
+                let number = index * 64 + left.trailing_zeros() as usize;
+                let bit = left & left.wrapping_neg();
+                left -= bit;
+                // Some were closed since they were noted.
+                match self.slabs[number].as_ref().is_some_and(SharedSlab::is_read) {
+                    true => count += 1,
+                    false => *word -= bit,
+                }
             }
         }
-        self.recent.clear();
         self.credit = 0;
-        self.lent = lent;
-        self.lent.len()
+        count
     }
 
     /// Lends a block's bytes to be filled.
     pub fn lend_to_fill(&mut self, place: Place, length: usize) -> FillLoan {
-        let slab = &mut self.segment_mut(place.segment).slab;
+        let slab = self.slab_mut(place.segment);
         slab.lend_to_fill(place.offset as usize, length)
     }
 
     /// Takes back what was lent of a segment to be filled.
     pub fn take_back(&mut self, number: u32, loan: FillLoan) {
-        self.segment_mut(number).slab.take_back(loan);
+        self.slab_mut(number).take_back(loan);
     }
 
     /// Copies a block to another place; within one segment only downwards.
@@ -281,7 +279,7 @@ impl Segments {
         if from.segment == to.segment {
             assert!(target <= source);
             let span = source + length - target;
-            let slab = &mut self.segment_mut(from.segment).slab;
+            let slab = self.slab_mut(from.segment);
             slab.bytes_mut(target, span).copy_within(span - length.., 0);
             return;
         }
@@ -292,9 +290,9 @@ impl Segments {
     /// Returns the bytes of a block to read and those of another, in another segment, to write.
     fn pair(&mut self, from: (Place, usize), to: (Place, usize)) -> (&[u8], &mut [u8]) {
         let pair = [from.0.segment as usize, to.0.segment as usize];
-        let [one, other] = self.slots.get_disjoint_mut(pair).expect("two segments");
-        let one = &one.as_ref().expect("an open segment").slab;
-        let other = &mut other.as_mut().expect("an open segment").slab;
+        let [one, other] = self.slabs.get_disjoint_mut(pair).expect("two segments");
+        let one = one.as_ref().expect("an open segment");
+        let other = other.as_mut().expect("an open segment");
         (
             one.bytes(from.0.offset as usize, from.1),
             other.bytes_mut(to.0.offset as usize, to.1),
@@ -303,19 +301,19 @@ impl Segments {
 
     /// Returns how many blocks were appended to a segment.
     pub fn record_count(&self, number: u32) -> usize {
-        self.segment(number).records.len()
+        self.contents[number as usize].records.len()
     }
 
     pub fn record(&self, number: u32, index: usize) -> Record {
-        self.segment(number).records[index]
+        self.contents[number as usize].records[index]
     }
 
     /// Empties a segment so that what deserves it can be appended again, and returns its records;
     /// they come back by [`Segments::recycle`].
     pub fn rewind(&mut self, number: u32) -> Vec<Record> {
         let list = self.lists.pop().unwrap_or_default();
-        let segment = self.segment_mut(number);
-        assert!(!segment.slab.is_lent(), "a lent segment is rewound");
+        assert!(!self.is_lent(number), "a lent segment is rewound");
+        let segment = &mut self.contents[number as usize];
         segment.used_bytes = 0;
         std::mem::replace(&mut segment.records, list)
     }
@@ -328,20 +326,25 @@ impl Segments {
 
     /// Says whether a segment must stay as it is.
     pub fn is_lent(&self, number: u32) -> bool {
-        self.segment(number).slab.is_lent()
+        self.slab(number).is_lent()
     }
 
     #[inline]
-    fn segment(&self, number: u32) -> &Segment {
-        let segment = self.slots[number as usize].as_ref();
-        segment.expect("an open segment")
+    fn slab(&self, number: u32) -> &SharedSlab {
+        let slab = self.slabs[number as usize].as_ref();
+        slab.expect("an open segment")
     }
 
-    #[inline]
-    fn segment_mut(&mut self, number: u32) -> &mut Segment {
-        let segment = self.slots[number as usize].as_mut();
-        segment.expect("an open segment")
+    #[inline(always)]
+    fn slab_mut(&mut self, number: u32) -> &mut SharedSlab {
+        let slab = self.slabs[number as usize].as_mut();
+        slab.expect("an open segment")
     }
+}
+
+#[inline(always)]
+fn noted_at(noted: &mut [u64], number: u32) -> (&mut u64, u64) {
+    (&mut noted[number as usize / 64], 1 << (number % 64))
 }
 
 /// A queue of segments, oldest first; the newest takes what is appended.
@@ -475,7 +478,8 @@ mod tests {
         for round in 0..10 {
             for place in &places[1..] {
                 drop(lend(&mut segments, *place, 2).expect("one makes way"));
-                assert!(segments.lent.len() < 2, "round {round}");
+                let noted: u32 = segments.noted.iter().map(|it| it.count_ones()).sum();
+                assert!(noted <= 2, "round {round}");
             }
         }
         let other = lend(&mut segments, places[1], 2).expect("the second");

@@ -27,7 +27,7 @@ use hashbrown::HashTable;
 use super::KeyHasher;
 use super::bench::Bench;
 use super::costs::{AccessPrices, CLASS_COUNT, Costs, MissTime};
-use super::entry::{Entries, Flags, Queue};
+use super::entry::{Entries, Entry, Flags, Queue};
 use super::expansion::{Expansion, Pools};
 use super::ghost::Ghosts;
 use super::log::{Log, Place, Segments};
@@ -773,12 +773,24 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    #[inline(always)]
     pub(super) fn find(&self, hash: u64, key: &K) -> Option<u32> {
-        let found = self
-            .table
-            .find(hash, |&number| self.entries.at(number).key == *key);
-        found.copied()
+        self.find_entry(hash, key).map(|(number, _)| number)
+    }
+
+    /// Returns an entry with its number, as the table came upon it: looked up by its number once more it came
+    /// too late for the next hit.
+    #[inline(always)]
+    pub(super) fn find_entry(&self, hash: u64, key: &K) -> Option<(u32, &Entry<K>)> {
+        let mut found = None;
+        self.table.find(hash, |&number| {
+            let entry = self.entries.at(number);
+            let is_it = entry.key == *key;
+            if is_it {
+                found = Some((number, entry));
+            }
+            is_it
+        });
+        found
     }
 
     /// Books a block that is raw again.
@@ -898,14 +910,19 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Tells the shadow of a raw hit, if it samples the key.
+    /// Says whether [`Shard::sample`] has anything to do.
     #[inline(always)]
+    pub(super) fn is_sample(&self, hash: u64) -> bool {
+        self.stats.accesses().is_multiple_of(RETUNE_EVERY)
+            || self.shadow.as_ref().is_some_and(|it| it.wants(hash))
+    }
+
+    /// Tells the shadow of a raw hit, if it samples the key.
     pub(super) fn sample(&mut self, hash: u64, raw_bytes: u32, class: u8, bench: &mut Bench) {
         self.sample_found(FOUND_RAW, hash, raw_bytes, class, bench);
     }
 
     /// Tells the shadow of an access and what it found, if it samples the key.
-    #[inline(always)]
     fn sample_found(
         &mut self,
         outcome: usize,
