@@ -777,8 +777,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.find_entry(hash, key).map(|(number, _)| number)
     }
 
-    /// Returns an entry with its number, as the table came upon it: looked up by its number once more it came
-    /// too late for the next hit.
+    /// Returns an entry with its number, as the table came upon it, so that it need not be looked up by that.
     #[inline(always)]
     pub(super) fn find_entry(&self, hash: u64, key: &K) -> Option<(u32, &Entry<K>)> {
         let mut found = None;
