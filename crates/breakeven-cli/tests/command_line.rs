@@ -13,6 +13,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use breakeven::advise::report::Report;
+use breakeven::advise::verdict::WORTH_WHILE;
+use breakeven::units::Estimate;
 use tempfile::TempDir;
 
 /// Seconds after which a command counts as hanging: a deadline, not a measurement.
@@ -124,13 +126,17 @@ fn json_has_the_documented_form() {
             assert!(method.compress_mb_s > 0.0 && method.decompress_mb_s > 0.0);
         }
     }
-    let answers = ["pays", "pays_above", "pays_below", "never", "undecided"];
-    assert!(
-        report
-            .verdicts
-            .iter()
-            .all(|verdict| answers.contains(&verdict.answer.as_str()))
-    );
+    for verdict in &report.verdicts {
+        let Estimate { low, high, .. } = verdict.cost_ratio;
+        let says_the_band = match verdict.answer.as_str() {
+            "pays" => high < WORTH_WHILE,
+            "never" => low >= WORTH_WHILE,
+            "pays_above" | "pays_below" => (low < WORTH_WHILE) == (high < WORTH_WHILE),
+            "undecided" => low < WORTH_WHILE && high >= WORTH_WHILE,
+            _ => false,
+        };
+        assert!(says_the_band, "{verdict:?}");
+    }
     for place in ["file", "link", "cache", "pages"] {
         assert!(
             report.verdicts.iter().any(|verdict| verdict.place == place),

@@ -20,8 +20,6 @@ pub enum Case {
 }
 
 impl Case {
-    pub const ALL: [Case; 3] = [Case::Means, Case::Worst, Case::Best];
-
     fn cost(self, estimate: Estimate) -> f64 {
         match self {
             Case::Means => estimate.mean,
@@ -81,9 +79,7 @@ pub struct Model<'r> {
 pub struct Standing<'r> {
     /// The method that compresses at the least cost.
     pub candidate: &'r MethodReport,
-    /// Whether it pays by what is worth its while, at the means, the worst and the best.
-    pub pays: [bool; 3],
-    /// Its cost over raw's, with the band over the reads asked about.
+    /// Its cost over raw's at the reads asked about, with the band over all of them.
     pub cost_ratio: Estimate,
     /// The reads per write nearest below and above those asked about at which that changes.
     pub from: Option<f64>,
@@ -225,17 +221,16 @@ impl<'r> Model<'r> {
         let candidate = methods
             .into_iter()
             .min_by(|a, b| ratio(a, Case::Means, mean).total_cmp(&ratio(b, Case::Means, mean)))?;
-        let corners = [low, high]
+        let band = [low, mean, high]
             .map(|reads| [Case::Worst, Case::Best].map(|case| ratio(candidate, case, reads)));
-        let corners = corners.as_flattened();
+        let band = band.as_flattened().iter().copied();
         let (from, to) = self.bounds(metric, candidate, mean);
         Some(Standing {
             candidate,
-            pays: Case::ALL.map(|case| ratio(candidate, case, mean) < WORTH_WHILE),
             cost_ratio: Estimate {
                 mean: ratio(candidate, Case::Means, mean),
-                low: corners.iter().copied().fold(f64::INFINITY, f64::min),
-                high: corners.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+                low: band.clone().fold(f64::INFINITY, f64::min),
+                high: band.fold(f64::NEG_INFINITY, f64::max),
             },
             from,
             to,
@@ -270,9 +265,15 @@ impl<'r> Model<'r> {
 }
 
 impl Standing<'_> {
-    /// Returns whether the answer is the same over all of the error.
+    /// Returns whether it pays at the means, by what is worth its while.
+    pub fn pays(&self) -> bool {
+        self.cost_ratio.mean < WORTH_WHILE
+    }
+
+    /// Returns whether the answer is the same over the whole band of the cost.
     pub fn is_decided(&self) -> bool {
-        self.pays[0] == self.pays[1] && self.pays[0] == self.pays[2]
+        let Estimate { low, high, .. } = self.cost_ratio;
+        (low < WORTH_WHILE) == (high < WORTH_WHILE)
     }
 }
 

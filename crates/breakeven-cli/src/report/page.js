@@ -88,12 +88,11 @@
     const [index] = least(methods, (m) => ratioOf(costs(of, m), at.reads.mean));
     if (index < 0) return null;
     const m = methods[index], all = [0, 1, 2].map((k) => costs(of, m, k));
-    const corners = [at.reads.low, at.reads.high].flatMap((n) => [ratioOf(all[1], n), ratioOf(all[2], n)]);
-    const pays = all.map((c) => ratioOf(c, at.reads.mean) < WORTH_WHILE);
-    const turns = crossings(of, m);
-    const decided = pays.every((p) => p === pays[0]);
-    return { method: m.method, pays: pays[0], mark: decided ? (pays[0] ? "pays" : "loses") : "undecided",
-      mean: ratioOf(all[0], at.reads.mean), low: Math.min(...corners), high: Math.max(...corners),
+    const { low, mean, high } = at.reads, turns = crossings(of, m);
+    const band = [low, mean, high].flatMap((n) => [ratioOf(all[1], n), ratioOf(all[2], n)]);
+    const cost = { mean: ratioOf(all[0], mean), low: Math.min(...band), high: Math.max(...band) };
+    const [pays, atLow, atHigh] = [cost.mean, cost.low, cost.high].map((c) => c < WORTH_WHILE);
+    return { method: m.method, pays, mark: atLow !== atHigh ? "undecided" : pays ? "pays" : "loses", ...cost,
       from: turns.filter((n) => n < at.reads.mean).pop(), to: turns.find((n) => n >= at.reads.mean) };
   }
 
@@ -132,7 +131,7 @@
   const OF_RAW = { "time": "time", "energy": "energy", "energy-delay": "energy × time", "money": "money" };
   function sentence(of, s) {
     const ofRaw = `${percents(s)} of the ${OF_RAW[of]} of storing raw`;
-    if (s.mark === "undecided") return `Undecided: ${s.method} takes ${ofRaw}, within the error.`;
+    if (s.mark === "undecided") return `Undecided: ${s.method} takes ${ofRaw}, so it may pay or not.`;
     return s.mark === "pays" ? `Compress with ${s.method}: ${ofRaw}; it ${boundsText(s)}.`
       : `Store raw: ${s.method} would take ${ofRaw}; it ${boundsText(s)}.`;
   }

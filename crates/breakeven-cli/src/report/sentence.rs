@@ -17,7 +17,7 @@ pub fn title(metric: Metric) -> &'static str {
 
 /// How a verdict is marked: `pays`, `loses` or `undecided`.
 pub fn mark(standing: &Standing<'_>) -> &'static str {
-    match (standing.is_decided(), standing.pays[0]) {
+    match (standing.is_decided(), standing.pays()) {
         (false, _) => "undecided",
         (true, true) => "pays",
         (true, false) => "loses",
@@ -44,7 +44,7 @@ pub fn cost(standing: &Standing<'_>) -> String {
 
 /// For which reads per write that holds.
 pub fn bounds(standing: &Standing<'_>) -> String {
-    let pays = standing.pays[0];
+    let pays = standing.pays();
     if (WORTH_WHILE..1.0).contains(&standing.cost_ratio.mean) {
         return "saves less than 1 %".to_string();
     }
@@ -74,7 +74,7 @@ pub fn sentence(metric: Metric, standing: &Standing<'_>) -> String {
     };
     let bounds = bounds(standing);
     match mark(standing) {
-        "undecided" => format!("Undecided: {method} takes {cost} {of_raw}, within the error."),
+        "undecided" => format!("Undecided: {method} takes {cost} {of_raw}, so it may pay or not."),
         "pays" => format!("Compress with {method}: {cost} {of_raw}; it {bounds}."),
         _ => format!("Store raw: {method} would take {cost} {of_raw}; it {bounds}."),
     }
@@ -97,11 +97,9 @@ mod tests {
         };
         let all = report.classes.last().expect("all");
         let found = model.standing(Metric::Energy, all).expect("methods");
-        let check = |pays: [bool; 3], bounds: (Option<f64>, Option<f64>), expected: &str| {
-            let little = expected.contains("less than 1 %");
+        let check = |cost_ratio: Estimate, bounds: (Option<f64>, Option<f64>), expected: &str| {
             let standing = Standing {
-                pays,
-                cost_ratio: Estimate::exact(if little { 0.996 } else { 0.5 }),
+                cost_ratio,
                 from: bounds.0,
                 to: bounds.1,
                 ..found
@@ -111,32 +109,32 @@ mod tests {
             assert_eq!(sentence(Metric::Time, &standing), expected);
         };
         check(
-            [true; 3],
+            Estimate::exact(0.5),
             (None, None),
             "Compress with METHOD: 50 % of the time of storing raw; it pays at any number of reads.",
         );
         check(
-            [true; 3],
+            Estimate::exact(0.5),
             (Some(0.5), Some(20.0)),
             "Compress with METHOD: 50 % of the time of storing raw; \
              it pays from 0.500 to 20.0 reads per write.",
         );
         check(
-            [false; 3],
+            Estimate::exact(1.2),
             (None, Some(7.0)),
-            "Store raw: METHOD would take 50 % of the time of storing raw; \
+            "Store raw: METHOD would take 120 % of the time of storing raw; \
              it would pay from 7.00 reads per write.",
         );
         check(
-            [false; 3],
+            Estimate::exact(0.996),
             (None, Some(7.0)),
             "Store raw: METHOD would take 100 % of the time of storing raw; \
              it saves less than 1 %.",
         );
         check(
-            [true, false, true],
+            Estimate::plus_minus(0.9, 0.2),
             (None, None),
-            "Undecided: METHOD takes 50 % of the time of storing raw, within the error.",
+            "Undecided: METHOD takes 70-110 % of the time of storing raw, so it may pay or not.",
         );
     }
 }

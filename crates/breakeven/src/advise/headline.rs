@@ -1,7 +1,7 @@
 //! The one sentence that comes first: what to do, and what it saves with its error.
 
 use crate::advise::report::{ClassReport, Evidence, Report, VerdictReport};
-use crate::advise::verdict::{Metric, WORTH_WHILE};
+use crate::advise::verdict::Metric;
 use crate::advise::{AdviseOptions, find, store_text};
 use crate::units::Estimate;
 
@@ -33,9 +33,9 @@ fn sentence(
     verdict: &VerdictReport,
 ) -> String {
     let terms = terms(options, metric);
-    if verdict.answer == "undecided" || straddles(&verdict.cost_ratio) {
+    if verdict.answer == "undecided" {
         return format!(
-            "Undecided: {} costs {} of storing raw in {metric} {terms}, which is within the error.",
+            "Undecided: {} costs {} of storing raw in {metric} {terms}, so it may pay or not.",
             verdict.candidate,
             percent_range(&verdict.cost_ratio),
         );
@@ -162,10 +162,6 @@ fn terms(options: &AdviseOptions, metric: Metric) -> String {
     } else {
         format!("for {reads}")
     }
-}
-
-fn straddles(cost_ratio: &Estimate) -> bool {
-    cost_ratio.low < WORTH_WHILE && cost_ratio.high >= WORTH_WHILE
 }
 
 /// Words a cost as a share of storing raw, or another share, with its interval.

@@ -192,7 +192,8 @@ pub struct VerdictReport {
     pub method: String,
     /// The best method that compresses, which the break-even is about.
     pub candidate: String,
-    /// `pays`, `pays_above`, `pays_below`, `never` or `undecided`.
+    /// `pays`, `pays_above`, `pays_below`, `never`, or `undecided` where the band of `cost_ratio` has
+    /// [`WORTH_WHILE`](crate::advise::verdict::WORTH_WHILE) inside it.
     pub answer: String,
     /// What the break-even is counted in: `reads_per_write`, `link_mb_s` or `compressed_share`.
     pub unit: String,
@@ -203,7 +204,8 @@ pub struct VerdictReport {
     pub flips_at: Vec<Flip>,
     /// `serial` where stage times add, `overlapped` where the slowest stage decides.
     pub stages: String,
-    /// Cost of the best method over the cost of storing raw, at the numbers asked for.
+    /// Cost of the candidate over the cost of storing raw: at the means, with the band of all errors
+    /// over all the reads per write asked for.
     pub cost_ratio: Estimate,
     /// A method that seems to cost less, but is not known well enough to be the best.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -212,7 +212,6 @@ impl<'a> Outlook<'a> {
         let weighed = Weighed {
             candidate: self.methods[best.method].method,
             outcomes: Case::ALL.map(|case| self.outcome(metric, best, case)),
-            asked: [band.mean, band.high, band.low],
             cost_ratio: band,
         };
         let flip = self.miss_flip(metric, ratio < 1.0);

@@ -79,15 +79,14 @@ impl Link {
             })
         };
         let (costs, mean_ratio) = at(speed)?;
-        let asked = Case::ALL.map(|case| self.cost_ratio(metric, costs, case, speed));
+        let corner = |case| self.cost_ratio(metric, costs, case, speed);
         let weighed = Weighed {
             candidate: costs.method,
             outcomes: Case::ALL.map(|case| self.break_even(metric, costs, case)),
-            asked,
             cost_ratio: Estimate {
                 mean: mean_ratio,
-                low: asked[2],
-                high: asked[1],
+                low: corner(Case::Best),
+                high: corner(Case::Worst),
             },
         };
         let chosen = |speed: f64| at(speed).map(or_store).map(|method| (method, method));

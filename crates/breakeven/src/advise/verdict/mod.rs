@@ -106,9 +106,8 @@ struct Weighed {
     candidate: Method,
     /// Outcomes at the means, the worst and the best corner.
     outcomes: [Outcome; 3],
-    /// Cost over raw's at the value asked about, at the means, the worst and the best corner.
-    asked: [f64; 3],
-    /// Cost over raw's with its band over the whole range asked about.
+    /// Cost over raw's: at the means and the value asked about, with the band of all cases over all
+    /// the range asked about.
     cost_ratio: Estimate,
 }
 
@@ -123,21 +122,21 @@ struct Subject<'a> {
     unit_scale: f64,
 }
 
-/// Words a verdict. Where the choice flips inside the bands at the value asked about it is undecided;
-/// what is undecided over all values may still be clear for that one. What pays by less than is worth
-/// its while is not chosen, so it is a no as well.
+/// Words a verdict. Where the choice flips inside the band of the cost it is undecided, whether by an
+/// error or by the range asked about; what is undecided over all values may still be clear for those.
+/// What pays by less than is worth its while is not chosen, so it is a no as well.
 fn report(subject: &Subject<'_>, weighed: &Weighed, flips_at: Vec<Flip>) -> VerdictReport {
     let [mean, worst, best] = weighed.outcomes;
     let verdict = Verdict::over(mean, [worst, best]);
-    let pays = weighed.asked.map(|cost_ratio| cost_ratio < WORTH_WHILE);
+    let Estimate { mean, low, high } = weighed.cost_ratio;
+    let pays = [low, high].map(|cost_ratio| cost_ratio < WORTH_WHILE);
     let answer = match (pays, verdict.answer) {
-        ([true, true, true], Answer::Undecided) => Answer::Pays,
-        ([false, false, false], Answer::Undecided | Answer::Pays) => Answer::Never,
-        ([true, true, true] | [false, false, false], answer) => answer,
+        ([true, true], Answer::Undecided) => Answer::Pays,
+        ([false, false], Answer::Undecided | Answer::Pays) => Answer::Never,
+        ([true, true] | [false, false], answer) => answer,
         _ => Answer::Undecided,
     };
-    let pays = weighed.cost_ratio.mean < WORTH_WHILE;
-    let method = if pays {
+    let method = if mean < WORTH_WHILE {
         weighed.candidate
     } else {
         Method::STORE
@@ -318,6 +317,94 @@ mod tests {
         check_file(break_even, 1.0, Metric::Time, ("store", "undecided"));
     }
 
+    /// Asserts that a verdict and the band of the cost printed beside it say the same, and returns
+    /// whether it pays, does not, or is undecided.
+    #[track_caller]
+    fn check_agrees(verdict: &VerdictReport) -> usize {
+        let Estimate { mean, low, high } = verdict.cost_ratio;
+        let rounding = 1e-12 * mean;
+        assert!(
+            low - rounding <= mean && mean <= high + rounding,
+            "{verdict:?}"
+        );
+        let expected = [high < WORTH_WHILE, low >= WORTH_WHILE];
+        let found = match (verdict.answer.as_str(), verdict.method.as_str()) {
+            ("undecided", _) => [false, false],
+            ("pays" | "pays_above" | "pays_below", method) if method != "store" => [true, false],
+            ("never" | "pays_above" | "pays_below", "store") => [false, true],
+            _ => panic!("{verdict:?}"),
+        };
+        assert_eq!(found, expected, "{verdict:?}");
+        found.iter().position(|of| *of).unwrap_or(2)
+    }
+
+    #[test]
+    fn a_verdict_says_what_the_band_of_its_cost_says() {
+        let mut random = crate::testing::seeded("verdict bands", 1);
+        let mut found = [[0; 3]; 3];
+        for _ in 0..2_000 {
+            let mut between = |low: f64, high: f64| low * (high / low).powf(random.f64());
+            let stored = between(0.2, 1.0);
+            let (encode, decode) = (between(1e7, 3e9), between(1e8, 5e9));
+            let methods = [costs("lz4:1", stored, encode, decode)];
+            let (rate, reads) = (between(1e7, 5e9), between(0.2, 20.0));
+            let mut place = file(rate, reads);
+            let spread = between(1.0, 3.0);
+            place.reads_per_write = Estimate::within_factor(reads, spread);
+            place.times.write_byte = Estimate::within_factor(1.0 / rate, between(1.0, 1.4));
+            place.times.read_byte = place.times.write_byte.map(|seconds| 0.7 * seconds);
+            let fixed = between(1e-11, 1e-8);
+            let pages = Place {
+                name: "pages",
+                times: PlaceTimes {
+                    write_fixed: fixed,
+                    read_fixed: 2.0 * fixed,
+                    ..place.times
+                },
+                ..place
+            };
+            for metric in Metric::ALL {
+                let verdicts = [
+                    place.verdict(metric, "all", &methods),
+                    pages.verdict(metric, "all", &methods),
+                    link(rate).verdict(metric, "all", &methods),
+                ];
+                for (verdict, found) in verdicts.iter().zip(&mut found) {
+                    found[check_agrees(verdict.as_ref().expect("a method"))] += 1;
+                }
+            }
+        }
+        println!(
+            "pays, not, undecided: files {:?}, pages {:?}, links {:?}",
+            found[0], found[1], found[2]
+        );
+        assert!(
+            found.as_flattened().iter().all(|count| *count > 100),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_verdict_that_flips_over_the_reads_asked_about_is_undecided() {
+        // It pays from 1.0 reads on, with the bands of the inputs from 0.54 to 1.68.
+        let at = |low: f64, high: f64| {
+            let mut place = file(400e6, 3.0);
+            place.reads_per_write = Estimate {
+                mean: 3.0,
+                low,
+                high,
+            };
+            let verdict = place
+                .verdict(Metric::Time, "all", &[fast()])
+                .expect("a method");
+            check_agrees(&verdict);
+            (verdict.method, verdict.answer)
+        };
+        let expected = |answer: &str| ("lz4:1".to_string(), answer.to_string());
+        assert_eq!(at(2.0, 4.0), expected("pays_above"));
+        assert_eq!(at(0.1, 4.0), expected("undecided"));
+    }
+
     #[test]
     fn what_saves_next_to_nothing_is_a_no_and_not_undecided() {
         // Noise: kept for so long that the space decides, of which there is nothing to save.
@@ -424,7 +511,9 @@ mod tests {
         let stored = [Estimate::plus_minus(0.5, 0.01)];
         let verdict = |miss, metric| {
             let outlook = outlook(miss, 1 << 30, &stored).expect("something is missed");
-            outlook.verdict(metric, "all").expect("a method")
+            let verdict = outlook.verdict(metric, "all").expect("a method");
+            check_agrees(&verdict);
+            verdict
         };
         let slow = verdict(1e-3, Metric::Time);
         assert_eq!(

@@ -113,18 +113,18 @@ impl Place<'_> {
         let Estimate { mean, low, high } = self.reads_per_write;
         let ratio = |costs: &MethodCosts| self.cost_ratio(metric, costs, Case::Means, mean);
         let (costs, mean_ratio) = cheapest(methods, ratio)?;
-        let corners = [low, high].map(|reads| {
+        // The number asked about as well: energy-delay may have its least or its most between the ends.
+        let band = [low, mean, high].map(|reads| {
             [Case::Worst, Case::Best].map(|case| self.cost_ratio(metric, costs, case, reads))
         });
-        let corners = corners.as_flattened();
+        let band = band.as_flattened().iter().copied();
         let weighed = Weighed {
             candidate: costs.method,
             outcomes: Case::ALL.map(|case| single(self.outcome(metric, costs, case), mean)),
-            asked: Case::ALL.map(|case| self.cost_ratio(metric, costs, case, mean)),
             cost_ratio: Estimate {
                 mean: mean_ratio,
-                low: corners.iter().copied().fold(f64::INFINITY, f64::min),
-                high: corners.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+                low: band.clone().fold(f64::INFINITY, f64::min),
+                high: band.fold(f64::NEG_INFINITY, f64::max),
             },
         };
         let flips = [
