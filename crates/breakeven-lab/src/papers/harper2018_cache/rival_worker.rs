@@ -193,12 +193,15 @@ impl Work<'_> {
     }
 }
 
-/// Returns what the system says this process has in memory.
+/// Returns what the system says this process has in memory of its own: not the pages of program files, which come
+/// as code first runs, a MiB in a program that brings codecs and peers.
 pub fn resident_bytes() -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
     let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    Ok(kib.context("/proc/self/status says no VmRSS")? << 10)
+    Ok(kib.context("/proc/self/status says no RssAnon")? << 10)
 }
 
 #[cfg(test)]

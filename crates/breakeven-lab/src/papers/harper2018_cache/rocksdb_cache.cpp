@@ -70,11 +70,11 @@ double cpu_seconds() {
 }
 
 long resident_bytes() {
-  long all = 0, resident = 0;
+  long all = 0, resident = 0, of_files = 0;
   FILE* file = fopen("/proc/self/statm", "r");
-  if (file == nullptr || fscanf(file, "%ld %ld", &all, &resident) != 2) abort();
+  if (file == nullptr || fscanf(file, "%ld %ld %ld", &all, &resident, &of_files) != 3) abort();
   fclose(file);
-  return resident * sysconf(_SC_PAGESIZE);
+  return (resident - of_files) * sysconf(_SC_PAGESIZE);
 }
 
 }  // namespace
