@@ -174,9 +174,14 @@ impl Panel {
         out.push_str(&self.names(plot));
         for note in &self.notes {
             let (x, y) = at(&note.at);
-            let beside = (x + 9.0, y + 4.0);
+            // Names of lines stand right of the frame, and other panels beyond.
+            let has_room = x + 9.0 + label::width(&note.text) <= right;
+            let (place, anchor) = match has_room {
+                true => ((x + 9.0, y + 4.0), Anchor::Start),
+                false => ((right, y - 10.0), Anchor::End),
+            };
             let marks = mark::dot((x, y), 4.0, "hollow", &note.text)
-                + &mark::text(beside, Anchor::Start, "series halo", &note.text);
+                + &mark::text(place, anchor, "series halo", &note.text);
             out.push_str(&coloured(&note.colour, &marks));
         }
         out

@@ -91,9 +91,14 @@ fn sweep(cell: &CellRecord) -> Option<Panel> {
         return None;
     }
     let points = policies::family(cell);
-    let first = |contender: &str, column| cell.column(RACE, contender, column).first().copied();
-    let (raw, adaptive) = (first(RAW, LATE)?, first(ADAPTIVE, LATE)?);
-    let share = 100.0 * first(ADAPTIVE, SHARE)?;
+    if cell.column(RACE, ADAPTIVE, LATE).is_empty() {
+        return None;
+    }
+    let (raw, adaptive) = (
+        cell.median(RACE, RAW, LATE),
+        cell.median(RACE, ADAPTIVE, LATE),
+    );
+    let share = 100.0 * cell.median(RACE, ADAPTIVE, SHARE);
     let method = points.first().map_or(0.0, |row| row.values[METHOD]);
     let mut line = vec![(0.0, raw)];
     line.extend(
