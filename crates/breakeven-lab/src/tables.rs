@@ -163,8 +163,11 @@ pub fn expectation(experiment: &Experiment) -> String {
     )
 }
 
+/// How many cells of an experiment that lose an overview names.
+const WORST_SHOWN: usize = 6;
+
 /// Returns a table of experiments: what each expects, the least and the greatest figure of its core
-/// cells, what they come to, and those that lose.
+/// cells, what they come to, and those that lose, the worst first.
 pub fn overview(shown: &[(&Experiment, Vec<Finding>)]) -> String {
     let mut text = "Figures and verdicts are those of the core cells. Each experiment's own table has the variations, the intervals, and the \
          targets of cells that have their own.\n\n\
@@ -179,19 +182,30 @@ pub fn overview(shown: &[(&Experiment, Vec<Finding>)]) -> String {
             Some(verdict) => format!("{verdict}: {}", counts(findings, true)),
             None => "nothing measured".to_string(),
         };
-        let differs = core.iter().filter(|it| it.verdict == Verdict::Differs);
-        let differs = differs.map(|it| format!("{} {}", it.question, figure(&it.found)));
+        let (least, greatest) = (end(core.first()), end(core.last()));
+        core.retain(|it| it.verdict == Verdict::Differs);
+        let target = experiment.target;
+        let excess = |it: &Finding| {
+            let middle = it.found.middle;
+            (target.low - middle).max(middle - target.high)
+        };
+        core.sort_by(|a, b| excess(b).total_cmp(&excess(a)));
+        let worst = core.iter().take(WORST_SHOWN);
+        let mut differs: Vec<String> = worst
+            .map(|it| format!("{} {}", it.question, figure(&it.found)))
+            .collect();
+        if core.len() > WORST_SHOWN {
+            differs.push(format!("{} more", core.len() - WORST_SHOWN));
+        }
         let _ = writeln!(
             text,
-            "| [{}](#{}) | {} | {} {} | {} | {} | {verdict} | {} |",
+            "| [{}](#{}) | {} | {} {} | {least} | {greatest} | {verdict} | {} |",
             experiment.name(),
             experiment.key.replace('/', ""),
             experiment.claim.trim_end_matches('.'),
             experiment.figure,
             experiment.target,
-            end(core.first()),
-            end(core.last()),
-            differs.collect::<Vec<String>>().join("; ")
+            differs.join("; ")
         );
     }
     text
