@@ -30,6 +30,10 @@ use crate::units::Seconds;
 const SLABS_FREE: usize = 1;
 /// Slabs that the raw pool keeps whatever the split.
 const RAW_SLABS_MIN: usize = 4;
+/// Compressed segments that are gone through for one block and lose none of theirs, while forms that went
+/// left more than one in so many of the pool's bytes empty.
+const EFFORT_FOR_ALL: usize = 8;
+const DEAD_SHARE_MIN: u64 = 16;
 /// Segments that are looked at for one block before it is given up.
 pub(super) const EFFORT_MAX: usize = 64;
 
@@ -37,6 +41,15 @@ pub(super) const EFFORT_MAX: usize = 64;
 /// stands the codec stops.
 pub(super) fn packed_bytes_max(raw_bytes: usize) -> usize {
     (raw_bytes as f64 * PACKED_SHARE_MAX) as usize
+}
+
+/// Which forms of a compressed segment stay.
+#[derive(Clone, Copy, PartialEq)]
+enum Kept {
+    All,
+    /// Those that were of use.
+    Used,
+    None,
 }
 
 /// A raw segment that goes, and those of its blocks that are not settled yet.
@@ -483,9 +496,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             self.packed.push(segment);
             return self.segments.append(segment, entry, bytes);
         }
-        for _ in 0..EFFORT_MAX {
+        for effort in 0..EFFORT_MAX {
             let oldest = self.packed.pop_oldest(false)?;
-            self.compact(oldest, true);
+            let is_roomy = effort < EFFORT_FOR_ALL && self.has_dead_room();
+            self.compact(oldest, if is_roomy { Kept::All } else { Kept::Used });
             self.packed.push(oldest);
             if let Some(place) = self.segments.append(oldest, entry, bytes) {
                 return Some(place);
@@ -499,15 +513,22 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let Some(oldest) = self.packed.pop_oldest(false) else {
             return false;
         };
-        self.compact(oldest, false);
+        self.compact(oldest, Kept::None);
         self.segments.close(oldest);
         true
     }
 
-    /// Empties a compressed segment but for forms that were of use since they were made, each as often
-    /// as they were up to three times, if these are kept; they slide to its front. The twin of a raw
-    /// block just goes.
-    fn compact(&mut self, segment: u32, keeps_hit: bool) {
+    /// Says whether forms that went left so much room between the others that none of these need go.
+    fn has_dead_room(&self) -> bool {
+        let pool_bytes = self.packed.segment_count() * self.segments.slab_bytes();
+        self.packed.dead_bytes * DEAD_SHARE_MIN > pool_bytes as u64
+    }
+
+    /// Empties a compressed segment but for what is kept, which slides to its front: a form that was of use
+    /// since it was made as often as it was, up to three times. The twin of a raw block just goes.
+    fn compact(&mut self, segment: u32, kept: Kept) {
+        let mut dead_bytes = self.segments.used_bytes(segment);
+        let dead_before = self.packed.dead_bytes;
         let records = self.segments.rewind(segment);
         for record in &records {
             let place = Place {
@@ -518,14 +539,18 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             let Some(entry) = entry.filter(|entry| entry.packed == place).copied() else {
                 continue;
             };
-            if keeps_hit && self.entries.at_mut(record.entry).flags.take_use() {
-                let bytes = entry.packed_bytes as usize;
-                let kept = self.segments.append(segment, record.entry, bytes);
-                let kept = kept.expect("no more than was there");
-                self.segments.copy(place, kept, bytes);
-                let entry = self.entries.at_mut(record.entry);
-                entry.packed = kept;
-                entry.flags.set(Flags::IS_REFERENCED, false);
+            let bytes = entry.packed_bytes as usize;
+            dead_bytes = dead_bytes.saturating_sub(bytes as u64);
+            let flags = &mut self.entries.at_mut(record.entry).flags;
+            let is_used = kept == Kept::Used && flags.take_use();
+            if is_used {
+                flags.set(Flags::IS_REFERENCED, false);
+            }
+            if is_used || kept == Kept::All {
+                let new = self.segments.append(segment, record.entry, bytes);
+                let new = new.expect("no more than was there");
+                self.segments.copy(place, new, bytes);
+                self.entries.at_mut(record.entry).packed = new;
             } else if entry.raw.is_some() {
                 self.forget_packed(record.entry);
             } else {
@@ -534,6 +559,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             }
         }
         self.segments.recycle(records);
+        self.packed.dead_bytes = dead_before.saturating_sub(dead_bytes);
     }
 }
 
@@ -541,4 +567,76 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
 fn filled(block: &[u8]) -> Option<u8> {
     let (&first, rest) = block.split_first()?;
     rest.iter().all(|&byte| byte == first).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Arm, MissTime, Policy, Record, RecordedMethod, ShardOptions};
+    use super::*;
+
+    /// Where half of the forms of a pool are made anew at an eighth of the length, the others stay, and
+    /// what is compressed next takes the room between them.
+    #[test]
+    fn no_form_goes_while_others_left_room() {
+        const SLAB: usize = 16 << 10;
+        const BLOCK: usize = 1024;
+        let methods = ["lz4:1", "zstd:1"].map(|name| name.parse().expect("a method"));
+        let recorded = |method| RecordedMethod {
+            method,
+            encode_seconds_per_byte: 1e-9,
+            decode_seconds_per_byte: 1e-9,
+            ratios: [2.0; 2],
+        };
+        let mut bench = Bench::recorded(Record {
+            methods: methods.map(recorded).to_vec(),
+            miss: MissTime::default(),
+            shadow_sample: Seconds(0.0),
+        });
+        let mut shard: Shard<u64> = Shard::new(ShardOptions {
+            budget_bytes: 4 << 20,
+            slab_bytes: SLAB,
+            methods: methods.to_vec(),
+            policy: Policy::Static(Arm {
+                compressed_share: 0.5,
+                method: 0,
+                admits_once: true,
+            }),
+            ..ShardOptions::default()
+        })
+        .expect("a shard");
+        shard.hold_slabs(64);
+        let mut loaded = 0;
+        let mut load = |shard: &mut Shard<u64>, bench: &mut Bench| {
+            let fill = |frame: &mut [u8]| {
+                frame[..8].copy_from_slice(&(loaded << 8 | 1u64).to_le_bytes());
+                Ok(())
+            };
+            shard
+                .get_or_load(loaded, BLOCK, 0, bench, fill)
+                .expect("the loader is sound");
+            loaded += 1;
+            loaded
+        };
+        // One slab more may be opened, for the first that are made anew.
+        while shard.packed.segment_count() < 31 {
+            let count = load(&mut shard, &mut bench);
+            assert_eq!(shard.memory().blocks, count, "all are held");
+        }
+        let packed = |shard: &Shard<u64>, number: &u32| shard.entries.at(*number).packed.is_some();
+        let mut forms = shard.numbers();
+        forms.retain(|number| packed(&shard, number));
+        for number in forms.iter().step_by(2) {
+            assert!(shard.replace_packed(*number, 1, BLOCK / 16, &mut bench));
+        }
+        let mut count = 0;
+        for _ in 0..forms.len() / 4 {
+            count = load(&mut shard, &mut bench);
+        }
+        println!("{count} blocks, {} forms, {:?}", forms.len(), shard.packed);
+        assert!(forms.len() > 900 && forms.iter().all(|number| packed(&shard, number)));
+        assert_eq!(
+            (shard.memory().blocks, shard.stats().misses),
+            (count, count)
+        );
+    }
 }

@@ -299,6 +299,11 @@ impl Segments {
         )
     }
 
+    /// Returns how far a segment is filled.
+    pub fn used_bytes(&self, number: u32) -> u64 {
+        u64::from(self.contents[number as usize].used_bytes)
+    }
+
     /// Returns how many blocks were appended to a segment.
     pub fn record_count(&self, number: u32) -> usize {
         self.contents[number as usize].records.len()
@@ -353,6 +358,8 @@ pub(super) struct Log {
     order: VecDeque<u32>,
     /// Bytes of live blocks.
     pub live_bytes: u64,
+    /// Of the compressed log: bytes of blocks that went and left their place in a segment that stays.
+    pub dead_bytes: u64,
 }
 
 impl Log {

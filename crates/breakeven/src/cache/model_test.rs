@@ -77,6 +77,8 @@ impl Tested {
         }
         assert_eq!(raw, [self.small.live_bytes, self.main.live_bytes]);
         assert_eq!(packed, self.packed.live_bytes);
+        let pool_bytes = self.packed.segment_count() * self.segments.slab_bytes();
+        assert!(packed + self.packed.dead_bytes <= pool_bytes as u64);
         assert_eq!((known, held), (memory.blocks, memory.held_bytes));
         let segments = [&self.small, &self.main, &self.packed].map(|log| log.segment_count());
         let segments = segments.iter().sum::<usize>() + self.aside.len();

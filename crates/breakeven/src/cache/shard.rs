@@ -876,6 +876,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.stats.wasted += u64::from(!entry.flags.has(Flags::IS_USED));
         entry.flags.set(Flags::OF_PACKED, false);
         self.packed.live_bytes -= u64::from(entry.packed_bytes);
+        self.packed.dead_bytes += u64::from(entry.packed_bytes);
     }
 
     pub(super) fn log_mut(&mut self, queue: Queue) -> &mut Log {
