@@ -139,6 +139,7 @@ impl Settings {
             choice: self.choice()?,
             block_bytes: self.block_bytes.unwrap_or(usual.block_bytes),
             stop: self.stop.clone(),
+            ..usual
         })
     }
 }

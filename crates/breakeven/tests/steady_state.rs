@@ -92,7 +92,7 @@ fn a_block_allocates_nothing_and_touches_no_new_page() {
             container: Container::Mixed,
             choice,
             block_bytes: BLOCK,
-            stop: None,
+            ..WriterOptions::default()
         };
         let mut writer = Writer::new(io::sink(), &pool, options).unwrap();
         // Every buffer and every worker's tables have been used after this.

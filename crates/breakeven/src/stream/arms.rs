@@ -172,12 +172,24 @@ impl Costs {
     }
 
     /// Returns the arm that may well be the best of those whose trial costs no more than the most of
-    /// `allowed`. If that is the best one known, what is next to it and was never tried is not known to
-    /// be worse: it is tried where that costs no more than the first.
-    pub fn worth_trying(&self, known: &Known, best: usize, allowed: (f64, f64)) -> usize {
+    /// `allowed`, nor than what it is hoped to save on the blocks behind, where their number is known. If
+    /// that is the best one known, what is next to it and was never tried is not known to be worse: it is
+    /// tried where that costs no more than the first of `allowed`.
+    pub fn worth_trying(
+        &self,
+        known: &Known,
+        best: usize,
+        allowed: (f64, f64),
+        blocks_behind: f64,
+    ) -> usize {
         let charge = |arm: usize| self.fearful[arm] - self.fearful[best];
+        let may_pay = |arm: usize| {
+            let saved = self.likely[best] - self.hopeful[arm];
+            blocks_behind.is_infinite() || charge(arm) <= blocks_behind * saved
+        };
         let arms = || 0..self.likely.len();
-        let affordable = arms().filter(|&arm| arm == best || charge(arm) <= allowed.1);
+        let affordable =
+            arms().filter(|&arm| arm == best || charge(arm) <= allowed.1 && may_pay(arm));
         let hopeful = affordable.min_by(|&a, &b| self.hopeful[a].total_cmp(&self.hopeful[b]));
         let hopeful = hopeful.expect("the best is affordable");
         if hopeful != best {

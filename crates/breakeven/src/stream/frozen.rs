@@ -144,7 +144,7 @@ mod tests {
             container: Container::Mixed,
             choice: Choice::Frozen(Box::new(frozen)),
             block_bytes: BLOCK,
-            stop: None,
+            ..WriterOptions::default()
         }
     }
 

@@ -124,7 +124,7 @@ pub(crate) fn fuzz_stream_round_trip(data: &[u8]) {
             ))),
         },
         block_bytes: 4096,
-        stop: None,
+        ..WriterOptions::default()
     };
     let mut writer = Writer::new(Vec::new(), &pool, options).expect("a stream");
     let mut expected = Vec::with_capacity(content.len());

@@ -176,6 +176,13 @@ impl Picker {
         }
     }
 
+    /// Takes a hint on how many bytes there are in all.
+    pub fn pledge(&self, bytes: u64) {
+        if let Policy::Priced(live) = &self.policy {
+            lock(live).controller.pledge(bytes);
+        }
+    }
+
     /// Does parts of blocks that were taken before and are split.
     pub fn help(&self, workspace: &mut Workspace) {
         self.splits.help(workspace);

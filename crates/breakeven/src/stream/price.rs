@@ -6,7 +6,8 @@
 //!   would keep workers and link equally long (the dual of the fluid problem, `oracle.rs`);
 //! - within a factor: bytes cost 1, work costs what makes the blocks so far, the older the less, take the
 //!   time allowed. Time saved by some is there for others, but none is lent: a method by which the stream
-//!   would be late if it ended with this block is charged for it;
+//!   would be late if it ended with this block is charged for it. Where it was told how much is to come, the
+//!   last blocks lend each other what they can give back, and leave nothing;
 //! - smallest, money: fixed prices.
 //!
 //! The prices alone do not see the queue. A block that takes longer to encode than the frames before
@@ -192,7 +193,10 @@ pub struct Controller {
     /// same for every method, contention stretches the codec's time.
     wall: Line,
     completed: usize,
-    /// Seconds that the blocks so far would take uncompressed.
+    /// Bytes that are to come in all, where a time is promised and that was told.
+    pledged_bytes: Option<u64>,
+    /// Bytes of the blocks so far, and seconds that they would take uncompressed.
+    raw_bytes: u64,
     raw_seconds: f64,
     /// Those of them in which the application computed.
     solver_seconds: f64,
@@ -263,6 +267,16 @@ struct Trial {
     backlog: f64,
 }
 
+/// What is left for a block of a promised time.
+struct Left {
+    /// Seconds until it must be through; without end where no time is promised.
+    seconds: f64,
+    /// Blocks' worth of time that those before it saved.
+    saved_blocks: f64,
+    /// Blocks as long that are to come behind it; without end where that was not told.
+    blocks_behind: f64,
+}
+
 /// A choice for a block.
 struct Picked {
     arm: usize,
@@ -301,6 +315,8 @@ impl Controller {
             surprise: 0.0,
             wall: CORE_ALONE,
             completed: 0,
+            pledged_bytes: None,
+            raw_bytes: 0,
             raw_seconds: 0.0,
             solver_seconds: 0.0,
             core_seconds: 0.0,
@@ -313,6 +329,14 @@ impl Controller {
         };
         controller.reprice();
         controller
+    }
+
+    /// Takes a hint on how many bytes there are in all. It says something where a time is promised: the last
+    /// blocks then take what is left of it. If there are more, those are chosen for as if nothing had been told.
+    pub fn pledge(&mut self, bytes: u64) {
+        if matches!(self.goal, Goal::Within(_)) {
+            self.pledged_bytes = Some(bytes);
+        }
     }
 
     /// Returns the arms.
@@ -471,7 +495,7 @@ impl Controller {
             way,
             latency,
             trial,
-        } = self.pick(class, outlook, now);
+        } = self.pick(class, raw_bytes, outlook, now);
         self.count_raw(raw_bytes, outlook);
         let quantities = way.of(&self.known[&class].likely[arm]);
         let sent = Sent {
@@ -561,6 +585,7 @@ impl Controller {
 
     fn count_raw(&mut self, raw_bytes: u64, outlook: &Outlook) {
         let raw_seconds = self.write_seconds(raw_bytes as f64);
+        self.raw_bytes += raw_bytes;
         self.raw_seconds += raw_seconds;
         self.solver_seconds += outlook.asynchronism * raw_seconds;
     }
@@ -709,9 +734,9 @@ impl Controller {
     /// Picks the arm of least cost, or one worth trying; with what trying may cost, if it is that.
     ///
     /// An arm of which nothing was seen is a trial, charged as bad as it may be until it is done.
-    fn pick(&mut self, class: Class, outlook: &Outlook, now: Seconds) -> Picked {
+    fn pick(&mut self, class: Class, raw_bytes: u64, outlook: &Outlook, now: Seconds) -> Picked {
         let mut costs = std::mem::take(&mut self.scratch.costs);
-        let picked = self.pick_by(class, outlook, now, &mut costs);
+        let picked = self.pick_by(class, raw_bytes, outlook, now, &mut costs);
         self.scratch.costs = costs;
         picked
     }
@@ -719,6 +744,7 @@ impl Controller {
     fn pick_by(
         &mut self,
         class: Class,
+        raw_bytes: u64,
         outlook: &Outlook,
         now: Seconds,
         costs: &mut Costs,
@@ -727,14 +753,9 @@ impl Controller {
         let life = outlook.life(known.life);
         let backlog = self.backlog(now);
         let block = self.write_seconds(life.raw_bytes as f64);
-        let (left, saved_blocks) = match self.goal {
-            Goal::Within(factor) => {
-                let left = self.left(factor, outlook, now, block);
-                (left, (left - backlog) / (factor * block))
-            }
-            _ => (f64::INFINITY, 0.0),
-        };
-        let prices = self.prices_now(outlook, now, (block, backlog), saved_blocks);
+        let behind = self.blocks_behind(raw_bytes, outlook);
+        let left = self.left(outlook, now, (block, backlog), behind);
+        let prices = self.prices_now(outlook, now, (block, backlog), &left);
         let is_bold = matches!(self.goal, Goal::Within(_));
         let mut delays = std::mem::take(&mut costs.delays);
         self.gather_helpers(now, &mut delays);
@@ -743,7 +764,7 @@ impl Controller {
             let spell = spell_of(it, parts);
             it.cost(&life, &prices)
                 + self.waits(&spell, parts, &prices, backlog, self.surprise.sqrt())
-                + self.lateness(it, spell.latency, left, backlog)
+                + self.lateness(it, spell.latency, left.seconds, backlog)
         });
         let Costs { ways, fearful, .. } = &*costs;
         let best = least(fearful);
@@ -756,7 +777,7 @@ impl Controller {
             Goal::Within(_) => f64::NEG_INFINITY,
             Goal::Fastest | Goal::Smallest | Goal::Money { .. } => earned,
         };
-        let chosen = costs.worth_trying(known, best, (curious, earned + lent));
+        let chosen = costs.worth_trying(known, best, (curious, earned + lent), behind);
         let way = ways[chosen];
         let expected = way.of(&known.likely[chosen]);
         let spell = spell_of(&expected, way.parts);
@@ -770,7 +791,7 @@ impl Controller {
             prices,
             backlog,
         });
-        self.saved_blocks = saved_blocks;
+        self.saved_blocks = left.saved_blocks;
         self.cost_total += fearful[best];
         self.trial_cost += trial.map_or(0.0, |it| it.charge);
         costs.delays = delays;
@@ -831,7 +852,7 @@ impl Controller {
         outlook: &Outlook,
         now: Seconds,
         (block, backlog): (f64, f64),
-        saved_blocks: f64,
+        left: &Left,
     ) -> Prices {
         match self.goal {
             Goal::Fastest => {
@@ -849,8 +870,14 @@ impl Controller {
                 let work = self.prices.per_core_second.mean * self.plant.workers as f64 * tip;
                 self.prices_of_time(work / (work + self.link_second(&self.prices)))
             }
+            // Nothing comes behind the last blocks that their workers could be wanted for.
+            Goal::Within(_) if left.blocks_behind < self.plant.workers as f64 => {
+                self.prices_of_bytes(0.0)
+            }
             Goal::Within(_) => {
-                let tip = (-saved_blocks / SAVED_BLOCKS).clamp(-4.0, 4.0);
+                // Near the end there are few blocks left to spend it on.
+                let halving = SAVED_BLOCKS.min((left.blocks_behind + 1.0) / 2.0);
+                let tip = (-left.saved_blocks / halving).clamp(-4.0, 4.0);
                 self.prices_of_bytes(self.prices.per_core_second.mean * tip.exp2())
             }
             Goal::Smallest | Goal::Money { .. } => self.prices,
@@ -862,18 +889,72 @@ impl Controller {
         self.core_seconds / self.plant.workers as f64 + self.solver_seconds
     }
 
-    /// Returns how long it is until a block must be through that takes so long uncompressed.
-    fn left(&self, factor: f64, outlook: &Outlook, now: Seconds, block: f64) -> f64 {
+    /// Returns how many blocks come behind one that starts now, as long as it: without end where nobody told,
+    /// where there are more than was told, and where the cores are not the workers' alone.
+    fn blocks_behind(&self, raw_bytes: u64, outlook: &Outlook) -> f64 {
+        let so_far = self.raw_bytes + raw_bytes;
+        let behind = self.pledged_bytes.and_then(|it| it.checked_sub(so_far));
+        match behind.filter(|_| outlook.asynchronism == 0.0) {
+            Some(bytes) => bytes as f64 / raw_bytes.max(1) as f64,
+            None => f64::INFINITY,
+        }
+    }
+
+    /// Returns what is left of a promised time for a block that takes so long uncompressed, while the link
+    /// has a backlog.
+    fn left(
+        &self,
+        outlook: &Outlook,
+        now: Seconds,
+        (block, backlog): (f64, f64),
+        blocks_behind: f64,
+    ) -> Left {
+        let Goal::Within(factor) = self.goal else {
+            return Left {
+                seconds: f64::INFINITY,
+                saved_blocks: 0.0,
+                blocks_behind,
+            };
+        };
         let clock = now.0 - self.paused;
         let taken = match outlook.asynchronism > 0.0 {
             true => self.asked().max(clock),
             false => clock,
         };
-        factor * (self.raw_seconds + block) - taken
+        let seconds = factor * (self.raw_seconds + block) - taken;
+        Left {
+            seconds: seconds + self.lent(factor, blocks_behind),
+            saved_blocks: (seconds - backlog) / (factor * block),
+            blocks_behind,
+        }
+    }
+
+    /// Returns the time that the last blocks can give back to one before them: what they are allowed less
+    /// what they need, if they are like those of the window. Only as many as the buffers hold, so that a
+    /// stream that ends earlier than was told is late by no more.
+    fn lent(&self, factor: f64, blocks_behind: f64) -> f64 {
+        if blocks_behind > self.plant.frames as f64 {
+            return 0.0;
+        }
+        let spare = |it: &Group| factor * self.raw_seconds_of(it) - self.least_seconds_of(it);
+        let spare: f64 = self.window.iter().map(spare).sum();
+        blocks_behind * spare / self.window.len() as f64
+    }
+
+    /// Returns the least time in which blocks go through, workers and link both kept busy.
+    fn least_seconds_of(&self, group: &Group) -> f64 {
+        let known = group.class.and_then(|class| self.known.get(&class));
+        let arms = known.into_iter().flat_map(|it| &it.likely);
+        let seconds = arms.map(|it| {
+            let work = self.wall_of(it) / self.plant.workers as f64;
+            work.max(self.write_seconds(it.stored_bytes.mean))
+        });
+        seconds.fold(self.raw_seconds_of(group), f64::min)
     }
 
     /// Returns what it costs that the stream would be late if it ended with this block, since nobody knows
-    /// its last block before: each second as many bytes as the link could send.
+    /// its last block before, or with the last that lends to it: each second as many bytes as the link could
+    /// send.
     fn lateness(&self, quantities: &Quantities, latency: f64, left: f64, backlog: f64) -> f64 {
         let through = latency.max(backlog) + self.write_seconds(quantities.stored_bytes.mean);
         (through - left).max(0.0) / self.byte_seconds()

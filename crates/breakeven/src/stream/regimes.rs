@@ -412,6 +412,8 @@ struct Beginning {
     splits: bool,
     /// Whether it is told how fast the link is.
     is_told: bool,
+    /// Of how many blocks in all it is told.
+    pledged_blocks: Option<usize>,
 }
 
 impl Default for Beginning {
@@ -420,6 +422,7 @@ impl Default for Beginning {
             profile: Profile::default(),
             splits: true,
             is_told: true,
+            pledged_blocks: None,
         }
     }
 }
@@ -439,6 +442,9 @@ impl Beginning {
         let mut controller = Controller::new(goal, arms, plant, self.profile);
         if !self.splits {
             controller.split_workers = 1;
+        }
+        if let Some(count) = self.pledged_blocks {
+            controller.pledge((count * BLOCK_BYTES) as u64);
         }
         controller
     }
@@ -604,6 +610,85 @@ fn goals_with_a_time_keep_it_and_come_near_the_fewest_bytes() {
     assert!(worst_time <= 0.02 && kept == cells, "{worst_time}");
     // Trials of what is hardly hoped for made it 0.2.
     assert!(worst_bytes <= 0.18, "{worst_bytes}");
+}
+
+/// How rows of blocks under a goal with a time came out.
+struct Promised {
+    /// The end of them over the time promised, on the mean and of the latest.
+    time: f64,
+    latest: f64,
+    /// Bytes over the fewest in the time promised, on the mean.
+    bytes: f64,
+}
+
+/// Sends rows of a kind through behind a slow link, told of so many blocks in all.
+fn promised(kind: usize, factor: f64, count: usize, pledged_blocks: Option<usize>) -> Promised {
+    let pipeline = pipeline(43.0, 2);
+    let promised = factor * count as f64 * pipeline.write_seconds(BLOCK_BYTES as f64);
+    let rows = SPLIT_SEEDS.map(|seed| {
+        let row = blocks_from(seed, KINDS[kind], (&[kind], 1), count);
+        let beginning = Beginning {
+            pledged_blocks,
+            ..Beginning::default()
+        };
+        let (goal, outlook) = (Goal::Within(factor), Outlook::default());
+        let run = control_as(goal, &outlook, &pipeline, &row, beginning, &mut |_| {}).run;
+        let fewest = fewest_bytes(&pipeline, &row.matrix, promised);
+        (run.drained_after.0 / promised, run.stored_bytes / fewest)
+    });
+    let mean = |of: fn(&(f64, f64)) -> f64| rows.iter().map(of).sum::<f64>() / rows.len() as f64;
+    Promised {
+        time: mean(|it| it.0),
+        latest: rows.iter().map(|it| it.0).fold(0.0, f64::max),
+        bytes: mean(|it| it.1),
+    }
+}
+
+/// Kinds and lengths of rows of which some blocks' time is a good deal.
+const PROMISED_KINDS: [usize; 2] = [0, 1];
+const PROMISED_COUNTS: [usize; 3] = [55, 80, 160];
+
+#[test]
+fn the_last_blocks_of_a_told_length_take_the_time_that_is_left() {
+    for kind in PROMISED_KINDS {
+        for factor in [1.0, 1.5] {
+            let mut nearer = 0.0;
+            for count in PROMISED_COUNTS {
+                let untold = promised(kind, factor, count, None);
+                let told = promised(kind, factor, count, Some(count));
+                println!(
+                    "{count:3} blocks of {:6}, within {factor}: {:.3} of the time, at most {:.3}, bytes {:.4}; \
+                     untold {:.3}, {:.4}",
+                    KINDS[kind], told.time, told.latest, told.bytes, untold.time, untold.bytes
+                );
+                assert!((0.97..=1.03).contains(&told.time), "{}", told.time);
+                assert!(told.latest <= 1.03, "{}", told.latest);
+                nearer += untold.bytes - told.bytes;
+            }
+            assert!(nearer > 0.0, "{nearer}");
+        }
+    }
+}
+
+#[test]
+fn a_length_that_is_told_wrong_makes_no_row_late() {
+    let mut latest = 0.0_f64;
+    for kind in PROMISED_KINDS {
+        for factor in [1.0, 1.5] {
+            for count in PROMISED_COUNTS {
+                for told in [0, count / 2, 2 * count] {
+                    let found = promised(kind, factor, count, Some(told));
+                    println!(
+                        "{count:3} blocks of {:6}, told {told:3}, within {factor}: at most {:.3} of the time",
+                        KINDS[kind], found.latest
+                    );
+                    latest = latest.max(found.latest);
+                }
+            }
+        }
+    }
+    // As late as a row may be of whose length nothing is told.
+    assert!(latest <= 1.02, "{latest}");
 }
 
 #[test]

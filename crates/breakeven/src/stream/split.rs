@@ -426,7 +426,7 @@ mod tests {
             container: Container::Mixed,
             choice: Choice::Priced(Box::new(priced)),
             block_bytes: BLOCK,
-            stop: None,
+            ..WriterOptions::default()
         }
     }
 

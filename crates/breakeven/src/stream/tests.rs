@@ -3,6 +3,7 @@
 use std::io::{Cursor, Read, Seek, SeekFrom};
 
 use super::*;
+use crate::codec::Method;
 use crate::decide::Profile;
 use crate::error::{Error, Result};
 use crate::frame::{Walk, Walked};
@@ -28,7 +29,7 @@ pub(super) fn pack(pool: &Pool, method: &str, block_bytes: usize, data: &[u8]) -
         container: Container::Mixed,
         choice: Choice::Fixed(method.parse().unwrap()),
         block_bytes,
-        stop: None,
+        ..WriterOptions::default()
     };
     let mut writer = Writer::new(Vec::new(), pool, options).unwrap();
     writer.write_all(data).unwrap();
@@ -368,7 +369,7 @@ fn a_goal_writes_a_stream_like_any_other() {
                     container: Container::Mixed,
                     choice: Choice::Priced(Box::new(priced)),
                     block_bytes: 32 << 10,
-                    stop: None,
+                    ..WriterOptions::default()
                 };
                 let mut writer = Writer::new(Vec::new(), &pool, options).unwrap();
                 writer.write_all(&data).unwrap();
@@ -381,5 +382,53 @@ fn a_goal_writes_a_stream_like_any_other() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_pledge_that_is_not_kept_is_no_error() {
+    let data = data(100_000);
+    let length = data.len() as u64;
+    let pool = pool(2);
+    let write = |choice: &Choice, pledged_source_bytes: Option<u64>| {
+        let options = WriterOptions {
+            container: Container::Mixed,
+            choice: choice.clone(),
+            block_bytes: 32 << 10,
+            pledged_source_bytes,
+            ..WriterOptions::default()
+        };
+        let mut writer = Writer::new(Vec::new(), &pool, options).unwrap();
+        let half = data.len() / 2;
+        writer.write_all(&data[..half]).unwrap();
+        let pending = writer
+            .write_async(data[half..].to_vec(), half as u64)
+            .unwrap();
+        pending.wait().unwrap();
+        writer.finish().unwrap().0
+    };
+    let arms = ["store", "lz4:1", "zstd:1", "zstd:9", "xz:0"];
+    let arms: Vec<Method> = arms.map(|arm| arm.parse().unwrap()).into();
+    let link = BytesPerSecond(1e6);
+    let fixed = Choice::Fixed(arms[2]);
+    let frozen = Frozen::balanced(arms.clone(), Profile::default(), 2, link);
+    let frozen = Choice::Frozen(Box::new(frozen));
+    let untold = [&fixed, &frozen].map(|choice| write(choice, None));
+    for pledged in [0, 1, length / 2, length, length + 1, 2 * length, u64::MAX] {
+        for goal in [Goal::Within(1.0), Goal::Within(1.5), Goal::Fastest] {
+            let priced = Priced {
+                goal,
+                arms: arms.clone(),
+                link: Some(link),
+                profile: Profile::default(),
+            };
+            let stream = write(&Choice::Priced(Box::new(priced)), Some(pledged));
+            let options = ReaderOptions::default();
+            let (found, error) = read_in_order(&stream[..], &pool, options);
+            assert!(error.is_none() && found == data, "{pledged}: {error:?}");
+        }
+        // What goes by no clock does not go by a pledge either.
+        let told = [&fixed, &frozen].map(|choice| write(choice, Some(pledged)));
+        assert!(told == untold, "{pledged}");
     }
 }

@@ -91,6 +91,13 @@ pub struct WriterOptions {
     pub choice: Choice,
     /// Raw bytes of each block but the last, 4 KiB to 64 MiB. Default 1 MiB.
     pub block_bytes: usize,
+    /// Raw bytes that are to come in all: what zstd calls the pledged source size. It is a hint, with which
+    /// a promised time ([`Goal::Within`]) is used to its end. Any other number of bytes is written as well;
+    /// where it is less by up to 2 N + 4 blocks, with N workers, the stream may be late by what those would
+    /// have given back. Default none.
+    ///
+    /// [`Goal::Within`]: super::Goal::Within
+    pub pledged_source_bytes: Option<u64>,
     /// Set by the caller when it wants no more: waits then end within a second. Default none.
     pub stop: Option<Arc<AtomicBool>>,
 }
@@ -101,6 +108,7 @@ impl Default for WriterOptions {
             container: Container::Portable,
             choice: Choice::Fixed(Method::of(Codec::Zstd { level: 3 })),
             block_bytes: 1 << 20,
+            pledged_source_bytes: None,
             stop: None,
         }
     }
@@ -278,6 +286,9 @@ impl<S: Write + Send + 'static> Writer<S> {
         let frames = (0..frame_count(workers)).map(|_| vec![0; frame_bytes]);
         let shared = Shared::new(raw.collect(), frames.collect(), options.stop.clone());
         let picker = Arc::new(Picker::new(options.choice, workers, frame_count(workers)));
+        if let Some(bytes) = options.pledged_source_bytes {
+            picker.pledge(bytes);
+        }
         let (from_worker, picks) = (Arc::clone(&shared), Arc::clone(&picker));
         let work = move |workspace: &mut Workspace, job| work(workspace, &picks, &from_worker, job);
         // A flush and the end have no frame buffer, so they need places of their own.
@@ -695,6 +706,7 @@ mod tests {
             container: Container::Mixed,
             choice: Choice::Fixed(method.parse().unwrap()),
             block_bytes: BLOCK,
+            pledged_source_bytes: None,
             stop: None,
         }
     }

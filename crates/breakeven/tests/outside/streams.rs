@@ -43,7 +43,7 @@ fn pack(data: &[u8], method: &str, container: Container, block_bytes: usize) -> 
         container,
         choice: Choice::Fixed(method.parse::<Method>().unwrap()),
         block_bytes,
-        stop: None,
+        ..WriterOptions::default()
     };
     let pool = Pool::new(PoolOptions { worker_count: 2 }).unwrap();
     let mut writer = Writer::new(Vec::new(), &pool, options).unwrap();
