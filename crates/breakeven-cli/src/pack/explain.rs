@@ -265,12 +265,13 @@ fn decide(
         link: BytesPerSecond(pipeline.link_bytes_per_second),
         write_overhead: Seconds(pipeline.write_overhead),
     };
-    let controller = Controller::new(goal, arms, plant, setting.profile());
+    let length = source.metadata.as_ref().map_or(0, std::fs::Metadata::len);
+    let mut controller = Controller::new(goal, arms, plant, setting.profile());
+    controller.pledge(length);
     let controller = RefCell::new(controller);
     let mut encoding = Encoding::default();
     let decided = RefCell::new(Vec::new());
     let mut failure = None;
-    let length = source.metadata.as_ref().map_or(0, std::fs::Metadata::len);
     let count = length.div_ceil(BLOCK_BYTES as u64) as usize;
     let run = simulate_encoding(
         pipeline,

@@ -73,7 +73,7 @@ pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
         goal,
         container,
     };
-    if let Err(error) = packing.options()?.check() {
+    if let Err(error) = packing.options(None)?.check() {
         bail!(Usage(error.to_string()));
     }
     let job = Job::new(&typed.files)?;
@@ -265,8 +265,9 @@ struct Packing<'a> {
 }
 
 impl Packing<'_> {
-    /// How the next file is written, by what the files before it taught.
-    fn options(&self) -> Result<WriterOptions> {
+    /// How the next file is written, by what the files before it taught, and by how long it is if that is
+    /// known.
+    fn options(&self, pledged_source_bytes: Option<u64>) -> Result<WriterOptions> {
         let link = self.typed.link.0;
         let choice = match self.typed.method {
             None if self.typed.deterministic => {
@@ -283,6 +284,7 @@ impl Packing<'_> {
         Ok(WriterOptions {
             container: self.container,
             choice,
+            pledged_source_bytes,
             ..WriterOptions::default()
         })
     }
@@ -294,7 +296,8 @@ impl Packing<'_> {
             1 => Box::new(target.file()?),
             links => Box::new(target.spread(links.into())?),
         };
-        let mut writer = Writer::new(Counted { sink, written }, pool, self.options()?)?;
+        let options = self.options(source.bytes_ahead())?;
+        let mut writer = Writer::new(Counted { sink, written }, pool, options)?;
         for hint in &self.typed.hint {
             writer.advise(hint)?;
         }

@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Metadata, OpenOptions};
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
@@ -115,6 +115,13 @@ impl Source {
             name,
             metadata,
         })
+    }
+
+    /// Returns how many bytes there are to be read, where it is a regular file.
+    pub fn bytes_ahead(&mut self) -> Option<u64> {
+        let length = self.metadata.as_ref()?.len();
+        let at = self.file.stream_position().ok()?;
+        Some(length.saturating_sub(at))
     }
 
     /// Reads some bytes, none at the end.
@@ -391,4 +398,25 @@ fn give_default_mode(file: &File) -> io::Result<()> {
     // Linux tells the mask; changing it to read it would be seen by other threads.
     let mask = process_status("Umask:").and_then(|text| u32::from_str_radix(&text, 8).ok());
     file.set_permissions(fs::Permissions::from_mode(0o666 & !mask.unwrap_or(0o077)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ahead_is_known_of_files_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, [7; 10]).unwrap();
+        let mut source = Source::open(&path).unwrap();
+        assert_eq!(source.bytes_ahead(), Some(10));
+        assert_eq!(source.read(&mut [0; 4]).unwrap(), 4);
+        assert_eq!(source.bytes_ahead(), Some(6));
+        fs::write(&path, b"").unwrap();
+        // It need not be so when it is read.
+        assert_eq!(source.bytes_ahead(), Some(6));
+        let mut device = Source::open(Path::new("/dev/zero")).unwrap();
+        assert_eq!(device.bytes_ahead(), None);
+    }
 }
