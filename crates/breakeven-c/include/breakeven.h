@@ -76,6 +76,11 @@ typedef struct breakeven_options {
      * "lz4hc:9", "xz:6" and others; NULL: "zstd:3". Otherwise NULL. */
     const char *method;
     const breakeven_stop *stop; /* NULL: the writer is not to be stopped */
+    /* Bytes that are to be written in all, zeros of gaps included; 0: not known. With BREAKEVEN_WITHIN the
+     * last blocks then take what is left of the time. A hint: more or fewer bytes are no error, and if they are
+     * fewer by up to 2 N + 4 blocks, with N workers, the stream may be late by what these would have given
+     * back. */
+    uint64_t pledged_source_size;
 } breakeven_options;
 
 /* What a closed stream came to. */

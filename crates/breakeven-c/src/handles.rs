@@ -85,6 +85,8 @@ pub struct Settings {
     pub is_deterministic: bool,
     pub strategy: Strategy,
     pub link_bytes_per_second: Option<f64>,
+    /// Bytes that are to come in all.
+    pub pledged_source_bytes: Option<u64>,
     /// Set when the C program wants no more.
     pub stop: Option<Arc<AtomicBool>>,
 }
@@ -138,8 +140,8 @@ impl Settings {
             container: self.container,
             choice: self.choice()?,
             block_bytes: self.block_bytes.unwrap_or(usual.block_bytes),
+            pledged_source_bytes: self.pledged_source_bytes,
             stop: self.stop.clone(),
-            ..usual
         })
     }
 }

@@ -75,6 +75,7 @@ pub struct Options {
     pub link: f64,
     pub method: *const c_char,
     pub stop: *const StopHandle,
+    pub pledged_source_size: u64,
 }
 
 /// What a program stops its writers by: `breakeven_stop`.
@@ -560,5 +561,7 @@ unsafe fn settings_of(options: &Options) -> Result<Settings> {
         stop: unsafe { options.stop.as_ref() }.map(|it| Arc::clone(&it.0)),
         strategy,
         link_bytes_per_second: (options.link > 0.0).then_some(options.link),
+        pledged_source_bytes: (options.pledged_source_size > 0)
+            .then_some(options.pledged_source_size),
     })
 }

@@ -84,7 +84,7 @@ fn assertions() -> String {
     }
     layout!("breakeven_options", Options, size "size", workers "workers", block "block",
         flags "flags", strategy "strategy", reserved "reserved", factor "factor", link "link",
-        method "method", stop "stop");
+        method "method", stop "stop", pledged_source_size "pledged_source_size");
     layout!("breakeven_summary", Summary, raw "raw", stored "stored", blocks "blocks",
         plain_blocks "plain_blocks", compressed_seconds "compressed_seconds",
         drained_seconds "drained_seconds");
@@ -324,6 +324,7 @@ fn options() -> Options {
         link: 0.0,
         method: ptr::null(),
         stop: ptr::null(),
+        pledged_source_size: 0,
     }
 }
 
@@ -447,6 +448,14 @@ fn impossible_lengths_are_refused_and_spoil_nothing() {
     unsafe { breakeven_reader_close(reader) };
 }
 
+/// Returns options that tell of a length, which need not be so.
+fn pledged(pledged_source_size: u64, options: Options) -> Options {
+    Options {
+        pledged_source_size,
+        ..options
+    }
+}
+
 #[test]
 fn options_that_cannot_be_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -507,7 +516,8 @@ fn options_that_cannot_be_are_refused() {
         ..with(mixed)
     };
     let (within, smallest) = (strategy(WITHIN, 1.5), strategy(SMALLEST, 0.0));
-    for right in [with(known), right, within, smallest] {
+    let (short, long) = (pledged(1, within), pledged(u64::MAX, within));
+    for right in [with(known), right, within, smallest, short, long] {
         let (code, writer) = open(&path, Some(&right));
         assert_eq!(code, OK, "{}", message());
         assert_eq!(write(writer, &[7; 50_000], 0), OK);
