@@ -235,6 +235,8 @@ impl Bench {
             container: contender.container,
             choice: contender.choice(regime),
             block_bytes: self.corpus.shape.block_bytes,
+            // As `breakeven pack FILE` tells it.
+            pledged_source_bytes: Some((blocks * self.corpus.shape.block_bytes) as u64),
             ..WriterOptions::default()
         };
         let mut writer = Writer::new(sink, &self.pool, options)?;
