@@ -34,7 +34,8 @@ const PARAMETERS: &[(&str, &str)] = &[
     ),
     (
         "strategies",
-        "S2 as long as uncompressed, S3 half as long again; the thesis's by its level stepping beside ours",
+        "S2 as long as uncompressed, S3 half as long again; the thesis's by its level stepping beside ours; ours is told \
+         how long the row is, as pack tells a file's length",
     ),
     (
         "runs",
