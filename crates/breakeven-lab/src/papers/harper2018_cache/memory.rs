@@ -39,8 +39,8 @@ pub const EXPERIMENT: Experiment = Experiment {
         ("runs", "10 (quick: 3) processes of their own"),
     ],
     analysis: "The process is looked at, not the cache: its allocator's slack, codecs and threads are in the figure; what it held before \
-        there was a cache, and pages of program files, are not. With the pages of code that ran meanwhile it was 1.024 to 1.038. Guards \
-        are held all the while, so that slabs cannot always be given back.",
+        there was a cache, and pages of program files, are not. With the pages of code that ran meanwhile the record before this one \
+        had 1.024 to 1.038. Guards are held all the while, so that slabs cannot always be given back.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
     pictures: no_pictures,

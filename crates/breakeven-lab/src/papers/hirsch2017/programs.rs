@@ -105,13 +105,13 @@ pub const UNPACKING: Experiment = Experiment {
             "10, 30 into a file (quick: 2), both programs in turn",
         ),
     ],
-    analysis: "The reader of the pipe is a third thread on two cores: unpack and the reader take 1.0 s of both together, so 0.5 s is the \
-        least, and waking each other takes the rest; pipes of 64 KiB, 128 KiB, 256 KiB and 1 MiB, which unpack asks for, made 1.05, 1.44, \
-        1.66 and 1.68 of it (median of 24 runs). A file is written by the kernel in the time of the same two cores, the same for both. A \
-        virtual machine whose balloon reports free pages gives them back to its host within two seconds, and the next touch of each is a \
-        fault in the host: a plain program wrote a new file of 1 GiB in 0.2 s or in 2.8 s, by what was done shortly before, and pieces of \
-        2 MiB and more are what is given back, so that it hits the larger writes more often. That is why a file has 256 MiB, and another \
-        of that size is written in such writes and removed just before either program is timed.",
+    analysis: "The reader of the pipe is a third thread on two cores: in a trial (24 runs) unpack and the reader took 1.0 s of both together, \
+        so 0.5 s is the least, and waking each other takes the rest; with pipes of 64 KiB, 128 KiB, 256 KiB and 1 MiB, which unpack asks \
+        for, the figure was 1.05, 1.44, 1.66 and 1.68. A file is written by the kernel in the time of the same two cores, the same for \
+        both. A virtual machine whose balloon reports free pages gives them back to its host within some seconds, and the next touch of \
+        each is a fault in the host: in a trial a plain program wrote a new file of 1 GiB in 0.2 s, or in up to 2.8 s after a pause. Only \
+        pieces of 2 MiB and more are given back. That is why a file has 256 MiB, and another of that size is written in writes of 1 MiB \
+        and removed just before either program is timed.",
     run: |laboratory| Ok(unpacks(&measure_unpack(laboratory)?)),
     table: |records| table(records, UNPACK_RECORD, unpacks),
     pictures: no_pictures,
@@ -475,7 +475,8 @@ fn write_stream(bench: &Bench, blocks: usize, path: &Path) -> Result<u64> {
 }
 
 /// Writes a file of this size and removes it, so that a host that had taken the free memory back has given it again before
-/// the clock runs.
+/// the clock runs. In writes like those of an unpacker: memory that one large write had is not what they are given, and
+/// every third run was slow.
 fn touch_free_memory(path: &Path, bytes: u64) -> Result<()> {
     let mut file = File::create(path)?;
     let piece = vec![0; 1 << 20];
