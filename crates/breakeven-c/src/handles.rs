@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use breakeven::codec::{Codec, Method};
-use breakeven::decide::{Prices, Profile};
+use breakeven::decide::Profile;
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::storage::beside;
 use breakeven::stream::{
     self, Choice, Container, Frozen, Goal, Pending, Priced, Reader, ReaderOptions, SeekableReader,
     Writer, WriterOptions, read_seek_table,
 };
-use breakeven::units::{BytesPerSecond, Estimate, Seconds};
+use breakeven::units::{BytesPerSecond, Seconds};
 use breakeven::{Error, Result};
 
 use crate::{Hint, Summary, Times};
@@ -92,30 +92,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the choice that no clock, worker or link changes: by what comes with the library.
-    fn frozen(&self, is_smallest: bool) -> Choice {
-        let link = BytesPerSecond(self.link_bytes_per_second.unwrap_or(LINK_FROZEN));
-        let arms = self.container.arms();
-        let mut frozen = Frozen::balanced(arms, Profile::default(), WORKERS_FROZEN, link);
-        if is_smallest {
-            frozen.prices = Prices {
-                per_byte_written: Estimate::exact(1.0),
-                ..Prices::default()
-            };
-        }
-        Choice::Frozen(Box::new(frozen))
-    }
-
     fn choice(&self) -> Result<Choice> {
-        match (self.is_deterministic, self.strategy) {
-            (false, _) | (true, Strategy::Fixed(_)) => {}
-            (true, Strategy::Fastest) => return Ok(self.frozen(false)),
-            (true, Strategy::Smallest) => return Ok(self.frozen(true)),
-            (true, Strategy::Within(_)) => {
-                let reason = "the same bytes every time keep no promise of time";
-                return Err(Error::invalid("options of a writer", reason));
-            }
-        }
         let goal = match self.strategy {
             Strategy::Fixed(method) => return Ok(Choice::Fixed(method)),
             Strategy::Fastest => Goal::Fastest,
@@ -126,10 +103,16 @@ impl Settings {
             }
             Strategy::Smallest => Goal::Smallest,
         };
+        let arms = self.container.arms();
+        let link = self.link_bytes_per_second.map(BytesPerSecond);
+        if self.is_deterministic {
+            let frozen = Frozen::for_goal(goal, arms, link)?;
+            return Ok(Choice::Frozen(Box::new(frozen)));
+        }
         Ok(Choice::Priced(Box::new(Priced {
             goal,
-            arms: self.container.arms(),
-            link: self.link_bytes_per_second.map(BytesPerSecond),
+            arms,
+            link,
             profile: Profile::default(),
         })))
     }
@@ -145,12 +128,6 @@ impl Settings {
         })
     }
 }
-
-/// The link of a stream that is the same bytes every time, unless it is told, in bytes per second:
-/// Gigabit Ethernet.
-const LINK_FROZEN: f64 = 117e6;
-/// Its workers: those that compress may be more or fewer, which must not change its bytes.
-const WORKERS_FROZEN: usize = 4;
 
 /// A pool with at least one worker: it must not fall to the thread that waits for the medium to give
 /// a buffer back.

@@ -3,54 +3,19 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use breakeven::codec::Method;
-use breakeven::decide::{Class, Prices, Profile};
+use breakeven::decide::{Class, Profile};
 use breakeven::meter::{Machine, Roots};
-use breakeven::stream::{Books, Choice, Frozen, Goal, Priced};
-use breakeven::units::{BytesPerSecond, Estimate, Seconds};
+use breakeven::stream::{Books, Choice, Goal, Priced};
+use breakeven::units::{BytesPerSecond, Seconds};
 
 use crate::learned;
-use crate::options::{MoneyOptions, Strategy, Usage};
+use crate::options::{MoneyOptions, Strategy};
 use crate::terms::{DAY_SECONDS, Terms};
 
 /// Blocks from which on what they taught is worth a file's writing.
 const BLOCKS_KEPT_MIN: u64 = 8;
-
-/// The link of a deterministic stream, unless it is told: Gigabit Ethernet (Hirsch 2017, chapter 5).
-const LINK_FROZEN: BytesPerSecond = BytesPerSecond(117e6);
-/// Its workers: those of the pool may be more or fewer, which must not change its bytes.
-const WORKERS_FROZEN: usize = 4;
-
-/// Returns the choice that writes the same bytes every time: by what comes with the program, and
-/// nothing that this machine taught.
-pub fn frozen(goal: Goal, arms: Vec<Method>, link: Option<BytesPerSecond>) -> Result<Choice> {
-    let link = link.unwrap_or(LINK_FROZEN);
-    let mut frozen = Frozen::balanced(arms, Profile::default(), WORKERS_FROZEN, link);
-    match goal {
-        Goal::Fastest => {}
-        Goal::Smallest => {
-            frozen.prices = Prices {
-                per_byte_written: Estimate::exact(1.0),
-                ..Prices::default()
-            };
-        }
-        Goal::Money {
-            prices,
-            held,
-            reads,
-        } => {
-            frozen.prices = prices;
-            frozen.held = held;
-            frozen.reads = reads;
-        }
-        Goal::Within(_) => bail!(Usage(
-            "--deterministic keeps no promise of time: it goes with fastest, smallest and money"
-                .to_string()
-        )),
-    }
-    Ok(Choice::Frozen(Box::new(frozen)))
-}
 
 /// Days kept and reads, which money counts.
 #[derive(Clone, Copy, Debug, PartialEq)]

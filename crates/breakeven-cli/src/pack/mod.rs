@@ -20,7 +20,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::stream::{
-    Books, Choice, Container, Goal, ReaderOptions, Summary, Writer, WriterOptions,
+    Books, Choice, Container, Frozen, Goal, ReaderOptions, Summary, Writer, WriterOptions,
 };
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
@@ -271,7 +271,9 @@ impl Packing<'_> {
         let link = self.typed.link.0;
         let choice = match self.typed.method {
             None if self.typed.deterministic => {
-                choice::frozen(self.goal, self.container.arms(), link)?
+                let frozen = Frozen::for_goal(self.goal, self.container.arms(), link);
+                let frozen = frozen.map_err(|error| Usage(error.to_string()))?;
+                Choice::Frozen(Box::new(frozen))
             }
             // Of one method the books are kept by picking it for every block.
             Some(method) if self.typed.ledger => self.setting.choice(self.goal, vec![method], link),

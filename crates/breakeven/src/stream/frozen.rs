@@ -6,12 +6,18 @@
 
 use crate::codec::Method;
 use crate::decide::{BlockLife, Candidate, Class, Prices, Profile, Quantities};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::frame::Encoder;
 use crate::units::{BytesPerSecond, Estimate, Seconds};
 
 use super::hint::Outlook;
-use super::price::held_seconds_per_byte_second;
+use super::price::{Goal, held_seconds_per_byte_second};
+
+/// The link of a goal without prices of its own, unless it is told: Gigabit Ethernet (Hirsch 2017,
+/// chapter 5).
+const LINK_USUAL: BytesPerSecond = BytesPerSecond(117e6);
+/// Its workers: those of the pool may be more or fewer, which must not change its bytes.
+const WORKERS_USUAL: usize = 4;
 
 /// What a stream's methods are picked by when nothing may change.
 #[derive(Clone, Debug)]
@@ -29,6 +35,45 @@ pub struct Frozen {
 }
 
 impl Frozen {
+    /// Makes the choice for a goal by what comes with the library: the shipped profile, the fastest end for
+    /// 4 workers before `link`, unless it is told Gigabit Ethernet (117 MB/s).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for [`Goal::Within`]: a promise of time is kept by the clock alone.
+    ///
+    /// # Panics
+    ///
+    /// If the link has no speed.
+    pub fn for_goal(goal: Goal, arms: Vec<Method>, link: Option<BytesPerSecond>) -> Result<Frozen> {
+        let link = link.unwrap_or(LINK_USUAL);
+        let mut frozen = Frozen::balanced(arms, Profile::default(), WORKERS_USUAL, link);
+        match goal {
+            Goal::Fastest => {}
+            Goal::Smallest => {
+                frozen.prices = Prices {
+                    per_byte_written: Estimate::exact(1.0),
+                    ..Prices::default()
+                };
+            }
+            Goal::Money {
+                prices,
+                held,
+                reads,
+            } => {
+                frozen.prices = prices;
+                frozen.held = held;
+                frozen.reads = reads;
+            }
+            Goal::Within(_) => {
+                let reason =
+                    "it keeps no promise of time, and goes with fastest, smallest and money";
+                return Err(Error::invalid("a deterministic stream", reason));
+            }
+        }
+        Ok(frozen)
+    }
+
     /// Makes the choice that spends as much of `workers` workers' time as a link of this speed leaves
     /// them: a worker's second costs `1 / workers` and a second of the link 1, half of each (lambda
     /// 1/2 of `docs/model.md`). The workers of the pool may be more or fewer.
