@@ -50,17 +50,27 @@ extern "C" {
 #define BREAKEVEN_FASTEST 1  /* picked so that the stream is over as soon as can be */
 #define BREAKEVEN_WITHIN 2   /* as small as can be in `factor` times the time it takes uncompressed */
 #define BREAKEVEN_SMALLEST 3 /* as small as can be */
+#define BREAKEVEN_MONEY 4    /* picked so that it costs least, by the prices in `money` */
 
 /* Flags of a writer. */
 #define BREAKEVEN_MIXED 1u /* LZ4 and xz frames as well: wants a zstd linked with liblz4 and liblzma */
 #define BREAKEVEN_SYNC 2u  /* closing waits until the file is on the medium */
 /* The same bytes every time, whatever the workers, the clock and the link: methods are picked by speeds
  * that come with the library, for a link of `link` or, if that is 0, 117e6 bytes per second. Goes with
- * BREAKEVEN_FIXED, BREAKEVEN_FASTEST and BREAKEVEN_SMALLEST. */
+ * all strategies but BREAKEVEN_WITHIN. */
 #define BREAKEVEN_DETERMINISTIC 4u
 
 /* What a program stops its writers by, from another thread or a signal handler. */
 typedef struct breakeven_stop breakeven_stop;
+
+/* What BREAKEVEN_MONEY goes by: the cores' time for compressing once and decompressing at each read, against
+ * the bytes for the days they are kept. Prices are in any currency, the same for both. */
+typedef struct breakeven_money {
+    double price_per_core_hour; /* of a core busy for an hour, rent and energy; above 0, at most 1e18 */
+    double price_per_tb_year;   /* of 10^12 bytes kept for 365 days; above 0, at most 1e18 */
+    double days;                /* how long the stream is kept; above 0, at most 1e6 */
+    double reads;               /* how often it is read, 0 to 1e9 */
+} breakeven_money;
 
 /* Options of a writer. All zeros but `size` are the defaults. */
 typedef struct breakeven_options {
@@ -68,7 +78,7 @@ typedef struct breakeven_options {
     uint32_t workers;  /* threads that compress, at most 1,024; 0: one for each processor */
     uint32_t block;    /* bytes of a block, 4 KiB to 64 MiB; 0: 1 MiB */
     uint32_t flags;    /* BREAKEVEN_MIXED | BREAKEVEN_SYNC | BREAKEVEN_DETERMINISTIC */
-    uint32_t strategy; /* BREAKEVEN_FIXED and those below it */
+    uint32_t strategy; /* BREAKEVEN_FIXED and those below it; anything else is refused */
     uint32_t reserved; /* 0 */
     double factor;     /* of BREAKEVEN_WITHIN, from 1 on; otherwise 0 */
     double link;       /* speed of what is written to, bytes per second; 0: measured */
@@ -81,6 +91,8 @@ typedef struct breakeven_options {
      * fewer by up to 2 N + 4 blocks, with N workers, the stream may be late by what these would have given
      * back. */
     uint64_t pledged_source_size;
+    /* Of BREAKEVEN_MONEY; otherwise NULL. Read by breakeven_writer_open() alone. */
+    const breakeven_money *money;
 } breakeven_options;
 
 /* What a closed stream came to. */

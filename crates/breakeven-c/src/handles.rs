@@ -14,17 +14,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use breakeven::codec::{Codec, Method};
-use breakeven::decide::Profile;
+use breakeven::decide::{Prices, Profile};
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::storage::beside;
 use breakeven::stream::{
     self, Choice, Container, Frozen, Goal, Pending, Priced, Reader, ReaderOptions, SeekableReader,
     Writer, WriterOptions, read_seek_table,
 };
-use breakeven::units::{BytesPerSecond, Seconds};
+use breakeven::units::{BytesPerSecond, Estimate, Seconds};
 use breakeven::{Error, Result};
 
-use crate::{Hint, Summary, Times};
+use crate::{Hint, Money, Summary, Times};
 
 /// Bytes of a C program, until they were waited for.
 #[derive(Debug)]
@@ -66,6 +66,7 @@ pub enum Strategy {
     Fastest,
     Within(f64),
     Smallest,
+    Money(Money),
 }
 
 impl Default for Strategy {
@@ -102,6 +103,7 @@ impl Settings {
                 return Err(Error::invalid("factor of the time", reason));
             }
             Strategy::Smallest => Goal::Smallest,
+            Strategy::Money(money) => cheapest(&money)?,
         };
         let arms = self.container.arms();
         let link = self.link_bytes_per_second.map(BytesPerSecond);
@@ -127,6 +129,52 @@ impl Settings {
             stop: self.stop.clone(),
         })
     }
+}
+
+/// The most days and reads of a stream that is to be cheap, as of a hint: what is beyond is a mistake.
+const DAYS_MAX: f64 = 1e6;
+const READS_MAX: f64 = 1e9;
+/// The most that a core for an hour or a terabyte for a year costs: sums of it are still finite.
+const PRICE_MAX: f64 = 1e18;
+
+/// Returns the goal of least money.
+fn cheapest(money: &Money) -> Result<Goal> {
+    const HOUR: f64 = 3_600.0;
+    const DAY: f64 = 24.0 * HOUR;
+    const TB_YEAR: f64 = 1e12 * 365.0 * DAY;
+    let Money {
+        price_per_core_hour,
+        price_per_tb_year,
+        days,
+        reads,
+    } = *money;
+    for (what, amount, most) in [
+        (
+            "price of a core for an hour",
+            price_per_core_hour,
+            PRICE_MAX,
+        ),
+        ("price of a TB for a year", price_per_tb_year, PRICE_MAX),
+        ("days kept", days, DAYS_MAX),
+    ] {
+        if !(amount > 0.0 && amount <= most) {
+            let reason = format!("{amount} is not above 0 and at most {most:e}");
+            return Err(Error::invalid(what, reason));
+        }
+    }
+    if !(0.0..=READS_MAX).contains(&reads) {
+        let reason = format!("{reads} is not from 0 to {READS_MAX:e}");
+        return Err(Error::invalid("reads", reason));
+    }
+    Ok(Goal::Money {
+        prices: Prices {
+            per_core_second: Estimate::exact(price_per_core_hour / HOUR),
+            per_byte_second_held: Estimate::exact(price_per_tb_year / TB_YEAR),
+            ..Prices::default()
+        },
+        held: Seconds(days * DAY),
+        reads,
+    })
 }
 
 /// A pool with at least one worker: it must not fall to the thread that waits for the medium to give

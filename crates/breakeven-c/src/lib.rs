@@ -53,6 +53,8 @@ pub const FASTEST: u32 = 1;
 pub const WITHIN: u32 = 2;
 /// As small as can be.
 pub const SMALLEST: u32 = 3;
+/// As cheap as can be.
+pub const MONEY: u32 = 4;
 
 /// LZ4 and xz frames as well.
 pub const MIXED: u32 = 1;
@@ -76,6 +78,17 @@ pub struct Options {
     pub method: *const c_char,
     pub stop: *const StopHandle,
     pub pledged_source_size: u64,
+    pub money: *const Money,
+}
+
+/// What a stream that is to be cheap costs: `breakeven_money`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Money {
+    pub price_per_core_hour: f64,
+    pub price_per_tb_year: f64,
+    pub days: f64,
+    pub reads: f64,
 }
 
 /// What a program stops its writers by: `breakeven_stop`.
@@ -168,8 +181,8 @@ pub unsafe extern "C" fn breakeven_stop_free(stop: *mut StopHandle) {
 /// # Safety
 ///
 /// `path` and the options' method are null or text that ends with a 0, the options' stop is null or of
-/// [`breakeven_stop_new`] and not yet freed, `options` is null or one of its kind, `writer` is null or
-/// may be written to.
+/// [`breakeven_stop_new`] and not yet freed, `options` and their money are null or one of their kind,
+/// `writer` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn breakeven_writer_open(
     path: *const c_char,
@@ -184,7 +197,7 @@ pub unsafe extern "C" fn breakeven_writer_open(
         let path = unsafe { path_of(path) }?;
         // SAFETY: null or options, as the caller must keep.
         let settings = match unsafe { options.as_ref() } {
-            // SAFETY: the method is null or text, the stop null or one, as the caller must keep.
+            // SAFETY: the method is null or text, stop and money null or one, as the caller must keep.
             Some(options) => unsafe { settings_of(options) }?,
             None => Settings::default(),
         };
@@ -515,7 +528,7 @@ unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path> {
 
 /// # Safety
 ///
-/// The method is null or text that ends with a 0, the stop null or one that is there.
+/// The method is null or text that ends with a 0, stop and money null or one that is there.
 unsafe fn settings_of(options: &Options) -> Result<Settings> {
     let invalid = |reason: String| Err(Error::invalid("options of a writer", reason));
     if options.size as usize != size_of::<Options>() {
@@ -533,15 +546,27 @@ unsafe fn settings_of(options: &Options) -> Result<Settings> {
         // SAFETY: text that ends with a 0, as the caller must keep.
         false => Some(unsafe { CStr::from_ptr(options.method) }.to_string_lossy()),
     };
+    // SAFETY: null or one that is there, as the caller must keep.
+    let money = unsafe {
+        items(
+            "money",
+            options.money,
+            usize::from(!options.money.is_null()),
+        )
+    }?;
     let strategy = match (options.strategy, &method) {
         (FIXED, None) => Strategy::default(),
         (FIXED, Some(method)) => Strategy::Fixed(method.parse()?),
-        (FASTEST..=SMALLEST, Some(_)) => return invalid("a method and a strategy".to_string()),
+        (FASTEST..=MONEY, Some(_)) => return invalid("a method and a strategy".to_string()),
         (FASTEST, None) => Strategy::Fastest,
         (WITHIN, None) => Strategy::Within(options.factor),
         (SMALLEST, None) => Strategy::Smallest,
+        (MONEY, None) => Strategy::Money(*money.first().ok_or_else(|| null("money"))?),
         (other, _) => return invalid(format!("unknown strategy {other}")),
     };
+    if options.strategy != MONEY && !money.is_empty() {
+        return invalid("money that nothing goes by".to_string());
+    }
     if options.strategy != WITHIN && options.factor != 0.0 {
         return invalid(format!("a factor of {} for nothing", options.factor));
     }

@@ -70,6 +70,7 @@ fn assertions() -> String {
         ("FASTEST", FASTEST),
         ("WITHIN", WITHIN),
         ("SMALLEST", SMALLEST),
+        ("MONEY", MONEY),
         ("MIXED", MIXED),
         ("SYNC", SYNC),
         ("DETERMINISTIC", DETERMINISTIC),
@@ -84,7 +85,10 @@ fn assertions() -> String {
     }
     layout!("breakeven_options", Options, size "size", workers "workers", block "block",
         flags "flags", strategy "strategy", reserved "reserved", factor "factor", link "link",
-        method "method", stop "stop", pledged_source_size "pledged_source_size");
+        method "method", stop "stop", pledged_source_size "pledged_source_size",
+        money "money");
+    layout!("breakeven_money", Money, price_per_core_hour "price_per_core_hour",
+        price_per_tb_year "price_per_tb_year", days "days", reads "reads");
     layout!("breakeven_summary", Summary, raw "raw", stored "stored", blocks "blocks",
         plain_blocks "plain_blocks", compressed_seconds "compressed_seconds",
         drained_seconds "drained_seconds");
@@ -199,14 +203,20 @@ static void demand(int holds, const char *what)
 
 static unsigned char data[3000000];
 
-static void write_with(const char *path, uint32_t workers, uint32_t strategy)
+static void write_with(const char *path, uint32_t workers, uint32_t strategy, double days)
 {
+    /* 0.02 for a core and an hour, 50 for a TB and a year. */
+    breakeven_money money = { 0.02, 50, 0, 1 };
     breakeven_options options = { sizeof options };
     breakeven_writer *writer;
     options.workers = workers;
     options.block = 1 << 18;
     options.flags = BREAKEVEN_MIXED | BREAKEVEN_DETERMINISTIC;
     options.strategy = strategy;
+    if (strategy == BREAKEVEN_MONEY) {
+        money.days = days;
+        options.money = &money;
+    }
     demand(breakeven_writer_open(path, &options, &writer) == BREAKEVEN_OK, "open");
     demand(breakeven_write_async(writer, data, sizeof data / 2, 0) == BREAKEVEN_OK, "write");
     demand(breakeven_write(writer, data + sizeof data / 2, sizeof data / 2, sizeof data / 2) == BREAKEVEN_OK,
@@ -236,15 +246,18 @@ static void be_stopped(const char *path)
 int main(int count, char **names)
 {
     size_t at;
-    demand(count == 6, "five names");
+    demand(count == 9, "eight names");
     for (at = 0; at < sizeof data; at++)
         data[at] = (unsigned char)(at % 1000 < 600 ? at / 7 % 64 : at * at >> 9);
-    write_with(names[1], 1, BREAKEVEN_FASTEST);
-    write_with(names[2], 3, BREAKEVEN_FASTEST);
-    write_with(names[3], 1, BREAKEVEN_SMALLEST);
-    write_with(names[4], 2, BREAKEVEN_SMALLEST);
+    write_with(names[1], 1, BREAKEVEN_FASTEST, 0);
+    write_with(names[2], 3, BREAKEVEN_FASTEST, 0);
+    write_with(names[3], 1, BREAKEVEN_SMALLEST, 0);
+    write_with(names[4], 2, BREAKEVEN_SMALLEST, 0);
+    write_with(names[5], 1, BREAKEVEN_MONEY, 0.001);
+    write_with(names[6], 1, BREAKEVEN_MONEY, 3650);
+    write_with(names[7], 3, BREAKEVEN_MONEY, 3650);
     stop = breakeven_stop_new();
-    be_stopped(names[5]);
+    be_stopped(names[8]);
     breakeven_stop_free(stop);
     return 0;
 }
@@ -265,19 +278,23 @@ fn a_program_writes_the_same_bytes_every_time_and_stops_itself() {
     command.arg("-o").arg(&program).arg(&source);
     command.arg("-L").arg(library_folder()).arg("-lbreakeven_c");
     run(&mut command);
-    let paths: Vec<PathBuf> = ["one", "three", "small", "smaller", "stopped"]
-        .map(|name| folder.path().join(name))
-        .into();
+    let names = [
+        "one", "three", "small", "same", "short", "long", "longer", "stopped",
+    ];
+    let paths = names.map(|name| folder.path().join(name));
     let mut command = Command::new(&program);
     command
         .env("LD_LIBRARY_PATH", library_folder())
         .args(&paths);
     run(&mut command);
-    let stored: Vec<Vec<u8>> = paths[..4].iter().map(|it| fs::read(it).unwrap()).collect();
-    assert!(stored[0] == stored[1] && stored[2] == stored[3]);
-    assert!(stored[2].len() < stored[0].len());
-    // Beside the four streams stand the program and its source alone.
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 6);
+    let stored: Vec<Vec<u8>> = paths[..7].iter().map(|it| fs::read(it).unwrap()).collect();
+    assert!(stored[0] == stored[1] && stored[2] == stored[3] && stored[5] == stored[6]);
+    let [fast, small, short, long] = [0, 2, 4, 5].map(|it| stored[it].len());
+    assert!(small < fast, "{small}, {fast}");
+    // What is kept longer is worth more work.
+    assert!(long < short, "{long}, {short}");
+    // Beside the seven streams stand the program and its source alone.
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 9);
 }
 
 #[test]
@@ -325,6 +342,7 @@ fn options() -> Options {
         method: ptr::null(),
         stop: ptr::null(),
         pledged_source_size: 0,
+        money: ptr::null(),
     }
 }
 
@@ -503,6 +521,7 @@ fn options_that_cannot_be_are_refused() {
         ("method", with(unknown)),
         ("method", with(mixed)),
         ("method", both),
+        ("money", strategy(MONEY, 0.0)),
     ] {
         let (code, writer) = open(&path, Some(&wrong));
         assert!(code == INVALID && writer.is_null(), "{name}: {}", message());
@@ -524,6 +543,51 @@ fn options_that_cannot_be_are_refused() {
         let (code, summary) = close(writer);
         assert_eq!((code, summary.raw, summary.blocks), (OK, 50_000, 13));
         assert_eq!(summary.stored, fs::metadata(&path).unwrap().len());
+    }
+}
+
+#[test]
+fn money_is_counted_by_amounts_that_can_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stream.zst");
+    let open_with = |strategy, [core, storage, days, reads]: [f64; 4]| {
+        let money = Money {
+            price_per_core_hour: core,
+            price_per_tb_year: storage,
+            days,
+            reads,
+        };
+        let options = Options {
+            strategy,
+            money: &raw const money,
+            ..options()
+        };
+        open(&path, Some(&options))
+    };
+    let usual = [0.02, 50.0, 90.0, 1.0];
+    for (place, wrong) in [
+        (0, 0.0),
+        (0, 1e19),
+        (1, f64::NAN),
+        (2, 0.0),
+        (2, f64::INFINITY),
+        (3, -1.0),
+        (3, 1e10),
+    ] {
+        let mut amounts = usual;
+        amounts[place] = wrong;
+        let (code, writer) = open_with(MONEY, amounts);
+        assert!(code == INVALID && writer.is_null(), "{amounts:?}");
+        assert!(message().contains("is not"), "{}", message());
+    }
+    let (code, writer) = open_with(SMALLEST, usual);
+    assert!(code == INVALID && writer.is_null(), "{}", message());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    for right in [usual, [1e18, 1e18, 1e6, 1e9], [1e-9, 1e-9, 1e-9, 0.0]] {
+        let (code, writer) = open_with(MONEY, right);
+        assert_eq!(code, OK, "{}", message());
+        assert_eq!(write(writer, &data(50_000), 0), OK);
+        assert_eq!(close(writer).0, OK, "{}", message());
     }
 }
 
