@@ -1,13 +1,13 @@
 //! How a shard makes room: which segment goes, who of it stays, and what becomes of the others.
 //!
-//! The oldest segment of a raw log goes whole. Who was asked for often enough is appended to the
-//! main log again; the others are victims: their twin stays if they have one, else they are
-//! compressed or dropped. The compressed log lives in its own slabs: its oldest segment is
-//! compacted in place and becomes the newest, so it needs no slab to clean itself. Slabs pass from
-//! one pool to the other here, one at a time: a pool above its share gives, one below it takes.
+//! The oldest segment of a raw log is gone through. Who was asked for often enough stays, in the room that
+//! the main log's newest segment has, or else in place; the others are victims: their twin stays if they
+//! have one, else they are compressed or dropped. A segment in which nobody stays is given back; the others,
+//! those of the compressed log too, are compacted in place and become the newest, so that cleaning needs no
+//! slab and copies little. Slabs pass from one pool to the other here, one at a time: a pool above its share
+//! gives, one below it takes.
 //!
-//! One slab is kept free for what stays of a raw segment. Nothing here fails: who finds no room is
-//! dropped.
+//! One slab is kept free while the compressed log is to grow. Nothing here fails: who finds no room is dropped.
 //!
 //! A segment leaves in steps ([`Leaving`], [`Packing`]), so that a wrapper with a lock can compress its
 //! victims while it does not hold the shard. Until its turn comes a victim is found as ever, and one
@@ -17,8 +17,8 @@
 use std::hash::{BuildHasher, Hash};
 
 use super::bench::Bench;
-use super::entry::{Flags, Queue};
-use super::log::Place;
+use super::entry::{Entry, Flags, Queue};
+use super::log::{Place, Record};
 use super::shadow::{PACKED_SHARE_MAX, PROMOTE_HITS, SMALL_SHARE};
 use super::shard::Shard;
 use crate::arena::Loan;
@@ -26,14 +26,10 @@ use crate::codec::Method;
 use crate::error::Result;
 use crate::units::Seconds;
 
-/// Slabs that are kept free before a raw segment is opened.
-const SLABS_FREE: usize = 1;
 /// Slabs that the raw pool keeps whatever the split.
 const RAW_SLABS_MIN: usize = 4;
-/// Compressed segments that are gone through for one block and lose none of theirs, while forms that went
-/// left more than one in so many of the pool's bytes empty.
-const EFFORT_FOR_ALL: usize = 8;
-const DEAD_SHARE_MIN: u64 = 16;
+/// The share of a compressed segment that must be holes for room to be made in it before any form goes.
+const HOLES_SHARE: f64 = 0.125;
 /// Segments that are looked at for one block before it is given up.
 pub(super) const EFFORT_MAX: usize = 64;
 
@@ -43,9 +39,10 @@ pub(super) fn packed_bytes_max(raw_bytes: usize) -> usize {
     (raw_bytes as f64 * PACKED_SHARE_MAX) as usize
 }
 
-/// Which forms of a compressed segment stay.
+/// Which blocks of a segment stay.
 #[derive(Clone, Copy, PartialEq)]
 enum Kept {
+    /// All, which only forms may.
     All,
     /// Those that were of use.
     Used,
@@ -94,14 +91,20 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         if let Some(place) = self.append_to_newest(queue, entry, bytes) {
             return Some(place);
         }
-        for _ in 0..EFFORT_MAX {
-            if self.slabs_free() > SLABS_FREE || !self.evict(bench) {
+        for effort in 0..EFFORT_MAX {
+            // In the end somebody has to go.
+            let kept = if effort + 1 < EFFORT_MAX {
+                Kept::Used
+            } else {
+                Kept::None
+            };
+            if self.slabs_spare() > 0 || !self.evict(queue, kept, bench) {
                 break;
             }
-        }
-        // What stayed of an evicted segment may have opened a new one.
-        if let Some(place) = self.append_to_newest(queue, entry, bytes) {
-            return Some(place);
+            // Who stayed may have left room.
+            if let Some(place) = self.append_to_newest(queue, entry, bytes) {
+                return Some(place);
+            }
         }
         let segment = self.open()?;
         self.log_mut(queue).push(segment);
@@ -115,7 +118,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             if self.segments.count() <= self.slabs_max {
                 return true;
             }
-            if !self.evict(bench) {
+            if !self.evict(Queue::Main, Kept::Used, bench) {
                 return false;
             }
         }
@@ -123,6 +126,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
 
     fn slabs_free(&self) -> usize {
         self.slabs_max.saturating_sub(self.segments.count())
+    }
+
+    /// Free slabs that the raw pool may have: the compressed one takes its next while a raw segment is still there.
+    fn slabs_spare(&self) -> usize {
+        let is_growing = self.packed.segment_count() < self.packed_slabs_wanted();
+        self.slabs_free().saturating_sub(usize::from(is_growing))
     }
 
     fn open(&mut self) -> Option<u32> {
@@ -143,16 +152,16 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         wanted.min(self.slabs_max.saturating_sub(RAW_SLABS_MIN))
     }
 
-    /// Frees a segment of the pool that has too many; returns whether there was one to free.
-    fn evict(&mut self, bench: &mut Bench) -> bool {
+    /// Frees a segment of the pool that has too many, to make room in a raw queue; returns whether there was one to free.
+    fn evict(&mut self, queue: Queue, kept: Kept, bench: &mut Bench) -> bool {
         if self.packed.segment_count() > self.packed_slabs_wanted() {
             return self.evict_packed();
         }
-        self.evict_raw(bench) || self.evict_packed()
+        self.evict_raw(queue, kept, bench) || self.evict_packed()
     }
 
-    fn evict_raw(&mut self, bench: &mut Bench) -> bool {
-        let Some(mut leaving) = self.begin_leaving() else {
+    fn evict_raw(&mut self, queue: Queue, kept: Kept, bench: &mut Bench) -> bool {
+        let Some(mut leaving) = self.begin_leaving(queue, kept) else {
             return false;
         };
         while let Some(packing) = self.next_packing(&mut leaving) {
@@ -169,37 +178,37 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let has_room = |shard: &mut Shard<K, S>| {
             let newest = shard.log_mut(queue).newest();
             newest.is_some_and(|newest| shard.segments.has_room(newest, bytes))
-                || shard.slabs_free() > SLABS_FREE
+                || shard.slabs_spare() > 0
         };
         if bytes > self.segments.slab_bytes() || self.arm.compressed_share == 0.0 {
             return None;
         }
         while !has_room(self) {
             if self.packed.segment_count() <= self.packed_slabs_wanted() {
-                return self.begin_leaving();
+                return self.begin_leaving(queue, Kept::Used);
             }
             self.evict_packed();
         }
         None
     }
 
-    /// Takes a raw segment out of its log; who deserves it is appended again.
-    fn begin_leaving(&mut self) -> Option<Leaving> {
+    /// Takes a raw segment out of its log, to make room in a queue, and finds who stays of it.
+    fn begin_leaving(&mut self, queue: Queue, kept: Kept) -> Option<Leaving> {
         self.expand();
-        let (segment, queue) = self.take_oldest_raw()?;
+        let (segment, queue) = self.take_oldest_raw(queue)?;
         let mut victims = std::mem::take(&mut self.victims);
-        for index in 0..self.segments.record_count(segment) {
+        // The last ones move to where there is room, for those in front need not move to lie together.
+        for index in (0..self.segments.record_count(segment)).rev() {
             let record = self.segments.record(segment, index);
-            let place = Place {
-                segment,
-                offset: record.offset,
-            };
             // A segment that was kept aside may name entries that are no more.
-            let entry = self.entries.get(record.entry);
-            let Some(entry) = entry.filter(|entry| entry.raw == place) else {
+            if !self.has_raw(segment, &record) {
                 continue;
-            };
+            }
+            let entry = self.entries.at_mut(record.entry);
             let version = entry.version;
+            if kept == Kept::None {
+                entry.flags.set_frequency(0);
+            }
             if !self.keep(record.entry, queue) {
                 victims.push((record.entry, version));
             }
@@ -328,8 +337,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Gives the segment back whose victims are settled. If readers got bytes of it meanwhile it goes
-    /// when they are done.
+    /// Ends the turn of a segment whose victims are settled: it becomes the newest of the main log, or is given
+    /// back where nobody stayed in it. If readers got bytes of it meanwhile its holes stay until its next turn, or
+    /// it goes when they are done.
     pub(super) fn end_leaving(&mut self, leaving: Leaving) {
         let Leaving {
             segment,
@@ -337,9 +347,18 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             mut victims,
             ..
         } = leaving;
-        match self.segments.is_lent(segment) {
-            true => self.aside.push((segment, queue)),
-            false => self.segments.close(segment),
+        let count = self.segments.record_count(segment);
+        let mut records = (0..count).map(|index| self.segments.record(segment, index));
+        let has_stayed = records.any(|record| self.has_raw(segment, &record));
+        match (has_stayed, self.segments.is_lent(segment)) {
+            (true, is_lent) => {
+                if !is_lent {
+                    self.compact_raw(segment);
+                }
+                self.main.push(segment);
+            }
+            (false, true) => self.aside.push((segment, queue)),
+            (false, false) => self.segments.close(segment),
         }
         victims.clear();
         if victims.capacity() > self.victims.capacity() {
@@ -347,12 +366,61 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Takes the oldest segment that is not lent out of the raw log whose turn it is.
-    fn take_oldest_raw(&mut self) -> Option<(u32, Queue)> {
+    /// Says whether the raw block of a record is still there.
+    fn has_raw(&self, segment: u32, record: &Record) -> bool {
+        let entry = self.entries.get(record.entry);
+        entry.is_some_and(|entry| entry.raw == record.place(segment))
+    }
+
+    /// Slides the blocks together that stayed in a raw segment.
+    fn compact_raw(&mut self, segment: u32) {
+        let mut records = self.segments.rewind(segment);
+        records.retain(|record| self.has_raw(segment, record));
+        self.slide_together(segment, &records, |entry| (&mut entry.raw, entry.raw_bytes));
+        self.segments.recycle(records);
+    }
+
+    /// Puts the blocks of a segment that was rewound to its front: where there is a hole the last of them, so
+    /// that few are copied, or the next one if that is too long (two-finger compaction: Jones, Hosking and Moss,
+    /// The Garbage Collection Handbook, section 3.1).
+    fn slide_together(
+        &mut self,
+        segment: u32,
+        mut staying: &[Record],
+        part: impl Fn(&mut Entry<K>) -> (&mut Place, u32),
+    ) {
+        while let ([first, rest @ ..], [before @ .., last]) = (staying, staying) {
+            let hole_bytes = first.offset as usize - self.segments.used_bytes(segment);
+            let (_, last_bytes) = part(self.entries.at_mut(last.entry));
+            let record = match last_bytes.max(1) as usize <= hole_bytes {
+                true => {
+                    staying = before;
+                    last
+                }
+                false => {
+                    staying = rest;
+                    first
+                }
+            };
+            let (place, bytes) = part(self.entries.at_mut(record.entry));
+            let (from, bytes) = (*place, bytes as usize);
+            let to = self.segments.append(segment, record.entry, bytes);
+            let to = to.expect("no more than was there");
+            *place = to;
+            if to != from {
+                self.segments.copy(from, to, bytes);
+            }
+        }
+    }
+
+    /// Takes the oldest segment that is not lent out of the raw log whose turn it is where one is to become longer:
+    /// a queue that has its share makes room for itself, and what stays of main is not copied for the sake of small.
+    fn take_oldest_raw(&mut self, longer: Queue) -> Option<(u32, Queue)> {
         self.return_aside();
         let (small, main) = (self.small.segment_count(), self.main.segment_count());
         let small_max = ((small + main) as f64 * SMALL_SHARE).ceil() as usize;
-        let order = match small > small_max || main == 0 {
+        let small_then = small + usize::from(longer == Queue::Small);
+        let order = match small_then > small_max || main == 0 {
             true => [(Queue::Small, true), (Queue::Main, true)],
             false => [(Queue::Main, true), (Queue::Small, true)],
         };
@@ -384,7 +452,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Appends an entry of a segment that goes to the main log, if it was asked for often enough.
+    /// Says whether an entry of a segment whose turn it is stays, because it was asked for often enough: it is of
+    /// the main log then, and lies in the room of its newest segment or, without such, where it was.
     fn keep(&mut self, number: u32, queue: Queue) -> bool {
         let entry = *self.entries.at(number);
         let frequency = entry.flags.frequency();
@@ -396,19 +465,13 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             return false;
         }
         let bytes = entry.raw_bytes as usize;
-        let mut place = self.append_to_newest(Queue::Main, number, bytes);
-        if place.is_none()
-            && let Some(segment) = self.open()
-        {
-            self.main.push(segment);
-            place = self.append_to_newest(Queue::Main, number, bytes);
+        if let Some(place) = self.append_to_newest(Queue::Main, number, bytes) {
+            self.segments.copy(entry.raw, place, bytes);
+            self.entries.at_mut(number).raw = place;
         }
-        let Some(place) = place else { return false };
-        self.segments.copy(entry.raw, place, bytes);
         self.log_mut(queue).live_bytes -= bytes as u64;
         self.main.live_bytes += bytes as u64;
         let entry = self.entries.at_mut(number);
-        entry.raw = place;
         entry.flags.set(Flags::IS_MAIN, true);
         entry.flags.set(Flags::IS_AGAIN, true);
         entry.flags.set_frequency(frequency);
@@ -482,8 +545,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         true
     }
 
-    /// Reserves room in the compressed log: in a new slab while it is below its share, else in what
-    /// its oldest segments leave.
+    /// Reserves room in the compressed log: in a new slab while it is below its share, else in the holes of
+    /// the segment that has most, or in what its oldest segments leave.
     pub(super) fn append_packed(&mut self, entry: u32, bytes: usize) -> Option<Place> {
         if let Some(newest) = self.packed.newest()
             && let Some(place) = self.segments.append(newest, entry, bytes)
@@ -496,12 +559,17 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             self.packed.push(segment);
             return self.segments.append(segment, entry, bytes);
         }
-        for effort in 0..EFFORT_MAX {
-            let oldest = self.packed.pop_oldest(false)?;
-            let is_roomy = effort < EFFORT_FOR_ALL && self.has_dead_room();
-            self.compact(oldest, if is_roomy { Kept::All } else { Kept::Used });
-            self.packed.push(oldest);
-            if let Some(place) = self.segments.append(oldest, entry, bytes) {
+        let holes_min = (self.segments.slab_bytes() as f64 * HOLES_SHARE) as usize;
+        for _ in 0..EFFORT_MAX {
+            let segments = &self.segments;
+            let holes_of = |segment| segments.hole_bytes(segment);
+            let (segment, kept) = match self.packed.take_greatest(holes_min.max(bytes), holes_of) {
+                Some(segment) => (segment, Kept::All),
+                None => (self.packed.pop_oldest(false)?, Kept::Used),
+            };
+            self.compact(segment, kept);
+            self.packed.push(segment);
+            if let Some(place) = self.segments.append(segment, entry, bytes) {
                 return Some(place);
             }
         }
@@ -518,48 +586,37 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         true
     }
 
-    /// Says whether forms that went left so much room between the others that none of these need go.
-    fn has_dead_room(&self) -> bool {
-        let pool_bytes = self.packed.segment_count() * self.segments.slab_bytes();
-        self.packed.dead_bytes * DEAD_SHARE_MIN > pool_bytes as u64
-    }
-
     /// Empties a compressed segment but for what is kept, which slides to its front: a form that was of use
     /// since it was made as often as it was, up to three times. The twin of a raw block just goes.
     fn compact(&mut self, segment: u32, kept: Kept) {
-        let mut dead_bytes = self.segments.used_bytes(segment);
-        let dead_before = self.packed.dead_bytes;
-        let records = self.segments.rewind(segment);
-        for record in &records {
-            let place = Place {
-                segment,
-                offset: record.offset,
-            };
+        let mut records = self.segments.rewind(segment);
+        records.retain(|record| {
             let entry = self.entries.get(record.entry);
-            let Some(entry) = entry.filter(|entry| entry.packed == place).copied() else {
-                continue;
+            let Some(entry) = entry.filter(|entry| entry.packed == record.place(segment)) else {
+                return false;
             };
-            let bytes = entry.packed_bytes as usize;
-            dead_bytes = dead_bytes.saturating_sub(bytes as u64);
+            let is_raw = entry.raw.is_some();
             let flags = &mut self.entries.at_mut(record.entry).flags;
             let is_used = kept == Kept::Used && flags.take_use();
             if is_used {
                 flags.set(Flags::IS_REFERENCED, false);
             }
             if is_used || kept == Kept::All {
-                let new = self.segments.append(segment, record.entry, bytes);
-                let new = new.expect("no more than was there");
-                self.segments.copy(place, new, bytes);
-                self.entries.at_mut(record.entry).packed = new;
-            } else if entry.raw.is_some() {
+                return true;
+            }
+            if is_raw {
                 self.forget_packed(record.entry);
             } else {
                 self.remember(record.entry);
                 self.discard(record.entry);
             }
-        }
+            false
+        });
+        self.slide_together(segment, &records, |entry| {
+            (&mut entry.packed, entry.packed_bytes)
+        });
+        self.segments.close_holes(segment);
         self.segments.recycle(records);
-        self.packed.dead_bytes = dead_before.saturating_sub(dead_bytes);
     }
 }
 
@@ -573,6 +630,54 @@ fn filled(block: &[u8]) -> Option<u8> {
 mod tests {
     use super::super::{Arm, MissTime, Policy, Record, RecordedMethod, ShardOptions};
     use super::*;
+
+    /// Where three of four blocks were hit, many of these are where they were when the others have gone.
+    #[test]
+    fn who_stays_is_hardly_moved() {
+        const BLOCK: usize = 1024;
+        let mut bench = Bench::new();
+        let mut shard: Shard<u64> = Shard::new(ShardOptions {
+            budget_bytes: 4 << 20,
+            slab_bytes: 16 << 10,
+            policy: Policy::RawOnly,
+            ..ShardOptions::default()
+        })
+        .expect("a shard");
+        shard.hold_slabs(64);
+        let load = |shard: &mut Shard<u64>, bench: &mut Bench, key: u64| {
+            let fill = |frame: &mut [u8]| {
+                frame.fill(key as u8);
+                Ok(())
+            };
+            let block = shard.get_or_load(key, BLOCK, 0, bench, fill);
+            assert!(
+                block
+                    .expect("a loader that fills")
+                    .iter()
+                    .all(|it| *it == key as u8)
+            );
+        };
+        (0..1024).for_each(|key| load(&mut shard, &mut bench, key));
+        assert_eq!(shard.stats().misses, 1024, "all are held");
+        let hot = || (0..1024).filter(|key| key % 4 != 3);
+        let places = |shard: &Shard<u64>| -> Vec<Place> {
+            let place = |key| {
+                let numbers = shard.numbers().into_iter();
+                let mut entries = numbers.map(|number| shard.entries.at(number));
+                entries.find(|it| it.key == key).expect("it is held").raw
+            };
+            hot().map(place).collect()
+        };
+        hot().for_each(|key| load(&mut shard, &mut bench, key));
+        let before = places(&shard);
+        (2000..2256).for_each(|key| load(&mut shard, &mut bench, key));
+        let after = places(&shard);
+        let stayed = before.iter().zip(&after).filter(|it| it.0 == it.1).count();
+        println!("{stayed} of {} are where they were", after.len());
+        assert!(stayed >= after.len() / 3);
+        hot().for_each(|key| load(&mut shard, &mut bench, key));
+        assert_eq!(shard.stats().misses, 1024 + 256, "all of them are held");
+    }
 
     /// Where half of the forms of a pool are made anew at an eighth of the length, the others stay, and
     /// what is compressed next takes the room between them.

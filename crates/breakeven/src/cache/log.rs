@@ -51,10 +51,21 @@ pub(super) struct Record {
     pub offset: u32,
 }
 
+impl Record {
+    pub fn place(&self, segment: u32) -> Place {
+        Place {
+            segment,
+            offset: self.offset,
+        }
+    }
+}
+
 /// What lies in a segment.
 #[derive(Default)]
 struct Contents {
     used_bytes: u32,
+    /// Bytes of these that are of blocks that were said to have gone.
+    hole_bytes: u32,
     records: Vec<Record>,
 }
 
@@ -124,6 +135,7 @@ impl Segments {
         let slab = SharedSlab::new(self.arena.allocate()?);
         let contents = Contents {
             used_bytes: 0,
+            hole_bytes: 0,
             records: self.lists.pop().unwrap_or_default(),
         };
         self.in_use += 1;
@@ -184,6 +196,22 @@ impl Segments {
             segment.records.pop();
             segment.used_bytes = place.offset;
         }
+    }
+
+    /// Notes that a block has gone.
+    pub fn leave_hole(&mut self, place: Place, bytes: usize) {
+        let hole = (bytes.max(1) as u32).next_multiple_of(ALIGNMENT);
+        self.contents[place.segment as usize].hole_bytes += hole;
+    }
+
+    /// Returns the bytes of blocks that were said to have gone since a segment was opened or its holes were closed.
+    pub fn hole_bytes(&self, number: u32) -> usize {
+        self.contents[number as usize].hole_bytes as usize
+    }
+
+    /// Notes that the blocks of a segment lie close again.
+    pub fn close_holes(&mut self, number: u32) {
+        self.contents[number as usize].hole_bytes = 0;
     }
 
     pub fn bytes(&self, place: Place, length: usize) -> &[u8] {
@@ -300,8 +328,8 @@ impl Segments {
     }
 
     /// Returns how far a segment is filled.
-    pub fn used_bytes(&self, number: u32) -> u64 {
-        u64::from(self.contents[number as usize].used_bytes)
+    pub fn used_bytes(&self, number: u32) -> usize {
+        self.contents[number as usize].used_bytes as usize
     }
 
     /// Returns how many blocks were appended to a segment.
@@ -358,8 +386,6 @@ pub(super) struct Log {
     order: VecDeque<u32>,
     /// Bytes of live blocks.
     pub live_bytes: u64,
-    /// Of the compressed log: bytes of blocks that went and left their place in a segment that stays.
-    pub dead_bytes: u64,
 }
 
 impl Log {
@@ -383,6 +409,13 @@ impl Log {
             return None;
         }
         self.order.pop_front()
+    }
+
+    /// Takes the segment out for which `of` is greatest, if it is at least `least`.
+    pub fn take_greatest(&mut self, least: usize, of: impl Fn(u32) -> usize) -> Option<u32> {
+        let sizes = self.order.iter().map(|&number| of(number));
+        let (index, size) = sizes.enumerate().max_by_key(|&(_, size)| size)?;
+        (size >= least).then(|| self.order.remove(index))?
     }
 
     /// Puts a segment back as the oldest.
@@ -434,6 +467,26 @@ mod tests {
         segments.close(number);
         assert_eq!(segments.count(), 0);
         assert_eq!(segments.arena().stats().in_use_bytes, 0);
+    }
+
+    #[test]
+    fn the_segment_of_most_holes_is_taken_out_of_a_log() {
+        let mut segments = segments(3);
+        let mut log = Log::default();
+        for entry in 0..3 {
+            let number = segments.open().expect("a slab");
+            log.push(number);
+            let place = segments.append(number, entry, 1000).expect("room");
+            if entry == 1 {
+                segments.leave_hole(place, 1000);
+            }
+        }
+        assert_eq!(log.take_greatest(1001, |it| segments.hole_bytes(it)), None);
+        let found = log.take_greatest(1000, |it| segments.hole_bytes(it));
+        assert_eq!((found, log.segment_count()), (Some(1), 2));
+        segments.close_holes(1);
+        assert_eq!(segments.hole_bytes(1), 0);
+        assert_eq!((log.pop_oldest(false), log.newest()), (Some(0), Some(2)));
     }
 
     #[test]

@@ -57,6 +57,7 @@ impl Tested {
     pub(super) fn audit(&mut self) {
         let memory = self.memory();
         let (mut raw, mut packed, mut known, mut held) = ([0u64; 2], 0u64, 0u64, 0u64);
+        let mut forms_of = HashMap::<u32, usize>::new();
         for number in self.numbers() {
             let entry = self.entries.at(number);
             known += 1;
@@ -67,6 +68,8 @@ impl Tested {
             }
             if entry.packed.is_some() {
                 packed += u64::from(entry.packed_bytes);
+                let form = entry.packed_bytes.max(1).next_multiple_of(8);
+                *forms_of.entry(entry.packed.segment).or_default() += form as usize;
                 self.segments
                     .bytes(entry.packed, entry.packed_bytes as usize);
             }
@@ -77,8 +80,10 @@ impl Tested {
         }
         assert_eq!(raw, [self.small.live_bytes, self.main.live_bytes]);
         assert_eq!(packed, self.packed.live_bytes);
-        let pool_bytes = self.packed.segment_count() * self.segments.slab_bytes();
-        assert!(packed + self.packed.dead_bytes <= pool_bytes as u64);
+        for (segment, forms) in forms_of {
+            let used = forms + self.segments.hole_bytes(segment);
+            assert_eq!(used, self.segments.used_bytes(segment), "form or hole");
+        }
         assert_eq!((known, held), (memory.blocks, memory.held_bytes));
         let segments = [&self.small, &self.main, &self.packed].map(|log| log.segment_count());
         let segments = segments.iter().sum::<usize>() + self.aside.len();

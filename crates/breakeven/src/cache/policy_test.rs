@@ -236,7 +236,6 @@ fn s3_fifo_misses(keys: &[u64], capacity: usize) -> u64 {
 fn compare(name: &str, keys: &[u64], share: f64) -> [f64; 5] {
     let blocks = keys.iter().collect::<HashSet<_>>().len();
     let slabs = (blocks as f64 * share * BLOCK as f64 / SLAB as f64) as usize;
-    // A slab is kept free, so the others get what the shard can hold.
     let capacity = slabs.max(12) * SLAB / BLOCK;
     let misses = [
         shard_misses(keys, capacity),

@@ -28,9 +28,9 @@ const KEYS_MADE_UP: u64 = 1 << 14;
 const ACCESSES_PER_KEY: u64 = 24;
 /// Keys of a trace beyond which a sample stands for all.
 const KEYS_OF_TRACE_MAX: usize = 60_000;
-/// The share of the memory that blocks find: one slab of 1/256 is kept free, three are half full on the
-/// mean, and 1/200 is the shadow's.
-const USABLE_SHARE: f64 = 1.0 - 2.5 / 256.0 - 1.0 / 200.0;
+/// The share of the memory that blocks find: three slabs of 1/256 are half full on the mean, and 1/200 is
+/// the shadow's.
+const USABLE_SHARE: f64 = 1.0 - 1.5 / 256.0 - 1.0 / 200.0;
 /// The share of the accesses that fill the cache.
 const FILLING_SHARE: f64 = 1.0 / 3.0;
 /// Seed of made-up accesses.

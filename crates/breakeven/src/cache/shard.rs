@@ -117,8 +117,7 @@ impl Default for ShardOptions {
 
 impl ShardOptions {
     /// Makes the defaults for a budget and blocks of `block_bytes`: slabs of about 1/256 of the budget,
-    /// since one is kept free and three are half full, from 16 KiB to 1 MiB, and of four blocks at
-    /// least.
+    /// since three are half full, from 16 KiB to 1 MiB, and of four blocks at least.
     pub fn sized(budget_bytes: u64, block_bytes: usize) -> ShardOptions {
         let wanted = (budget_bytes / 256).clamp(16 << 10, 1 << 20) as usize;
         let slab_bytes = wanted.max(4 * block_bytes).next_power_of_two();
@@ -872,11 +871,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         if !entry.packed.is_some() {
             return;
         }
+        let bytes = entry.packed_bytes as usize;
+        self.segments.leave_hole(entry.packed, bytes);
         entry.packed = Place::NONE;
         self.stats.wasted += u64::from(!entry.flags.has(Flags::IS_USED));
         entry.flags.set(Flags::OF_PACKED, false);
-        self.packed.live_bytes -= u64::from(entry.packed_bytes);
-        self.packed.dead_bytes += u64::from(entry.packed_bytes);
+        self.packed.live_bytes -= bytes as u64;
     }
 
     pub(super) fn log_mut(&mut self, queue: Queue) -> &mut Log {
