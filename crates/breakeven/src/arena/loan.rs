@@ -123,9 +123,18 @@ pub(crate) struct SharedSlab {
     filling: Option<Box<Filling>>,
 }
 
-/// What is lent to be filled.
-#[derive(Debug, Default)]
-struct Filling(Vec<Range<usize>>);
+/// What is lent to be filled: mostly one range, for which there is one allocation.
+#[derive(Debug)]
+struct Filling {
+    one: Range<usize>,
+    others: Vec<Range<usize>>,
+}
+
+impl Filling {
+    fn ranges(&self) -> impl Iterator<Item = &Range<usize>> {
+        std::iter::once(&self.one).chain(&self.others)
+    }
+}
 
 const _: () = assert!(size_of::<Option<SharedSlab>>() == 32);
 
@@ -201,7 +210,7 @@ impl SharedSlab {
 
     /// Says whether any loan to a reader may be left.
     pub fn is_read(&self) -> bool {
-        let filling = self.filling.as_ref().map_or(0, |it| it.0.len());
+        let filling = self.filling.as_ref().map_or(0, |it| 1 + it.others.len());
         self.part.outstanding() > filling as i64
     }
 
@@ -262,7 +271,13 @@ impl SharedSlab {
         let start = self.start_of(offset, length);
         let range = offset..offset + length;
         self.plain_bytes = 0;
-        self.filling.get_or_insert_default().0.push(range.clone());
+        match &mut self.filling {
+            Some(filling) => filling.others.push(range.clone()),
+            None => {
+                let (one, others) = (range.clone(), Vec::new());
+                self.filling = Some(Box::new(Filling { one, others }));
+            }
+        }
         self.part.lend();
         FillLoan {
             start,
@@ -275,9 +290,14 @@ impl SharedSlab {
     pub fn take_back(&mut self, loan: FillLoan) {
         assert_eq!(loan.part, self.part, "a loan of another slab");
         let filling = self.filling.as_mut().expect("something that was lent");
-        let at = filling.0.iter().position(|it| *it == loan.range);
-        filling.0.swap_remove(at.expect("a range that was lent"));
-        if filling.0.is_empty() {
+        if filling.one != loan.range {
+            let at = filling.others.iter().position(|it| *it == loan.range);
+            filling
+                .others
+                .swap_remove(at.expect("a range that was lent"));
+        } else if let Some(other) = filling.others.pop() {
+            filling.one = other;
+        } else {
             self.filling = None;
         }
     }
@@ -299,7 +319,7 @@ impl SharedSlab {
             |it: &Range<usize>| it.start < offset.saturating_add(length) && offset < it.end;
         let filling = self.filling.as_ref();
         assert!(
-            !filling.is_some_and(|it| it.0.iter().any(touches)),
+            !filling.is_some_and(|it| it.ranges().any(touches)),
             "{length} bytes at {offset} are being filled"
         );
     }

@@ -600,11 +600,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
         let (hash, entry) = self.begin_entry(key, raw_bytes, class);
         let queue = self.recall(hash, entry);
-        let place = match self.settle(bench) {
-            true => self.append_raw(queue, entry, raw_bytes, bench),
-            false => None,
-        };
-        let Some(place) = place else {
+        let Some(place) = self.append_raw(queue, entry, raw_bytes, bench) else {
             self.end_entry(entry);
             return None;
         };
@@ -1156,7 +1152,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let benches = self.benches.0.load(Ordering::Relaxed) / self.benches.1;
         let beside = self.overhead_bytes() + benches.min(budget_bytes / BENCH_SHARE);
         let left = budget_bytes.saturating_sub(beside);
-        let slabs_max = (left / slab_bytes) as usize;
+        let slabs_max = (left >> slab_bytes.trailing_zeros()) as usize;
         #[cfg(test)]
         let slabs_max = self.slabs_held.unwrap_or(slabs_max);
         if slabs_max != self.slabs_max {
