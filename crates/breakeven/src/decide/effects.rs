@@ -78,25 +78,48 @@ impl Effects {
             let is_known = factor == STORED && it.0.1 == Method::STORE;
             it.1.trackers[factor].weight > 0.0 && !is_known
         };
+        let telling = || cells.iter().filter(tells);
+        let mut known = self.residuals.iter().map(|it| it.key);
+        let is_as_before =
+            telling().all(|it| known.next() == Some(*it.0)) && known.next().is_none();
+        if !is_as_before {
+            self.lay_out(telling(), factor);
+        }
+        self.classes.forget();
+        self.methods.forget();
+        for ((&(class, ..), cell), residual) in telling().zip(&mut self.residuals) {
+            let tracker = &cell.trackers[factor];
+            let class_prior = prior::of_class(class);
+            residual.seen = tracker.mean.ln() - cell.prior.ln[factor] - class_prior.ln[factor];
+            residual.is_bound = factor == STORED && tracker.mean >= RAW_SHARE;
+            residual.precision = 1.0 / (apart + tracker.mean_variance(factor));
+        }
+    }
+
+    /// Makes places for some cells and their terms: as long as they stay the same, so do these.
+    fn lay_out<'c>(
+        &mut self,
+        cells: impl Iterator<Item = (&'c CellKey, &'c Cell)> + Clone,
+        factor: usize,
+    ) {
         self.classes.rows.clear();
         self.methods.rows.clear();
         self.residuals.clear();
-        for (&(class, method, _), cell) in cells.iter().filter(tells) {
+        for (&(class, method, _), cell) in cells.clone() {
             let class_prior = prior::of_class(class);
             self.classes.insert(class, class_prior.deviation[factor]);
             self.methods.insert(method, cell.prior.deviation[factor]);
         }
-        for (&(class, method, _), cell) in cells.iter().filter(tells) {
-            let tracker = &cell.trackers[factor];
-            let class_prior = prior::of_class(class);
+        for (&key, _) in cells {
             let place = "a term for every cell";
             self.residuals.push(Residual {
-                class: self.classes.place(class).expect(place),
-                method: self.methods.place(method).expect(place),
-                seen: tracker.mean.ln() - cell.prior.ln[factor] - class_prior.ln[factor],
+                key,
+                class: self.classes.place(key.0).expect(place),
+                method: self.methods.place(key.1).expect(place),
+                seen: 0.0,
                 value: 0.0,
-                is_bound: factor == STORED && tracker.mean >= RAW_SHARE,
-                precision: 1.0 / (apart + tracker.mean_variance(factor)),
+                is_bound: false,
+                precision: 0.0,
             });
         }
     }
@@ -124,6 +147,7 @@ impl Effects {
 /// What a cell leaves when the priors are taken off, with the places of its terms.
 #[derive(Clone, Debug)]
 struct Residual {
+    key: CellKey,
     class: usize,
     method: usize,
     seen: f64,
@@ -169,6 +193,11 @@ impl<K: Ord + Copy> Terms<K> {
             };
             self.rows.insert(place, row);
         }
+    }
+
+    /// Knows again what was believed before the fit.
+    fn forget(&mut self) {
+        self.rows.iter_mut().for_each(|row| row.now = row.prior);
     }
 
     fn get(&self, key: K) -> Option<Normal> {

@@ -25,7 +25,7 @@ pub use choose::{Decision, Pays, Reason, choose};
 pub use class::Class;
 pub use ledger::{Counterfactual, Earnings, Fetched, Ledger, LedgerOptions, Written};
 pub use price::{BlockLife, Candidate, Part, Prices, Quantities};
-pub use profile::{Basis, Factor, MethodEstimate, Observation, Profile, ProfileOptions};
+pub use profile::{Basis, Factor, MethodEstimate, Observation, Profile, ProfileOptions, Standing};
 
 #[cfg(test)]
 fn seeded(test: &str) -> fastrand::Rng {

@@ -3,7 +3,7 @@
 //! Not here: prices, and what has become of other blocks.
 
 use crate::codec::Method;
-use crate::decide::{BlockLife, Candidate, Factor, MethodEstimate, Profile, Quantities};
+use crate::decide::{BlockLife, Candidate, Factor, MethodEstimate, Profile, Quantities, Standing};
 use crate::units::Estimate;
 
 use super::parts::{Parting, Shares};
@@ -30,6 +30,10 @@ pub struct Known {
     pub partings: Vec<Parting>,
     /// Whether too little was seen of each arm to know it.
     pub is_unseen: Vec<bool>,
+    /// How many arms are likely to take less time than each.
+    ranks: Vec<usize>,
+    /// What of the estimates is found once: nobody decodes here.
+    standings: Vec<Standing>,
 }
 
 /// When blocks are split.
@@ -64,6 +68,8 @@ impl Known {
             fearful: Vec::new(),
             partings: Vec::new(),
             is_unseen: Vec::new(),
+            ranks: Vec::new(),
+            standings: Vec::new(),
         }
     }
 
@@ -82,15 +88,21 @@ impl Known {
             fearful,
             partings,
             is_unseen,
+            ranks,
+            standings,
             ..
         } = self;
+        if standings.is_empty() {
+            let standing = |arm: &Method| profile.standing(life.class, *arm, life.raw_bytes);
+            standings.extend(arms.iter().map(standing));
+        }
         is_unseen.clear();
         partings.clear();
         likely.clear();
         hopeful.clear();
         fearful.clear();
-        for &arm in arms {
-            let mut estimate = profile.estimate(life.class, arm, life.raw_bytes);
+        for (&arm, standing) in arms.iter().zip(standings) {
+            let mut estimate = profile.estimate_again(standing);
             let core = estimate.encode_seconds_per_byte.value.mean * life.raw_bytes as f64;
             let of_part = |bytes| profile.estimate(life.class, arm, bytes);
             let mut parting = Parting::NONE;
@@ -116,11 +128,19 @@ impl Known {
                 true => quantities(|it| it.value.low),
                 false => quantities(one_error_below),
             });
-            fearful.push(quantities(|it| match it.weight >= SEEN_MIN {
-                true => it.value.mean,
-                false => it.value.high,
-            }));
+            fearful.push(match is_seen {
+                // As it is known, so it is feared.
+                true => likely[likely.len() - 1],
+                false => quantities(|it| match it.weight >= SEEN_MIN {
+                    true => it.value.mean,
+                    false => it.value.high,
+                }),
+            });
         }
+        let work = |it: &Quantities| it.encode_core_seconds.mean;
+        let rank = |it: &Quantities| likely.iter().filter(|other| work(other) < work(it)).count();
+        ranks.clear();
+        ranks.extend(likely.iter().map(rank));
     }
 }
 
@@ -149,17 +169,14 @@ impl Costs {
         fearful.clear();
         fearful.extend(arms().map(|arm| match known.is_unseen[arm] {
             true => cost_of(arm, &known.fearful[arm]),
-            // As it is known, so it is feared.
             false => likely[arm],
         }));
-        let work = |arm: usize| known.likely[arm].encode_core_seconds.mean;
-        let rank = |arm: usize| arms().filter(|&it| work(it) < work(arm)).count();
         let best = least(likely);
-        let middle = rank(best);
+        let middle = known.ranks[best];
         near.clear();
         hopeful.clear();
         for arm in arms() {
-            let is_next = rank(arm).abs_diff(middle) <= TRIAL_REACH;
+            let is_next = known.ranks[arm].abs_diff(middle) <= TRIAL_REACH;
             let hoped = match is_next || is_bold {
                 true => cost_of(arm, &known.hopeful[arm]),
                 false => likely[arm],

@@ -832,9 +832,13 @@ impl Controller {
             true => self.worker_seconds().0,
             false => 0.0,
         };
-        let starved = mean_excess(spell.latency + next, backlog, deviation);
+        let link = self.link_second(prices);
+        let starved = match link > 0.0 {
+            true => mean_excess(spell.latency + next, backlog, deviation),
+            false => 0.0,
+        };
         let stalled = mean_excess(spell.latency, self.room(), deviation) * others;
-        starved * self.link_second(prices) + (stalled + spell.idle) * prices.per_core_second.mean
+        starved * link + (stalled + spell.idle) * prices.per_core_second.mean
     }
 
     /// Returns what a second of the link costs: nothing where bytes are counted and not time.
@@ -1122,6 +1126,8 @@ fn of_part(observation: &Observation, parts: usize) -> Observation {
         raw_bytes: observation.raw_bytes.div_ceil(parts),
         stored_bytes: observation.stored_bytes / parts,
         encode: observation.encode.map(|it| Seconds(it.0 / parts as f64)),
+        // What is known of decoding stays as it is (`arms.rs`).
+        decode: None,
         ..*observation
     }
 }
