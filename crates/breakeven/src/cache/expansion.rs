@@ -16,9 +16,12 @@ const SHARE_MAX: f64 = 0.95;
 const STEP_MAX: f64 = 0.02;
 /// Where nothing is compressed yet, a byte of the pool is taken to hold so many.
 const DENSITY_GUESS: f64 = 2.0;
-/// Leaving segments, for each slab of the budget, for which the largest share must have held too little
-/// before the next method is taken, since a pool fills slowly.
+/// Leaving segments, for each slab of the budget, for which a method must have held too little before the
+/// next one is taken, since a pool fills slowly.
 const PATIENCE: usize = 3;
+/// A method also holds too little where it fills less than this part of what the share leaves it: most of
+/// what it is tried on does not shrink by it.
+const FILLED_MIN: f64 = 0.5;
 
 /// What the pools hold.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +43,7 @@ pub(super) struct Pools {
 pub(super) struct Expansion {
     factor: f64,
     method_count: u8,
-    /// Segments that left while the largest share held too little.
+    /// Segments that left while the method held too little.
     short_for: usize,
 }
 
@@ -74,7 +77,9 @@ impl Expansion {
         let share = if wanted <= raw { 0.0 } else { share };
         let step = (share - arm.compressed_share).clamp(-STEP_MAX, STEP_MAX);
         let compressed_share = arm.compressed_share + step;
-        let is_short = compressed_share >= SHARE_MAX
+        let given = compressed_share * pools.slabs_max as f64;
+        let is_unfilled = (pools.packed_slabs as f64) < FILLED_MIN * given;
+        let is_short = (compressed_share >= SHARE_MAX || is_unfilled)
             && (raw * pools.raw_slabs as f64 + packed * pools.packed_slabs as f64)
                 < wanted * pools.slabs_max as f64;
         self.short_for = if is_short { self.short_for + 1 } else { 0 };
@@ -145,6 +150,8 @@ mod tests {
             (1.5, [2.5, 4.0], 0),
             (2.0, [4.0, 6.0], 0),
             (2.5, [1.6, 4.0], 1),
+            // The first shrinks nothing.
+            (1.15, [1.0, 1.33], 1),
         ] {
             let (found, arm) = held(factor, ratios);
             println!("{factor} of {ratios:?}: {found:.3}, {arm:?}");

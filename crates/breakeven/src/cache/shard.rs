@@ -75,7 +75,7 @@ pub enum Policy {
     Static(Arm),
     /// As much as it takes to hold this many times the bytes that are used, above 0, if the data shrink
     /// enough: where one knows what is to be held, and not what a miss takes. The first of the methods
-    /// that can do it compresses.
+    /// compresses, and the next one from when it has held too little while some three caches were filled.
     Expansion(f64),
 }
 
