@@ -11,6 +11,7 @@
 
 use crate::codec::Method;
 use crate::decide::{Class, Observation, Profile};
+use crate::error::{Error, Result};
 use crate::units::Seconds;
 
 /// Classes kept apart; a caller's further ones share the last.
@@ -39,6 +40,23 @@ impl Default for AccessPrices {
             per_core_second: 1.0,
             per_waiting_second: 1.0,
         }
+    }
+}
+
+impl AccessPrices {
+    /// Checks that both are prices.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for one that is below 0 or no finite number.
+    pub(super) fn check(&self) -> Result<()> {
+        for price in [self.per_core_second, self.per_waiting_second] {
+            if !(price.is_finite() && price >= 0.0) {
+                let reason = format!("{price}, expected a finite number from 0 on");
+                return Err(Error::invalid("price of a second", reason));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -372,7 +372,8 @@ impl<K: Copy + Eq + Hash> Shard<K> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a slab size, a number of methods or an expansion factor out of range.
+    /// [`Error::Invalid`] for a slab size, a number of methods, an expansion factor, a price or a share out
+    /// of range.
     pub fn new(options: ShardOptions) -> Result<Shard<K>> {
         Shard::with_hasher(options, KeyHasher::default())
     }
@@ -389,6 +390,16 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         if !(1..=METHODS_MAX).contains(&options.methods.len()) {
             let reason = format!("{}, expected 1 to {METHODS_MAX}", options.methods.len());
             return Err(Error::invalid("number of methods", reason));
+        }
+        options.prices.check()?;
+        let mut shares = vec![options.shadow_memory_share, options.shadow_cost_share];
+        if let Policy::Static(arm) = options.policy {
+            shares.push(arm.compressed_share);
+        }
+        for share in shares {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(Error::invalid("share", format!("{share}, expected 0 to 1")));
+            }
         }
         let expansion = match options.policy {
             Policy::Expansion(factor) if !(factor.is_finite() && factor > 0.0) => {

@@ -969,4 +969,18 @@ fn options_out_of_range_are_refused() {
         "bytes that may be pinned"
     );
     assert_eq!(refused(|it| it.methods.clear()), "number of methods");
+    assert_eq!(
+        refused(|it| it.prices.per_core_second = f64::NAN),
+        "price of a second"
+    );
+    assert_eq!(
+        refused(|it| it.prices.per_core_second = -1.0),
+        "price of a second"
+    );
+    assert_eq!(
+        refused(|it| it.prices.per_waiting_second = f64::INFINITY),
+        "price of a second"
+    );
+    assert_eq!(refused(|it| it.policy = lz4(f64::NAN)), "share");
+    assert_eq!(refused(|it| it.policy = lz4(1.5)), "share");
 }
