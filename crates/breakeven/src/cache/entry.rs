@@ -5,7 +5,10 @@
 #![deny(unsafe_code)]
 
 use super::log::Place;
+use super::shadow::METHODS_MAX;
 
+/// One bit for each method that there may be.
+pub(super) const METHODS_MASK: u8 = (1 << METHODS_MAX) - 1;
 /// Entries of a chunk.
 const CHUNK: usize = 256;
 
@@ -34,7 +37,8 @@ pub(super) struct Entry<K> {
     pub method: u8,
     /// The compressed form, if it is held; a block may have both.
     pub packed: Place,
-    /// Length of the compressed form with its check; 0 before it was ever made.
+    /// Length of the compressed form with its check; without one that of the last, as a ghost may have
+    /// remembered it, or 0 if none was ever made.
     pub packed_bytes: u32,
     /// Changes whenever the number is given to another block, and whenever its bytes change.
     pub version: u32,
@@ -54,15 +58,14 @@ impl Flags {
     pub const IS_REFERENCED: u16 = 1 << 3;
     /// It was asked for again since it was last loaded, or soon after it was dropped.
     pub const IS_AGAIN: u16 = 1 << 4;
-    /// Compressing it saved too little.
-    pub const IS_INCOMPRESSIBLE: u16 = 1 << 5;
     /// Every byte is the same: no bytes are held of its compressed form.
-    pub const IS_FILLED: u16 = 1 << 6;
+    pub const IS_FILLED: u16 = 1 << 5;
     /// Its compressed form was hit since it was made.
-    pub const IS_USED: u16 = 1 << 7;
+    pub const IS_USED: u16 = 1 << 6;
     /// How often its compressed form is appended again before it goes, 0 to 3.
-    const USES: u16 = 0b11 << 8;
-    const USE: u16 = 1 << 8;
+    const USES: u16 = 0b11 << 7;
+    const USE: u16 = 1 << 7;
+    const REFUSED_SHIFT: u32 = 9;
     /// What is of the compressed form, and ends with it.
     pub const OF_PACKED: u16 =
         Flags::IS_REFERENCED | Flags::IS_USED | Flags::IS_FILLED | Flags::USES;
@@ -81,7 +84,7 @@ impl Flags {
 
     /// Returns how often the compressed form would be appended again.
     pub fn uses(self) -> u8 {
-        ((self.0 & Flags::USES) >> 8) as u8
+        ((self.0 & Flags::USES) / Flags::USE) as u8
     }
 
     /// Takes a use away; returns whether there was one.
@@ -89,6 +92,21 @@ impl Flags {
         let has_use = self.0 & Flags::USES != 0;
         self.0 -= if has_use { Flags::USE } else { 0 };
         has_use
+    }
+
+    /// Returns the methods by which compressing it saved too little, one bit each.
+    pub fn refused(self) -> u8 {
+        (self.0 >> Flags::REFUSED_SHIFT) as u8 & METHODS_MASK
+    }
+
+    /// Says whether compressing it by a method saved too little.
+    pub fn is_refused(self, method: u8) -> bool {
+        self.refused() & 1 << method != 0
+    }
+
+    /// Notes methods, one bit each, by which compressing it saved too little.
+    pub fn refuse(&mut self, methods: u8) {
+        self.0 |= u16::from(methods & METHODS_MASK) << Flags::REFUSED_SHIFT;
     }
 
     pub fn has(self, flag: u16) -> bool {
@@ -350,6 +368,10 @@ mod tests {
         assert_eq!((flags.frequency(), flags.has(Flags::IS_AGAIN)), (3, false));
         flags.set_frequency(0);
         assert_eq!(flags, Flags::default());
+        flags.refuse(1 << 3);
+        assert_eq!((flags.refused(), flags.frequency()), (8, 0));
+        assert!(flags.is_refused(3) && !flags.is_refused(2) && flags.uses() == 0);
+        flags = Flags::default();
         flags.set(Flags::IS_MAIN, true);
         for expected in [1, 2, 3, 3] {
             flags.count_hit();

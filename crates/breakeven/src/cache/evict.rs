@@ -248,7 +248,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
                     true => self.end_raw(number),
                     false => self.drop_victim(number),
                 }
-            } else if entry.flags.has(Flags::IS_INCOMPRESSIBLE) {
+            } else if entry.flags.is_refused(self.method_in_force().0) {
                 self.drop_victim(number);
             } else {
                 return Some(Packing {
@@ -301,8 +301,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             self.learn(number, method, size.map(|size| size as u32));
             if size.is_none() {
                 self.stats.incompressible += 1;
-                let flags = &mut self.entries.at_mut(number).flags;
-                flags.set(Flags::IS_INCOMPRESSIBLE, true);
+                self.entries.at_mut(number).flags.refuse(1 << method);
             }
         }
         let held = size.and_then(|size| Some((size, self.append_packed(number, size)?)));

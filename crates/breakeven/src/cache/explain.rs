@@ -42,7 +42,7 @@ pub struct Explanation {
     pub packed_bytes: Option<usize>,
     /// The method of that form, else the one that would make it.
     pub method: Method,
-    /// Whether compressing it saved too little.
+    /// Whether compressing it by that method saved too little.
     pub is_incompressible: bool,
     /// Whether it was asked for again since it was loaded, or came back soon after it was dropped.
     pub is_again: bool,
@@ -142,7 +142,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             raw_bytes,
             packed_bytes: packed.map(|it| it.packed_bytes as usize),
             method: self.options.methods[usize::from(method)],
-            is_incompressible: has(Flags::IS_INCOMPRESSIBLE),
+            is_incompressible: found.is_some_and(|it| it.flags.is_refused(method)),
             is_again: has(Flags::IS_AGAIN) || found.is_some_and(|it| it.queue() == Queue::Main),
             hits: found.map_or(0, |it| it.flags.frequency()),
             miss_cost: self.costs.miss(),

@@ -1,23 +1,28 @@
 //! Ghosts: what the cache remembers of blocks it no longer holds.
 //!
 //! A [`Ghosts`] table keeps 8 bytes of a dropped block: a fingerprint of its key, when it was
-//! dropped, whether compressing it was in vain, by what method it was compressed and to what size.
+//! dropped, by what methods compressing it was in vain, and what another one made of it.
 //! A block that comes back while its ghost is young was dropped too early (S3-FIFO, SOSP 2023,
-//! section 4.1), and needs no second trial of what was found out. One that had its time in the main log
+//! section 4.1), and the shadow needs no second trial of what was found out. One that had its time in the main log
 //! was not: its ghost is old from the first, and no other ages by it.
 //!
 //! Sets of four; a full set forgets its oldest. A fingerprint may lie: one lookup in some 2^22 finds
 //! the ghost of another key, which costs a worse guess and never a wrong byte.
 #![deny(unsafe_code)]
 
-const WAYS: usize = 4;
-/// Units of the remembered size: 64 bytes, so that 4095 of them are some 256 KiB.
-const SIZE_UNIT: u32 = 64;
-const SIZE_UNITS_MAX: u32 = 4095;
+use super::entry::METHODS_MASK;
+use super::shadow::METHODS_MAX;
 
-const SIZE_SHIFT: u32 = 0;
-const METHOD_SHIFT: u32 = 12;
+const WAYS: usize = 4;
+
+/// Parts of a block's bytes in which its compressed size is remembered.
+const SHARE_PARTS: u64 = 1 << 10;
+
+const METHOD_SHIFT: u32 = 10;
+const REFUSED_SHIFT: u32 = 12;
 const STAMP_SHIFT: u32 = 16;
+const _: () = assert!(METHODS_MAX <= 1 << (REFUSED_SHIFT - METHOD_SHIFT));
+const _: () = assert!(METHODS_MAX <= (STAMP_SHIFT - REFUSED_SHIFT) as usize);
 const FINGERPRINT_SHIFT: u32 = 40;
 const STAMP_MASK: u64 = (1 << 24) - 1;
 /// The age of a ghost that is old from the first: half of what a stamp can tell.
@@ -26,12 +31,34 @@ const AGE_OLD: u64 = 1 << 23;
 /// What was found out about a block before it was dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Memory {
-    /// The method that was tried, if any: below 7.
-    pub method: Option<u8>,
-    /// Whether it saved too little.
-    pub is_incompressible: bool,
-    /// What it made of the block, rounded up to 64 bytes; 0 for unknown or too large to tell.
-    pub packed_bytes: u32,
+    /// The methods that saved too little, one bit each.
+    pub refused: u8,
+    /// The method that made its compressed form, if it ever had one.
+    method: u8,
+    /// What that left of its bytes, in units of 1/1024, rounded up; 0 for unknown.
+    packed_share: u16,
+}
+
+impl Memory {
+    /// Makes what is remembered of a block of `raw_bytes` that a method made `packed_bytes` of; 0 of these
+    /// where none did.
+    pub fn new(refused: u8, method: u8, packed_bytes: u32, raw_bytes: u32) -> Memory {
+        let share = u64::from(packed_bytes) * SHARE_PARTS;
+        let share = share.div_ceil(u64::from(raw_bytes).max(1));
+        let is_known = share > 0 && share < SHARE_PARTS;
+        Memory {
+            refused,
+            method: if is_known { method } else { 0 },
+            packed_share: if is_known { share as u16 } else { 0 },
+        }
+    }
+
+    /// Returns the method that made its compressed form, and the bytes of that if the block has
+    /// `raw_bytes` as it had, up to 1/1024 of these too many.
+    pub fn form(&self, raw_bytes: u32) -> Option<(u8, u32)> {
+        let bytes = u64::from(self.packed_share) * u64::from(raw_bytes) / SHARE_PARTS;
+        (bytes > 0).then_some((self.method, bytes as u32))
+    }
 }
 
 /// A bounded memory of dropped blocks.
@@ -63,15 +90,12 @@ impl Ghosts {
     /// Remembers a block that is dropped, as a young ghost or an old one.
     pub fn remember(&mut self, hash: u64, memory: &Memory, is_young: bool) {
         let Some(set) = self.set(hash) else { return };
-        let units = memory.packed_bytes.div_ceil(SIZE_UNIT);
-        let units = if units > SIZE_UNITS_MAX { 0 } else { units };
-        let method = memory.method.map_or(0, |method| u64::from(method) + 1) & 7
-            | u64::from(memory.is_incompressible) << 3;
         let born = if is_young { 0 } else { AGE_OLD };
         let ghost = fingerprint(hash) << FINGERPRINT_SHIFT
             | (self.clock.wrapping_sub(born) & STAMP_MASK) << STAMP_SHIFT
-            | method << METHOD_SHIFT
-            | u64::from(units) << SIZE_SHIFT;
+            | u64::from(memory.refused & METHODS_MASK) << REFUSED_SHIFT
+            | u64::from(memory.method) << METHOD_SHIFT
+            | u64::from(memory.packed_share);
         let clock = self.clock;
         let ways = &mut self.sets[set];
         let same = ways.iter().position(|&way| is_of(way, hash));
@@ -90,12 +114,10 @@ impl Ghosts {
         let clock = self.clock;
         let way = self.sets[set].iter_mut().find(|way| is_of(**way, hash))?;
         let ghost = std::mem::take(way);
-        let method = ghost >> METHOD_SHIFT & 7;
-        let units = (ghost >> SIZE_SHIFT) as u32 & SIZE_UNITS_MAX;
         let memory = Memory {
-            method: method.checked_sub(1).map(|method| method as u8),
-            is_incompressible: ghost >> METHOD_SHIFT & 8 != 0,
-            packed_bytes: units * SIZE_UNIT,
+            refused: (ghost >> REFUSED_SHIFT) as u8 & METHODS_MASK,
+            method: (ghost >> METHOD_SHIFT) as u8 & 3,
+            packed_share: (ghost & (SHARE_PARTS - 1)) as u16,
         };
         Some((memory, age(ghost, clock)))
     }
@@ -135,47 +157,33 @@ mod tests {
     use super::*;
     use crate::testing::seeded;
 
-    fn check(memory: Memory, expected: Memory) {
+    fn check(memory: Memory, raw_bytes: u32, form: Option<(u8, u32)>) {
         let mut ghosts = Ghosts::new(512);
         ghosts.remember(42, &memory, true);
-        assert_eq!(ghosts.take(42), Some((expected, 1)));
+        let (found, age) = ghosts.take(42).expect("remembered");
+        assert_eq!((found, age), (memory, 1));
+        assert_eq!(found.form(raw_bytes), form, "{memory:?}");
         assert_eq!(ghosts.take(42), None, "a ghost is taken once");
     }
 
     #[test]
     fn what_was_found_out_comes_back() {
-        check(Memory::default(), Memory::default());
-        for method in 0..6 {
-            let memory = Memory {
-                method: Some(method),
-                is_incompressible: method == 3,
-                packed_bytes: 64 * (u32::from(method) + 7),
-            };
-            check(memory, memory);
+        check(Memory::default(), 8192, None);
+        for method in 0..4 {
+            let bytes = 800 * (u32::from(method) + 1);
+            let found = Some((method, bytes));
+            check(
+                Memory::new(15 ^ 1 << method, method, bytes, 8192),
+                8192,
+                found,
+            );
+            check(Memory::new(1 << method, 0, 0, 8192), 8192, None);
         }
-        let odd = Memory {
-            method: Some(1),
-            is_incompressible: false,
-            packed_bytes: 65,
-        };
-        check(
-            odd,
-            Memory {
-                packed_bytes: 128,
-                ..odd
-            },
-        );
-        let huge = Memory {
-            packed_bytes: 1 << 20,
-            ..odd
-        };
-        check(
-            huge,
-            Memory {
-                packed_bytes: 0,
-                ..odd
-            },
-        );
+        check(Memory::new(0, 1, 65, 1000), 1000, Some((1, 65)));
+        check(Memory::new(0, 1, 1001, 1 << 20), 1 << 20, Some((1, 1024)));
+        // What is no shorter than the block says nothing, nor does the form of an empty one.
+        check(Memory::new(0, 1, 20, 20), 20, None);
+        check(Memory::new(0, 1, 4, 0), 0, None);
     }
 
     #[test]

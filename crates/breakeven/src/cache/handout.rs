@@ -263,7 +263,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         if is_there {
             self.learn(handle.entry, method, size.map(|size| size as u32));
         }
-        let Some(size) = size else { return };
+        let Some(size) = size else {
+            if is_there {
+                self.entries.at_mut(handle.entry).flags.refuse(1 << method);
+            }
+            return;
+        };
         if !is_there || !self.replace_packed(handle.entry, method, size, bench) {
             self.stats.wasted += 1;
             return;

@@ -144,7 +144,7 @@ pub struct ShardStats {
     pub wasted: u64,
     /// Blocks that left the raw pool while their compressed form was still there.
     pub twins: u64,
-    /// Blocks that did not shrink enough.
+    /// Blocks that did not shrink enough by the method they were compressed by.
     pub incompressible: u64,
     /// Blocks of one byte repeated, kept without bytes.
     pub filled: u64,
@@ -708,6 +708,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         if let Some(time) = time {
             self.missed(time);
             self.sample_found(FOUND_NOTHING, hash, raw_bytes as u32, class, bench);
+            self.tell_recalled(hash, number);
             self.try_methods(hash, number, bench);
         }
         Handle {
@@ -837,9 +838,11 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let entry = self.entries.at_mut(number);
         entry.flags.set(Flags::IS_AGAIN, is_young);
         entry.flags.set(Flags::IS_MAIN, is_young);
-        entry
-            .flags
-            .set(Flags::IS_INCOMPRESSIBLE, memory.is_incompressible);
+        entry.flags.refuse(memory.refused);
+        if let Some((method, packed_bytes)) = memory.form(entry.raw_bytes) {
+            entry.method = method;
+            entry.packed_bytes = packed_bytes;
+        }
         entry.queue()
     }
 
@@ -847,11 +850,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     pub(super) fn remember(&mut self, number: u32) {
         let entry = self.entries.at(number);
         let hash = self.hasher.hash_one(entry.key);
-        let memory = super::ghost::Memory {
-            method: (entry.packed_bytes > 0).then_some(entry.method),
-            is_incompressible: entry.flags.has(Flags::IS_INCOMPRESSIBLE),
-            packed_bytes: entry.packed_bytes,
-        };
+        let memory = super::ghost::Memory::new(
+            entry.flags.refused(),
+            entry.method,
+            entry.packed_bytes,
+            entry.raw_bytes,
+        );
         // Who leaves the main log had its time.
         let is_young = !entry.raw.is_some() || entry.queue() == Queue::Small;
         self.ghosts.remember(hash, &memory, is_young);
@@ -1102,6 +1106,22 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
+    /// Tells the shadow what a ghost remembered of a block that was loaded again, so that it takes no trial.
+    fn tell_recalled(&mut self, hash: u64, number: u32) {
+        let Some(shadow) = self.shadow.as_mut().filter(|it| it.wants(hash)) else {
+            return;
+        };
+        let entry = self.entries.at(number);
+        for method in 0..self.options.methods.len() as u8 {
+            let made =
+                (entry.method == method && entry.packed_bytes > 0).then_some(entry.packed_bytes);
+            let is_known = made.is_some() || entry.flags.is_refused(method);
+            if is_known && shadow.is_unknown(hash, method) {
+                shadow.learn(hash, method, made, &self.costs);
+            }
+        }
+    }
+
     /// Tells the shadow what a method made of a block.
     pub(super) fn learn(&mut self, number: u32, method: u8, packed_bytes: Option<u32>) {
         let Some(shadow) = &mut self.shadow else {
@@ -1120,7 +1140,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let Some(shadow) = &self.shadow else {
             return false;
         };
-        if entry.method == self.arm.method || entry.flags.has(Flags::IS_FILLED) {
+        let is_final = entry.flags.has(Flags::IS_FILLED) || entry.flags.is_refused(self.arm.method);
+        if entry.method == self.arm.method || is_final {
             return false;
         }
         let usual = self.costs.per_byte(entry.class, entry.method).packed;
@@ -1185,5 +1206,117 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     #[cfg(test)]
     pub(super) fn numbers(&self) -> Vec<u32> {
         self.table.iter().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Record, RecordedMethod};
+    use super::*;
+
+    const BLOCK: usize = 4096;
+
+    /// A shard of 4 MiB and a bench of methods that shrink blocks so.
+    fn shard(policy: Policy, ratios: [f64; 2]) -> (Shard<u64>, Bench) {
+        let methods = ["lz4:1", "zstd:1"].map(|name| name.parse().expect("a method"));
+        let recorded = |(method, ratio)| RecordedMethod {
+            method,
+            encode_seconds_per_byte: 2e-9,
+            decode_seconds_per_byte: 1e-9,
+            ratios: [ratio; 2],
+        };
+        let bench = Bench::recorded(Record {
+            methods: methods.into_iter().zip(ratios).map(recorded).collect(),
+            miss: MissTime {
+                core: Seconds(0.0),
+                waiting: Seconds(1e-3),
+            },
+            shadow_sample: Seconds(400e-9),
+        });
+        let options = ShardOptions {
+            policy,
+            methods: methods.to_vec(),
+            ..ShardOptions::sized(4 << 20, BLOCK)
+        };
+        (Shard::new(options).expect("a shard"), bench)
+    }
+
+    fn load(shard: &mut Shard<u64>, bench: &mut Bench, keys: std::ops::Range<u64>) {
+        for key in keys {
+            let fill = |frame: &mut [u8]| {
+                frame[..8].copy_from_slice(&(key << 8 | 1).to_le_bytes());
+                Ok(())
+            };
+            let loaded = shard.get_or_load(key, BLOCK, 0, bench, fill);
+            assert_eq!(loaded.expect("a sound loader").len(), BLOCK);
+        }
+    }
+
+    /// What the first method was tried on in vain, and dropped, the second one compresses; nothing is tried
+    /// twice by one of them while it is remembered.
+    #[test]
+    fn a_method_that_makes_nothing_says_nothing_of_another() {
+        let arm = |method| Arm {
+            compressed_share: 0.8,
+            method,
+            admits_once: true,
+        };
+        let (mut shard, mut bench) = shard(Policy::Static(arm(0)), [1.0, 4.0]);
+        for _ in 0..6 {
+            load(&mut shard, &mut bench, 0..1500);
+        }
+        let tried = shard.stats().incompressible;
+        assert_eq!(shard.stats().compressed, 0);
+        let forms = |shard: &Shard<u64>| {
+            let numbers = shard.numbers().into_iter();
+            numbers
+                .filter(|it| shard.entries.at(*it).packed.is_some())
+                .count()
+        };
+        shard.arm = arm(1);
+        for _ in 0..3 {
+            load(&mut shard, &mut bench, 0..1500);
+        }
+        let (packed, blocks) = (forms(&shard), shard.memory().blocks);
+        println!("{tried} tried in vain, then {packed} forms of {blocks} blocks");
+        assert!((1400..3500).contains(&tried), "9000 loads of 1500 blocks");
+        assert!(packed > 600 && blocks > 1400);
+    }
+
+    /// The shadow forgot what it knew, and no trial can be afforded.
+    #[test]
+    fn the_shadow_learns_from_ghosts() {
+        let (mut shard, mut bench) = shard(Policy::Adaptive, [1.0, 4.0]);
+        load(&mut shard, &mut bench, 0..4000);
+        shard.trial_cost = 1e9;
+        let capacity = shard.options.budget_bytes;
+        shard
+            .shadow
+            .as_mut()
+            .expect("a shadow")
+            .reset(1.0, capacity);
+        let known = |shard: &mut Shard<u64>, bench: &mut Bench, form: u32, refused: u8| {
+            let is_plain = |number: &u32| {
+                let entry = shard.entries.at(*number);
+                entry.raw.is_some() && entry.packed_bytes == 0 && entry.flags.refused() == 0
+            };
+            let number = shard.numbers().into_iter().find(is_plain);
+            let number = number.expect("a block that was never compressed");
+            let entry = shard.entries.at_mut(number);
+            let key = entry.key;
+            (entry.method, entry.packed_bytes) = (1, form);
+            entry.flags.refuse(refused);
+            shard.remember(number);
+            shard.discard(number);
+            load(shard, bench, key..key + 1);
+            let (hash, shadow) = (shard.hasher.hash_one(key), shard.shadow.as_ref());
+            let shadow = shadow.expect("a shadow");
+            assert!(shadow.wants(hash));
+            [0, 1].map(|method| !shadow.is_unknown(hash, method))
+        };
+        assert_eq!(known(&mut shard, &mut bench, 0, 0), [false, false]);
+        assert_eq!(known(&mut shard, &mut bench, 1028, 1), [true, true]);
+        assert_eq!(known(&mut shard, &mut bench, 1028, 0), [false, true]);
+        assert_eq!(known(&mut shard, &mut bench, 0, 1), [true, false]);
     }
 }
