@@ -6,9 +6,10 @@
 //! order that fails is run again by its seed. Tasks that all wait are a deadlock, which fails.
 //!
 //! Tasks are real threads that hand a baton on, so what they run is the code that runs without it, but
-//! for these locks. Memory orders other than sequential are not explored: what is shared here is shared
-//! under locks. Of the crates that do this, shuttle brings a second `getrandom`, which
-//! the bans refuse, and loom some twenty crates for orders of atomics that are not used here.
+//! for these locks. Memory orders other than sequential are not explored, and atomics are no place to switch:
+//! those of a loan that a guard gives back without the lock (`arena/loan.rs`), of bytes that are charged and of
+//! benches run as the machine orders them. Of the crates that explore them, shuttle brings a second `getrandom`, which
+//! the bans refuse, and loom some twenty crates; the loans' orders are argued where they stand, and not proved.
 #![deny(unsafe_code)]
 
 use std::cell::RefCell;
