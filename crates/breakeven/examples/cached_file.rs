@@ -1,4 +1,4 @@
-//! A file behind the cache: `cargo run -p breakeven --example cached_file -- FILE`.
+//! A file behind the cache: `cargo run -p breakeven --example cached_file -- FILE MIB`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -37,15 +37,8 @@ impl CachedFile {
     }
 }
 
-fn main() -> Result<()> {
-    let path = std::env::args()
-        .nth(1)
-        .unwrap_or_else(|| "Cargo.lock".to_string());
-    let options = CacheOptions {
-        budget_bytes: 16 << 20,
-        ..CacheOptions::default()
-    };
-    let file = CachedFile::open(&path, options)?;
+/// Reads pages by two threads, the first ones most, and returns the sum of their first bytes.
+fn read_some(file: &CachedFile) -> Result<u64> {
     let pages = file.bytes.div_ceil(PAGE_BYTES).max(1);
     let read = |seed| -> Result<u64> {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -59,8 +52,20 @@ fn main() -> Result<()> {
         threads.map(|thread| thread.join().expect("a reader"))
     });
     let [first, second] = sums;
+    Ok(first? + second?)
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let path = arguments.next().unwrap_or("Cargo.lock".to_string());
+    let mib = arguments.next().and_then(|it| it.parse().ok());
+    let options = CacheOptions {
+        budget_bytes: mib.unwrap_or(16) << 20,
+        ..CacheOptions::default()
+    };
+    let file = CachedFile::open(&path, options)?;
+    println!("sum of first bytes {}", read_some(&file)?);
     let stats = file.cache.stats();
-    println!("sum of first bytes {}", first? + second?);
     println!("{:?}", stats.shards);
     println!(
         "memory holds {:.2} times its size",
@@ -68,4 +73,49 @@ fn main() -> Result<()> {
     );
     println!("page 0: {}", file.cache.explain(&0));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use breakeven::cache::{Arm, Policy};
+
+    use super::*;
+
+    /// Four times the budget: pages are compressed, restored, dropped and loaded again.
+    #[test]
+    fn a_file_larger_than_the_budget_is_read_right() {
+        let mut random = fastrand::Rng::with_seed(23);
+        let words: Vec<u64> = (0..500).map(|_| random.u64(..)).collect();
+        let content: Vec<u8> = (0..8 << 17)
+            .flat_map(|_| words[random.usize(..500)].to_le_bytes())
+            .collect();
+        let file = tempfile::NamedTempFile::new().expect("a folder for it");
+        std::fs::write(file.path(), &content).expect("room for it");
+        let options = CacheOptions {
+            budget_bytes: 2 << 20,
+            policy: Policy::Static(Arm {
+                compressed_share: 0.8,
+                method: 0,
+                admits_once: true,
+            }),
+            ..CacheOptions::default()
+        };
+        let path = file.path().to_str().expect("a plain name");
+        let file = CachedFile::open(path, options).expect("a cache");
+        for (number, page) in content.chunks(PAGE_BYTES as usize).enumerate() {
+            let found = file.page(number as u64).expect("a page");
+            assert!(*found == *page, "page {number}");
+        }
+        assert!(read_some(&file).expect("pages") > 0);
+        for (number, page) in content.chunks(PAGE_BYTES as usize).enumerate() {
+            let found = file.page(number as u64).expect("a page");
+            assert!(*found == *page, "page {number}, later");
+        }
+        let stats = file.cache.stats();
+        println!("{:?}, {:.2}", stats.shards, stats.memory.expansion());
+        assert!(content.len() as u64 > 3 * stats.memory.budget_bytes);
+        assert!(stats.memory.in_use_bytes() <= stats.memory.budget_bytes);
+        let shards = stats.shards;
+        assert!(shards.compressed > 1000 && shards.packed_hits > 10_000 && shards.misses > 1024);
+    }
 }
