@@ -15,6 +15,8 @@ const BLOCK: usize = 8192;
 const MEMORY: u64 = 16 << 20;
 const LZ4: (f64, f64) = (17.4e-6, 3.25e-6);
 const ZSTD: (f64, f64) = (41.7e-6, 13.6e-6);
+/// The most that the adaptive shard may cost over raw-only in any cell.
+const WORST_TO_RAW: f64 = 1.01;
 /// What the shadow takes for each access that it samples.
 const SHADOW_SAMPLE: f64 = 400e-9;
 
@@ -333,10 +335,12 @@ fn never_worse_than_raw_only_and_near_the_best_split() {
     println!(
         "{tried} cells: at worst {worst_raw:.3} of raw-only, {worst_best:.3} of the best split late"
     );
-    assert!(tried >= 5);
-    // The aim is 1 % to raw-only and 5 % to the best split, everywhere.
+    let (tried_min, worst_best_max) = if is_full() { (128, 1.5) } else { (5, 1.1) };
+    assert!(tried >= tried_min);
+    // The aim is 1 % to raw-only and 5 % to the best split, everywhere; gains below a tenth are often not taken.
+    assert!(worst_raw <= WORST_TO_RAW, "{worst_raw}");
     assert!(
-        worst_raw <= 1.03 && worst_best <= 1.5 && near * 10 >= tried * 9,
+        worst_best <= worst_best_max && near * 10 >= tried * 9,
         "{near} near"
     );
 }
