@@ -1,4 +1,5 @@
-//! A stream in its steady state: no allocation and no page fault for a block.
+//! A stream and a cache in their steady state: no allocation for a block that is compressed, and no page fault
+//! in a stream.
 //!
 //! One test alone in its process, because it counts what all threads do. `unsafe` here: a global
 //! allocator that counts, which is an unsafe trait.
@@ -10,6 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use breakeven::cache::{Arm, Bench, Cache, CacheOptions, Policy, Shard, ShardOptions};
 use breakeven::codec::Method;
 use breakeven::decide::Profile;
 use breakeven::pool::{Pool, PoolOptions};
@@ -21,6 +23,11 @@ const BLOCKS: usize = 64;
 /// Allocations that a goal may need in so many blocks: what is learned of a method that was not tried
 /// before takes memory once.
 const TRIALS: u64 = 4;
+
+/// Allocations of a load in a shard, for the list of what is being filled.
+const LOAD_ALLOCATIONS: u64 = 2;
+/// Allocations that a table may take to be made anew.
+const TABLE_ALLOCATIONS_MAX: u64 = 4;
 
 struct Counting;
 
@@ -57,7 +64,13 @@ fn page_faults() -> Option<u64> {
 }
 
 #[test]
-fn a_block_allocates_nothing_and_touches_no_new_page() {
+fn a_block_in_a_steady_state_allocates_nothing() {
+    of_a_shard();
+    of_a_cache();
+    of_a_stream();
+}
+
+fn of_a_stream() {
     let mut random = fastrand::Rng::with_seed(5);
     let words: Vec<String> = (0..300).map(|_| format!("{:x} ", random.u16(..))).collect();
     let mut block = String::new();
@@ -121,6 +134,98 @@ fn write_in_background(writer: &mut Writer<io::Sink>, buffer: &Arc<[u8]>) {
     let at = writer.position();
     let pending = writer.write_async(Arc::clone(buffer), at).unwrap();
     pending.wait().unwrap();
+}
+
+/// Half of what is kept, and more, is compressed by the second method.
+const SPLIT: Policy = Policy::Static(Arm {
+    compressed_share: 0.6,
+    method: 1,
+    admits_once: true,
+});
+const PAGE: usize = 4096;
+const CACHE_BYTES: u64 = 4 << 20;
+
+/// Fills a page of a key so that a half of it is left.
+fn fill(key: u64, page: &mut [u8]) {
+    let mut random = fastrand::Rng::with_seed(key);
+    let (noise, rest) = page.split_at_mut(page.len() / 3);
+    noise.fill_with(|| random.u8(..));
+    rest.fill(key as u8);
+}
+
+/// Four times as many pages as there are pages in the budget, the first ones most.
+fn some_key(random: &mut fastrand::Rng) -> u64 {
+    let keys = 4 * CACHE_BYTES / PAGE as u64;
+    (keys as f64 * random.f64().powi(2)) as u64
+}
+
+/// Blocks are loaded, compressed, restored and dropped.
+fn of_a_shard() {
+    let options = ShardOptions {
+        policy: SPLIT,
+        ..ShardOptions::sized(CACHE_BYTES, PAGE)
+    };
+    let mut shard: Shard<u64> = Shard::new(options).unwrap();
+    let (mut bench, mut random) = (Bench::new(), fastrand::Rng::with_seed(7));
+    let mut run = |accesses: u32| {
+        for _ in 0..accesses {
+            let key = some_key(&mut random);
+            let page = shard.get_or_load(key, PAGE, 0, &mut bench, |page| {
+                fill(key, page);
+                Ok(())
+            });
+            assert_eq!(page.unwrap().len(), PAGE);
+        }
+        *shard.stats()
+    };
+    let before = run(60_000);
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed);
+    let after = run(40_000);
+    let allocated = ALLOCATIONS.load(Ordering::Relaxed) - allocations;
+    let compressed = after.compressed - before.compressed;
+    let restored = after.packed_hits - before.packed_hits;
+    let missed = after.misses - before.misses;
+    println!(
+        "shard: {allocated} allocations, {compressed} compressed, {restored} restored, {missed} missed"
+    );
+    assert!(compressed > 5_000 && restored > 5_000);
+    let loading = LOAD_ALLOCATIONS * missed;
+    assert!(allocated <= loading + TABLE_ALLOCATIONS_MAX);
+}
+
+/// Hits of a cache: none for what is raw, and for what is compressed the memory that the guard keeps.
+fn of_a_cache() {
+    let cache: Cache<u64> = Cache::new(CacheOptions {
+        budget_bytes: CACHE_BYTES,
+        block_bytes: PAGE,
+        policy: SPLIT,
+        ..CacheOptions::default()
+    })
+    .unwrap();
+    let keys = CACHE_BYTES / PAGE as u64 * 5 / 4;
+    let mut random = fastrand::Rng::with_seed(8);
+    let load = |key: u64| {
+        let page = cache.get_or_load(key, PAGE, 0, |page| {
+            fill(key, page);
+            Ok(())
+        });
+        assert_eq!(page.unwrap().len(), PAGE);
+    };
+    for _ in 0..60_000 {
+        load(random.u64(..keys));
+    }
+    let before = cache.stats().shards;
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed);
+    for _ in 0..20_000 {
+        load(random.u64(..keys));
+    }
+    let allocated = ALLOCATIONS.load(Ordering::Relaxed) - allocations;
+    let after = cache.stats().shards;
+    let restored = after.packed_hits - before.packed_hits;
+    println!("cache: {allocated} allocations, {restored} restored");
+    assert!(restored > 5_000 && after.misses == before.misses);
+    // A block and its count of owners; and now and then a list, of a segment that leaves.
+    assert!(allocated <= 2 * restored + restored / 32, "{allocated}");
 }
 
 /// Counts allocations and page faults of `work`, and holds them to the most there may be.
