@@ -169,7 +169,8 @@ void breakeven_stop_free(breakeven_stop *stop);
 
 /* Begins a stream. It is written to a new file beside `path`, whose name begins with ".breakeven-" and
  * ends with ".partial", and gets its own name when it is closed: a file under its own name is whole. What
- * a killed program left may be removed. `options` may be NULL. On success `*writer` is to be closed or
+ * a killed program left may be removed. A symbolic link stays, and what it points to is replaced; a pipe or
+ * a device is written to as it is, and a folder is BREAKEVEN_IO. `options` may be NULL. On success `*writer` is to be closed or
  * abandoned; otherwise it is NULL. Memory: 3 N + 6 blocks and N times what the methods take, with N
  * workers, and half a block for each where methods are picked. */
 int breakeven_writer_open(const char *path, const breakeven_options *options,
@@ -204,7 +205,7 @@ int breakeven_call_times(breakeven_writer *writer, breakeven_times *times);
 
 /* Ends the stream: waits for what is under way, writes the seek table and gives the file its name.
  * `summary` may be NULL. Whatever it returns, `writer` is gone; unless it is BREAKEVEN_OK there is no
- * new file under the name, and an old one is as it was. */
+ * new file under the name, and an old one is as it was. A pipe or a device has what was written. */
 int breakeven_writer_close(breakeven_writer *writer, breakeven_summary *summary);
 
 /* Gives a stream up: removes what was written. Waits until no buffer of the program is read any more.

@@ -4,8 +4,8 @@
 //! `unsafe` here: a lent buffer is a pointer and a length that C promised to keep.
 #![allow(unsafe_code)]
 
-use std::fs::{self, File};
-use std::io::{Seek, SeekFrom};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
 use std::mem;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 use breakeven::codec::{Codec, Method};
 use breakeven::decide::{Prices, Profile};
 use breakeven::pool::{Pool, PoolOptions};
-use breakeven::storage::beside;
+use breakeven::storage::beside::{self, Place};
 use breakeven::stream::{
     self, Choice, Container, Frozen, Goal, Pending, Priced, Reader, ReaderOptions, SeekableReader,
     Writer, WriterOptions, read_seek_table,
@@ -200,9 +200,8 @@ pub struct WriterHandle {
     /// Asynchronous calls under way, in their order.
     calls: Vec<Call>,
     path: PathBuf,
-    /// The file's name until it is closed.
-    partial: PathBuf,
-    is_closed: bool,
+    /// Its name until it is closed; none where it is written to directly, or was closed.
+    partial: Option<PathBuf>,
     is_synced: bool,
     /// Behind the writer, which needs it.
     _pool: Pool,
@@ -213,13 +212,22 @@ impl WriterHandle {
         let options = settings.writer_options()?;
         options.check()?;
         let pool = pool(settings.worker_count)?;
-        let (file, partial) = beside::create(path, beside::AS_NEW)?;
+        let (path, file, partial) = match beside::find(path)? {
+            Place::File { path, .. } => {
+                let (file, partial) = beside::create(&path, beside::AS_NEW)?;
+                (path, file, Some(partial))
+            }
+            Place::Other => {
+                let opened = OpenOptions::new().write(true).open(path);
+                let file = opened.map_err(|error| Error::io("open", path, error))?;
+                (path.to_path_buf(), file, None)
+            }
+        };
         let mut handle = WriterHandle {
             writer: None,
             calls: Vec::new(),
-            path: path.to_path_buf(),
+            path,
             partial,
-            is_closed: false,
             is_synced: settings.is_synced,
             _pool: pool,
         };
@@ -296,14 +304,19 @@ impl WriterHandle {
         let writer = self.writer.take().ok_or_else(stopped)?;
         let (file, summary) = writer.finish()?;
         if self.is_synced {
-            let synced = file.sync_all();
-            synced.map_err(|error| Error::io("sync", &self.partial, error))?;
+            match file.sync_all() {
+                // A pipe has nothing to wait for.
+                Err(error) if self.partial.is_none() && is_refused(&error) => {}
+                synced => synced.map_err(|error| Error::io("sync", &self.path, error))?,
+            }
         }
-        let renamed = fs::rename(&self.partial, &self.path);
-        renamed.map_err(|error| Error::io("rename", &self.partial, error))?;
-        self.is_closed = true;
-        if self.is_synced {
-            sync_folder(&self.path)?;
+        if let Some(partial) = &self.partial {
+            let renamed = fs::rename(partial, &self.path);
+            renamed.map_err(|error| Error::io("rename to", &self.path, error))?;
+            self.partial = None;
+            if self.is_synced {
+                sync_folder(&self.path)?;
+            }
         }
         Ok(Summary {
             raw: summary.raw_bytes,
@@ -322,8 +335,8 @@ impl Drop for WriterHandle {
         // First, so that nobody goes on with what is waited for.
         self.writer = None;
         let _ = self.wait();
-        if !self.is_closed {
-            let _ = fs::remove_file(&self.partial);
+        if let Some(partial) = &self.partial {
+            let _ = fs::remove_file(partial);
         }
     }
 }
@@ -333,6 +346,14 @@ fn stopped() -> Error {
         what: "the stream".to_string(),
         cause: "it was stopped".to_string(),
     }
+}
+
+/// Returns whether what a file cannot do at all was asked of it.
+fn is_refused(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
+    )
 }
 
 /// Makes a name in a folder durable.

@@ -716,15 +716,95 @@ fn what_is_given_up_leaves_nothing_and_what_fails_leaves_the_old() {
     }
     assert_eq!(fs::read(&path).unwrap(), b"old");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-    // A folder cannot be replaced by a file: closing fails, and cleans up.
+    // A file cannot become a folder that came up meanwhile: closing fails, and cleans up.
     let taken = folder.path().join("folder");
-    fs::create_dir(&taken).unwrap();
     let (code, writer) = open(&taken, None);
     assert_eq!(code, OK);
+    fs::create_dir(&taken).unwrap();
     assert_eq!(write(writer, &data, 0), OK);
     let (code, _) = close(writer);
     assert!(code == IO && message().contains("rename"), "{}", message());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    // One that is there is refused before anything is written.
+    let (code, writer) = open(&taken, None);
+    assert!(code == IO && writer.is_null(), "{}", message());
+    assert!(
+        message().contains("folder: is a directory"),
+        "{}",
+        message()
+    );
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+/// Writes a stream to a path, synced, and returns the code of closing it.
+fn write_to(path: &Path, data: &[u8]) -> c_int {
+    let options = Options {
+        flags: SYNC,
+        ..options()
+    };
+    let (code, writer) = open(path, Some(&options));
+    assert_eq!(code, OK, "{}", message());
+    let _ = write(writer, data, 0);
+    close(writer).0
+}
+
+#[test]
+fn a_link_stays_and_what_it_points_to_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("sub")).unwrap();
+    fs::write(at("sub/old"), b"old").unwrap();
+    for name in ["old", "new"] {
+        let link = at(name);
+        std::os::unix::fs::symlink(format!("sub/{name}"), &link).unwrap();
+        assert_eq!(write_to(&link, b"state"), OK, "{}", message());
+        assert!(link.is_symlink());
+        let (code, reader) = open_reader(&at("sub").join(name));
+        assert_eq!(code, OK);
+        assert_eq!(read(reader, 9, 0), (OK, b"state".to_vec()));
+        // SAFETY: an open reader, not used again.
+        unsafe { breakeven_reader_close(reader) };
+    }
+    assert_eq!(fs::read_dir(at("sub")).unwrap().count(), 2);
+}
+
+#[test]
+fn what_is_no_file_is_written_to_and_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    run(Command::new("mkfifo").arg(&fifo));
+    let data = data(1_000_000);
+    let (received, code) = std::thread::scope(|scope| {
+        let received = scope.spawn(|| fs::read(&fifo).unwrap());
+        let code = write_to(&fifo, &data);
+        (received.join().unwrap(), code)
+    });
+    assert_eq!(code, OK, "{}", message());
+    let kind = fs::symlink_metadata(&fifo).unwrap().file_type();
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind));
+    let stream = folder.path().join("received");
+    fs::write(&stream, received).unwrap();
+    let (code, reader) = open_reader(&stream);
+    assert_eq!(code, OK);
+    assert!(read(reader, data.len() + 1, 0) == (OK, data.clone()));
+    // SAFETY: an open reader, not used again.
+    unsafe { breakeven_reader_close(reader) };
+    // A node of its own for the device that is always full: one that is lost harms nobody.
+    let full = folder.path().join("full");
+    let mut mknod = Command::new("mknod");
+    let made = mknod.arg(&full).args(["c", "1", "7"]).output();
+    if !made.is_ok_and(|it| it.status.success()) || fs::File::open(&full).is_err() {
+        return println!("no node may be made: a device was not tried");
+    }
+    let code = write_to(&full, &data);
+    assert!(
+        code != OK && message().contains("No space"),
+        "{}",
+        message()
+    );
+    let kind = fs::symlink_metadata(&full).unwrap().file_type();
+    assert!(std::os::unix::fs::FileTypeExt::is_char_device(&kind));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
 }
 
 #[test]

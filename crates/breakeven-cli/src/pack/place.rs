@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
-use breakeven::storage::{self, RealStorage, Storage, beside};
+use breakeven::storage::beside::{self, Place};
+use breakeven::storage::{self, RealStorage, Storage};
 use breakeven::stream::SpreadFile;
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU, SIGXFSZ};
@@ -223,7 +224,11 @@ impl Target {
 
     /// Begins a file that will take its source's place once it is complete.
     pub fn in_place_of(path: &Path) -> Result<Target> {
-        Target::begin(path, path.display().to_string(), true)
+        let name = path.display().to_string();
+        match beside::find(path)? {
+            Place::File { path, .. } => Target::begin(path, name, true),
+            Place::Other => bail!("{name} is no regular file any more"),
+        }
     }
 
     /// Begins a file that will stand under `path` once it is complete, which is not its source.
@@ -236,28 +241,28 @@ impl Target {
             bail!("{name} is a folder; name the file that is to be written");
         }
         let mut overwrites = existing == Existing::Overwrite;
-        match fs::metadata(path) {
-            Ok(metadata) if !metadata.is_file() => {
+        match beside::find(path)? {
+            Place::Other => {
                 let file = OpenOptions::new().write(true).open(path);
-                return Ok(Target {
+                Ok(Target {
                     file: file.with_context(|| name.clone())?,
                     name,
                     renamed: None,
                     overwrites,
-                });
+                })
             }
-            Ok(_) if !existing.allows(&name) => {
-                bail!("{name} already exists; overwrite it with -f");
+            Place::File { path, exists } => {
+                if exists && !existing.allows(&name) {
+                    bail!("{name} already exists; overwrite it with -f");
+                }
+                overwrites |= exists;
+                Target::begin(path, name, overwrites)
             }
-            Ok(_) => overwrites = true,
-            Err(_) => {}
         }
-        Target::begin(path, name, overwrites)
     }
 
-    fn begin(path: &Path, name: String, overwrites: bool) -> Result<Target> {
-        // Through a symbolic link the file it points to is replaced, not the link.
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    /// Begins a file that will be renamed to a path, which leads through no link of its own.
+    fn begin(path: PathBuf, name: String, overwrites: bool) -> Result<Target> {
         let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
         let (file, other) = beside::create(&path, beside::OWNER_ALONE)?;
         *unfinished = Some(other.clone());

@@ -1,11 +1,13 @@
-//! A file beside another under a free name, to be renamed to it when it is complete.
+//! A file beside another under a free name, to be renamed to it when it is complete, and where that may be:
+//! what is no regular file is written to, and never replaced.
 //!
 //! For what is one file at a path of somebody's choosing and appears whole or not at all; stores work on
 //! the seam. Writing, syncing, renaming and removing are the caller's, who alone knows what an
 //! unfinished file is worth.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +18,50 @@ use crate::error::{Error, Result};
 pub const OWNER_ALONE: u32 = 0o600;
 /// The mode of a file that shall have the one that new files have.
 pub const AS_NEW: u32 = 0o666;
+
+/// Symbolic links that are followed one after the other, as Linux does.
+const LINKS_MAX: usize = 40;
+
+/// What stands where somebody wants to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Nothing, or a regular file that another may be renamed to. The path leads there through no symbolic
+    /// link of its own, so that a renamed file replaces what a link points to, and not the link.
+    File { path: PathBuf, exists: bool },
+    /// A pipe, a device, a socket: to be opened and written to, and never replaced.
+    Other,
+}
+
+/// Finds out what stands under a path.
+///
+/// # Errors
+///
+/// [`Error::Io`] with `path` for a folder, a path that ends with `/`, links that lead nowhere but to each
+/// other, and what may not be looked at.
+pub fn find(path: &Path) -> Result<Place> {
+    let failed = |error| Error::io("write to", path, error);
+    let exists = match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => {
+            return Err(failed(io::ErrorKind::IsADirectory.into()));
+        }
+        Ok(metadata) if !metadata.is_file() => return Ok(Place::Other),
+        Ok(_) => true,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => return Err(failed(error)),
+    };
+    if path.as_os_str().as_bytes().ends_with(b"/") {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    }
+    let mut path = path.to_path_buf();
+    // More of them were an error above.
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = fs::read_link(&path) else {
+            break;
+        };
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+    }
+    Ok(Place::File { path, exists })
+}
 
 /// Files of this process so far.
 static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -120,6 +166,54 @@ mod tests {
         let usual = File::create(folder.path().join("usual")).unwrap();
         let usual = usual.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(AS_NEW), usual);
+    }
+
+    #[test]
+    fn links_are_followed_to_what_is_there_or_shall_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("sub")).unwrap();
+        fs::write(at("sub/old"), b"old").unwrap();
+        for (target, link) in [
+            ("sub/old", "link"),
+            ("../link", "sub/back"),
+            ("sub/new", "dangling"),
+            ("round", "round"),
+            ("sub", "folder"),
+        ] {
+            std::os::unix::fs::symlink(target, at(link)).unwrap();
+        }
+        std::os::unix::fs::symlink(at("none"), at("absolute")).unwrap();
+        let check = |name: &str, leads_to: &str, exists| {
+            let Place::File {
+                path,
+                exists: found,
+            } = find(&at(name)).unwrap()
+            else {
+                panic!("{name} is no file");
+            };
+            // The way there may be a longer one.
+            let real = |path: &Path| fs::canonicalize(path.parent().unwrap()).unwrap();
+            assert_eq!(real(&path), real(&at(leads_to)), "{name}");
+            assert_eq!(path.file_name(), at(leads_to).file_name(), "{name}");
+            assert_eq!(found, exists, "{name}");
+        };
+        check("sub/old", "sub/old", true);
+        check("link", "sub/old", true);
+        check("sub/back", "sub/old", true);
+        check("dangling", "sub/new", false);
+        check("absolute", "none", false);
+        check("none", "none", false);
+        // A folder that is missing is told by whoever creates the file.
+        assert!(find(&at("none/file")).is_ok());
+        for refused in ["sub", "folder", "round", "new/", "sub/old/file"] {
+            let error = find(&at(refused)).unwrap_err().to_string();
+            assert!(error.contains(refused), "{error}");
+        }
+        // A pipe of this process, under a path where no file could be made.
+        let (_reader, pipe) = io::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&pipe));
+        assert_eq!(find(Path::new(&path)).unwrap(), Place::Other);
     }
 
     #[test]
