@@ -484,7 +484,7 @@ pub struct RepackOptions {
     #[command(flatten)]
     pub money: MoneyOptions,
 
-    /// Write to this file; in place unless given
+    /// Write to this file, - for standard output; in place unless given
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 

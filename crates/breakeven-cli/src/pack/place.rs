@@ -261,6 +261,18 @@ impl Target {
         }
     }
 
+    /// Begins a file in the folder of a path that is gone when it is closed, to be written and read.
+    pub fn nameless(path: &Path) -> Result<Target> {
+        let target = Target::begin(path.to_path_buf(), path.display().to_string(), false)?;
+        let file = target.file()?;
+        Ok(Target {
+            file,
+            name: target.name.clone(),
+            renamed: None,
+            overwrites: false,
+        })
+    }
+
     /// Begins a file that will be renamed to a path, which leads through no link of its own.
     fn begin(path: PathBuf, name: String, overwrites: bool) -> Result<Target> {
         let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);

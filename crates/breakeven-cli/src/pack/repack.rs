@@ -5,7 +5,9 @@
 //! bytes cost until they are deleted (Hirsch 2017, section 3.4 and the outlook). The stream is only
 //! ever replaced by one that is smaller and that was decoded again, byte by byte alike.
 
+use std::fs::File;
 use std::io::{self, Seek};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -17,10 +19,15 @@ use super::choice::Setting;
 use super::content::Content;
 use super::place::{Existing, Source, Target};
 use super::{Counted, Job, READ_BYTES, container};
-use crate::options::{FileOptions, RepackOptions, Strategy};
+use crate::options::{FileOptions, RepackOptions, Strategy, Usage};
 
 /// Runs `repack`.
 pub fn run(typed: &RepackOptions) -> Result<ExitCode> {
+    let standard = Path::new("-");
+    if typed.output.is_none() && typed.paths.iter().any(|it| it == standard) {
+        let reason = "standard input cannot be replaced; name a file with -o".to_string();
+        bail!(Usage(reason));
+    }
     let files = FileOptions {
         paths: typed.paths.clone(),
         stdout: false,
@@ -60,19 +67,30 @@ impl Repacking<'_> {
         let counted = survey(&mut source.file).with_context(|| name.clone())?;
         let is_mixed = counted.counted.lz4_frames + counted.counted.xz_frames > 0;
         let target = match &self.typed.output {
+            Some(path) if path == Path::new("-") => Target::standard_output(false)?,
             Some(path) => {
                 let existing = Existing::of(self.typed.force, !self.typed.quiet);
                 Target::create(path, source, existing)?
             }
             None => Target::in_place_of(&source.path)?,
         };
-        let summary = self.write(source, &target, pool, is_mixed || self.typed.mixed, job)?;
+        // What cannot be read again gets a stream that was checked before.
+        let draft = match target.is_renamed() {
+            true => None,
+            false => Some(Target::nameless(&source.path)?),
+        };
+        let packed = draft.as_ref().unwrap_or(&target);
+        let summary = self.write(source, packed, pool, is_mixed || self.typed.mixed, job)?;
         let is_smaller = summary.stored_bytes < metadata.len();
         let days = self.setting.days;
         if is_smaller {
-            check_alike(source, &target, pool).context("check what was packed")?;
+            check_alike(source, packed, pool).context("check what was packed")?;
+            if draft.is_some() {
+                copy(packed.file()?, &target).with_context(|| target.name.clone())?;
+            }
         } else if self.typed.output.is_some() {
-            copy(source, &target).with_context(|| target.name.clone())?;
+            let old = source.file.try_clone()?;
+            copy(old, &target).with_context(|| target.name.clone())?;
         } else {
             job.tell(Some(&target), || {
                 format!("{name}: left as it is, which is as small as pays for {days} days")
@@ -174,12 +192,14 @@ fn check_alike(source: &mut Source, target: &Target, pool: &Pool) -> Result<()> 
     }
 }
 
-/// Makes the target a copy of the stream.
-fn copy(source: &mut Source, target: &Target) -> io::Result<()> {
-    let mut file = target.file().map_err(io::Error::other)?;
-    file.set_len(0)?;
-    file.rewind()?;
-    source.file.rewind()?;
-    io::copy(&mut source.file, &mut file)?;
+/// Makes the target a copy of a stream.
+fn copy(mut stream: File, target: &Target) -> Result<()> {
+    let mut file = target.file()?;
+    if target.is_renamed() {
+        file.set_len(0)?;
+        file.rewind()?;
+    }
+    stream.rewind()?;
+    io::copy(&mut stream, &mut file)?;
     Ok(())
 }

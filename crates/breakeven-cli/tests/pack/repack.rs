@@ -127,6 +127,30 @@ fn what_cannot_be_read_is_not_touched() {
 }
 
 #[test]
+fn standard_output_gets_a_stream_that_was_checked() {
+    let (folder, packed, data) = stream();
+    let before = fs::read(&packed).expect("the stream");
+    for (days, is_smaller) in [("3650", true), ("0.0001", false)] {
+        let output = run(
+            &folder,
+            &[&"repack", &"--keep", &days, &"-o", &"-", &packed],
+        );
+        ok(&output);
+        assert_eq!(output.stdout.len() < before.len(), is_smaller, "{days}");
+        let out = folder.path().join("out.zst");
+        fs::write(&out, &output.stdout).expect("a file");
+        check_decodes(&folder, &out, &data);
+        fs::remove_file(&out).expect("the file");
+    }
+    assert!(fs::read(&packed).expect("the stream") == before);
+    // Standard input has no place to put another stream in.
+    let output = run(&folder, &[&"repack", &"--keep", &"9", &"-"]);
+    assert_eq!(output.status.code(), Some(2), "{}", message(&output));
+    assert!(message(&output).contains("-o"), "{}", message(&output));
+    assert_eq!(names(folder.path()), ["file.zst"]);
+}
+
+#[test]
 fn a_signal_leaves_the_stream_as_it_was_or_as_it_will_be() {
     let (folder, packed, data) = stream();
     let mut child = Command::new(env!("CARGO_BIN_EXE_breakeven"))
