@@ -430,7 +430,12 @@ fn unpack_one(
     let can_seek = source.metadata.is_some();
     let mut content = Content::open((&name, file), can_seek, pool, options)?;
     let written = Arc::new(AtomicU64::new(0));
-    let bar = job.progress(source, [content.read_bytes(), Arc::clone(&written)])?;
+    // It would be drawn into the text, or into the pager that shows it.
+    let is_read_now = target.as_ref().is_some_and(Target::is_standard_output);
+    let bar = match is_read_now && !job.typed.verbose {
+        true => ProgressBar::hidden(),
+        false => job.progress(source, [content.read_bytes(), Arc::clone(&written)])?,
+    };
     if let Some(bytes) = content.content_bytes() {
         bar.set_length(bytes);
     }

@@ -461,6 +461,8 @@ fn a_terminal_is_neither_read_nor_written_to_and_sees_how_it_goes() {
         assert!(text.contains(expected), "{line}: {text}");
         assert_eq!(output.status.success(), succeeds, "{line}: {text}");
     }
+    let output = at_a_terminal(folder.path(), "cat file.zst > copy", "").expect("as before");
+    assert!(output.status.success() && output.stdout.is_empty());
     for line in ["pack -q -f file", "unpack -q -f file.zst"] {
         let output = at_a_terminal(folder.path(), line, "").expect("as before");
         assert!(
