@@ -385,6 +385,10 @@ pub struct UnpackOptions {
     #[command(flatten)]
     pub files: FileOptions,
 
+    /// Decompress, as is done anyway: `tar -I` says so
+    #[arg(short, long)]
+    pub decompress: bool,
+
     /// Write nothing, to see whether the streams are whole
     #[arg(short, long)]
     pub test: bool,

@@ -56,6 +56,7 @@ pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
     if typed.decompress || typed.test {
         let typed = UnpackOptions {
             files: typed.files.clone(),
+            decompress: true,
             test: typed.test,
             window_max: ReaderOptions::default().window_bytes_max,
             output_max: None,

@@ -473,6 +473,21 @@ fn a_terminal_is_neither_read_nor_written_to_and_sees_how_it_goes() {
 }
 
 #[test]
+fn unpack_takes_the_option_that_tar_gives_it() {
+    let (folder, data) = folder();
+    let file = folder.path().join("file");
+    ok(&run(&folder, &[&"pack", &file]));
+    let packed = File::open(folder.path().join("file.zst")).expect("the stream");
+    let output = breakeven(&folder)
+        .args(["unpack", "-d"])
+        .stdin(packed)
+        .output();
+    let output = output.expect("it starts");
+    ok(&output);
+    assert!(output.stdout == data);
+}
+
+#[test]
 fn a_full_device_is_an_error_that_says_so() {
     let (folder, _) = folder();
     let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
