@@ -51,8 +51,9 @@ impl Content {
         pool: &Pool,
         options: &ReaderOptions,
     ) -> Result<Content> {
+        let failed = |error| unreadable(name, error);
         let table = match can_seek {
-            true => read_seek_table(&mut file)?,
+            true => read_seek_table(&mut file).map_err(failed)?,
             false => None,
         };
         let read = Arc::default();
@@ -61,8 +62,14 @@ impl Content {
             read: Arc::clone(&read),
         };
         let reader = match table {
-            Some(table) => AnyReader::Table(SeekableReader::new(file, &table, pool, options)?),
-            None => AnyReader::Row(Reader::new(file, pool, options.clone())?),
+            Some(table) => {
+                let reader = SeekableReader::new(file, &table, pool, options);
+                AnyReader::Table(reader.map_err(failed)?)
+            }
+            None => {
+                let reader = Reader::new(file, pool, options.clone());
+                AnyReader::Row(reader.map_err(failed)?)
+            }
         };
         Ok(Content {
             name: name.to_string(),
