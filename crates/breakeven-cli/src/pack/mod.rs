@@ -247,14 +247,17 @@ impl Job<'_> {
         Ok(bar)
     }
 
-    /// Sums up what became of a source; of a copy that went to standard output or a device only if it
-    /// was asked for.
-    fn tell(&self, target: Option<&Target>, text: impl FnOnce() -> String) {
+    /// Returns whether it is told what became of a source; of a copy that went to standard output or a
+    /// device only if it was asked for.
+    fn tells(&self, target: Option<&Target>) -> bool {
         let is_told = self.typed.verbose || target.is_none_or(Target::is_renamed);
-        if is_told && !self.typed.quiet {
-            let _ = writeln!(io::stderr(), "{}", text());
-        }
+        is_told && !self.typed.quiet
     }
+}
+
+/// Writes a line for whoever sits there.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// What all files of a call of `pack` share.
@@ -320,10 +323,13 @@ impl Packing<'_> {
         if let Some(books) = &books {
             self.setting.learn(books);
         }
-        job.tell(Some(&target), || packed(&source.name, &summary));
         let is_stdout = target.is_standard_output();
+        let is_told = job.tells(Some(&target));
         let name = source.name.clone();
         target.complete(source.metadata.as_ref(), job.typed.remove)?;
+        if is_told {
+            say(&packed(&name, &summary));
+        }
         match &books {
             Some(books) => self.say_earned(&name, &summary, books, is_stdout),
             None => Ok(()),
@@ -455,14 +461,15 @@ fn unpack_one(
     }
     sink.finish().with_context(target_name)?;
     bar.finish_and_clear();
-    job.tell(target.as_ref(), || {
-        let speed = content_bytes as f64 / 1e6 / begun.elapsed().as_secs_f64().max(1e-9);
-        format!("{name}: {content_bytes} bytes, {speed:.0} MB/s")
-    });
-    match target {
-        Some(target) => target.complete(source.metadata.as_ref(), job.typed.remove),
-        None => Ok(()),
+    let speed = content_bytes as f64 / 1e6 / begun.elapsed().as_secs_f64().max(1e-9);
+    let is_told = job.tells(target.as_ref());
+    if let Some(target) = target {
+        target.complete(source.metadata.as_ref(), job.typed.remove)?;
     }
+    if is_told {
+        say(&format!("{name}: {content_bytes} bytes, {speed:.0} MB/s"));
+    }
+    Ok(())
 }
 
 fn append_ending(path: &Path) -> PathBuf {

@@ -18,7 +18,7 @@ use breakeven::stream::{Goal, ReaderOptions, Summary, Writer, WriterOptions, sur
 use super::choice::Setting;
 use super::content::Content;
 use super::place::{Existing, Source, Target};
-use super::{Counted, Job, READ_BYTES, container};
+use super::{Counted, Job, READ_BYTES, container, say};
 use crate::options::{FileOptions, RepackOptions, Strategy, Usage};
 
 /// Runs `repack`.
@@ -92,25 +92,31 @@ impl Repacking<'_> {
             let old = source.file.try_clone()?;
             copy(old, &target).with_context(|| target.name.clone())?;
         } else {
-            job.tell(Some(&target), || {
-                format!("{name}: left as it is, which is as small as pays for {days} days")
-            });
+            if job.tells(Some(&target)) {
+                say(&format!(
+                    "{name}: left as it is, which is as small as pays for {days} days"
+                ));
+            }
             return Ok(());
         }
-        job.tell(Some(&target), || match is_smaller {
-            true => format!(
-                "{name}: {} to {} bytes of {}, for {days} days",
-                metadata.len(),
-                summary.stored_bytes,
-                summary.raw_bytes
-            ),
-            false => format!("{name}: copied, it is as small as pays for {days} days"),
-        });
         let in_place = self.typed.output.is_none();
         if in_place {
             source.check_unchanged(&source.path)?;
         }
-        target.complete(Some(&metadata), in_place)
+        let is_told = job.tells(Some(&target));
+        target.complete(Some(&metadata), in_place)?;
+        if is_told {
+            say(&match is_smaller {
+                true => format!(
+                    "{name}: {} to {} bytes of {}, for {days} days",
+                    metadata.len(),
+                    summary.stored_bytes,
+                    summary.raw_bytes
+                ),
+                false => format!("{name}: copied, it is as small as pays for {days} days"),
+            });
+        }
+        Ok(())
     }
 
     /// Decodes the stream and packs it into the target.
