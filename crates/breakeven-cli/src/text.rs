@@ -391,9 +391,25 @@ pub fn figures(value: f64) -> String {
     }
 }
 
+/// So many days, for a number as it is to be read.
+pub fn days(number: &str) -> String {
+    match number {
+        "1" | "1.00" => "1 day".to_string(),
+        number => format!("{number} days"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_day_is_no_days() {
+        assert_eq!(days(&figures(1.0)), "1 day");
+        assert_eq!(days(&1_f64.to_string()), "1 day");
+        assert_eq!(days("1.5"), "1.5 days");
+        assert_eq!(days(&figures(90.0)), "90.0 days");
+    }
 
     #[test]
     fn words_for_spreads_are_read_as_they_are_written_or_refused() {

@@ -12,7 +12,7 @@ use breakeven::decide::{Class, Ledger};
 use breakeven::model::{Keeping, Outcome};
 use breakeven::stream::{Books, Goal, LinkBasis, Prospect, SeenLink, Summary};
 use breakeven::units::{Euros, Joules, Seconds};
-use breakeven_cli::text::{figures, percent, size};
+use breakeven_cli::text::{days as days_text, figures, percent, size};
 use serde_json::{Value, json};
 
 use super::choice::Kept;
@@ -141,8 +141,8 @@ impl<'a> Earned<'a> {
                 Outcome::Always => writeln!(text, "; it pays at once"),
                 Outcome::Above(days) => {
                     let date = self.terms.date();
-                    let days = figures(days);
-                    writeln!(text, "; it pays from {days} days kept (prices of {date})")
+                    let days = days_text(&figures(days));
+                    writeln!(text, "; it pays from {days} kept (prices of {date})")
                 }
                 _ => writeln!(text),
             };
@@ -199,9 +199,9 @@ impl<'a> Earned<'a> {
         let (cores, kept) = self.euros();
         let _ = writeln!(
             text,
-            "  money         {} EUR saved in {} days, {} EUR spent on the cores: {} EUR net [prices of {}]",
+            "  money         {} EUR saved in {}, {} EUR spent on the cores: {} EUR net [prices of {}]",
             figures(kept.0),
-            figures(self.kept.days),
+            days_text(&figures(self.kept.days)),
             figures(cores.0),
             figures((kept - cores).0),
             self.terms.date()

@@ -22,7 +22,7 @@ use breakeven::stream::price::{Controller, Plant, Taken};
 use breakeven::stream::simulate::{Cost, Encoded, Event, Pipeline, Run, simulate_encoding};
 use breakeven::stream::{FoundFrame, Goal, Outlook, ReaderOptions, visit};
 use breakeven::units::{BytesPerSecond, Seconds};
-use breakeven_cli::text::{figures, percent, size};
+use breakeven_cli::text::{days as days_text, figures, percent, size};
 use serde_json::{Value, json};
 
 use super::choice::Setting;
@@ -626,9 +626,9 @@ fn try_methods(
 fn alternatives(classes: &BTreeMap<Class, OfClass>, setting: &Setting) -> Result<String> {
     let (terms, days) = (setting.terms()?, setting.days);
     let mut text = format!(
-        "\nby every method, on up to {SAMPLES} blocks of a class; EUR for a TB: the cores, and {} days \
+        "\nby every method, on up to {SAMPLES} blocks of a class; EUR for a TB: the cores, and {} \
          kept (prices of {})\n{:<18} {:>7} {:>9} {:>7}  {:<11} {:>7} {:>9} {:>9} {:>9}\n",
-        figures(days),
+        days_text(&figures(days)),
         terms.date(),
         "class",
         "blocks",

@@ -22,6 +22,7 @@ use breakeven::pool::{Pool, PoolOptions};
 use breakeven::stream::{
     Books, Choice, Container, Frozen, Goal, ReaderOptions, Summary, Writer, WriterOptions,
 };
+use breakeven_cli::text::figures;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use crate::options::{FileOptions, PackOptions, UnpackOptions, Usage};
@@ -375,11 +376,8 @@ impl Packing<'_> {
 fn speed_of(bytes: Arc<AtomicU64>) -> impl Fn(&ProgressState, &mut dyn fmt::Write) + Clone {
     move |state, text| {
         let megabytes = bytes.load(Ordering::Relaxed) as f64 / 1e6;
-        let _ = write!(
-            text,
-            "{:.0}",
-            megabytes / state.elapsed().as_secs_f64().max(1e-9)
-        );
+        let seconds = state.elapsed().as_secs_f64().max(1e-9);
+        let _ = write!(text, "{}", figures(megabytes / seconds));
     }
 }
 
@@ -406,9 +404,10 @@ impl Write for Counted {
 }
 
 fn packed(name: &str, summary: &Summary) -> String {
-    let speed = |bytes: u64| bytes as f64 / 1e6 / summary.drained_after.0.max(1e-9);
+    let seconds = summary.drained_after.0.max(1e-9);
+    let speed = |bytes: u64| figures(bytes as f64 / 1e6 / seconds);
     format!(
-        "{name}: {} to {} bytes, ratio {:.3}, {:.0} MB/s in and {:.0} MB/s out",
+        "{name}: {} to {} bytes, ratio {:.3}, {} MB/s in and {} MB/s out",
         summary.raw_bytes,
         summary.stored_bytes,
         summary.ratio(),
@@ -467,7 +466,8 @@ fn unpack_one(
         target.complete(source.metadata.as_ref(), job.typed.remove)?;
     }
     if is_told {
-        say(&format!("{name}: {content_bytes} bytes, {speed:.0} MB/s"));
+        let speed = figures(speed);
+        say(&format!("{name}: {content_bytes} bytes, {speed} MB/s"));
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use breakeven::pool::Pool;
 use breakeven::stream::{Goal, ReaderOptions, Summary, Writer, WriterOptions, survey};
+use breakeven_cli::text::days;
 
 use super::choice::Setting;
 use super::content::Content;
@@ -82,7 +83,7 @@ impl Repacking<'_> {
         let packed = draft.as_ref().unwrap_or(&target);
         let summary = self.write(source, packed, pool, is_mixed || self.typed.mixed, job)?;
         let is_smaller = summary.stored_bytes < metadata.len();
-        let days = self.setting.days;
+        let days = days(&self.setting.days.to_string());
         if is_smaller {
             check_alike(source, packed, pool).context("check what was packed")?;
             if draft.is_some() {
@@ -94,7 +95,7 @@ impl Repacking<'_> {
         } else {
             if job.tells(Some(&target)) {
                 say(&format!(
-                    "{name}: left as it is, which is as small as pays for {days} days"
+                    "{name}: left as it is, which is as small as pays for {days}"
                 ));
             }
             return Ok(());
@@ -108,12 +109,12 @@ impl Repacking<'_> {
         if is_told {
             say(&match is_smaller {
                 true => format!(
-                    "{name}: {} to {} bytes of {}, for {days} days",
+                    "{name}: {} to {} bytes of {}, for {days}",
                     metadata.len(),
                     summary.stored_bytes,
                     summary.raw_bytes
                 ),
-                false => format!("{name}: copied, it is as small as pays for {days} days"),
+                false => format!("{name}: copied, it is as small as pays for {days}"),
             });
         }
         Ok(())

@@ -488,6 +488,19 @@ fn unpack_takes_the_option_that_tar_gives_it() {
 }
 
 #[test]
+fn a_slow_speed_is_not_told_as_none() {
+    let (folder, _) = folder();
+    let file = folder.path().join("file");
+    // A thousand to one: by whole MB/s what is written would be none.
+    fs::write(&file, vec![7; 3_000_000]).expect("a file");
+    let output = run(&folder, &[&"pack", &"-m", &"zstd:19", &file]);
+    ok(&output);
+    let text = message(&output);
+    assert!(text.contains(" MB/s in and "), "{text}");
+    assert!(!text.contains(" 0 MB/s out"), "{text}");
+}
+
+#[test]
 fn a_full_device_is_an_error_that_says_so() {
     let (folder, _) = folder();
     let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));

@@ -45,6 +45,14 @@ fn a_stream_is_replaced_by_a_smaller_one_and_then_left_alone() {
     assert_eq!(metadata.permissions().mode() & 0o777, 0o640);
     assert_eq!(metadata.mtime(), 1_500_000_000);
     check_decodes(&folder, &packed, &data);
+    // A day is one.
+    let output = run(&folder, &[&"repack", &"--keep", &"1", &packed]);
+    ok(&output);
+    assert!(
+        message(&output).contains("for 1 day\n"),
+        "{}",
+        message(&output)
+    );
     // Kept for a moment nothing is worth its while.
     let stream = fs::read(&packed).expect("the stream");
     let output = run(&folder, &[&"repack", &"--keep", &"0.0001", &packed]);
