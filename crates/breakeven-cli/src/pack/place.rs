@@ -30,13 +30,12 @@ static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
 /// Lets a signal that ends the program remove the unfinished file first.
 ///
 /// A thread waits for it, so that it ends the program wherever it stands: in a read from a pipe, in
-/// a write to a full one. A hang-up that `nohup` had ignored stays ignored.
+/// a write to a full one. One that was ignored from the start stays ignored, as a hang-up by `nohup`, or
+/// what a terminal sends by a script that goes on in the background.
 pub fn clean_up_at_signals() -> Result<()> {
-    let caught = [SIGINT, SIGTERM, SIGQUIT, SIGXCPU, SIGXFSZ];
+    let caught = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGXCPU, SIGXFSZ];
+    let caught = caught.into_iter().filter(|&signal| !is_ignored(signal));
     let mut signals = Signals::new(caught).context("catch signals")?;
-    if !is_ignored(SIGHUP) {
-        signals.add_signal(SIGHUP).context("catch signals")?;
-    }
     std::thread::Builder::new()
         .name("signals".to_string())
         .spawn(move || {

@@ -549,6 +549,33 @@ fn a_signal_ends_a_program_whose_reader_stands_still() {
 }
 
 #[test]
+fn a_signal_that_was_ignored_stays_ignored() {
+    let (folder, data) = folder();
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP INT QUIT TERM; exec \"$0\" pack -c"]);
+    command.arg(env!("CARGO_BIN_EXE_breakeven"));
+    command.env("BREAKEVEN_CACHE", folder.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    // More than a pipe holds: it reads by now.
+    input.write_all(&data).expect("it reads");
+    for signal in ["HUP", "INT", "QUIT", "TERM"] {
+        let kill = Command::new("kill")
+            .args([format!("-{signal}"), child.id().to_string()])
+            .status();
+        assert!(kill.expect("kill starts").success());
+    }
+    drop(input);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0), "{}", output.status);
+    let packed = folder.path().join("packed.zst");
+    fs::write(&packed, output.stdout).expect("a file");
+    let output = run(&folder, &[&"cat", &packed]);
+    assert!(output.stdout == data);
+}
+
+#[test]
 fn a_signal_leaves_no_part_of_what_is_unpacked() {
     let (folder, data) = folder();
     let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
