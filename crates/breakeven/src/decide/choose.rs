@@ -101,31 +101,21 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Returns the event of a pick that a place's own controller made, for the ledger: of several
-    /// methods, with what each was expected to cost, the one at `picked`. Costs are in the place's
-    /// own unit and taken as exact: how sure it is, the controller knows.
-    ///
-    /// # Panics
-    /// When there is no such method.
+    /// Returns the event of a pick that a place's own controller made, for the ledger: a method with what it
+    /// was expected to cost, and those it was picked from. Costs are in the place's own unit and taken as
+    /// exact: how sure it is, the controller knows.
     pub fn picked(
         life: &BlockLife,
-        methods: impl Iterator<Item = (Method, f64)> + Clone,
-        (picked, quantities): (usize, Quantities),
+        (method, cost, quantities): (Method, f64, Quantities),
+        others: impl Iterator<Item = (Method, f64)>,
         store_cost: f64,
     ) -> Decision {
-        let (method, cost) = methods
-            .clone()
-            .nth(picked)
-            .expect("a method that was named");
-        let least = |of: &dyn Fn(Method) -> bool| {
-            let found = methods.clone().filter(|it| of(it.0));
-            found.min_by(|a, b| a.1.total_cmp(&b.1))
-        };
+        let others = others.filter(|it| it.0 != method);
+        let runner_up = others.min_by(|a, b| a.1.total_cmp(&b.1));
         let best_codec = match method {
-            Method::STORE => least(&|it| it != Method::STORE),
+            Method::STORE => runner_up,
             _ => Some((method, cost)),
         };
-        let runner_up = least(&|it| it != method);
         let saving = best_codec.map_or(0.0, |it| store_cost - it.1);
         Decision {
             class: life.class,

@@ -395,19 +395,19 @@ impl Controller {
             life = outlook.life(life);
         }
         let prices = self.booked_prices();
-        let costs = (self.arms.iter().zip(&known.likely).zip(&known.partings)).enumerate();
-        let costs = costs.map(|(place, ((&method, it), parting))| {
-            let it = match place == arm {
-                true => parting.in_parts_or_whole(parts).of(it),
-                false => *it,
-            };
-            (method, scaled(&it, share))
-        });
-        let picked = costs.clone().nth(arm).expect("an arm").1;
-        let costs = costs.map(|(method, it)| (method, it.cost(&life, &prices)));
+        let way = known.partings[arm].in_parts_or_whole(parts);
+        let picked = scaled(&way.of(&known.likely[arm]), share);
+        let method = self.arms[arm];
+        let others = self.arms.iter().zip(&known.likely);
+        let others = others.map(|(&it, likely)| (it, scaled(likely, share).cost(&life, &prices)));
         let store_cost = self.booked_store_cost(&life, &prices);
         Entry {
-            decision: Decision::picked(&life, costs, (arm, picked), store_cost),
+            decision: Decision::picked(
+                &life,
+                (method, picked.cost(&life, &prices), picked),
+                others,
+                store_cost,
+            ),
             life,
             prices,
         }
@@ -423,9 +423,9 @@ impl Controller {
         let prices = self.booked_prices();
         let stored = Quantities::of_store(&life);
         let store_cost = self.booked_store_cost(&life, &prices);
-        let only = std::iter::once((Method::STORE, stored.cost(&life, &prices)));
+        let only = (Method::STORE, stored.cost(&life, &prices), stored);
         Entry {
-            decision: Decision::picked(&life, only, (0, stored), store_cost),
+            decision: Decision::picked(&life, only, std::iter::empty(), store_cost),
             life,
             prices,
         }
