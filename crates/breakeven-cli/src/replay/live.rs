@@ -28,6 +28,8 @@ pub struct View {
     /// The policy's number, and how many there are.
     number: usize,
     count: usize,
+    /// How many have ended.
+    ended: usize,
 }
 
 /// A look at a policy that is being replayed.
@@ -56,14 +58,15 @@ impl View {
             accesses: 0,
             number: 0,
             count,
+            ended: 0,
         }
     }
 
-    /// Turns to the next policy.
-    pub fn begin(&mut self, policy: &str, accesses: u64) {
+    /// Turns to a policy, by its place among those that are replayed together.
+    pub fn turn_to(&mut self, place: usize, policy: &str, accesses: u64) {
         self.policy = policy.to_string();
         self.accesses = accesses;
-        self.number += 1;
+        self.number = self.ended + place + 1;
     }
 
     /// Shows how far it came.
@@ -80,6 +83,7 @@ impl View {
 
     /// Says that a policy has ended, where no view is drawn.
     pub fn done(&mut self, of: &PolicyReport, seconds: f64) {
+        self.ended += 1;
         if self.bar.is_none() {
             eprintln!("{}", ended(self, of, seconds));
         }
@@ -96,9 +100,9 @@ impl View {
 fn ended(view: &View, of: &PolicyReport, seconds: f64) -> String {
     format!(
         "replayed {} of {}, {}: {} accesses in {} s, {} us each",
-        view.number,
+        view.ended,
         view.count,
-        view.policy,
+        of.policy,
         of.accesses,
         figures(seconds),
         figures(of.us_per_access)
@@ -259,6 +263,7 @@ mod tests {
             accesses: 4000,
             number: 2,
             count: 18,
+            ended: 2,
         }
     }
 
@@ -345,6 +350,7 @@ mod tests {
     #[test]
     fn without_a_terminal_each_policy_has_a_line() {
         let of = PolicyReport {
+            policy: "adaptive".to_string(),
             accesses: 4000,
             us_per_access: 29.95,
             ..PolicyReport::default()

@@ -1,8 +1,8 @@
-//! One policy on the trace, in pieces: between them the view is shown and the parts are booked.
+//! Policies on the trace, in pieces: between them the view is shown and the parts are booked.
 
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use breakeven::cache::{Arm, Policy, Replay, Replayed, ShardOptions, Source};
 use breakeven_cli::report::replay::{
     ADAPTIVE, PartReport, PolicyReport, RAW_ONLY, SlowerReport, TailReport,
@@ -26,51 +26,100 @@ pub struct Trial<'a> {
     pub options: ShardOptions,
 }
 
+/// A policy that is being replayed.
+struct Turn<'a> {
+    named: &'a NamedPolicy,
+    replay: Replay<'a>,
+    before: Replayed,
+    found: PolicyReport,
+    /// The compressed shares in force, summed over accesses.
+    shares: f64,
+    seconds: f64,
+}
+
 impl Trial<'_> {
-    /// Replays the trace under a policy. `raw` is how raw-only went, if it did already.
+    /// Replays the trace under policies that take turns with its parts: what the device is like
+    /// meanwhile, and what it remembers, is then the same for all. `raw` is how raw-only went, if it did
+    /// already.
     pub fn run(
         &self,
-        named: &NamedPolicy,
+        policies: &[&NamedPolicy],
         raw: Option<&PolicyReport>,
         view: &mut View,
-    ) -> Result<PolicyReport> {
+    ) -> Result<Vec<PolicyReport>> {
+        let begun = policies.iter().map(|named| self.begin(named));
+        let mut turns = begun.collect::<Result<Vec<_>>>()?;
+        let parts = self.keys.chunks(self.keys.len().div_ceil(PARTS).max(1));
+        for (number, part) in parts.enumerate() {
+            for at in order(number, turns.len()) {
+                let beside = turns.iter().map(|turn| &turn.found);
+                let raw = raw.or(beside.clone().find(|of| of.policy == RAW_ONLY));
+                let raw_parts = raw.map(|raw| raw.parts.clone()).unwrap_or_default();
+                view.turn_to(at, &turns[at].named.name, self.keys.len() as u64);
+                self.go_on(&mut turns[at], part, &raw_parts, view)
+                    .with_context(|| format!("replay under {}", turns[at].named.name))?;
+            }
+        }
+        let found = turns.into_iter().map(|turn| self.end(turn, view));
+        Ok(found.collect())
+    }
+
+    fn begin<'a>(&'a self, named: &'a NamedPolicy) -> Result<Turn<'a>> {
         let options = ShardOptions {
             policy: named.policy,
             ..self.options.clone()
         };
-        let mut replay = Replay::new(self.source, options)?;
+        let replay = Replay::new(self.source, options)?;
+        Ok(Turn {
+            named,
+            before: replay.so_far(),
+            replay,
+            found: PolicyReport {
+                policy: canonical(named),
+                ..PolicyReport::default()
+            },
+            shares: 0.0,
+            seconds: 0.0,
+        })
+    }
+
+    /// Goes on with a part of the trace.
+    fn go_on(
+        &self,
+        turn: &mut Turn<'_>,
+        part: &[u64],
+        raw_parts: &[PartReport],
+        view: &mut View,
+    ) -> Result<()> {
         let begun = Instant::now();
-        let mut found = PolicyReport {
-            policy: canonical(named),
-            ..PolicyReport::default()
-        };
-        view.begin(&named.name, self.keys.len() as u64);
-        let mut before = replay.so_far();
-        let mut shares = 0.0;
-        for part in self.keys.chunks(self.keys.len().div_ceil(PARTS).max(1)) {
-            let mut now = before.clone();
-            for piece in part.chunks(part.len().div_ceil(PIECES).max(1)) {
-                replay.run(piece.iter().copied())?;
-                now = replay.so_far();
-                shares += now.arm.compressed_share * piece.len() as f64;
-                found.peak_bytes = found.peak_bytes.max(now.memory.in_use_bytes());
-                view.show(&Sight {
-                    replayed: &now,
-                    in_force: &self.describe(&now.arm),
-                    seconds: begun.elapsed().as_secs_f64(),
-                    raw_us: raw.and_then(|raw| us_after(raw, now.stats.accesses())),
-                });
-            }
-            found.parts.push(part_report(&before, &now));
-            before = now;
+        let mut now = turn.before.clone();
+        for piece in part.chunks(part.len().div_ceil(PIECES).max(1)) {
+            turn.replay.run(piece.iter().copied())?;
+            now = turn.replay.so_far();
+            turn.shares += now.arm.compressed_share * piece.len() as f64;
+            turn.found.peak_bytes = turn.found.peak_bytes.max(now.memory.in_use_bytes());
+            view.show(&Sight {
+                replayed: &now,
+                in_force: &self.describe(&now.arm),
+                seconds: turn.seconds + begun.elapsed().as_secs_f64(),
+                raw_us: us_after(raw_parts, now.stats.accesses()),
+            });
         }
-        found.compressed_share = match named.policy {
+        turn.seconds += begun.elapsed().as_secs_f64();
+        turn.found.parts.push(part_report(&turn.before, &now));
+        turn.before = now;
+        Ok(())
+    }
+
+    fn end(&self, turn: Turn<'_>, view: &mut View) -> PolicyReport {
+        let mut found = turn.found;
+        found.compressed_share = match turn.named.policy {
             Policy::Static(arm) => arm.compressed_share,
-            _ => shares / self.keys.len().max(1) as f64,
+            _ => turn.shares / self.keys.len().max(1) as f64,
         };
-        self.fill_in(&mut found, &before);
-        view.done(&found, begun.elapsed().as_secs_f64());
-        Ok(found)
+        self.fill_in(&mut found, &turn.before);
+        view.done(&found, turn.seconds);
+        found
     }
 
     /// Words a split.
@@ -158,10 +207,18 @@ fn part_report(before: &Replayed, now: &Replayed) -> PartReport {
     }
 }
 
+/// Who goes when in a part: there and back again, so that each goes before each other in every second one.
+fn order(part: usize, count: usize) -> impl Iterator<Item = usize> {
+    (0..count).map(move |at| match part.is_multiple_of(2) {
+        true => at,
+        false => count - 1 - at,
+    })
+}
+
 /// What a policy's first accesses took on the mean; parts are taken to be even within.
-fn us_after(of: &PolicyReport, accesses: u64) -> Option<f64> {
+fn us_after(parts: &[PartReport], accesses: u64) -> Option<f64> {
     let (mut left, mut us) = (accesses, 0.0);
-    for part in &of.parts {
+    for part in parts {
         let taken = left.min(part.accesses);
         us += part.us * taken as f64 / part.accesses.max(1) as f64;
         left -= taken;
@@ -171,7 +228,59 @@ fn us_after(of: &PolicyReport, accesses: u64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use breakeven::cache::{Contents, MissTime};
+    use breakeven::units::Seconds;
+
     use super::*;
+    use crate::options::parse_policy;
+
+    #[test]
+    fn each_goes_before_each_other_as_often() {
+        for count in 1..6 {
+            let mut before = vec![0; count * count];
+            for part in 0..PARTS {
+                let order: Vec<usize> = order(part, count).collect();
+                for (place, one) in order.iter().enumerate() {
+                    for other in &order[place + 1..] {
+                        before[one * count + other] += 1;
+                    }
+                }
+            }
+            for one in 0..count {
+                for other in 0..count {
+                    let expected = if one == other { 0 } else { PARTS / 2 };
+                    assert_eq!(before[one * count + other], expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn policies_that_take_turns_do_as_each_alone() {
+        let bytes = (0..400_000u32).flat_map(|at| (at % 997).to_le_bytes());
+        let contents = Contents::new(bytes.collect(), 4096).expect("contents");
+        let miss = MissTime {
+            core: Seconds(0.0),
+            waiting: Seconds(1e-3),
+        };
+        let keys: Vec<u64> = (0..3000).map(|at| at * at % 390).collect();
+        let trial = Trial {
+            keys: &keys,
+            source: Source::Charged(&contents, miss),
+            options: ShardOptions::sized(512 << 10, 4096),
+        };
+        let named = |name| parse_policy(name).expect("a policy");
+        let policies = ["raw-only", "split:80:zstd"].map(named);
+        let mut view = View::new(4);
+        let both: Vec<&NamedPolicy> = policies.iter().collect();
+        let found = trial.run(&both, None, &mut view).expect("replayed");
+        for (named, found) in policies.iter().zip(found) {
+            let alone = trial.run(&[named], None, &mut view).expect("replayed");
+            let counts = |of: &PolicyReport| (of.policy.clone(), of.misses, of.packed_hits);
+            assert_eq!(counts(&found), counts(&alone[0]));
+            assert_eq!(found.parts.len(), alone[0].parts.len());
+        }
+    }
 
     #[test]
     fn the_first_accesses_of_another_policy_are_summed() {
@@ -180,11 +289,8 @@ mod tests {
             us,
             ..PartReport::default()
         };
-        let of = PolicyReport {
-            parts: vec![part(100.0), part(50.0)],
-            ..PolicyReport::default()
-        };
-        let check = |accesses, expected| assert_eq!(us_after(&of, accesses), expected);
+        let parts = [part(100.0), part(50.0)];
+        let check = |accesses, expected| assert_eq!(us_after(&parts, accesses), expected);
         check(0, None);
         check(5, Some(10.0));
         check(15, Some(125.0 / 15.0));

@@ -139,6 +139,11 @@ impl PolicyReport {
         1e6 * seconds / self.accesses.max(1) as f64
     }
 
+    /// Returns whether no block was compressed, nor one of one byte repeated held without its bytes.
+    pub fn has_compressed_nothing(&self) -> bool {
+        self.compressed == 0 && self.packed_hits == 0
+    }
+
     /// Returns whether it is the same split all the time.
     pub fn is_fixed(&self) -> bool {
         self.policy != ADAPTIVE

@@ -126,7 +126,7 @@ fn cards(report: &ReplayReport) -> String {
         return String::new();
     };
     let raw = report.find(RAW_ONLY).filter(|raw| raw.policy != of.policy);
-    let mark = of.saved_share.as_ref().map_or("loses", sentence::mark);
+    let mark = sentence::mark(of);
     let saved = of.saved_share.as_ref().map(sentence::percent_saved);
     let beside = |text: &dyn Fn(&PolicyReport) -> String| {
         raw.map_or(String::new(), |raw| format!("raw-only {}", text(raw)))
