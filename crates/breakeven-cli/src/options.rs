@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use breakeven::advise::sample::{BLOCK_BYTES, PAGE_BLOCK_BYTES};
-use breakeven::cache::{Arm, Policy, TraceFormat};
+use breakeven::cache::{Arm, Policy, ShardOptions, TraceFormat};
 use breakeven::codec::Method;
 use breakeven::medium::Medium;
 use breakeven::medium::presets::parse_rate;
@@ -561,8 +561,8 @@ pub struct ReplayOptions {
     pub device: bool,
 
     /// Policies side by side: adaptive, raw-only, or so many percent of memory compressed,
-    /// split:PERCENT[:lz4|zstd][:again] (again: only what was asked for again is compressed), or as much
-    /// as it takes to hold so many times the memory, expansion:FACTOR
+    /// split:PERCENT[:METHOD][:again] (by lz4:1 unless told; again: only what was asked for again is
+    /// compressed), or as much as it takes to hold so many times the memory, expansion:FACTOR
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "raw-only,adaptive",
           value_parser = parse_policy)]
     pub policy: Vec<NamedPolicy>,
@@ -584,6 +584,8 @@ pub struct NamedPolicy {
     pub name: String,
     /// What it means.
     pub policy: Policy,
+    /// The one method of a split, where it is none that the cache has unless told.
+    pub method: Option<Method>,
 }
 
 /// What was typed cannot be meant: exit code 2, as for what the table itself refuses.
@@ -740,39 +742,61 @@ fn parse_time(text: &str) -> Result<f64, String> {
 
 /// Reads a policy of the cache.
 pub fn parse_policy(text: &str) -> Result<NamedPolicy, String> {
-    let expected = "expected adaptive, raw-only, split:PERCENT[:lz4|zstd][:again], 0 to 95 percent, or expansion:FACTOR";
-    let mut parts = text.split(':');
-    let policy = match (parts.next(), parts.next()) {
-        (Some("adaptive"), None) => Policy::Adaptive,
-        (Some("raw-only"), None) => Policy::RawOnly,
-        (Some("expansion"), Some(factor)) => match parse_positive(factor) {
-            Ok(factor) if parts.next().is_none() => Policy::Expansion(factor),
-            _ => return Err(expected.to_string()),
-        },
-        (Some("split"), Some(percent)) => {
-            let percent = percent.parse::<f64>().ok();
-            let percent = percent
-                .filter(|it| (0.0..=95.0).contains(it))
-                .ok_or(expected)?;
-            let mut arm = Arm {
-                compressed_share: percent / 100.0,
-                method: 0,
-                admits_once: true,
+    let expected = "expected adaptive, raw-only, split:PERCENT[:METHOD][:again], 0 to 95 percent, or expansion:FACTOR";
+    let (kind, rest) = match text.split_once(':') {
+        Some((kind, rest)) => (kind, Some(rest)),
+        None => (text, None),
+    };
+    let mut method = None;
+    let policy = match (kind, rest) {
+        ("adaptive", None) => Policy::Adaptive,
+        ("raw-only", None) => Policy::RawOnly,
+        ("expansion", Some(factor)) => {
+            Policy::Expansion(parse_positive(factor).map_err(|_| expected)?)
+        }
+        ("split", Some(rest)) => {
+            let (rest, admits_once) = match rest.strip_suffix(":again") {
+                Some(rest) => (rest, false),
+                None => (rest, true),
             };
-            for part in parts {
-                match part {
-                    "lz4" => arm.method = 0,
-                    "zstd" => arm.method = 1,
-                    "again" => arm.admits_once = false,
-                    _ => return Err(expected.to_string()),
-                }
-            }
-            Policy::Static(arm)
+            let (percent, named) = rest.split_once(':').unwrap_or((rest, "lz4"));
+            let percent = percent.parse::<f64>().ok();
+            let percent = percent.filter(|it| (0.0..=95.0).contains(it));
+            let compressed_share = percent.ok_or(expected)? / 100.0;
+            let number;
+            (number, method) = parse_split_method(named)?;
+            Policy::Static(Arm {
+                compressed_share,
+                method: number,
+                admits_once,
+            })
         }
         _ => return Err(expected.to_string()),
     };
     let name = text.to_string();
-    Ok(NamedPolicy { name, policy })
+    Ok(NamedPolicy {
+        name,
+        policy,
+        method,
+    })
+}
+
+/// Reads the method of a split: the number of one that the cache has anyway, which goes without a level,
+/// or another.
+fn parse_split_method(text: &str) -> Result<(u8, Option<Method>), String> {
+    let own = ShardOptions::default().methods;
+    let short = |of: &Method| of.to_string().split(':').next() == Some(text);
+    let found = match own.iter().find(|of| short(of)) {
+        Some(found) => *found,
+        None => text.parse().map_err(|error| format!("{error}"))?,
+    };
+    if found == Method::STORE {
+        return Err("store compresses nothing, as raw-only does".to_string());
+    }
+    match own.iter().position(|of| *of == found) {
+        Some(number) => Ok((number as u8, None)),
+        None => Ok((0, Some(found))),
+    }
 }
 
 fn parse_range(text: &str) -> Result<(f64, f64), String> {
@@ -879,6 +903,42 @@ mod tests {
         assert!(refused >= 45, "{refused} options");
         // What is free text cannot be mistyped.
         assert_eq!(texts, ["calibrate --meter"]);
+    }
+
+    #[test]
+    fn a_split_may_have_any_method() {
+        let check = |text: &str, share: f64, number: u8, once: bool, method: Option<&str>| {
+            let found = parse_policy(text).expect(text);
+            let arm = Arm {
+                compressed_share: share,
+                method: number,
+                admits_once: once,
+            };
+            assert_eq!(found.policy, Policy::Static(arm), "{text}");
+            let method = method.map(|name| name.parse().expect("a method"));
+            assert_eq!(found.method, method, "{text}");
+        };
+        check("split:50", 0.5, 0, true, None);
+        check("split:50:again", 0.5, 0, false, None);
+        check("split:80:zstd", 0.8, 1, true, None);
+        check("split:80:zstd:1:again", 0.8, 1, false, None);
+        check("split:80:lz4:1", 0.8, 0, true, None);
+        check("split:12.5:zstd:3:again", 0.125, 0, false, Some("zstd:3"));
+        check("split:50:lz4hc", 0.5, 0, true, Some("lz4hc:9"));
+        for wrong in [
+            "split",
+            "split:",
+            "split:96",
+            "split:50:store",
+            "split:50:lru",
+            "split:50:zstd:99",
+            "raw-only:1",
+            "expansion",
+            "expansion:0",
+            "expansion:1:2",
+        ] {
+            assert!(parse_policy(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

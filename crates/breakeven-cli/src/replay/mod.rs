@@ -170,7 +170,10 @@ fn splits(typed: &ReplayOptions) -> Result<Vec<NamedPolicy>> {
     let parsed = names.iter().map(|name| parse_policy(name));
     let splits: Result<Vec<_>, _> = parsed.collect();
     let mut splits = splits.map_err(anyhow::Error::msg)?;
-    splits.retain(|split| typed.policy.iter().all(|of| of.policy != split.policy));
+    let same = |one: &NamedPolicy, other: &NamedPolicy| {
+        (one.policy, one.method) == (other.policy, other.method)
+    };
+    splits.retain(|split| !typed.policy.iter().any(|of| same(of, split)));
     Ok(splits)
 }
 

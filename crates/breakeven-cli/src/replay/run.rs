@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use breakeven::cache::{Arm, Policy, Replay, Replayed, ShardOptions, Source};
+use breakeven::codec::Method;
 use breakeven_cli::report::replay::{
     ADAPTIVE, PartReport, PolicyReport, RAW_ONLY, SlowerReport, TailReport,
 };
@@ -29,6 +30,8 @@ pub struct Trial<'a> {
 /// A policy that is being replayed.
 struct Turn<'a> {
     named: &'a NamedPolicy,
+    /// What may compress.
+    methods: Vec<Method>,
     replay: Replay<'a>,
     before: Replayed,
     found: PolicyReport,
@@ -65,13 +68,18 @@ impl Trial<'_> {
     }
 
     fn begin<'a>(&'a self, named: &'a NamedPolicy) -> Result<Turn<'a>> {
-        let options = ShardOptions {
+        let mut options = ShardOptions {
             policy: named.policy,
             ..self.options.clone()
         };
+        if let Some(method) = named.method {
+            options.methods = vec![method];
+        }
+        let methods = options.methods.clone();
         let replay = Replay::new(self.source, options)?;
         Ok(Turn {
             named,
+            methods,
             before: replay.so_far(),
             replay,
             found: PolicyReport {
@@ -100,7 +108,7 @@ impl Trial<'_> {
             turn.found.peak_bytes = turn.found.peak_bytes.max(now.memory.in_use_bytes());
             view.show(&Sight {
                 replayed: &now,
-                in_force: &self.describe(&now.arm),
+                in_force: &describe(&now.arm, &turn.methods),
                 seconds: turn.seconds + begun.elapsed().as_secs_f64(),
                 raw_us: us_after(raw_parts, now.stats.accesses()),
             });
@@ -117,74 +125,74 @@ impl Trial<'_> {
             Policy::Static(arm) => arm.compressed_share,
             _ => turn.shares / self.keys.len().max(1) as f64,
         };
-        self.fill_in(&mut found, &turn.before);
+        fill_in(&mut found, &turn.before, &turn.methods);
         view.done(&found, turn.seconds);
         found
     }
+}
 
-    /// Words a split.
-    fn describe(&self, arm: &Arm) -> String {
-        match self.method(arm) {
-            None => "raw only".to_string(),
-            Some(method) => {
-                let again = if arm.admits_once { "" } else { ", seen again" };
-                let percent = (100.0 * arm.compressed_share).round();
-                format!("{percent} % {method}{again}")
-            }
+/// Words a split.
+fn describe(arm: &Arm, methods: &[Method]) -> String {
+    match method(arm, methods) {
+        None => "raw only".to_string(),
+        Some(method) => {
+            let again = if arm.admits_once { "" } else { ", seen again" };
+            let percent = (100.0 * arm.compressed_share).round();
+            format!("{percent} % {method}{again}")
         }
     }
+}
 
-    /// The method of a split; none where nothing is compressed.
-    fn method(&self, arm: &Arm) -> Option<String> {
-        let method = self.options.methods.get(usize::from(arm.method))?;
-        (arm.compressed_share > 0.0).then(|| method.to_string())
-    }
+/// The method of a split; none where nothing is compressed.
+fn method(arm: &Arm, methods: &[Method]) -> Option<String> {
+    let method = methods.get(usize::from(arm.method))?;
+    (arm.compressed_share > 0.0).then(|| method.to_string())
+}
 
-    fn fill_in(&self, found: &mut PolicyReport, replayed: &Replayed) {
-        let (stats, memory) = (&replayed.stats, &replayed.memory);
-        found.accesses = stats.accesses();
-        found.us_per_access = found.per_access(stats.cost());
-        found.method = self.method(&replayed.arm);
-        found.again = found.method.is_some() && !replayed.arm.admits_once;
-        found.in_force = self.describe(&replayed.arm);
-        let us = |share: f64| 1e6 * replayed.distribution.quantile(share);
-        found.tail_us = TailReport {
-            p50: us(0.5),
-            p90: us(0.9),
-            p99: us(0.99),
-            p999: us(0.999),
-            max: us(1.0),
-        };
-        let slower = |step: u32| {
-            let share = 10f64.powf(-f64::from(step) / f64::from(TAIL_STEPS));
-            SlowerReport {
-                share,
-                us: us(1.0 - share),
-            }
-        };
-        found.slower = (0..TAIL_POINTS).map(slower).collect();
-        found.raw_hits = stats.raw_hits;
-        found.packed_hits = stats.packed_hits;
-        found.misses = stats.misses;
-        found.compressed = stats.compressed;
-        found.wasted = stats.wasted;
-        found.incompressible = stats.incompressible;
-        found.moves = stats.moves;
-        found.miss_seconds = stats.miss_cost;
-        found.encode_seconds = stats.encode_cost;
-        found.decode_seconds = stats.decode_cost;
-        found.overhead_seconds = stats.overhead_cost;
-        found.loop_core_seconds = replayed.core.0;
-        found.budget_bytes = memory.budget_bytes;
-        found.in_use_bytes = memory.in_use_bytes();
-        found.raw_bytes = memory.raw_bytes;
-        found.packed_bytes = memory.packed_bytes;
-        found.held_bytes = memory.held_bytes;
-        found.told_saved_share = replayed
-            .gain
-            .filter(|(_, raw_only)| *raw_only > 0.0)
-            .map(|(saved, raw_only)| saved.map(|saved| (saved - stats.overhead_cost) / raw_only));
-    }
+fn fill_in(found: &mut PolicyReport, replayed: &Replayed, methods: &[Method]) {
+    let (stats, memory) = (&replayed.stats, &replayed.memory);
+    found.accesses = stats.accesses();
+    found.us_per_access = found.per_access(stats.cost());
+    found.method = method(&replayed.arm, methods);
+    found.again = found.method.is_some() && !replayed.arm.admits_once;
+    found.in_force = describe(&replayed.arm, methods);
+    let us = |share: f64| 1e6 * replayed.distribution.quantile(share);
+    found.tail_us = TailReport {
+        p50: us(0.5),
+        p90: us(0.9),
+        p99: us(0.99),
+        p999: us(0.999),
+        max: us(1.0),
+    };
+    let slower = |step: u32| {
+        let share = 10f64.powf(-f64::from(step) / f64::from(TAIL_STEPS));
+        SlowerReport {
+            share,
+            us: us(1.0 - share),
+        }
+    };
+    found.slower = (0..TAIL_POINTS).map(slower).collect();
+    found.raw_hits = stats.raw_hits;
+    found.packed_hits = stats.packed_hits;
+    found.misses = stats.misses;
+    found.compressed = stats.compressed;
+    found.wasted = stats.wasted;
+    found.incompressible = stats.incompressible;
+    found.moves = stats.moves;
+    found.miss_seconds = stats.miss_cost;
+    found.encode_seconds = stats.encode_cost;
+    found.decode_seconds = stats.decode_cost;
+    found.overhead_seconds = stats.overhead_cost;
+    found.loop_core_seconds = replayed.core.0;
+    found.budget_bytes = memory.budget_bytes;
+    found.in_use_bytes = memory.in_use_bytes();
+    found.raw_bytes = memory.raw_bytes;
+    found.packed_bytes = memory.packed_bytes;
+    found.held_bytes = memory.held_bytes;
+    found.told_saved_share = replayed
+        .gain
+        .filter(|(_, raw_only)| *raw_only > 0.0)
+        .map(|(saved, raw_only)| saved.map(|saved| (saved - stats.overhead_cost) / raw_only));
 }
 
 /// The name under which a policy is found again, whatever was typed for it.

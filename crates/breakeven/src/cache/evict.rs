@@ -27,7 +27,7 @@ use crate::error::Result;
 use crate::units::Seconds;
 
 /// Slabs that the raw pool keeps whatever the split.
-const RAW_SLABS_MIN: usize = 4;
+pub(super) const RAW_SLABS_MIN: usize = 4;
 /// The share of a compressed segment that must be holes for room to be made in it before any form goes.
 const HOLES_SHARE: f64 = 0.125;
 /// Segments that are looked at for one block before it is given up.

@@ -14,6 +14,7 @@
 use std::collections::HashSet;
 
 use super::costs::{AccessPrices, CLASS_COUNT, Costs, PerByte};
+use super::evict::RAW_SLABS_MIN;
 use super::shadow::{Arm, Events, GROUPS, METHODS_MAX, PACKED_SHARE_MAX, Sample, Shadow};
 use super::shard::ShardOptions;
 use crate::codec::Method;
@@ -28,9 +29,10 @@ const KEYS_MADE_UP: u64 = 1 << 14;
 const ACCESSES_PER_KEY: u64 = 24;
 /// Keys of a trace beyond which a sample stands for all.
 const KEYS_OF_TRACE_MAX: usize = 60_000;
-/// The share of the memory that blocks find: three slabs of 1/256 are half full on the mean, and 1/200 is
-/// the shadow's.
-const USABLE_SHARE: f64 = 1.0 - 1.5 / 256.0 - 1.0 / 200.0;
+/// The share of the memory that is not the shadow's.
+const SLABS_SHARE: f64 = 1.0 - 1.0 / 200.0;
+/// Slabs that blocks do not find: three are half full on the mean.
+const SLABS_UNUSED: f64 = 1.5;
 /// The share of the accesses that fill the cache.
 const FILLING_SHARE: f64 = 1.0 / 3.0;
 /// Seed of made-up accesses.
@@ -202,8 +204,16 @@ impl Prospect {
         let arms: Vec<Arm> = std::iter::once(Arm::RAW_ONLY)
             .chain(self.arms.iter().copied())
             .collect();
-        let memory = (USABLE_SHARE * self.memory_bytes as f64 * kept) as u64;
-        let mut shadow = Shadow::of_all_keys(arms.clone(), memory);
+        let memory = SLABS_SHARE * self.memory_bytes as f64;
+        let slab = self.slab_bytes();
+        let usable = (memory - SLABS_UNUSED * slab).max(0.0);
+        // A small cache compresses less than it is told to, for blocks as they are keep some slabs.
+        let share_max = (1.0 - RAW_SLABS_MIN as f64 * slab / memory).max(0.0);
+        let held = arms.iter().map(|arm| Arm {
+            compressed_share: arm.compressed_share.min(share_max),
+            ..*arm
+        });
+        let mut shadow = Shadow::of_all_keys(held.collect(), (usable * kept) as u64);
         let costs = self.costs();
         let filling = (FILLING_SHARE * count as f64) as u64;
         let mut groups = vec![[Events::default(); GROUPS]; arms.len()];
@@ -228,12 +238,15 @@ impl Prospect {
             .collect()
     }
 
+    fn slab_bytes(&self) -> f64 {
+        ShardOptions::sized(self.memory_bytes, self.block_bytes as usize).slab_bytes as f64
+    }
+
     /// Sizes alone: what things cost is not asked for here. Half a compressed block, on the mean, finds no
     /// room at the end of each slab.
     fn costs(&self) -> Costs {
         let block = f64::from(self.block_bytes);
-        let slab =
-            ShardOptions::sized(self.memory_bytes, self.block_bytes as usize).slab_bytes as f64;
+        let slab = self.slab_bytes();
         let mut table = vec![PerByte::default(); CLASS_COUNT * self.methods.len()];
         for (class, kind) in self.kinds.iter().enumerate() {
             for (method, packed) in kind.packed_per_raw.iter().enumerate() {
@@ -422,6 +435,22 @@ mod tests {
                     let off = (told - really).abs();
                     assert!(off < tolerance, "{told} and {really}");
                 }
+            }
+        }
+    }
+
+    /// A cache is made of slabs of four blocks at least: a small one holds less than its memory, and in less
+    /// than one slab nothing.
+    #[test]
+    fn small_memories_are_foreseen_by_their_slabs() {
+        let keys: Vec<u64> = Workload::new(Pattern::Even, 200, 1).take(30_000).collect();
+        for (memory, tolerance) in [(4 << 10, 0.0), (32 << 10, 0.0), (512 << 10, 0.1)] {
+            let prospect = prospect(memory, vec![shrinking()]);
+            for of in predict(&prospect, Accesses::Trace(&keys)).expect("foreseen") {
+                let [told, ..] = per_access(&of);
+                let [really, ..] = really(&keys, memory, of.arm);
+                println!("{memory} {:?}: told {told:.3}, really {really:.3}", of.arm);
+                assert!((told - really).abs() <= tolerance, "{told} and {really}");
             }
         }
     }
