@@ -422,6 +422,16 @@ mod tests {
     }
 
     #[test]
+    fn block_sizes_are_told_whole() {
+        let check = |bytes, expected| assert_eq!(binary_size(bytes), expected);
+        check(8192, "8 KiB");
+        check(1 << 20, "1 MiB");
+        check(3000, "3000 bytes");
+        check(1 << 20 | 1 << 10, "1025 KiB");
+        check(0, "0 bytes");
+    }
+
+    #[test]
     fn splits_are_worded() {
         let check = |answer: &str, again, expected: &str| {
             let best = BestSplitReport {

@@ -184,9 +184,10 @@ fn share(share: &Estimate) -> String {
 
 /// Words a block size.
 pub fn binary_size(bytes: u64) -> String {
-    if bytes >= 1 << 20 {
-        format!("{} MiB", bytes >> 20)
-    } else {
-        format!("{} KiB", bytes >> 10)
+    let units = [(20, "MiB"), (10, "KiB")];
+    let whole = |(bits, _): &(u32, &str)| bytes >> bits > 0 && bytes.is_multiple_of(1 << bits);
+    match units.into_iter().find(whole) {
+        Some((bits, unit)) => format!("{} {unit}", bytes >> bits),
+        None => format!("{bytes} bytes"),
     }
 }
