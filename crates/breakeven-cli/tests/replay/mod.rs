@@ -31,7 +31,7 @@ fn folder() -> TempDir {
 fn policies_stand_side_by_side() {
     let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
     let (pages, trace) = (folder.path().join("pages"), folder.path().join("loop.txt"));
-    let policies = "--policy=raw-only,split:80:zstd,adaptive";
+    let policies = "--policy=raw-only,split:80:zstd,adaptive,split:80:zstd:3";
     let common: [&dyn AsRef<OsStr>; 9] = [
         &"replay",
         &pages,
@@ -57,7 +57,8 @@ fn policies_stand_side_by_side() {
     let rows = &report["policies"];
     let of = |row: usize, field: &str| rows[row][field].as_f64().expect(field);
     let tail = |row: usize, field: &str| rows[row]["tail_us"][field].as_f64().expect(field);
-    for (row, name) in ["raw-only", "split:80:zstd", "adaptive"].iter().enumerate() {
+    let names = ["raw-only", "split:80:zstd", "adaptive", "split:80:zstd:3"];
+    for (row, name) in names.iter().enumerate() {
         assert_eq!(rows[row]["policy"], *name);
         assert_eq!(of(row, "accesses"), 8000.0);
         let found = of(row, "raw_hits") + of(row, "packed_hits") + of(row, "misses");
@@ -78,6 +79,11 @@ fn policies_stand_side_by_side() {
     assert!(of(0, "misses") > misses_min, "{rows}");
     assert!(of(1, "misses") < 400.0, "{rows}");
     assert!(of(1, "us_per_access") < 0.5 * of(0, "us_per_access"));
+    assert_eq!(
+        (&rows[1]["method"], &rows[3]["method"]),
+        (&"zstd:1".into(), &"zstd:3".into())
+    );
+    assert!(of(3, "packed_hits") > 1000.0);
     let saved = &rows[1]["saved_share"];
     assert!(saved["low"].as_f64().expect("low") > 0.5, "{saved}");
     assert!(
@@ -149,12 +155,30 @@ fn misses_are_read_where_the_file_lies() {
 }
 
 #[test]
+fn a_memory_without_room_for_a_page_is_told() {
+    let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
+    let pages = folder.path().join("pages");
+    let common: [&dyn AsRef<OsStr>; 4] = [&"replay", &pages, &"--page=3000", &"--accesses=500"];
+    let output = run(&cache, &[&common[..], &[&"--memory=8KiB"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(
+        text.starts_with("Too little memory: 8.00 KiB hold no page of 3000 bytes"),
+        "{text}"
+    );
+    let output = run(&cache, &[&common[..], &[&"--memory=512KiB"]].concat());
+    let text = stdout(&output);
+    assert!(!text.contains("Too little memory"), "{text}");
+}
+
+#[test]
 fn what_cannot_be_replayed_is_refused() {
     let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
     let (pages, trace) = (folder.path().join("pages"), folder.path().join("loop.txt"));
     for wrong in [
         "--policy=lru",
         "--policy=split:99",
+        "--policy=split:50:store",
         "--miss=7",
         "--page=0",
         "--format=x",

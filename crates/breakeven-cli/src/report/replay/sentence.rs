@@ -3,7 +3,7 @@
 use breakeven::units::Estimate;
 
 use super::facts::{ADAPTIVE, PolicyReport, RAW_ONLY, ReplayReport};
-use crate::text::figures;
+use crate::text::{binary_size, figures, memory_size};
 
 /// What saves less than this share is not worth its while.
 const WORTH_WHILE: f64 = 0.01;
@@ -37,6 +37,13 @@ pub fn percent_saved(saved: &Estimate) -> String {
 
 /// The answer: what to do with this memory on these accesses.
 pub fn headline(report: &ReplayReport) -> String {
+    if report.all().next().is_some() && report.all().all(|of| of.held_bytes == 0) {
+        return format!(
+            "Too little memory: {} hold no page of {} beside what the cache needs itself, so every access misses.",
+            memory_size(report.memory_bytes),
+            binary_size(report.page_bytes)
+        );
+    }
     let Some(raw) = report.find(RAW_ONLY) else {
         return without_raw(report);
     };
@@ -180,6 +187,22 @@ mod tests {
         report.policies[1].packed_hits = 1;
         report.compare();
         assert!(report.headline.starts_with("Compress: "));
+    }
+
+    #[test]
+    fn a_memory_without_a_page_is_no_verdict() {
+        let mut report = report(&[10_000.0; 16]);
+        (report.memory_bytes, report.page_bytes) = (40 << 10, 12_000);
+        report.policies[0].held_bytes = 0;
+        report.compare();
+        assert!(report.headline.starts_with("Compress nothing: "));
+        report.policies[1].held_bytes = 0;
+        report.compare();
+        assert_eq!(
+            report.headline,
+            "Too little memory: 40.0 KiB hold no page of 12000 bytes beside what the cache needs itself, so \
+             every access misses."
+        );
     }
 
     /// Splits that were replayed for the curves met the device at another time.
