@@ -45,9 +45,9 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     typed.report.as_deref().map(page::check).transpose()?;
     let bar = progress_bar();
     let trace = typed.trace.as_deref().map(|path| {
-        let keys = read_trace(path, typed.format)?;
-        ensure!(!keys.is_empty(), "trace {}: no access", path.display());
-        Ok(Trace::new(path.display().to_string(), keys))
+        let (name, keys) = read_trace(path, typed.format)?;
+        ensure!(!keys.is_empty(), "trace {name}: no access");
+        Ok(Trace::new(name, keys))
     });
     let trace = trace.transpose()?;
     let mut setting = gather_setting(typed, time, &stop, &bar)?;

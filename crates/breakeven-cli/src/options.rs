@@ -143,7 +143,7 @@ pub struct AdviseOptions {
     )]
     pub skew: Access,
 
-    /// A recorded trace of the buffers asked for, in place of skew and data
+    /// A recorded trace of the buffers asked for, in place of skew and data; standard input for -
     #[arg(long, value_name = "FILE", conflicts_with = "data")]
     pub trace: Option<PathBuf>,
 
@@ -521,7 +521,7 @@ pub struct ReplayOptions {
     #[arg(value_name = "FILE", required = true)]
     pub data: Vec<PathBuf>,
 
-    /// The trace; made-up accesses unless given
+    /// The trace, standard input for -; made-up accesses unless given
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 

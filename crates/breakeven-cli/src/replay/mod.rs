@@ -187,7 +187,7 @@ fn mean_miss_us(report: &ReplayReport) -> f64 {
 /// Returns what the accesses are, and their keys.
 fn keys(typed: &ReplayOptions, page_count: u64) -> Result<(String, Vec<u64>)> {
     if let Some(path) = &typed.trace {
-        return Ok((path.display().to_string(), read_trace(path, typed.format)?));
+        return read_trace(path, typed.format);
     }
     let pattern = match typed.skew {
         Access::Even => Pattern::Even,
@@ -200,19 +200,26 @@ fn keys(typed: &ReplayOptions, page_count: u64) -> Result<(String, Vec<u64>)> {
     Ok((of, workload.take(count).collect()))
 }
 
-/// Reads the keys of a trace.
-pub fn read_trace(path: &Path, format: TraceFormat) -> Result<Vec<u64>> {
-    let context = || format!("trace {}", path.display());
+/// Reads a trace, from standard input for `-`: its name and its keys.
+pub fn read_trace(path: &Path, format: TraceFormat) -> Result<(String, Vec<u64>)> {
+    let is_stdin = path == Path::new("-");
+    let name = match is_stdin {
+        true => "standard input".to_string(),
+        false => path.display().to_string(),
+    };
+    let context = || format!("trace {name}");
+    let source: Box<dyn Read> = match is_stdin {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(File::open(path).with_context(context)?),
+    };
     let mut bytes = Vec::new();
-    let file = File::open(path).with_context(context)?;
     // It may be a pipe, or a device without an end.
-    let read = file.take(TRACE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    let read = source.take(TRACE_BYTES_MAX + 1).read_to_end(&mut bytes);
     let read = read.with_context(context)? as u64;
     ensure!(
         read <= TRACE_BYTES_MAX,
-        "trace {}: longer than {TRACE_BYTES_MAX} bytes",
-        path.display()
+        "trace {name}: longer than {TRACE_BYTES_MAX} bytes"
     );
     let requests = format.parse(&bytes).with_context(context)?;
-    Ok(requests.iter().map(|it| it.key).collect())
+    Ok((name, requests.iter().map(|it| it.key).collect()))
 }

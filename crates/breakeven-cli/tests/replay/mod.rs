@@ -155,6 +155,29 @@ fn misses_are_read_where_the_file_lies() {
 }
 
 #[test]
+fn a_trace_may_come_through_a_pipe() {
+    let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
+    let pages = folder.path().join("pages");
+    let lines = (0..600).map(|at| format!("{at},{},4096,read\n", at % 20));
+    let trace = "time,key,size,op\n".to_string() + &lines.collect::<String>();
+    let piped = folder.path().join("trace.csv");
+    fs::write(&piped, trace).expect("a file");
+    let output = breakeven(&cache)
+        .arg("replay")
+        .arg(&pages)
+        .args(["--trace=-", "--format=csv", "--memory=512KiB"])
+        .stdin(fs::File::open(&piped).expect("the trace"))
+        .output()
+        .expect("the program runs");
+    let text = stdout(&output);
+    assert!(
+        text.contains("600 accesses (standard input)"),
+        "{text}{}",
+        stderr(&output)
+    );
+}
+
+#[test]
 fn a_memory_without_room_for_a_page_is_told() {
     let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
     let pages = folder.path().join("pages");

@@ -29,7 +29,8 @@ pub enum TraceFormat {
     U64,
     /// `text`: a decimal key a line; lines that begin with `*` or `#` are passed over (LIRS).
     Text,
-    /// `csv`: time, key and bytes a line, parted by spaces, tabs or commas.
+    /// `csv`: time, key and bytes a line, parted by spaces, tabs or commas; further columns and a first
+    /// line of names are passed over.
     Csv,
 }
 
@@ -73,21 +74,25 @@ impl TraceFormat {
                 key: u64::from_le_bytes(*record),
                 bytes: None,
             }),
-            TraceFormat::Text => lines(bytes, |fields| {
+            TraceFormat::Text => lines(bytes, |_, fields| {
                 let &[key] = fields else { return None };
-                Some(Request {
+                Some(Some(Request {
                     key: key.parse().ok()?,
                     bytes: None,
-                })
+                }))
             }),
-            TraceFormat::Csv => lines(bytes, |fields| {
-                let &[_, key, bytes] = fields else {
+            TraceFormat::Csv => lines(bytes, |is_first, fields| {
+                let &[time, key, bytes, ..] = fields else {
                     return None;
                 };
-                Some(Request {
+                let is_number = |field: &str| field.parse::<f64>().is_ok();
+                if is_first && ![time, key, bytes].into_iter().any(is_number) {
+                    return Some(None);
+                }
+                Some(Some(Request {
                     key: key.parse().ok()?,
                     bytes: Some(bytes.parse().ok()?),
-                })
+                }))
             }),
         }
     }
@@ -110,8 +115,13 @@ fn records<const N: usize>(
     Ok(records.iter().map(request).collect())
 }
 
-fn lines(bytes: &[u8], request: impl Fn(&[&str]) -> Option<Request>) -> Result<Vec<Request>> {
+/// Reads a request from the fields of each line; it is told which line is the first, and may pass over one.
+fn lines(
+    bytes: &[u8],
+    request: impl Fn(bool, &[&str]) -> Option<Option<Request>>,
+) -> Result<Vec<Request>> {
     let mut requests = Vec::new();
+    let mut is_first = true;
     for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() || matches!(line[0], b'*' | b'#') {
@@ -120,11 +130,12 @@ fn lines(bytes: &[u8], request: impl Fn(&[&str]) -> Option<Request>) -> Result<V
         let text = String::from_utf8_lossy(line);
         let parts = text.split([' ', '\t', ',']).filter(|part| !part.is_empty());
         let fields: Vec<&str> = parts.collect();
-        let found = request(&fields).ok_or_else(|| {
+        let found = request(is_first, &fields).ok_or_else(|| {
             let reason = format!("line {} is not of this format", number + 1);
             Error::parse("trace", &text, reason)
         })?;
-        requests.push(found);
+        requests.extend(found);
+        is_first = false;
     }
     Ok(requests)
 }
@@ -161,6 +172,11 @@ mod tests {
         check(
             "csv",
             b"0 5 100\n1\t6,200\n",
+            &[(5, Some(100)), (6, Some(200))],
+        );
+        check(
+            "csv",
+            b"# x\ntime,key,size,op\n0,5,100,read\n\n1,6,200,write,7\n",
             &[(5, Some(100)), (6, Some(200))],
         );
         check("text", b"", &[]);
@@ -213,7 +229,6 @@ mod tests {
         refused(TraceFormat::Text, b"0x10\n");
         refused(TraceFormat::Csv, b"1 18446744073709551616 1\n");
         refused(TraceFormat::Csv, b"1 2 4294967296\n");
-        refused(TraceFormat::Csv, b"1 2 3 4\n");
         let found = refused(TraceFormat::Text, &[b'9'; 1 << 20]);
         assert!(found.len() < 300, "{} bytes", found.len());
         let found = refused(TraceFormat::Csv, &b", ".repeat(1 << 19));
@@ -235,6 +250,10 @@ mod tests {
         refused(TraceFormat::Text, b"-1\n");
         refused(TraceFormat::Csv, b"1 2 99999999999\n");
         refused(TraceFormat::Csv, b"\xff\xfe\n");
+        // Names are the first line, or none.
+        refused(TraceFormat::Csv, b"0 5 100\ntime key size\n");
+        refused(TraceFormat::Csv, b"0 key size\n");
+        refused(TraceFormat::Csv, b"time key\n");
         assert!("lru".parse::<TraceFormat>().is_err());
     }
 }
