@@ -548,7 +548,7 @@ pub struct ReplayOptions {
     #[arg(long, value_name = "BYTES", default_value = "8KiB", value_parser = parse_bytes)]
     pub page: u64,
 
-    /// Memory of the cache; a quarter of the data unless given
+    /// Memory of the cache; a quarter of the different pages asked for unless given
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory: Option<u64>,
 

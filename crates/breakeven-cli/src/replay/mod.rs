@@ -89,14 +89,15 @@ pub fn run(typed: &ReplayOptions) -> Result<ExitCode> {
     ensure!(!keys.is_empty(), "{of} has no accesses");
     let source = pages.source(typed.miss);
     let page_bytes = source.page_bytes() as u64;
-    let memory_bytes = typed.memory.unwrap_or(pages.count() * page_bytes / 4);
+    let different = keys.iter().collect::<HashSet<_>>().len() as u64;
+    let memory_bytes = typed.memory.unwrap_or(different * page_bytes / 4);
     let mut report = ReplayReport {
         schema: SCHEMA.to_string(),
         headline: String::new(),
         machine: Machine::read(&Roots::default()),
         accesses_of: of,
         accesses: keys.len() as u64,
-        keys: keys.iter().collect::<HashSet<_>>().len() as u64,
+        keys: different,
         pages: pages.count(),
         page_bytes,
         memory_bytes,

@@ -51,9 +51,10 @@ fn heading(report: &ReplayReport) -> String {
         false => format!("a miss takes {} us", figures(report.miss_us)),
     };
     format!(
-        "{} accesses ({}) over {} pages of {}; memory {}; {miss}",
+        "{} accesses ({}) to {} keys over {} pages of {}; memory {}; {miss}",
         report.accesses,
         report.accesses_of,
+        report.keys,
         report.pages,
         binary_size(report.page_bytes),
         memory_size(report.memory_bytes),

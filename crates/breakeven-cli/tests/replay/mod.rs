@@ -114,7 +114,7 @@ fn accesses_are_made_up_without_a_trace() {
     );
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(
-        text.contains("2000 accesses (made up, even) over 128 pages of 8 KiB"),
+        text.contains("2000 accesses (made up, even) to 128 keys over 128 pages of 8 KiB"),
         "{text}"
     );
     assert!(
@@ -171,10 +171,36 @@ fn a_trace_may_come_through_a_pipe() {
         .expect("the program runs");
     let text = stdout(&output);
     assert!(
-        text.contains("600 accesses (standard input)"),
+        text.contains("600 accesses (standard input) to 20 keys over 128 pages"),
         "{text}{}",
         stderr(&output)
     );
+}
+
+/// What a trace asks for may be more than the files: a key is a page of its own that looks like one of them.
+#[test]
+fn memory_is_for_a_quarter_of_what_is_asked_for() {
+    let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
+    let (pages, trace) = (folder.path().join("pages"), folder.path().join("keys"));
+    let keys = (0..2000u32).flat_map(|at| (at % 1000).to_le_bytes());
+    fs::write(&trace, keys.collect::<Vec<u8>>()).expect("a file");
+    let output = run(
+        &cache,
+        &[
+            &"replay",
+            &pages,
+            &"--trace",
+            &trace,
+            &"--format=u32",
+            &"--page=4096",
+            &"--policy=raw-only",
+            &"--json",
+        ],
+    );
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let expected = [1000u64, 256, 1000 * 4096 / 4];
+    let found = ["keys", "pages", "memory_bytes"].map(|field| report[field].as_u64());
+    assert_eq!(found, expected.map(Some));
 }
 
 #[test]
