@@ -109,7 +109,7 @@ fn gather_setting(
             .with_context(|| format!("look at {}", path.display()))?;
     }
     let mut machine = Machine::read(&Roots::default());
-    let power = choose_power(typed, &machine)?;
+    let power = choose_power(typed.watts, &machine)?;
     machine.idle_power = Some(power.idle_power());
     Ok(Setting {
         profile: learned::load(&machine),
@@ -168,8 +168,9 @@ fn resolve(typed: &Typed, setting: &Setting, time_left: Duration) -> AdviseOptio
     }
 }
 
-fn choose_power(typed: &Typed, machine: &Machine) -> Result<EnergyMeter> {
-    let declared = typed.watts.map(|(idle, busy)| DeclaredWatts {
+/// The best source of watts: declared idle and busy ones, else what this machine has.
+pub fn choose_power(watts: Option<(f64, f64)>, machine: &Machine) -> Result<EnergyMeter> {
+    let declared = watts.map(|(idle, busy)| DeclaredWatts {
         idle: Watts(idle),
         busy: Watts(busy),
     });

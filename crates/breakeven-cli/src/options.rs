@@ -65,7 +65,7 @@ pub enum Command {
     /// Pack streams anew for the days they will be kept
     Repack(RepackOptions),
     /// Say what policies of the buffer cache would cost on a trace, over pages of these files
-    Replay(ReplayOptions),
+    Replay(Box<ReplayOptions>),
     /// Print the manual page
     Man,
     /// Print the completions of a shell, to be put where that shell looks for them
@@ -560,6 +560,23 @@ pub struct ReplayOptions {
     #[arg(long, conflicts_with = "miss")]
     pub device: bool,
 
+    /// What an access is to cost least of, which the adaptive policy goes by and the answer tells: time,
+    /// energy or money
+    #[arg(long, value_name = "WHAT", default_value = "time", value_parser = parse_metric)]
+    pub prefer: breakeven::advise::Preference,
+
+    /// For energy and money: the medium that a miss waits for, for its watts, a preset (hdd, nvme, ...)
+    #[arg(long, value_name = "MEDIUM", default_value = "nvme")]
+    pub medium: Medium,
+
+    /// For money: prices to use, instead of the dated ones that come with the program
+    #[arg(long, value_name = "FILE")]
+    pub prices: Option<PathBuf>,
+
+    /// For energy and money: the machine's watts when idle and when all its cores are busy
+    #[arg(long, value_name = "IDLE,BUSY", value_parser = parse_watts)]
+    pub watts: Option<(f64, f64)>,
+
     /// Policies side by side: adaptive, raw-only, or so many percent of memory compressed,
     /// split:PERCENT[:METHOD][:again] (by lz4:1 unless told; again: only what was asked for again is
     /// compressed), or as much as it takes to hold so many times the memory, expansion:FACTOR
@@ -709,6 +726,15 @@ fn parse_positive(text: &str) -> Result<f64, String> {
         Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
         _ => Err("expected a number above 0".to_string()),
     }
+}
+
+/// Reads what an access may cost; space is no cost of one.
+fn parse_metric(text: &str) -> Result<breakeven::advise::Preference, String> {
+    use breakeven::advise::Preference::{Energy, Money, Time};
+    let found = [Time, Energy, Money]
+        .into_iter()
+        .find(|of| of.name() == text);
+    found.ok_or_else(|| "expected time, energy or money".to_string())
 }
 
 fn parse_skew(text: &str) -> Result<Access, String> {

@@ -144,7 +144,7 @@ fn heading(view: &View, sight: &Sight<'_>, width: usize) -> String {
 
 fn time_line(sight: &Sight<'_>) -> String {
     let stats = &sight.replayed.stats;
-    let us = 1e6 * stats.cost() / stats.accesses().max(1) as f64;
+    let us = 1e6 * sight.replayed.seconds.total() / stats.accesses().max(1) as f64;
     let mut out = format!("time    {} us an access", figures(us));
     if let Some(raw) = sight.raw_us.filter(|raw| *raw > 0.0) {
         out += &format!(
@@ -226,7 +226,7 @@ fn fit(line: String, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use breakeven::cache::{Arm, CostDistribution, ShardMemory, ShardStats};
+    use breakeven::cache::{Arm, CostDistribution, ReplaySeconds, ShardMemory, ShardStats};
     use breakeven::units::Seconds;
 
     use super::*;
@@ -237,9 +237,12 @@ mod tests {
                 raw_hits: 500,
                 packed_hits: 100,
                 misses: 400,
-                miss_cost: 400.0 * 73e-6,
-                decode_cost: 0.0008,
                 ..ShardStats::default()
+            },
+            seconds: ReplaySeconds {
+                miss: 400.0 * 73e-6,
+                decode: 0.0008,
+                ..ReplaySeconds::default()
             },
             distribution: CostDistribution::default(),
             memory: ShardMemory {
@@ -325,6 +328,7 @@ mod tests {
     fn nothing_seen_yet_is_no_trouble() {
         let nothing = Replayed {
             stats: ShardStats::default(),
+            seconds: ReplaySeconds::default(),
             memory: ShardMemory::default(),
             ..replayed()
         };

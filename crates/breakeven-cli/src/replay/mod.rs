@@ -16,16 +16,21 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
+use breakeven::advise::{Preference, Setting};
 use breakeven::cache::{
-    Contents, MissTime, PageFiles, Pattern, Policy, ShardOptions, Source, TraceFormat, Workload,
+    AccessPrices, Contents, MissTime, PageFiles, Pattern, Policy, ShardOptions, Source,
+    TraceFormat, Workload,
 };
+use breakeven::decide::Profile;
 use breakeven::meter::{Machine, Roots};
 use breakeven::model::Access;
 use breakeven::units::Seconds;
-use breakeven_cli::report::replay::{RAW_ONLY, ReplayReport, SCHEMA, html};
+use breakeven_cli::report::replay::{PricesReport, RAW_ONLY, ReplayReport, SCHEMA, html};
 
+use crate::advise::choose_power;
 use crate::options::{NamedPolicy, ReplayOptions, parse_policy};
 use crate::page;
+use crate::prices::PriceFile;
 use live::View;
 use run::Trial;
 
@@ -103,13 +108,24 @@ pub fn run(typed: &ReplayOptions) -> Result<ExitCode> {
         memory_bytes,
         miss_us: typed.miss * 1e6,
         is_read: typed.device,
+        prefer: typed.prefer.name().to_string(),
+        prices: None,
         policies: Vec::new(),
         splits: Vec::new(),
     };
+    let mut options = ShardOptions::sized(memory_bytes, page_bytes as usize);
+    if typed.prefer != Preference::Time {
+        let prices = prices(typed, &report.machine)?;
+        options.prices = AccessPrices {
+            per_core_second: prices.per_core_second,
+            per_waiting_second: prices.per_waiting_second,
+        };
+        report.prices = Some(prices);
+    }
     let trial = Trial {
         keys: &keys,
         source,
-        options: ShardOptions::sized(memory_bytes, page_bytes as usize),
+        options,
     };
     replay_all(&trial, &typed.policy, &splits(typed)?, &mut report)?;
     if typed.device {
@@ -125,6 +141,45 @@ pub fn run(typed: &ReplayOptions) -> Result<ExitCode> {
         page::write(path, &html(&report))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What seconds cost where something else than they is preferred, as advice on a cache has it.
+fn prices(typed: &ReplayOptions, machine: &Machine) -> Result<PricesReport> {
+    let file = PriceFile::load(typed.prices.as_deref())?;
+    let power = choose_power(typed.watts, machine)?;
+    let sources = format!(
+        "watts: {}, {}; prices of {}",
+        power.model().source(),
+        typed.medium.name,
+        file.date
+    );
+    let setting = Setting {
+        machine: machine.clone(),
+        power: power.model().clone(),
+        power_notes: Vec::new(),
+        medium: typed.medium.clone(),
+        // No access goes over it.
+        link: typed.medium.clone(),
+        profile: Profile::default(),
+        prices: file.prices,
+        prices_date: file.date,
+        priced_machine_threads: file.machine_threads,
+        offload: None,
+    };
+    let found = setting.access_prices(typed.prefer);
+    let found = found.filter(|of| of.per_core_second > 0.0 && of.per_waiting_second > 0.0);
+    let found = found.with_context(|| {
+        format!(
+            "waiting for {} or working costs no {}: there is nothing to weigh",
+            typed.medium.name,
+            typed.prefer.name()
+        )
+    })?;
+    Ok(PricesReport {
+        per_core_second: found.per_core_second,
+        per_waiting_second: found.per_waiting_second,
+        sources,
+    })
 }
 
 /// Replays the policies that were asked for, then the splits. Where misses are made, those that a verdict

@@ -150,9 +150,15 @@ fn method(arm: &Arm, methods: &[Method]) -> Option<String> {
 }
 
 fn fill_in(found: &mut PolicyReport, replayed: &Replayed, methods: &[Method]) {
-    let (stats, memory) = (&replayed.stats, &replayed.memory);
+    let Replayed {
+        stats,
+        seconds,
+        memory,
+        ..
+    } = replayed;
     found.accesses = stats.accesses();
-    found.us_per_access = found.per_access(stats.cost());
+    found.us_per_access = found.per_access(seconds.total());
+    found.cost_per_access = Some(stats.cost() / stats.accesses().max(1) as f64);
     found.method = method(&replayed.arm, methods);
     found.again = found.method.is_some() && !replayed.arm.admits_once;
     found.in_force = describe(&replayed.arm, methods);
@@ -179,10 +185,10 @@ fn fill_in(found: &mut PolicyReport, replayed: &Replayed, methods: &[Method]) {
     found.wasted = stats.wasted;
     found.incompressible = stats.incompressible;
     found.moves = stats.moves;
-    found.miss_seconds = stats.miss_cost;
-    found.encode_seconds = stats.encode_cost;
-    found.decode_seconds = stats.decode_cost;
-    found.overhead_seconds = stats.overhead_cost;
+    found.miss_seconds = seconds.miss;
+    found.encode_seconds = seconds.encode;
+    found.decode_seconds = seconds.decode;
+    found.overhead_seconds = seconds.overhead;
     found.loop_core_seconds = replayed.core.0;
     found.budget_bytes = memory.budget_bytes;
     found.in_use_bytes = memory.in_use_bytes();
@@ -209,7 +215,8 @@ fn part_report(before: &Replayed, now: &Replayed) -> PartReport {
     PartReport {
         accesses: now.stats.accesses() - before.stats.accesses(),
         hits: hits(now) - hits(before),
-        us: 1e6 * (now.stats.cost() - before.stats.cost()),
+        us: 1e6 * (now.seconds.total() - before.seconds.total()),
+        cost: Some(now.stats.cost() - before.stats.cost()),
         compressed_share: now.arm.compressed_share,
         packed_share: now.memory.packed_bytes as f64 / now.memory.budget_bytes.max(1) as f64,
     }

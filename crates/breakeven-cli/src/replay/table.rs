@@ -2,17 +2,37 @@
 
 use std::fmt::Write;
 
-use breakeven_cli::report::replay::{PolicyReport, ReplayReport};
+use breakeven_cli::report::replay::{PolicyReport, ReplayReport, Unit};
 use breakeven_cli::text::{binary_size, figures, memory_size, percent};
 
 /// Renders the answer, what it rests on, and a row for each policy.
 pub fn render(report: &ReplayReport) -> String {
     let mut out = format!("{}\n\n{}\n\n", report.headline, heading(report));
+    let unit = Unit::of(report);
+    if let Some(prices) = &report.prices {
+        let [core, waiting] = [prices.per_core_second, prices.per_waiting_second].map(|price| {
+            let scale = if report.prefer == "money" {
+                3600.0
+            } else {
+                1.0
+            };
+            figures(scale * price)
+        });
+        let per = match report.prefer.as_str() {
+            "money" => "EUR an hour",
+            _ => "W",
+        };
+        let _ = writeln!(
+            out,
+            "a core at work costs {core} {per}, waiting for a miss {waiting} [{}]\n",
+            prices.sources
+        );
+    }
     let _ = writeln!(
         out,
         "{:<20} {:>9} {:>8} {:>8} {:>8} {:>7} {:>7} {:>7} {:>7} {:>7} {:>9}  in force at the end",
         "policy",
-        "us/access",
+        unit.column,
         "over 1st",
         "p99 us",
         "p99.9",
@@ -23,9 +43,9 @@ pub fn render(report: &ReplayReport) -> String {
         "core s",
         "memory"
     );
-    let first = report.policies.first().map_or(1.0, |of| of.us_per_access);
+    let first = report.policies.first().map_or(1.0, PolicyReport::cost);
     for of in &report.policies {
-        let _ = writeln!(out, "{}", row(of, first));
+        let _ = writeln!(out, "{}", row(of, first, &unit));
     }
     for of in &report.policies {
         if let Some(saved) = of.told_saved_share {
@@ -61,16 +81,12 @@ fn heading(report: &ReplayReport) -> String {
     )
 }
 
-fn row(of: &PolicyReport, first: f64) -> String {
+fn row(of: &PolicyReport, first: f64, unit: &Unit) -> String {
     format!(
         "{:<20} {:>9.3} {:>8.3} {:>8.1} {:>8.1} {:>7} {:>7} {:>7} {:>7} {:>7} {:>9}  {}",
         of.policy,
-        of.us_per_access,
-        if first > 0.0 {
-            of.us_per_access / first
-        } else {
-            1.0
-        },
+        unit.amount(of),
+        if first > 0.0 { of.cost() / first } else { 1.0 },
         of.tail_us.p99,
         of.tail_us.p999,
         percent(of.share(of.raw_hits)),

@@ -154,6 +154,76 @@ fn misses_are_read_where_the_file_lies() {
     }
 }
 
+/// Where waiting draws next to nothing and cores cost much, compressing pays in time and not in money.
+#[test]
+fn what_is_preferred_decides_and_is_told() {
+    let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
+    let (pages, trace) = (folder.path().join("pages"), folder.path().join("keys"));
+    // A loop over more than fits raw, and less than fits compressed.
+    let keys = (0..40_000u32).flat_map(|at| (at % 1500).to_le_bytes());
+    fs::write(&trace, keys.collect::<Vec<u8>>()).expect("a file");
+    let prices = folder.path().join("prices.toml");
+    let dear = include_str!("../../src/prices.toml")
+        .replace("investment_eur = 7000", "investment_eur = 7000000");
+    fs::write(&prices, dear).expect("a file");
+    let common: [&dyn AsRef<OsStr>; 9] = [
+        &"replay",
+        &pages,
+        &"--trace",
+        &trace,
+        &"--format=u32",
+        &"--page=4KiB",
+        &"--memory=4MiB",
+        &"--miss=1ms",
+        &"--watts=40,100",
+    ];
+    let priced: [&dyn AsRef<OsStr>; 3] = [&"--prefer=money", &"--prices", &prices];
+    let found = |more: &[&dyn AsRef<OsStr>]| -> serde_json::Value {
+        let output = run(&cache, &[&common[..], more, &[&"--json"]].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let (time, energy, money) = (found(&[]), found(&[&"--prefer=energy"]), found(&priced));
+    let headline = |of: &serde_json::Value| of["headline"].as_str().expect("text").to_string();
+    assert!(headline(&time).starts_with("Compress: ") && headline(&time).contains(" us an access"));
+    assert!(
+        headline(&energy).starts_with("Compress: ") && headline(&energy).contains(" of the energy")
+    );
+    let told = headline(&money);
+    assert!(
+        told.starts_with("Compress nothing") && told.contains(" EUR for 10^9"),
+        "{told}"
+    );
+    assert_eq!(money["policies"][1]["compressed"], 0);
+    assert!(time["prices"].is_null());
+    for (of, prefer) in [(&time, "time"), (&energy, "energy"), (&money, "money")] {
+        assert_eq!(of["prefer"], prefer);
+        let price = |field: &str| of["prices"][field].as_f64().unwrap_or(1.0);
+        for row in of["policies"].as_array().expect("policies") {
+            let number = |field: &str| row[field].as_f64().expect(field);
+            let cores = ["encode_seconds", "decode_seconds", "overhead_seconds"].map(number);
+            let cost = cores.iter().sum::<f64>() * price("per_core_second")
+                + number("miss_seconds") * price("per_waiting_second");
+            let cost = cost / number("accesses");
+            assert!(
+                (number("cost_per_access") / cost - 1.0).abs() < 1e-6,
+                "{row}"
+            );
+            let misses = 1e-3 * number("misses");
+            assert!(
+                (number("miss_seconds") / misses - 1.0).abs() < 1e-6,
+                "{row}"
+            );
+        }
+    }
+    let output = run(&cache, &[&common[..], &priced].concat());
+    let text = stdout(&output);
+    assert!(
+        text.contains("EUR/10^9") && text.contains("a core at work costs"),
+        "{text}"
+    );
+}
+
 #[test]
 fn a_trace_may_come_through_a_pipe() {
     let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
@@ -231,6 +301,7 @@ fn what_cannot_be_replayed_is_refused() {
         "--miss=7",
         "--page=0",
         "--format=x",
+        "--prefer=space",
     ] {
         let output = run(&cache, &[&"replay", &pages, &wrong]);
         assert_eq!(output.status.code(), Some(2), "{wrong}");

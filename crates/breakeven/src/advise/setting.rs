@@ -1,10 +1,10 @@
 //! The setting of an advice: machine, medium, link and prices, and the places they make.
 
-use crate::advise::AdviseOptions;
 use crate::advise::report::{PricesReport, TermsReport};
 use crate::advise::sample::CACHE_BLOCK_BYTES;
 use crate::advise::verdict::{Cache, Link, Metrics, Place, PlaceTimes, Weights, Work};
-use crate::cache::Accesses;
+use crate::advise::{AdviseOptions, Preference};
+use crate::cache::{AccessPrices, Accesses};
 use crate::codec::{Codec, Method};
 use crate::decide::Profile;
 use crate::medium::{Direction, Medium, Operation, Pattern};
@@ -56,6 +56,23 @@ impl Setting {
     pub fn miss(&self) -> Estimate {
         self.medium
             .latency_for(random(CACHE_BLOCK_BYTES as u64, Direction::Read))
+    }
+
+    /// Returns what seconds cost a buffer cache before the medium, in seconds, joules or euros; nothing of
+    /// space, which no access costs.
+    pub fn access_prices(&self, preference: Preference) -> Option<AccessPrices> {
+        // The cache compresses and restores on the thread that waits.
+        let metrics = self.metrics(&AdviseOptions::default(), 1, CACHE_BLOCK_BYTES as u64);
+        let weights = match preference {
+            Preference::Time => metrics.time,
+            Preference::Energy => metrics.energy,
+            Preference::Money => metrics.money,
+            Preference::Space => return None,
+        };
+        Some(AccessPrices {
+            per_core_second: weights.core_second,
+            per_waiting_second: weights.medium_second,
+        })
     }
 
     /// What was asked, and what seconds, joules and bytes cost here.

@@ -53,7 +53,7 @@ pub use guard::BlockGuard;
 pub use oracle::{BlockCosts, least_cost, least_cost_of_fixed_contents};
 pub use page_files::PageFiles;
 pub use predict::{Accesses, BlockKind, Predicted, Prospect, predict};
-pub use replay::{Contents, Replay, Replayed, Source, replay};
+pub use replay::{Contents, Replay, ReplaySeconds, Replayed, Source, replay};
 pub use shadow::{Arm, Events};
 pub use shard::{
     Handle, Lookup, Policy, Reservation, Restored, Shard, ShardMemory, ShardOptions, ShardStats,

@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use super::bench::Bench;
 use super::costs::MissTime;
@@ -78,12 +79,34 @@ impl Source<'_> {
     }
 }
 
+/// Seconds that accesses took, whatever a second costs; a raw hit counts none.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ReplaySeconds {
+    /// Misses: as declared, or as reading took.
+    pub miss: f64,
+    /// Compressing.
+    pub encode: f64,
+    /// Restoring.
+    pub decode: f64,
+    /// Trials of methods and the shadow.
+    pub overhead: f64,
+}
+
+impl ReplaySeconds {
+    /// Returns all of them.
+    pub fn total(&self) -> f64 {
+        self.miss + self.encode + self.decode + self.overhead
+    }
+}
+
 /// How a replay went.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replayed {
-    /// What the shard did, and what that cost.
+    /// What the shard did, and what that cost at its prices.
     pub stats: ShardStats,
-    /// What single accesses cost.
+    /// What that took.
+    pub seconds: ReplaySeconds,
+    /// What single accesses took, in seconds.
     pub distribution: CostDistribution,
     /// Where the shard's bytes were at the end.
     pub memory: ShardMemory,
@@ -118,6 +141,9 @@ pub struct Replay<'a> {
     source: Source<'a>,
     shard: Shard<u64>,
     bench: Bench,
+    core_price: f64,
+    /// What misses took so far.
+    miss_seconds: f64,
     /// What a page is read into.
     buffer: AlignedBuffer,
     /// What tells the page of each key that was read last.
@@ -138,8 +164,13 @@ impl<'a> Replay<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Shard::new`].
+    /// As [`Shard::new`]; [`Error::Invalid`] for a core second that costs nothing.
     pub fn new(source: Source<'a>, options: ShardOptions) -> Result<Replay<'a>> {
+        let core_price = options.prices.per_core_second;
+        if !(core_price.is_finite() && core_price > 0.0) {
+            let reason = format!("{core_price}, expected more than 0");
+            return Err(Error::invalid("price of a core second", reason));
+        }
         let mut bench = Bench::new();
         let mut buffer = AlignedBuffer::zeroed(0);
         match source {
@@ -150,6 +181,8 @@ impl<'a> Replay<'a> {
             source,
             shard: Shard::new(options)?,
             bench,
+            core_price,
+            miss_seconds: 0.0,
             buffer,
             marks: HashMap::new(),
             distribution: CostDistribution::default(),
@@ -170,13 +203,15 @@ impl<'a> Replay<'a> {
     }
 
     fn access(&mut self, key: u64) -> Result<()> {
-        let before = self.shard.stats().cost();
-        let (shard, bench) = (&mut self.shard, &mut self.bench);
+        let before = self.seconds().total();
+        let (shard, bench, miss_seconds) =
+            (&mut self.shard, &mut self.bench, &mut self.miss_seconds);
         let (found, expected) = match self.source {
-            Source::Charged(contents, _) => {
+            Source::Charged(contents, miss) => {
                 let page = contents.page(key);
                 let load = |frame: &mut [u8]| {
                     frame.copy_from_slice(page);
+                    *miss_seconds += miss.core.0 + miss.waiting.0;
                     Ok(())
                 };
                 let found = shard.get_or_load(key, page.len(), 0, bench, load)?;
@@ -185,7 +220,9 @@ impl<'a> Replay<'a> {
             Source::Read(files) => {
                 let (buffer, mut read) = (&mut self.buffer, None);
                 let load = |frame: &mut [u8]| {
+                    let begun = Instant::now();
                     files.read(key, buffer)?;
+                    *miss_seconds += begun.elapsed().as_secs_f64();
                     frame.copy_from_slice(buffer);
                     read = Some(mark(buffer));
                     Ok(())
@@ -201,14 +238,26 @@ impl<'a> Replay<'a> {
             let (expected, found) = (format!("{expected:?}"), format!("{found:?}"));
             return Err(Error::corrupt("cached page", 0, expected, found));
         }
-        self.distribution.add(self.shard.stats().cost() - before);
+        self.distribution.add(self.seconds().total() - before);
         Ok(())
+    }
+
+    /// What the accesses took so far: whatever is not a miss is core time at its price.
+    fn seconds(&self) -> ReplaySeconds {
+        let stats = self.shard.stats();
+        ReplaySeconds {
+            miss: self.miss_seconds,
+            encode: stats.encode_cost / self.core_price,
+            decode: stats.decode_cost / self.core_price,
+            overhead: stats.overhead_cost / self.core_price,
+        }
     }
 
     /// Returns how it went so far.
     pub fn so_far(&self) -> Replayed {
         Replayed {
             stats: *self.shard.stats(),
+            seconds: self.seconds(),
             distribution: self.distribution.clone(),
             memory: self.shard.memory(),
             arm: self.shard.arm(),
@@ -239,7 +288,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::cache::{Pattern, Policy, Workload};
+    use crate::cache::{AccessPrices, Pattern, Policy, Workload};
     use crate::storage::{MemoryStorage, OpenOptions, Storage};
 
     /// Pages of words, all different.
@@ -255,10 +304,15 @@ mod tests {
     }
 
     fn run(policy: Policy, miss: f64) -> Replayed {
+        run_at(policy, miss, AccessPrices::default())
+    }
+
+    fn run_at(policy: Policy, miss: f64, prices: AccessPrices) -> Replayed {
         let options = ShardOptions {
             budget_bytes: 4 << 20,
             slab_bytes: 64 << 10,
             policy,
+            prices,
             ..ShardOptions::default()
         };
         let keys = Workload::new(Pattern::Even, 1600, 1).take(100_000);
@@ -290,6 +344,41 @@ mod tests {
         let found = run(Policy::Adaptive, 1e-9);
         assert_eq!(found.stats.compressed, 0);
         assert_eq!(found.arm, Arm::RAW_ONLY);
+    }
+
+    /// What is dear decides; what it takes is told in seconds all the same.
+    #[test]
+    fn prices_decide_and_seconds_are_told() {
+        let found = |per_waiting_second: f64| {
+            let prices = AccessPrices {
+                per_core_second: 2.0,
+                per_waiting_second,
+            };
+            run_at(Policy::Adaptive, 1e-3, prices)
+        };
+        let [dear, cheap] = [found(1.0), found(1e-6)];
+        assert!(dear.stats.compressed > 0 && dear.arm.compressed_share > 0.0);
+        assert_eq!((cheap.stats.compressed, cheap.arm), (0, Arm::RAW_ONLY));
+        for (found, per_waiting_second) in [(dear, 1.0), (cheap, 1e-6)] {
+            let (stats, seconds) = (found.stats, found.seconds);
+            let expected = stats.misses as f64 * 1e-3;
+            assert!((seconds.miss / expected - 1.0).abs() < 1e-9, "{seconds:?}");
+            let cores = seconds.total() - seconds.miss;
+            let cost = 2.0 * cores + per_waiting_second * seconds.miss;
+            assert!((stats.cost() / cost - 1.0).abs() < 1e-9, "{seconds:?}");
+            let slowest = found.distribution.quantile(0.999);
+            assert!(slowest > 0.9e-3, "{slowest}");
+        }
+        let free = ShardOptions {
+            prices: AccessPrices {
+                per_core_second: 0.0,
+                per_waiting_second: 1.0,
+            },
+            ..ShardOptions::default()
+        };
+        let contents = contents(1);
+        let source = Source::Charged(&contents, MissTime::default());
+        assert!(Replay::new(source, free).is_err());
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub fn report() -> ReplayReport {
         memory_bytes: 16 << 20,
         miss_us: 73.0,
         is_read: false,
+        prefer: "time".to_string(),
+        prices: None,
         policies: vec![
             policy(RAW_ONLY, 0.0, None, &flat(10_000.0)),
             policy(ADAPTIVE, 0.7, Some("zstd:1"), &course),

@@ -36,11 +36,31 @@ pub struct ReplayReport {
     pub miss_us: f64,
     /// Whether misses were read from a device; else each was charged the same.
     pub is_read: bool,
+    /// What was to cost least: time, energy or money.
+    #[serde(default = "time")]
+    pub prefer: String,
+    /// What seconds cost; none of time.
+    #[serde(default)]
+    pub prices: Option<PricesReport>,
     /// The policies asked for.
     pub policies: Vec<PolicyReport>,
     /// Fixed splits, replayed for the curves of the page.
     #[serde(default)]
     pub splits: Vec<PolicyReport>,
+}
+
+fn time() -> String {
+    "time".to_string()
+}
+
+/// What seconds cost, in joules or euros.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PricesReport {
+    /// Of a core at work, and of waiting for a miss.
+    pub per_core_second: f64,
+    pub per_waiting_second: f64,
+    /// Where watts and prices come from.
+    pub sources: String,
 }
 
 /// One policy.
@@ -58,6 +78,9 @@ pub struct PolicyReport {
     pub in_force: String,
     /// Mean time of an access: misses, compressing, restoring and finding out; a raw hit counts none.
     pub us_per_access: f64,
+    /// What that costs of what is preferred, in seconds, joules or euros; none where only time was known.
+    #[serde(default)]
+    pub cost_per_access: Option<f64>,
     pub tail_us: TailReport,
     /// The same in full: of these shares of the accesses each took longer than that.
     pub slower: Vec<SlowerReport>,
@@ -86,7 +109,8 @@ pub struct PolicyReport {
     pub packed_bytes: u64,
     /// Bytes of all blocks held at the end, as they are.
     pub held_bytes: u64,
-    /// The share of raw-only's cost on these accesses that was saved; none without raw-only beside it.
+    /// The share of raw-only's cost on these accesses that was saved, in what is preferred; none without
+    /// raw-only beside it.
     pub saved_share: Option<Estimate>,
     /// The same as the policy tells itself, by its own simulation of raw-only.
     pub told_saved_share: Option<Estimate>,
@@ -118,6 +142,9 @@ pub struct PartReport {
     pub hits: u64,
     /// What its accesses took together.
     pub us: f64,
+    /// What they cost together of what is preferred.
+    #[serde(default)]
+    pub cost: Option<f64>,
     /// The share of memory for compressed blocks at its end, and the share that held some.
     pub compressed_share: f64,
     pub packed_share: f64,
@@ -139,6 +166,11 @@ impl PolicyReport {
         1e6 * seconds / self.accesses.max(1) as f64
     }
 
+    /// Returns the mean cost of an access in what is preferred: seconds, joules or euros.
+    pub fn cost(&self) -> f64 {
+        self.cost_per_access.unwrap_or(1e-6 * self.us_per_access)
+    }
+
     /// Returns whether no block was compressed, nor one of one byte repeated held without its bytes.
     pub fn has_compressed_nothing(&self) -> bool {
         self.compressed == 0 && self.packed_hits == 0
@@ -149,7 +181,7 @@ impl PolicyReport {
         self.policy != ADAPTIVE
     }
 
-    /// Returns how much of another policy's time on the same accesses it saves, as a share, with the
+    /// Returns how much of another policy's cost on the same accesses it saves, as a share, with the
     /// 95 % interval by how much the parts of the trace disagree; none of traces too short to tell.
     ///
     /// Source: Cochran 1977, section 6.3 (the ratio of sums over equal parts); parts are taken to be
@@ -158,18 +190,24 @@ impl PolicyReport {
         let pairs = || self.parts.iter().zip(&other.parts);
         let same = self.parts.len() == other.parts.len()
             && pairs().all(|(one, other)| one.accesses == other.accesses);
-        let whole: f64 = other.parts.iter().map(|part| part.us).sum();
+        let whole: f64 = other.parts.iter().map(PartReport::cost).sum();
         if !same || self.parts.len() < PARTS_MIN || whole <= 0.0 {
             return None;
         }
-        let ratio = self.parts.iter().map(|part| part.us).sum::<f64>() / whole;
+        let ratio = self.parts.iter().map(PartReport::cost).sum::<f64>() / whole;
         let squares: f64 = pairs()
-            .map(|(one, other)| (one.us - ratio * other.us).powi(2))
+            .map(|(one, other)| (one.cost() - ratio * other.cost()).powi(2))
             .sum();
         let count = self.parts.len() as f64;
         let error = (squares * count / (count - 1.0)).sqrt() / whole;
         let half_width = student_t_975(self.parts.len() - 1) * error;
         Some(Estimate::plus_minus(1.0 - ratio, half_width))
+    }
+}
+
+impl PartReport {
+    fn cost(&self) -> f64 {
+        self.cost.unwrap_or(1e-6 * self.us)
     }
 }
 
@@ -185,11 +223,11 @@ impl ReplayReport {
         self.policies.iter().chain(self.splits.iter().filter(asked))
     }
 
-    /// Returns the fixed split of least time, raw-only among them.
+    /// Returns the fixed split of least cost, raw-only among them.
     pub fn best_fixed(&self) -> Option<&PolicyReport> {
         self.all()
             .filter(|of| of.is_fixed())
-            .min_by(|one, other| one.us_per_access.total_cmp(&other.us_per_access))
+            .min_by(|one, other| one.cost().total_cmp(&other.cost()))
     }
 
     /// Fills in what is compared between policies, and the sentence that says it.
@@ -218,6 +256,7 @@ pub mod tests {
             accesses: 1000,
             hits: 600,
             us: *us,
+            cost: None,
             compressed_share: share,
             packed_share: 0.9 * share,
         };

@@ -21,8 +21,11 @@ use super::{figure, footer, machine_fact, sheet, top};
 use crate::draw;
 use crate::text::{binary_size, figures, memory_size, percent};
 
+pub use sentence::Unit;
+
 pub use facts::{
-    ADAPTIVE, PartReport, PolicyReport, RAW_ONLY, ReplayReport, SCHEMA, SlowerReport, TailReport,
+    ADAPTIVE, PartReport, PolicyReport, PricesReport, RAW_ONLY, ReplayReport, SCHEMA, SlowerReport,
+    TailReport,
 };
 
 const STYLE: &str = include_str!("page.css");
@@ -117,9 +120,8 @@ fn header(report: &ReplayReport) -> String {
 /// Four figures that sum the policy up: the adaptive one, else the best of those asked for.
 fn cards(report: &ReplayReport) -> String {
     let best = || {
-        let order = |one: &&PolicyReport, other: &&PolicyReport| {
-            one.us_per_access.total_cmp(&other.us_per_access)
-        };
+        let order =
+            |one: &&PolicyReport, other: &&PolicyReport| one.cost().total_cmp(&other.cost());
         report.policies.iter().min_by(order)
     };
     let Some(of) = report.find(ADAPTIVE).or_else(best) else {
@@ -127,15 +129,16 @@ fn cards(report: &ReplayReport) -> String {
     };
     let raw = report.find(RAW_ONLY).filter(|raw| raw.policy != of.policy);
     let mark = sentence::mark(of);
+    let unit = sentence::Unit::of(report);
     let saved = of.saved_share.as_ref().map(sentence::percent_saved);
     let beside = |text: &dyn Fn(&PolicyReport) -> String| {
         raw.map_or(String::new(), |raw| format!("raw-only {}", text(raw)))
     };
     let cards = [
         (
-            "Time per access",
-            format!("{} us", figures(of.us_per_access)),
-            beside(&|raw| format!("{} us", figures(raw.us_per_access))),
+            unit.title,
+            format!("{} {}", unit.figure(of), unit.name),
+            beside(&|raw| format!("{} {}", unit.figure(raw), unit.name)),
             saved.map_or(String::new(), |saved| format!("saves {saved}")),
         ),
         (

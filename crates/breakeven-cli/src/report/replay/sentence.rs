@@ -22,6 +22,61 @@ pub fn mark(of: &PolicyReport) -> &'static str {
     }
 }
 
+/// How the cost of accesses is told.
+pub struct Unit {
+    /// So many of it are a second, joule or euro for each access.
+    scale: f64,
+    pub name: &'static str,
+    pub per: &'static str,
+    /// What a share was saved of, where that is not time.
+    saved: &'static str,
+    /// As a title, and at the head of a column.
+    pub title: &'static str,
+    pub column: &'static str,
+}
+
+impl Unit {
+    /// Returns the unit of what is preferred.
+    pub fn of(report: &ReplayReport) -> Unit {
+        match report.prefer.as_str() {
+            "energy" => Unit {
+                scale: 1e6,
+                name: "uJ",
+                per: "uJ an access",
+                saved: " of the energy",
+                title: "Energy per access",
+                column: "uJ/access",
+            },
+            "money" => Unit {
+                scale: 1e9,
+                name: "EUR",
+                per: "EUR for 10^9 accesses",
+                saved: " of the money",
+                title: "Money for 10^9 accesses",
+                column: "EUR/10^9",
+            },
+            _ => Unit {
+                scale: 1e6,
+                name: "us",
+                per: "us an access",
+                saved: "",
+                title: "Time per access",
+                column: "us/access",
+            },
+        }
+    }
+
+    /// Returns what an access costs under a policy.
+    pub fn amount(&self, of: &PolicyReport) -> f64 {
+        self.scale * of.cost()
+    }
+
+    /// Words it.
+    pub fn figure(&self, of: &PolicyReport) -> String {
+        figures(self.amount(of))
+    }
+}
+
 /// A share saved or lost, with its interval, in percent.
 pub fn percent_saved(saved: &Estimate) -> String {
     let percent = |share: f64| match share.is_finite() {
@@ -48,42 +103,40 @@ pub fn headline(report: &ReplayReport) -> String {
         return without_raw(report);
     };
     let adaptive = report.find(ADAPTIVE);
+    let unit = Unit::of(report);
+    let per = unit.per;
     let Some(policy) = adaptive.or_else(|| best_split(report)) else {
-        return format!("Raw only: {} us an access.", figures(raw.us_per_access));
-    };
-    let Some(saved) = policy.saved_share else {
-        return format!(
-            "Too little to tell them apart: {} takes {} us an access, raw-only {}.",
-            named(policy),
-            figures(policy.us_per_access),
-            figures(raw.us_per_access)
-        );
+        return format!("Raw only: {} {per}.", unit.figure(raw));
     };
     let takes = format!(
-        "{} takes {} us an access, raw-only {}",
+        "{} takes {} {per}, raw-only {}",
         named(policy),
-        figures(policy.us_per_access),
-        figures(raw.us_per_access)
+        unit.figure(policy),
+        unit.figure(raw)
     );
+    let Some(saved) = policy.saved_share else {
+        return format!("Too little to tell them apart: {takes}.");
+    };
     let better = better(report, policy);
     match (mark(policy), better) {
         ("pays", _) => format!(
-            "Compress: {takes}, and saves {}, with {} in force at the end.{}",
+            "Compress: {takes}, and saves {}{}, with {} in force at the end.{}",
             percent_saved(&saved),
+            unit.saved,
             policy.in_force,
             better.map_or(String::new(), |split| format!(
                 " With {} all the time it would take {}.",
                 split.policy,
-                figures(split.us_per_access)
+                unit.figure(split)
             ))
         ),
         (_, Some(split)) => format!(
-            "Compress by a fixed split: {} takes {} us an access, raw-only {}; {}, at {}, did not find it.",
+            "Compress by a fixed split: {} takes {} {per}, raw-only {}; {}, at {}, did not find it.",
             split.policy,
-            figures(split.us_per_access),
-            figures(raw.us_per_access),
+            unit.figure(split),
+            unit.figure(raw),
             named(policy),
-            figures(policy.us_per_access)
+            unit.figure(policy)
         ),
         _ if policy.has_compressed_nothing() => {
             format!("Compress nothing, as was done: {takes}.")
@@ -105,26 +158,28 @@ fn better<'r>(report: &'r ReplayReport, policy: &PolicyReport) -> Option<&'r Pol
     report.best_fixed().filter(|best| {
         let is_asked = report.policies.iter().any(|of| of.policy == best.policy);
         let is_beside = is_asked || !report.is_read;
-        is_beside && mark(best) == "pays" && best.us_per_access < CLEARLY * policy.us_per_access
+        is_beside && mark(best) == "pays" && best.cost() < CLEARLY * policy.cost()
     })
 }
 
 fn without_raw(report: &ReplayReport) -> String {
     let least = report
         .all()
-        .min_by(|one, other| one.us_per_access.total_cmp(&other.us_per_access));
+        .min_by(|one, other| one.cost().total_cmp(&other.cost()));
+    let unit = Unit::of(report);
     least.map_or("Nothing was replayed.".to_string(), |policy| {
         format!(
-            "Without raw-only beside it: {} takes {} us an access.",
+            "Without raw-only beside it: {} takes {} {}.",
             named(policy),
-            figures(policy.us_per_access)
+            unit.figure(policy),
+            unit.per
         )
     })
 }
 
 fn best_split(report: &ReplayReport) -> Option<&PolicyReport> {
     let splits = report.all().filter(|of| of.policy != RAW_ONLY);
-    splits.min_by(|one, other| one.us_per_access.total_cmp(&other.us_per_access))
+    splits.min_by(|one, other| one.cost().total_cmp(&other.cost()))
 }
 
 fn named(policy: &PolicyReport) -> String {
@@ -202,6 +257,38 @@ mod tests {
             report.headline,
             "Too little memory: 40.0 KiB hold no page of 12000 bytes beside what the cache needs itself, so \
              every access misses."
+        );
+    }
+
+    /// A policy may save time and cost energy.
+    #[test]
+    fn the_answer_goes_by_what_is_preferred() {
+        let mut report = report(&[6_000.0; 16]);
+        let costs = [(5.0, "raw-only"), (6.0, "adaptive")];
+        for (of, (joules, _)) in report.policies.iter_mut().zip(costs) {
+            of.cost_per_access = Some(1e-6 * joules);
+            of.parts
+                .iter_mut()
+                .for_each(|part| part.cost = Some(1e-3 * joules));
+        }
+        report.prefer = "energy".to_string();
+        report.compare();
+        assert_eq!(
+            report.headline,
+            "Compress nothing: the adaptive cache takes 6.00 uJ an access, raw-only 5.00, a saving of \
+             -20.0 %, which is not worth its while."
+        );
+        report.policies[1].cost_per_access = Some(2e-6);
+        report.policies[1]
+            .parts
+            .iter_mut()
+            .for_each(|part| part.cost = Some(2e-3));
+        report.prefer = "money".to_string();
+        report.compare();
+        assert_eq!(
+            report.headline,
+            "Compress: the adaptive cache takes 2,000 EUR for 10^9 accesses, raw-only 5,000, and saves 60.0 % \
+             of the money, with adaptive in force at the end."
         );
     }
 
