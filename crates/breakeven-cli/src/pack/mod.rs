@@ -49,6 +49,8 @@ const ENDINGS: [(&str, &str); 8] = [
     ("tlz4", "tar"),
     ("txz", "tar"),
 ];
+/// Bytes of the smallest buffers of blocks. A file that grows is cut into blocks as long.
+const BLOCK_BYTES_MIN: u64 = 64 << 10;
 /// Bytes read from a file at a time.
 const READ_BYTES: usize = 1 << 20;
 
@@ -288,11 +290,16 @@ impl Packing<'_> {
                 self.setting.choice(self.goal, arms, link)
             }
         };
+        // A small file wants small buffers: to fault the usual ones in takes longer than to pack it.
+        let usual = WriterOptions::default();
+        let wanted = (pledged_source_bytes.unwrap_or(u64::MAX))
+            .clamp(BLOCK_BYTES_MIN, usual.block_bytes as u64);
         Ok(WriterOptions {
             container: self.container,
             choice,
             pledged_source_bytes,
-            ..WriterOptions::default()
+            block_bytes: wanted.next_power_of_two() as usize,
+            ..usual
         })
     }
 
@@ -304,12 +311,12 @@ impl Packing<'_> {
             links => Box::new(target.spread(links.into())?),
         };
         let options = self.options(source.bytes_ahead())?;
+        let mut piece = vec![0; options.block_bytes.min(READ_BYTES)];
         let mut writer = Writer::new(Counted { sink, written }, pool, options)?;
         for hint in &self.typed.hint {
             writer.advise(hint)?;
         }
         let books = writer.books();
-        let mut piece = vec![0; READ_BYTES];
         loop {
             let count = source.read(&mut piece)?;
             if count == 0 {
