@@ -457,6 +457,10 @@ pub struct ExplainOptions {
     #[arg(long)]
     pub mixed: bool,
 
+    /// Of a stream: the largest window of a frame that is decoded in pieces
+    #[arg(short = 'M', long, value_name = "BYTES", default_value = "128MiB", value_parser = parse_bytes)]
+    pub window_max: u64,
+
     /// Of a stream: seconds that trying all methods may take
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_positive)]
     pub time: f64,
@@ -500,6 +504,10 @@ pub struct RepackOptions {
     /// frames may use them anyway
     #[arg(long)]
     pub mixed: bool,
+
+    /// The largest window of a frame that is decoded in pieces
+    #[arg(short = 'M', long, value_name = "BYTES", default_value = "128MiB", value_parser = parse_bytes)]
+    pub window_max: u64,
 
     /// Threads; 0 for one on each processor, the default
     #[arg(short = 'T', long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1024))]

@@ -135,7 +135,7 @@ impl Content {
 }
 
 /// Names the source of an error, and the option that lifts a limit.
-fn unreadable(name: &str, error: Error) -> anyhow::Error {
+pub fn unreadable(name: &str, error: Error) -> anyhow::Error {
     let is_window = matches!(&error, Error::Limit { what, .. } if what.ends_with("window"));
     let error = anyhow::Error::from(error);
     match is_window {

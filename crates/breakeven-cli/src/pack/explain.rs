@@ -12,7 +12,7 @@ use std::io::{self, Read, Seek, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use breakeven::codec::Method;
 use breakeven::decide::{Class, Observation};
 use breakeven::frame::{Encoder, Kind, MAGIC_BYTES, frame_bytes_max};
@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 use super::choice::Setting;
 use super::container;
-use super::content::Content;
+use super::content::{Content, unreadable};
 use super::place::Source;
 use crate::options::{ExplainOptions, Usage};
 
@@ -432,9 +432,13 @@ struct OfClass {
 const SAMPLES: usize = 3;
 
 fn explain_stream(typed: &ExplainOptions, setting: &Setting, source: &mut Source) -> Result<Shown> {
-    let frames = frames_of(source)?;
+    let options = ReaderOptions {
+        window_bytes_max: typed.window_max,
+        ..ReaderOptions::default()
+    };
+    let frames = frames_of(source, &options)?;
     let mut encoding = Encoding::default();
-    let (found, mut classes) = look(source, &frames, &mut encoding)?;
+    let (found, mut classes) = look(source, &options, &frames, &mut encoding)?;
     let deadline = Instant::now() + Duration::from_secs_f64(typed.time.min(86_400.0));
     let arms = container(typed.mixed).arms();
     let tried_all = try_methods(&mut classes, &arms, setting, deadline, &mut encoding)?;
@@ -480,10 +484,9 @@ fn explain_stream(typed: &ExplainOptions, setting: &Setting, source: &mut Source
 }
 
 /// Returns the frames that hold something.
-fn frames_of(source: &mut Source) -> Result<Vec<FoundFrame>> {
+fn frames_of(source: &mut Source, options: &ReaderOptions) -> Result<Vec<FoundFrame>> {
     let mut frames = Vec::new();
     let mut count = 0;
-    let failed = || source.name.clone();
     let keep = &mut |frame: FoundFrame| {
         if frame.kind != Kind::Skippable && frame.content_bytes != Some(0) {
             count += 1;
@@ -492,7 +495,7 @@ fn frames_of(source: &mut Source) -> Result<Vec<FoundFrame>> {
             }
         }
     };
-    visit(&mut source.file, keep).with_context(failed)?;
+    visit(&mut source.file, options, keep).map_err(|error| unreadable(&source.name, error))?;
     if count > FRAMES_MAX {
         bail!(
             "{}: {count} frames are more than can be explained at once",
@@ -529,13 +532,13 @@ impl Found {
 /// Decodes a stream and tells the class of each of its frames, a long one in pieces.
 fn look(
     source: &mut Source,
+    options: &ReaderOptions,
     frames: &[FoundFrame],
     encoding: &mut Encoding,
 ) -> Result<(Vec<Found>, BTreeMap<Class, OfClass>)> {
     let pool = Pool::new(PoolOptions::default())?;
     let file = source.file.try_clone()?;
-    let options = ReaderOptions::default();
-    let mut content = Content::open((&source.name, file), true, &pool, &options)?;
+    let mut content = Content::open((&source.name, file), true, &pool, options)?;
     let mut found = Vec::new();
     let mut classes: BTreeMap<Class, OfClass> = BTreeMap::new();
     for frame in frames {

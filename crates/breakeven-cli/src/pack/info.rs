@@ -4,7 +4,7 @@ use std::io::{self, Seek, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use breakeven::stream::{Survey, survey};
+use breakeven::stream::{ReaderOptions, Survey, survey};
 
 use super::place::Source;
 use crate::options::InfoOptions;
@@ -21,7 +21,8 @@ pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
             if source.file.stream_position().is_err() {
                 bail!("{} cannot be sought in, as a file can", source.name);
             }
-            let survey = survey(&mut source.file).with_context(|| source.name.clone())?;
+            let survey = survey(&mut source.file, &ReaderOptions::default())
+                .with_context(|| source.name.clone())?;
             Ok((source.name, survey))
         });
         match found {

@@ -17,7 +17,7 @@ use breakeven::stream::{Goal, ReaderOptions, Summary, Writer, WriterOptions, sur
 use breakeven_cli::text::days;
 
 use super::choice::Setting;
-use super::content::Content;
+use super::content::{Content, unreadable};
 use super::place::{Existing, Source, Target};
 use super::{Counted, Job, READ_BYTES, container, say};
 use crate::options::{FileOptions, RepackOptions, Strategy, Usage};
@@ -65,7 +65,8 @@ impl Repacking<'_> {
         let Some(metadata) = source.metadata.clone() else {
             bail!("{name} is no regular file, which is read twice here");
         };
-        let counted = survey(&mut source.file).with_context(|| name.clone())?;
+        let counted = survey(&mut source.file, &self.reading());
+        let counted = counted.map_err(|error| unreadable(&name, error))?;
         let is_mixed = counted.counted.lz4_frames + counted.counted.xz_frames > 0;
         let target = match &self.typed.output {
             Some(path) if path == Path::new("-") => Target::standard_output(false)?,
@@ -85,7 +86,7 @@ impl Repacking<'_> {
         let is_smaller = summary.stored_bytes < metadata.len();
         let days = days(&self.setting.days.to_string());
         if is_smaller {
-            check_alike(source, packed, pool).context("check what was packed")?;
+            check_alike(source, packed, pool, &self.reading()).context("check what was packed")?;
             if draft.is_some() {
                 copy(packed.file()?, &target).with_context(|| target.name.clone())?;
             }
@@ -120,6 +121,14 @@ impl Repacking<'_> {
         Ok(())
     }
 
+    /// How the streams are read.
+    fn reading(&self) -> ReaderOptions {
+        ReaderOptions {
+            window_bytes_max: self.typed.window_max,
+            ..ReaderOptions::default()
+        }
+    }
+
     /// Decodes the stream and packs it into the target.
     fn write(
         &self,
@@ -136,8 +145,7 @@ impl Repacking<'_> {
             ..WriterOptions::default()
         };
         let file = source.file.try_clone()?;
-        let mut content =
-            Content::open((&source.name, file), true, pool, &ReaderOptions::default())?;
+        let mut content = Content::open((&source.name, file), true, pool, &self.reading())?;
         let written = Arc::default();
         let bar = job.progress(source, [content.read_bytes(), Arc::clone(&written)])?;
         if let Some(bytes) = content.content_bytes() {
@@ -173,11 +181,15 @@ impl Repacking<'_> {
 }
 
 /// Decodes both streams and compares them.
-fn check_alike(source: &mut Source, target: &Target, pool: &Pool) -> Result<()> {
-    let options = ReaderOptions::default();
+fn check_alike(
+    source: &mut Source,
+    target: &Target,
+    pool: &Pool,
+    options: &ReaderOptions,
+) -> Result<()> {
     let open = |name: &str, mut file: std::fs::File| {
         file.rewind()?;
-        Content::open((name, file), true, pool, &options)
+        Content::open((name, file), true, pool, options)
     };
     let mut old = open(&source.name, source.file.try_clone()?)?;
     let mut new = open(&target.name, target.file()?)?;

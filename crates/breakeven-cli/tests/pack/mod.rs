@@ -221,6 +221,12 @@ fn what_decodes_to_too_much_is_ended_by_the_limit_that_was_set() {
         (&packed, &["--ratio-max", "100"], "ratio"),
         (&packed, &["--ratio-max", "30000"], ""),
         (&window, &[], "-M allows a larger window"),
+        (
+            &window,
+            &[],
+            "needs 268435456 bytes, the limit is 134217728 bytes",
+        ),
+        (&window, &["-M255MiB"], "the limit is 267386880 bytes"),
         (&window, &["-M256MiB"], ""),
     ] {
         // From a pipe there is no table that tells the length beforehand.
@@ -236,6 +242,11 @@ fn what_decodes_to_too_much_is_ended_by_the_limit_that_was_set() {
             let code = Some(i32::from(!limit.is_empty()));
             assert_eq!(output.status.code(), code, "{options:?}: {text}");
             assert!(text.contains(limit), "{options:?}: {text}");
+            let name = match through_pipe {
+                true => "standard input",
+                false => path.to_str().expect("a name"),
+            };
+            assert!(limit.is_empty() || text.contains(name), "{text}");
             assert!(output.stdout.len() <= 20 << 20);
         }
     }

@@ -3,7 +3,7 @@
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
 use super::lz4_decoder::Context;
-use super::{Kind, Walk, Walked, corrupt};
+use super::{Kind, Shape, Walk, Walked, corrupt};
 use crate::error::{Error, Result};
 
 use liblzma::stream::{Action, Status, Stream};
@@ -12,8 +12,7 @@ use liblzma::stream::{Action, Status, Stream};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecoderLimits {
     /// The largest window of a frame that is decoded in pieces, in bytes; for `.xz`, window and
-    /// tables. Rounded down to a power of two for Zstandard, at least 1 KiB. Default 128 MiB, as
-    /// stock `zstd -d` has it.
+    /// tables. For Zstandard it counts as 1 KiB to 2 GiB. Default 128 MiB, as stock `zstd -d` has it.
     pub window_bytes_max: u64,
 }
 
@@ -142,12 +141,14 @@ impl Decoder {
     ///
     /// For a skippable frame, which has no content.
     pub fn begin(kind: Kind, limits: DecoderLimits, workspace: &mut Workspace) -> Result<Decoder> {
-        let window_bytes_max = limits.window_bytes_max.max(1 << 10);
+        let mut window_bytes_max = limits.window_bytes_max.max(1 << 10);
         let state = match kind {
             Kind::Zstd => {
                 let context = workspace.zstd()?;
                 context.reset(ResetDirective::SessionOnly).map_err(bug)?;
-                let log = window_bytes_max.ilog2().min(31);
+                window_bytes_max = window_bytes_max.min(1 << 31);
+                // The library knows powers of two; what is between is refused by what the header states.
+                let log = window_bytes_max.next_power_of_two().ilog2();
                 let parameter = DParameter::WindowLogMax(log);
                 context.set_parameter(parameter).map_err(bug)?;
                 State::Zstd(Header::default())
@@ -184,7 +185,8 @@ impl Decoder {
         let step = match &mut self.state {
             State::Zstd(header) => {
                 let context = workspace.zstd()?;
-                let step = step_zstd(context, self.window_bytes_max, source, target);
+                header.check_window(source, self.window_bytes_max)?;
+                let step = step_zstd(context, source, target);
                 step.and_then(|step| {
                     header.take(&source[..step.read]);
                     if step.ended {
@@ -223,7 +225,7 @@ const HEADER_BYTES_MAX: usize = 18;
 ///
 /// In pieces the library does not hold a frame that ends with an empty block to the content size it
 /// states, so that is done here.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Header {
     bytes: [u8; HEADER_BYTES_MAX],
     length: usize,
@@ -236,14 +238,37 @@ impl Header {
         self.length += count;
     }
 
+    /// Returns what the frame states, when the bytes that do are there.
+    fn shape(&self) -> Result<Option<Shape>> {
+        let (mut walk, mut walked) = Walk::begin();
+        while let (None, Walked::Read { at, bytes }) = (walk.shape(), walked) {
+            let there = self.bytes[..self.length].get(at as usize..at as usize + bytes);
+            let Some(wanted) = there else {
+                return Ok(None);
+            };
+            walked = walk.step(wanted)?;
+        }
+        Ok(walk.shape())
+    }
+
+    /// Checks the window of a frame that goes on with a source, before the decoder makes room for it.
+    fn check_window(&self, source: &[u8], limit_bytes: u64) -> Result<()> {
+        let mut header = self.clone();
+        header.take(source);
+        match header.shape()? {
+            Some(shape) if shape.window_bytes > limit_bytes => Err(Error::Limit {
+                what: "zstd window",
+                limit_bytes,
+                needed_bytes: shape.window_bytes,
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Checks that a frame which has ended, after `place` bytes of the last piece, decoded to what it
     /// states.
     fn check(&self, content_bytes: u64, place: u64) -> Result<()> {
-        let (mut walk, mut walked) = Walk::begin();
-        while let (None, Walked::Read { at, bytes }) = (walk.shape(), walked) {
-            walked = walk.step(&self.bytes[at as usize..][..bytes])?;
-        }
-        match walk.shape().and_then(|it| it.content_bytes) {
+        match self.shape()?.and_then(|it| it.content_bytes) {
             Some(stated) if stated != content_bytes => {
                 let expected = format!("{stated} decoded bytes");
                 Err(corrupt(place, expected, format!("{content_bytes} bytes")))
@@ -253,12 +278,7 @@ impl Header {
     }
 }
 
-fn step_zstd(
-    context: &mut DCtx<'static>,
-    window_bytes_max: u64,
-    source: &[u8],
-    target: &mut [u8],
-) -> Result<Step> {
+fn step_zstd(context: &mut DCtx<'static>, source: &[u8], target: &mut [u8]) -> Result<Step> {
     let mut input = InBuffer::around(source);
     let mut output = OutBuffer::around(target);
     let outcome = context.decompress_stream(&mut output, &mut input);
@@ -271,14 +291,6 @@ fn step_zstd(
         }),
         Err(code) => {
             let name = zstd_safe::get_error_name(code);
-            if name.contains("too much memory") {
-                return Err(Error::Limit {
-                    what: "zstd window",
-                    limit_bytes: 1 << window_bytes_max.ilog2().min(31),
-                    // The library says that it is more, not how much.
-                    needed_bytes: (1 << window_bytes_max.ilog2().min(31)) + 1,
-                });
-            }
             Err(corrupt(input.pos as u64, "a sound zstd frame", name))
         }
     }

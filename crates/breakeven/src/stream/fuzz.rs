@@ -78,7 +78,7 @@ pub(crate) fn fuzz_stream(data: &[u8]) {
     if let Err(Error::Corrupt { offset, .. }) = &in_order {
         assert!(*offset <= data.len() as u64, "a place behind the end");
     }
-    let surveyed = survey(&mut Cursor::new(data));
+    let surveyed = survey(&mut Cursor::new(data), &options());
     if let Ok(content) = &in_order {
         let survey = surveyed.expect("a stream that decodes");
         if survey.states_content {

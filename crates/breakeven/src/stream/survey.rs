@@ -2,12 +2,14 @@
 //! only decoding tells. The seek table is not believed.
 
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::frame::{
-    Decoder, DecoderLimits, Kind, MAGIC_BYTES, STREAM, Shape, Walk, Walked, Workspace, XZ_PADDING,
+    Decoder, Kind, MAGIC_BYTES, STREAM, Shape, Walk, Walked, Workspace, XZ_PADDING,
 };
 
+use super::decoding::ReaderOptions;
 use super::reader::Counted;
 use super::seekable::read_seek_table;
 
@@ -35,24 +37,24 @@ pub struct FoundFrame {
     pub content_bytes: Option<u64>,
 }
 
-/// Looks through a stream from its start.
+/// Looks through a stream from its start. Of the options the largest window counts, for `.xz` streams.
 ///
 /// # Errors
 ///
-/// `Corrupt` with the byte of the stream where no frame is; `Io` from the source. That a stream
-/// passes does not mean that it decodes.
+/// `Corrupt` with the byte of the stream where no frame is; `Limit` for a window; `Io` from the
+/// source. That a stream passes does not mean that it decodes.
 ///
 /// # Cost
 ///
 /// Two small reads for each block of a frame (128 KiB in Zstandard).
-pub fn survey(source: &mut (impl Read + Seek)) -> Result<Survey> {
+pub fn survey(source: &mut (impl Read + Seek), options: &ReaderOptions) -> Result<Survey> {
     let has_table = read_seek_table(source)?.is_some();
     let mut survey = Survey {
         counted: Counted::default(),
         states_content: true,
         has_table,
     };
-    survey.counted.stored_bytes = visit(source, &mut |frame| {
+    survey.counted.stored_bytes = visit(source, options, &mut |frame| {
         survey.counted.count(frame.kind);
         let content_bytes = frame.content_bytes.unwrap_or(0);
         survey.counted.content_bytes = survey.counted.content_bytes.saturating_add(content_bytes);
@@ -68,11 +70,15 @@ pub fn survey(source: &mut (impl Read + Seek)) -> Result<Survey> {
 /// # Cost
 ///
 /// As [`survey`].
-pub fn visit(source: &mut (impl Read + Seek), tell: &mut dyn FnMut(FoundFrame)) -> Result<u64> {
+pub fn visit(
+    source: &mut (impl Read + Seek),
+    options: &ReaderOptions,
+    tell: &mut dyn FnMut(FoundFrame),
+) -> Result<u64> {
     let end = source.seek(SeekFrom::End(0)).map_err(failed)?;
     let mut at = 0;
     while at < end || at == 0 {
-        let (shape, stored_bytes) = look(source, at, end).map_err(|it| it.moved_by(at))?;
+        let (shape, stored_bytes) = look(source, options, at..end).map_err(|it| it.moved_by(at))?;
         if stored_bytes > end - at {
             return Err(cut(end));
         }
@@ -91,7 +97,11 @@ pub fn visit(source: &mut (impl Read + Seek), tell: &mut dyn FnMut(FoundFrame)) 
 }
 
 /// Returns the shape and the bytes of the frame at a place.
-fn look(source: &mut (impl Read + Seek), start: u64, end: u64) -> Result<(Shape, u64)> {
+fn look(
+    source: &mut (impl Read + Seek),
+    options: &ReaderOptions,
+    Range { start, end }: Range<u64>,
+) -> Result<(Shape, u64)> {
     let (mut walk, mut walked) = Walk::begin();
     // The longest header has 18 bytes.
     let mut bytes = [0; 32];
@@ -112,7 +122,7 @@ fn look(source: &mut (impl Read + Seek), start: u64, end: u64) -> Result<(Shape,
             }
             (Walked::Whole(bytes), Some(shape)) => return Ok((shape, bytes)),
             (_, Some(shape)) => {
-                let (stored, content) = decode(source, start, shape.kind)?;
+                let (stored, content) = decode(source, options, start, shape.kind)?;
                 let content_bytes = Some(content);
                 return Ok((
                     Shape {
@@ -128,10 +138,15 @@ fn look(source: &mut (impl Read + Seek), start: u64, end: u64) -> Result<(Shape,
 }
 
 /// Decodes a frame to see where it ends: returns its stored and decoded bytes.
-fn decode(source: &mut (impl Read + Seek), start: u64, kind: Kind) -> Result<(u64, u64)> {
+fn decode(
+    source: &mut (impl Read + Seek),
+    options: &ReaderOptions,
+    start: u64,
+    kind: Kind,
+) -> Result<(u64, u64)> {
     source.seek(SeekFrom::Start(start)).map_err(failed)?;
     let mut workspace = Workspace::new();
-    let mut decoder = Decoder::begin(kind, DecoderLimits::default(), &mut workspace)?;
+    let mut decoder = Decoder::begin(kind, options.limits(), &mut workspace)?;
     let (mut window, mut content) = (vec![0; 64 << 10], vec![0; 64 << 10]);
     let (mut from, mut to) = (0, 0);
     let (mut stored_bytes, mut content_bytes) = (0, 0);

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use breakeven::Error;
 use breakeven::pool::{Pool, PoolOptions};
-use breakeven::stream::{Choice, Container, Writer, WriterOptions, survey};
+use breakeven::stream::{Choice, Container, ReaderOptions, Writer, WriterOptions, survey};
 
 use crate::stock::installed;
 use crate::verdicts::{read, stock_verdict};
@@ -50,7 +50,7 @@ fn check_good(program: &str, name: &str, bytes: &[u8]) {
         Ok(content) => content,
         Err(error) => panic!("{name} is refused: {error}"),
     };
-    let surveyed = survey(&mut std::io::Cursor::new(bytes)).unwrap();
+    let surveyed = survey(&mut std::io::Cursor::new(bytes), &ReaderOptions::default()).unwrap();
     assert_eq!(surveyed.counted.stored_bytes, bytes.len() as u64, "{name}");
     if surveyed.states_content {
         let stated = surveyed.counted.content_bytes;
