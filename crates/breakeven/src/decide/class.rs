@@ -200,6 +200,11 @@ impl Class {
         self.0
     }
 
+    /// Returns whether the class was made from content in which no delta told any numbers.
+    pub(super) fn is_no_numbers(self) -> bool {
+        self.is_content() && self >= Class::TEXT
+    }
+
     /// Returns whether the class was made from content, and so means the same everywhere.
     pub fn is_content(self) -> bool {
         usize::from(self.0) < NAMES.len()

@@ -160,6 +160,25 @@ const SHORT_BLOCK: [(f64, f64); 8] = [
     (23.0, 1.0),
 ];
 
+/// What a delta filter does to xz where the class says that there are no numbers: logarithms of the
+/// factors, and the deviations of what a method may differ by. Means over distances of 4 and 8 bytes and 56
+/// blocks of at most 1 MiB from 35 files, `xz:1` with the filter against without.
+const NO_NUMBERS: Factors = [0.55, 0.0, 0.5];
+const NO_NUMBERS_DEVIATION: Factors = [0.35, 0.5, 0.15];
+
+/// Returns what is believed of `method` on blocks of `block_bytes` of average data, with what the class
+/// tells of its filter.
+pub(super) fn of_pair(class: Class, method: Method, block_bytes: u64) -> Prior {
+    let mut prior = of_method(method, block_bytes);
+    if matches!(method.filter, Filter::Delta { .. }) && class.is_no_numbers() {
+        for (ln, more) in prior.ln.iter_mut().zip(NO_NUMBERS) {
+            *ln += more;
+        }
+        prior.deviation = NO_NUMBERS_DEVIATION;
+    }
+    prior
+}
+
 /// Returns what is believed of `method` on blocks of `block_bytes` of average data.
 pub(super) fn of_method(method: Method, block_bytes: u64) -> Prior {
     let (rows, level) = family(method.codec);

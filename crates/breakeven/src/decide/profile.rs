@@ -230,7 +230,7 @@ pub(super) struct Cell {
 impl Cell {
     pub fn new(key: &CellKey) -> Cell {
         Cell {
-            prior: prior::of_method(key.1, 1 << key.2),
+            prior: prior::of_pair(key.0, key.1, 1 << key.2),
             trackers: Default::default(),
             is_carried: false,
         }
@@ -400,7 +400,7 @@ impl Profile {
 
     /// Returns what of an estimate stays as it is until a decoding is observed.
     pub fn standing(&self, class: Class, method: Method, block_bytes: u64) -> Standing {
-        let prior = prior::of_method(method, block_bytes);
+        let prior = prior::of_pair(class, method, block_bytes);
         Standing {
             class,
             method,

@@ -191,13 +191,15 @@ impl Costs {
     /// Returns the arm that may well be the best of those whose trial costs no more than the most of
     /// `allowed`, nor than what it is hoped to save on the blocks behind, where their number is known. If
     /// that is the best one known, what is next to it and was never tried is not known to be worse: it is
-    /// tried where that costs no more than the first of `allowed`.
+    /// tried where that costs no more than the first of `allowed`. What was never seen and is `on_trial` is not
+    /// tried again before that tells.
     pub fn worth_trying(
         &self,
         known: &Known,
         best: usize,
         allowed: (f64, f64),
         blocks_behind: f64,
+        on_trial: impl Fn(usize) -> bool,
     ) -> usize {
         let charge = |arm: usize| self.fearful[arm] - self.fearful[best];
         let may_pay = |arm: usize| {
@@ -205,17 +207,16 @@ impl Costs {
             blocks_behind.is_infinite() || charge(arm) <= blocks_behind * saved
         };
         let arms = || 0..self.likely.len();
-        let affordable =
-            arms().filter(|&arm| arm == best || charge(arm) <= allowed.1 && may_pay(arm));
+        let is_free = |&arm: &usize| !known.is_unseen[arm] || !on_trial(arm);
+        let is_affordable = |&arm: &usize| charge(arm) <= allowed.1 && may_pay(arm);
+        let affordable = arms().filter(|it| *it == best || is_affordable(it) && is_free(it));
         let hopeful = affordable.min_by(|&a, &b| self.hopeful[a].total_cmp(&self.hopeful[b]));
         let hopeful = hopeful.expect("the best is affordable");
         if hopeful != best {
             return hopeful;
         }
         let is_open = |&arm: &usize| known.is_unseen[arm] && self.near[arm] && arm != best;
-        let open = arms()
-            .filter(is_open)
-            .filter(|&arm| charge(arm) <= allowed.0);
+        let open = (arms().filter(is_open).filter(is_free)).filter(|&arm| charge(arm) <= allowed.0);
         let likely = open.min_by(|&a, &b| self.likely[a].total_cmp(&self.likely[b]));
         likely.unwrap_or(best)
     }

@@ -193,7 +193,7 @@ pub struct Controller {
     /// same for every method, contention stretches the codec's time.
     wall: Line,
     completed: usize,
-    /// Bytes that are to come in all, where a time is promised and that was told.
+    /// Bytes that are to come in all, where that was told.
     pledged_bytes: Option<u64>,
     /// Bytes of the blocks so far, and seconds that they would take uncompressed.
     raw_bytes: u64,
@@ -255,6 +255,7 @@ struct Sent {
 /// An arm that is tried, and what the best one known would have cost.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
+    arm: usize,
     /// What is charged for it until it is done.
     charge: f64,
     best_cost: f64,
@@ -331,12 +332,11 @@ impl Controller {
         controller
     }
 
-    /// Takes a hint on how many bytes there are in all. It says something where a time is promised: the last
-    /// blocks then take what is left of it. If there are more, those are chosen for as if nothing had been told.
+    /// Takes a hint on how many bytes there are in all. What is tried must be hoped to pay on those to come, and
+    /// where a time is promised the last blocks take what is left of it. If there are more, those are chosen for
+    /// as if nothing had been told.
     pub fn pledge(&mut self, bytes: u64) {
-        if matches!(self.goal, Goal::Within(_)) {
-            self.pledged_bytes = Some(bytes);
-        }
+        self.pledged_bytes = Some(bytes);
     }
 
     /// Returns the arms.
@@ -777,11 +777,17 @@ impl Controller {
             Goal::Within(_) => f64::NEG_INFINITY,
             Goal::Fastest | Goal::Smallest | Goal::Money { .. } => earned,
         };
-        let chosen = costs.worth_trying(known, best, (curious, earned + lent), behind);
+        let on_trial = |arm: usize| {
+            let mut trials = self.queue.iter().filter_map(|it| it.trial.as_ref());
+            trials.any(|it| (it.arm, it.life.class) == (arm, class))
+        };
+        let allowed = (curious, earned + lent);
+        let chosen = costs.worth_trying(known, best, allowed, behind, on_trial);
         let way = ways[chosen];
         let expected = way.of(&known.likely[chosen]);
         let spell = spell_of(&expected, way.parts);
         let trial = (chosen != best).then(|| Trial {
+            arm: chosen,
             charge: fearful[chosen] - fearful[best],
             best_cost: fearful[best],
             expected,

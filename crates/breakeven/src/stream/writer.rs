@@ -91,10 +91,10 @@ pub struct WriterOptions {
     pub choice: Choice,
     /// Raw bytes of each block but the last, 4 KiB to 64 MiB. Default 1 MiB.
     pub block_bytes: usize,
-    /// Raw bytes that are to come in all: what zstd calls the pledged source size. It is a hint, with which
-    /// a promised time ([`Goal::Within`]) is used to its end. Any other number of bytes is written as well;
-    /// where it is less by up to 2 N + 4 blocks, with N workers, the stream may be late by what those would
-    /// have given back. Default none.
+    /// Raw bytes that are to come in all: what zstd calls the pledged source size. It is a hint, with which no
+    /// method is tried that cannot pay on what is to come, and a promised time ([`Goal::Within`]) is used to
+    /// its end. Any other number of bytes is written as well; where it is less by up to 2 N + 4 blocks, with N
+    /// workers, the stream may be late by what those would have given back. Default none.
     ///
     /// [`Goal::Within`]: super::Goal::Within
     pub pledged_source_bytes: Option<u64>,
