@@ -92,11 +92,7 @@ fn methods_of(is_quick: bool, place: Place) -> Result<Vec<Method>> {
     }
     let mut methods = Container::Mixed.arms();
     let is_published = matches!(place.file, File::Text | File::Matrix | File::Redundant);
-    if is_published
-        && place
-            .block
-            .is_multiple_of(super::corpus::BLOCKS / TABLE_BLOCKS)
-    {
+    if is_published && is_of_tables(place.block) {
         methods.extend(published_methods());
         if place.file == File::Text {
             methods.extend(rejected_methods());
@@ -105,6 +101,11 @@ fn methods_of(is_quick: bool, place: Place) -> Result<Vec<Method>> {
         methods.dedup();
     }
     Ok(methods)
+}
+
+/// Whether a block is one of those that all methods of the tables are tried on.
+fn is_of_tables(block: usize) -> bool {
+    block.is_multiple_of(super::corpus::BLOCKS / TABLE_BLOCKS)
 }
 
 fn costs_of(bench: &Bench, file: File) -> Result<Vec<Row>> {
@@ -274,12 +275,12 @@ impl Costs {
         }
     }
 
-    /// Returns ratio, encoding and decoding speed (bytes a second, one core) of a method on all
-    /// blocks of a kind that were tried with it.
+    /// Returns ratio, encoding and decoding speed (bytes a second, one core) of a method on the blocks of a
+    /// kind that the tables are of, if it was tried on them.
     pub fn speeds(&self, file: File, method: Method) -> Option<Speeds> {
         let mut sums = [0.0; COLUMNS.len()];
-        for ((name, _, by), values) in &self.rows {
-            if name == file.name() && *by == method {
+        for ((name, block, by), values) in &self.rows {
+            if name == file.name() && *by == method && is_of_tables(*block) {
                 for (sum, value) in sums.iter_mut().zip(values) {
                     *sum += value;
                 }

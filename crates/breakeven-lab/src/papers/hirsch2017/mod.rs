@@ -42,6 +42,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     rivals::EXPERIMENT,
     promises::TIME,
     promises::BYTES,
+    promises::RIVALS,
     copy::COPY,
     copy::CALLS,
     programs::ADAPT,
