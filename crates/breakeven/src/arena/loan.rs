@@ -8,9 +8,11 @@
 //!
 //! A loan keeps the slab mapped, whatever becomes of its owner. It is given back by dropping it, on
 //! any thread and without a lock. Loans are counted in two parts, as in biased reference counting (Choi,
-//! Shull and Torrellas, PACT 2018): the owner, who is alone, counts those it makes in plain memory, and
+//! Shull and Torrellas, PACT 2018): who lends is alone and counts in plain memory, and
 //! what is given back is counted off by whoever gives it back. So lending takes no locked instruction,
-//! of which a hit of the cache has few.
+//! of which a hit of the cache has few. There are such counts for each of [`LANES`], on cache lines of their
+//! own: the owner's threads may lend at once, each in a lane to which it has the [`LaneRight`], and each finds the
+//! count where it left it.
 //!
 //! `unsafe` stands here for that count, which keeps alive what loans point to, and for slices of parts
 //! of a slab, which must never be made from a slice of all of it: that would be a second borrow of
@@ -21,11 +23,41 @@ use std::hint::black_box;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI64, Ordering, fence};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering, fence};
 
 use super::Slab;
 
-/// A slab that belongs to its owner and its loans together; whoever leaves last frees it.
+/// Ways in which a slab may be lent at once.
+pub(crate) const LANES: usize = 2;
+
+/// The right to lend in one lane.
+#[derive(Debug)]
+pub(crate) struct LaneRight(usize);
+
+impl LaneRight {
+    /// Makes the right to lend in a lane.
+    ///
+    /// # Safety
+    ///
+    /// For as long as it is there no other one of this lane is used with any slab that this one is used with,
+    /// on any thread, but after all that was done before.
+    #[inline(always)]
+    pub unsafe fn new(lane: usize) -> LaneRight {
+        assert!(lane < LANES, "lane {lane}");
+        LaneRight(lane)
+    }
+
+    /// Returns which lane it is.
+    #[inline(always)]
+    pub fn lane(&self) -> usize {
+        self.0
+    }
+}
+
+/// A slab that belongs to its owner and its loans together, by lanes; whoever leaves last frees it.
+type Counted = [Lane; LANES];
+
+/// What is counted of one lane.
 ///
 /// `balance` is 0 less the loans given back for as long as there is an owner, who adds those it made when
 /// it leaves: from then on it is the number of loans that are left. It cannot come to 0 by a loan before
@@ -33,75 +65,109 @@ use super::Slab;
 ///
 /// Both counts lie on one cache line of their own, the only one that lending and giving back write.
 #[repr(align(64))]
-struct Counted {
-    /// Loans that were ever made. The owner alone writes it, so it is atomic in name only.
+struct Lane {
+    /// Loans that were ever made. Who has the right to lend alone writes it, so it is atomic in name only.
     made: AtomicI64,
     balance: AtomicI64,
-    slab: Slab,
+    /// The lane's number.
+    number: usize,
+    /// Of the first: lanes that loans or the owner have not left.
+    left: AtomicUsize,
+    /// Of the first.
+    slab: Option<Slab>,
 }
 
-/// One loan's, or the owner's, part in a [`Counted`].
+/// One loan's, or the owner's, part in a [`Counted`]: a lane of it, by a pointer that is good for all of them. The
+/// owner's is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Part(NonNull<Counted>);
+struct Part(NonNull<Lane>);
 
 impl Part {
     fn of(slab: Slab) -> Part {
-        let counted = Box::new(Counted {
+        let mut slab = Some(slab);
+        let counted: Box<Counted> = Box::new(std::array::from_fn(|number| Lane {
             made: AtomicI64::new(0),
             balance: AtomicI64::new(0),
-            slab,
-        });
-        Part(NonNull::from(Box::leak(counted)))
+            number,
+            left: AtomicUsize::new(LANES),
+            slab: slab.take(),
+        }));
+        Part(NonNull::from(Box::leak(counted)).cast())
     }
 
     #[inline]
-    fn counted(&self) -> &Counted {
+    fn lane(&self) -> &Lane {
         // SAFETY: whoever holds a part has not left yet, and the last to leave frees it: it is there,
         // and it is shared, since nobody makes a mutable reference to it before that.
         unsafe { self.0.as_ref() }
     }
 
-    /// Counts a loan, as the owner.
+    /// Returns another lane's part, of the owner's.
+    #[inline]
+    fn at(self, number: usize) -> Part {
+        debug_assert!(number < LANES && self.lane().number == 0);
+        // SAFETY: the owner's is the first of `LANES`, and every number of a lane is below that.
+        Part(unsafe { self.0.add(number) })
+    }
+
+    /// Returns the owner's part.
+    fn first(self) -> Part {
+        // SAFETY: a lane has as many before it as its number says.
+        Part(unsafe { self.0.sub(self.lane().number) })
+    }
+
+    fn slab(&self) -> &Slab {
+        let slab = self.lane().slab.as_ref();
+        slab.expect("the first lane has it")
+    }
+
+    /// Counts a loan, as the one with the right to lend.
     #[inline]
     fn lend(&self) {
-        let made = &self.counted().made;
+        let made = &self.lane().made;
         made.store(made.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Returns, as the owner, how many loans are not given back yet. Once it says none, all that was read
-    /// was read before.
+    /// Returns, as the one with the right to lend, how many loans are not given back yet. Once it says none, all
+    /// that was read was read before.
     #[inline]
     fn outstanding(&self) -> i64 {
-        let counted = self.counted();
-        counted.made.load(Ordering::Relaxed) + counted.balance.load(Ordering::Acquire)
+        let lane = self.lane();
+        lane.made.load(Ordering::Relaxed) + lane.balance.load(Ordering::Acquire)
     }
 
     /// Takes a loan off.
     #[inline]
     fn give_back(self) {
         // Release: what was read of the loan was read before anybody sees it given back.
-        if self.counted().balance.fetch_sub(1, Ordering::Release) == 1 {
-            self.free();
+        if self.lane().balance.fetch_sub(1, Ordering::Release) == 1 {
+            self.leave_lane();
         }
     }
 
     /// Leaves as the owner.
     fn leave(self) {
-        let counted = self.counted();
-        let made = counted.made.load(Ordering::Relaxed);
-        let before = counted.balance.fetch_add(made, Ordering::Release);
-        if before + made == 0 {
-            self.free();
+        for part in (0..LANES).map(|number| self.at(number)) {
+            let lane = part.lane();
+            let made = lane.made.load(Ordering::Relaxed);
+            let before = lane.balance.fetch_add(made, Ordering::Release);
+            if before + made == 0 {
+                part.leave_lane();
+            }
         }
     }
 
+    /// Leaves a lane as the last one, and frees the slab if that was the last lane.
     #[cold]
-    fn free(self) {
-        // Pairs with the releases by which the others left.
+    fn leave_lane(self) {
+        let first = self.first();
+        // Acquire: pairs with the releases by which the others left the lane.
         fence(Ordering::Acquire);
-        // SAFETY: it was leaked by `of`, and this is the only part left, as the balance said: it cannot
-        // come to nothing twice, since the owner leaves once and each loan is given back once.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        if first.lane().left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: it was leaked by `of`, and this is the only part left, as the balances said: none can
+            // come to nothing twice, since the owner leaves once and each loan is given back once.
+            drop(unsafe { Box::from_raw(first.0.cast::<Counted>().as_ptr()) });
+        }
     }
 }
 
@@ -191,7 +257,7 @@ impl Drop for FillLoan {
 
 impl SharedSlab {
     /// What one takes on the heap: its counts, aligned, and what the allocator adds for that.
-    pub const HEAP_BYTES: usize = 2 * size_of::<Counted>();
+    pub const HEAP_BYTES: usize = size_of::<Counted>() + align_of::<Counted>();
 
     pub fn new(slab: Slab) -> SharedSlab {
         SharedSlab {
@@ -205,13 +271,16 @@ impl SharedSlab {
 
     /// Says whether any loan may be left. Once it says no, all that was read was read before.
     pub fn is_lent(&self) -> bool {
-        self.part.outstanding() > 0
+        (0..LANES).any(|lane| self.part.at(lane).outstanding() > 0)
     }
 
-    /// Says whether any loan to a reader may be left.
-    pub fn is_read(&self) -> bool {
-        let filling = self.filling.as_ref().map_or(0, |it| 1 + it.others.len());
-        self.part.outstanding() > filling as i64
+    /// Says whether any loan to a reader may be left of a lane, to whoever has the right to lend in it.
+    pub fn is_read(&self, lane: usize) -> bool {
+        // What is being filled was lent in the first.
+        let filling = self.filling.as_ref().filter(|_| lane == 0);
+        let filling = filling.map_or(0, |it| 1 + it.others.len());
+        assert!(lane < LANES, "lane {lane}");
+        self.part.at(lane).outstanding() > filling as i64
     }
 
     /// Returns bytes that are not being filled.
@@ -236,20 +305,42 @@ impl SharedSlab {
     }
 
     /// Lends bytes to a reader.
-    #[inline(always)]
     pub fn lend(&mut self, offset: usize, length: usize) -> Loan {
-        let end = offset.checked_add(length);
-        if end.is_none_or(|end| end > self.plain_bytes as usize) {
+        if !self.is_plain(offset, length) {
             self.look_before_lending(offset, length);
         }
+        self.lend_looked_at(self.part, offset, length)
+    }
+
+    /// Says whether bytes may be lent by [`SharedSlab::lend_plain`].
+    #[inline(always)]
+    pub fn is_plain(&self, offset: usize, length: usize) -> bool {
+        let end = offset.checked_add(length);
+        end.is_some_and(|end| end <= self.plain_bytes as usize)
+    }
+
+    /// Lends bytes to a reader in a lane, which are known to be such as may be lent, while others may lend in
+    /// other lanes.
+    #[inline(always)]
+    pub fn lend_plain(&self, right: &mut LaneRight, offset: usize, length: usize) -> Loan {
+        assert!(
+            self.is_plain(offset, length),
+            "bytes at {offset} not looked at"
+        );
+        self.lend_looked_at(self.part.at(right.0), offset, length)
+    }
+
+    /// Lends bytes that may be lent.
+    #[inline(always)]
+    fn lend_looked_at(&self, part: Part, offset: usize, length: usize) -> Loan {
         // SAFETY: the range lies in the slab: that was asserted just now, or of all up to `plain_bytes`.
         let start = unsafe { self.start.add(offset) };
         prefetch(start);
-        self.part.lend();
+        part.lend();
         Loan {
             start,
             bytes: length,
-            part: self.part,
+            part,
         }
     }
 
@@ -306,7 +397,7 @@ impl SharedSlab {
     fn start_of(&self, offset: usize, length: usize) -> NonNull<u8> {
         let end = offset.checked_add(length);
         assert!(
-            end.is_some_and(|end| end <= self.part.counted().slab.shared.slab_bytes),
+            end.is_some_and(|end| end <= self.part.slab().shared.slab_bytes),
             "{length} bytes at {offset} of a slab"
         );
         // SAFETY: the offset lies in the slab or at its end, as asserted.
@@ -488,7 +579,7 @@ mod tests {
         let [first, second, third] = [0, 10, 20].map(|offset| slab.lend(offset, 10));
         let frame = slab.lend_to_fill(100, 10);
         drop(second);
-        assert!(slab.is_read());
+        assert!(slab.is_read(0));
         drop(slab);
         assert_eq!(in_use(), SLAB as u64);
         drop((first, frame));
@@ -499,6 +590,30 @@ mod tests {
         drop(again.lend(0, 1));
         drop(again);
         assert_eq!(in_use(), 0, "the owner was the last");
+    }
+
+    #[test]
+    fn every_lane_keeps_the_slab() {
+        let (arena, mut slab) = shared();
+        let in_use = || arena.stats().in_use_bytes;
+        slab.bytes_mut(0, SLAB).fill(1);
+        drop(slab.lend(0, 100));
+        assert!(slab.is_plain(50, 50) && !slab.is_plain(50, 51));
+        // SAFETY: they are used here, one after another.
+        let mut rights = [0, 1].map(|lane| unsafe { LaneRight::new(lane) });
+        assert!(is_refused(|| slab.lend_plain(&mut rights[1], 50, 51)));
+        let [first, second] = rights.each_mut().map(|it| slab.lend_plain(it, 10, 10));
+        assert_eq!([0, 1].map(|lane| slab.is_read(lane)), [true; 2]);
+        drop(first);
+        assert_eq!([0, 1].map(|lane| slab.is_read(lane)), [false, true]);
+        assert!(slab.is_lent() && is_refused(|| slab.bytes_mut(50, 1).len()));
+        let frame = slab.lend_to_fill(200, 10);
+        assert!(!slab.is_read(0) && !slab.is_plain(10, 10));
+        drop(slab);
+        drop(frame);
+        assert_eq!((in_use(), &*second), (SLAB as u64, &[1; 10][..]));
+        drop(second);
+        assert_eq!(in_use(), 0);
     }
 
     #[test]

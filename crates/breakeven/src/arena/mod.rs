@@ -25,7 +25,7 @@
 
 mod loan;
 
-pub(crate) use loan::{FillLoan, Loan, SharedSlab};
+pub(crate) use loan::{FillLoan, LANES, LaneRight, Loan, SharedSlab};
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

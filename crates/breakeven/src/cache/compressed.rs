@@ -37,7 +37,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     pub fn insert_compressed(&self, key: K, block: &CompressedBlock, class: u8) -> Result<bool> {
         let hash = self.hasher.hash_one(key);
         let slot = self.slot(hash);
-        let mut state = slot.state.lock();
+        let mut state = slot.lock();
         let method = state.shard.number_of(block.method)?;
         let is_plain = self.write.is_none();
         self.benches.with(|bench| {
@@ -61,8 +61,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     /// block is not held. It counts as an access, not as a use of the form.
     pub fn get_compressed(&self, key: &K) -> Option<CompressedBlock> {
         let hash = self.hasher.hash_one(key);
-        let state = &mut *self.slot(hash).state.lock();
-        match state.shard.lookup_hashed(hash, key, &mut state.timer) {
+        let state = &mut *self.slot(hash).lock();
+        match state.shard.lookup_hashed(hash, key, state.timer.get()) {
             Lookup::Raw(handle) | Lookup::Packed(handle) => state.shard.compressed(handle),
             Lookup::Absent => None,
         }
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(cache.stats().shards.compressed, 0);
         assert!(cache.stats().shards.packed_hits >= 100);
         for slot in &cache.slots {
-            let memory = slot.state.lock().shard.memory();
+            let memory = slot.lock().shard.memory();
             assert!(memory.in_use_bytes() <= memory.budget_bytes, "{memory:?}");
         }
         assert!(cache.remove(&1).expect("nothing to write"));

@@ -78,7 +78,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     /// Says where a block is and by what that is decided. It does not count as an access.
     pub fn explain(&self, key: &K) -> Explanation {
         let hash = self.hasher.hash_one(key);
-        let state = self.slot(hash).state.lock();
+        let state = self.slot(hash).lock();
         let mut explanation = state.shard.explain(hash, key);
         if let Some(dirty) = state.dirty.get(key) {
             explanation.holding = Holding::Dirty;
@@ -94,7 +94,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         let mut ledger = CacheLedger::default();
         let (mut saved, mut half_squared, mut raw_only) = (0.0, 0.0, 0.0);
         for slot in &self.slots {
-            let state = slot.state.lock();
+            let state = slot.lock();
             let stats = state.shard.stats();
             ledger.miss_cost += stats.miss_cost;
             ledger.encode_cost += stats.encode_cost;

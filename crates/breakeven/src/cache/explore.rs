@@ -115,6 +115,12 @@ pub(super) fn switch() {
     scheduled(|scheduler, me| scheduler.pass(me, Task::Ready));
 }
 
+/// Lets others go on, scheduled or not.
+pub(super) fn let_others() {
+    switch();
+    std::thread::yield_now();
+}
+
 pub(super) fn current() -> ThreadId {
     std::thread::current().id()
 }

@@ -13,7 +13,7 @@ use super::costs::MissTime;
 use super::entry::{Entry, Flags, Queue};
 use super::evict::{Leaving, packed_bytes_max};
 use super::shard::{Handle, Shard};
-use crate::arena::Loan;
+use crate::arena::{LaneRight, Loan};
 use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::units::Seconds;
@@ -69,35 +69,23 @@ impl Restoring {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
-    /// Looks a block up and lends its bytes, if it is raw and guards are known to be allowed them: the straight
-    /// way, which finds nothing else out and changes nothing where it leads nowhere. Each instruction counts: the
-    /// processor overlaps the cache misses of as many hits as it has room for.
+    /// Finds a block that can be lent the straight way: it is raw, as hot as can be, no sample, and guards are known to
+    /// be allowed it, which is noted. Nothing else is found out or changed, so others may at once, in other
+    /// lanes. Each instruction counts: the processor overlaps the cache misses of as many hits as it has room for.
     #[inline(always)]
-    pub(super) fn hit_raw(&mut self, hash: u64, key: &K, bench: &mut Bench) -> Option<Loan> {
-        let (number, entry) = self.find_entry(hash, key)?;
-        let (place, raw_bytes) = (entry.raw, entry.raw_bytes);
-        let is_hottest = entry.flags.is_hottest();
-        if !place.is_some() || !self.segments.note(place.segment) {
-            return None;
-        }
-        let loan = self.segments.lend(place, raw_bytes as usize);
-        if !is_hottest {
-            self.entries.at_mut(number).flags.count_hit();
-        }
-        self.stats.raw_hits += 1;
-        if self.is_sample(hash) {
-            self.sample_hit(hash, number, bench);
-        }
-        Some(loan)
+    pub(super) fn find_hot(&self, hash: u64, key: &K, right: &LaneRight) -> Option<&Entry<K>> {
+        let entry = self.find_entry(hash, key)?;
+        let is_hot = entry.raw.is_some() && entry.flags.is_hottest() && !self.is_sampled(hash);
+        let segments = &self.segments;
+        let is_noted = is_hot && segments.note_in(right, entry.raw, entry.raw_bytes as usize);
+        is_noted.then_some(entry)
     }
 
-    /// Does what [`Shard::sample`] does.
-    #[cold]
-    fn sample_hit(&mut self, hash: u64, number: u32, bench: &mut Bench) {
-        let Entry {
-            raw_bytes, class, ..
-        } = *self.entries.at(number);
-        self.sample(hash, raw_bytes, class, bench);
+    /// Lends the bytes of a block that was just found by [`Shard::find_hot`].
+    #[inline(always)]
+    pub(super) fn lend_hot(&self, entry: &Entry<K>, right: &mut LaneRight) -> Loan {
+        let (place, raw_bytes) = (entry.raw, entry.raw_bytes as usize);
+        self.segments.lend_in(right, place, raw_bytes)
     }
 
     /// Lends the bytes of a raw block that was just found.
@@ -109,23 +97,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let entry = self.entries.at(handle.entry);
         assert_eq!(entry.version, handle.version, "a block just found");
         let (place, raw_bytes) = (entry.raw, entry.raw_bytes as usize);
-        if !self.segments.note(place.segment) {
-            self.count_and_note(place.segment).map_err(|segments| {
-                let slab_bytes = self.options.slab_bytes as u64;
-                let charged = self.charged.load(Ordering::Relaxed);
-                self.over_the_cap(segments as u64 * slab_bytes + charged)
-            })?;
-        }
-        Ok(self.segments.lend(place, raw_bytes))
-    }
-
-    /// Makes sure that guards may have bytes of a segment, where it must be counted.
-    #[cold]
-    fn count_and_note(&mut self, segment: u32) -> std::result::Result<(), usize> {
         let charged = self.charged.load(Ordering::Relaxed);
-        let left = self.guard_bytes_max.saturating_sub(charged);
-        let segments_max = left / self.options.slab_bytes as u64;
-        self.segments.count_and_note(segment, segments_max as usize)
+        let slab_bytes = self.options.slab_bytes as u64;
+        let segments_max = self.guard_bytes_max.saturating_sub(charged) / slab_bytes;
+        let noted = self.segments.note(place.segment, segments_max as usize);
+        noted.map_err(|segments| self.over_the_cap(segments as u64 * slab_bytes + charged))?;
+        Ok(self.segments.lend(place, raw_bytes))
     }
 
     /// Charges bytes that are held for a caller outside the slabs, and makes room for them; who holds

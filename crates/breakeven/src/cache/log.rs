@@ -13,12 +13,13 @@
 //! A segment of which bytes are lent, to be read or to be filled, moves nothing and goes nowhere; who
 //! lends to readers sets the cap. Loans are given back without a word, so which segments are lent is
 //! found out by asking those of which bytes were lent: not at each loan, but whenever they became as many
-//! as the cap allows.
+//! as the cap allows. Hits in several lanes at once keep [`Books`] each, and have a part of the cap each.
 #![deny(unsafe_code)]
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use crate::arena::{Arena, FillLoan, Loan, SharedSlab};
+use crate::arena::{Arena, FillLoan, LANES, LaneRight, Loan, SharedSlab};
 use crate::error::Result;
 
 /// Blocks start at multiples of this many bytes.
@@ -80,11 +81,88 @@ pub(super) struct Segments {
     lists: Vec<Vec<Record>>,
     record_capacity: usize,
     in_use: usize,
-    /// Segments that were lent to readers at the last count, and those of which bytes were since, by a bit
-    /// each. Who has a number that was another's when it was noted counts as noted.
-    noted: Vec<u64>,
-    /// How many more may be noted before it must be counted anew.
-    credit: usize,
+    books: [Books; LANES],
+}
+
+/// What is noted of the loans in one lane, by the one who has it, on cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Books {
+    /// Hits that are not counted elsewhere yet.
+    hits: AtomicU64,
+    /// How many more segments may be noted. With those that are noted, in each lane by itself, these are no
+    /// more than the cap allows; less than 0 where that must be counted over all lanes.
+    credit: AtomicI64,
+    /// Segments that were lent to readers in this lane at the last count, and those of which bytes were
+    /// since, by a bit each. Who has a number that was another's when it was noted counts as noted.
+    noted: Vec<Noted>,
+}
+
+/// Bits of that many segments, on cache lines of their own.
+const NOTED: usize = 1024;
+#[derive(Default)]
+#[repr(align(128))]
+struct Noted([AtomicU64; NOTED / 64]);
+
+/// Hits of a lane after which they are counted.
+const HITS_MAX: u64 = 1024;
+/// Less than 0 whatever one lane by itself finds to be free again.
+const MUST_COUNT: i64 = i64::MIN / 2;
+
+impl Books {
+    #[inline(always)]
+    fn at(&self, number: u32) -> (&AtomicU64, u64) {
+        let number = number as usize;
+        let noted = &self.noted[number / NOTED].0;
+        (&noted[number % NOTED / 64], 1 << (number % 64))
+    }
+
+    /// Notes a segment, if the lane knows that it may. It decides nothing by what it loads of the segment, so
+    /// that the processor may go on with the next hit meanwhile.
+    #[inline(always)]
+    fn note(&self, number: u32) -> bool {
+        let (word, bit) = self.at(number);
+        let noted = word.load(Ordering::Relaxed);
+        let is_new = noted & bit == 0;
+        let credit = self.credit.load(Ordering::Relaxed) - i64::from(is_new);
+        if credit < 0 {
+            return false;
+        }
+        word.store(noted | bit, Ordering::Relaxed);
+        self.credit.store(credit, Ordering::Relaxed);
+        true
+    }
+
+    /// Goes through the noted segments and forgets those of which no reader has bytes; returns how many these
+    /// were.
+    fn forget(&self, is_read: impl Fn(usize) -> bool) -> i64 {
+        let words = self.noted.iter().flat_map(|noted| &noted.0);
+        let mut forgotten = 0;
+        for (index, word) in words.enumerate() {
+            let noted = word.load(Ordering::Relaxed);
+            let (mut left, mut kept) = (noted, noted);
+            while left != 0 {
+                let number = index * 64 + left.trailing_zeros() as usize;
+                let bit = left & left.wrapping_neg();
+                left -= bit;
+                if !is_read(number) {
+                    kept -= bit;
+                    forgotten += 1;
+                }
+            }
+            if kept != noted {
+                word.store(kept, Ordering::Relaxed);
+            }
+        }
+        forgotten
+    }
+
+    fn noted_count(&self) -> u32 {
+        let words = self.noted.iter().flat_map(|noted| &noted.0);
+        words
+            .map(|word| word.load(Ordering::Relaxed).count_ones())
+            .sum()
+    }
 }
 
 impl Segments {
@@ -97,8 +175,7 @@ impl Segments {
             lists: Vec::new(),
             record_capacity: 0,
             in_use: 0,
-            noted: Vec::new(),
-            credit: 0,
+            books: Default::default(),
         }
     }
 
@@ -120,7 +197,7 @@ impl Segments {
         self.slabs.capacity() * size_of::<Option<SharedSlab>>()
             + self.contents.capacity() * size_of::<Contents>()
             + self.vacant.capacity() * size_of::<u32>()
-            + self.noted.capacity() * size_of::<u64>()
+            + LANES * self.books[0].noted.capacity() * size_of::<Noted>()
             + self.lists.capacity() * size_of::<Vec<Record>>()
             + self.record_capacity * size_of::<Record>()
             + self.in_use * SharedSlab::HEAP_BYTES
@@ -147,7 +224,12 @@ impl Segments {
         let number = self.slabs.len();
         self.slabs.push(Some(slab));
         self.contents.push(contents);
-        self.noted.resize(number / 64 + 1, 0);
+        if number.is_multiple_of(NOTED) {
+            for books in &mut self.books {
+                books.noted.reserve_exact(1);
+                books.noted.push(Noted::default());
+            }
+        }
         Ok(number as u32)
     }
 
@@ -224,47 +306,91 @@ impl Segments {
             .bytes_mut(place.offset as usize, length)
     }
 
-    /// Notes that bytes of a segment are to be lent to a reader, if it is known that the cap allows it; else
-    /// [`Segments::count_and_note`] finds out. A hit asks no segment and decides nothing by what it loads,
-    /// so that the processor may go on with the next one meanwhile.
+    /// Notes that a block's bytes are to be lent to a reader in a lane, while others may be in other lanes, if it is
+    /// known that the cap allows it and that nobody fills them; else whoever has the segments alone finds out.
     #[inline(always)]
-    pub fn note(&mut self, number: u32) -> bool {
-        let (word, bit) = noted_at(&mut self.noted, number);
-        let is_new = *word & bit == 0;
-        let Some(credit) = self.credit.checked_sub(usize::from(is_new)) else {
+    pub fn note_in(&self, right: &LaneRight, place: Place, length: usize) -> bool {
+        let books = &self.books[right.lane()];
+        let hits = books.hits.load(Ordering::Relaxed) + 1;
+        let is_plain = self
+            .slab(place.segment)
+            .is_plain(place.offset as usize, length);
+        if hits >= HITS_MAX || !is_plain {
             return false;
-        };
-        *word |= bit;
-        self.credit = credit;
+        }
+        if !books.note(place.segment) && !self.note_again(right, place.segment) {
+            return false;
+        }
+        books.hits.store(hits, Ordering::Relaxed);
         true
     }
 
-    /// Counts the segments that are lent to readers, and notes this one unless they would be more than
-    /// `segments_max` with it.
+    /// Lends a block's bytes, as was just noted.
+    #[inline(always)]
+    pub fn lend_in(&self, right: &mut LaneRight, place: Place, length: usize) -> Loan {
+        let slab = self.slab(place.segment);
+        slab.lend_plain(right, place.offset as usize, length)
+    }
+
+    /// Finds out what a lane has noted and readers gave back, and notes a segment if that makes room for it.
+    #[cold]
+    fn note_again(&self, right: &LaneRight, number: u32) -> bool {
+        let books = &self.books[right.lane()];
+        let credit = books.credit.load(Ordering::Relaxed);
+        if credit < 0 {
+            return false;
+        }
+        let forgotten = books.forget(|number| self.is_read(number, right.lane()));
+        books.credit.store(credit + forgotten, Ordering::Relaxed);
+        books.note(number)
+    }
+
+    /// Returns how many hits there were in all lanes that were not counted yet.
+    pub fn take_hits(&mut self) -> u64 {
+        let hits = self.books.iter_mut().map(|books| &mut books.hits);
+        hits.map(|hits| std::mem::take(hits.get_mut())).sum()
+    }
+
+    /// Counts the segments that are lent to readers, and notes that bytes of this one are to be, unless they
+    /// would be more than `segments_max` with it.
     ///
     /// # Errors
     ///
     /// How many there would be.
-    pub fn count_and_note(
-        &mut self,
-        number: u32,
-        segments_max: usize,
-    ) -> std::result::Result<(), usize> {
+    pub fn note(&mut self, number: u32, segments_max: usize) -> std::result::Result<(), usize> {
+        if self.books[0].note(number) {
+            return Ok(());
+        }
         let count = self.count_lent();
-        let left = segments_max.saturating_sub(count);
-        let (word, bit) = noted_at(&mut self.noted, number);
-        let is_new = *word & bit == 0;
-        if left == 0 && is_new {
+        let has = |books: &Books| {
+            let (word, bit) = books.at(number);
+            word.load(Ordering::Relaxed) & bit != 0
+        };
+        let is_new = !self.books.iter().any(has);
+        if count + usize::from(is_new) > segments_max && is_new {
             return Err(count + 1);
         }
-        *word |= bit;
-        self.credit = left - usize::from(is_new);
+        let (word, bit) = self.books[0].at(number);
+        word.fetch_or(bit, Ordering::Relaxed);
+        // A segment that is noted in two lanes counts twice: each may find that it has it no more.
+        let noted = self
+            .books
+            .iter()
+            .map(|books| i64::from(books.noted_count()));
+        let left = segments_max as i64 - noted.sum::<i64>();
+        if left >= 0 {
+            let each = left / LANES as i64;
+            for books in &self.books {
+                books.credit.store(each, Ordering::Relaxed);
+            }
+            let first = left - each * (LANES as i64 - 1);
+            self.books[0].credit.store(first, Ordering::Relaxed);
+        }
         Ok(())
     }
 
     /// Lends a block's bytes to a reader, or keeps them where they are for a while: a segment that is not
-    /// listed counts against no cap.
-    #[inline(always)]
+    /// noted counts against no cap.
     pub fn lend(&mut self, place: Place, length: usize) -> Loan {
         let slab = self.slab_mut(place.segment);
         slab.lend(place.offset as usize, length)
@@ -272,22 +398,26 @@ impl Segments {
 
     /// Counts the segments of which readers have bytes. What is lent next is counted again.
     pub fn count_lent(&mut self) -> usize {
+        for (lane, books) in self.books.iter().enumerate() {
+            books.forget(|number| self.is_read(number, lane));
+            books.credit.store(MUST_COUNT, Ordering::Relaxed);
+        }
+        let [first, others @ ..] = &self.books;
         let mut count = 0;
-        for (index, word) in self.noted.iter_mut().enumerate() {
-            let mut left = *word;
-            while left != 0 {
-                let number = index * 64 + left.trailing_zeros() as usize;
-                let bit = left & left.wrapping_neg();
-                left -= bit;
-                // Some were closed since they were noted.
-                match self.slabs[number].as_ref().is_some_and(SharedSlab::is_read) {
-                    true => count += 1,
-                    false => *word -= bit,
-                }
+        for at in 0..first.noted.len() {
+            for word in 0..NOTED / 64 {
+                let of = |books: &Books| books.noted[at].0[word].load(Ordering::Relaxed);
+                let all = others.iter().fold(of(first), |all, books| all | of(books));
+                count += all.count_ones() as usize;
             }
         }
-        self.credit = 0;
         count
+    }
+
+    /// Says whether readers may have bytes of a segment that was noted in a lane: some were closed since.
+    fn is_read(&self, number: usize, lane: usize) -> bool {
+        let slab = self.slabs[number].as_ref();
+        slab.is_some_and(|slab| slab.is_read(lane))
     }
 
     /// Lends a block's bytes to be filled.
@@ -362,22 +492,16 @@ impl Segments {
         self.slab(number).is_lent()
     }
 
-    #[inline]
+    #[inline(always)]
     fn slab(&self, number: u32) -> &SharedSlab {
         let slab = self.slabs[number as usize].as_ref();
         slab.expect("an open segment")
     }
 
-    #[inline(always)]
     fn slab_mut(&mut self, number: u32) -> &mut SharedSlab {
         let slab = self.slabs[number as usize].as_mut();
         slab.expect("an open segment")
     }
-}
-
-#[inline(always)]
-fn noted_at(noted: &mut [u64], number: u32) -> (&mut u64, u64) {
-    (&mut noted[number as usize / 64], 1 << (number % 64))
 }
 
 /// A queue of segments, oldest first; the newest takes what is appended.
@@ -519,9 +643,7 @@ mod tests {
         place: Place,
         most: usize,
     ) -> std::result::Result<Loan, usize> {
-        if !segments.note(place.segment) {
-            segments.count_and_note(place.segment, most)?;
-        }
+        segments.note(place.segment, most)?;
         Ok(segments.lend(place, 100))
     }
 
@@ -538,8 +660,7 @@ mod tests {
         for round in 0..10 {
             for place in &places[1..] {
                 drop(lend(&mut segments, *place, 2).expect("one makes way"));
-                let noted: u32 = segments.noted.iter().map(|it| it.count_ones()).sum();
-                assert!(noted <= 2, "round {round}");
+                assert!(segments.books[0].noted_count() <= 2, "round {round}");
             }
         }
         let other = lend(&mut segments, places[1], 2).expect("the second");

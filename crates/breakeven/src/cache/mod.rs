@@ -25,6 +25,7 @@ mod explain;
 mod ghost;
 mod guard;
 mod handout;
+mod lanes;
 mod log;
 mod oracle;
 mod page_files;

@@ -315,8 +315,8 @@ impl Reservation {
 /// assert!(shard.get(&7, &mut bench).is_some());
 /// # Ok::<(), breakeven::Error>(())
 /// ```
-// In this order: a wrapper's lock lies just before, and hits are counted on its cache line, so that what
-// else a hit reads of the shard may stay in several cores' caches.
+// In this order: what hits write lies elsewhere, and what is counted first, so that what a hit reads of the shard
+// may stay in several cores' caches.
 #[repr(C)]
 pub struct Shard<K, S = KeyHasher> {
     pub(super) stats: ShardStats,
@@ -343,6 +343,8 @@ pub struct Shard<K, S = KeyHasher> {
     mean_block_bytes: f64,
     trials: u32,
     trial_cost: f64,
+    /// After how many accesses the sampled share is thought over next.
+    retune_at: u64,
     pub(super) arm: Arm,
     /// Where a factor is asked for in place of an arm.
     expansion: Option<Expansion>,
@@ -431,6 +433,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             mean_block_bytes: 0.0,
             trials: 0,
             trial_cost: 0.0,
+            retune_at: RETUNE_EVERY,
             arm: match options.policy {
                 Policy::Static(arm) => arm,
                 Policy::Adaptive | Policy::RawOnly | Policy::Expansion(_) => Arm::RAW_ONLY,
@@ -560,10 +563,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         } else {
             self.stats.packed_hits += 1;
         }
-        match is_raw {
-            true => self.sample(hash, raw_bytes, class, bench),
-            false => self.sample_found(FOUND_PACKED, hash, raw_bytes, class, bench),
-        }
+        let outcome = if is_raw { FOUND_RAW } else { FOUND_PACKED };
+        self.sample_found(outcome, hash, raw_bytes, class, bench);
         match is_raw {
             true => Lookup::Raw(handle),
             false => Lookup::Packed(handle),
@@ -781,18 +782,19 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     pub(super) fn find(&self, hash: u64, key: &K) -> Option<u32> {
-        self.find_entry(hash, key).map(|(number, _)| number)
+        let is_it = |number: &u32| self.entries.at(*number).key == *key;
+        self.table.find(hash, is_it).copied()
     }
 
-    /// Returns an entry with its number, as the table came upon it, so that it need not be looked up by that.
+    /// Returns an entry, as the table came upon it, so that it need not be looked up by its number.
     #[inline(always)]
-    pub(super) fn find_entry(&self, hash: u64, key: &K) -> Option<(u32, &Entry<K>)> {
+    pub(super) fn find_entry(&self, hash: u64, key: &K) -> Option<&Entry<K>> {
         let mut found = None;
         self.table.find(hash, |&number| {
             let entry = self.entries.at(number);
             let is_it = entry.key == *key;
             if is_it {
-                found = Some((number, entry));
+                found = Some(entry);
             }
             is_it
         });
@@ -921,16 +923,15 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Says whether [`Shard::sample`] has anything to do.
+    /// Says whether the shadow samples a key.
     #[inline(always)]
-    pub(super) fn is_sample(&self, hash: u64) -> bool {
-        self.stats.accesses().is_multiple_of(RETUNE_EVERY)
-            || self.shadow.as_ref().is_some_and(|it| it.wants(hash))
+    pub(super) fn is_sampled(&self, hash: u64) -> bool {
+        self.shadow.as_ref().is_some_and(|it| it.wants(hash))
     }
 
-    /// Tells the shadow of a raw hit, if it samples the key.
-    pub(super) fn sample(&mut self, hash: u64, raw_bytes: u32, class: u8, bench: &mut Bench) {
-        self.sample_found(FOUND_RAW, hash, raw_bytes, class, bench);
+    /// Counts hits that a wrapper's threads made by [`Shard::hit_raw`].
+    pub(super) fn count_hits(&mut self) {
+        self.stats.raw_hits += self.segments.take_hits();
     }
 
     /// Tells the shadow of an access and what it found, if it samples the key.
@@ -942,10 +943,11 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         class: u8,
         bench: &mut Bench,
     ) {
-        if self.stats.accesses().is_multiple_of(RETUNE_EVERY) {
+        if self.stats.accesses() >= self.retune_at {
+            self.retune_at = (self.stats.accesses() / RETUNE_EVERY + 1) * RETUNE_EVERY;
             self.retune();
         }
-        if self.shadow.as_ref().is_some_and(|it| it.wants(hash)) {
+        if self.is_sampled(hash) {
             let sample = Sample {
                 hash,
                 raw_bytes,

@@ -1,7 +1,8 @@
 //! The cache for many threads: a thin wrapper over [`Shard`]s.
 //!
 //! Keys are spread over shards by their hash, each behind a lock that is held to look up, to make
-//! room and to put in, and never while a loader runs or a block that was asked for is restored. A key
+//! room and to put in, and never while a loader runs or a block that was asked for is restored. Hits of what is raw
+//! and hot, which change nothing, share it ([`Lanes`]). A key
 //! is loaded once at a time: who asks for it meanwhile waits for that load and gets what it got, its
 //! error or its panic too ([`Turn`]). A load that was overtaken by an insertion or a removal of its
 //! key is not kept, so no older bytes come back. Blocks are handed out as [`BlockGuard`]s.
@@ -28,10 +29,11 @@ use super::bench::Bench;
 use super::costs::{AccessPrices, MissTime};
 use super::evict::{EFFORT_MAX, Leaving};
 use super::guard::{BlockGuard, OWN_BYTES, OwnBlock};
+use super::lanes::{Alone, Guard, Lanes};
 use super::shard::{
     Handle, Lookup, Policy, Reservation, Shard, ShardMemory, ShardOptions, ShardStats,
 };
-use super::sync::{Guard, Mutex};
+use super::sync::Mutex;
 use super::turn::{End, Ending, Turn, Waits};
 use super::write_back::{Dirty, Hook};
 use crate::codec::Method;
@@ -163,12 +165,14 @@ pub struct CacheStats {
 ///
 /// # Cost
 ///
-/// Memory as that of [`Shard`], and for each load in flight 256 bytes. A raw hit takes one lock.
+/// Memory as that of [`Shard`], and for each load in flight 256 bytes. A hit of a raw block takes a lock that two threads
+/// share.
 ///
 /// # Panics
 ///
-/// Where hashing or comparing a key panics, and from then on whatever asks for a key of the same
-/// shard. What was changed there is still written when the cache is dropped.
+/// Where hashing or comparing a key panics, and from then on, unless it was about to be a hit of a raw
+/// block, whatever asks for a key of the same shard. What was changed there is still written when the cache is
+/// dropped.
 ///
 /// # Example
 ///
@@ -200,7 +204,7 @@ pub struct Cache<K: Copy + Eq + Hash, S: BuildHasher + Clone = KeyHasher> {
 /// A shard on cache lines of its own.
 #[repr(align(128))]
 pub(super) struct Slot<K, S> {
-    pub(super) state: Mutex<State<K, S>>,
+    state: Lanes<State<K, S>>,
 }
 
 /// The shard first, for the sake of its counters.
@@ -208,7 +212,7 @@ pub(super) struct Slot<K, S> {
 pub(super) struct State<K, S> {
     pub(super) shard: Shard<K, S>,
     /// The clock for what the shadow takes: a bench whose codecs are not used and so have no memory.
-    pub(super) timer: Bench,
+    pub(super) timer: Alone<Bench>,
     /// Loads in flight that nothing overtook.
     pub(super) turns: HashMap<K, Arc<Turn>, S>,
     pub(super) charged: Arc<AtomicU64>,
@@ -316,11 +320,13 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     pub fn get(&self, key: &K) -> Result<Option<BlockGuard>> {
         let hash = self.hasher.hash_one(key);
         let slot = self.slot(hash);
-        let mut state = slot.state.lock();
-        if let Some(block) = state.hit_raw(hash, key) {
-            return Ok(Some(block));
+        if let Some(mut entered) = slot.state.enter() {
+            let (state, right) = entered.parts();
+            if let Some(entry) = state.shard.find_hot(hash, key, right) {
+                return Ok(Some(BlockGuard::lent(state.shard.lend_hot(entry, right))));
+            }
         }
-        match self.get_other(slot, state, hash, key) {
+        match self.get_other(slot, hash, key) {
             Ok(Some(block)) => Ok(Some(block.anew())),
             Ok(None) => Ok(None),
             Err(error) => Err(black_box(error)),
@@ -329,13 +335,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
 
     /// Returns a block that is not a plain raw hit.
     #[cold]
-    fn get_other<'a>(
-        &'a self,
-        slot: &'a Slot<K, S>,
-        mut state: Guard<'a, State<K, S>>,
-        hash: u64,
-        key: &K,
-    ) -> Result<Option<BlockGuard>> {
+    fn get_other(&self, slot: &Slot<K, S>, hash: u64, key: &K) -> Result<Option<BlockGuard>> {
+        let mut state = slot.lock();
         match state.look_up(hash, key)? {
             Found::Block(block) => Ok(Some(block)),
             Found::Packed(handle) => self.restore(slot, state, handle),
@@ -375,11 +376,13 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     ) -> Result<BlockGuard> {
         let hash = self.hasher.hash_one(key);
         let slot = self.slot(hash);
-        let mut state = slot.state.lock();
-        if let Some(block) = state.hit_raw(hash, &key) {
-            return Ok(block);
+        if let Some(mut entered) = slot.state.enter() {
+            let (state, right) = entered.parts();
+            if let Some(entry) = state.shard.find_hot(hash, &key, right) {
+                return Ok(BlockGuard::lent(state.shard.lend_hot(entry, right)));
+            }
         }
-        match self.get_other_or_load((slot, state), (hash, key), (raw_bytes, class), load) {
+        match self.get_other_or_load(slot, (hash, key), (raw_bytes, class), load) {
             Ok(block) => Ok(block.anew()),
             Err(error) => Err(black_box(error)),
         }
@@ -387,13 +390,14 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
 
     /// Returns or loads a block that is not a plain raw hit.
     #[inline(never)]
-    fn get_other_or_load<'a>(
-        &'a self,
-        (slot, mut state): (&'a Slot<K, S>, Guard<'a, State<K, S>>),
+    fn get_other_or_load(
+        &self,
+        slot: &Slot<K, S>,
         (hash, key): (u64, K),
         (raw_bytes, class): (usize, u8),
         load: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<BlockGuard> {
+        let mut state = slot.lock();
         let mut segments_left = EFFORT_MAX;
         loop {
             match state.look_up(hash, &key)? {
@@ -401,7 +405,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
                 Found::Packed(handle) => match self.restore(slot, state, handle)? {
                     Some(block) => return Ok(block),
                     None => {
-                        state = slot.state.lock();
+                        state = slot.lock();
                         continue;
                     }
                 },
@@ -428,7 +432,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
                 End::Passed(block) => return Ok(BlockGuard::own(block)),
                 End::Failed(error) => return Err(error.duplicate()),
             }
-            state = slot.state.lock();
+            state = slot.lock();
         }
     }
 
@@ -459,7 +463,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             return self.remove_claimed(key);
         }
         let hash = self.hasher.hash_one(key);
-        let mut state = self.slot(hash).state.lock();
+        let mut state = self.slot(hash).lock();
         Ok(state.remove(hash, key))
     }
 
@@ -479,7 +483,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         let mut is_dirty = false;
         let one_at_a_time = self.resizing.lock();
         for slot in &self.slots {
-            let mut state = slot.state.lock();
+            let mut state = slot.lock();
             self.benches
                 .with(|bench| state.shard.set_budget(each, bench));
             state.shard.guard_bytes_max =
@@ -499,7 +503,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     pub fn stats(&self) -> CacheStats {
         let mut stats = CacheStats::default();
         for slot in &self.slots {
-            let state = slot.state.lock();
+            let state = slot.lock();
             stats.shards.add(state.shard.stats());
             stats.memory.add(&state.shard.memory());
             stats.waits += state.stats.waits;
@@ -524,7 +528,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     /// Takes the lock of a shard that has room for a block of this key, or at least was made some.
     pub(super) fn lock_with_room(&self, hash: u64, bytes: usize) -> Guard<'_, State<K, S>> {
         let slot = self.slot(hash);
-        let mut state = slot.state.lock();
+        let mut state = slot.lock();
         for _ in 0..EFFORT_MAX {
             let Some(leaving) = state.leaving_for(hash, bytes) else {
                 break;
@@ -559,7 +563,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             let mut block = state.own(restoring.raw_bytes, bench)?;
             drop(state);
             let ran = restoring.run(&mut block.bytes, bench);
-            let mut state = slot.state.lock();
+            let mut state = slot.lock();
             for _ in 0..EFFORT_MAX {
                 let Some(leaving) = state.shard.leaving_for_promotion(&restoring) else {
                     break;
@@ -607,11 +611,11 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         let turn = Turn::begin();
         let ending = Ending::failed(Arc::clone(&turn));
         state.turns.insert(key, Arc::clone(&turn));
-        let begun = state.timer.begin_load();
+        let begun = state.timer.get().begin_load();
         drop(state);
         let loaded = catch_unwind(AssertUnwindSafe(|| load(room.bytes_mut())));
         let time = begun.end();
-        let mut state = slot.state.lock();
+        let mut state = slot.lock();
         state.shard.list_bytes -= TURN_BYTES;
         let is_current = state.end_turn(&key, &turn);
         let loaded = match loaded {
@@ -675,10 +679,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Slot<K, S> {
         shard.guard_bytes_max = guard_bytes_max;
         shard.benches = benches;
         Ok(Slot {
-            state: Mutex::new(State {
+            state: Lanes::new(State {
                 charged: Arc::clone(&shard.charged),
                 shard,
-                timer: Bench::new(),
+                timer: Alone::new(Bench::new()),
                 turns: HashMap::with_hasher(hasher.clone()),
                 claims: HashMap::with_hasher(hasher.clone()),
                 dirty: HashMap::with_hasher(hasher.clone()),
@@ -691,6 +695,22 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Slot<K, S> {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher> Slot<K, S> {
+    /// Waits for the whole lock of the shard.
+    pub(super) fn lock(&self) -> Guard<'_, State<K, S>> {
+        let mut state = self.state.lock();
+        state.shard.count_hits();
+        state
+    }
+
+    pub(super) fn lock_even_poisoned(&self) -> Guard<'_, State<K, S>> {
+        self.state.lock_even_poisoned()
+    }
+
+    /// Says whether somebody panicked under the lock; who holds it gets an answer that stays.
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.state.is_poisoned()
+    }
+
     /// Frees a segment; what is to be compressed of it is while nobody holds the lock.
     fn leave<'a>(
         &'a self,
@@ -701,7 +721,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Slot<K, S> {
         while let Some(packing) = state.shard.next_packing(&mut leaving) {
             drop(state);
             let made = packing.run(bench);
-            state = self.state.lock();
+            state = self.lock();
             state.shard.end_packing(&leaving, packing, made, bench);
         }
         state.shard.end_leaving(leaving);
@@ -710,13 +730,6 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Slot<K, S> {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
-    /// Lends a block the straight way, if that is there: a block is dirty or in the shard.
-    #[inline(always)]
-    fn hit_raw(&mut self, hash: u64, key: &K) -> Option<BlockGuard> {
-        let loan = self.shard.hit_raw(hash, key, &mut self.timer)?;
-        Some(BlockGuard::lent(loan))
-    }
-
     fn look_up(&mut self, hash: u64, key: &K) -> Result<Found> {
         if !self.dirty.is_empty()
             && let Some(dirty) = self.dirty.get(key)
@@ -724,11 +737,13 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
             self.stats.dirty_hits += 1;
             return Ok(Found::Block(dirty.guard()));
         }
-        Ok(match self.shard.lookup_hashed(hash, key, &mut self.timer) {
-            Lookup::Raw(handle) => Found::Block(BlockGuard::lent(self.shard.lend(handle)?)),
-            Lookup::Packed(handle) => Found::Packed(handle),
-            Lookup::Absent => Found::Absent,
-        })
+        Ok(
+            match self.shard.lookup_hashed(hash, key, self.timer.get()) {
+                Lookup::Raw(handle) => Found::Block(BlockGuard::lent(self.shard.lend(handle)?)),
+                Lookup::Packed(handle) => Found::Packed(handle),
+                Lookup::Absent => Found::Absent,
+            },
+        )
     }
 
     /// Begins to free a segment for a block that is not held, if that takes compressing.

@@ -46,7 +46,7 @@ fn cache(policy: Policy, shard_count: usize, budget_bytes: u64) -> Tested {
 
 fn audit(cache: &Tested) {
     for slot in &cache.slots {
-        slot.state.lock().shard.audit();
+        slot.lock().shard.audit();
     }
 }
 
@@ -383,7 +383,7 @@ fn no_order_mixes_up_what_is_being_restored() {
             world.update(11, false);
         };
         restored += u64::from((10..12).any(|key| {
-            let state = &mut world.cache.slots[0].state.lock();
+            let state = &mut world.cache.slots[0].lock();
             let found = state.shard.lookup(&key, &mut Bench::new());
             matches!(found, Lookup::Packed(_))
         }));
@@ -754,7 +754,7 @@ fn a_damaged_block_is_loaded_again() {
     }
     let mut damaged = Vec::new();
     {
-        let shard = &mut cache.slots[0].state.lock().shard;
+        let shard = &mut cache.slots[0].lock().shard;
         for number in shard.numbers() {
             let entry = *shard.entries.at(number);
             if entry.packed.is_some() && !entry.raw.is_some() {
@@ -921,7 +921,7 @@ fn keys_that_are_their_own_hash_are_spread() {
     let counts = cache
         .slots
         .iter()
-        .map(|slot| slot.state.lock().shard.memory().blocks);
+        .map(|slot| slot.lock().shard.memory().blocks);
     let counts: Vec<u64> = counts.collect();
     assert!(
         counts.iter().all(|count| (50..200).contains(count)),
@@ -940,7 +940,7 @@ fn all_shards_end_with_one_budget() {
                 world.cache.set_budget(bytes).expect("nothing to write");
                 if done.fetch_add(1, SeqCst) == 1 {
                     let of = |at: usize| {
-                        let state = world.cache.slots[at].state.lock();
+                        let state = world.cache.slots[at].lock();
                         state.shard.memory().budget_bytes
                     };
                     let budgets = [0, 1, 2, 3].map(of);

@@ -6,10 +6,10 @@
 #![deny(unsafe_code)]
 
 #[cfg(not(test))]
-pub(super) use system::{Condvar, Guard, Mutex, ThreadId, current};
+pub(super) use system::{Condvar, Guard, Mutex, ThreadId, current, let_others};
 
 #[cfg(test)]
-pub(super) use super::explore::{Condvar, Guard, Mutex, ThreadId, current};
+pub(super) use super::explore::{Condvar, Guard, Mutex, ThreadId, current, let_others};
 
 #[cfg(not(test))]
 mod system {
@@ -60,5 +60,10 @@ mod system {
 
     pub fn current() -> ThreadId {
         std::thread::current().id()
+    }
+
+    /// Lets other threads go on, for what is waited for without a lock.
+    pub fn let_others() {
+        std::thread::yield_now();
     }
 }

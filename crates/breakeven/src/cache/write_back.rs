@@ -52,7 +52,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for Claim<'_, K, S> {
     fn drop(&mut self) {
         // Also if a key panics below: who waits is to go on, and then finds the lock poisoned.
         let _ending = Ending::of(Arc::clone(&self.turn), End::Look);
-        let lock = &self.cache.slot(self.hash).state;
+        let lock = self.cache.slot(self.hash);
         let mut state = lock.lock_even_poisoned();
         if !lock.is_poisoned() {
             state.claims.remove(&self.key);
@@ -153,7 +153,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     /// [`Error::Invalid`] if this thread holds a [`WriteGuard`] of it.
     pub fn forget(&self, key: &K) -> Result<bool> {
         let claim = self.claim(key)?;
-        let mut state = self.slot(claim.hash).state.lock();
+        let mut state = self.slot(claim.hash).lock();
         let was_dirty = state.take_dirty(key).is_some();
         Ok(state.remove(claim.hash, key) || was_dirty)
     }
@@ -215,7 +215,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     pub fn flush(&self) -> Result<()> {
         let mut result = Ok(());
         for slot in &self.slots {
-            let keys: Vec<K> = slot.state.lock().order.iter().copied().collect();
+            let keys: Vec<K> = slot.lock().order.iter().copied().collect();
             for key in keys {
                 let written = self.claim(&key).and_then(|claim| claim.write());
                 result = result.and(written.map(|_| ()));
@@ -228,7 +228,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     fn claim(&self, key: &K) -> Result<Claim<'_, K, S>> {
         let hash = self.hasher.hash_one(key);
         loop {
-            let mut state = self.slot(hash).state.lock();
+            let mut state = self.slot(hash).lock();
             let Some(turn) = state.claims.get(key).map(Arc::clone) else {
                 return Ok(self.claim_free(&mut state, *key, hash));
             };
@@ -265,7 +265,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
 
     /// Claims the oldest dirty block of a shard that has too many.
     fn oldest_in_the_way(&self, hash: u64) -> Option<Claim<'_, K, S>> {
-        let state = &mut *self.slot(hash).state.lock();
+        let state = &mut *self.slot(hash).lock();
         if !state.has_too_many_dirty() {
             return None;
         }
@@ -276,7 +276,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     }
 
     fn own_to_change(&self, hash: u64, bytes: usize) -> Result<OwnBlock> {
-        let mut state = self.slot(hash).state.lock();
+        let mut state = self.slot(hash).lock();
         self.benches.with(|bench| state.own(bytes, bench))
     }
 
@@ -290,7 +290,6 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         block.bytes.copy_from_slice(found);
         let known = self
             .slot(claim.hash)
-            .state
             .lock()
             .class_of(claim.hash, &claim.key);
         Ok(WriteGuard {
@@ -323,7 +322,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     pub(super) fn remove_claimed(&self, key: &K) -> Result<bool> {
         let claim = self.claim(key)?;
         let was_dirty = claim.write()?;
-        let mut state = self.slot(claim.hash).state.lock();
+        let mut state = self.slot(claim.hash).lock();
         Ok(state.remove(claim.hash, key) || was_dirty)
     }
 }
@@ -331,7 +330,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Claim<'_, K, S> {
     /// Makes a block the one under the key, dirty.
     fn publish(&self, block: OwnBlock, class: u8) {
-        let lock = &self.cache.slot(self.hash).state;
+        let lock = self.cache.slot(self.hash);
         let mut state = lock.lock_even_poisoned();
         if !lock.is_poisoned() {
             // Else nobody reads from the shard any more, and the change is still to be written.
@@ -345,7 +344,6 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Claim<'_, K, S> {
     fn write(&self) -> Result<bool> {
         let slot = self.cache.slot(self.hash);
         let block = slot
-            .state
             .lock()
             .dirty
             .get(&self.key)
@@ -407,7 +405,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for Cache<K, S> {
         let Some(hook) = &self.write else { return };
         for slot in &self.slots {
             // Nobody else has the cache. What is dirty is whole even where a key panicked.
-            let mut state = slot.state.lock_even_poisoned();
+            let mut state = slot.lock_even_poisoned();
             let dirty: Vec<(K, Dirty)> = state.dirty.drain().collect();
             drop(state);
             for (key, dirty) in dirty {

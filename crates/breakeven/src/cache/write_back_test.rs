@@ -234,7 +234,7 @@ fn threads_lose_no_change() {
     let memory = counters.cache.stats().memory;
     assert!(memory.in_use_bytes() <= 200_000, "{memory:?}");
     for slot in &counters.cache.slots {
-        slot.state.lock().shard.audit();
+        slot.lock().shard.audit();
     }
     let counted: u64 = counters.counted.iter().map(|it| it.load(SeqCst)).sum();
     assert!(counted > rounds / 2, "{counted} counted");
