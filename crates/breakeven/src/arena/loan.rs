@@ -125,7 +125,10 @@ impl Part {
     #[inline]
     fn lend(&self) {
         let made = &self.lane().made;
-        made.store(made.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        made.store(
+            made.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
     }
 
     /// Returns, as the one with the right to lend, how many loans are not given back yet. Once it says none, all
@@ -203,6 +206,28 @@ impl Filling {
 }
 
 const _: () = assert!(size_of::<Option<SharedSlab>>() == 32);
+
+/// Bytes that may be lent to readers for as long as nothing is written to the slab.
+pub(crate) struct Plain<'a> {
+    slab: &'a SharedSlab,
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Plain<'_> {
+    /// Lends the bytes in a lane, while others may lend in other lanes.
+    #[inline(always)]
+    pub fn lend(self, right: &mut LaneRight) -> Loan {
+        lend(self.start, self.bytes, self.slab.part.at(right.0))
+    }
+}
+
+#[inline(always)]
+fn lend(start: NonNull<u8>, bytes: usize, part: Part) -> Loan {
+    prefetch(start);
+    part.lend();
+    Loan { start, bytes, part }
+}
 
 /// Bytes that stay as they are for as long as this lives.
 #[derive(Debug)]
@@ -306,42 +331,28 @@ impl SharedSlab {
 
     /// Lends bytes to a reader.
     pub fn lend(&mut self, offset: usize, length: usize) -> Loan {
-        if !self.is_plain(offset, length) {
+        if self.plain(offset, length).is_none() {
             self.look_before_lending(offset, length);
         }
-        self.lend_looked_at(self.part, offset, length)
-    }
-
-    /// Says whether bytes may be lent by [`SharedSlab::lend_plain`].
-    #[inline(always)]
-    pub fn is_plain(&self, offset: usize, length: usize) -> bool {
-        let end = offset.checked_add(length);
-        end.is_some_and(|end| end <= self.plain_bytes as usize)
-    }
-
-    /// Lends bytes to a reader in a lane, which are known to be such as may be lent, while others may lend in
-    /// other lanes.
-    #[inline(always)]
-    pub fn lend_plain(&self, right: &mut LaneRight, offset: usize, length: usize) -> Loan {
-        assert!(
-            self.is_plain(offset, length),
-            "bytes at {offset} not looked at"
-        );
-        self.lend_looked_at(self.part.at(right.0), offset, length)
-    }
-
-    /// Lends bytes that may be lent.
-    #[inline(always)]
-    fn lend_looked_at(&self, part: Part, offset: usize, length: usize) -> Loan {
         // SAFETY: the range lies in the slab: that was asserted just now, or of all up to `plain_bytes`.
         let start = unsafe { self.start.add(offset) };
-        prefetch(start);
-        part.lend();
-        Loan {
+        lend(start, length, self.part)
+    }
+
+    /// Returns bytes that may be lent without another look, if they are such, by any lane.
+    #[inline(always)]
+    pub fn plain(&self, offset: usize, length: usize) -> Option<Plain<'_>> {
+        let end = offset.checked_add(length)?;
+        if end > self.plain_bytes as usize {
+            return None;
+        }
+        // SAFETY: the range lies in the slab, as all up to `plain_bytes` does.
+        let start = unsafe { self.start.add(offset) };
+        Some(Plain {
+            slab: self,
             start,
             bytes: length,
-            part,
-        }
+        })
     }
 
     /// Makes sure that bytes may be lent to a reader, and freezes them.
@@ -598,17 +609,17 @@ mod tests {
         let in_use = || arena.stats().in_use_bytes;
         slab.bytes_mut(0, SLAB).fill(1);
         drop(slab.lend(0, 100));
-        assert!(slab.is_plain(50, 50) && !slab.is_plain(50, 51));
+        assert!(slab.plain(50, 50).is_some() && slab.plain(50, 51).is_none());
         // SAFETY: they are used here, one after another.
         let mut rights = [0, 1].map(|lane| unsafe { LaneRight::new(lane) });
-        assert!(is_refused(|| slab.lend_plain(&mut rights[1], 50, 51)));
-        let [first, second] = rights.each_mut().map(|it| slab.lend_plain(it, 10, 10));
+        let lend = |right: &mut LaneRight| slab.plain(10, 10).expect("plain").lend(right);
+        let [first, second] = rights.each_mut().map(lend);
         assert_eq!([0, 1].map(|lane| slab.is_read(lane)), [true; 2]);
         drop(first);
         assert_eq!([0, 1].map(|lane| slab.is_read(lane)), [false, true]);
         assert!(slab.is_lent() && is_refused(|| slab.bytes_mut(50, 1).len()));
         let frame = slab.lend_to_fill(200, 10);
-        assert!(!slab.is_read(0) && !slab.is_plain(10, 10));
+        assert!(!slab.is_read(0) && slab.plain(10, 10).is_none());
         drop(slab);
         drop(frame);
         assert_eq!((in_use(), &*second), (SLAB as u64, &[1; 10][..]));

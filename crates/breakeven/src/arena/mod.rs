@@ -25,7 +25,7 @@
 
 mod loan;
 
-pub(crate) use loan::{FillLoan, LANES, LaneRight, Loan, SharedSlab};
+pub(crate) use loan::{FillLoan, LANES, LaneRight, Loan, Plain, SharedSlab};
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

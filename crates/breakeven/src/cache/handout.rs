@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 
 use super::bench::Bench;
 use super::costs::MissTime;
-use super::entry::{Entry, Flags, Queue};
+use super::entry::{Flags, Queue};
 use super::evict::{Leaving, packed_bytes_max};
 use super::shard::{Handle, Shard};
-use crate::arena::{LaneRight, Loan};
+use crate::arena::{Loan, Plain};
 use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::units::Seconds;
@@ -73,19 +73,13 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     /// be allowed it, which is noted. Nothing else is found out or changed, so others may at once, in other
     /// lanes. Each instruction counts: the processor overlaps the cache misses of as many hits as it has room for.
     #[inline(always)]
-    pub(super) fn find_hot(&self, hash: u64, key: &K, right: &LaneRight) -> Option<&Entry<K>> {
+    pub(super) fn find_hot(&self, hash: u64, key: &K, lane: usize) -> Option<Plain<'_>> {
         let entry = self.find_entry(hash, key)?;
-        let is_hot = entry.raw.is_some() && entry.flags.is_hottest() && !self.is_sampled(hash);
-        let segments = &self.segments;
-        let is_noted = is_hot && segments.note_in(right, entry.raw, entry.raw_bytes as usize);
-        is_noted.then_some(entry)
-    }
-
-    /// Lends the bytes of a block that was just found by [`Shard::find_hot`].
-    #[inline(always)]
-    pub(super) fn lend_hot(&self, entry: &Entry<K>, right: &mut LaneRight) -> Loan {
-        let (place, raw_bytes) = (entry.raw, entry.raw_bytes as usize);
-        self.segments.lend_in(right, place, raw_bytes)
+        if !entry.flags.is_hottest() || self.is_sampled(hash) {
+            return None;
+        }
+        self.segments
+            .plain(lane, entry.raw, entry.raw_bytes as usize)
     }
 
     /// Lends the bytes of a raw block that was just found.

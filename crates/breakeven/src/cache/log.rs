@@ -19,7 +19,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use crate::arena::{Arena, FillLoan, LANES, LaneRight, Loan, SharedSlab};
+use crate::arena::{Arena, FillLoan, LANES, Loan, Plain, SharedSlab};
 use crate::error::Result;
 
 /// Blocks start at multiples of this many bytes.
@@ -95,14 +95,11 @@ struct Books {
     credit: AtomicI64,
     /// Segments that were lent to readers in this lane at the last count, and those of which bytes were
     /// since, by a bit each. Who has a number that was another's when it was noted counts as noted.
-    noted: Vec<Noted>,
+    noted: Vec<AtomicU64>,
 }
 
-/// Bits of that many segments, on cache lines of their own.
-const NOTED: usize = 1024;
-#[derive(Default)]
-#[repr(align(128))]
-struct Noted([AtomicU64; NOTED / 64]);
+/// Words of bits that are made at once: what lies beside them is on other cache lines mostly.
+const NOTED_WORDS: usize = 32;
 
 /// Hits of a lane after which they are counted.
 const HITS_MAX: u64 = 1024;
@@ -112,9 +109,7 @@ const MUST_COUNT: i64 = i64::MIN / 2;
 impl Books {
     #[inline(always)]
     fn at(&self, number: u32) -> (&AtomicU64, u64) {
-        let number = number as usize;
-        let noted = &self.noted[number / NOTED].0;
-        (&noted[number % NOTED / 64], 1 << (number % 64))
+        (&self.noted[number as usize / 64], 1 << (number % 64))
     }
 
     /// Notes a segment, if the lane knows that it may. It decides nothing by what it loads of the segment, so
@@ -124,7 +119,8 @@ impl Books {
         let (word, bit) = self.at(number);
         let noted = word.load(Ordering::Relaxed);
         let is_new = noted & bit == 0;
-        let credit = self.credit.load(Ordering::Relaxed) - i64::from(is_new);
+        let credit = self.credit.load(Ordering::Relaxed);
+        let credit = credit.wrapping_sub(i64::from(is_new));
         if credit < 0 {
             return false;
         }
@@ -136,9 +132,8 @@ impl Books {
     /// Goes through the noted segments and forgets those of which no reader has bytes; returns how many these
     /// were.
     fn forget(&self, is_read: impl Fn(usize) -> bool) -> i64 {
-        let words = self.noted.iter().flat_map(|noted| &noted.0);
         let mut forgotten = 0;
-        for (index, word) in words.enumerate() {
+        for (index, word) in self.noted.iter().enumerate() {
             let noted = word.load(Ordering::Relaxed);
             let (mut left, mut kept) = (noted, noted);
             while left != 0 {
@@ -158,7 +153,7 @@ impl Books {
     }
 
     fn noted_count(&self) -> u32 {
-        let words = self.noted.iter().flat_map(|noted| &noted.0);
+        let words = self.noted.iter();
         words
             .map(|word| word.load(Ordering::Relaxed).count_ones())
             .sum()
@@ -197,7 +192,7 @@ impl Segments {
         self.slabs.capacity() * size_of::<Option<SharedSlab>>()
             + self.contents.capacity() * size_of::<Contents>()
             + self.vacant.capacity() * size_of::<u32>()
-            + LANES * self.books[0].noted.capacity() * size_of::<Noted>()
+            + LANES * self.books[0].noted.capacity() * size_of::<AtomicU64>()
             + self.lists.capacity() * size_of::<Vec<Record>>()
             + self.record_capacity * size_of::<Record>()
             + self.in_use * SharedSlab::HEAP_BYTES
@@ -224,10 +219,11 @@ impl Segments {
         let number = self.slabs.len();
         self.slabs.push(Some(slab));
         self.contents.push(contents);
-        if number.is_multiple_of(NOTED) {
-            for books in &mut self.books {
-                books.noted.reserve_exact(1);
-                books.noted.push(Noted::default());
+        for books in &mut self.books {
+            if number / 64 >= books.noted.len() {
+                let words = books.noted.len() + NOTED_WORDS;
+                books.noted.reserve_exact(NOTED_WORDS);
+                books.noted.resize_with(words, AtomicU64::default);
             }
         }
         Ok(number as u32)
@@ -306,41 +302,31 @@ impl Segments {
             .bytes_mut(place.offset as usize, length)
     }
 
-    /// Notes that a block's bytes are to be lent to a reader in a lane, while others may be in other lanes, if it is
-    /// known that the cap allows it and that nobody fills them; else whoever has the segments alone finds out.
+    /// Returns a block's bytes, to be lent to a reader in a lane while others may be in other lanes, and notes that, if it
+    /// is known that the cap allows it and that nobody fills them; else whoever has the segments alone finds out.
     #[inline(always)]
-    pub fn note_in(&self, right: &LaneRight, place: Place, length: usize) -> bool {
-        let books = &self.books[right.lane()];
-        let hits = books.hits.load(Ordering::Relaxed) + 1;
-        let is_plain = self
-            .slab(place.segment)
-            .is_plain(place.offset as usize, length);
-        if hits >= HITS_MAX || !is_plain {
-            return false;
+    pub fn plain(&self, lane: usize, place: Place, length: usize) -> Option<Plain<'_>> {
+        // No segment has the number of no bytes.
+        let slab = self.slabs.get(place.segment as usize)?.as_ref()?;
+        let plain = slab.plain(place.offset as usize, length)?;
+        let books = &self.books[lane];
+        if !books.note(place.segment) && !self.note_again(lane, place.segment) {
+            return None;
         }
-        if !books.note(place.segment) && !self.note_again(right, place.segment) {
-            return false;
-        }
+        let hits = books.hits.load(Ordering::Relaxed).wrapping_add(1);
         books.hits.store(hits, Ordering::Relaxed);
-        true
-    }
-
-    /// Lends a block's bytes, as was just noted.
-    #[inline(always)]
-    pub fn lend_in(&self, right: &mut LaneRight, place: Place, length: usize) -> Loan {
-        let slab = self.slab(place.segment);
-        slab.lend_plain(right, place.offset as usize, length)
+        Some(plain)
     }
 
     /// Finds out what a lane has noted and readers gave back, and notes a segment if that makes room for it.
     #[cold]
-    fn note_again(&self, right: &LaneRight, number: u32) -> bool {
-        let books = &self.books[right.lane()];
+    fn note_again(&self, lane: usize, number: u32) -> bool {
+        let books = &self.books[lane];
         let credit = books.credit.load(Ordering::Relaxed);
-        if credit < 0 {
+        if credit < 0 || books.hits.load(Ordering::Relaxed) >= HITS_MAX {
             return false;
         }
-        let forgotten = books.forget(|number| self.is_read(number, right.lane()));
+        let forgotten = books.forget(|number| self.is_read(number, lane));
         books.credit.store(credit + forgotten, Ordering::Relaxed);
         books.note(number)
     }
@@ -405,11 +391,9 @@ impl Segments {
         let [first, others @ ..] = &self.books;
         let mut count = 0;
         for at in 0..first.noted.len() {
-            for word in 0..NOTED / 64 {
-                let of = |books: &Books| books.noted[at].0[word].load(Ordering::Relaxed);
-                let all = others.iter().fold(of(first), |all, books| all | of(books));
-                count += all.count_ones() as usize;
-            }
+            let of = |books: &Books| books.noted[at].load(Ordering::Relaxed);
+            let all = others.iter().fold(of(first), |all, books| all | of(books));
+            count += all.count_ones() as usize;
         }
         count
     }

@@ -929,7 +929,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.shadow.as_ref().is_some_and(|it| it.wants(hash))
     }
 
-    /// Counts hits that a wrapper's threads made by [`Shard::hit_raw`].
+    /// Counts hits that a wrapper's threads made by [`Shard::find_hot`].
     pub(super) fn count_hits(&mut self) {
         self.stats.raw_hits += self.segments.take_hits();
     }

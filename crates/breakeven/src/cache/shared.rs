@@ -322,8 +322,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         let slot = self.slot(hash);
         if let Some(mut entered) = slot.state.enter() {
             let (state, right) = entered.parts();
-            if let Some(entry) = state.shard.find_hot(hash, key, right) {
-                return Ok(Some(BlockGuard::lent(state.shard.lend_hot(entry, right))));
+            if let Some(bytes) = state.shard.find_hot(hash, key, right.lane()) {
+                return Ok(Some(BlockGuard::lent(bytes.lend(right))));
             }
         }
         match self.get_other(slot, hash, key) {
@@ -378,8 +378,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         let slot = self.slot(hash);
         if let Some(mut entered) = slot.state.enter() {
             let (state, right) = entered.parts();
-            if let Some(entry) = state.shard.find_hot(hash, &key, right) {
-                return Ok(BlockGuard::lent(state.shard.lend_hot(entry, right)));
+            if let Some(bytes) = state.shard.find_hot(hash, &key, right.lane()) {
+                return Ok(BlockGuard::lent(bytes.lend(right)));
             }
         }
         match self.get_other_or_load(slot, (hash, key), (raw_bytes, class), load) {
