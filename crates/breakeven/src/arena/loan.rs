@@ -429,8 +429,14 @@ impl SharedSlab {
     fn assert_not_read(&mut self, offset: usize) {
         if offset < self.frozen_bytes as usize {
             assert!(!self.is_lent(), "bytes at {offset} are lent");
-            (self.plain_bytes, self.frozen_bytes) = (0, 0);
+            self.thaw();
         }
+    }
+
+    /// Lets all bytes be written that were lent: nothing of them may be.
+    pub fn thaw(&mut self) {
+        assert!(!self.is_lent(), "bytes are lent");
+        (self.plain_bytes, self.frozen_bytes) = (0, 0);
     }
 }
 

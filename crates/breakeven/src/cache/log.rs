@@ -459,7 +459,8 @@ impl Segments {
     /// they come back by [`Segments::recycle`].
     pub fn rewind(&mut self, number: u32) -> Vec<Record> {
         let list = self.lists.pop().unwrap_or_default();
-        assert!(!self.is_lent(number), "a lent segment is rewound");
+        // What is appended next may lie where a block was that readers had.
+        self.slab_mut(number).thaw();
         let segment = &mut self.contents[number as usize];
         segment.used_bytes = 0;
         std::mem::replace(&mut segment.records, list)
@@ -620,6 +621,24 @@ mod tests {
         segments.retract(again);
         assert_eq!(segments.record_count(one), 0);
         assert!(segments.heap_bytes() > 0);
+    }
+
+    #[test]
+    fn what_is_appended_after_a_rewind_may_lie_where_readers_were() {
+        let mut segments = segments(1);
+        let number = segments.open().expect("a slab");
+        let [first, second] = [0, 1].map(|entry| segments.append(number, entry, 100));
+        for place in [first, second] {
+            drop(segments.lend(place.expect("room"), 100));
+        }
+        let records = segments.rewind(number);
+        segments.recycle(records);
+        // It stays where it was.
+        assert_eq!(segments.append(number, 0, 100), first);
+        let held = segments.lend(first.expect("room"), 100);
+        assert_eq!(segments.append(number, 2, 100), second);
+        segments.bytes_mut(second.expect("room"), 100).fill(2);
+        assert!(held.iter().all(|byte| *byte == 0));
     }
 
     fn lend(
