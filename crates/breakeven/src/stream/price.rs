@@ -113,11 +113,11 @@ pub struct Taken {
 /// Completions after which prices and estimates are computed anew.
 const UPDATE_BLOCKS: usize = 8;
 /// Share of all cost that trying may take.
-const TRIAL_SHARE: f64 = 0.01;
+pub(super) const TRIAL_SHARE: f64 = 0.01;
 /// Blocks' worth of cost that trying may take at once, before there is much to take a share of.
-const TRIAL_BLOCKS: f64 = 4.0;
+pub(super) const TRIAL_BLOCKS: f64 = 4.0;
 /// Seconds of the pipeline that trying may take besides: what nobody notices.
-const TRIAL_SECONDS: f64 = 4e-3;
+pub(super) const TRIAL_SECONDS: f64 = 4e-3;
 /// Odds of the two prices of the fastest end beyond which the lesser counts for nothing. A price of
 /// nothing would waste the workers on a gain of nothing.
 const ODDS_MAX: f64 = 1e3;
@@ -206,6 +206,8 @@ pub struct Controller {
     paused: f64,
     cost_total: f64,
     trial_cost: f64,
+    /// What trials took beyond what was feared of them.
+    trial_surprise: f64,
     /// Time that a goal with a time had left at the last choice, in blocks.
     saved_blocks: f64,
     /// Counted up when the profile has learnt enough to estimate anew.
@@ -324,6 +326,7 @@ impl Controller {
             paused: 0.0,
             cost_total: 0.0,
             trial_cost: 0.0,
+            trial_surprise: 0.0,
             saved_blocks: 0.0,
             lessons: 0,
             scratch: Scratch::default(),
@@ -461,6 +464,11 @@ impl Controller {
     /// Returns the share of all cost, as it was expected, that trying other arms took.
     pub fn trial_share(&self) -> f64 {
         self.trial_cost / self.cost_total.max(f64::MIN_POSITIVE)
+    }
+
+    /// Returns the share of all cost that trials took beyond what was feared of them.
+    pub fn trial_surprise_share(&self) -> f64 {
+        self.trial_surprise / self.cost_total.max(f64::MIN_POSITIVE)
     }
 
     /// Changes what is known of the link.
@@ -816,7 +824,9 @@ impl Controller {
         let spell = trial.spell.times(longer);
         let cost = quantities.cost(&trial.life, &trial.prices)
             + self.waits(&spell, trial.parts, &trial.prices, trial.backlog, 0.0);
-        self.trial_cost += (cost - trial.best_cost).max(0.0) - trial.charge;
+        let beyond = (cost - trial.best_cost).max(0.0) - trial.charge;
+        self.trial_cost += beyond;
+        self.trial_surprise += beyond.max(0.0);
     }
 
     /// Returns what the waits cost while a block is encoded: of the link that has sent everything
