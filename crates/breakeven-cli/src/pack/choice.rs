@@ -14,9 +14,6 @@ use crate::learned;
 use crate::options::{MoneyOptions, Strategy};
 use crate::terms::{DAY_SECONDS, Terms};
 
-/// Blocks from which on what they taught is worth a file's writing.
-const BLOCKS_KEPT_MIN: u64 = 8;
-
 /// Days kept and reads, which money counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
@@ -32,7 +29,7 @@ pub struct Setting<'a> {
     machine: OnceCell<Machine>,
     terms: OnceCell<Terms>,
     profile: RefCell<Option<Profile>>,
-    blocks_learned: Cell<u64>,
+    has_learned: Cell<bool>,
 }
 
 impl<'a> Setting<'a> {
@@ -44,7 +41,7 @@ impl<'a> Setting<'a> {
             machine: OnceCell::new(),
             terms: OnceCell::new(),
             profile: RefCell::new(None),
-            blocks_learned: Cell::new(0),
+            has_learned: Cell::new(false),
         }
     }
 
@@ -112,16 +109,16 @@ impl<'a> Setting<'a> {
         if let Some(profile) = books.profile() {
             *self.profile.borrow_mut() = Some(profile);
             let ledger = books.ledger();
-            let seen = (ledger.accounts())
-                .filter(|it| it.0.is_none_or(|(class, _)| class != Class::UNSEEN));
-            let blocks: u64 = seen.map(|it| it.1.blocks).sum();
-            self.blocks_learned.set(self.blocks_learned.get() + blocks);
+            let mut accounts = ledger.accounts();
+            let is_seen = accounts.any(|it| it.0.is_none_or(|(class, _)| class != Class::UNSEEN));
+            self.has_learned.set(self.has_learned.get() || is_seen);
         }
     }
 
-    /// Keeps for the next run what was learned.
+    /// Keeps for the next run what was learned, of however few blocks: many small files are all that some
+    /// machines pack, and nothing else would correct what one long run learned under load.
     pub fn keep(&self, is_quiet: bool) {
-        if self.blocks_learned.get() >= BLOCKS_KEPT_MIN {
+        if self.has_learned.get() {
             learned::keep(&self.profile(), self.machine(), is_quiet);
         }
     }

@@ -220,6 +220,22 @@ impl Costs {
         let likely = open.min_by(|&a, &b| self.likely[a].total_cmp(&self.likely[b]));
         likely.unwrap_or(best)
     }
+
+    /// Returns the best one known of those whose trial costs no more than `allowed`; or of those that may well
+    /// be as good, and likely cost at most `unnoticed` more, the one that stores least.
+    pub fn densest_tie(&self, known: &Known, allowed: f64, unnoticed: f64) -> usize {
+        let least_feared = self.fearful[least(&self.fearful)];
+        let arms =
+            (0..self.likely.len()).filter(|&arm| self.fearful[arm] - least_feared <= allowed);
+        let best = (arms.clone().map(|arm| self.likely[arm])).fold(f64::INFINITY, f64::min);
+        let is_tie =
+            |&arm: &usize| self.hopeful[arm] <= best && self.likely[arm] <= best + unnoticed;
+        let stored = |arm: usize| known.likely[arm].stored_bytes.mean;
+        let densest = arms
+            .filter(is_tie)
+            .min_by(|&a, &b| stored(a).total_cmp(&stored(b)));
+        densest.unwrap_or_else(|| least(&self.fearful))
+    }
 }
 
 /// Returns the place of the least cost.

@@ -780,17 +780,20 @@ impl Controller {
             prices.per_core_second.mean * self.plant.workers as f64 + self.link_second(&prices);
         let earned = TRIAL_SHARE * self.cost_total - self.trial_cost;
         let lent = TRIAL_BLOCKS * fearful[best] + TRIAL_SECONDS * second;
-        let curious = match self.goal {
-            // A trial is paid in bytes there, and late all the same.
-            Goal::Within(_) => f64::NEG_INFINITY,
-            Goal::Fastest | Goal::Smallest | Goal::Money { .. } => earned,
-        };
+        // Where a time is promised a trial is paid in bytes, and late all the same.
+        let curious = if is_bold { f64::NEG_INFINITY } else { earned };
         let on_trial = |arm: usize| {
             let mut trials = self.queue.iter().filter_map(|it| it.trial.as_ref());
             trials.any(|it| (it.arm, it.life.class) == (arm, class))
         };
         let allowed = (curious, earned + lent);
-        let chosen = costs.worth_trying(known, best, allowed, behind, on_trial);
+        let chosen = match self.goal {
+            // Nothing behind it pays for a trial; where nothing tells two apart, bytes are the surer gain.
+            Goal::Fastest if self.is_ending(behind) => {
+                costs.densest_tie(known, allowed.1, TRIAL_SECONDS)
+            }
+            _ => costs.worth_trying(known, best, allowed, behind, on_trial),
+        };
         let way = ways[chosen];
         let expected = way.of(&known.likely[chosen]);
         let spell = spell_of(&expected, way.parts);
@@ -875,6 +878,7 @@ impl Controller {
         left: &Left,
     ) -> Prices {
         match self.goal {
+            Goal::Fastest if self.is_ending(left.blocks_behind) => self.prices_of_time(0.0),
             Goal::Fastest => {
                 let room = self.plant.frames.saturating_sub(self.plant.workers).max(1);
                 let waiting = (self.queue.len() + 1).saturating_sub(self.plant.workers);
@@ -890,10 +894,7 @@ impl Controller {
                 let work = self.prices.per_core_second.mean * self.plant.workers as f64 * tip;
                 self.prices_of_time(work / (work + self.link_second(&self.prices)))
             }
-            // Nothing comes behind the last blocks that their workers could be wanted for.
-            Goal::Within(_) if left.blocks_behind < self.plant.workers as f64 => {
-                self.prices_of_bytes(0.0)
-            }
+            Goal::Within(_) if self.is_ending(left.blocks_behind) => self.prices_of_bytes(0.0),
             Goal::Within(_) => {
                 // Near the end there are few blocks left to spend it on.
                 let halving = SAVED_BLOCKS.min((left.blocks_behind + 1.0) / 2.0);
@@ -902,6 +903,12 @@ impl Controller {
             }
             Goal::Smallest | Goal::Money { .. } => self.prices,
         }
+    }
+
+    /// Returns whether a block is one of the last: nothing comes behind them that their workers could be
+    /// wanted for, and the stream ends when they are encoded and written.
+    fn is_ending(&self, blocks_behind: f64) -> bool {
+        blocks_behind < self.plant.workers as f64
     }
 
     /// Returns what the blocks and the application's computing asked of the cores.
