@@ -353,7 +353,7 @@ impl Segments {
             word.load(Ordering::Relaxed) & bit != 0
         };
         let is_new = !self.books.iter().any(has);
-        if count + usize::from(is_new) > segments_max && is_new {
+        if is_new && count >= segments_max {
             return Err(count + 1);
         }
         let (word, bit) = self.books[0].at(number);
