@@ -152,8 +152,9 @@ impl Arena {
     /// # Cost
     ///
     /// One lock, some 40 ns. A new slab then takes a page fault for each page as it is touched,
-    /// which makes filling it ten times as long, unless it was [prepared](Arena::prepare); a new
-    /// region, once in 32 MiB, takes some system calls.
+    /// which makes filling it ten times as long, unless it was [prepared](Arena::prepare), or one for all
+    /// slabs in a huge page; a new region, once in 32 MiB, takes some system calls, and a huge page that small
+    /// slabs share one.
     pub fn allocate(&self) -> Result<Slab> {
         Ok(Slab {
             address: self.shared.take()?,
@@ -216,7 +217,7 @@ impl Arena {
     ///
     /// # Cost
     ///
-    /// A system call for each slab, with the arena unlocked.
+    /// A system call for each slab, two for small ones, with the arena unlocked.
     pub fn give_back(&self) -> Result<u64> {
         self.shared.give_back_while(|_| true)
     }
