@@ -17,7 +17,7 @@ use breakeven::storage::{AlignedBuffer, OpenOptions, RealStorage, Storage};
 
 use super::corpus::{self, Set};
 use super::policies::{self, ADAPTIVE, RAW};
-use super::{Claim, at_most, bystander, findings_table};
+use super::{Claim, at_most, bystander, energy, findings_table, power};
 use crate::data::SEED;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave::order;
@@ -157,20 +157,19 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
             },
         ),
     };
-    let power = &policies::power()?;
+    let power = &power()?;
     let cells = cases.iter().map(|case| Cell {
         name: case.name(),
         parameters: format!(
-            "{} memory_bytes={} accesses={}+{}+{} runs={} energy={}",
+            "{} memory_bytes={} accesses={}+{}+{} runs={} {}",
             corpus::label(laboratory),
             length.memory_bytes,
             length.warm,
             length.measured,
             length.beside,
             length.runs,
-            power.source()
-        )
-        .replace(',', " "),
+            energy(power)
+        ),
         measure: Box::new(move || rows(laboratory, *case, length, power)),
     });
     laboratory.measure(EXPERIMENT.key, COLUMNS, cells.collect())

@@ -11,12 +11,13 @@ use anyhow::Result;
 use breakeven::cache::{
     Arm, MissTime, Pattern, Policy, Replay, Replayed, ShardOptions, Source, Workload,
 };
+use breakeven::meter::PowerModel;
 use breakeven::model::{Access, BufferCache, BufferCodec, Overheads, Placement, Rate, Rates};
 use breakeven::units::Seconds;
 
 use super::overheads::{self, Left};
 use super::policies::made;
-use super::{Claim, corpus, findings_table, pictures_of_figures};
+use super::{Claim, corpus, energy, energy_of, findings_table, pictures_of_figures, power, shown};
 use crate::data::SEED;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave::order;
@@ -62,7 +63,7 @@ pub const FIGURES: Experiment = Experiment {
     parameters: PARAMETERS,
     analysis: "One thread does everything, so a victim is compressed and a page restored by the thread that waits, where he counts \
         eight threads in bulk. The codec's time is real and of these pages, the disk's is his. Figure 13 needs no codec \
-        that costs nothing: it is what page faults alone come to. That zstd never pays before 500 GB with every page as likely is \
+        that costs nothing: it is what page faults alone come to. Joules are processor time times watts, by the model that the record names. That zstd never pays before 500 GB with every page as likely is \
         no core, for it hangs on his processor.",
     run: |laboratory| Ok(figures(&measure(laboratory)?)),
     table,
@@ -109,6 +110,8 @@ pub const COLUMNS: &[&str] = &[
     "decode_us",
     "ratio",
     "held",
+    "core_us",
+    "active_uj",
 ];
 /// Page faults and all processor time.
 pub const ALL: usize = 0;
@@ -122,6 +125,8 @@ const ENCODE: usize = 5;
 const DECODE: usize = 6;
 const RATIO: usize = 7;
 const HELD: usize = 8;
+const CPU: usize = 9;
+const JOULES: usize = 10;
 
 /// The contender that compresses nothing; it has the task of each method.
 pub const RAW: &str = "0 %";
@@ -226,13 +231,15 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         true => &SETTINGS[1..3],
         false => &SETTINGS[..],
     };
+    let power = &power()?;
     let cells = settings.iter().map(|setting| Cell {
         name: setting.name(),
         parameters: format!(
-            "{} page_bytes={PAGE_BYTES} fault_us={FAULT_US} runs={runs}",
-            corpus::label(laboratory)
+            "{} page_bytes={PAGE_BYTES} fault_us={FAULT_US} runs={runs} {}",
+            corpus::label(laboratory),
+            energy(power)
         ),
-        measure: Box::new(move || measure_setting(laboratory, setting, runs)),
+        measure: Box::new(move || measure_setting(laboratory, setting, runs, power)),
     });
     laboratory.measure(RECORD, COLUMNS, cells.collect())
 }
@@ -246,7 +253,12 @@ struct Split<'a> {
     replay: Replay<'a>,
 }
 
-fn measure_setting(laboratory: &Laboratory, setting: &Setting, runs: usize) -> Result<Vec<Row>> {
+fn measure_setting(
+    laboratory: &Laboratory,
+    setting: &Setting,
+    runs: usize,
+    power: &PowerModel,
+) -> Result<Vec<Row>> {
     let contents = corpus::Set::Database.contents(laboratory, PAGE_BYTES)?;
     let (memory_bytes, warm, piece) = match laboratory.quick {
         true => (QUICK_MEMORY_BYTES, 800, 400),
@@ -305,14 +317,14 @@ fn measure_setting(laboratory: &Laboratory, setting: &Setting, runs: usize) -> R
                 run: run + 1,
                 runs,
                 contender: format!("{} %", split.share),
-                values: values(&before, &split.replay.so_far(), split.ratio),
+                values: values(&before, &split.replay.so_far(), split.ratio, power),
             });
         }
     }
     Ok(rows)
 }
 
-fn values(before: &Replayed, after: &Replayed, ratio: f64) -> Vec<f64> {
+fn values(before: &Replayed, after: &Replayed, ratio: f64, power: &PowerModel) -> Vec<f64> {
     let (old, new) = (&before.stats, &after.stats);
     let count = (new.accesses() - old.accesses()) as f64;
     let packed_hits = (new.packed_hits - old.packed_hits) as f64;
@@ -324,6 +336,7 @@ fn values(before: &Replayed, after: &Replayed, ratio: f64) -> Vec<f64> {
         new.decode_cost - old.decode_cost,
     );
     let core = (after.core - before.core).0;
+    let joules = power.core_energy(Seconds(core)).0;
     let memory = &after.memory;
     vec![
         1e6 * (faults + core) / count,
@@ -335,16 +348,14 @@ fn values(before: &Replayed, after: &Replayed, ratio: f64) -> Vec<f64> {
         1e6 * decode / packed_hits.max(1.0),
         ratio,
         memory.held_bytes as f64 / memory.budget_bytes as f64,
+        1e6 * core / count,
+        1e6 * joules / count,
     ]
 }
 
 /// Returns the median of a column over the runs.
 pub fn middle(cell: &CellRecord, method: &str, contender: &str, column: usize) -> f64 {
-    let values = cell.column(method, contender, column);
-    if values.is_empty() {
-        return f64::NAN;
-    }
-    Interval::of_pairs(&values).middle
+    super::middle(&cell.column(method, contender, column))
 }
 
 /// Returns the shares that a cell has, in percent and rising.
@@ -466,16 +477,17 @@ pub fn recorded(records: &Path) -> Result<Vec<CellRecord>> {
 fn table(records: &Path) -> Result<tables::Shown> {
     let cells = recorded(records)?;
     let mut text = findings_table(records, &cells, figures(&cells));
-    if cells.is_empty() {
+    let Some(first) = cells.first() else {
         return Ok(text);
-    }
-    text.push_str(
+    };
+    text.push_str(&format!(
         "\nMedians over the runs: microseconds of an access with everything (`all`), of page faults and codecs, and of page faults \
          alone (Figure 13); hits (Figure 10), those of compressed pages, microseconds of a page to compress and to restore, the ratio of \
-         the pages, and bytes held over bytes of memory.\n\n\
-         | cell | method | share | all us | charged us | faults us | hits | compressed hits | compress us | restore us | ratio | held |\n\
-         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
-    );
+         the pages, bytes held over bytes of memory, and of an access processor time and joules ({}).\n\n\
+         | cell | method | share | all us | charged us | faults us | hits | compressed hits | compress us | restore us | ratio | held | core us | uJ |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        energy_of(first)
+    ));
     for cell in &cells {
         for method in METHODS {
             let mut shares = vec![0];
@@ -491,7 +503,7 @@ fn table(records: &Path) -> Result<tables::Shown> {
 fn line(cell: &CellRecord, method: &str, share: u32) -> String {
     let of = |column| middle(cell, method, &format!("{share} %"), column);
     format!(
-        "| {} | {method} | {share} % | {:.2} | {:.2} | {:.2} | {:.1} % | {:.1} % | {:.1} | {:.1} | {:.2} | {:.2} |\n",
+        "| {} | {method} | {share} % | {:.2} | {:.2} | {:.2} | {:.1} % | {:.1} % | {:.1} | {:.1} | {:.2} | {:.2} | {} | {} |\n",
         cell.cell,
         of(ALL),
         of(CHARGED),
@@ -502,6 +514,8 @@ fn line(cell: &CellRecord, method: &str, share: u32) -> String {
         of(DECODE),
         of(RATIO),
         of(HELD),
+        shown(of(CPU), 2),
+        shown(of(JOULES), 1),
     )
 }
 

@@ -11,8 +11,10 @@ use std::sync::Barrier;
 
 use anyhow::{Result, ensure};
 use breakeven::cache::{BlockGuard, Cache, CacheOptions, Pattern, Workload};
+use breakeven::meter::PowerModel;
+use breakeven::units::Seconds;
 
-use super::Claim;
+use super::{Claim, energy, energy_of, findings_table, middle, power, shown};
 use crate::clock;
 use crate::data::{Random, SEED};
 use crate::experiment::{Experiment, no_pictures};
@@ -52,7 +54,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     ],
     analysis: "Time is one thread's processor time, and of two the clock's for the slower one. Ours lends a page where it lies, and pages lie aligned, so their first lines would all fall into \
         few sets of the processor's caches; what the others hand out lies wherever the allocator put it. A laboratory that was built without \
-        the feature `peers` has no other caches and does not run the race.",
+        the feature `peers` has no other caches and does not run the race. Nothing is compressed, so nobody loses work to that. Joules are \
+        processor time of all threads times watts, by the model that the record names.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
     pictures: no_pictures,
@@ -60,8 +63,10 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const QUICK: Target = Target::at_least(0.9);
 const FASTER: Target = Target::at_least(1.0);
-const COLUMNS: &[&str] = &["ns"];
+const COLUMNS: &[&str] = &["ns", "cpu_ns", "active_nj"];
 const NS: usize = 0;
+const CPU: usize = 1;
+const JOULES: usize = 2;
 const OURS: &str = "ours";
 /// The others, with what is asked of ours against them.
 const OTHERS: [(&str, Target); 3] = [("quick_cache", QUICK), ("moka", FASTER), ("foyer", FASTER)];
@@ -196,8 +201,20 @@ mod peers {
     }
 }
 
+/// Nanoseconds of a hit.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    /// For who waits for it.
+    ns: f64,
+    /// Of processors.
+    core_ns: f64,
+}
+
 /// A contender: its name, and what takes its nanoseconds of a hit by kind.
-type Racer = (&'static str, fn(Length, &[Vec<Access>]) -> Result<Vec<f64>>);
+type Racer = (
+    &'static str,
+    fn(Length, &[Vec<Access>]) -> Result<Vec<Taken>>,
+);
 
 #[cfg(not(feature = "peers"))]
 const RACERS: [Racer; 1] = [(OURS, all_kinds::<Cache<u64>>)];
@@ -234,18 +251,23 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
             return Record::new(&laboratory.records, EXPERIMENT.key, COLUMNS).latest();
         }
     }
+    let power = &power()?;
     let cells = THREADS.map(|(name, threads)| Cell {
         name: name.to_string(),
         parameters: format!(
-            "pages={} memory_bytes={} accesses={} runs={}",
-            length.pages, length.memory_bytes, length.accesses, length.runs
+            "pages={} memory_bytes={} accesses={} runs={} {}",
+            length.pages,
+            length.memory_bytes,
+            length.accesses,
+            length.runs,
+            energy(power)
         ),
-        measure: Box::new(move || rows(threads, length)),
+        measure: Box::new(move || rows(threads, length, power)),
     });
     laboratory.measure(EXPERIMENT.key, COLUMNS, cells.into())
 }
 
-fn rows(threads: usize, length: Length) -> Result<Vec<Row>> {
+fn rows(threads: usize, length: Length, power: &PowerModel) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for run in 0..length.runs {
         let accesses: Vec<Vec<Access>> = (0..threads)
@@ -253,13 +275,15 @@ fn rows(threads: usize, length: Length) -> Result<Vec<Row>> {
             .collect();
         for index in order(run, RACERS.len()) {
             let (name, race) = RACERS[index];
-            for ((task, _), ns) in TOUCHES.iter().zip(race(length, &accesses)?) {
+            for ((task, _), taken) in TOUCHES.iter().zip(race(length, &accesses)?) {
+                let core = Seconds(1e-9 * taken.core_ns);
+                let joules = 1e9 * power.core_energy(core).0;
                 rows.push(Row {
                     task: task.to_string(),
                     run: run + 1,
                     runs: length.runs,
                     contender: name.to_string(),
-                    values: vec![ns],
+                    values: vec![taken.ns, taken.core_ns, joules],
                 });
             }
         }
@@ -283,7 +307,7 @@ fn byte_at(key: u64, place: usize) -> u8 {
 }
 
 /// Fills a cache and returns the nanoseconds of a hit for each kind.
-fn all_kinds<P: Pages>(length: Length, accesses: &[Vec<Access>]) -> Result<Vec<f64>> {
+fn all_kinds<P: Pages>(length: Length, accesses: &[Vec<Access>]) -> Result<Vec<Taken>> {
     let cache = P::new(length)?;
     let mut page = vec![0; PAGE_BYTES];
     for key in 0..length.pages {
@@ -296,13 +320,13 @@ fn all_kinds<P: Pages>(length: Length, accesses: &[Vec<Access>]) -> Result<Vec<f
     TOUCHES.into_iter().map(time).collect()
 }
 
-/// Lets each thread make its accesses, after a round without the clock; returns the nanoseconds that the
-/// slower one took for one of them.
-fn time<P: Pages>(cache: &P, touch: Touch, accesses: &[Vec<Access>]) -> Result<f64> {
+/// Lets each thread make its accesses, after a round without the clock; returns what the slower one took for
+/// one of them, and what a hit took of processors in the mean.
+fn time<P: Pages>(cache: &P, touch: Touch, accesses: &[Vec<Access>]) -> Result<Taken> {
     let start = Barrier::new(accesses.len());
     // Who is alone waits for nobody.
     let is_alone = accesses.len() == 1;
-    let one = |accesses: &[Access]| -> Result<f64> {
+    let one = |accesses: &[Access]| -> Result<Taken> {
         let found = sum(cache, touch, accesses);
         start.wait();
         ensure!(
@@ -310,22 +334,32 @@ fn time<P: Pages>(cache: &P, touch: Touch, accesses: &[Vec<Access>]) -> Result<f
             "a page is missing, or is another"
         );
         let (duration, _) = clock::time(|| black_box(sum(cache, touch, accesses)));
-        let seconds = match is_alone {
-            true => duration.cpu_seconds,
-            false => duration.wall_seconds,
-        };
-        Ok(1e9 * seconds / accesses.len() as f64)
+        let ns = |seconds: f64| 1e9 * seconds / accesses.len() as f64;
+        let core_ns = ns(duration.cpu_seconds);
+        Ok(Taken {
+            ns: match is_alone {
+                true => core_ns,
+                false => ns(duration.wall_seconds),
+            },
+            core_ns,
+        })
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = accesses
             .iter()
             .map(|accesses| scope.spawn(|| one(accesses)))
             .collect();
-        threads.into_iter().try_fold(0.0_f64, |slowest, thread| {
+        let mut all = Taken {
+            ns: 0.0,
+            core_ns: 0.0,
+        };
+        for thread in threads {
             let taken = thread.join();
             let taken = taken.map_err(|_| anyhow::anyhow!("a thread panicked"))??;
-            Ok(slowest.max(taken))
-        })
+            all.ns = all.ns.max(taken.ns);
+            all.core_ns += taken.core_ns / accesses.len() as f64;
+        }
+        Ok(all)
     })
 }
 
@@ -408,12 +442,38 @@ fn finding(cell: &CellRecord, task: &str, other: &str, target: Target) -> Findin
     claim.judge(found, None)
 }
 
-fn middle(values: &[f64]) -> f64 {
-    Interval::of_pairs(values).middle
+fn table(records: &Path) -> Result<tables::Shown> {
+    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
+    let mut text = findings_table(records, &cells, findings(&cells));
+    let Some(first) = cells.first() else {
+        return Ok(text);
+    };
+    text.push_str(&format!(
+        "\nMedians of the runs: nanoseconds of a hit, those of all processors, and joules ({}).\n\n\
+         | cell | cache | read | ns | core ns | nJ |\n|---|---|---|---:|---:|---:|\n",
+        energy_of(first)
+    ));
+    for cell in &cells {
+        for contender in [OURS].into_iter().chain(OTHERS.map(|other| other.0)) {
+            for (task, _) in TOUCHES {
+                text.push_str(&line(cell, contender, task));
+            }
+        }
+    }
+    Ok(text)
 }
 
-fn table(records: &Path) -> Result<tables::Shown> {
-    tables::table_of(records, EXPERIMENT.key, COLUMNS, findings)
+fn line(cell: &CellRecord, contender: &str, task: &str) -> String {
+    let of = |column, digits| shown(middle(&cell.column(task, contender, column)), digits);
+    match of(NS, 1) {
+        ns if ns.is_empty() => ns,
+        ns => format!(
+            "| {} | {contender} | {task} | {ns} | {} | {} |\n",
+            cell.cell,
+            of(CPU, 1),
+            of(JOULES, 0),
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -432,7 +492,10 @@ mod tests {
         let accesses = [accesses(length, 1), accesses(length, 2)];
         for (name, race) in RACERS {
             let found = race(length, &accesses).unwrap();
-            assert!(found.iter().all(|ns| *ns > 0.0), "{name}: {found:?}");
+            assert!(
+                found.iter().all(|it| it.ns > 0.0 && it.core_ns > 0.0),
+                "{name}: {found:?}"
+            );
             assert_eq!(found.len(), TOUCHES.len());
         }
     }
@@ -461,7 +524,7 @@ mod tests {
                             run,
                             runs: 10,
                             contender: contender.to_string(),
-                            values: vec![ns * (1.0 + 0.001 * run as f64)],
+                            values: vec![ns * (1.0 + 0.001 * run as f64), f64::NAN, f64::NAN],
                         });
                     }
                 }

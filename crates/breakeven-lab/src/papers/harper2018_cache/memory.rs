@@ -4,16 +4,18 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, bail, ensure};
 use breakeven::cache::{Arm, Cache, CacheOptions, Policy};
+use breakeven::meter::{Meter, PowerModel, Scope};
+use breakeven::units::Seconds;
 use clap::Args;
 
-use super::at_most;
 use super::rival_worker::resident_bytes;
+use super::{at_most, energy, energy_of, findings_table, middle, power, shown};
 use crate::data::{Kind, Random, SEED};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::record::{CellRecord, Row};
+use crate::record::{CellRecord, Record, Row};
 use crate::statistics::Interval;
 use crate::tables;
 
@@ -40,15 +42,19 @@ pub const EXPERIMENT: Experiment = Experiment {
     ],
     analysis: "The process is looked at, not the cache: its allocator's slack, codecs and threads are in the figure; what it held before \
         there was a cache, and pages of program files, are not. With the pages of code that ran meanwhile the record before this one \
-        had 1.024 to 1.038. Guards are held all the while, so that slabs cannot always be given back.",
+        had 1.024 to 1.038. Guards are held all the while, so that slabs cannot always be given back. Processor time is that of the whole churn, with looking \
+        at memory and comparing blocks, which the four share. No cache has threads of its own: who makes room compresses. Joules are processor \
+        time times watts, by the model that the record names.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
     pictures: no_pictures,
 };
 
-const COLUMNS: &[&str] = &["growth", "in_use"];
+const COLUMNS: &[&str] = &["growth", "in_use", "cpu_us", "active_uj"];
 const GROWTH: usize = 0;
 const IN_USE: usize = 1;
+const CPU: usize = 2;
+const JOULES: usize = 3;
 const CONTENDERS: [&str; 4] = ["raw-only", "adaptive", "split", "resized"];
 const TASK: &str = "churn";
 /// Powers of two of sizes, from 64 bytes on.
@@ -69,7 +75,8 @@ pub struct Churn {
     seed: u64,
 }
 
-/// Does it, and prints the largest growth of resident memory and of what the cache says it uses.
+/// Does it, and prints the largest growth of resident memory, the most that the cache says it uses, and the
+/// processor seconds of all accesses.
 pub fn churn(order: &Churn) -> Result<()> {
     let text = Kind::Text.generate(1 << 20, SEED);
     // Touched, so that it counts as held before.
@@ -89,6 +96,7 @@ pub fn churn(order: &Churn) -> Result<()> {
         policy,
         ..CacheOptions::default()
     })?;
+    let meter = Meter::start(Scope::Process);
     let most = std::thread::scope(|scope| -> Result<(u64, u64)> {
         let work = |thread| {
             scope.spawn({
@@ -106,7 +114,8 @@ pub fn churn(order: &Churn) -> Result<()> {
         }
         Ok(most)
     })?;
-    println!("{} {}", most.0.saturating_sub(before), most.1);
+    let core = meter.stop(0).cpu.total();
+    println!("{} {} {:.9}", most.0.saturating_sub(before), most.1, core.0);
     Ok(())
 }
 
@@ -155,9 +164,13 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         true => (8_u64 << 20, 1000_u64, 3),
         false => (64 << 20, 100_000, 10),
     };
+    let power = &power()?;
     let cells = vec![Cell {
         name: "many sizes".to_string(),
-        parameters: format!("budget_bytes={bytes} accesses={accesses} runs={runs}"),
+        parameters: format!(
+            "budget_bytes={bytes} accesses={accesses} runs={runs} {}",
+            energy(power)
+        ),
         measure: Box::new(move || {
             let mut rows = Vec::new();
             for run in 0..runs {
@@ -167,7 +180,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
                         run: run + 1,
                         runs,
                         contender: name.to_string(),
-                        values: child(name, bytes, accesses, run as u64)?,
+                        values: child(name, bytes, accesses, run as u64, power)?,
                     });
                 }
             }
@@ -177,7 +190,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     laboratory.measure(EXPERIMENT.key, COLUMNS, cells)
 }
 
-fn child(name: &str, bytes: u64, accesses: u64, seed: u64) -> Result<Vec<f64>> {
+fn child(name: &str, bytes: u64, accesses: u64, seed: u64, power: &PowerModel) -> Result<Vec<f64>> {
     let mut child = Command::new(std::env::current_exe()?);
     child.args(["rival", "churn", name]);
     let output = child
@@ -190,9 +203,16 @@ fn child(name: &str, bytes: u64, accesses: u64, seed: u64) -> Result<Vec<f64>> {
         .split_whitespace()
         .map(|word| word.parse().ok())
         .collect();
-    let words = words.filter(|words| words.len() == 2);
-    let words = words.with_context(|| format!("'{line}' is no line of bytes"))?;
-    Ok(words.iter().map(|word| word / bytes as f64).collect())
+    let Some([growth, in_use, core_seconds]) = words.as_deref() else {
+        bail!("'{line}' is no line of counts");
+    };
+    let each = core_seconds / (THREADS * accesses) as f64;
+    Ok(vec![
+        growth / bytes as f64,
+        in_use / bytes as f64,
+        1e6 * each,
+        1e6 * power.core_energy(Seconds(each)).0,
+    ])
 }
 
 fn findings(cells: &[CellRecord]) -> Vec<Finding> {
@@ -218,7 +238,24 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
 }
 
 fn table(records: &Path) -> Result<tables::Shown> {
-    tables::table_of(records, EXPERIMENT.key, COLUMNS, findings)
+    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
+    let mut text = findings_table(records, &cells, findings(&cells));
+    let Some(first) = cells.first() else {
+        return Ok(text);
+    };
+    text.push_str(&format!(
+        "\nMedians of the runs: of an access, processor time of all threads and joules ({}).\n\n\
+         | cell | cache | core us | uJ |\n|---|---|---:|---:|\n",
+        energy_of(first)
+    ));
+    for cell in &cells {
+        for name in CONTENDERS {
+            let of = |column, digits| shown(middle(&cell.column(TASK, name, column)), digits);
+            let (core, joules) = (of(CPU, 2), of(JOULES, 1));
+            text.push_str(&format!("| {} | {name} | {core} | {joules} |\n", cell.cell));
+        }
+    }
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -14,13 +14,11 @@ use breakeven::cache::{
     least_cost, least_cost_of_fixed_contents,
 };
 use breakeven::codec::{Compressor, Decompressor, Method};
-use breakeven::meter::{
-    Clock, EnergyMeter, EnergyOptions, Machine, Meter, PowerModel, Roots, Scope,
-};
+use breakeven::meter::{Meter, PowerModel, Scope};
 use breakeven::units::Seconds;
 
 use super::cases::{Case, Plan, cases};
-use super::{Claim, at_most, bystander, corpus, findings_table, pictures};
+use super::{Claim, at_most, bystander, corpus, energy, findings_table, pictures, power};
 use crate::clock;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave::order;
@@ -183,17 +181,6 @@ fn methods() -> Vec<Method> {
     ShardOptions::default().methods
 }
 
-/// Returns the model of this machine's watts.
-pub fn power() -> Result<PowerModel> {
-    let machine = Machine::read(&Roots::default());
-    let options = EnergyOptions {
-        counters: false,
-        ..EnergyOptions::default()
-    };
-    let meter = EnergyMeter::choose(&options, &machine, Clock::real())?;
-    Ok(meter.model().clone())
-}
-
 fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let cases = cases(laboratory.quick);
     let runs = if laboratory.quick { 2 } else { 10 };
@@ -201,16 +188,15 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let cells = cases.iter().map(|case| Cell {
         name: case.name(),
         parameters: format!(
-            "{} methods={} runs={runs} energy={}",
+            "{} methods={} runs={runs} {}",
             corpus::label(laboratory),
             methods()
                 .iter()
                 .map(Method::to_string)
                 .collect::<Vec<_>>()
                 .join("+"),
-            power.source(),
-        )
-        .replace(',', " "),
+            energy(power),
+        ),
         measure: Box::new(move || {
             let contents = case.set.contents(laboratory, case.page_bytes)?;
             let bench = Bench {

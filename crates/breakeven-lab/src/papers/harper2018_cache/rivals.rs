@@ -13,12 +13,14 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use breakeven::cache::{Pattern, ShardOptions, Workload};
+use breakeven::meter::PowerModel;
+use breakeven::units::Seconds;
 
 use super::corpus::{self, Set};
 use super::pictures::{ADAPTIVE_COLOUR, SPLIT_COLOUR};
 use super::policies::{self, ADAPTIVE, RAW};
 use super::rival_worker::Counted;
-use super::{Claim, findings_table};
+use super::{Claim, energy, energy_of, findings_table, power, shown};
 use crate::chart::{self, GREY, Look, Panel, Quantity, Series, Words};
 use crate::data::{Random, SEED};
 use crate::experiment::{Experiment, Picture};
@@ -60,7 +62,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     analysis: "Ours is the shard, which takes no lock; RocksDB's cache takes one for each access, some 20 ns of microseconds. RocksDB admits to its \
         secondary cache what is evicted for the second time and promotes what is hit for the second time; ours was told what a miss takes, as \
         it would find out by itself. RocksDB's cache knows nothing of misses. Rows of 2 and 25 us, and of data that do not shrink, show \
-        that nothing is lost where compressing does not pay.",
+        that nothing is lost where compressing does not pay. No cache here has threads of its own: the one that makes room compresses, and \
+        its time is in the figure. Joules are processor time times watts, by the model that the record names.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
     pictures: draw,
@@ -76,6 +79,7 @@ const COLUMNS: &[&str] = &[
     "compressed_share",
     "shard_bits",
     "ratio",
+    "active_uj",
 ];
 const RATE: usize = 0;
 const MISSES: usize = 1;
@@ -84,6 +88,7 @@ const GROWTH: usize = 3;
 const SHARE: usize = 4;
 const SHARD_BITS: usize = 5;
 const RATIO: usize = 6;
+const JOULES: usize = 7;
 const ROCKSDB: &str = "rocksdb";
 /// Ours with a fixed split like RocksDB's densest: 95 % by LZ4, of what was asked for again.
 const FIXED: &str = "fixed";
@@ -210,19 +215,21 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         ),
     };
     let rocksdb = OnceCell::new();
+    let power = &power()?;
     let cells = cases.iter().map(|case| Cell {
         name: case.name(),
         parameters: format!(
-            "{} memory_bytes={} accesses={} runs={}",
+            "{} memory_bytes={} accesses={} runs={} {}",
             corpus::label(laboratory),
             length.memory_bytes,
             length.accesses,
-            length.runs
+            length.runs,
+            energy(power)
         ),
         measure: Box::new(|| {
             let folder = tempfile::tempdir()?;
             let rocksdb: &Option<RocksDb> = rocksdb.get_or_init(RocksDb::compile);
-            Field::new(laboratory, case, length, folder.path())?.race(rocksdb.as_ref())
+            Field::new(laboratory, case, length, folder.path(), power)?.race(rocksdb.as_ref())
         }),
     });
     laboratory.measure(EXPERIMENT.key, COLUMNS, cells.collect())
@@ -282,6 +289,7 @@ struct Field<'a> {
     folder: &'a Path,
     page_count: u64,
     ratio: f64,
+    power: &'a PowerModel,
 }
 
 impl<'a> Field<'a> {
@@ -290,6 +298,7 @@ impl<'a> Field<'a> {
         case: &'a Case,
         length: Length,
         folder: &'a Path,
+        power: &'a PowerModel,
     ) -> Result<Field<'a>> {
         let contents = case.set.contents(laboratory, PAGE_BYTES)?;
         let bytes = case.set.load(laboratory)?;
@@ -305,6 +314,7 @@ impl<'a> Field<'a> {
             folder,
             page_count: contents.page_count(),
             ratio: PAGE_BYTES as f64 / packed,
+            power,
         })
     }
 
@@ -425,14 +435,16 @@ impl<'a> Field<'a> {
     }
 
     fn values(&self, counted: &Counted, miss_us: f64, setting: Setting) -> Vec<f64> {
+        let core_seconds = counted.cpu_seconds / counted.accesses as f64;
         vec![
             counted.rate(miss_us),
             counted.misses as f64 / counted.accesses as f64,
-            1e6 * counted.cpu_seconds / counted.accesses as f64,
+            1e6 * core_seconds,
             counted.growth_bytes() as f64 / self.length.memory_bytes as f64,
             setting.share,
             f64::from(setting.shard_bits),
             self.ratio,
+            1e6 * self.power.core_energy(Seconds(core_seconds)).0,
         ]
     }
 }
@@ -442,10 +454,7 @@ fn task(miss_us: f64) -> String {
 }
 
 fn middle(cell: &CellRecord, task: &str, contender: &str, column: usize) -> f64 {
-    match cell.column(task, contender, column) {
-        values if values.is_empty() => f64::NAN,
-        values => Interval::of_pairs(&values).middle,
-    }
+    super::middle(&cell.column(task, contender, column))
 }
 
 fn findings(cells: &[CellRecord]) -> Vec<Finding> {
@@ -499,14 +508,15 @@ fn finding(cell: &CellRecord, miss_us: f64) -> Finding {
 fn table(records: &Path) -> Result<Shown> {
     let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     let mut text = findings_table(records, &cells, findings(&cells));
-    if cells.is_empty() {
+    let Some(first) = cells.first() else {
         return Ok(text);
-    }
-    text.push_str(
-        "\nMedians of the runs; `growth` is of resident memory, over the budget.\n\n\
-         | cell | a miss | cache | thousand accesses/s | misses | core us | growth | compressed | shards |\n\
-         |---|---:|---|---:|---:|---:|---:|---:|---|\n",
-    );
+    };
+    text.push_str(&format!(
+        "\nMedians of the runs; of an access, processor time of the process and joules ({}); `growth` is of resident memory, over the budget.\n\n\
+         | cell | a miss | cache | thousand accesses/s | misses | core us | uJ | growth | compressed | shards |\n\
+         |---|---:|---|---:|---:|---:|---:|---:|---:|---|\n",
+        energy_of(first)
+    ));
     for cell in &cells {
         for miss_us in MISS_US {
             for contender in [ADAPTIVE, FIXED, RAW, ROCKSDB] {
@@ -528,11 +538,12 @@ fn line(cell: &CellRecord, task: &str, contender: &str) -> String {
         _ => (String::new(), ""),
     };
     format!(
-        "| {} | {task} | {contender} | {:.1} | {:.1} % | {:.2} | {:.3} | {share} | {shards} |\n",
+        "| {} | {task} | {contender} | {:.1} | {:.1} % | {:.2} | {} | {:.3} | {share} | {shards} |\n",
         cell.cell,
         of(RATE) / 1e3,
         100.0 * of(MISSES),
         of(CPU),
+        shown(of(JOULES), 1),
         of(GROWTH),
     )
 }
