@@ -43,7 +43,8 @@ pub const BLOCK_BYTES_MAX: usize = 1 << 30;
 /// # Cost
 ///
 /// Memory grows to the sum of [`Method::compressor_bytes`] over the codecs used; levels of one
-/// codec share it, except that lz4 and lz4hc each have their own.
+/// codec share it, except that lz4 and lz4hc each have their own, and zstd one more for dictionaries.
+/// None is given back before the compressor is dropped.
 #[derive(Default)]
 pub struct Compressor {
     lz4: lz4::Encoder,

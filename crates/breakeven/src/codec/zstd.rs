@@ -3,11 +3,14 @@
 //! The frame's window is the block (the library picks it from the content size), so decoding
 //! needs no memory beyond the target. Contexts are reused; the level is set only when it changes.
 //!
-//! `unsafe` here: two calls of libzstd that compute a size from numbers and have no safe name.
+//! `unsafe` here: calls of libzstd that have no safe name. They compute a size from numbers, and make and
+//! use a context in memory of ours.
 #![allow(unsafe_code)]
 
-use zstd_safe::zstd_sys::{self, ZSTD_ErrorCode};
-use zstd_safe::{CCtx, CDict, CParameter, DCtx, DDict, ResetDirective};
+use std::ptr::NonNull;
+
+use zstd_safe::zstd_sys::{self, ZSTD_CCtx, ZSTD_ErrorCode, ZSTD_ResetDirective, ZSTD_cParameter};
+use zstd_safe::{CCtx, CDict, DCtx, DDict, SafeResult};
 
 use crate::error::{Error, Result};
 
@@ -18,10 +21,12 @@ pub(super) const LEVEL_MAX: i8 = 22;
 
 const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
-/// A compression context that keeps its tables and its level between blocks.
+/// Compression contexts that keep their tables between blocks.
 #[derive(Default)]
 pub(super) struct Encoder {
-    context: Option<(CCtx<'static>, i8)>,
+    context: Context,
+    /// For prepared dictionaries.
+    dictionary_context: Option<CCtx<'static>>,
 }
 
 impl Encoder {
@@ -32,13 +37,7 @@ impl Encoder {
         source: &[u8],
         target: &mut [u8],
     ) -> Result<Option<usize>> {
-        let context = self.context_at(level)?;
-        let outcome = context.compress2(target, source);
-        if outcome.is_err() {
-            // A failed frame leaves the context in the middle of it.
-            context.reset(ResetDirective::SessionOnly).map_err(bug)?;
-        }
-        fitted(outcome)
+        fitted(self.context.compress(level, source, target)?)
     }
 
     /// As [`Encoder::compress`], with a prepared dictionary, whose level it takes.
@@ -48,29 +47,111 @@ impl Encoder {
         source: &[u8],
         target: &mut [u8],
     ) -> Result<Option<usize>> {
-        fitted(
-            self.context()?
-                .0
-                .compress_using_cdict(target, source, dictionary),
-        )
+        let context = match &mut self.dictionary_context {
+            Some(context) => context,
+            slot => slot.insert(CCtx::try_create().ok_or_else(no_memory)?),
+        };
+        fitted(context.compress_using_cdict(target, source, dictionary))
+    }
+}
+
+/// A compression context in memory that grows to what a level and a block need, and stays.
+///
+/// One that takes its own memory gives it back when, after 128 frames, a block comes that needs a third
+/// of it, and takes it again for the next that needs more: where levels change from block to block, that
+/// is thousands of page faults each time.
+#[derive(Default)]
+struct Context {
+    /// Its length is 0: libzstd alone knows what is in it.
+    memory: Vec<u64>,
+    made: Option<Made>,
+}
+
+/// A context in its memory.
+struct Made {
+    context: NonNull<ZSTD_CCtx>,
+    level: i8,
+    /// Bytes of the last block, at which the memory is known to do for the level.
+    block_bytes: usize,
+}
+
+// SAFETY: the context lies in the memory beside it and refers to nothing else between two calls; both
+// move together, and one thread at a time has them.
+unsafe impl Send for Context {}
+
+impl Context {
+    fn compress(&mut self, level: i8, source: &[u8], target: &mut [u8]) -> Result<SafeResult> {
+        let context = self.prepared(level, source.len())?;
+        let (to, from) = (target.as_mut_ptr().cast(), source.as_ptr().cast());
+        // SAFETY: the context is alive, as its memory is; both slices are as long as stated, and are
+        // not kept.
+        let code = unsafe {
+            zstd_sys::ZSTD_compress2(context.as_ptr(), to, target.len(), from, source.len())
+        };
+        let outcome = checked(code);
+        if outcome.is_err() {
+            // A failed frame leaves the context in the middle of it.
+            reset(context, ZSTD_ResetDirective::ZSTD_reset_session_only)?;
+        }
+        Ok(outcome)
     }
 
-    fn context_at(&mut self, level: i8) -> Result<&mut CCtx<'static>> {
-        let (context, current) = self.context()?;
-        if *current != level {
-            let parameter = CParameter::CompressionLevel(level.into());
-            context.set_parameter(parameter).map_err(bug)?;
-            *current = level;
+    /// Returns the context at a level, with memory enough for a block.
+    fn prepared(&mut self, level: i8, block_bytes: usize) -> Result<NonNull<ZSTD_CCtx>> {
+        let is_known = |it: &&mut Made| (it.level, it.block_bytes) == (level, block_bytes);
+        if let Some(made) = self.made.as_mut().filter(is_known) {
+            return Ok(made.context);
         }
+        let words = compressor_bytes(level, block_bytes.max(1)) / size_of::<u64>();
+        if self.memory.capacity() < words {
+            // The old memory goes before there is new.
+            self.made = None;
+            self.memory = Vec::new();
+            let taken = self.memory.try_reserve_exact(words);
+            taken.map_err(|_| no_memory())?;
+        }
+        let (context, current) = match &self.made {
+            Some(made) => (made.context, made.level),
+            None => {
+                let bytes = self.memory.capacity() * size_of::<u64>();
+                let memory = self.memory.as_mut_ptr().cast();
+                // SAFETY: the memory is as long as stated, aligned to 8 bytes, and nobody else's.
+                let made = unsafe { zstd_sys::ZSTD_initStaticCCtx(memory, bytes) };
+                let context = NonNull::new(made).ok_or_else(no_memory)?;
+                // It comes with every parameter 0, and not with those that libzstd documents.
+                reset(context, ZSTD_ResetDirective::ZSTD_reset_parameters)?;
+                (context, 0)
+            }
+        };
+        if current != level {
+            let parameter = ZSTD_cParameter::ZSTD_c_compressionLevel;
+            // SAFETY: the context is alive.
+            let code = unsafe {
+                zstd_sys::ZSTD_CCtx_setParameter(context.as_ptr(), parameter, level.into())
+            };
+            checked(code).map_err(bug)?;
+        }
+        self.made = Some(Made {
+            context,
+            level,
+            block_bytes,
+        });
         Ok(context)
     }
+}
 
-    /// Returns the context and the level it is set to, 0 for none yet.
-    fn context(&mut self) -> Result<&mut (CCtx<'static>, i8)> {
-        match &mut self.context {
-            Some(context) => Ok(context),
-            slot => Ok(slot.insert((CCtx::try_create().ok_or_else(no_memory)?, 0))),
-        }
+fn reset(context: NonNull<ZSTD_CCtx>, what: ZSTD_ResetDirective) -> Result<()> {
+    // SAFETY: the context was made by this file and is alive.
+    let code = unsafe { zstd_sys::ZSTD_CCtx_reset(context.as_ptr(), what) };
+    checked(code).map(drop).map_err(bug)
+}
+
+/// Tells an error code of libzstd from a size.
+fn checked(code: usize) -> SafeResult {
+    // SAFETY: computes from its argument alone.
+    match unsafe { zstd_sys::ZSTD_isError(code) } {
+        0 => Ok(code),
+        _ => Err(code),
     }
 }
 
@@ -130,7 +211,7 @@ fn check_one_frame(source: &[u8]) -> Result<()> {
 
 const BLOCK: &str = "zstd block";
 
-fn fitted(outcome: zstd_safe::SafeResult) -> Result<Option<usize>> {
+fn fitted(outcome: SafeResult) -> Result<Option<usize>> {
     const TOO_SMALL: usize = (ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize).wrapping_neg();
     const NO_MEMORY: usize = (ZSTD_ErrorCode::ZSTD_error_memory_allocation as usize).wrapping_neg();
     match outcome {
@@ -141,7 +222,7 @@ fn fitted(outcome: zstd_safe::SafeResult) -> Result<Option<usize>> {
     }
 }
 
-fn filled(outcome: zstd_safe::SafeResult, target_bytes: usize) -> Result<()> {
+fn filled(outcome: SafeResult, target_bytes: usize) -> Result<()> {
     let found = match outcome {
         Ok(size) if size == target_bytes => return Ok(()),
         Ok(size) => format!("{size} bytes"),
@@ -173,12 +254,12 @@ pub(super) fn bound(source_bytes: usize) -> usize {
     zstd_safe::compress_bound(source_bytes)
 }
 
-/// Returns the memory of a context for one level and block size.
+/// Returns the memory of a context for one level and block size, in whole words.
 pub(super) fn compressor_bytes(level: i8, block_bytes: usize) -> usize {
     // SAFETY: both functions compute from their arguments alone.
     unsafe {
         let parameters = zstd_sys::ZSTD_getCParams(level.into(), block_bytes as u64, 0);
-        zstd_sys::ZSTD_estimateCCtxSize_usingCParams(parameters)
+        zstd_sys::ZSTD_estimateCCtxSize_usingCParams(parameters).next_multiple_of(size_of::<u64>())
     }
 }
 
@@ -203,7 +284,7 @@ mod tests {
                 let mut encoder = Encoder::default();
                 let size = encoder.compress(level, &block[..block_bytes], &mut target);
                 assert!(size.unwrap().is_some());
-                let found = encoder.context().unwrap().0.sizeof();
+                let found = encoder.context.memory.capacity() * size_of::<u64>();
                 let stated = compressor_bytes(level, block_bytes);
                 assert!(
                     found <= stated,
@@ -213,6 +294,43 @@ mod tests {
         }
         let mut reader = Reader::default();
         assert!(reader.context().unwrap().sizeof() <= decompressor_bytes());
+    }
+
+    #[test]
+    fn one_context_for_all_levels_and_lengths_does_as_one_of_libzstd_for_each() {
+        let mut random = fastrand::Rng::with_seed(11);
+        let block: Vec<u8> = (0..300_000_u32)
+            .map(|at| ((at >> 3) as u8 & 0x1f) ^ (random.u8(..) >> 6))
+            .collect();
+        let (mut found, mut expected) = (vec![0; bound(block.len())], vec![0; bound(block.len())]);
+        let lengths = [
+            0, 1, 300, 4096, 16_384, 16_385, 131_072, 131_073, 262_145, 300_000,
+        ];
+        let mut encoder = Encoder::default();
+        let mut same = 0;
+        // Both ways, so that what comes next needs more memory, and less.
+        for level in (LEVEL_MIN..=LEVEL_MAX).chain((LEVEL_MIN..=LEVEL_MAX).rev()) {
+            let level = if level == 0 { LEVEL_MAX } else { level };
+            let mut fresh = CCtx::create();
+            let parameter = zstd_safe::CParameter::CompressionLevel(level.into());
+            fresh.set_parameter(parameter).unwrap();
+            for length in lengths {
+                let source = &block[..length];
+                let short = encoder.compress(level, source, &mut [0; 5]).unwrap();
+                assert_eq!(short, None);
+                let size = encoder
+                    .compress(level, source, &mut found)
+                    .unwrap()
+                    .unwrap();
+                let wanted = fresh.compress2(&mut expected[..], source).unwrap();
+                assert!(
+                    found[..size] == expected[..wanted],
+                    "level {level}, {length} bytes"
+                );
+                same += 1;
+            }
+        }
+        assert_eq!(same, 600);
     }
 
     #[test]
