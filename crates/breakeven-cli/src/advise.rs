@@ -1,7 +1,7 @@
 //! `breakeven advise`: gathers the setting, runs the library, prints the report.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     } else {
         text::render(&report)
     };
-    io::stdout().write_all(text.as_bytes())?;
+    crate::standard::print(text.as_bytes())?;
     if let Some(path) = &typed.report {
         page::write_report(path, &report)?;
     }

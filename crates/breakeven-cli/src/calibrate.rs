@@ -1,6 +1,6 @@
 //! `breakeven calibrate`: measures this machine's watts over its load with a meter of the user's.
 
-use std::io::{self, Write};
+use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -46,15 +46,16 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     })?;
     let path = MachineProfile::path_in(&folder);
     profile.save(&path)?;
-    let mut out = io::stdout();
+    let mut text = String::new();
     for point in &profile.points {
         writeln!(
-            out,
+            text,
             "{:>3} busy threads: {:.1} W +- {:.1} W ({} samples)",
             point.busy_threads, point.watts.0, point.half_width.0, point.samples
         )?;
     }
-    writeln!(out, "stored in {}", path.display())?;
+    writeln!(text, "stored in {}", path.display())?;
+    crate::standard::print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,7 +2,7 @@
 //! verdict did.
 
 use std::fmt::Write as _;
-use std::io::{self, ErrorKind, Write};
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
@@ -35,7 +35,7 @@ pub fn run(typed: &CompareOptions) -> Result<ExitCode> {
     } else {
         render(&comparison)
     };
-    match io::stdout().write_all(text.as_bytes()) {
+    match crate::standard::print(text.as_bytes()) {
         // Whoever has read enough still wants the answer.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}

@@ -16,6 +16,7 @@ mod pack;
 mod page;
 mod prices;
 mod replay;
+mod standard;
 mod terms;
 
 use std::io::{self, Write};

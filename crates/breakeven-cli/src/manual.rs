@@ -1,7 +1,7 @@
 //! `breakeven man` and `breakeven completions SHELL`: what `make install` puts beside the program,
 //! made from the one table of options.
 
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -27,13 +27,13 @@ Deleting it costs the next run a little time.
 /// Prints the manual page.
 pub fn man() -> Result<ExitCode> {
     let page = page().context("write the manual page")?;
-    io::stdout().write_all(&page)?;
+    crate::standard::print(&page)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints the completions of a shell.
 pub fn completions(shell: Shell) -> Result<ExitCode> {
-    io::stdout().write_all(&script(shell))?;
+    crate::standard::print(&script(shell))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -418,6 +418,10 @@ pub struct InfoOptions {
     #[arg(value_name = "FILE", required = true)]
     pub paths: Vec<PathBuf>,
 
+    /// The largest window of an .xz stream, of which only decoding tells the end
+    #[arg(short = 'M', long, value_name = "BYTES", default_value = "128MiB", value_parser = parse_bytes)]
+    pub window_max: u64,
+
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, Read, Seek, Write};
+use std::io::{Read, Seek};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -63,7 +63,7 @@ pub fn run(typed: &ExplainOptions) -> Result<ExitCode> {
         true => serde_json::to_string_pretty(&shown.json)? + "\n",
         false => shown.text(typed.all),
     };
-    io::stdout().write_all(text.as_bytes())?;
+    crate::standard::print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -3,9 +3,10 @@
 use std::io::{self, Seek, Write};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use breakeven::stream::{ReaderOptions, Survey, survey};
 
+use super::content::unreadable;
 use super::place::Source;
 use crate::options::InfoOptions;
 
@@ -14,6 +15,10 @@ const SCHEMA: &str = "breakeven.info/1";
 
 /// Runs `info`.
 pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
+    let reading = ReaderOptions {
+        window_bytes_max: typed.window_max,
+        ..ReaderOptions::default()
+    };
     let mut outcome = ExitCode::SUCCESS;
     let mut lines = Vec::new();
     for path in &typed.paths {
@@ -21,8 +26,8 @@ pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
             if source.file.stream_position().is_err() {
                 bail!("{} cannot be sought in, as a file can", source.name);
             }
-            let survey = survey(&mut source.file, &ReaderOptions::default())
-                .with_context(|| source.name.clone())?;
+            let survey = survey(&mut source.file, &reading);
+            let survey = survey.map_err(|error| unreadable(&source.name, error))?;
             Ok((source.name, survey))
         });
         match found {
@@ -49,7 +54,7 @@ pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
         }
         text
     };
-    io::stdout().write_all(text.as_bytes())?;
+    crate::standard::print(text.as_bytes())?;
     Ok(outcome)
 }
 

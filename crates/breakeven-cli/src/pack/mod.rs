@@ -203,7 +203,8 @@ impl Job<'_> {
         };
         let existing = Existing::of(self.typed.force, !self.typed.quiet && !is_stdin);
         let target = if is_stdout {
-            Target::standard_output(is_text || self.typed.stdout)?
+            let instead = "name a file with -o, or force it with -c";
+            Target::standard_output(is_text || self.typed.stdout, instead)?
         } else if let Some(path) = &self.typed.output {
             Target::create(path, source, existing)?
         } else if let Some(path) = name(&source.path) {
@@ -372,7 +373,7 @@ impl Packing<'_> {
             // Standard output is the stream's, if it goes there.
             match is_stdout {
                 true => io::stderr().write_all(text.as_bytes())?,
-                false => io::stdout().write_all(text.as_bytes())?,
+                false => crate::standard::print(text.as_bytes())?,
             }
         }
         Ok(())

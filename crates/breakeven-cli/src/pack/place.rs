@@ -206,10 +206,10 @@ pub struct Target {
 }
 
 impl Target {
-    /// Takes standard output; a terminal only if the text is for people.
-    pub fn standard_output(allows_terminal: bool) -> Result<Target> {
+    /// Takes standard output; a terminal only if the text is for people, else the way out is told.
+    pub fn standard_output(allows_terminal: bool, instead: &str) -> Result<Target> {
         if !allows_terminal && io::stdout().is_terminal() {
-            bail!("standard output is a terminal; name a file with -o, or force it with -c");
+            bail!("standard output is a terminal; {instead}");
         }
         let descriptor = io::stdout().as_fd().try_clone_to_owned()?;
         widen(&descriptor);

@@ -69,7 +69,9 @@ impl Repacking<'_> {
         let counted = counted.map_err(|error| unreadable(&name, error))?;
         let is_mixed = counted.counted.lz4_frames + counted.counted.xz_frames > 0;
         let target = match &self.typed.output {
-            Some(path) if path == Path::new("-") => Target::standard_output(false)?,
+            Some(path) if path == Path::new("-") => {
+                Target::standard_output(false, "name a file with -o, or lead it into a pipe")?
+            }
             Some(path) => {
                 let existing = Existing::of(self.typed.force, !self.typed.quiet);
                 Target::create(path, source, existing)?

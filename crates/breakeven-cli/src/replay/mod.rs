@@ -11,7 +11,7 @@ mod table;
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -136,7 +136,7 @@ pub fn run(typed: &ReplayOptions) -> Result<ExitCode> {
         true => serde_json::to_string_pretty(&report).context("write the replay")? + "\n",
         false => table::render(&report),
     };
-    io::stdout().write_all(text.as_bytes())?;
+    crate::standard::print(text.as_bytes())?;
     if let Some(path) = &typed.report {
         page::write(path, &html(&report))?;
     }

@@ -484,6 +484,60 @@ fn a_terminal_is_neither_read_nor_written_to_and_sees_how_it_goes() {
 }
 
 #[test]
+fn a_terminal_gets_no_stream_of_repack_and_is_told_what_repack_takes() {
+    let (folder, _) = folder();
+    ok(&run(&folder, &[&"pack", &folder.path().join("file")]));
+    let line = "repack --keep 1 -o - file.zst";
+    let Some(output) = at_a_terminal(folder.path(), line, "") else {
+        return;
+    };
+    let text = stdout(&output);
+    assert!(!output.status.success(), "{text}");
+    assert!(
+        text.contains("is a terminal; name a file with -o"),
+        "{text}"
+    );
+    assert!(!text.contains("-c"), "{text}");
+}
+
+/// Lines with the binary as `$0`, which end well or with an error that says this.
+const CLOSED: [(&str, Option<&str>); 9] = [
+    ("pack -c <&-", Some("read standard input: Bad file")),
+    ("pack -o made <&-", Some("read standard input: Bad file")),
+    ("cat <&-", Some("standard input: ")),
+    ("pack -c file >&-", Some("standard output: ")),
+    ("cat file.zst >&-", Some("Bad file")),
+    ("info file.zst >&-", Some("Bad file")),
+    ("man >&-", Some("Bad file")),
+    ("unpack -t file.zst <&- >&-", None),
+    ("pack -f file <&- >&- 2>&-", None),
+];
+
+#[test]
+fn what_is_closed_is_no_empty_input_and_swallows_no_output() {
+    let (folder, _) = folder();
+    ok(&run(&folder, &[&"pack", &folder.path().join("file")]));
+    for (line, expected) in CLOSED {
+        let output = Command::new("sh")
+            .args(["-c", &format!("exec \"$0\" {line}")])
+            .arg(env!("CARGO_BIN_EXE_breakeven"))
+            .current_dir(folder.path())
+            .env("BREAKEVEN_CACHE", folder.path())
+            .output();
+        let output = output.expect("it starts");
+        let text = message(&output);
+        let code = i32::from(expected.is_some());
+        assert_eq!(output.status.code(), Some(code), "{line}: {text}");
+        assert!(text.contains(expected.unwrap_or("")), "{line}: {text}");
+        assert_eq!(names(folder.path()), ["file", "file.zst"], "{line}");
+    }
+    // What somebody leads nowhere is no error.
+    let output = run(&folder, &[&"pack", &"-c"]);
+    ok(&output);
+    assert!(!output.stdout.is_empty());
+}
+
+#[test]
 fn unpack_takes_the_option_that_tar_gives_it() {
     let (folder, data) = folder();
     let file = folder.path().join("file");
@@ -706,6 +760,17 @@ fn info_says_what_a_stream_consists_of() {
     assert_eq!(frames["skippable"], 1);
     let sum = frames["lz4"].as_u64().unwrap_or(0) + frames["zstd"].as_u64().unwrap_or(0);
     assert_eq!(sum, blocks + 1, "{frames}");
+    let dense = folder.path().join("dense");
+    let dense_as = ["pack", "--mixed", "-m", "xz:1", "-o"];
+    let mut command = breakeven(&folder);
+    command.args(dense_as).args([&dense, &file]);
+    ok(&command.output().expect("it starts"));
+    for (window, is_enough) in [("-M64KiB", false), ("-M8MiB", true)] {
+        let output = run(&folder, &[&"info", &window, &dense]);
+        let text = message(&output);
+        assert_eq!(output.status.success(), is_enough, "{window}: {text}");
+        assert_eq!(text.contains("-M allows"), !is_enough, "{window}: {text}");
+    }
     let output = run(&folder, &[&"info", &packed, &file]);
     assert_eq!(output.status.code(), Some(1), "a file that is no stream");
     assert!(
