@@ -13,11 +13,11 @@
 //! makes a reader panic or take memory beyond its formula; it hands out the right bytes or an error.
 #![deny(unsafe_code)]
 
-mod arms;
-mod balance;
 mod books;
 #[cfg(test)]
 mod calls;
+#[cfg(test)]
+mod controlled;
 mod decoding;
 mod drain;
 #[cfg(test)]
@@ -31,12 +31,12 @@ mod hint;
 mod input;
 #[cfg(test)]
 mod kill;
-mod line;
 pub mod oracle;
-mod parts;
 mod pick;
 pub mod price;
 mod reader;
+#[cfg(test)]
+mod recorded;
 #[cfg(test)]
 mod regimes;
 mod seekable;

@@ -5,7 +5,7 @@
 
 use crate::decide::Class;
 
-use super::hint::Outlook;
+use super::super::hint::Outlook;
 
 /// Halvings of the range of a price.
 const HALVINGS: usize = 30;

@@ -7,7 +7,7 @@
 use crate::decide::{MethodEstimate, Quantities};
 use crate::units::Estimate;
 
-use super::split::{PART_BYTES_MIN, PARTS, PARTS_MAX};
+use super::super::split::{PART_BYTES_MIN, PARTS, PARTS_MAX};
 
 /// What splitting must save, as a share of the block's cost.
 const GAIN_MIN: f64 = 0.01;

@@ -1,0 +1,47 @@
+//! What a stream is to be: over soon, in a promised time, small, or cheap.
+
+use crate::decide::{BlockLife, Class, Prices};
+use crate::units::{Estimate, Seconds};
+
+/// What a stream is to be.
+#[expect(clippy::large_enum_variant, reason = "there is one a stream")]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Goal {
+    /// Over as soon as can be (Hirsch's S1).
+    Fastest,
+    /// As small as can be in at most this factor of the time it takes uncompressed, at least 1: 1
+    /// for no loss of time (S2), more to give time for space (S3).
+    Within(f64),
+    /// As small as can be.
+    Smallest,
+    /// As cheap as can be at fixed prices, held for some time and read so often.
+    Money {
+        prices: Prices,
+        held: Seconds,
+        reads: f64,
+    },
+}
+
+impl Goal {
+    /// Returns the unit of what blocks cost under this goal, as it is booked: for the fastest end
+    /// the block's share of the time in which workers and link end together, where space counts
+    /// its bytes.
+    pub fn unit(&self) -> &'static str {
+        match self {
+            Goal::Fastest => "seconds",
+            Goal::Within(_) | Goal::Smallest => "bytes",
+            Goal::Money { .. } => "price",
+        }
+    }
+
+    /// Returns the life of a block of which hints tell nothing.
+    pub(super) fn usual_life(&self, class: Class, raw_bytes: u64) -> BlockLife {
+        let mut life = BlockLife::new(class, raw_bytes);
+        life.reads_per_write = Estimate::exact(0.0);
+        if let Goal::Money { held, reads, .. } = self {
+            life.held_seconds = Estimate::exact(held.0);
+            life.reads_per_write = Estimate::exact(*reads);
+        }
+        life
+    }
+}

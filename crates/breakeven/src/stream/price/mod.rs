@@ -1,0 +1,458 @@
+//! The price of a worker's time against the link's, and the method of each block at that price.
+//!
+//! Every goal is a price in the one rule of `decide`: a block goes by the arm of least cost.
+//!
+//! - fastest: work costs `lambda / n`, the link `1 - lambda`, with the lambda at which the last blocks
+//!   would keep workers and link equally long (the dual of the fluid problem, `oracle.rs`);
+//! - within a factor: bytes cost 1, work costs what makes the blocks so far, the older the less, take the
+//!   time allowed. Time saved by some is there for others, but none is lent: a method by which the stream
+//!   would be late if it ended with this block is charged for it. Where it was told how much is to come, the
+//!   last blocks lend each other what they can give back, and leave nothing;
+//! - smallest, money: fixed prices.
+//!
+//! The prices alone do not see the queue. A block that takes longer to encode than the frames before
+//! it keep the link lets the link starve, and one that takes longer than the buffers can hold lets
+//! the other workers stall; both waits are charged to the method that would cause them, at the
+//! price of what waits, and as long as they may be on the mean: blocks take longer or shorter than
+//! expected, and what is won where they are shorter does not make up for a link that stands still.
+//! A block that does not fit may be split (`parts.rs`), if its parts cost less with
+//! the waits that are left than the whole does. Where two methods tie, how full the buffers are tips
+//! the price to the side that helps whoever is behind, so errors of the estimates do not add up. Going
+//! to and fro between two ties is right as long as it is shorter than the buffers.
+//!
+//! Arms that might be better than they are known to be are tried, for at most a hundredth
+//! of all cost. What is known comes from a [`Profile`], which learns as blocks are completed.
+//!
+//! | what the controller stands on | file |
+//! |---|---|
+//! | what is known of each arm on a class, and what each would cost on a block | `arms.rs` |
+//! | the arm of a block, by what each would cost with the waits that it would cause | `picking.rs` |
+//! | the blocks on their way, and when the link is through with them | `transit.rs` |
+//! | the prices at which the last blocks balance, tipped by what is seen now | `repricing.rs`, `balance.rs` |
+//! | what is left of a promised time | `promise.rs` |
+//! | what trying takes, and may take | `trial.rs` |
+//! | into how many parts a block goes | `parts.rs` |
+//! | what a worker takes beside its codec | `line.rs` |
+//! | what a pick comes to in the books | `booking.rs` |
+//!
+//! Hints are numbers in the same rule (`hint.rs`): reads cost what the link and the workers cost, a
+//! byte held costs what storage costs against the time of a machine, and where the application
+//! computes meanwhile, its computing is work like that of the blocks. So a method that leaves it too
+//! little is too dear, up to where only storing pays.
+//!
+//! Not here: clocks, threads and bytes.
+
+mod arms;
+mod balance;
+mod booking;
+mod goal;
+mod line;
+mod parts;
+mod picking;
+mod promise;
+mod repricing;
+mod transit;
+mod trial;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::codec::Method;
+use crate::decide::{Class, Observation, Prices, Profile, Quantities};
+use crate::units::{BytesPerSecond, Seconds};
+
+use super::hint::Outlook;
+use arms::{Costs, Known, Splitting};
+use balance::{Balance, Group, join};
+use line::{Line, Pairs};
+use picking::Picked;
+use transit::{Sent, Transit, WAKING_SECONDS};
+use trial::Trials;
+
+pub use booking::Entry;
+pub use goal::Goal;
+pub(super) use repricing::held_seconds_per_byte_second;
+pub(super) use transit::HIDDEN_BYTES;
+pub use transit::Plant;
+#[cfg(test)]
+pub(super) use trial::{TRIAL_BLOCKS, TRIAL_SECONDS, TRIAL_SHARE};
+
+/// What encoding a block took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Taken {
+    /// What the codec made of it, with core time.
+    pub observation: Observation,
+    /// The worker's time for the block, choosing included: longer than the codec's core time where
+    /// others had the core.
+    pub wall: Seconds,
+}
+
+/// Completions after which prices and estimates are computed anew.
+const UPDATE_BLOCKS: usize = 8;
+/// Blocks' worth of time saved from which on a goal with a time hopes for twice as much of what it has
+/// not seen: there is more time than it knows to use.
+const BOLD_BLOCKS: f64 = 24.0;
+/// What a block counts for a goal with a time beside the next, and from what on it counts at all.
+const PAST_KEPT: f64 = 1.0 - 1.0 / 256.0;
+const PAST_MIN: f64 = 0.1;
+/// Blocks over which it is seen how far from what was expected they take, and the most that one counts.
+const SURPRISE_BLOCKS: f64 = 32.0;
+const SURPRISE_MAX: f64 = 1.0;
+/// A worker that takes no longer than its codec.
+const CORE_ALONE: Line = Line {
+    constant: 0.0,
+    slope: 1.0,
+};
+/// Times its core time that a block takes at most by others' doing; what takes longer is a machine that
+/// stood still, and tells nothing of the next block.
+const STRETCH_MAX: f64 = 8.0;
+/// The share of the time for which the buffers hold work that a block must take before splitting it is
+/// thought of.
+const SPLIT_ROOM_MIN: f64 = 1.0;
+
+/// Picks the arm of each block.
+pub struct Controller {
+    goal: Goal,
+    arms: Vec<Method>,
+    /// Workers among which a block may be split.
+    pub(super) split_workers: usize,
+    profile: Profile,
+    known: BTreeMap<Class, Known>,
+    /// The last blocks, as many as the buffers hold: what lies further apart cannot be set off
+    /// against each other.
+    window: VecDeque<Group>,
+    /// Whether there are other blocks in it than when the prices were found.
+    is_window_other: bool,
+    /// All blocks so far, the older the less: a goal with a time may save it here and spend it there.
+    past: Vec<Group>,
+    /// Where the balance lies for the blocks of the window.
+    prices: Prices,
+    /// Seconds of a byte and of a write by which the prices were found.
+    link_priced: (f64, f64),
+    /// Seconds that a block takes on the whole.
+    period: f64,
+    transit: Transit,
+    /// Core time of encoding and the worker's time for the block, lately.
+    walls: Pairs,
+    /// Squared share by which blocks were encoded later or sooner than expected, lately.
+    surprise: f64,
+    /// What a worker takes by what its codec does: classifying, choosing and waiting for a core are the
+    /// same for every method, contention stretches the codec's time.
+    wall: Line,
+    completed: usize,
+    /// Bytes that are to come in all, where that was told.
+    pledged_bytes: Option<u64>,
+    /// Bytes of the blocks so far, and seconds that they would take uncompressed.
+    raw_bytes: u64,
+    raw_seconds: f64,
+    /// Those of them in which the application computed.
+    solver_seconds: f64,
+    /// Core seconds that encoding took so far, with what is expected of the blocks under way.
+    core_seconds: f64,
+    /// Time in which there was nothing to do.
+    paused: f64,
+    trials: Trials,
+    /// Time that a goal with a time had left at the last choice, in blocks.
+    saved_blocks: f64,
+    /// Counted up when the profile has learnt enough to estimate anew.
+    lessons: u64,
+    scratch: Scratch,
+}
+
+/// Memory that choosing needs again for each block.
+#[derive(Default)]
+struct Scratch {
+    groups: Vec<Group>,
+    balance: Balance,
+    costs: Costs,
+}
+
+impl Controller {
+    /// Makes a controller that picks among `arms` on what the profile knows.
+    ///
+    /// # Panics
+    ///
+    /// If there are no arms, or the plant has no worker or no speed.
+    pub fn new(goal: Goal, arms: Vec<Method>, plant: Plant, profile: Profile) -> Controller {
+        assert!(!arms.is_empty() && plant.workers > 0 && plant.link.0 > 0.0);
+        let mut controller = Controller {
+            goal,
+            arms,
+            split_workers: plant.workers,
+            profile,
+            known: BTreeMap::new(),
+            window: VecDeque::with_capacity(plant.frames),
+            is_window_other: false,
+            past: Vec::new(),
+            prices: Prices::default(),
+            link_priced: (0.0, 0.0),
+            period: f64::INFINITY,
+            transit: Transit::new(plant),
+            walls: Pairs::default(),
+            surprise: 0.0,
+            wall: CORE_ALONE,
+            completed: 0,
+            pledged_bytes: None,
+            raw_bytes: 0,
+            raw_seconds: 0.0,
+            solver_seconds: 0.0,
+            core_seconds: 0.0,
+            paused: 0.0,
+            trials: Trials::default(),
+            saved_blocks: 0.0,
+            lessons: 0,
+            scratch: Scratch::default(),
+        };
+        controller.reprice();
+        controller
+    }
+
+    /// Takes a hint on how many bytes there are in all. What is tried must be hoped to pay on those to come, and
+    /// where a time is promised the last blocks take what is left of it. If there are more, those are chosen for
+    /// as if nothing had been told.
+    pub fn pledge(&mut self, bytes: u64) {
+        self.pledged_bytes = Some(bytes);
+    }
+
+    /// Returns the arms.
+    pub fn arms(&self) -> &[Method] {
+        &self.arms
+    }
+
+    /// Returns what the blocks go through, as far as it is known now.
+    pub fn plant(&self) -> &Plant {
+        &self.transit.plant
+    }
+
+    /// Returns what is known of the arms.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Returns the prices at which the last blocks balance: of a core's second, of a stored byte and
+    /// of a write.
+    pub fn balance_prices(&self) -> &Prices {
+        &self.prices
+    }
+
+    /// Returns the time that a worker takes for a block, in the core time of encoding it.
+    pub(super) fn wall(&self) -> Line {
+        self.wall
+    }
+
+    /// Returns the time of all workers together in which a block goes through, as far as it is known:
+    /// infinite before the first.
+    pub fn worker_seconds(&self) -> Seconds {
+        Seconds(self.period * self.plant().workers as f64)
+    }
+
+    /// Returns the share of all cost, as it was expected, that trying other arms took.
+    pub fn trial_share(&self) -> f64 {
+        self.trials.share()
+    }
+
+    /// Returns the share of all cost that trials took beyond what was feared of them.
+    pub fn trial_surprise_share(&self) -> f64 {
+        self.trials.surprise_share()
+    }
+
+    /// Changes what is known of the link.
+    pub fn set_link(&mut self, link: BytesPerSecond, write_overhead: Seconds) {
+        self.transit.set_link(link, write_overhead);
+    }
+
+    /// Picks the arm of a block that starts now, `now` after the first, and of which hints tell what is
+    /// in `outlook`: its place among the arms, and a ticket by which to tell what became of it.
+    pub fn choose_for(
+        &mut self,
+        class: Class,
+        raw_bytes: u64,
+        outlook: &Outlook,
+        now: Seconds,
+    ) -> (usize, u64) {
+        let kind = (Some(class), *outlook);
+        let is_new = !self.window.iter().any(|it| (it.class, it.outlook) == kind);
+        self.enter(Some(class), raw_bytes, outlook, now);
+        self.learn_of(class, raw_bytes);
+        // While the link waits for blocks, prices stay: following every block has been slower.
+        let is_busy = self.transit.watch_link(now);
+        let is_other = self.is_window_other || self.link_priced != self.transit.link();
+        if is_new || self.period.is_infinite() || is_busy && is_other {
+            self.reprice();
+        }
+        let Picked {
+            arm,
+            way,
+            latency,
+            trial,
+        } = self.pick(class, raw_bytes, outlook, now);
+        self.count_raw(raw_bytes, outlook);
+        let quantities = way.of(&self.known[&class].likely[arm]);
+        let sent = Sent {
+            chosen_at: now.0,
+            encoded_at: now.0 + latency,
+            stored_bytes: quantities.stored_bytes.mean,
+            core_seconds: quantities.encode_core_seconds.mean,
+            parts: way.parts,
+            is_encoded: false,
+            trial,
+        };
+        self.core_seconds += sent.core_seconds;
+        (arm, self.transit.send(sent))
+    }
+
+    /// Returns into how many equal parts the block of a ticket is to be split, 1 for none; parts are
+    /// encoded by several workers, and their frames follow each other.
+    pub fn parts_of(&self, ticket: u64) -> usize {
+        self.transit.sent(ticket).map_or(1, |it| it.parts)
+    }
+
+    /// Notes a block that starts now and is stored as it is, whatever the price; returns its ticket,
+    /// for [`Controller::stored`].
+    pub fn pass(&mut self, raw_bytes: u64, outlook: &Outlook, now: Seconds) -> u64 {
+        self.enter(None, raw_bytes, outlook, now);
+        self.count_raw(raw_bytes, outlook);
+        self.transit.send(Sent {
+            chosen_at: now.0,
+            encoded_at: now.0,
+            stored_bytes: raw_bytes as f64,
+            core_seconds: 0.0,
+            parts: 1,
+            is_encoded: false,
+            trial: None,
+        })
+    }
+
+    /// Notes that a block's frame was finished `now`.
+    pub fn stored(&mut self, ticket: u64, stored_bytes: u64, now: Seconds) {
+        self.transit.stored(ticket, stored_bytes, now);
+    }
+
+    /// Notes that the sink took the first of the blocks on their way.
+    pub fn written(&mut self, now: Seconds) {
+        self.transit.written(now);
+    }
+
+    /// Puts a block into the window.
+    fn enter(&mut self, class: Option<Class>, raw_bytes: u64, outlook: &Outlook, now: Seconds) {
+        let raw_bytes = raw_bytes as f64;
+        self.paused += self.transit.pause(raw_bytes, now);
+        let new = Group {
+            class,
+            outlook: *outlook,
+            count: 1.0,
+            raw_bytes,
+        };
+        let is_full = self.window.len() >= self.plant().frames.max(1);
+        let old = is_full.then(|| self.window.pop_front()).flatten();
+        self.window.push_back(new);
+        self.is_window_other |= old != Some(new);
+        if matches!(self.goal, Goal::Within(_)) {
+            self.remember(&new);
+        }
+    }
+
+    /// Counts a block among all so far.
+    fn remember(&mut self, new: &Group) {
+        self.past.retain_mut(|it| {
+            it.count *= PAST_KEPT;
+            it.raw_bytes *= PAST_KEPT;
+            it.count >= PAST_MIN
+        });
+        join(&mut self.past, new);
+    }
+
+    fn count_raw(&mut self, raw_bytes: u64, outlook: &Outlook) {
+        let raw_seconds = self.transit.write_seconds(raw_bytes as f64);
+        self.raw_bytes += raw_bytes;
+        self.raw_seconds += raw_seconds;
+        self.solver_seconds += outlook.asynchronism * raw_seconds;
+    }
+
+    /// Learns what encoding a block took, that was finished `now`.
+    pub fn encoded(&mut self, ticket: u64, taken: &Taken, now: Seconds) {
+        let observation = &taken.observation;
+        self.be_surprised(ticket, now);
+        self.transit.stored(ticket, observation.stored_bytes, now);
+        let mut parts = 1;
+        if let Some(sent) = self.transit.sent_mut(ticket) {
+            parts = sent.parts;
+            let core = observation.encode.unwrap_or(taken.wall).0;
+            self.core_seconds += core - sent.core_seconds;
+            if let Some(trial) = sent.trial.take() {
+                self.settle(&trial, taken);
+            }
+        }
+        if let Some(core) = observation.encode {
+            let most = STRETCH_MAX * core.0 + WAKING_SECONDS;
+            self.walls.add(core.0, taken.wall.0.min(most).max(core.0));
+            self.wall = self.walls.line(1.0).unwrap_or(CORE_ALONE);
+        }
+        let drifts = self.profile.observe(&of_part(observation, parts));
+        self.completed += 1;
+        if drifts || self.completed.is_multiple_of(UPDATE_BLOCKS) || self.completed < UPDATE_BLOCKS
+        {
+            self.lessons += 1;
+            self.reprice();
+        }
+    }
+
+    /// Learns how far from what was expected blocks are encoded. Of a trial little was expected.
+    fn be_surprised(&mut self, ticket: u64, now: Seconds) {
+        let Some(sent) = self.transit.sent(ticket) else {
+            return;
+        };
+        let expected = sent.encoded_at - sent.chosen_at;
+        if sent.trial.is_none() && expected > 0.0 {
+            let later = (now.0 - sent.encoded_at) / expected;
+            let squared = later.powi(2).min(SURPRISE_MAX);
+            self.surprise += (squared - self.surprise) / SURPRISE_BLOCKS;
+        }
+    }
+
+    /// Returns the wall time that a worker takes to encode.
+    fn wall_of(&self, quantities: &Quantities) -> f64 {
+        self.wall.at(quantities.encode_core_seconds.mean)
+    }
+
+    /// Returns the time that all frame buffers but one hold work for.
+    fn room(&self) -> f64 {
+        self.period * self.plant().frames.saturating_sub(1).max(1) as f64
+    }
+
+    /// Brings the estimates for a class at hand, for blocks as long as its first.
+    fn learn_of(&mut self, class: Class, raw_bytes: u64) {
+        let splitting = Splitting {
+            workers: self.split_workers,
+            core_seconds_min: (SPLIT_ROOM_MIN * self.room() - self.wall.constant) / self.wall.slope,
+        };
+        let is_bold = matches!(self.goal, Goal::Within(_)) && self.saved_blocks > BOLD_BLOCKS;
+        let Controller {
+            goal,
+            arms,
+            profile,
+            known,
+            lessons,
+            ..
+        } = self;
+        let known = known
+            .entry(class)
+            .or_insert_with(|| Known::new(goal.usual_life(class, raw_bytes)));
+        if known.lesson != *lessons || known.likely.is_empty() {
+            known.estimate(profile, arms, &splitting, is_bold);
+            known.lesson = *lessons;
+        }
+    }
+}
+
+/// Returns what a part of a block took, on the mean.
+fn of_part(observation: &Observation, parts: usize) -> Observation {
+    let parts = parts as u64;
+    Observation {
+        raw_bytes: observation.raw_bytes.div_ceil(parts),
+        stored_bytes: observation.stored_bytes / parts,
+        encode: observation.encode.map(|it| Seconds(it.0 / parts as f64)),
+        // What is known of decoding stays as it is (`arms.rs`).
+        decode: None,
+        ..*observation
+    }
+}

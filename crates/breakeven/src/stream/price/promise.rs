@@ -1,0 +1,109 @@
+//! What is left of a promised time, and which blocks are the last.
+
+use crate::decide::Quantities;
+use crate::units::Seconds;
+
+use super::super::hint::Outlook;
+use super::balance::Group;
+use super::{Controller, Goal};
+
+/// What is left for a block of a promised time.
+pub struct Left {
+    /// Seconds until it must be through; without end where no time is promised.
+    pub seconds: f64,
+    /// Blocks' worth of time that those before it saved.
+    pub saved_blocks: f64,
+    /// Blocks as long that are to come behind it; without end where that was not told.
+    pub blocks_behind: f64,
+}
+
+impl Controller {
+    /// Returns how many blocks come behind one that starts now, as long as it: without end where nobody told,
+    /// where there are more than was told, and where the cores are not the workers' alone.
+    pub(super) fn blocks_behind(&self, raw_bytes: u64, outlook: &Outlook) -> f64 {
+        let so_far = self.raw_bytes + raw_bytes;
+        let behind = self.pledged_bytes.and_then(|it| it.checked_sub(so_far));
+        match behind.filter(|_| outlook.asynchronism == 0.0) {
+            Some(bytes) => bytes as f64 / raw_bytes.max(1) as f64,
+            None => f64::INFINITY,
+        }
+    }
+
+    /// Returns whether a block is one of the last: nothing comes behind them that their workers could be
+    /// wanted for, and the stream ends when they are encoded and written.
+    pub(super) fn is_ending(&self, blocks_behind: f64) -> bool {
+        blocks_behind < self.plant().workers as f64
+    }
+
+    /// Returns what the blocks and the application's computing asked of the cores.
+    pub(super) fn asked(&self) -> f64 {
+        self.core_seconds / self.plant().workers as f64 + self.solver_seconds
+    }
+
+    /// Returns what is left of a promised time for a block that takes so long uncompressed, while the link
+    /// has a backlog.
+    pub(super) fn left(
+        &self,
+        outlook: &Outlook,
+        now: Seconds,
+        (block, backlog): (f64, f64),
+        blocks_behind: f64,
+    ) -> Left {
+        let Goal::Within(factor) = self.goal else {
+            return Left {
+                seconds: f64::INFINITY,
+                saved_blocks: 0.0,
+                blocks_behind,
+            };
+        };
+        let clock = now.0 - self.paused;
+        let taken = match outlook.asynchronism > 0.0 {
+            true => self.asked().max(clock),
+            false => clock,
+        };
+        let seconds = factor * (self.raw_seconds + block) - taken;
+        Left {
+            seconds: seconds + self.lent(factor, blocks_behind),
+            saved_blocks: (seconds - backlog) / (factor * block),
+            blocks_behind,
+        }
+    }
+
+    /// Returns the time that the last blocks can give back to one before them: what they are allowed less
+    /// what they need, if they are like those of the window. Only as many as the buffers hold, so that a
+    /// stream that ends earlier than was told is late by no more.
+    fn lent(&self, factor: f64, blocks_behind: f64) -> f64 {
+        if blocks_behind > self.plant().frames as f64 {
+            return 0.0;
+        }
+        let spare = |it: &Group| factor * self.raw_seconds_of(it) - self.least_seconds_of(it);
+        let spare: f64 = self.window.iter().map(spare).sum();
+        blocks_behind * spare / self.window.len() as f64
+    }
+
+    /// Returns the least time in which blocks go through, workers and link both kept busy.
+    fn least_seconds_of(&self, group: &Group) -> f64 {
+        let known = group.class.and_then(|class| self.known.get(&class));
+        let arms = known.into_iter().flat_map(|it| &it.likely);
+        let seconds = arms.map(|it| {
+            let work = self.wall_of(it) / self.plant().workers as f64;
+            work.max(self.transit.write_seconds(it.stored_bytes.mean))
+        });
+        seconds.fold(self.raw_seconds_of(group), f64::min)
+    }
+
+    /// Returns what it costs that the stream would be late if it ended with this block, since nobody knows
+    /// its last block before, or with the last that lends to it: each second as many bytes as the link could
+    /// send.
+    pub(super) fn lateness(
+        &self,
+        quantities: &Quantities,
+        latency: f64,
+        left: f64,
+        backlog: f64,
+    ) -> f64 {
+        let through =
+            latency.max(backlog) + self.transit.write_seconds(quantities.stored_bytes.mean);
+        (through - left).max(0.0) / self.transit.byte_seconds()
+    }
+}
