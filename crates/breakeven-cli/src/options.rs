@@ -590,8 +590,8 @@ pub struct ReplayOptions {
     pub watts: Option<(f64, f64)>,
 
     /// Policies side by side: adaptive, raw-only, or so many percent of memory compressed,
-    /// split:PERCENT[:METHOD][:again] (by lz4:1 unless told; again: only what was asked for again is
-    /// compressed), or as much as it takes to hold so many times the memory, expansion:FACTOR
+    /// split:PERCENT[:METHOD][:again] (by lz4:1 unless told; again: once that is full only what was asked
+    /// for again is compressed), or as much as it takes to hold so many times the memory, expansion:FACTOR
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "raw-only,adaptive",
           value_parser = parse_policy)]
     pub policy: Vec<NamedPolicy>,

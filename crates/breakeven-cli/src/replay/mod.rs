@@ -41,7 +41,7 @@ const SEED: u64 = 1;
 const TRACE_BYTES_MAX: u64 = 4 << 30;
 
 /// Fixed splits that the curves of the page go through, each for every method, and for every method
-/// with only what was asked for again.
+/// with only what was asked for again once they are full.
 const SHARES: [u32; 4] = [25, 50, 80, 95];
 
 /// The pages of the given files.

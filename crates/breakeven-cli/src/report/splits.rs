@@ -54,8 +54,8 @@ fn caption(cache: &CacheReport) -> String {
     });
     format!(
         "The cache's own rules on {} simulated accesses ({}), {} of memory before {} of data, {} of them \
-         hit raw. Dashed lines compress only what was asked for again; the band of the best one is that of \
-         ratios, codecs, misses and the simulation.{best}",
+         hit raw. Dashed lines compress, once the share is full, only what was asked for again; the band of the \
+         best one is that of ratios, codecs, misses and the simulation.{best}",
         figures(cache.accesses as f64),
         escape(&cache.access),
         memory_size(cache.memory_bytes),

@@ -241,7 +241,7 @@ pub struct BestSplitReport {
     pub method: String,
     /// The share of memory for compressed buffers.
     pub compressed_share: f64,
-    /// Whether only what was asked for again is compressed.
+    /// Whether only what was asked for again is compressed once the share is full.
     pub again: bool,
     /// Shares of the accesses.
     pub hit_ratio: f64,

@@ -152,6 +152,11 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         wanted.min(self.slabs_max.saturating_sub(RAW_SLABS_MIN))
     }
 
+    /// Says whether the compressed pool has fewer slabs than it should have.
+    fn is_packed_short(&self) -> bool {
+        self.packed.segment_count() < self.packed_slabs_wanted()
+    }
+
     /// Frees a segment of the pool that has too many, to make room in a raw queue; returns whether there was one to free.
     fn evict(&mut self, queue: Queue, kept: Kept, bench: &mut Bench) -> bool {
         if self.packed.segment_count() > self.packed_slabs_wanted() {
@@ -238,7 +243,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
                 continue;
             }
             let is_again = entry.flags.has(Flags::IS_AGAIN) || entry.flags.frequency() > 0;
-            if self.arm.compressed_share == 0.0 || !is_again && !self.arm.admits_once {
+            let is_admitted = is_again || self.arm.admits_once || self.is_packed_short();
+            if self.arm.compressed_share == 0.0 || !is_admitted {
                 self.drop_victim(number);
                 continue;
             }
@@ -552,7 +558,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         {
             return Some(place);
         }
-        if self.packed.segment_count() < self.packed_slabs_wanted()
+        if self.is_packed_short()
             && let Some(segment) = self.open()
         {
             self.packed.push(segment);
@@ -630,10 +636,12 @@ mod tests {
     use super::super::{Arm, MissTime, Policy, Record, RecordedMethod, ShardOptions};
     use super::*;
 
+    const SLAB: usize = 16 << 10;
+    const BLOCK: usize = 1024;
+
     /// Where three of four blocks were hit, many of these are where they were when the others have gone.
     #[test]
     fn who_stays_is_hardly_moved() {
-        const BLOCK: usize = 1024;
         let mut bench = Bench::new();
         let mut shard: Shard<u64> = Shard::new(ShardOptions {
             budget_bytes: 4 << 20,
@@ -678,12 +686,8 @@ mod tests {
         assert_eq!(shard.stats().misses, 1024 + 256, "all of them are held");
     }
 
-    /// Where half of the forms of a pool are made anew at an eighth of the length, the others stay, and
-    /// what is compressed next takes the room between them.
-    #[test]
-    fn no_form_goes_while_others_left_room() {
-        const SLAB: usize = 16 << 10;
-        const BLOCK: usize = 1024;
+    /// A shard of 64 slabs, half of them for blocks compressed to half their bytes, and its bench.
+    fn half_compressed(admits_once: bool) -> (Shard<u64>, Bench) {
         let methods = ["lz4:1", "zstd:1"].map(|name| name.parse().expect("a method"));
         let recorded = |method| RecordedMethod {
             method,
@@ -691,40 +695,49 @@ mod tests {
             decode_seconds_per_byte: 1e-9,
             ratios: [2.0; 2],
         };
-        let mut bench = Bench::recorded(Record {
+        let bench = Bench::recorded(Record {
             methods: methods.map(recorded).to_vec(),
             miss: MissTime::default(),
             shadow_sample: Seconds(0.0),
         });
-        let mut shard: Shard<u64> = Shard::new(ShardOptions {
+        let mut shard = Shard::new(ShardOptions {
             budget_bytes: 4 << 20,
             slab_bytes: SLAB,
             methods: methods.to_vec(),
             policy: Policy::Static(Arm {
                 compressed_share: 0.5,
                 method: 0,
-                admits_once: true,
+                admits_once,
             }),
             ..ShardOptions::default()
         })
         .expect("a shard");
         shard.hold_slabs(64);
-        let mut loaded = 0;
-        let mut load = |shard: &mut Shard<u64>, bench: &mut Bench| {
-            let fill = |frame: &mut [u8]| {
-                frame[..8].copy_from_slice(&(loaded << 8 | 1u64).to_le_bytes());
-                Ok(())
-            };
-            shard
-                .get_or_load(loaded, BLOCK, 0, bench, fill)
-                .expect("the loader is sound");
-            loaded += 1;
-            loaded
+        (shard, bench)
+    }
+
+    /// Loads the block of a key that was never asked for.
+    fn load(shard: &mut Shard<u64>, bench: &mut Bench, key: u64) {
+        let fill = |frame: &mut [u8]| {
+            frame[..8].copy_from_slice(&(key << 8 | 1).to_le_bytes());
+            Ok(())
         };
+        shard
+            .get_or_load(key, BLOCK, 0, bench, fill)
+            .expect("the loader is sound");
+    }
+
+    /// Where half of the forms of a pool are made anew at an eighth of the length, the others stay, and
+    /// what is compressed next takes the room between them.
+    #[test]
+    fn no_form_goes_while_others_left_room() {
+        let (mut shard, mut bench) = half_compressed(true);
+        let mut loaded = 0;
         // One slab more may be opened, for the first that are made anew.
         while shard.packed.segment_count() < 31 {
-            let count = load(&mut shard, &mut bench);
-            assert_eq!(shard.memory().blocks, count, "all are held");
+            load(&mut shard, &mut bench, loaded);
+            loaded += 1;
+            assert_eq!(shard.memory().blocks, loaded, "all are held");
         }
         let packed = |shard: &Shard<u64>, number: &u32| shard.entries.at(*number).packed.is_some();
         let mut forms = shard.numbers();
@@ -732,15 +745,38 @@ mod tests {
         for number in forms.iter().step_by(2) {
             assert!(shard.replace_packed(*number, 1, BLOCK / 16, &mut bench));
         }
-        let mut count = 0;
         for _ in 0..forms.len() / 4 {
-            count = load(&mut shard, &mut bench);
+            load(&mut shard, &mut bench, loaded);
+            loaded += 1;
         }
-        println!("{count} blocks, {} forms, {:?}", forms.len(), shard.packed);
+        println!("{loaded} blocks, {} forms, {:?}", forms.len(), shard.packed);
         assert!(forms.len() > 900 && forms.iter().all(|number| packed(&shard, number)));
         assert_eq!(
             (shard.memory().blocks, shard.stats().misses),
-            (count, count)
+            (loaded, loaded)
         );
+    }
+
+    #[test]
+    fn what_was_asked_for_once_is_compressed_while_there_is_room() {
+        let (mut shard, mut bench) = half_compressed(false);
+        let mut loaded = 0;
+        while shard.packed.segment_count() < 31 {
+            load(&mut shard, &mut bench, loaded);
+            loaded += 1;
+            assert_eq!(shard.memory().blocks, loaded, "all are held");
+        }
+        for _ in 0..4 * SLAB / BLOCK {
+            load(&mut shard, &mut bench, loaded);
+            loaded += 1;
+        }
+        let compressed = shard.stats().compressed;
+        println!("{loaded} blocks, {compressed} of them compressed");
+        assert!(compressed > 900);
+        for _ in 0..1000 {
+            load(&mut shard, &mut bench, loaded);
+            loaded += 1;
+        }
+        assert_eq!(shard.stats().compressed, compressed, "none makes way");
     }
 }

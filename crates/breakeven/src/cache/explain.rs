@@ -188,7 +188,7 @@ impl fmt::Display for Explanation {
         }
         let whom = match admits_once {
             true => "all",
-            false => "what was asked for again",
+            false => "what was asked for again once that is full",
         };
         let share = compressed_share * 100.0;
         write!(

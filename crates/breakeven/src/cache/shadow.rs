@@ -86,7 +86,8 @@ pub struct Arm {
     pub compressed_share: f64,
     /// Which of the shard's methods compresses.
     pub method: u8,
-    /// Whether blocks are compressed that were never asked for again.
+    /// Whether blocks that were never asked for again are compressed where others must make way for them:
+    /// while the compressed share has room all are.
     pub admits_once: bool,
 }
 
@@ -369,7 +370,10 @@ impl Replica {
             world.set(key, state::used(rest));
             return;
         }
-        let admits = world.arm.compressed_share > 0.0 && (is_again || world.arm.admits_once);
+        // By a whole block, for what was displaced leaves less than that.
+        let has_room = self.packed_bytes + world.raw_bytes(key) <= self.packed_capacity;
+        let is_admitted = is_again || world.arm.admits_once || has_room;
+        let admits = world.arm.compressed_share > 0.0 && is_admitted;
         let Some(bytes) = world.packed_bytes(key).filter(|_| admits) else {
             match found & state::MAIN {
                 0 => self.forget(world, key),
@@ -1211,8 +1215,8 @@ mod tests {
         let (_, often) = worth(1e-3, 3);
         assert!(in_force == 1 && often > 10.0 && rarely > often);
         // What is hit often is better restored by the quicker method, which is in force here.
-        let (in_force, rarely) = worth(30e-6, 1);
-        let (_, often) = worth(30e-6, 3);
+        let (in_force, rarely) = worth(20e-6, 1);
+        let (_, often) = worth(20e-6, 3);
         assert!(in_force == 0 && rarely < 1.0 && often > 1.0);
     }
 

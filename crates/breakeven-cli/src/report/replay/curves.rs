@@ -69,7 +69,7 @@ pub fn times(report: &ReplayReport) -> Figure {
         metric: None,
         caption: format!(
             "Each dot is a replay of all accesses from an empty cache, dashed lines compress only what \
-             was asked for again. The ring is the adaptive cache, at the share it had on the mean.\
+             was asked for again once the share is full. The ring is the adaptive cache, at the share it had on the mean.\
              {best} After Harper 2018, Figure 12."
         ),
         svg: plot.svg(&lines(report, &plot, &us)),

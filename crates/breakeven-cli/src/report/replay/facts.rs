@@ -72,7 +72,7 @@ pub struct PolicyReport {
     pub compressed_share: f64,
     /// The method that compressed at the end.
     pub method: Option<String>,
-    /// Whether only what was asked for again is compressed.
+    /// Whether only what was asked for again is compressed once the share is full.
     pub again: bool,
     /// The split in force at the end, in words.
     pub in_force: String,
