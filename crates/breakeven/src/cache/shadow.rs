@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashTable;
 
-use super::costs::Costs;
+use super::costs::{Costs, PerByte};
 use crate::statistics::student_t_975;
 use crate::units::Estimate;
 
@@ -487,8 +487,8 @@ pub(super) struct Actual {
     pub has_forms: bool,
 }
 
-/// What an arm would have saved of late against raw-only, never less than nothing (the cumulated sum of Page
-/// 1954), and what its compressing came to since that was last nothing, which is when Page's sum puts the
+/// What an arm would have saved of late against the one in force, never less than nothing (the cumulated sum of
+/// Page 1954), and what its compressing came to since that was last nothing, which is when Page's sum puts the
 /// change of the workload.
 #[derive(Clone, Copy, Debug, Default)]
 struct CumulatedSum {
@@ -561,6 +561,9 @@ pub(super) struct Shadow {
     sums: Vec<[[f64; GROUPS]; OUTCOMES]>,
     /// What of it went into compressing and restoring, by what the access found.
     work_sums: Vec<[[f64; 2]; OUTCOMES]>,
+    /// What the access that is simulated costs each arm, and what of that is compressing.
+    costs_now: Vec<[f64; 2]>,
+    /// Against the arm in force, since it came in force.
     cumulated: Vec<CumulatedSum>,
     /// By what the cache's own replica found, and by what the cache found.
     simulated: Strata,
@@ -631,6 +634,7 @@ impl Shadow {
             windows: 0,
             sums: Vec::new(),
             work_sums: Vec::new(),
+            costs_now: Vec::new(),
             cumulated: Vec::new(),
             simulated: Strata::default(),
             actual: Strata::default(),
@@ -671,7 +675,8 @@ impl Shadow {
     }
 
     fn fixed_bytes(replica_count: usize) -> usize {
-        replica_count * size_of::<([[f64; GROUPS + 2]; OUTCOMES], CumulatedSum, Replica, Arm)>()
+        let sums = size_of::<([[f64; GROUPS + 2]; OUTCOMES], [f64; 2], CumulatedSum)>();
+        replica_count * (sums + size_of::<(Replica, Arm)>())
     }
 
     /// How many keys may be known in a memory.
@@ -730,6 +735,7 @@ impl Shadow {
         self.freed.clear();
         self.sums = vec![[[0.0; GROUPS]; OUTCOMES]; self.arms.len()];
         self.work_sums = vec![[[0.0; 2]; OUTCOMES]; self.arms.len()];
+        self.costs_now = vec![[0.0; 2]; self.arms.len()];
         self.cumulated = vec![CumulatedSum::default(); self.arms.len()];
         (self.simulated, self.actual) = (Strata::default(), Strata::default());
         self.found_expected = [0.0; OUTCOMES];
@@ -800,8 +806,7 @@ impl Shadow {
         let group = (sample.hash >> 20) as usize % GROUPS;
         let mut sums = std::mem::take(&mut self.sums);
         let mut work_sums = std::mem::take(&mut self.work_sums);
-        let (mut raw_only, mut in_force) = (0.0, 0.0);
-        let mut cumulated = std::mem::take(&mut self.cumulated);
+        let mut costs_now = std::mem::take(&mut self.costs_now);
         // As many accesses as this one stands for.
         let count = self.simulated.weights[outcome] / self.sampled_share();
         self.for_each(costs, |replica, world| {
@@ -813,12 +818,14 @@ impl Shadow {
             for (sum, cost) in sums.iter_mut().zip(work) {
                 *sum += cost;
             }
-            raw_only += if world.index == 0 { cost } else { 0.0 };
-            in_force += if world.index == own { cost } else { 0.0 };
-            cumulated[world.index].add((raw_only - cost) * count, work[ENCODE] * count);
+            costs_now[world.index] = [cost, work[ENCODE]];
         });
         (self.sums, self.work_sums) = (sums, work_sums);
-        self.cumulated = cumulated;
+        let [raw_only, chosen, in_force] = [0, self.chosen, own].map(|arm| costs_now[arm][0]);
+        for (sum, [cost, encoded]) in self.cumulated.iter_mut().zip(&costs_now) {
+            sum.add((chosen - cost) * count, encoded * count);
+        }
+        self.costs_now = costs_now;
         self.simulated.counts[outcome] += 1.0;
         self.actual.counts[actual.outcome] += 1.0;
         self.gain.simulated += (raw_only - in_force) * count;
@@ -1002,6 +1009,7 @@ impl Shadow {
     fn choose(&mut self, sample: &Sample, costs: &Costs) -> bool {
         let now = self.chosen;
         let (best, difference) = (0..self.own())
+            .filter(|&arm| now == 0 || arm == now || self.may_change(arm, sample, costs))
             .map(|arm| (arm, self.difference(arm, now)))
             .min_by(|one, other| one.1.sum.total_cmp(&other.1.sum))
             .expect("raw-only at least");
@@ -1017,9 +1025,14 @@ impl Shadow {
         if now == 0 && !self.may_begin(best, filling) {
             return false;
         }
-        self.chosen = best;
-        self.follow(costs);
+        self.go_over(best, costs);
         true
+    }
+
+    fn go_over(&mut self, arm: usize, costs: &Costs) {
+        self.chosen = arm;
+        self.cumulated.fill(CumulatedSum::default());
+        self.follow(costs);
     }
 
     /// Says whether an arm may be begun: where it would have saved a part of what filling its pool costs, and
@@ -1031,6 +1044,27 @@ impl Shadow {
         let lost = filling * (1.0 - repaid).max(0.0);
         let lost_before = -self.gain.simulated.min(0.0);
         saved >= REPAID_MIN * filling && lost + lost_before <= LOSS_MAX * self.gain.raw_only()
+    }
+
+    /// Says whether the arm in force, which compresses, may make way for another: where that would have saved a
+    /// part of what it costs to compress what its pool holds more, and of what it costs to load again what its pool
+    /// holds less; all of a pool that another method has to compress, while the forms there are still serve. Going
+    /// back to raw-only is free.
+    fn may_change(&self, arm: usize, sample: &Sample, costs: &Costs) -> bool {
+        let (from, to) = (&self.arms[self.chosen], &self.arms[arm]);
+        if to.compressed_share == 0.0 {
+            return true;
+        }
+        let filling = self.filling_cost(to, sample, costs);
+        let more = 1.0 - from.compressed_share / to.compressed_share;
+        let filled = match from.method == to.method {
+            true => REPAID_MIN * more.max(0.0) * filling,
+            false => filling,
+        };
+        let per_byte = costs.per_byte(sample.class, from.method);
+        let less = (from.compressed_share - to.compressed_share).max(0.0);
+        let given_up = self.blocks_packed(less, sample, per_byte) * costs.miss();
+        self.cumulated[arm].saved >= filled + REPAID_MIN * given_up
     }
 
     /// Returns what an arm's compressing, or restoring, costs in the windows.
@@ -1087,10 +1121,14 @@ impl Shadow {
     /// What it costs to fill an arm's pool with blocks such as this one.
     fn filling_cost(&self, arm: &Arm, sample: &Sample, costs: &Costs) -> f64 {
         let per_byte = costs.per_byte(sample.class, arm.method);
-        let raw_bytes = f64::from(sample.raw_bytes.max(1));
-        let packed_bytes = raw_bytes * per_byte.packed + ENTRY_BYTES as f64;
-        let blocks = self.capacity_bytes as f64 * arm.compressed_share / packed_bytes;
-        blocks * raw_bytes * per_byte.encode
+        let blocks = self.blocks_packed(arm.compressed_share, sample, per_byte);
+        blocks * f64::from(sample.raw_bytes.max(1)) * per_byte.encode
+    }
+
+    /// Returns how many blocks such as this one a share of memory holds compressed.
+    fn blocks_packed(&self, share: f64, sample: &Sample, per_byte: &PerByte) -> f64 {
+        let packed_bytes = f64::from(sample.raw_bytes.max(1)) * per_byte.packed;
+        self.capacity_bytes as f64 * share / (packed_bytes + ENTRY_BYTES as f64)
     }
 
     /// Compares two arms over the windows, the newest counting most.
@@ -1157,7 +1195,7 @@ fn total(groups: &[f64; GROUPS]) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::costs::{AccessPrices, CLASS_COUNT, MissTime, PerByte};
+    use super::super::costs::{AccessPrices, CLASS_COUNT, MissTime};
     use super::*;
     use crate::units::Seconds;
 
@@ -1215,8 +1253,8 @@ mod tests {
         let (_, often) = worth(1e-3, 3);
         assert!(in_force == 1 && often > 10.0 && rarely > often);
         // What is hit often is better restored by the quicker method, which is in force here.
-        let (in_force, rarely) = worth(20e-6, 1);
-        let (_, often) = worth(20e-6, 3);
+        let (in_force, rarely) = worth(26e-6, 1);
+        let (_, often) = worth(26e-6, 3);
         assert!(in_force == 0 && rarely < 1.0 && often > 1.0);
     }
 
@@ -1295,6 +1333,41 @@ mod tests {
         // Nothing is lost where half of the saving pays for the work.
         check(1.0, 1.0, 0.0, 0.0, true);
         check(1.0, 0.0, 0.0, 0.0, true);
+    }
+
+    /// Pools of 2 MiB: 8192 bytes are 0.3 times as many compressed, so filling half of one costs some 7 ms.
+    #[test]
+    fn going_over_is_repaid_first() {
+        let costs = told(
+            MISS,
+            &[(COMPRESS, RESTORE, 0.3), (2.0 * COMPRESS, RESTORE, 0.3)],
+        );
+        let mut shadow = Shadow::new(2, 1 << 20, Gain::default()).expect("room for keys");
+        shadow.reset(1.0, 2 << 20);
+        let sample = Sample {
+            hash: 0,
+            raw_bytes: BLOCK,
+            class: 0,
+        };
+        let arms = shadow.arms.clone();
+        let number = |share: f64, method: u8| {
+            let is_it = |it: &Arm| (it.compressed_share, it.method) == (share, method);
+            arms.iter().position(is_it).expect("an arm")
+        };
+        let blocks = |share: f64| share * f64::from(2 << 20) / (0.3 * f64::from(BLOCK) + 64.0);
+        let mut check = |from: (f64, u8), to: (f64, u8), price: f64| {
+            shadow.chosen = number(from.0, from.1);
+            let to = number(to.0, to.1);
+            for (saved, expected) in [(0.99 * price, price == 0.0), (1.01 * price, true)] {
+                shadow.cumulated[to].saved = saved;
+                let found = shadow.may_change(to, &sample, &costs);
+                assert_eq!(found, expected, "{from:?} to {to}: {saved}");
+            }
+        };
+        check((0.5, 0), (0.8, 0), 0.5 * blocks(0.3) * COMPRESS);
+        check((0.8, 0), (0.5, 0), 0.5 * blocks(0.3) * MISS);
+        check((0.5, 0), (0.5, 1), 2.0 * blocks(0.5) * COMPRESS);
+        check((0.8, 1), (0.0, 0), 0.0);
     }
 
     #[test]
