@@ -47,6 +47,8 @@ const REPAID_MIN: f64 = 0.5;
 /// What beginning arms may lose at any time, of what raw-only would have cost until then: with what finding out
 /// costs this keeps within the hundredth that is promised.
 const LOSS_MAX: f64 = 0.004;
+/// An arm is given up when the cache surely lost so many times what filling its pool costs.
+const FILLINGS_LOST_MAX: f64 = 4.0;
 /// Keys for which all arms are simulated, which fewer arms are given, and without which nothing is.
 const KEYS_FOR_ALL_ARMS: usize = 512;
 const KEYS_WANTED: usize = 256;
@@ -580,6 +582,8 @@ pub(super) struct Shadow {
     filled_from: u32,
     chosen: usize,
     gain: Gain,
+    /// What it was when the arm in force came in force.
+    gain_before: Gain,
 }
 
 /// What the cache spent, and what raw-only would have cost, each access for as many as its key stands for.
@@ -645,6 +649,7 @@ impl Shadow {
             filled_from: 0,
             chosen: 0,
             gain,
+            gain_before: gain,
             arms,
         };
         shadow.reset(0.0, 0);
@@ -1008,6 +1013,10 @@ impl Shadow {
 
     fn choose(&mut self, sample: &Sample, costs: &Costs) -> bool {
         let now = self.chosen;
+        if self.has_failed(sample, costs) {
+            self.go_over(0, costs);
+            return true;
+        }
         let (best, difference) = (0..self.own())
             .filter(|&arm| now == 0 || arm == now || self.may_change(arm, sample, costs))
             .map(|arm| (arm, self.difference(arm, now)))
@@ -1032,7 +1041,17 @@ impl Shadow {
     fn go_over(&mut self, arm: usize, costs: &Costs) {
         self.chosen = arm;
         self.cumulated.fill(CumulatedSum::default());
+        self.gain_before = self.gain;
         self.follow(costs);
+    }
+
+    /// Says whether the cache surely spent more than raw-only would have since its arm came in force, by more than
+    /// filling a pool and finding that out may cost: whatever the replicas say.
+    fn has_failed(&self, sample: &Sample, costs: &Costs) -> bool {
+        let since = self.gain.since(&self.gain_before);
+        let filling = self.filling_cost(&self.arms[self.chosen], sample, costs);
+        let saved = since.estimate().map(|(saved, _)| saved);
+        self.chosen != 0 && saved.is_some_and(|saved| saved.high < -FILLINGS_LOST_MAX * filling)
     }
 
     /// Says whether an arm may be begun: where it would have saved a part of what filling its pool costs, and
@@ -1042,7 +1061,8 @@ impl Shadow {
         let CumulatedSum { saved, encoded } = self.cumulated[arm];
         let repaid = 0.5 * (saved + encoded) / encoded.max(f64::MIN_POSITIVE);
         let lost = filling * (1.0 - repaid).max(0.0);
-        let lost_before = -self.gain.simulated.min(0.0);
+        let really = self.gain.estimate().map_or(0.0, |(saved, _)| saved.high);
+        let lost_before = -self.gain.simulated.min(really).min(0.0);
         saved >= REPAID_MIN * filling && lost + lost_before <= LOSS_MAX * self.gain.raw_only()
     }
 
@@ -1158,6 +1178,25 @@ struct Difference {
 }
 
 impl Gain {
+    /// Returns what came to it since it was another.
+    fn since(&self, before: &Gain) -> Gain {
+        let less = |now: &[[f64; GROUPS]; OUTCOMES], before: &[[f64; GROUPS]; OUTCOMES]| {
+            let mut left = *now;
+            let pairs = left.as_flattened_mut().iter_mut();
+            let pairs = pairs.zip(before.as_flattened());
+            pairs.for_each(|(now, before)| *now -= before);
+            left
+        };
+        Gain {
+            sampled: self.sampled - before.sampled,
+            spent_raw: self.spent_raw - before.spent_raw,
+            spent: self.spent - before.spent,
+            raw_only: less(&self.raw_only, &before.raw_only),
+            accesses: less(&self.accesses, &before.accesses),
+            simulated: self.simulated - before.simulated,
+        }
+    }
+
     /// Returns what raw-only would have cost, in the unit of the prices.
     fn raw_only(&self) -> f64 {
         self.spent_raw + self.raw_only.as_flattened().iter().sum::<f64>()
@@ -1307,6 +1346,42 @@ mod tests {
         assert!(moves >= 2 && *shadow.chosen() == Arm::RAW_ONLY);
         assert!(saved > 0.3 * raw_only);
         assert!((told.mean - saved).abs() < 2e-3 * raw_only);
+    }
+
+    /// Four in five accesses fit where they are compressed, as replicas say, but the cache loads each block and
+    /// compresses another.
+    #[test]
+    fn an_arm_under_which_the_cache_loses_is_given_up() {
+        let costs = costs();
+        let mut shadow = Shadow::new(1, 1 << 20, Gain::default()).expect("room for keys");
+        shadow.reset(1.0, 2 << 20);
+        let mut random = fastrand::Rng::with_seed(6);
+        let (mut compressing, mut begun, mut spent, mut found) = (0, 0, 0.0, [0; OUTCOMES]);
+        for _ in 0..60_000 {
+            let sample = Sample {
+                hash: random.u64(..512).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                raw_bytes: BLOCK,
+                class: 0,
+            };
+            let was_raw_only = *shadow.chosen() == Arm::RAW_ONLY;
+            compressing += u32::from(!was_raw_only);
+            found[FOUND_NOTHING] += 1;
+            spent += if was_raw_only {
+                0.5 * MISS
+            } else {
+                MISS + COMPRESS
+            };
+            let actual = Actual {
+                outcome: FOUND_NOTHING,
+                found,
+                spent,
+                has_forms: !was_raw_only,
+            };
+            let has_moved = shadow.access(&sample, &actual, &costs);
+            begun += u32::from(has_moved && was_raw_only);
+        }
+        println!("begun {begun} times, in force for {compressing} accesses");
+        assert!(begun >= 1 && compressing < 6000);
     }
 
     /// An arm whose pool costs 2 to fill.
