@@ -5,7 +5,7 @@
 #![deny(unsafe_code)]
 
 use super::log::Place;
-use super::shadow::METHODS_MAX;
+use super::replica::METHODS_MAX;
 
 /// One bit for each method that there may be.
 pub(super) const METHODS_MASK: u8 = (1 << METHODS_MAX) - 1;

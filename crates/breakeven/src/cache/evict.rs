@@ -19,7 +19,7 @@ use std::hash::{BuildHasher, Hash};
 use super::bench::Bench;
 use super::entry::{Entry, Flags, Queue};
 use super::log::{Place, Record};
-use super::shadow::{PACKED_SHARE_MAX, PROMOTE_HITS, SMALL_SHARE};
+use super::replica::{PACKED_SHARE_MAX, PROMOTE_HITS, SMALL_SHARE};
 use super::shard::Shard;
 use crate::arena::Loan;
 use crate::codec::Method;

@@ -8,7 +8,7 @@
 //! the factor as it is asked of the pools alone, since entries and lists hold nothing.
 #![deny(unsafe_code)]
 
-use super::shadow::Arm;
+use super::replica::Arm;
 
 /// The largest share: some blocks are raw always.
 const SHARE_MAX: f64 = 0.95;

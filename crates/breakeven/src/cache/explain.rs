@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
 use super::entry::{Flags, Queue};
-use super::shadow::Arm;
+use super::replica::Arm;
 use super::shard::Shard;
 use super::shared::Cache;
 use crate::codec::Method;

@@ -11,7 +11,7 @@
 #![deny(unsafe_code)]
 
 use super::entry::METHODS_MASK;
-use super::shadow::METHODS_MAX;
+use super::replica::METHODS_MAX;
 
 const WAYS: usize = 4;
 

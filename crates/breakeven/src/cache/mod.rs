@@ -31,6 +31,7 @@ mod oracle;
 mod page_files;
 mod predict;
 mod replay;
+mod replica;
 mod shadow;
 mod shard;
 mod shared;
@@ -55,7 +56,7 @@ pub use oracle::{BlockCosts, least_cost, least_cost_of_fixed_contents};
 pub use page_files::PageFiles;
 pub use predict::{Accesses, BlockKind, Predicted, Prospect, predict};
 pub use replay::{Contents, Replay, ReplaySeconds, Replayed, Source, replay};
-pub use shadow::{Arm, Events};
+pub use replica::{Arm, Events};
 pub use shard::{
     Handle, Lookup, Policy, Reservation, Restored, Shard, ShardMemory, ShardOptions, ShardStats,
 };

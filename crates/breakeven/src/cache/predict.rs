@@ -15,7 +15,8 @@ use std::collections::HashSet;
 
 use super::costs::{AccessPrices, CLASS_COUNT, Costs, PerByte};
 use super::evict::RAW_SLABS_MIN;
-use super::shadow::{Arm, Events, GROUPS, METHODS_MAX, PACKED_SHARE_MAX, Sample, Shadow};
+use super::replica::{Arm, Events, METHODS_MAX, PACKED_SHARE_MAX};
+use super::shadow::{GROUPS, Sample, Shadow};
 use super::shard::ShardOptions;
 use crate::codec::Method;
 use crate::error::{Error, Result};

@@ -14,7 +14,7 @@ use super::bench::Bench;
 use super::costs::MissTime;
 use super::distribution::CostDistribution;
 use super::page_files::{PageFiles, page_of};
-use super::shadow::Arm;
+use super::replica::Arm;
 use super::shard::{Shard, ShardMemory, ShardOptions, ShardStats};
 use crate::error::{Error, Result};
 use crate::meter::thread_cpu;

@@ -18,16 +18,15 @@
 //! samples, which the shard sets. It knows no bytes and reads no clock.
 #![deny(unsafe_code)]
 
-use std::collections::VecDeque;
-
 use hashbrown::HashTable;
 
 use super::costs::{Costs, PerByte};
+use super::replica::{
+    Arm, DECODE, ENCODE, ENTRY_BYTES, Events, INCOMPRESSIBLE, Key, Replica, World, state,
+};
 use crate::statistics::student_t_975;
 use crate::units::Estimate;
 
-/// Methods a shard may use.
-pub(super) const METHODS_MAX: usize = 4;
 /// Sampled accesses of a window.
 const WINDOW: u32 = 128;
 /// How much less each older window counts.
@@ -59,414 +58,13 @@ const KEYS_PER_BLOCK: u64 = 4;
 const THINNED: f64 = 0.85;
 /// Groups of sampled keys, whose disagreement tells the error.
 pub(super) const GROUPS: usize = 16;
-/// What codecs do.
-const ENCODE: usize = 0;
-const DECODE: usize = 1;
 /// What an access finds: a block raw, compressed, or nothing.
 const OUTCOMES: usize = 3;
 pub(super) const FOUND_RAW: usize = 0;
 pub(super) const FOUND_PACKED: usize = 1;
 pub(super) const FOUND_NOTHING: usize = 2;
-/// Bytes that an entry takes beside its block.
-pub(super) const ENTRY_BYTES: u64 = 64;
-/// A block that keeps more than this share of its bytes counts as incompressible.
-pub(super) const PACKED_SHARE_MAX: f64 = 0.875;
-/// Share of the raw pool that new entries may take (S3-FIFO, section 4.1).
-pub(super) const SMALL_SHARE: f64 = 0.1;
-/// Hits that bring a new entry into the main queue. One, where S3-FIFO asks for two: on nine traces of
-/// disks and webs that hits 0.4 of a hundred accesses more, and as many on made-up ones.
-pub(super) const PROMOTE_HITS: u8 = 1;
-/// Of the blocks that are held, as many were dropped at most since one that was dropped too early.
-pub(super) const GHOSTS_SHARE: f64 = 0.9;
 /// One more than the highest threshold: the sampled share in units of 2^-24.
 const HASH_SPAN: u64 = 1 << 24;
-
-/// One policy of the cache.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Arm {
-    /// The share of memory for compressed blocks, 0 to 1; 0 compresses nothing.
-    pub compressed_share: f64,
-    /// Which of the shard's methods compresses.
-    pub method: u8,
-    /// Whether blocks that were never asked for again are compressed where others must make way for them:
-    /// while the compressed share has room all are.
-    pub admits_once: bool,
-}
-
-impl Arm {
-    /// Compresses nothing.
-    pub const RAW_ONLY: Arm = Arm {
-        compressed_share: 0.0,
-        method: 0,
-        admits_once: false,
-    };
-
-    /// Returns raw-only and, by each method, these shares of all victims and of those asked for again.
-    fn grid(method_count: usize, of_all: &[f64], of_again: &[f64]) -> Vec<Arm> {
-        let mut arms = vec![Arm::RAW_ONLY];
-        for method in 0..method_count as u8 {
-            let arm = |admits_once| {
-                move |&compressed_share: &f64| Arm {
-                    compressed_share,
-                    method,
-                    admits_once,
-                }
-            };
-            arms.extend(of_all.iter().map(arm(true)));
-            arms.extend(of_again.iter().map(arm(false)));
-        }
-        arms
-    }
-}
-
-/// What is known of a sampled key.
-#[derive(Clone, Copy, Debug, Default)]
-struct Key {
-    hash: u64,
-    raw_bytes: u32,
-    /// Compressed size by method: 0 unknown, [`INCOMPRESSIBLE`], a guess with its bit set, or known.
-    packed_bytes: [u32; METHODS_MAX],
-    /// Replicas that hold or remember it.
-    holders: u16,
-    class: u8,
-}
-
-const INCOMPRESSIBLE: u32 = u32::MAX;
-/// Marks a size that was guessed from the class when the block was first taken for compressed, and
-/// that stays until it is known, so that what is booked in is booked out.
-const GUESSED: u32 = 1 << 31;
-
-/// Where one replica has one key.
-mod state {
-    // Of who is raw, how often it was hit; of who is not, one bit of it says something else.
-    pub const SMALL: u8 = 1;
-    pub const MAIN: u8 = 2;
-    pub const RAW: u8 = SMALL | MAIN;
-    pub const FREQUENCY: u8 = 3 << 2;
-    pub const FREQUENCY_ONE: u8 = 1 << 2;
-    /// Of who is compressed and not raw: hit since it was appended.
-    pub const REFERENCED: u8 = FREQUENCY_ONE;
-    pub const PACKED: u8 = 16;
-    /// How often the compressed form is appended again before it goes.
-    pub const USES: u8 = 3 << 5;
-    pub const USE: u8 = 1 << 5;
-    pub const AGAIN: u8 = 128;
-    /// Neither raw nor compressed.
-    pub const GHOST: u8 = AGAIN;
-
-    /// The state of a key whose compressed form was of use.
-    pub fn used(state: u8) -> u8 {
-        match state & USES {
-            USES => state,
-            _ => state + USE,
-        }
-    }
-}
-
-/// The policy on sampled keys: queues of key numbers. A number in a queue whose state is elsewhere
-/// is stale and passed over.
-#[derive(Default)]
-struct Replica {
-    /// Of both pools: what the compressed one has not filled yet serves the raw one.
-    capacity: u64,
-    packed_capacity: u64,
-    small: VecDeque<u16>,
-    main: VecDeque<u16>,
-    packed: VecDeque<u16>,
-    ghosts: VecDeque<u16>,
-    small_bytes: u64,
-    main_bytes: u64,
-    packed_bytes: u64,
-    /// Cost of this access, and what of it went into compressing and restoring.
-    cost: f64,
-    work: [f64; 2],
-    events: Events,
-}
-
-/// What accesses came to under one arm.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Events {
-    /// All of them.
-    pub accesses: u64,
-    /// Accesses that loaded their block.
-    pub misses: u64,
-    /// Accesses that restored it.
-    pub restored: u64,
-    /// Victims that were compressed.
-    pub compressed: u64,
-}
-
-impl Events {
-    /// Adds other accesses.
-    pub(super) fn add(&mut self, other: &Events) {
-        self.accesses += other.accesses;
-        self.misses += other.misses;
-        self.restored += other.restored;
-        self.compressed += other.compressed;
-    }
-}
-
-/// What a replica works on beside its own queues.
-struct World<'a> {
-    arm: &'a Arm,
-    /// States of one key in all replicas lie side by side.
-    states: &'a mut [u8],
-    stride: usize,
-    index: usize,
-    keys: &'a mut [Key],
-    costs: &'a Costs,
-    freed: &'a mut Vec<u16>,
-}
-
-impl World<'_> {
-    fn state(&self, key: u16) -> u8 {
-        self.states[usize::from(key) * self.stride + self.index]
-    }
-
-    fn set(&mut self, key: u16, new: u8) {
-        let state = &mut self.states[usize::from(key) * self.stride + self.index];
-        let old = std::mem::replace(state, new);
-        let holders = &mut self.keys[usize::from(key)].holders;
-        match (old, new) {
-            (0, 1..) => *holders += 1,
-            (1.., 0) => {
-                *holders -= 1;
-                if *holders == 0 {
-                    self.freed.push(key);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn raw_bytes(&self, key: u16) -> u64 {
-        u64::from(self.keys[usize::from(key)].raw_bytes)
-    }
-
-    /// The compressed size under the arm's method; none for what does not shrink.
-    fn packed_bytes(&mut self, key: u16) -> Option<u64> {
-        let key = &mut self.keys[usize::from(key)];
-        let raw = f64::from(key.raw_bytes);
-        let packed = &mut key.packed_bytes[usize::from(self.arm.method)];
-        match *packed {
-            INCOMPRESSIBLE => return None,
-            0 => {
-                let guess = raw
-                    * self
-                        .costs
-                        .packed_guess(key.class, self.arm.method, key.hash);
-                if guess > raw * PACKED_SHARE_MAX {
-                    return None;
-                }
-                *packed = guess as u32 | GUESSED;
-            }
-            _ => {}
-        }
-        Some(u64::from(*packed & !GUESSED))
-    }
-
-    fn encode_cost(&self, key: u16) -> f64 {
-        let key = &self.keys[usize::from(key)];
-        self.costs.per_byte(key.class, self.arm.method).encode * f64::from(key.raw_bytes)
-    }
-
-    fn decode_cost(&self, key: u16) -> f64 {
-        let key = &self.keys[usize::from(key)];
-        self.costs.per_byte(key.class, self.arm.method).decode * f64::from(key.raw_bytes)
-    }
-}
-
-impl Replica {
-    fn access(&mut self, world: &mut World, key: u16) {
-        let found = world.state(key);
-        self.events.accesses += 1;
-        if found & state::RAW != 0 {
-            if found & state::FREQUENCY != state::FREQUENCY {
-                world.set(key, found + state::FREQUENCY_ONE);
-            }
-        } else if found & state::PACKED != 0 {
-            let decode_cost = world.decode_cost(key);
-            self.cost += decode_cost;
-            self.work[DECODE] += decode_cost;
-            self.events.restored += 1;
-            let used = state::used(found);
-            if found & state::REFERENCED != 0 {
-                self.enter(world, key, used & !state::FREQUENCY | state::MAIN);
-            } else {
-                world.set(key, used | state::REFERENCED | state::AGAIN);
-            }
-        } else {
-            self.cost += world.costs.miss();
-            self.events.misses += 1;
-            let new = match found {
-                state::GHOST => state::MAIN | state::AGAIN,
-                _ => state::SMALL,
-            };
-            self.enter(world, key, new);
-        }
-    }
-
-    /// Puts a key into the raw pool, in the state given.
-    fn enter(&mut self, world: &mut World, key: u16, new: u8) {
-        world.set(key, new);
-        let bytes = world.raw_bytes(key) + ENTRY_BYTES;
-        if new & state::SMALL != 0 {
-            self.small.push_back(key);
-            self.small_bytes += bytes;
-        } else {
-            self.main.push_back(key);
-            self.main_bytes += bytes;
-        }
-        while self.is_over() && self.evict_raw(world) {}
-    }
-
-    fn is_over(&self) -> bool {
-        self.small_bytes + self.main_bytes + self.packed_bytes > self.capacity
-    }
-
-    fn evict_raw(&mut self, world: &mut World) -> bool {
-        let raw_bytes = self.small_bytes + self.main_bytes;
-        let small_max = (raw_bytes as f64 * SMALL_SHARE) as u64;
-        if self.small_bytes > small_max || self.main.is_empty() {
-            let Some(key) = self.small.pop_front() else {
-                return false;
-            };
-            let found = world.state(key);
-            if found & state::SMALL == 0 {
-                return true;
-            }
-            let bytes = world.raw_bytes(key) + ENTRY_BYTES;
-            self.small_bytes -= bytes;
-            if (found & state::FREQUENCY) >> 2 >= PROMOTE_HITS {
-                let kept = found & !(state::SMALL | state::FREQUENCY);
-                world.set(key, kept | state::MAIN | state::AGAIN);
-                self.main.push_back(key);
-                self.main_bytes += bytes;
-            } else {
-                self.demote(world, key, found);
-            }
-        } else {
-            let Some(key) = self.main.pop_front() else {
-                return false;
-            };
-            let found = world.state(key);
-            if found & state::MAIN == 0 {
-                return true;
-            }
-            if found & state::FREQUENCY != 0 {
-                world.set(key, (found - state::FREQUENCY_ONE) | state::AGAIN);
-                self.main.push_back(key);
-            } else {
-                self.main_bytes -= world.raw_bytes(key) + ENTRY_BYTES;
-                self.demote(world, key, found);
-            }
-        }
-        true
-    }
-
-    /// Takes a key out of the raw pool: compressed if the arm admits it, else dropped.
-    fn demote(&mut self, world: &mut World, key: u16, found: u8) {
-        let is_again = found & (state::AGAIN | state::FREQUENCY) != 0;
-        if found & state::PACKED != 0 {
-            let rest = found & !(state::RAW | state::FREQUENCY);
-            world.set(key, state::used(rest));
-            return;
-        }
-        // By a whole block, for what was displaced leaves less than that.
-        let has_room = self.packed_bytes + world.raw_bytes(key) <= self.packed_capacity;
-        let is_admitted = is_again || world.arm.admits_once || has_room;
-        let admits = world.arm.compressed_share > 0.0 && is_admitted;
-        let Some(bytes) = world.packed_bytes(key).filter(|_| admits) else {
-            match found & state::MAIN {
-                0 => self.forget(world, key),
-                // It had its time.
-                _ => world.set(key, 0),
-            }
-            return;
-        };
-        let encode_cost = world.encode_cost(key);
-        self.cost += encode_cost;
-        self.work[ENCODE] += encode_cost;
-        self.events.compressed += 1;
-        let again = if is_again { state::AGAIN } else { 0 };
-        world.set(key, state::PACKED | again);
-        self.packed.push_back(key);
-        self.packed_bytes += bytes + ENTRY_BYTES;
-        while self.packed_bytes > self.packed_capacity && self.evict_packed(world) {}
-    }
-
-    fn evict_packed(&mut self, world: &mut World) -> bool {
-        let Some(key) = self.packed.pop_front() else {
-            return false;
-        };
-        let found = world.state(key);
-        if found & state::PACKED == 0 {
-            return true;
-        }
-        let is_raw = found & state::RAW != 0;
-        if found & state::USES != 0 {
-            let referenced = if is_raw { 0 } else { state::REFERENCED };
-            world.set(key, (found - state::USE) & !referenced);
-            self.packed.push_back(key);
-            return true;
-        }
-        let bytes = world.packed_bytes(key).unwrap_or(0) + ENTRY_BYTES;
-        self.packed_bytes = self.packed_bytes.saturating_sub(bytes);
-        if is_raw {
-            world.set(key, found & !state::PACKED);
-        } else {
-            self.forget(world, key);
-        }
-        true
-    }
-
-    /// Drops a key and leaves its ghost.
-    fn forget(&mut self, world: &mut World, key: u16) {
-        world.set(key, state::GHOST);
-        self.ghosts.push_back(key);
-        let held = self.small.len() + self.main.len() + self.packed.len();
-        while self.ghosts.len() as f64 > GHOSTS_SHARE * held.max(2) as f64 {
-            let Some(old) = self.ghosts.pop_front() else {
-                break;
-            };
-            if world.state(old) == state::GHOST {
-                world.set(old, 0);
-            }
-        }
-    }
-
-    /// Takes a new size, and forgets what is stale in its queues.
-    fn resize(&mut self, world: &mut World, sampled_bytes: f64) {
-        let share = world.arm.compressed_share;
-        self.capacity = sampled_bytes as u64;
-        self.packed_capacity = (sampled_bytes * share) as u64;
-        self.small
-            .retain(|&key| world.state(key) & state::SMALL != 0);
-        self.main.retain(|&key| world.state(key) & state::MAIN != 0);
-        self.packed
-            .retain(|&key| world.state(key) & state::PACKED != 0);
-        self.ghosts.retain(|&key| world.state(key) == state::GHOST);
-        while self.packed_bytes > self.packed_capacity && self.evict_packed(world) {}
-        while self.is_over() && self.evict_raw(world) {}
-    }
-
-    /// Takes a key out that is no longer valid.
-    fn remove(&mut self, world: &mut World, key: u16) {
-        let found = world.state(key);
-        let raw_bytes = world.raw_bytes(key) + ENTRY_BYTES;
-        if found & state::SMALL != 0 {
-            self.small_bytes -= raw_bytes;
-        }
-        if found & state::MAIN != 0 {
-            self.main_bytes -= raw_bytes;
-        }
-        if found & state::PACKED != 0 {
-            let bytes = world.packed_bytes(key).unwrap_or(0) + ENTRY_BYTES;
-            self.packed_bytes = self.packed_bytes.saturating_sub(bytes);
-        }
-        world.set(key, 0);
-    }
-}
 
 /// One access as the shadow sees it.
 #[derive(Clone, Copy, Debug)]
@@ -704,15 +302,10 @@ impl Shadow {
 
     /// Counts what queues really take; more than was planned where many keys have twins.
     fn count_heap(&mut self) {
-        let queues = |it: &Replica| {
-            it.small.capacity() + it.main.capacity() + it.packed.capacity() + it.ghosts.capacity()
-        };
-        let queues: usize = self.replicas.iter().map(queues).sum();
+        let queues: usize = self.replicas.iter().map(Replica::heap_bytes).sum();
         let arms = self.arms.len();
         let planned = self.keys_max * Shadow::key_bytes(arms);
-        let found = self.keys_max * Shadow::key_bytes(0)
-            + self.states.capacity()
-            + queues * size_of::<u16>();
+        let found = self.keys_max * Shadow::key_bytes(0) + self.states.capacity() + queues;
         self.heap_bytes = Shadow::fixed_bytes(arms) + planned.max(found);
     }
 
@@ -727,12 +320,8 @@ impl Shadow {
         self.threshold = (sampled_share.clamp(0.0, 1.0) * HASH_SPAN as f64) as u64;
         self.capacity_bytes = capacity_bytes;
         let sampled = capacity_bytes as f64 * self.sampled_share();
-        let replica = |arm: &Arm| Replica {
-            capacity: sampled as u64,
-            packed_capacity: (sampled * arm.compressed_share) as u64,
-            ..Replica::default()
-        };
-        self.replicas = self.arms.iter().map(replica).collect();
+        let replicas = self.arms.iter().map(|arm| Replica::new(arm, sampled));
+        self.replicas = replicas.collect();
         self.table.clear();
         self.keys.clear();
         self.states.clear();
@@ -888,10 +477,7 @@ impl Shadow {
     /// Says whether what a method makes of a sampled key's block is still unknown.
     pub fn is_unknown(&self, hash: u64, method: u8) -> bool {
         let key = self.find(hash).map(|key| &self.keys[usize::from(key)]);
-        key.is_some_and(|key| {
-            let packed = key.packed_bytes[usize::from(method)];
-            packed == 0 || packed != INCOMPRESSIBLE && packed & GUESSED != 0
-        })
+        key.is_some_and(|key| key.is_unknown(method))
     }
 
     /// Forgets a sampled key that is no longer valid.
@@ -1120,21 +706,13 @@ impl Shadow {
     /// and counts as if the arm's method had made it: that costs it nothing, unlike the cache, which
     /// compresses anew what is worth it.
     fn follow(&mut self, costs: &Costs) {
-        let (own, keys) = (self.own(), self.keys.len() as u32);
+        let (own, keys) = (self.own(), self.keys.len());
         self.arms[own] = self.arms[self.chosen];
         let sampled = self.capacity_bytes as f64 * self.sampled_share();
         self.for_each(costs, |replica, world| {
-            if world.index != own {
-                return;
+            if world.index == own {
+                replica.follow(world, keys, sampled);
             }
-            replica.packed_bytes = 0;
-            for key in 0..keys {
-                let key = key as u16;
-                if world.state(key) & state::PACKED != 0 {
-                    replica.packed_bytes += world.packed_bytes(key).unwrap_or(0) + ENTRY_BYTES;
-                }
-            }
-            replica.resize(world, sampled);
         });
     }
 

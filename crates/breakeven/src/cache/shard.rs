@@ -31,10 +31,8 @@ use super::entry::{Entries, Entry, Flags, Queue};
 use super::expansion::{Expansion, Pools};
 use super::ghost::Ghosts;
 use super::log::{Log, Place, Segments};
-use super::shadow::{
-    Actual, Arm, FOUND_NOTHING, FOUND_PACKED, FOUND_RAW, GHOSTS_SHARE, Gain, METHODS_MAX, Sample,
-    Shadow,
-};
+use super::replica::{Arm, GHOSTS_SHARE, METHODS_MAX};
+use super::shadow::{Actual, FOUND_NOTHING, FOUND_PACKED, FOUND_RAW, Gain, Sample, Shadow};
 use crate::arena::{Arena, ArenaOptions, FillLoan};
 use crate::codec::Method;
 use crate::error::{Error, Result};
