@@ -243,7 +243,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
                 continue;
             }
             let is_again = entry.flags.has(Flags::IS_AGAIN) || entry.flags.frequency() > 0;
-            let is_admitted = is_again || self.arm.admits_once || self.is_packed_short();
+            let fills = self.fills() && self.is_packed_short();
+            let is_admitted = is_again || self.arm.admits_once || fills;
             if self.arm.compressed_share == 0.0 || !is_admitted {
                 self.drop_victim(number);
                 continue;

@@ -130,6 +130,8 @@ pub(super) struct Replica {
     small_bytes: u64,
     main_bytes: u64,
     pub packed_bytes: u64,
+    /// Bytes that this access let go without compressing them.
+    pub dropped_bytes: f64,
     /// Cost of this access, and what of it went into compressing and restoring.
     pub cost: f64,
     pub work: [f64; 2],
@@ -162,6 +164,8 @@ impl Events {
 /// What a replica works on beside its own queues.
 pub(super) struct World<'a> {
     pub arm: &'a Arm,
+    /// Whether all victims are compressed while the compressed share has room.
+    pub fills: bool,
     /// States of one key in all replicas lie side by side.
     pub states: &'a mut [u8],
     pub stride: usize,
@@ -342,10 +346,12 @@ impl Replica {
             return;
         }
         // By a whole block, for what was displaced leaves less than that.
-        let has_room = self.packed_bytes + world.raw_bytes(key) <= self.packed_capacity;
+        let has_room =
+            world.fills && self.packed_bytes + world.raw_bytes(key) <= self.packed_capacity;
         let is_admitted = is_again || world.arm.admits_once || has_room;
         let admits = world.arm.compressed_share > 0.0 && is_admitted;
         let Some(bytes) = world.packed_bytes(key).filter(|_| admits) else {
+            self.dropped_bytes += world.raw_bytes(key) as f64;
             match found & state::MAIN {
                 0 => self.forget(world, key),
                 // It had its time.

@@ -94,15 +94,19 @@ pub(super) struct Actual {
 struct CumulatedSum {
     saved: f64,
     encoded: f64,
+    /// The bytes that raw-only let go meanwhile.
+    dropped_bytes: f64,
 }
 
 impl CumulatedSum {
-    fn add(&mut self, saved: f64, encoded: f64) {
+    fn add(&mut self, saved: f64, encoded: f64, dropped_bytes: f64) {
         self.saved = (self.saved + saved).max(0.0);
-        self.encoded = match self.saved > 0.0 {
-            true => self.encoded + encoded,
-            false => 0.0,
-        };
+        if self.saved > 0.0 {
+            self.encoded += encoded;
+            self.dropped_bytes += dropped_bytes;
+        } else {
+            *self = CumulatedSum::default();
+        }
     }
 }
 
@@ -182,6 +186,8 @@ pub(super) struct Shadow {
     gain: Gain,
     /// What it was when the arm in force came in force.
     gain_before: Gain,
+    /// Whether the arm in force was begun with all victims, while it has room.
+    fills: bool,
 }
 
 /// What the cache spent, and what raw-only would have cost, each access for as many as its key stands for.
@@ -248,6 +254,7 @@ impl Shadow {
             chosen: 0,
             gain,
             gain_before: gain,
+            fills: true,
             arms,
         };
         shadow.reset(0.0, 0);
@@ -401,6 +408,7 @@ impl Shadow {
         let mut sums = std::mem::take(&mut self.sums);
         let mut work_sums = std::mem::take(&mut self.work_sums);
         let mut costs_now = std::mem::take(&mut self.costs_now);
+        let mut dropped_bytes = 0.0;
         // As many accesses as this one stands for.
         let count = self.simulated.weights[outcome] / self.sampled_share();
         self.for_each(costs, |replica, world| {
@@ -413,11 +421,17 @@ impl Shadow {
                 *sum += cost;
             }
             costs_now[world.index] = [cost, work[ENCODE]];
+            let gone = std::mem::take(&mut replica.dropped_bytes);
+            dropped_bytes += if world.index == 0 { gone } else { 0.0 };
         });
         (self.sums, self.work_sums) = (sums, work_sums);
         let [raw_only, chosen, in_force] = [0, self.chosen, own].map(|arm| costs_now[arm][0]);
         for (sum, [cost, encoded]) in self.cumulated.iter_mut().zip(&costs_now) {
-            sum.add((chosen - cost) * count, encoded * count);
+            sum.add(
+                (chosen - cost) * count,
+                encoded * count,
+                dropped_bytes * count,
+            );
         }
         self.costs_now = costs_now;
         self.simulated.counts[outcome] += 1.0;
@@ -492,6 +506,11 @@ impl Shadow {
         &self.arms[self.chosen]
     }
 
+    /// Says whether all victims are compressed while the compressed share has room.
+    pub fn fills(&self) -> bool {
+        self.fills
+    }
+
     /// Returns what the arms in force saved, to be counted on or told.
     pub fn gain(&self) -> Gain {
         self.gain
@@ -547,9 +566,11 @@ impl Shadow {
     }
 
     fn for_each(&mut self, costs: &Costs, mut work: impl FnMut(&mut Replica, &mut World)) {
+        let own = self.own();
         for (index, replica) in self.replicas.iter_mut().enumerate() {
             let mut world = World {
                 arm: &self.arms[index],
+                fills: index != own || self.fills,
                 states: &mut self.states,
                 stride: self.arms.len(),
                 index,
@@ -616,9 +637,13 @@ impl Shadow {
         if -difference.sum <= needed {
             return false;
         }
-        let filling = self.filling_cost(&self.arms[best], sample, costs);
-        if now == 0 && !self.may_begin(best, filling) {
-            return false;
+        if now == 0 {
+            let filling = self.filling_cost(&self.arms[best], sample, costs);
+            let encode = costs.per_byte(sample.class, self.arms[best].method).encode;
+            let Some(fills) = self.may_begin(best, filling, encode) else {
+                return false;
+            };
+            self.fills = fills;
         }
         self.go_over(best, costs);
         true
@@ -640,16 +665,33 @@ impl Shadow {
         self.chosen != 0 && saved.is_some_and(|saved| saved.high < -FILLINGS_LOST_MAX * filling)
     }
 
-    /// Says whether an arm may be begun: where it would have saved a part of what filling its pool costs, and
-    /// where what is lost until the pool is full, if all ended then, is little of what was spent so far. While
-    /// it fills, compressing costs what it would have cost of late, and saves half as much.
-    fn may_begin(&self, arm: usize, filling: f64) -> bool {
-        let CumulatedSum { saved, encoded } = self.cumulated[arm];
-        let repaid = 0.5 * (saved + encoded) / encoded.max(f64::MIN_POSITIVE);
-        let lost = filling * (1.0 - repaid).max(0.0);
+    /// Says whether an arm may be begun, and then whether all victims may be compressed until its pool is full: where
+    /// it would have saved a part of what filling that costs, and where what is lost until then, if all ended then, is
+    /// little of what was spent so far. While it fills, it saves half as much as of late. Compressing costs what it
+    /// would have cost of late where only what was asked for again fills the pool, which takes longer; and where all
+    /// victims do, what all that raw-only let go would have cost, at `encode` a byte.
+    fn may_begin(&self, arm: usize, filling: f64, encode: f64) -> Option<bool> {
+        let CumulatedSum {
+            saved,
+            encoded,
+            dropped_bytes,
+        } = self.cumulated[arm];
         let really = self.gain.estimate().map_or(0.0, |(saved, _)| saved.high);
         let lost_before = -self.gain.simulated.min(really).min(0.0);
-        saved >= REPAID_MIN * filling && lost + lost_before <= LOSS_MAX * self.gain.raw_only()
+        let may_be_lost = LOSS_MAX * self.gain.raw_only() - lost_before;
+        let is_little = |work: f64| {
+            let repaid = 0.5 * (saved + encoded) / work.max(f64::MIN_POSITIVE);
+            filling * (1.0 - repaid).max(0.0) <= may_be_lost
+        };
+        if saved < REPAID_MIN * filling {
+            return None;
+        }
+        let works = [
+            (true, encoded.max(dropped_bytes * encode)),
+            (false, encoded),
+        ];
+        let found = works.into_iter().find(|(_, work)| is_little(*work));
+        found.map(|(fills, _)| fills)
     }
 
     /// Says whether the arm in force, which compresses, may make way for another: where that would have saved a
@@ -965,27 +1007,33 @@ mod tests {
     /// An arm whose pool costs 2 to fill.
     #[test]
     fn an_arm_is_begun_where_little_can_be_lost_by_it() {
-        let check = |saved: f64, encoded: f64, raw_only: f64, saved_before: f64, expected: bool| {
+        let check = |sum: (f64, f64, f64), raw_only: f64, saved_before: f64, expected| {
             let mut shadow = Shadow::new(1, 1 << 20, Gain::default()).expect("room for keys");
-            shadow.cumulated[1] = CumulatedSum { saved, encoded };
+            let (saved, encoded, dropped_bytes) = sum;
+            shadow.cumulated[1] = CumulatedSum {
+                saved,
+                encoded,
+                dropped_bytes,
+            };
             shadow.gain.spent_raw = raw_only / LOSS_MAX;
             shadow.gain.simulated = saved_before;
-            let found = shadow.may_begin(1, 2.0);
-            assert_eq!(
-                found, expected,
-                "{saved}, {encoded}, {raw_only}, {saved_before}"
-            );
+            let found = shadow.may_begin(1, 2.0, 0.5);
+            assert_eq!(found, expected, "{sum:?}, {raw_only}, {saved_before}");
         };
         // While it fills it saves 0.6 for each 1 that it spends.
-        check(1.0, 5.0, 0.79, 0.0, false);
-        check(1.0, 5.0, 0.81, 0.0, true);
-        check(0.99, 4.95, 0.81, 0.0, false);
+        check((1.0, 5.0, 10.0), 0.79, 0.0, None);
+        check((1.0, 5.0, 10.0), 0.81, 0.0, Some(true));
+        check((0.99, 4.95, 9.9), 0.81, 0.0, None);
         // What was lost before counts, what was saved does not.
-        check(1.0, 5.0, 0.81, -0.1, false);
-        check(1.0, 5.0, 0.79, 5.0, false);
+        check((1.0, 5.0, 10.0), 0.81, -0.1, None);
+        check((1.0, 5.0, 10.0), 0.79, 5.0, None);
         // Nothing is lost where half of the saving pays for the work.
-        check(1.0, 1.0, 0.0, 0.0, true);
-        check(1.0, 0.0, 0.0, 0.0, true);
+        check((1.0, 1.0, 2.0), 0.0, 0.0, Some(true));
+        check((1.0, 0.0, 0.0), 0.0, 0.0, Some(true));
+        // It saves 0.3 for each 1 spent on all victims: half of them are not asked for again.
+        check((1.0, 5.0, 20.0), 1.41, 0.0, Some(true));
+        check((1.0, 5.0, 20.0), 1.39, 0.0, Some(false));
+        check((1.0, 5.0, 20.0), 0.79, 0.0, None);
     }
 
     /// Pools of 2 MiB: 8192 bytes are 0.3 times as many compressed, so filling half of one costs some 7 ms.

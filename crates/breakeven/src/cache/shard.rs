@@ -1177,6 +1177,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         heap as u64 + self.list_bytes + self.charged.load(Ordering::Relaxed)
     }
 
+    /// Says whether all victims are compressed while the compressed share has room: where an arm is fixed, and where
+    /// one was begun at so little risk.
+    pub(super) fn fills(&self) -> bool {
+        self.shadow.as_ref().is_none_or(Shadow::fills)
+    }
+
     /// Works out how many slabs the rest of the memory leaves.
     pub(super) fn limit_slabs(&mut self) {
         let slab_bytes = self.segments.slab_bytes() as u64;
