@@ -48,6 +48,8 @@ mod spread;
 mod starts;
 mod survey;
 #[cfg(test)]
+mod swings;
+#[cfg(test)]
 mod tests;
 mod writer;
 

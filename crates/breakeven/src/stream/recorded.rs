@@ -277,6 +277,14 @@ impl Blocks {
         }
     }
 
+    /// Makes all blocks as the first.
+    pub fn all_alike(mut self) -> Blocks {
+        self.matrix.costs = vec![self.matrix.costs[0].clone(); self.classes.len()];
+        self.parts = vec![self.parts[0].clone(); self.classes.len()];
+        self.classes = vec![self.classes[0]; self.classes.len()];
+        self
+    }
+
     /// Makes all work take so many times as long.
     pub fn slow_down(&mut self, slower: f64) {
         let whole = self.matrix.costs.iter_mut().flatten();

@@ -1,0 +1,117 @@
+//! Going to and fro between methods on data that does not change: no more than the buffers hide.
+//!
+//! Where the balance falls between two methods the best there is are both by turns, so that switching alone is no
+//! fault. It is one where a turn takes longer than the buffers hold, for then the link stands still or the workers
+//! do. Stepping from level to level as buffers fill and empty does that.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use super::controlled::{Beginning, control_as};
+use super::hint::Outlook;
+use super::oracle::fastest;
+use super::price::Goal;
+use super::recorded::{ARMS, Blocks, blocks, pipeline};
+use super::regimes::BETAS;
+use super::simulate::{Event, Matrix, Pipeline, Run, simulate, simulate_chosen};
+
+const COUNT: usize = 2000;
+
+/// What a steady state looks like: the second half of a row.
+#[derive(Debug)]
+struct Swings {
+    /// Changes of method while the buffers are filled once.
+    switches: f64,
+    /// The most blocks in a row by another method than the one used most.
+    turn: usize,
+    /// Time over what no schedule can beat.
+    over: f64,
+}
+
+fn swings(pipeline: &Pipeline, matrix: &Matrix, run: &Run) -> Swings {
+    let arms = &run.arms[COUNT / 2..];
+    let half = Matrix {
+        costs: matrix.costs[COUNT / 2..].to_vec(),
+    };
+    let mut counts = BTreeMap::new();
+    for arm in arms {
+        *counts.entry(arm).or_insert(0) += 1;
+    }
+    let usual = counts.into_iter().max_by_key(|it| it.1).unwrap().0;
+    let switches = arms.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    let turns = arms.split(|arm| arm == usual).map(<[usize]>::len);
+    let time = simulate_chosen(pipeline, &half, arms).drained_after.0;
+    Swings {
+        switches: (switches * pipeline.frames) as f64 / arms.len() as f64,
+        turn: turns.max().unwrap(),
+        over: time / fastest(pipeline, &half).lower_bound - 1.0,
+    }
+}
+
+/// A step to the next denser method while the buffers are more than half full, and one back while no more frames
+/// wait than workers may have finished at once.
+fn stepping(pipeline: &Pipeline, matrix: &Matrix) -> Run {
+    let (waiting, arm) = (Cell::new(0), Cell::new(0_usize));
+    let step = &mut |_: usize, _: f64| {
+        let frames = waiting.get();
+        if frames <= pipeline.workers {
+            arm.set(arm.get().saturating_sub(1));
+        } else if frames > pipeline.frames / 2 {
+            arm.set((arm.get() + 1).min(ARMS.len() - 1));
+        }
+        arm.get()
+    };
+    simulate(pipeline, matrix, step, &mut |event| match event {
+        Event::Compressed { .. } => waiting.set(waiting.get() + 1),
+        Event::Written { .. } => waiting.set(waiting.get() - 1),
+    })
+}
+
+fn controlled(pipeline: &Pipeline, row: &Blocks) -> Run {
+    let beginning = Beginning {
+        splits: false,
+        ..Beginning::default()
+    };
+    let outlook = Outlook::default();
+    control_as(
+        Goal::Fastest,
+        &outlook,
+        pipeline,
+        row,
+        beginning,
+        &mut |_| {},
+    )
+    .run
+}
+
+/// The most changes while the buffers are filled once: not with every block.
+const SWITCHES_MAX: f64 = 6.0;
+/// Fewer than this are no swings, but drift between methods that are as good.
+const SWITCHES_FEW: f64 = 0.5;
+/// The most time that may be lost by them, and by what was not found out.
+const OVER_MAX: f64 = 0.03;
+
+fn is_hidden(pipeline: &Pipeline, found: &Swings) -> bool {
+    let is_short = found.turn <= pipeline.frames || found.switches <= SWITCHES_FEW;
+    is_short && found.switches <= SWITCHES_MAX && found.over <= OVER_MAX
+}
+
+#[test]
+fn methods_swing_no_longer_than_the_buffers_hide() {
+    let (mut cells, mut steps_hidden) = (0, 0);
+    for beta in BETAS {
+        let pipeline = pipeline(beta, 2);
+        for kind in 0..5 {
+            let row = blocks("constant", &[kind], 1, COUNT).all_alike();
+            let ours = swings(&pipeline, &row.matrix, &controlled(&pipeline, &row));
+            let steps = swings(&pipeline, &row.matrix, &stepping(&pipeline, &row.matrix));
+            println!("beta {beta}, kind {kind}: {ours:.3?}; by steps {steps:.3?}");
+            assert!(is_hidden(&pipeline, &ours), "{ours:?}");
+            cells += 1;
+            steps_hidden += usize::from(is_hidden(&pipeline, &steps));
+        }
+    }
+    println!("{steps_hidden} of {cells} hidden by steps");
+    // The same bounds refuse a rule that looks at the buffers alone.
+    assert_eq!((cells, steps_hidden), (15, 0));
+}
