@@ -15,6 +15,10 @@ const BLOCK: usize = 8192;
 const MEMORY: u64 = 16 << 20;
 const LZ4: (f64, f64) = (17.4e-6, 3.25e-6);
 const ZSTD: (f64, f64) = (41.7e-6, 13.6e-6);
+/// The most that finding out may take of what raw-only costs, and of what the adaptive shard does: what it may spend is
+/// reckoned by the mean so far, which lies above what an access costs where that falls.
+const FINDING_OUT_OF_RAW: f64 = 0.004;
+const FINDING_OUT: f64 = 0.006;
 /// The most that the adaptive shard may cost over raw-only in any cell.
 const WORST_TO_RAW: f64 = 1.01;
 /// What the shadow takes for each access that it samples.
@@ -44,6 +48,8 @@ struct Outcome {
     told: Option<Estimate>,
     /// The share of the compressed forms that are of the arm's method.
     in_force: f64,
+    /// The share of the cost that trials of methods and the shadow took.
+    finding_out: f64,
 }
 
 impl Cell {
@@ -119,6 +125,7 @@ impl Cell {
             arm: shard.arm(),
             told: (shard.gain()).map(|(saved, raw_only)| saved.map(|cost| cost / raw_only)),
             in_force: in_force.count() as f64 / methods.len().max(1) as f64,
+            finding_out: shard.stats().overhead_cost / shard.stats().cost(),
         }
     }
 
@@ -307,6 +314,35 @@ fn forms_follow_the_method_in_force() {
     );
     assert_eq!(adaptive.arm.method, 1);
     assert!(adaptive.in_force > 0.95 && to_split < 1.1);
+}
+
+/// Where nothing is gained, where an access comes to cost a tenth, and where trials are paid ahead.
+#[test]
+fn finding_out_costs_little() {
+    let mut tried = 0;
+    for cell in cells() {
+        let at = (cell.name, (cell.miss * 1e6).round() as u64, cell.ratio);
+        let is_wanted = matches!(
+            at,
+            ("zipf 0.9", 2 | 73, 4.0)
+                | ("pareto", 25, 2.0)
+                | ("even" | "loop", 73, 4.0)
+                | ("phases", 1000, 4.0)
+        );
+        if !is_wanted {
+            continue;
+        }
+        let (raw, adaptive) = (cell.run(Policy::RawOnly), cell.run(Policy::Adaptive));
+        let of_raw = adaptive.finding_out * adaptive.cost / raw.cost;
+        println!(
+            "{at:?}: {:.5}, {of_raw:.5} of raw-only's",
+            adaptive.finding_out
+        );
+        assert!(adaptive.finding_out <= FINDING_OUT && of_raw <= FINDING_OUT_OF_RAW);
+        assert!(adaptive.finding_out > 0.0, "it looks");
+        tried += 1;
+    }
+    assert_eq!(tried, 6);
 }
 
 #[test]
