@@ -74,7 +74,8 @@ fn the_fastest_goal_against_the_best_method_and_the_bound() {
                 );
                 let least = fastest(&pipeline, &blocks.with_parts()).lower_bound;
                 assert!(time >= least * (1.0 - 1e-9));
-                let lent = TRIAL_BLOCKS * dearest_block(&pipeline, &blocks) + TRIAL_SECONDS;
+                let lent_blocks = TRIAL_BLOCKS * workers as f64;
+                let lent = lent_blocks * dearest_block(&pipeline, &blocks) + TRIAL_SECONDS;
                 let budget = TRIAL_SHARE + lent / bound.lower_bound;
                 // A trial is charged as feared; what it takes beyond is known when it is done.
                 let foreseen = share - surprise_share;

@@ -1,4 +1,5 @@
-//! Going to and fro between methods on data that does not change: no more than the buffers hide.
+//! Data that does not change. Going to and fro between methods on it: no more than the buffers hide. And what many
+//! workers make of it, for whom a block takes long beside the time in which one goes through.
 //!
 //! Where the balance falls between two methods the best there is are both by turns, so that switching alone is no
 //! fault. It is one where a turn takes longer than the buffers hold, for then the link stands still or the workers
@@ -9,11 +10,12 @@ use std::collections::BTreeMap;
 
 use super::controlled::{Beginning, control_as};
 use super::hint::Outlook;
-use super::oracle::fastest;
+use super::oracle::{best_static, fastest};
 use super::price::Goal;
 use super::recorded::{ARMS, Blocks, blocks, pipeline};
 use super::regimes::BETAS;
 use super::simulate::{Event, Matrix, Pipeline, Run, simulate, simulate_chosen};
+use crate::decide::Profile;
 
 const COUNT: usize = 2000;
 
@@ -114,4 +116,69 @@ fn methods_swing_no_longer_than_the_buffers_hide() {
     println!("{steps_hidden} of {cells} hidden by steps");
     // The same bounds refuse a rule that looks at the buffers alone.
     assert_eq!((cells, steps_hidden), (15, 0));
+}
+
+/// What two workers learned of blocks of all kinds.
+fn learned(beta: f64) -> Profile {
+    let row = blocks("earlier", &[0, 1, 2, 3, 4], 1, 400);
+    let (outlook, beginning) = (Outlook::default(), Beginning::default());
+    let pipeline = pipeline(beta, 2);
+    control_as(
+        Goal::Fastest,
+        &outlook,
+        &pipeline,
+        &row,
+        beginning,
+        &mut |_| {},
+    )
+    .profile
+}
+
+/// Returns the most, and the mean, by which rows on many workers take longer than by the best method in hindsight.
+fn regret_of_many_workers(profile: impl Fn(f64) -> Profile) -> (f64, f64) {
+    let mut regrets = Vec::new();
+    for workers in [4, 8, 24] {
+        for beta in BETAS {
+            let pipeline = pipeline(beta, workers);
+            for kind in 0..5 {
+                let row = blocks("constant", &[kind], 1, COUNT).all_alike();
+                let beginning = Beginning {
+                    profile: profile(beta),
+                    ..Beginning::default()
+                };
+                let outlook = Outlook::default();
+                let found = control_as(
+                    Goal::Fastest,
+                    &outlook,
+                    &pipeline,
+                    &row,
+                    beginning,
+                    &mut |_| {},
+                );
+                let best = best_static(&pipeline, &row.matrix).run.drained_after.0;
+                let regret = found.run.drained_after.0 / best - 1.0;
+                let split = found.split_blocks;
+                println!(
+                    "{workers} workers, beta {beta}, kind {kind}: {regret:+.4}, {split} split"
+                );
+                regrets.push(regret);
+            }
+        }
+    }
+    let worst = regrets.iter().fold(f64::NEG_INFINITY, |a, b| a.max(*b));
+    (worst, regrets.iter().sum::<f64>() / regrets.len() as f64)
+}
+
+#[test]
+fn many_workers_do_not_split_what_leaves_the_link_waiting() {
+    let (worst, mean) = regret_of_many_workers(learned);
+    println!("worst {worst:+.4}, mean {mean:+.4}");
+    assert!(worst <= 0.08 && mean <= -0.025, "{worst}, {mean}");
+}
+
+#[test]
+fn many_workers_find_out_what_pays() {
+    let (worst, mean) = regret_of_many_workers(|_| Profile::default());
+    println!("worst {worst:+.4}, mean {mean:+.4}");
+    assert!(worst <= 0.25 && mean <= -0.015, "{worst}, {mean}");
 }

@@ -11,6 +11,9 @@ use super::parts::{Shares, Spell};
 use super::trial::{TRIAL_SECONDS, Trial, Trials};
 use super::{Controller, Goal, Taken, booking};
 
+/// Blocks' time of every worker for which the link has something to do where it need not be feared to wait.
+const LASTING_ROUNDS: f64 = 2.0;
+
 /// A choice for a block.
 pub struct Picked {
     pub arm: usize,
@@ -61,13 +64,14 @@ impl Controller {
             it.cost(&life, &prices)
                 + self.waits(&spell, parts, &prices, backlog, self.surprise.sqrt())
                 + self.lateness(it, spell.latency, left.seconds, backlog)
+                + self.drain(it, parts, &prices, backlog)
         });
         let Costs { ways, fearful, .. } = &*costs;
         let best = least(fearful);
         let second =
             prices.per_core_second.mean * self.plant().workers as f64 + self.link_second(&prices);
         let earned = self.trials.earned();
-        let lent = Trials::lent(fearful[best], second);
+        let lent = Trials::lent(self.plant().workers, fearful[best], second);
         // Where a time is promised a trial is paid in bytes, and late all the same.
         let curious = if is_bold { f64::NEG_INFINITY } else { earned };
         let on_trial = |arm: usize| self.transit.has_trial_of(arm, class);
@@ -140,5 +144,20 @@ impl Controller {
         };
         let stalled = mean_excess(spell.latency, self.room(), deviation) * others;
         starved * link + (stalled + spell.idle) * prices.per_core_second.mean
+    }
+
+    /// Returns what a block in parts costs the blocks behind it: while all workers are at it they give the link
+    /// less to do than it sends, and where little is left, it waits for these blocks in the place of this one.
+    /// Workers' time is cheap where the link is what all wait for, and so nothing else keeps a method that
+    /// takes twice as much of it from block after block, each split lest the link wait for it.
+    fn drain(&self, it: &Quantities, parts: usize, prices: &Prices, backlog: f64) -> f64 {
+        if parts == 1 || self.period.is_infinite() {
+            return 0.0;
+        }
+        let workers = self.plant().workers as f64;
+        let missing = (LASTING_ROUNDS - backlog / (workers * self.period)).clamp(0.0, 1.0);
+        let write = self.transit.write_seconds(it.stored_bytes.mean);
+        let longer = (self.wall_of(it) / workers - write).max(0.0);
+        missing * longer * self.link_second(prices)
     }
 }

@@ -6,8 +6,9 @@ use super::parts::Spell;
 
 /// Share of all cost that trying may take.
 pub const TRIAL_SHARE: f64 = 0.01;
-/// Blocks' worth of cost that trying may take at once, before there is much to take a share of.
-pub const TRIAL_BLOCKS: f64 = 4.0;
+/// Blocks' worth of cost for each worker, but two at least, that trying may take at once, before there is much to
+/// take a share of: the more there are, the more blocks go through while one is encoded, and may have to wait for it.
+pub const TRIAL_BLOCKS: f64 = 2.0;
 /// Seconds of the pipeline that trying may take besides: what nobody notices.
 pub const TRIAL_SECONDS: f64 = 4e-3;
 
@@ -56,8 +57,8 @@ impl Trials {
 
     /// Returns what it may take beyond its share, where a block costs so much and so much a second of
     /// the whole pipeline.
-    pub fn lent(block: f64, second: f64) -> f64 {
-        TRIAL_BLOCKS * block + TRIAL_SECONDS * second
+    pub fn lent(workers: usize, block: f64, second: f64) -> f64 {
+        TRIAL_BLOCKS * workers.max(2) as f64 * block + TRIAL_SECONDS * second
     }
 
     /// Counts a block that would cost so much by the best arm known.
