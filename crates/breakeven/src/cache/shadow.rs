@@ -43,6 +43,8 @@ const GAIN_MIN: f64 = 0.003;
 const GAIN_MIN_LATER: f64 = 0.01;
 /// An arm is begun when it would have saved so much of what filling its pool costs.
 const REPAID_MIN: f64 = 0.5;
+/// So much of it suffices for another method's pool, where what the arm in force saved pays for the rest.
+const REPAID_MIN_BY_SAVINGS: f64 = 0.25;
 /// What beginning arms may lose at any time, of what raw-only would have cost until then: with what finding out
 /// costs this keeps within the hundredth that is promised.
 const LOSS_MAX: f64 = 0.004;
@@ -696,8 +698,9 @@ impl Shadow {
 
     /// Says whether the arm in force, which compresses, may make way for another: where that would have saved a
     /// part of what it costs to compress what its pool holds more, and of what it costs to load again what its pool
-    /// holds less; all of a pool that another method has to compress, while the forms there are still serve. Going
-    /// back to raw-only is free.
+    /// holds less. A pool that another method has to compress is paid whole, for the forms there are still serve; but
+    /// up to three quarters of it by what the arm in force really saved, so that with it nothing is lost. Going back to
+    /// raw-only is free.
     fn may_change(&self, arm: usize, sample: &Sample, costs: &Costs) -> bool {
         let (from, to) = (&self.arms[self.chosen], &self.arms[arm]);
         if to.compressed_share == 0.0 {
@@ -707,7 +710,11 @@ impl Shadow {
         let more = 1.0 - from.compressed_share / to.compressed_share;
         let filled = match from.method == to.method {
             true => REPAID_MIN * more.max(0.0) * filling,
-            false => filling,
+            false => {
+                let since = self.gain.since(&self.gain_before);
+                let earned = since.estimate().map_or(0.0, |(saved, _)| saved.mean);
+                (filling - earned.max(0.0)).max(REPAID_MIN_BY_SAVINGS * filling)
+            }
         };
         let per_byte = costs.per_byte(sample.class, from.method);
         let less = (from.compressed_share - to.compressed_share).max(0.0);
@@ -1056,8 +1063,12 @@ mod tests {
             arms.iter().position(is_it).expect("an arm")
         };
         let blocks = |share: f64| share * f64::from(2 << 20) / (0.3 * f64::from(BLOCK) + 64.0);
-        let mut check = |from: (f64, u8), to: (f64, u8), price: f64| {
+        let mut check = |from: (f64, u8), to: (f64, u8), earned: f64, price: f64| {
             shadow.chosen = number(from.0, from.1);
+            shadow.gain.sampled = u64::from(WINDOW * WINDOWS_MIN);
+            // What other arms saved before pays for nothing.
+            shadow.gain_before.spent = -7.0;
+            shadow.gain.spent = -7.0 - earned;
             let to = number(to.0, to.1);
             for (saved, expected) in [(0.99 * price, price == 0.0), (1.01 * price, true)] {
                 shadow.cumulated[to].saved = saved;
@@ -1065,10 +1076,26 @@ mod tests {
                 assert_eq!(found, expected, "{from:?} to {to}: {saved}");
             }
         };
-        check((0.5, 0), (0.8, 0), 0.5 * blocks(0.3) * COMPRESS);
-        check((0.8, 0), (0.5, 0), 0.5 * blocks(0.3) * MISS);
-        check((0.5, 0), (0.5, 1), 2.0 * blocks(0.5) * COMPRESS);
-        check((0.8, 1), (0.0, 0), 0.0);
+        check((0.5, 0), (0.8, 0), 0.0, 0.5 * blocks(0.3) * COMPRESS);
+        check((0.8, 0), (0.5, 0), 0.0, 0.5 * blocks(0.3) * MISS);
+        check((0.5, 0), (0.5, 1), 0.0, 2.0 * blocks(0.5) * COMPRESS);
+        check((0.8, 1), (0.0, 0), 0.0, 0.0);
+        // What was saved pays for a part of another method's pool.
+        let filling = 2.0 * blocks(0.5) * COMPRESS;
+        check((0.5, 0), (0.5, 1), 0.5 * filling, 0.5 * filling);
+        check(
+            (0.5, 0),
+            (0.5, 1),
+            5.0 * filling,
+            REPAID_MIN_BY_SAVINGS * filling,
+        );
+        check((0.5, 0), (0.5, 1), -filling, filling);
+        check(
+            (0.5, 0),
+            (0.8, 0),
+            5.0 * filling,
+            0.5 * blocks(0.3) * COMPRESS,
+        );
     }
 
     #[test]
