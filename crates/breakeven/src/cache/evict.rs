@@ -152,6 +152,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         wanted.min(self.slabs_max.saturating_sub(RAW_SLABS_MIN))
     }
 
+    /// Says whether a victim is compressed that was, or was not, asked for again.
+    fn admits(&self, is_again: bool) -> bool {
+        let has_room = || self.fills() && self.is_packed_short();
+        self.arm.compressed_share > 0.0 && (is_again || self.arm.admits_once || has_room())
+    }
+
     /// Says whether the compressed pool has fewer slabs than it should have.
     fn is_packed_short(&self) -> bool {
         self.packed.segment_count() < self.packed_slabs_wanted()
@@ -243,9 +249,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
                 continue;
             }
             let is_again = entry.flags.has(Flags::IS_AGAIN) || entry.flags.frequency() > 0;
-            let fills = self.fills() && self.is_packed_short();
-            let is_admitted = is_again || self.arm.admits_once || fills;
-            if self.arm.compressed_share == 0.0 || !is_admitted {
+            if !self.admits(is_again) {
                 self.drop_victim(number);
                 continue;
             }

@@ -622,12 +622,13 @@ impl Shadow {
 
     fn choose(&mut self, sample: &Sample, costs: &Costs) -> bool {
         let now = self.chosen;
-        if self.has_failed(sample, costs) {
+        let saved = self.saved_by_arm();
+        if saved.is_some_and(|it| self.has_failed(&it, sample, costs)) {
             self.go_over(0, costs);
             return true;
         }
         let (best, difference) = (0..self.own())
-            .filter(|&arm| now == 0 || arm == now || self.may_change(arm, sample, costs))
+            .filter(|&arm| now == 0 || arm == now || self.may_change(arm, saved, sample, costs))
             .map(|arm| (arm, self.difference(arm, now)))
             .min_by(|one, other| one.1.sum.total_cmp(&other.1.sum))
             .expect("raw-only at least");
@@ -658,13 +659,20 @@ impl Shadow {
         self.follow(costs);
     }
 
-    /// Says whether the cache surely spent more than raw-only would have since its arm came in force, by more than
-    /// filling a pool and finding that out may cost: whatever the replicas say.
-    fn has_failed(&self, sample: &Sample, costs: &Costs) -> bool {
-        let since = self.gain.since(&self.gain_before);
+    /// Returns what was saved since the arm in force came in force, if that can be told; nothing of raw-only.
+    fn saved_by_arm(&self) -> Option<Estimate> {
+        if self.chosen == 0 {
+            return None;
+        }
+        let estimate = self.gain.since(&self.gain_before).estimate();
+        estimate.map(|(saved, _)| saved)
+    }
+
+    /// Says whether the cache surely spent more than raw-only would have since its arm came in force, which saved so
+    /// much, by more than filling a pool and finding that out may cost: whatever the replicas say.
+    fn has_failed(&self, saved: &Estimate, sample: &Sample, costs: &Costs) -> bool {
         let filling = self.filling_cost(&self.arms[self.chosen], sample, costs);
-        let saved = since.estimate().map(|(saved, _)| saved);
-        self.chosen != 0 && saved.is_some_and(|saved| saved.high < -FILLINGS_LOST_MAX * filling)
+        saved.high < -FILLINGS_LOST_MAX * filling
     }
 
     /// Says whether an arm may be begun, and then whether all victims may be compressed until its pool is full: where
@@ -699,9 +707,15 @@ impl Shadow {
     /// Says whether the arm in force, which compresses, may make way for another: where that would have saved a
     /// part of what it costs to compress what its pool holds more, and of what it costs to load again what its pool
     /// holds less. A pool that another method has to compress is paid whole, for the forms there are still serve; but
-    /// up to three quarters of it by what the arm in force really saved, so that with it nothing is lost. Going back to
+    /// up to three quarters of it by what the arm in force really `saved`, so that with it nothing is lost. Going back to
     /// raw-only is free.
-    fn may_change(&self, arm: usize, sample: &Sample, costs: &Costs) -> bool {
+    fn may_change(
+        &self,
+        arm: usize,
+        saved: Option<Estimate>,
+        sample: &Sample,
+        costs: &Costs,
+    ) -> bool {
         let (from, to) = (&self.arms[self.chosen], &self.arms[arm]);
         if to.compressed_share == 0.0 {
             return true;
@@ -711,8 +725,7 @@ impl Shadow {
         let filled = match from.method == to.method {
             true => REPAID_MIN * more.max(0.0) * filling,
             false => {
-                let since = self.gain.since(&self.gain_before);
-                let earned = since.estimate().map_or(0.0, |(saved, _)| saved.mean);
+                let earned = saved.map_or(0.0, |it| it.mean);
                 (filling - earned.max(0.0)).max(REPAID_MIN_BY_SAVINGS * filling)
             }
         };
@@ -1072,7 +1085,7 @@ mod tests {
             let to = number(to.0, to.1);
             for (saved, expected) in [(0.99 * price, price == 0.0), (1.01 * price, true)] {
                 shadow.cumulated[to].saved = saved;
-                let found = shadow.may_change(to, &sample, &costs);
+                let found = shadow.may_change(to, shadow.saved_by_arm(), &sample, &costs);
                 assert_eq!(found, expected, "{from:?} to {to}: {saved}");
             }
         };

@@ -30,7 +30,7 @@ fn saved_and_loaded(profile: &Profile) -> Profile {
 }
 
 /// What an earlier stream of all kinds learned, on a machine `slower` times as slow as the record's.
-fn earlier(beta: f64, slower: f64) -> Profile {
+pub fn earlier(beta: f64, slower: f64) -> Profile {
     let mut profile = Profile::default();
     let mut row = blocks("earlier", &KINDS, 1, 400);
     row.slow_down(slower);

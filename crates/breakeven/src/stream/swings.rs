@@ -8,13 +8,14 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use super::controlled::{Beginning, control_as};
+use super::controlled::{Beginning, Controlled, control_as};
 use super::hint::Outlook;
 use super::oracle::{best_static, fastest};
 use super::price::Goal;
 use super::recorded::{ARMS, Blocks, blocks, pipeline};
 use super::regimes::BETAS;
 use super::simulate::{Event, Matrix, Pipeline, Run, simulate, simulate_chosen};
+use super::starts::earlier;
 use crate::decide::Profile;
 
 const COUNT: usize = 2000;
@@ -69,21 +70,9 @@ fn stepping(pipeline: &Pipeline, matrix: &Matrix) -> Run {
     })
 }
 
-fn controlled(pipeline: &Pipeline, row: &Blocks) -> Run {
-    let beginning = Beginning {
-        splits: false,
-        ..Beginning::default()
-    };
-    let outlook = Outlook::default();
-    control_as(
-        Goal::Fastest,
-        &outlook,
-        pipeline,
-        row,
-        beginning,
-        &mut |_| {},
-    )
-    .run
+fn controlled(pipeline: &Pipeline, row: &Blocks, beginning: Beginning) -> Controlled {
+    let (goal, outlook) = (Goal::Fastest, Outlook::default());
+    control_as(goal, &outlook, pipeline, row, beginning, &mut |_| {})
 }
 
 /// The most changes while the buffers are filled once: not with every block.
@@ -105,7 +94,12 @@ fn methods_swing_no_longer_than_the_buffers_hide() {
         let pipeline = pipeline(beta, 2);
         for kind in 0..5 {
             let row = blocks("constant", &[kind], 1, COUNT).all_alike();
-            let ours = swings(&pipeline, &row.matrix, &controlled(&pipeline, &row));
+            let whole = Beginning {
+                splits: false,
+                ..Beginning::default()
+            };
+            let ours = controlled(&pipeline, &row, whole).run;
+            let ours = swings(&pipeline, &row.matrix, &ours);
             let steps = swings(&pipeline, &row.matrix, &stepping(&pipeline, &row.matrix));
             println!("beta {beta}, kind {kind}: {ours:.3?}; by steps {steps:.3?}");
             assert!(is_hidden(&pipeline, &ours), "{ours:?}");
@@ -118,43 +112,19 @@ fn methods_swing_no_longer_than_the_buffers_hide() {
     assert_eq!((cells, steps_hidden), (15, 0));
 }
 
-/// What two workers learned of blocks of all kinds.
-fn learned(beta: f64) -> Profile {
-    let row = blocks("earlier", &[0, 1, 2, 3, 4], 1, 400);
-    let (outlook, beginning) = (Outlook::default(), Beginning::default());
-    let pipeline = pipeline(beta, 2);
-    control_as(
-        Goal::Fastest,
-        &outlook,
-        &pipeline,
-        &row,
-        beginning,
-        &mut |_| {},
-    )
-    .profile
-}
-
 /// Returns the most, and the mean, by which rows on many workers take longer than by the best method in hindsight.
 fn regret_of_many_workers(profile: impl Fn(f64) -> Profile) -> (f64, f64) {
     let mut regrets = Vec::new();
     for workers in [4, 8, 24] {
         for beta in BETAS {
-            let pipeline = pipeline(beta, workers);
+            let (pipeline, profile) = (pipeline(beta, workers), profile(beta));
             for kind in 0..5 {
                 let row = blocks("constant", &[kind], 1, COUNT).all_alike();
                 let beginning = Beginning {
-                    profile: profile(beta),
+                    profile: profile.clone(),
                     ..Beginning::default()
                 };
-                let outlook = Outlook::default();
-                let found = control_as(
-                    Goal::Fastest,
-                    &outlook,
-                    &pipeline,
-                    &row,
-                    beginning,
-                    &mut |_| {},
-                );
+                let found = controlled(&pipeline, &row, beginning);
                 let best = best_static(&pipeline, &row.matrix).run.drained_after.0;
                 let regret = found.run.drained_after.0 / best - 1.0;
                 let split = found.split_blocks;
@@ -171,7 +141,7 @@ fn regret_of_many_workers(profile: impl Fn(f64) -> Profile) -> (f64, f64) {
 
 #[test]
 fn many_workers_do_not_split_what_leaves_the_link_waiting() {
-    let (worst, mean) = regret_of_many_workers(learned);
+    let (worst, mean) = regret_of_many_workers(|beta| earlier(beta, 1.0));
     println!("worst {worst:+.4}, mean {mean:+.4}");
     assert!(worst <= 0.08 && mean <= -0.025, "{worst}, {mean}");
 }
