@@ -178,6 +178,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         while let Some(packing) = self.next_packing(&mut leaving) {
             let made = packing.run(bench);
             self.end_packing(&leaving, packing, made, bench);
+            while let Some(straggler) = self.next_straggler(bench) {
+                let (block, ran) = straggler.run_on_bench(bench);
+                self.end_straggler(straggler, block, &ran, bench);
+            }
         }
         self.end_leaving(leaving);
         true
@@ -302,6 +306,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             self.book_encode((class, method), packing.raw.len(), size, time);
         }
         drop(packing.raw);
+        self.owe_stragglers();
         if !is_there {
             // It was put in anew or taken out meanwhile.
             self.stats.wasted += u64::from(size.is_some());

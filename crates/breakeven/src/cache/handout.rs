@@ -23,6 +23,8 @@ pub(super) struct Restoring {
     handle: Handle,
     pub raw_bytes: usize,
     class: u8,
+    /// Asked for, and not only made anew.
+    is_hit: bool,
     /// Hit a second time: it becomes raw again.
     is_second: bool,
     /// How to make the block of what was copied.
@@ -65,6 +67,13 @@ impl Restoring {
             bench.compress(method, self.class, target, limit).ok()
         });
         Ran { time, anew }
+    }
+
+    /// Makes the block in memory of the bench, which gets it back.
+    pub fn run_on_bench(&self, bench: &mut Bench) -> (Vec<u8>, Ran) {
+        let mut block = bench.take_restored(self.raw_bytes);
+        let ran = self.run(&mut block, bench);
+        (block, ran)
     }
 }
 
@@ -143,9 +152,18 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let entry = self.entries.at_mut(handle.entry);
         assert_eq!(entry.version, handle.version, "a block just found");
         let is_second = entry.hit_packed();
-        let entry = *entry;
         // At its second hit the scratch may be needed to make room for it.
         let is_anew = !is_second && self.is_worth_anew(handle.entry);
+        Restoring {
+            is_hit: true,
+            is_second,
+            ..self.begin_anew(handle, is_anew, bench)
+        }
+    }
+
+    /// Copies the compressed form of a block, to restore it, and to make it anew if that is due.
+    pub(super) fn begin_anew(&self, handle: Handle, is_anew: bool, bench: &mut Bench) -> Restoring {
+        let entry = *self.entries.at(handle.entry);
         let source = match entry.flags.has(Flags::IS_FILLED) {
             true => Source::Filled(entry.fill),
             false => {
@@ -165,7 +183,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             handle,
             raw_bytes: entry.raw_bytes as usize,
             class: entry.class,
-            is_second,
+            is_hit: false,
+            is_second: false,
             source,
             anew: is_anew.then(|| self.method_in_force()),
         }
@@ -194,7 +213,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let is_raw = entry.map(|entry| entry.raw.is_some());
         let Ok(time) = ran.time else {
             self.stats.corrupt += 1;
-            self.stats.packed_hits -= 1;
+            self.stats.packed_hits -= u64::from(restoring.is_hit);
             match is_raw {
                 Some(true) => self.forget_packed(handle.entry),
                 Some(false) => self.discard(handle.entry),
@@ -218,33 +237,6 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         if restoring.is_second && is_raw == Some(false) {
             self.promote(handle, block, bench);
         }
-    }
-
-    /// Puts a form that was made anew, which is in the scratch of the bench, in the place of the one that it was
-    /// made of, if that is still there.
-    fn take_anew(
-        &mut self,
-        handle: Handle,
-        (before, method): (u8, u8),
-        size: Option<usize>,
-        bench: &mut Bench,
-    ) {
-        let entry = self.entries.find(handle.entry, handle.version);
-        let is_there = entry.is_some_and(|it| it.packed.is_some() && it.method == before);
-        if is_there {
-            self.learn(handle.entry, method, size.map(|size| size as u32));
-        }
-        let Some(size) = size else {
-            if is_there {
-                self.entries.at_mut(handle.entry).flags.refuse(1 << method);
-            }
-            return;
-        };
-        if !is_there || !self.replace_packed(handle.entry, method, size, bench) {
-            self.stats.wasted += 1;
-            return;
-        }
-        self.settle(bench);
     }
 
     /// Puts a restored block into the raw pool, if there is room.

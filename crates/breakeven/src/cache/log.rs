@@ -507,6 +507,16 @@ impl Log {
         self.order.back().copied()
     }
 
+    pub fn oldest(&self) -> Option<u32> {
+        self.order.front().copied()
+    }
+
+    /// Returns the segment that is next younger.
+    pub fn after(&self, number: u32) -> Option<u32> {
+        let at = self.order.iter().position(|&it| it == number)?;
+        self.order.get(at + 1).copied()
+    }
+
     /// Makes a segment the newest.
     pub fn push(&mut self, number: u32) {
         self.order.push_back(number);

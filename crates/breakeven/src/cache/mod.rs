@@ -14,6 +14,7 @@
 //! Source: Harper 2018, which works the trade out on paper (`model`), and asks for this at its end.
 #![deny(unsafe_code)]
 
+mod anew;
 mod bench;
 mod compressed;
 mod costs;

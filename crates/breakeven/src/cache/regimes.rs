@@ -295,25 +295,33 @@ fn the_ledger_tells_what_was_saved() {
     assert!(mean.abs() < 0.02 && worst < 0.1 && inside >= 16);
 }
 
-/// lz4 is found first; where zstd is worth it, what lz4 made does not stay.
+/// lz4 is found first; where zstd is worth it, what lz4 made does not stay, asked for or not.
 #[test]
 fn forms_follow_the_method_in_force() {
-    let is_wanted = |it: &Cell| (it.name, it.miss, it.ratio) == ("zipf 0.7", 1e-3, 4.0);
-    let cell = cells().into_iter().find(is_wanted).expect("a cell");
-    let split = cell.run(Policy::Static(Arm {
-        compressed_share: 0.95,
-        method: 1,
-        admits_once: false,
-    }));
-    let adaptive = cell.run(Policy::Adaptive);
-    let to_split = adaptive.late / split.late;
-    println!(
-        "{}: {:.3} of the forms, late {to_split:.3} of the split's",
-        describe(&adaptive.arm),
-        adaptive.in_force
-    );
-    assert_eq!(adaptive.arm.method, 1);
-    assert!(adaptive.in_force > 0.95 && to_split < 1.1);
+    let mut tried = 0;
+    for cell in cells() {
+        let late_max = match (cell.name, cell.miss, cell.ratio) {
+            ("zipf 0.7", 1e-3, 4.0) => 1.1,
+            ("zipf 0.9", 1e-3, 4.0) => 1.22,
+            _ => continue,
+        };
+        let split = cell.run(Policy::Static(Arm {
+            compressed_share: 0.95,
+            method: 1,
+            admits_once: false,
+        }));
+        let adaptive = cell.run(Policy::Adaptive);
+        let to_split = adaptive.late / split.late;
+        println!(
+            "{}: {:.3} of the forms, late {to_split:.3} of the split's",
+            describe(&adaptive.arm),
+            adaptive.in_force
+        );
+        assert_eq!(adaptive.arm.method, 1);
+        assert!(adaptive.in_force > 0.99 && to_split < late_max);
+        tried += 1;
+    }
+    assert_eq!(tried, 2);
 }
 
 /// Where nothing is gained, where an access comes to cost a tenth, and where trials are paid ahead.

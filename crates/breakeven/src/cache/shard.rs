@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashTable;
 
 use super::KeyHasher;
+use super::anew::Search;
 use super::bench::Bench;
 use super::costs::{AccessPrices, CLASS_COUNT, Costs, MissTime};
 use super::entry::{Entries, Entry, Flags, Queue};
@@ -331,7 +332,7 @@ pub struct Shard<K, S = KeyHasher> {
     ghosts: Ghosts,
     pub(super) costs: Costs,
     /// None where the policy is fixed, and while no method can pay.
-    shadow: Option<Shadow>,
+    pub(super) shadow: Option<Shadow>,
     /// What was saved up to when the shadow was put away.
     past_gain: Gain,
     /// Classes on which methods were tried, one bit each.
@@ -344,6 +345,7 @@ pub struct Shard<K, S = KeyHasher> {
     /// After how many accesses the sampled share is thought over next.
     retune_at: u64,
     pub(super) arm: Arm,
+    pub(super) search: Search,
     /// Where a factor is asked for in place of an arm.
     expansion: Option<Expansion>,
     /// Segments that the budget leaves room for.
@@ -432,6 +434,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             trials: 0,
             trial_cost: 0.0,
             retune_at: RETUNE_EVERY,
+            search: Search::default(),
             arm: match options.policy {
                 Policy::Static(arm) => arm,
                 Policy::Adaptive | Policy::RawOnly | Policy::Expansion(_) => Arm::RAW_ONLY,
@@ -587,8 +590,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
         let restoring = self.begin_restore(handle, bench);
         // Out of the bench, which may have to make room for it.
-        let mut block = bench.take_restored(restoring.raw_bytes);
-        let ran = restoring.run(&mut block, bench);
+        let (block, ran) = restoring.run_on_bench(bench);
         self.end_restore(restoring, &block, &ran, bench);
         bench.put_restored(block);
         match ran.time {
@@ -978,8 +980,11 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.stats.sampled += 1;
         self.stats.overhead_cost += self.sample_cost;
         if has_moved {
-            self.arm = *shadow.chosen();
+            let before = std::mem::replace(&mut self.arm, *shadow.chosen());
             self.stats.moves += 1;
+            if before.method != self.arm.method {
+                self.search_stragglers();
+            }
         }
     }
 
@@ -1131,23 +1136,6 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         if shadow.wants(hash) {
             shadow.learn(hash, method, packed_bytes, &self.costs);
         }
-    }
-
-    /// Says whether a block whose form another method made than the arm's is to be compressed anew: where what
-    /// the form's bytes save that way, of what a usual one's do, is worth the work.
-    pub(super) fn is_worth_anew(&self, number: u32) -> bool {
-        let entry = self.entries.at(number);
-        let Some(shadow) = &self.shadow else {
-            return false;
-        };
-        let is_final = entry.flags.has(Flags::IS_FILLED) || entry.flags.is_refused(self.arm.method);
-        if entry.method == self.arm.method || is_final {
-            return false;
-        }
-        let usual = self.costs.per_byte(entry.class, entry.method).packed;
-        let usual_bytes = usual * f64::from(entry.raw_bytes);
-        let worth = shadow.worth_anew(entry.method, entry.flags.uses());
-        worth.is_some_and(|worth| worth * f64::from(entry.packed_bytes) > usual_bytes)
     }
 
     /// Sets apart what ghosts and shadow may take of the budget.

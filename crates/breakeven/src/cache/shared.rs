@@ -723,6 +723,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Slot<K, S> {
             let made = packing.run(bench);
             state = self.lock();
             state.shard.end_packing(&leaving, packing, made, bench);
+            while let Some(straggler) = state.shard.next_straggler(bench) {
+                drop(state);
+                let (block, ran) = straggler.run_on_bench(bench);
+                state = self.lock();
+                state.shard.end_straggler(straggler, block, &ran, bench);
+            }
         }
         state.shard.end_leaving(leaving);
         state
