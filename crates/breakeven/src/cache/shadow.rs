@@ -35,6 +35,14 @@ const FADE: f64 = 0.92;
 const WINDOWS_MIN: u32 = 5;
 /// Windows after which a replica that began empty holds what the cache does.
 const SETTLED_WINDOWS: u32 = 12;
+/// Where the cache finds nothing so many times as often as its own replica does, and by more than chance, the
+/// sample has too few of the keys that fit barely, and replicas are given less memory: a step in so many windows,
+/// so that what it did is seen before the next, down to a least share.
+const MISSES_UNFORESEEN: f64 = 1.5;
+const MISSES_UNFORESEEN_ERRORS: f64 = 3.0;
+const ROOM_STEP: f64 = 0.01;
+const ROOM_STEP_WINDOWS: u32 = 4;
+const ROOM_MIN: f64 = 0.8;
 /// An arm must be better by so many standard errors of the difference, where compressing begins, and
 /// where it goes on otherwise or ends; and by this share of the cost.
 const ERRORS_MIN: f64 = 1.0;
@@ -161,6 +169,10 @@ pub(super) struct Shadow {
     /// Keys are sampled whose hash is below this, in units of 2^-24.
     threshold: u64,
     capacity_bytes: u64,
+    /// The share of the memory that the sampled share of keys comes to that replicas have.
+    room: f64,
+    /// From which window on that may change.
+    room_from: u32,
     accesses: u32,
     windows: u32,
     /// `sums[arm]`: faded cost by what the access found in the cache's own replica, and by group of keys.
@@ -240,6 +252,8 @@ impl Shadow {
             heap_bytes: 0,
             threshold: 0,
             capacity_bytes: 0,
+            room: 1.0,
+            room_from: 0,
             accesses: 0,
             windows: 0,
             sums: Vec::new(),
@@ -328,7 +342,8 @@ impl Shadow {
     pub fn reset(&mut self, sampled_share: f64, capacity_bytes: u64) {
         self.threshold = (sampled_share.clamp(0.0, 1.0) * HASH_SPAN as f64) as u64;
         self.capacity_bytes = capacity_bytes;
-        let sampled = capacity_bytes as f64 * self.sampled_share();
+        (self.room, self.room_from) = (1.0, SETTLED_WINDOWS);
+        let sampled = self.sampled_bytes();
         let replicas = self.arms.iter().map(|arm| Replica::new(arm, sampled));
         self.replicas = replicas.collect();
         self.table.clear();
@@ -361,8 +376,17 @@ impl Shadow {
                 self.for_each(costs, |replica, world| replica.remove(world, key as u16));
             }
         }
-        let sampled = self.capacity_bytes as f64 * self.sampled_share();
+        self.resize(costs);
+    }
+
+    /// Gives all replicas the memory that the sampled share of keys comes to.
+    fn resize(&mut self, costs: &Costs) {
+        let sampled = self.sampled_bytes();
         self.for_each(costs, |replica, world| replica.resize(world, sampled));
+    }
+
+    fn sampled_bytes(&self) -> f64 {
+        self.capacity_bytes as f64 * self.sampled_share() * self.room
     }
 
     /// Returns the share of keys that is sampled.
@@ -608,6 +632,7 @@ impl Shadow {
             self.simulated.weigh(&self.found_expected);
             self.actual.weigh(&self.found_expected);
         }
+        self.fit_room(costs);
         self.count_heap();
         let has_moved = self.windows >= WINDOWS_MIN && self.choose(sample, costs);
         let sums = self.sums.as_flattened_mut().as_flattened_mut();
@@ -618,6 +643,34 @@ impl Shadow {
             .chain(&mut self.found_expected);
         sums.chain(counts).for_each(|it| *it *= FADE);
         has_moved
+    }
+
+    /// Gives the replicas less memory where they would hold what the cache does not, and more again where it holds
+    /// more: of the keys the sample has some too few or too many, and where data nearly fit that decides whether they
+    /// do. No weight says so, for what no replica misses has none.
+    fn fit_room(&mut self, costs: &Costs) {
+        if self.windows < self.room_from || !self.windows.is_multiple_of(ROOM_STEP_WINDOWS) {
+            return;
+        }
+        let (found, simulated) = (
+            self.found_expected[FOUND_NOTHING],
+            self.simulated.counts[FOUND_NOTHING],
+        );
+        let chance = MISSES_UNFORESEEN_ERRORS * found.sqrt();
+        let room = if self.chosen > 0
+            && found > MISSES_UNFORESEEN * simulated
+            && found > simulated + chance
+        {
+            (self.room - ROOM_STEP).max(ROOM_MIN)
+        } else if found < simulated {
+            (self.room + ROOM_STEP).min(1.0)
+        } else {
+            return;
+        };
+        if room != self.room {
+            self.room = room;
+            self.resize(costs);
+        }
     }
 
     fn choose(&mut self, sample: &Sample, costs: &Costs) -> bool {
@@ -654,6 +707,7 @@ impl Shadow {
 
     fn go_over(&mut self, arm: usize, costs: &Costs) {
         self.chosen = arm;
+        self.room_from = self.windows + SETTLED_WINDOWS;
         self.cumulated.fill(CumulatedSum::default());
         self.gain_before = self.gain;
         self.follow(costs);
@@ -770,7 +824,7 @@ impl Shadow {
     fn follow(&mut self, costs: &Costs) {
         let (own, keys) = (self.own(), self.keys.len());
         self.arms[own] = self.arms[self.chosen];
-        let sampled = self.capacity_bytes as f64 * self.sampled_share();
+        let sampled = self.sampled_bytes();
         self.for_each(costs, |replica, world| {
             if world.index == own {
                 replica.follow(world, keys, sampled);
