@@ -200,7 +200,7 @@ fn of_levels_that_change() {
         writer.flush().unwrap();
     };
     write(TURN);
-    let few = BLOCKS as u64 / 8;
+    let few = 2 * TURN / 8;
     count("levels that change", (0, few), || write(2 * TURN));
     writer.finish().unwrap();
 }
