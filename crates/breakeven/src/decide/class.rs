@@ -200,6 +200,12 @@ impl Class {
         self.0
     }
 
+    /// Returns whether the class was made from content in which hardly anything comes again.
+    pub(super) fn is_hard(self) -> bool {
+        let is_rough = (Class::NUMBERS..Class::TEXT.0).contains(&self.0) && self.0 % 2 == 1;
+        is_rough || self == Class::INCOMPRESSIBLE || self == Class::PACKED
+    }
+
     /// Returns whether the class was made from content in which no delta told any numbers.
     pub(super) fn is_no_numbers(self) -> bool {
         self.is_content() && self >= Class::TEXT
