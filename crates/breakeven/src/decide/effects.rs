@@ -12,15 +12,22 @@ use std::collections::BTreeMap;
 
 use crate::codec::Method;
 use crate::decide::class::Class;
-use crate::decide::prior::{self, LENGTH_DEVIATION, PAIR_DEVIATION, RAW_SHARE, STORED};
+use crate::decide::prior::{self, ENCODE, Prior, RAW_SHARE, STORED};
 use crate::decide::profile::{Cell, CellKey};
 use crate::decide::tracker::Normal;
+
+/// Methods that a class moves alike: by the time of those that are apart, or all others.
+type Kin = (Class, bool);
+
+fn kin(class: Class, prior: &Prior, factor: usize) -> Kin {
+    (class, factor == ENCODE && prior.is_apart)
+}
 
 /// The fitted terms of one factor.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Effects {
     machine: Normal,
-    classes: Terms<Class>,
+    classes: Terms<Kin>,
     methods: Terms<Method>,
     /// Whether there was anything to fit to.
     pub has_evidence: bool,
@@ -73,7 +80,6 @@ impl Effects {
 
     /// Takes the priors off all cells that tell anything.
     fn collect(&mut self, cells: &BTreeMap<CellKey, Cell>, factor: usize) {
-        let apart = PAIR_DEVIATION[factor].powi(2) + LENGTH_DEVIATION[factor].powi(2);
         let tells = |it: &(&CellKey, &Cell)| {
             let is_known = factor == STORED && it.0.1 == Method::STORE;
             it.1.trackers[factor].weight > 0.0 && !is_known
@@ -92,7 +98,9 @@ impl Effects {
             let class_prior = prior::of_class(class);
             residual.seen = tracker.mean.ln() - cell.prior.ln[factor] - class_prior.ln[factor];
             residual.is_bound = factor == STORED && tracker.mean >= RAW_SHARE;
-            residual.precision = 1.0 / (apart + tracker.mean_variance(factor));
+            let of_pair = cell.prior.pair_deviation[factor].powi(2);
+            let of_length = cell.prior.length_deviation[factor].powi(2);
+            residual.precision = 1.0 / (of_pair + of_length + tracker.mean_variance(factor));
         }
     }
 
@@ -107,14 +115,16 @@ impl Effects {
         self.residuals.clear();
         for (&(class, method, _), cell) in cells.clone() {
             let class_prior = prior::of_class(class);
-            self.classes.insert(class, class_prior.deviation[factor]);
+            let kin = kin(class, &cell.prior, factor);
+            self.classes.insert(kin, class_prior.deviation[factor]);
             self.methods.insert(method, cell.prior.deviation[factor]);
         }
-        for (&key, _) in cells {
+        for (&key, cell) in cells {
             let place = "a term for every cell";
+            let kin = kin(key.0, &cell.prior, factor);
             self.residuals.push(Residual {
                 key,
-                class: self.classes.place(key.0).expect(place),
+                class: self.classes.place(kin).expect(place),
                 method: self.methods.place(key.1).expect(place),
                 seen: 0.0,
                 value: 0.0,
@@ -126,16 +136,10 @@ impl Effects {
 
     /// Returns the sum of the terms of a class and a method, those that were not fitted being
     /// zero within their deviations.
-    pub fn predict(
-        &self,
-        class: Class,
-        method: Method,
-        prior: &prior::Prior,
-        factor: usize,
-    ) -> Normal {
+    pub fn predict(&self, class: Class, method: Method, prior: &Prior, factor: usize) -> Normal {
         let unknown_class = || Normal::zero(prior::of_class(class).deviation[factor]);
         let unknown_method = || Normal::zero(prior.deviation[factor]);
-        let class = self.classes.get(class).unwrap_or_else(unknown_class);
+        let class = (self.classes.get(kin(class, prior, factor))).unwrap_or_else(unknown_class);
         let method = self.methods.get(method).unwrap_or_else(unknown_method);
         Normal {
             mean: self.machine.mean + class.mean + method.mean,

@@ -28,8 +28,8 @@ pub(super) type Factors = [f64; FACTOR_COUNT];
 pub(super) const MACHINE_DEVIATION: Factors = [0.6, 0.6, 0.1];
 pub(super) const SCALE_TEST_DEVIATION: f64 = 0.3;
 /// What class and method leave of a pair, and a pair of a block length.
-pub(super) const PAIR_DEVIATION: Factors = [0.4, 0.45, 0.11];
-pub(super) const LENGTH_DEVIATION: Factors = [0.4, 0.35, 0.12];
+const PAIR_DEVIATION: Factors = [0.4, 0.45, 0.11];
+const LENGTH_DEVIATION: Factors = [0.4, 0.35, 0.12];
 /// From block to block within a cell.
 pub(super) const BLOCK_DEVIATION: Factors = [0.31, 0.28, 0.27];
 
@@ -50,6 +50,12 @@ pub(super) struct Prior {
     /// Standard deviations of what this method may differ by from `ln`, beside what the machine
     /// and the class do to all methods.
     pub deviation: Factors,
+    /// Standard deviations of what class and method leave of the pair, and a pair of a block length.
+    pub pair_deviation: Factors,
+    pub length_deviation: Factors,
+    /// Whether its encoding time is believed for the class itself: what the class does to the time of methods
+    /// that skip says nothing of it.
+    pub is_apart: bool,
     /// Published, or a default where no row comes near.
     pub basis: Basis,
 }
@@ -179,6 +185,10 @@ fn encode_hard(codec: Codec, block_bytes: u64) -> Option<f64> {
     }
 }
 
+/// What these means leave, once for the method, the pair and its length: with what class and machine may do, files
+/// differ by 0.3 and more of them, whatever the filter.
+const HARD_DEVIATION: f64 = 0.15;
+
 /// Returns how often 1 MiB is halved to a block, 0 for longer ones.
 fn halvings(block_bytes: u64) -> f64 {
     (20.0 - (block_bytes.max(1) as f64).log2()).max(0.0)
@@ -190,6 +200,10 @@ pub(super) fn of_pair(class: Class, method: Method, block_bytes: u64) -> Prior {
     let mut prior = of_method(method, block_bytes);
     if let Some(ln) = encode_hard(method.codec, block_bytes).filter(|_| class.is_hard()) {
         prior.ln[ENCODE] += ln - of_class(class).ln[ENCODE];
+        prior.deviation[ENCODE] = HARD_DEVIATION;
+        prior.pair_deviation[ENCODE] = HARD_DEVIATION;
+        prior.length_deviation[ENCODE] = HARD_DEVIATION;
+        prior.is_apart = true;
     }
     if matches!(method.filter, Filter::Delta { .. }) && class.is_no_numbers() {
         for (ln, more) in prior.ln.iter_mut().zip(NO_NUMBERS) {
@@ -221,6 +235,9 @@ pub(super) fn of_method(method: Method, block_bytes: u64) -> Prior {
             false => [0.25, 0.2, 0.05],
             true => [0.5, 0.5, 0.5],
         },
+        pair_deviation: PAIR_DEVIATION,
+        length_deviation: LENGTH_DEVIATION,
+        is_apart: false,
         basis: match filtered {
             false => Basis::Published,
             true => Basis::Default,

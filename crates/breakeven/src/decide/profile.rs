@@ -29,8 +29,8 @@ use crate::decide::carried::Carried;
 use crate::decide::class::Class;
 use crate::decide::effects::Effects;
 use crate::decide::prior::{
-    self, BLOCK_DEVIATION, DECODE, ENCODE, FACTOR_COUNT, LENGTH_DEVIATION, MACHINE_DEVIATION,
-    PAIR_DEVIATION, Prior, REACH, REACH_FROM, SCALE_TEST_DEVIATION, STORED,
+    self, BLOCK_DEVIATION, DECODE, ENCODE, FACTOR_COUNT, MACHINE_DEVIATION, Prior, REACH,
+    REACH_FROM, SCALE_TEST_DEVIATION, STORED,
 };
 use crate::decide::tracker::{FADED_WEIGHT, Normal, Tracker};
 use crate::error::{Error, Result};
@@ -448,10 +448,10 @@ impl Profile {
         let effects = &self.effects[factor];
         let mut belief = effects.predict(class, method, prior, factor);
         belief.mean += prior.ln[factor] + prior::of_class(class).ln[factor];
-        belief.variance += PAIR_DEVIATION[factor].powi(2);
+        belief.variance += prior.pair_deviation[factor].powi(2);
         let mut own = None;
         let mut has_relatives = effects.has_evidence;
-        let length_variance = LENGTH_DEVIATION[factor].powi(2);
+        let length_variance = prior.length_deviation[factor].powi(2);
         for (key, cell) in self
             .cells
             .range((class, method, 0)..=(class, method, u8::MAX))
