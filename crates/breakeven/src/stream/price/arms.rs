@@ -30,6 +30,8 @@ pub struct Known {
     pub partings: Vec<Parting>,
     /// Whether too little was seen of each arm to know it.
     pub is_unseen: Vec<bool>,
+    /// Whether a trial of each arm told what is not known here yet.
+    pub is_told: Vec<bool>,
     /// How many arms are likely to take less time than each.
     ranks: Vec<usize>,
     /// What of the estimates is found once: nobody decodes here.
@@ -68,6 +70,7 @@ impl Known {
             fearful: Vec::new(),
             partings: Vec::new(),
             is_unseen: Vec::new(),
+            is_told: Vec::new(),
             ranks: Vec::new(),
             standings: Vec::new(),
         }
@@ -81,6 +84,8 @@ impl Known {
         splitting: &Splitting,
         is_bold: bool,
     ) {
+        self.is_told.clear();
+        self.is_told.resize(arms.len(), false);
         let Known {
             life,
             likely,
@@ -192,7 +197,7 @@ impl Costs {
     /// `allowed`, nor than what it is hoped to save on the blocks behind, where their number is known. If
     /// that is the best one known, what is next to it and was never tried is not known to be worse: it is
     /// tried where that costs no more than the first of `allowed`. What was never seen and is `on_trial` is not
-    /// tried again before that tells.
+    /// tried again before that tells, and nothing is before what its last trial told is known.
     pub fn worth_trying(
         &self,
         known: &Known,
@@ -207,7 +212,7 @@ impl Costs {
             blocks_behind.is_infinite() || charge(arm) <= blocks_behind * saved
         };
         let arms = || 0..self.likely.len();
-        let is_free = |&arm: &usize| !known.is_unseen[arm] || !on_trial(arm);
+        let is_free = |&arm: &usize| !(known.is_told[arm] || known.is_unseen[arm] && on_trial(arm));
         let is_affordable = |&arm: &usize| charge(arm) <= allowed.1 && may_pay(arm);
         let affordable = arms().filter(|it| *it == best || is_affordable(it) && is_free(it));
         let hopeful = affordable.min_by(|&a, &b| self.hopeful[a].total_cmp(&self.hopeful[b]));

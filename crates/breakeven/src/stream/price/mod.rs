@@ -373,13 +373,17 @@ impl Controller {
         let observation = &taken.observation;
         self.be_surprised(ticket, now);
         self.transit.stored(ticket, observation.stored_bytes, now);
-        let mut parts = 1;
+        let (mut parts, mut was_trial) = (1, false);
         if let Some(sent) = self.transit.sent_mut(ticket) {
             parts = sent.parts;
             let core = observation.encode.unwrap_or(taken.wall).0;
             self.core_seconds += core - sent.core_seconds;
             if let Some(trial) = sent.trial.take() {
+                was_trial = true;
                 self.settle(&trial, taken);
+                if let Some(known) = self.known.get_mut(&trial.life.class) {
+                    known.is_told[trial.arm] = true;
+                }
             }
         }
         if let Some(core) = observation.encode {
@@ -389,8 +393,11 @@ impl Controller {
         }
         let drifts = self.profile.observe(&of_part(observation, parts));
         self.completed += 1;
-        if drifts || self.completed.is_multiple_of(UPDATE_BLOCKS) || self.completed < UPDATE_BLOCKS
-        {
+        let is_due = self.completed.is_multiple_of(UPDATE_BLOCKS) || self.completed < UPDATE_BLOCKS;
+        // Where time is saved up, a trial is of what may store far less: what it told is used at once. Else prices that
+        // follow every one have been slower.
+        let is_awaited = was_trial && matches!(self.goal, Goal::Within(_));
+        if drifts || is_awaited || is_due {
             self.lessons += 1;
             self.reprice();
         }
