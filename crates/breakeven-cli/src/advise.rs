@@ -30,7 +30,7 @@ use crate::options::{AdviseOptions as Typed, Preference as Typed_Preference};
 use crate::page;
 use crate::prices::PriceFile;
 use crate::replay::read_trace;
-use crate::text;
+use crate::{screen, text};
 
 /// A method that takes longer than this for a mebibyte is measured on a subsample.
 const SLOW: [&str; 7] = [
@@ -84,8 +84,10 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     learned::keep(&setting.profile, &setting.machine, false);
     let text = if typed.json {
         serde_json::to_string_pretty(&report).context("write the report")? + "\n"
-    } else {
+    } else if typed.all {
         text::render(&report)
+    } else {
+        screen::render(&report)
     };
     crate::standard::print(text.as_bytes())?;
     if let Some(path) = &typed.report {

@@ -10,7 +10,7 @@ use breakeven::advise::compare::{
     Comparison, MethodMoved, Moved, Presence, Stance, VerdictChange, compare,
 };
 use breakeven::units::Estimate;
-use breakeven_cli::text::{binary_size, figures, percent_range};
+use breakeven_cli::text::{binary_size, figures, percent_range, printable};
 
 use crate::options::CompareOptions;
 use crate::page;
@@ -82,13 +82,6 @@ fn section<T>(out: &mut String, title: &str, items: &[T], line: impl Fn(&T) -> S
     if items.len() > LINES_MAX {
         let _ = writeln!(out, "  and {} more (--json)", items.len() - LINES_MAX);
     }
-}
-
-/// Names come from a file that anybody may have written: no control codes for the terminal.
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
 }
 
 fn verdict(change: &VerdictChange) -> String {

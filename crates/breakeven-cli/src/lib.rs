@@ -4,4 +4,5 @@
 
 pub mod draw;
 pub mod report;
+pub mod screen;
 pub mod text;

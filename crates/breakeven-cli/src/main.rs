@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use breakeven_cli::text;
+use breakeven_cli::{screen, text};
 use options::{Command, Options};
 
 fn main() -> ExitCode {
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "breakeven: {}", describe(&error));
+            let _ = writeln!(io::stderr(), "breakeven: {}", printable(&describe(&error)));
             ExitCode::from(if error.is::<options::Usage>() {
                 2
             } else {
@@ -67,6 +67,12 @@ fn main() -> ExitCode {
             })
         }
     }
+}
+
+/// Returns a message whose names, which may be anybody's, do nothing to a terminal.
+fn printable(message: &str) -> String {
+    let lines: Vec<String> = message.lines().map(text::printable).collect();
+    lines.join("\n")
 }
 
 /// Returns what went wrong and why, each cause once: ours state theirs themselves.

@@ -188,6 +188,10 @@ pub struct AdviseOptions {
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
 
+    /// Print all tables, where the answer is one screen: every method on every kind of data, every verdict
+    #[arg(long, conflicts_with = "json")]
+    pub all: bool,
+
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,

@@ -11,8 +11,18 @@ use breakeven::units::Estimate;
 
 pub use breakeven::advise::{binary_size, percent_range};
 
-/// Renders the whole report.
+/// Renders the whole report, every table of it.
 pub fn render(report: &Report) -> String {
+    let whole = render_lines(report);
+    let mut out = String::with_capacity(whole.len());
+    for line in whole.lines() {
+        out.push_str(&printable(line));
+        out.push('\n');
+    }
+    out
+}
+
+fn render_lines(report: &Report) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}\n", report.headline);
     facts(&mut out, report);
@@ -52,7 +62,8 @@ fn facts(out: &mut String, report: &Report) {
     );
 }
 
-fn machine_line(report: &Report) -> String {
+/// The machine in one line.
+pub fn machine_line(report: &Report) -> String {
     let machine = &report.machine;
     let memory = machine
         .memory_bytes
@@ -227,7 +238,7 @@ fn suggestions(out: &mut String, report: &Report) {
 }
 
 /// What to tell a tool, in one line.
-fn told(suggestion: &SuggestionReport) -> String {
+pub fn told(suggestion: &SuggestionReport) -> String {
     let cost = percent_range(&suggestion.cost_ratio);
     let (method, metric) = (&suggestion.method, &suggestion.metric);
     match (suggestion.answer.as_str(), suggestion.settings.first()) {
@@ -273,7 +284,8 @@ pub fn turns(verdict: &VerdictReport) -> String {
     turns.join("; ")
 }
 
-fn flip(flip: &Flip) -> String {
+/// What a verdict turns to, and where.
+pub fn flip(flip: &Flip) -> String {
     let value = figures(flip.value);
     let then = &flip.then;
     match flip.quantity.as_str() {
@@ -361,6 +373,18 @@ pub fn ratio(ratio: &Estimate) -> String {
         return format!("{} +- ?", figures(ratio.mean));
     }
     format!("{} +- {:.2}", figures(ratio.mean), half_width)
+}
+
+/// Names come from files that anybody may have written: none of their control codes reaches a terminal.
+pub fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character.is_control() {
+            true => out.extend(character.escape_default()),
+            false => out.push(character),
+        }
+    }
+    out
 }
 
 /// A share in percent.

@@ -91,7 +91,7 @@ fn stderr(output: &Output) -> String {
 #[test]
 fn advice_says_first_what_to_do() {
     let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
-    let output = advise(&cache, data.path(), &[]);
+    let output = advise(&cache, data.path(), &["--all"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let text = stdout(&output);
     let first = text.lines().next().expect("a first line");
@@ -104,6 +104,39 @@ fn advice_says_first_what_to_do() {
         text.contains("file   time ") && text.contains("cache  money"),
         "{text}"
     );
+}
+
+#[test]
+fn advice_is_one_screen_unless_all_is_asked_for() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    // Names are anybody's: this one would turn a terminal red.
+    let path = data.path().join("\u{1b}[31mred");
+    fs::create_dir(&path).expect("a folder");
+    fs::rename(data.path().join("log.txt"), path.join("log.txt")).expect("a file moves");
+    for more in [&[][..], &["--prefer=time"], &["--prefer=space"]] {
+        let output = advise(&cache, &path, more);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let text = stdout(&output);
+        assert!(text.lines().count() <= 40, "{text}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+        for row in [
+            "\nfiles ",
+            "\ndatabase pages ",
+            "\nlink 1gbe ",
+            "\nbuffer cache ",
+        ] {
+            assert_eq!(text.matches(row).count(), 1, "one row a place: {text}");
+        }
+        assert!(!text.contains('\u{1b}'), "control codes: {text:?}");
+    }
+    let all = stdout(&advise(&cache, &path, &["--all"]));
+    assert!(all.lines().count() > 40, "{all}");
+    let missing = path.join("missing");
+    let output = run(&cache, &[&"advise", &missing]);
+    check_refused(&output, 1, &["missing"]);
+    assert!(!output.stderr.contains(&0x1b), "{}", stderr(&output));
 }
 
 #[test]
@@ -384,7 +417,7 @@ fn a_cache_is_simulated_on_a_recorded_trace() {
         .find(|verdict| verdict.place == "cache" && verdict.metric == "time");
     assert_eq!(verdict.expect("a verdict").method, best.method);
 
-    let text = stdout(&advise(&cache, &log, &[&option]));
+    let text = stdout(&advise(&cache, &log, &[&option, "--all"]));
     assert!(
         text.contains("cache    1.95 MiB of memory before 7.81 MiB of data")
             && text.contains("% of it for "),

@@ -8,7 +8,7 @@
 mod blocks;
 mod buffers;
 #[cfg(test)]
-mod example;
+pub(crate) mod example;
 mod frontier;
 mod model;
 mod redemption;

@@ -1,6 +1,6 @@
 //! The one sentence that comes first: what to do, and what it saves with its error.
 
-use crate::advise::report::{ClassReport, Evidence, Report, VerdictReport};
+use crate::advise::report::{ClassReport, Evidence, MethodReport, Report, VerdictReport};
 use crate::advise::verdict::Metric;
 use crate::advise::{AdviseOptions, find, store_text};
 use crate::units::Estimate;
@@ -8,7 +8,7 @@ use crate::units::Estimate;
 /// Words the answer that the user's preference asks for.
 pub fn headline(report: &Report, options: &AdviseOptions) -> String {
     let Some(metric) = options.preference.metric() else {
-        return densest(report, options);
+        return densest_sentence(report, options);
     };
     let Some(verdict) = find(report, "file", metric, "all") else {
         return "Undecided: nothing was measured.".to_string();
@@ -63,18 +63,9 @@ fn sentence(
 }
 
 /// The sentence for those who want the least space whatever it takes.
-fn densest(report: &Report, options: &AdviseOptions) -> String {
-    let Some(all) = report.classes.last() else {
-        return String::new();
-    };
-    let best = all
-        .methods
-        .iter()
-        .filter(|method| method.block_bytes == options.sample.block_bytes as u64)
-        .filter(|method| method.evidence == Evidence::Measured)
-        .max_by(|a, b| a.ratio.mean.total_cmp(&b.ratio.mean));
-    match best {
-        Some(method) if method.ratio.mean > 1.0 => format!(
+fn densest_sentence(report: &Report, options: &AdviseOptions) -> String {
+    match densest(report, options.sample.block_bytes as u64) {
+        Some(method) => format!(
             "Compress with {} in {} blocks: saves {} of the space, at {:.3} MB/s a core.",
             method.method,
             binary_size(options.sample.block_bytes as u64),
@@ -83,6 +74,17 @@ fn densest(report: &Report, options: &AdviseOptions) -> String {
         ),
         _ => "Do nothing: no method makes this data smaller.".to_string(),
     }
+}
+
+/// Returns the measured method that leaves least of all data at one block size; none where none makes it
+/// smaller.
+pub fn densest(report: &Report, block_bytes: u64) -> Option<&MethodReport> {
+    let methods = report.classes.last()?.methods.iter();
+    methods
+        .filter(|method| method.block_bytes == block_bytes)
+        .filter(|method| method.evidence == Evidence::Measured)
+        .filter(|method| method.ratio.mean > 1.0)
+        .max_by(|a, b| a.ratio.mean.total_cmp(&b.ratio.mean))
 }
 
 /// Bytes saved by the method of `verdict` on the classes where compressing is best.
@@ -143,11 +145,29 @@ fn raw_classes(report: &Report, metric: Metric) -> Vec<String> {
         .map(|class| {
             format!(
                 "{} ({:.0} % of the bytes)",
-                class.name,
+                class_words(&class.name),
                 100.0 * class.bytes.mean / total
             )
         })
         .collect()
+}
+
+/// Returns the words for people for a class, by its name in the report.
+pub fn class_words(name: &str) -> String {
+    if let Some(bytes) = name.strip_prefix("smooth-numbers-") {
+        return format!("smooth {bytes}-byte numbers");
+    }
+    if let Some(bytes) = name.strip_prefix("rough-numbers-") {
+        return format!("noisy {bytes}-byte numbers");
+    }
+    match name {
+        "zero" => "zeros".to_string(),
+        "constant" => "one byte repeated".to_string(),
+        "packed" => "already packed".to_string(),
+        "narrow-text" => "text of few letters".to_string(),
+        "narrow-binary" => "binary of few values".to_string(),
+        name => name.replace('-', " "),
+    }
 }
 
 fn terms(options: &AdviseOptions, metric: Metric) -> String {

@@ -38,7 +38,7 @@ use crate::error::{Error, Result};
 use crate::model::Access;
 use crate::units::{Estimate, Source};
 
-pub use headline::{binary_size, percent_range};
+pub use headline::{binary_size, class_words, densest, percent_range};
 pub use setting::Setting;
 
 /// By how much a measured speed may be off besides its sampling error: another run on the same
@@ -651,50 +651,55 @@ fn sample_report(
 /// What was passed over, assumed or cut short.
 fn notes(population: &Population, sample: &Sample, setting: &Setting) -> Vec<String> {
     let skipped = &population.skipped;
+    // What makes the answer less sure comes first: a screen has room for some only.
     let mut notes = Vec::new();
-    let mut count = |count: u64, one: &str, many: &str| match count {
-        0 => {}
-        1 => notes.push(format!("1 {one}")),
-        count => notes.push(format!("{count} {many}")),
-    };
-    count(
-        skipped.links,
-        "symbolic link not followed",
-        "symbolic links not followed",
-    );
-    count(
-        skipped.special,
-        "pipe, socket or device passed over",
-        "pipes, sockets or devices passed over",
-    );
-    count(skipped.empty, "empty file", "empty files");
-    count(
-        skipped.hole_bytes,
-        "byte of holes in sparse files, which takes no space",
-        "bytes of holes in sparse files, which take no space",
-    );
-    count(
-        sample.vanished_pieces,
-        "piece of a file could not be read, or changed or vanished meanwhile",
-        "pieces of files could not be read, or changed or vanished meanwhile",
-    );
-    count(
-        skipped.unreadable,
-        "file or folder could not be read:",
-        "files or folders could not be read:",
-    );
-    notes.extend(
-        skipped
-            .unreadable_examples
-            .iter()
-            .map(|example| format!("  {example}")),
-    );
     if population.uncovered_bytes > 0 {
         let all = (population.bytes() + population.uncovered_bytes) as f64;
         notes.push(format!(
             "no time to look into all folders: about {:.0} % of the bytes are not covered",
             100.0 * population.uncovered_bytes as f64 / all
         ));
+    }
+    let mut unreadable = Vec::new();
+    count(
+        &mut unreadable,
+        skipped.unreadable,
+        "file or folder could not be read:",
+        "files or folders could not be read:",
+    );
+    if let Some(mut line) = unreadable.pop() {
+        line.extend(
+            skipped
+                .unreadable_examples
+                .iter()
+                .map(|it| format!(" {it};")),
+        );
+        notes.push(line.trim_end_matches(';').to_string());
+    }
+    for (number, one, many) in [
+        (
+            sample.vanished_pieces,
+            "piece of a file could not be read, or changed or vanished meanwhile",
+            "pieces of files could not be read, or changed or vanished meanwhile",
+        ),
+        (
+            skipped.links,
+            "symbolic link not followed",
+            "symbolic links not followed",
+        ),
+        (
+            skipped.special,
+            "pipe, socket or device passed over",
+            "pipes, sockets or devices passed over",
+        ),
+        (skipped.empty, "empty file", "empty files"),
+        (
+            skipped.hole_bytes,
+            "byte of holes in sparse files, which takes no space",
+            "bytes of holes in sparse files, which take no space",
+        ),
+    ] {
+        count(&mut notes, number, one, many);
     }
     notes.extend(setting.power_notes.iter().cloned());
     let band = setting.power.source().band();
@@ -712,6 +717,15 @@ fn notes(population: &Population, sample: &Sample, setting: &Setting) -> Vec<Str
     notes.push(format!("prices of {}", setting.prices_date));
     notes.push("blocks that do not shrink are counted as stored raw".to_string());
     notes
+}
+
+/// Notes what was counted, unless it is nothing.
+fn count(notes: &mut Vec<String>, count: u64, one: &str, many: &str) {
+    match count {
+        0 => {}
+        1 => notes.push(format!("1 {one}")),
+        count => notes.push(format!("{count} {many}")),
+    }
 }
 
 /// Returns the method that a report's verdict names, for a place, metric and class.

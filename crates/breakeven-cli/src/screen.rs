@@ -1,0 +1,459 @@
+//! The report on one screen: what to do at each place, what that saves and costs, and what would turn it.
+//!
+//! At most [`LINES_MAX`] lines of [`COLUMNS`] columns. Everything there is stands in
+//! [`text::render`](crate::text::render).
+
+use std::fmt::Write;
+
+use breakeven::advise::report::{BestSplitReport, MethodReport, Report, VerdictReport};
+use breakeven::advise::sample::CACHE_BLOCK_BYTES;
+use breakeven::advise::{class_words, densest};
+use breakeven::units::Estimate;
+
+use crate::text::{figures, flip, machine_line, percent, percent_range, printable, size, told};
+
+/// Columns of a screen.
+pub const COLUMNS: usize = 100;
+/// Lines of a screen.
+pub const LINES_MAX: usize = 40;
+/// Kinds of data that are shown, and the share of the bytes below which one is not.
+const KINDS_MAX: usize = 6;
+const KIND_SHARE_MIN: f64 = 0.01;
+/// Longer names of media and links lose their beginning.
+const NAME_CHARACTERS_MAX: usize = 40;
+const LINK_CHARACTERS_MAX: usize = 12;
+/// Lines of notes.
+const NOTES_MAX: usize = 4;
+
+/// Renders a report for a screen.
+pub fn render(report: &Report) -> String {
+    let mut lines = wrapped("", &report.headline);
+    lines.push(String::new());
+    rests_on(&mut lines, report);
+    lines.push(String::new());
+    places(&mut lines, report);
+    lines.push(String::new());
+    kinds(&mut lines, report);
+    tools(&mut lines, report);
+    let (last, note_count) = (
+        "All tables, methods and reasons: --all; a page with pictures: --report FILE.html",
+        report.notes.len(),
+    );
+    let room = LINES_MAX.saturating_sub(lines.len() + 1).min(NOTES_MAX);
+    let mut notes = Vec::new();
+    for note in &report.notes {
+        notes.extend(wrapped("note: ", note));
+    }
+    notes.truncate(room);
+    lines.extend(notes);
+    lines.push(match note_count {
+        0 => format!("{last}."),
+        count => format!("{last}. Notes: {count}."),
+    });
+    let mut out = String::new();
+    for line in lines {
+        let _ = writeln!(out, "{}", printable(line.trim_end()));
+    }
+    out
+}
+
+/// Breaks a text between words; its first line begins with `title`, and the others as far in.
+fn wrapped(title: &str, text: &str) -> Vec<String> {
+    let indent = title.chars().count();
+    let mut lines = Vec::new();
+    let mut line = title.to_string();
+    let mut width = indent;
+    for word in text.split(' ') {
+        let count = word.chars().count();
+        if width > indent && width + count > COLUMNS {
+            lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
+            width = indent;
+        }
+        line.push_str(word);
+        line.push(' ');
+        width += count + 1;
+    }
+    lines.push(line);
+    lines
+}
+
+fn rests_on(lines: &mut Vec<String>, report: &Report) {
+    let (sample, medium, terms) = (&report.sample, &report.medium, &report.terms);
+    let why = match sample.ended.as_str() {
+        "complete" => "all of it was measured",
+        "precise" => "which is as sure as asked for",
+        "time" => "time was up (--time)",
+        _ => "it was interrupted",
+    };
+    let looked_at = format!(
+        "{} of {} in {} files, ratios to +- {}: {why}; seed {}",
+        size(sample.bytes as f64),
+        size(sample.population_bytes as f64),
+        grouped(sample.files),
+        percent(sample.bound),
+        sample.seed,
+    );
+    let rates = format!(
+        "{}: reads {} MB/s, writes {} MB/s, random 8 KiB read {} us ({})",
+        shortened(&medium.name, NAME_CHARACTERS_MAX),
+        figures(medium.read_mb_s.mean),
+        figures(medium.write_mb_s.mean),
+        figures(medium.random_read_us.mean),
+        medium.source,
+    );
+    let Estimate { low, high, .. } = terms.reads_per_write;
+    let reads = match low == high {
+        true => format!("{low}"),
+        false => format!("{low} to {high}"),
+    };
+    let asked = format!(
+        "{reads} reads for each write, kept {} days, compressed by {} threads",
+        terms.days_kept, terms.threads
+    );
+    lines.extend(wrapped("sample   ", &looked_at));
+    lines.extend(wrapped("medium   ", &rates));
+    lines.extend(wrapped("machine  ", &machine_line(report)));
+    lines.extend(wrapped("asked    ", &asked));
+}
+
+/// A count with its thousands set apart.
+fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Keeps the end of a name, which says more of a path than its beginning.
+fn shortened(name: &str, most: usize) -> String {
+    let count = name.chars().count();
+    if count <= most {
+        return name.to_string();
+    }
+    let end = name.chars().skip(count + 3 - most);
+    format!("...{}", end.collect::<String>())
+}
+
+/// One row of the table of places.
+struct Row {
+    place: String,
+    action: String,
+    saves: String,
+    costs: String,
+    turns: String,
+}
+
+fn places(lines: &mut Vec<String>, report: &Report) {
+    let link = format!(
+        "link {}",
+        shortened(&report.terms.link_name, LINK_CHARACTERS_MAX)
+    );
+    let names = [
+        ("file", "files"),
+        ("pages", "database pages"),
+        ("link", link.as_str()),
+        ("cache", "buffer cache"),
+    ];
+    let mut rows = vec![Row {
+        place: "where".to_string(),
+        action: "do".to_string(),
+        saves: "saves (or would cost)".to_string(),
+        costs: "core seconds a GB".to_string(),
+        turns: "turns to".to_string(),
+    }];
+    for (place, name) in names {
+        rows.extend(row(report, place, name));
+    }
+    let widest = |of: fn(&Row) -> &String| rows.iter().map(|row| of(row).len()).max().unwrap_or(0);
+    let widths = [
+        widest(|row| &row.place),
+        widest(|row| &row.action),
+        widest(|row| &row.saves),
+        widest(|row| &row.costs),
+    ];
+    let [place, action, saves, costs] = widths;
+    for row in &rows {
+        let line = format!(
+            "{:<place$}  {:<action$}  {:<saves$}  {:<costs$}  ",
+            row.place, row.action, row.saves, row.costs
+        );
+        if line.len() + row.turns.len() <= COLUMNS {
+            lines.push(line + &row.turns);
+        } else {
+            lines.push(line);
+            let indent = " ".repeat(place + 2);
+            lines.push(format!("{indent}turns to {}", row.turns));
+        }
+    }
+}
+
+/// What a place is judged by: over a link and before a cache somebody waits, whatever space is worth.
+fn metric<'r>(report: &'r Report, place: &str) -> &'r str {
+    match (place, report.terms.prefer.as_str()) {
+        (_, "energy") => "energy",
+        ("link" | "cache", _) | (_, "time") => "time",
+        _ => "money",
+    }
+}
+
+fn row(report: &Report, place: &str, name: &str) -> Option<Row> {
+    let metric = metric(report, place);
+    let verdict = report.verdicts.iter().find(|verdict| {
+        verdict.class == "all" && verdict.place == place && verdict.metric == metric
+    })?;
+    let cost = percent_range(&verdict.cost_ratio);
+    let turns = verdict.flips_at.first().map_or(String::new(), flip);
+    let split = report.cache.as_ref().and_then(|cache| {
+        let best = cache.best.iter().find(|best| best.metric == metric);
+        best.filter(|_| place == "cache")
+    });
+    let dense = densest(report, block_bytes(report, place))
+        .filter(|_| report.terms.prefer == "space" && matches!(place, "file" | "pages"));
+    let method = |text: &str| measured(report, place, text);
+    let would_cost = || format!("{}: {cost} of {metric}", verdict.candidate);
+    let (action, saves, costs, turns) = match (dense, verdict.answer.as_str()) {
+        (Some(dense), _) => (
+            dense.method.clone(),
+            space(dense, "space"),
+            work(dense),
+            String::new(),
+        ),
+        (None, "undecided") => {
+            let costs = method(&verdict.candidate).map_or(String::new(), work);
+            ("undecided".to_string(), would_cost(), costs, turns)
+        }
+        (None, _) if verdict.method != verdict.candidate => (
+            "leave raw".to_string(),
+            would_cost(),
+            "none".to_string(),
+            turns,
+        ),
+        (None, _) => {
+            let (action, saves) = compresses(verdict, split, method(&verdict.method));
+            let costs = method(&verdict.method).map_or(String::new(), work);
+            (action, saves, costs, turns)
+        }
+    };
+    Some(Row {
+        place: name.to_string(),
+        action,
+        saves,
+        costs,
+        turns,
+    })
+}
+
+/// What to do where compressing pays, and what it saves.
+fn compresses(
+    verdict: &VerdictReport,
+    split: Option<&BestSplitReport>,
+    method: Option<&MethodReport>,
+) -> (String, String) {
+    let kept = verdict.cost_ratio;
+    let saved = Estimate {
+        mean: 1.0 - kept.mean,
+        low: 1.0 - kept.high,
+        high: 1.0 - kept.low,
+    };
+    let metric = format!("{} of {}", percent_range(&saved), verdict.metric);
+    if let Some(split) = split {
+        let share = format!(
+            "{} in {:.0} %",
+            verdict.method,
+            100.0 * split.compressed_share
+        );
+        return (share, metric);
+    }
+    let what = match verdict.place.as_str() {
+        "link" => "bytes",
+        _ => "space",
+    };
+    let saves = match method {
+        Some(method) => format!("{}, {metric}", space(method, what)),
+        None => metric,
+    };
+    (verdict.method.clone(), saves)
+}
+
+fn space(method: &MethodReport, what: &str) -> String {
+    let saved = 1.0 - 1.0 / method.ratio.mean;
+    format!("{:.0} % of {what}", 100.0 * saved)
+}
+
+/// What a core works for a GB, each way.
+fn work(method: &MethodReport) -> String {
+    format!(
+        "{} in, {} out",
+        figures(method.compress_work.core_s_per_gb.mean),
+        figures(method.decompress_work.core_s_per_gb.mean)
+    )
+}
+
+fn block_bytes(report: &Report, place: &str) -> u64 {
+    match place {
+        "pages" => report.terms.page_bytes,
+        "cache" => CACHE_BLOCK_BYTES as u64,
+        _ => report.sample.block_bytes,
+    }
+}
+
+/// What was measured of a method on all data, in the blocks of a place.
+fn measured<'r>(report: &'r Report, place: &str, method: &str) -> Option<&'r MethodReport> {
+    let block_bytes = block_bytes(report, place);
+    let all = report.classes.iter().find(|class| class.name == "all")?;
+    let mut methods = all.methods.iter();
+    methods.find(|of| of.method == method && of.block_bytes == block_bytes)
+}
+
+/// The largest kinds of data, with what is best for files of them.
+fn kinds(lines: &mut Vec<String>, report: &Report) {
+    let total = report.sample.population_bytes.max(1) as f64;
+    let share = |bytes: f64| percent(bytes / total);
+    let classes = report.classes.iter().filter(|class| class.name != "all");
+    let shown: Vec<_> = classes
+        .clone()
+        .filter(|class| class.bytes.mean >= KIND_SHARE_MIN * total)
+        .take(KINDS_MAX)
+        .collect();
+    if shown.is_empty() {
+        return;
+    }
+    lines.push(format!(
+        "{:<26} {:>8}  {:<11} ratio",
+        "kind of data", "bytes", "as files"
+    ));
+    for class in &shown {
+        let verdict = report.verdicts.iter().find(|verdict| {
+            let here = verdict.place == "file" && verdict.metric == metric(report, "file");
+            here && verdict.class == class.name
+        });
+        let (best, ratio) = match verdict {
+            None => ("not measured".to_string(), String::new()),
+            Some(verdict) => {
+                let file_block = report.sample.block_bytes;
+                let found = class.methods.iter().find(|method| {
+                    method.method == verdict.candidate && method.block_bytes == file_block
+                });
+                let ratio = found.map_or(String::new(), |of| crate::text::ratio(&of.ratio));
+                match verdict.answer.as_str() {
+                    "undecided" => (
+                        "undecided".to_string(),
+                        format!("{ratio} by {}", verdict.candidate),
+                    ),
+                    _ if verdict.method == verdict.candidate => (verdict.method.clone(), ratio),
+                    _ => (
+                        "leave raw".to_string(),
+                        format!("{ratio} by {}", verdict.candidate),
+                    ),
+                }
+            }
+        };
+        lines.push(format!(
+            "{:<26} {:>8}  {best:<11} {ratio}",
+            class_words(&class.name),
+            share(class.bytes.mean),
+        ));
+    }
+    let others = classes.count() - shown.len();
+    let shown_bytes: f64 = shown.iter().map(|class| class.bytes.mean).sum();
+    if others > 0 {
+        let rest = share((total - shown_bytes).max(0.0));
+        lines.push(format!("{:<26} {rest:>8}", format!("{others} other kinds")));
+    }
+    lines.push(String::new());
+}
+
+/// One line for each tool; of settings that are longer than it only the first.
+fn tools(lines: &mut Vec<String>, report: &Report) {
+    if report.suggestions.is_empty() {
+        return;
+    }
+    for suggestion in &report.suggestions {
+        let begin = format!("{:<10} {:<16} ", suggestion.tool, suggestion.subject);
+        let whole = format!("{begin}{}", told(suggestion));
+        let first = suggestion.settings.first();
+        lines.push(match first {
+            Some(first) if whole.chars().count() > COLUMNS => {
+                let off = match suggestion.answer.as_str() {
+                    "leave_off" => "leave it off: ",
+                    _ => "",
+                };
+                format!("{begin}{off}{first} ...")
+            }
+            _ => whole,
+        });
+    }
+    lines.push(String::new());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::example::report;
+
+    #[track_caller]
+    fn check_fits(report: &Report) -> String {
+        let text = render(report);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.len() <= LINES_MAX, "{} lines:\n{text}", lines.len());
+        for line in lines {
+            assert!(line.chars().count() <= COLUMNS, "{line}");
+        }
+        text
+    }
+
+    #[test]
+    fn a_report_fits_a_screen_and_has_every_place() {
+        let mut report = report();
+        for prefer in ["money", "time", "energy", "space"] {
+            report.terms.prefer = prefer.to_string();
+            let text = check_fits(&report);
+            for word in [
+                "files ",
+                "database pages ",
+                "link ",
+                "sample ",
+                "medium ",
+                "--all",
+            ] {
+                assert!(text.contains(word), "{word}:\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn counts_are_told_whole() {
+        for (count, expected) in [
+            (0, "0"),
+            (55, "55"),
+            (1_000, "1,000"),
+            (12_345_678, "12,345,678"),
+        ] {
+            assert_eq!(grouped(count), expected);
+        }
+    }
+
+    #[test]
+    fn many_kinds_notes_and_long_names_fit_too() {
+        let mut report = report();
+        report.medium.name = "/a\u{1b}[31m/".to_string() + &"long/".repeat(40);
+        report.terms.link_name = "a link with quite a long name of its own".to_string();
+        report.notes = (0..50)
+            .map(|number| format!("{number} {}", "word ".repeat(60)))
+            .collect();
+        let class = report.classes[0].clone();
+        for number in 0..30 {
+            let mut other = class.clone();
+            other.name = format!("rough-numbers-{number}");
+            report.classes.insert(0, other);
+        }
+        let text = check_fits(&report);
+        assert!(!text.contains('\u{1b}'), "control codes reach the terminal");
+        assert!(text.contains("noisy 29-byte numbers"), "{text}");
+    }
+}
