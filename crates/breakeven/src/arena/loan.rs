@@ -77,13 +77,16 @@ struct Lane {
     slab: Option<Slab>,
 }
 
-/// One loan's, or the owner's, part in a [`Counted`]: a lane of it, by a pointer that is good for all of them. The
-/// owner's is the first.
+/// One loan's part in a [`Counted`]: a lane of it, by a pointer that is good for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part(NonNull<Lane>);
 
-impl Part {
-    fn of(slab: Slab) -> Part {
+/// The owner's part: always the first lane, from which the others are counted.
+#[derive(Clone, Copy, Debug)]
+struct Owner(Part);
+
+impl Owner {
+    fn of(slab: Slab) -> Owner {
         let mut slab = Some(slab);
         let counted: Box<Counted> = Box::new(std::array::from_fn(|number| Lane {
             made: AtomicI64::new(0),
@@ -92,9 +95,31 @@ impl Part {
             left: AtomicUsize::new(LANES),
             slab: slab.take(),
         }));
-        Part(NonNull::from(Box::leak(counted)).cast())
+        Owner(Part(NonNull::from(Box::leak(counted)).cast()))
     }
 
+    /// Returns a lane's part.
+    #[inline]
+    fn at(self, number: usize) -> Part {
+        assert!(number < LANES, "lane {number}");
+        // SAFETY: an owner is made by `of` alone, at the first of `LANES`, and the number is below that.
+        Part(unsafe { self.0.0.add(number) })
+    }
+
+    /// Leaves as the owner.
+    fn leave(self) {
+        for part in (0..LANES).map(|number| self.at(number)) {
+            let lane = part.lane();
+            let made = lane.made.load(Ordering::Relaxed);
+            let before = lane.balance.fetch_add(made, Ordering::Release);
+            if before + made == 0 {
+                part.leave_lane();
+            }
+        }
+    }
+}
+
+impl Part {
     #[inline]
     fn lane(&self) -> &Lane {
         // SAFETY: whoever holds a part has not left yet, and the last to leave frees it: it is there,
@@ -102,15 +127,7 @@ impl Part {
         unsafe { self.0.as_ref() }
     }
 
-    /// Returns another lane's part, of the owner's.
-    #[inline]
-    fn at(self, number: usize) -> Part {
-        debug_assert!(number < LANES && self.lane().number == 0);
-        // SAFETY: the owner's is the first of `LANES`, and every number of a lane is below that.
-        Part(unsafe { self.0.add(number) })
-    }
-
-    /// Returns the owner's part.
+    /// Returns the first lane's part.
     fn first(self) -> Part {
         // SAFETY: a lane has as many before it as its number says.
         Part(unsafe { self.0.sub(self.lane().number) })
@@ -148,18 +165,6 @@ impl Part {
         }
     }
 
-    /// Leaves as the owner.
-    fn leave(self) {
-        for part in (0..LANES).map(|number| self.at(number)) {
-            let lane = part.lane();
-            let made = lane.made.load(Ordering::Relaxed);
-            let before = lane.balance.fetch_add(made, Ordering::Release);
-            if before + made == 0 {
-                part.leave_lane();
-            }
-        }
-    }
-
     /// Leaves a lane as the last one, and frees the slab if that was the last lane.
     #[cold]
     fn leave_lane(self) {
@@ -180,7 +185,7 @@ impl Part {
 #[derive(Debug)]
 #[repr(align(32))]
 pub(crate) struct SharedSlab {
-    part: Part,
+    owner: Owner,
     /// Where it begins, as the slab says.
     start: NonNull<u8>,
     /// Up to here bytes may be lent to readers without another look: 0 while anything is being filled, else
@@ -218,7 +223,7 @@ impl Plain<'_> {
     /// Lends the bytes in a lane, while others may lend in other lanes.
     #[inline(always)]
     pub fn lend(self, right: &mut LaneRight) -> Loan {
-        lend(self.start, self.bytes, self.slab.part.at(right.0))
+        lend(self.start, self.bytes, self.slab.owner.at(right.0))
     }
 }
 
@@ -263,7 +268,7 @@ unsafe impl Sync for FillLoan {}
 
 impl Drop for SharedSlab {
     fn drop(&mut self) {
-        self.part.leave();
+        self.owner.leave();
     }
 }
 
@@ -287,7 +292,7 @@ impl SharedSlab {
     pub fn new(slab: Slab) -> SharedSlab {
         SharedSlab {
             start: slab.address.0,
-            part: Part::of(slab),
+            owner: Owner::of(slab),
             plain_bytes: 0,
             frozen_bytes: 0,
             filling: None,
@@ -296,7 +301,7 @@ impl SharedSlab {
 
     /// Says whether any loan may be left. Once it says no, all that was read was read before.
     pub fn is_lent(&self) -> bool {
-        (0..LANES).any(|lane| self.part.at(lane).outstanding() > 0)
+        (0..LANES).any(|lane| self.owner.at(lane).outstanding() > 0)
     }
 
     /// Says whether any loan to a reader may be left of a lane, to whoever has the right to lend in it.
@@ -305,7 +310,7 @@ impl SharedSlab {
         let filling = self.filling.as_ref().filter(|_| lane == 0);
         let filling = filling.map_or(0, |it| 1 + it.others.len());
         assert!(lane < LANES, "lane {lane}");
-        self.part.at(lane).outstanding() > filling as i64
+        self.owner.at(lane).outstanding() > filling as i64
     }
 
     /// Returns bytes that are not being filled.
@@ -336,7 +341,7 @@ impl SharedSlab {
         }
         // SAFETY: the range lies in the slab: that was asserted just now, or of all up to `plain_bytes`.
         let start = unsafe { self.start.add(offset) };
-        lend(start, length, self.part)
+        lend(start, length, self.owner.0)
     }
 
     /// Returns bytes that may be lent without another look, if they are such, by any lane.
@@ -380,17 +385,17 @@ impl SharedSlab {
                 self.filling = Some(Box::new(Filling { one, others }));
             }
         }
-        self.part.lend();
+        self.owner.0.lend();
         FillLoan {
             start,
             range,
-            part: self.part,
+            part: self.owner.0,
         }
     }
 
     /// Takes back what was lent to be filled.
     pub fn take_back(&mut self, loan: FillLoan) {
-        assert_eq!(loan.part, self.part, "a loan of another slab");
+        assert_eq!(loan.part, self.owner.0, "a loan of another slab");
         let filling = self.filling.as_mut().expect("something that was lent");
         if filling.one != loan.range {
             let at = filling.others.iter().position(|it| *it == loan.range);
@@ -408,7 +413,7 @@ impl SharedSlab {
     fn start_of(&self, offset: usize, length: usize) -> NonNull<u8> {
         let end = offset.checked_add(length);
         assert!(
-            end.is_some_and(|end| end <= self.part.slab().shared.slab_bytes),
+            end.is_some_and(|end| end <= self.owner.0.slab().shared.slab_bytes),
             "{length} bytes at {offset} of a slab"
         );
         // SAFETY: the offset lies in the slab or at its end, as asserted.

@@ -277,17 +277,26 @@ pub struct Reservation {
     hash: u64,
     place: Place,
     frame: FillLoan,
+    /// Nothing is left of what lay here before.
+    is_own: bool,
 }
 
 impl Reservation {
-    /// Returns the bytes to load the block into.
-    pub fn frame(&self) -> &[u8] {
-        &self.frame
+    /// Returns the bytes to load the block into, which are zeros at first: what a loader leaves, as after a short
+    /// read, must not be another key's block.
+    pub fn frame_mut(&mut self) -> &mut [u8] {
+        if !self.is_own {
+            // Here and not where room is made, which others wait for.
+            self.frame.fill(0);
+            self.is_own = true;
+        }
+        &mut self.frame
     }
 
-    /// Returns the bytes to load the block into, to be filled.
-    pub fn frame_mut(&mut self) -> &mut [u8] {
-        &mut self.frame
+    /// Loads a block that is there.
+    fn copy(&mut self, block: &[u8]) {
+        self.frame.copy_from_slice(block);
+        self.is_own = true;
     }
 }
 
@@ -466,8 +475,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Returns a block's bytes; if it is not held, `load` fills `raw_bytes` bytes, which hold
-    /// anything before.
+    /// Returns a block's bytes; if it is not held, `load` fills `raw_bytes` bytes, which are zeros before.
     ///
     /// # Errors
     ///
@@ -488,7 +496,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
         let Some(mut reservation) = self.reserve(key, raw_bytes, class, bench) else {
             let begun = bench.begin_load();
-            load(bench.scratch_for(raw_bytes)?)?;
+            let memory = bench.scratch_for(raw_bytes)?;
+            memory.fill(0);
+            load(memory)?;
             self.missed(&begun.end());
             self.stats.too_large += 1;
             return Ok(bench.scratch(raw_bytes));
@@ -517,7 +527,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             self.stats.too_large += 1;
             return false;
         };
-        reservation.frame_mut().copy_from_slice(bytes);
+        reservation.copy(bytes);
         self.commit(reservation, None, bench);
         true
     }
@@ -622,6 +632,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             place,
             // From here on its segment stays where it is.
             frame: self.segments.lend_to_fill(place, raw_bytes),
+            is_own: false,
         };
         if self.settle(bench) {
             return Some(reservation);
@@ -677,15 +688,18 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     /// Makes a loaded block known, with what the loading took, if it was a miss.
     pub fn commit(
         &mut self,
-        reservation: Reservation,
+        mut reservation: Reservation,
         time: Option<&MissTime>,
         bench: &mut Bench,
     ) -> Handle {
+        // Whoever never asked for the frame has a block of zeros.
+        reservation.frame_mut();
         let Reservation {
             entry: number,
             hash,
             place,
             frame,
+            is_own: _,
         } = reservation;
         let raw_bytes = frame.len();
         self.segments.take_back(place.segment, frame);
@@ -1244,6 +1258,35 @@ mod tests {
             let loaded = shard.get_or_load(key, BLOCK, 0, bench, fill);
             assert_eq!(loaded.expect("a sound loader").len(), BLOCK);
         }
+    }
+
+    /// Neither the frame of a block that is kept, nor memory for one that is too large, nor room that nobody
+    /// wrote to shows what it held before.
+    #[test]
+    fn what_a_loader_leaves_is_zero() {
+        let (mut shard, mut bench) = shard(Policy::RawOnly, [1.0, 1.0]);
+        let sizes = [BLOCK, shard.segments.slab_bytes() + BLOCK];
+        for (size, keys) in sizes.into_iter().zip([0..4000, 4000..4002]) {
+            for key in keys {
+                let fill = |frame: &mut [u8]| {
+                    frame.fill(0xff);
+                    Ok(())
+                };
+                let loaded = shard.get_or_load(key, size, 0, &mut bench, fill);
+                assert_eq!(loaded.expect("a sound loader").len(), size);
+            }
+        }
+        for (size, keys) in sizes.into_iter().zip([5000..9000, 9000..9002]) {
+            for key in keys {
+                let loaded = shard.get_or_load(key, size, 0, &mut bench, |_| Ok(()));
+                let block = loaded.expect("a loader that does nothing");
+                assert!(block.iter().all(|byte| *byte == 0), "another key's bytes");
+            }
+        }
+        let room = shard.reserve(10_000, BLOCK, 0, &mut bench).expect("room");
+        let handle = shard.commit(room, None, &mut bench);
+        let block = shard.bytes(handle).expect("a block just committed");
+        assert!(block.iter().all(|byte| *byte == 0), "another key's bytes");
     }
 
     /// What the first method was tried on in vain, and dropped, the second one compresses; nothing is tried

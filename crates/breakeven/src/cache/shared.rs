@@ -347,9 +347,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     /// Returns a block; if it is not held, `load` fills its `raw_bytes` bytes. `class` is the caller's
     /// kind of data, by which costs are kept apart: 0 if there is one.
     ///
-    /// The loader must fill all bytes, or fail: those it leaves, as after a short read, may be of another
-    /// key's block. A block that is held, or is being loaded by somebody else, comes in the length it
-    /// has, whatever `raw_bytes` is.
+    /// The bytes are zeros before, and those the loader leaves, as after a short read, stay zeros. A block that is
+    /// held, or is being loaded by somebody else, comes in the length it has, whatever `raw_bytes` is.
     ///
     /// One thread loads a key at a time; the others that ask for it wait. The loader holds no lock and
     /// may use the cache. What is put in or removed under the key while it runs makes its block one
@@ -850,8 +849,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
         self.shard.missed(time);
         let block = match room {
             Room::Own(block) => Ok(block),
-            Room::Frame(reservation) => {
-                let frame = reservation.frame();
+            Room::Frame(mut reservation) => {
+                let frame = reservation.frame_mut();
                 let block = self.own(frame.len(), bench).map(|mut block| {
                     block.bytes.copy_from_slice(frame);
                     block

@@ -739,6 +739,59 @@ fn guards_have_a_cap() {
     audit(&cache);
 }
 
+/// Loads blocks by loaders that say they are done and leave their frame's end as it is, as after a short read,
+/// in a cache whose memory held other keys' blocks before.
+fn check_unfilled(name: &str, policy: Policy) {
+    const OTHERS: u64 = 4000;
+    let mut random = seeded(name, 0x51de);
+    let cache = cache(policy, 1, 1 << 20);
+    for key in 1..OTHERS {
+        let block = cache.get_or_load(key, 1024, 0, |frame| {
+            write(frame, key, 1);
+            Ok(())
+        });
+        read(&block.expect("a sound loader"), key);
+    }
+    let mut left = 0;
+    for key in OTHERS..2 * OTHERS {
+        let length = match key % 50 {
+            0 => SLAB + 1024,
+            _ => random.usize(32..2500),
+        };
+        let written = random.usize(0..length);
+        let mut overtaken = false;
+        let block = cache.get_or_load(key, length, 0, |frame| {
+            frame[..written].fill(key as u8);
+            overtaken = key % 50 == 1;
+            if overtaken {
+                cache.insert(key, &[key as u8; 1024], 0)?;
+            }
+            Ok(())
+        });
+        let block = block.expect("a sound loader");
+        let (head, tail) = block.split_at(written);
+        assert!(head.iter().all(|byte| *byte == key as u8), "key {key}");
+        assert!(tail.iter().all(|byte| *byte == 0), "another key's bytes");
+        left += tail.len();
+        if !overtaken && let Some(again) = cache.get(&key).expect("room for a guard") {
+            assert_eq!(*again, *block);
+        }
+    }
+    audit(&cache);
+    println!("{name}: {left} bytes left by loaders");
+    assert!(left > 1 << 20, "{left} bytes left by loaders");
+}
+
+#[test]
+fn what_a_loader_leaves_is_zero_raw_only() {
+    check_unfilled("unfilled raw only", Policy::RawOnly);
+}
+
+#[test]
+fn what_a_loader_leaves_is_zero_with_lz4() {
+    check_unfilled("unfilled with lz4", lz4(0.5));
+}
+
 #[test]
 fn a_damaged_block_is_loaded_again() {
     let cache = cache(lz4(0.5), 1, 300_000);
