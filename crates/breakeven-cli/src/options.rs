@@ -8,12 +8,13 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use breakeven::advise::sample::{BLOCK_BYTES, PAGE_BLOCK_BYTES};
-use breakeven::cache::{Arm, Policy, ShardOptions, TraceFormat};
+use breakeven::cache::{Arm, Policy, ShardOptions};
 use breakeven::codec::Method;
 use breakeven::medium::Medium;
 use breakeven::medium::presets::parse_rate;
 use breakeven::model::offload::PROFILES;
 use breakeven::model::{Access, FREE_COMPRESSION, Offload};
+use breakeven::replay::TraceFormat;
 use breakeven::stream::{Advice, Hint};
 use breakeven::units::BytesPerSecond;
 use breakeven_cli::text;

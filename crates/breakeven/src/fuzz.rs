@@ -5,9 +5,9 @@
 //! libFuzzer. An input that once broke a target is kept in its folder. Not part of the library
 //! unless the feature `fuzzing` asks for it.
 
-use crate::cache::fuzz::fuzz_trace;
 use crate::codec::{Compressor, Decoder, Decompressor, Dictionary, Method};
 use crate::frame::fuzz::fuzz_frame;
+use crate::replay::fuzz::fuzz_trace;
 use crate::storage::fuzz::{fuzz_record, fuzz_superblock};
 use crate::stream::fuzz::{fuzz_stream, fuzz_stream_round_trip};
 

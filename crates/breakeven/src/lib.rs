@@ -9,7 +9,7 @@
 //! | 1 | [`codec`], [`meter`], [`model`], [`storage`], [`arena`], [`pool`] |
 //! | 2 | [`medium`], [`frame`], [`decide`] |
 //! | 3 | [`cache`] |
-//! | 4 | [`stream`] |
+//! | 4 | [`stream`], [`replay`] |
 //! | 5 | [`advise`] |
 //!
 //! The other places of floor 4 are still to be built.
@@ -27,6 +27,7 @@ pub mod medium;
 pub mod meter;
 pub mod model;
 pub mod pool;
+pub mod replay;
 pub mod statistics;
 pub mod storage;
 pub mod stream;

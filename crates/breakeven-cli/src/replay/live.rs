@@ -5,7 +5,7 @@
 
 use std::io::{self, IsTerminal};
 
-use breakeven::cache::Replayed;
+use breakeven::replay::Replayed;
 use breakeven_cli::report::replay::PolicyReport;
 use breakeven_cli::text::{figures, percent};
 use console::Term;
@@ -226,7 +226,8 @@ fn fit(line: String, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use breakeven::cache::{Arm, CostDistribution, ReplaySeconds, ShardMemory, ShardStats};
+    use breakeven::cache::{Arm, ShardMemory, ShardStats};
+    use breakeven::replay::{CostDistribution, ReplaySeconds};
     use breakeven::units::Seconds;
 
     use super::*;

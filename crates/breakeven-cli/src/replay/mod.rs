@@ -17,13 +17,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use breakeven::advise::{Preference, Setting};
-use breakeven::cache::{
-    AccessPrices, Contents, MissTime, PageFiles, Pattern, Policy, ShardOptions, Source,
-    TraceFormat, Workload,
-};
+use breakeven::cache::{AccessPrices, MissTime, Policy, ShardOptions};
 use breakeven::decide::Profile;
 use breakeven::meter::{Machine, Roots};
 use breakeven::model::Access;
+use breakeven::replay::{Contents, PageFiles, Pattern, Source, TraceFormat, Workload};
 use breakeven::units::Seconds;
 use breakeven_cli::report::replay::{PricesReport, RAW_ONLY, ReplayReport, SCHEMA, html};
 

@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use breakeven::cache::{Arm, Policy, Replay, Replayed, ShardOptions, Source};
+use breakeven::cache::{Arm, Policy, ShardOptions};
 use breakeven::codec::Method;
+use breakeven::replay::{Replay, Replayed, Source};
 use breakeven_cli::report::replay::{
     ADAPTIVE, PartReport, PolicyReport, RAW_ONLY, SlowerReport, TailReport,
 };
@@ -243,7 +244,8 @@ fn us_after(parts: &[PartReport], accesses: u64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use breakeven::cache::{Contents, MissTime};
+    use breakeven::cache::MissTime;
+    use breakeven::replay::Contents;
     use breakeven::units::Seconds;
 
     use super::*;

@@ -18,7 +18,6 @@ mod anew;
 mod bench;
 mod compressed;
 mod costs;
-mod distribution;
 mod entry;
 mod evict;
 mod expansion;
@@ -28,18 +27,13 @@ mod guard;
 mod handout;
 mod lanes;
 mod log;
-mod oracle;
-mod page_files;
 mod predict;
-mod replay;
 mod replica;
 mod shadow;
 mod shard;
 mod shared;
 mod sync;
-mod trace;
 mod turn;
-mod workload;
 mod write_back;
 
 /// How keys are hashed where nothing else is asked for: fast, with a random seed. Where somebody chooses
@@ -50,34 +44,22 @@ pub use foldhash::quality::RandomState as KeyHasher;
 pub use bench::{Bench, Record, RecordedMethod};
 pub use compressed::CompressedBlock;
 pub use costs::{AccessPrices, MissTime};
-pub use distribution::CostDistribution;
 pub use explain::{CacheLedger, Explanation, Holding};
 pub use guard::BlockGuard;
-pub use oracle::{BlockCosts, least_cost, least_cost_of_fixed_contents};
-pub use page_files::PageFiles;
 pub use predict::{Accesses, BlockKind, Predicted, Prospect, predict};
-pub use replay::{Contents, Replay, ReplaySeconds, Replayed, Source, replay};
 pub use replica::{Arm, Events};
 pub use shard::{
     Handle, Lookup, Policy, Reservation, Restored, Shard, ShardMemory, ShardOptions, ShardStats,
 };
 pub use shared::{Cache, CacheOptions, CacheStats};
-pub use trace::{Request, TraceFormat};
-pub use workload::{Pattern, Workload};
 pub use write_back::WriteGuard;
 
 #[cfg(test)]
 mod explore;
 #[cfg(test)]
 mod faults_test;
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) mod fuzz;
 #[cfg(test)]
 mod model_test;
-#[cfg(test)]
-mod policy_test;
-#[cfg(test)]
-mod regimes;
 #[cfg(test)]
 mod shared_test;
 #[cfg(test)]

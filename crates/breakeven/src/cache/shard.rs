@@ -1205,7 +1205,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
 
     /// Gives the shard so many slabs, whatever its budget and what is on the heap.
     #[cfg(test)]
-    pub(super) fn hold_slabs(&mut self, count: usize) {
+    pub(crate) fn hold_slabs(&mut self, count: usize) {
         self.slabs_held = Some(count);
         self.limit_slabs();
     }
@@ -1214,6 +1214,14 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     #[cfg(test)]
     pub(super) fn numbers(&self) -> Vec<u32> {
         self.table.iter().copied().collect()
+    }
+
+    /// Returns the number of the method of each compressed form.
+    #[cfg(test)]
+    pub(crate) fn methods_of_forms(&self) -> Vec<u8> {
+        let entries = self.table.iter().map(|number| self.entries.at(*number));
+        let packed = entries.filter(|entry| entry.packed.is_some());
+        packed.map(|entry| entry.method).collect()
     }
 }
 

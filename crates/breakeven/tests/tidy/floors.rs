@@ -14,7 +14,7 @@ const FLOORS: &[&[&str]] = &[
     &["codec", "meter", "model", "storage", "arena", "pool"],
     &["medium", "frame", "decide"],
     &["cache"],
-    &["stream", "pages", "objects", "vault"],
+    &["stream", "pages", "objects", "vault", "replay"],
     &["advise"],
     // Promises of every floor, tried with any bytes.
     &["fuzz"],

@@ -1,7 +1,7 @@
 //! The cells in which policies are compared: a middle one, and others that differ in one thing each.
 
 use anyhow::Result;
-use breakeven::cache::{Pattern, Workload};
+use breakeven::replay::{Pattern, Workload};
 
 use super::corpus::{Set, Trace};
 use crate::data::SEED;

@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use breakeven::cache::{Contents, Pattern, TraceFormat, Workload};
+use breakeven::replay::{Contents, Pattern, TraceFormat, Workload};
 
 use crate::data::{self, Kind, SEED};
 use crate::laboratory::Laboratory;

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use breakeven::Error;
-use breakeven::cache::{Cache, CacheOptions, PageFiles, Pattern, Policy, Workload};
+use breakeven::cache::{Cache, CacheOptions, Policy};
 use breakeven::meter::{Meter, PowerModel, Scope};
+use breakeven::replay::{PageFiles, Pattern, Workload};
 use breakeven::storage::{AlignedBuffer, OpenOptions, RealStorage, Storage};
 
 use super::corpus::{self, Set};

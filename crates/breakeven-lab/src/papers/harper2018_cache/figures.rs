@@ -8,11 +8,10 @@
 use std::path::Path;
 
 use anyhow::Result;
-use breakeven::cache::{
-    Arm, MissTime, Pattern, Policy, Replay, Replayed, ShardOptions, Source, Workload,
-};
+use breakeven::cache::{Arm, MissTime, Policy, ShardOptions};
 use breakeven::meter::PowerModel;
 use breakeven::model::{Access, BufferCache, BufferCodec, Overheads, Placement, Rate, Rates};
+use breakeven::replay::{Pattern, Replay, Replayed, Source, Workload};
 use breakeven::units::Seconds;
 
 use super::overheads::{self, Left};

@@ -10,8 +10,9 @@ use std::path::Path;
 use std::sync::Barrier;
 
 use anyhow::{Result, ensure};
-use breakeven::cache::{BlockGuard, Cache, CacheOptions, Pattern, Workload};
+use breakeven::cache::{BlockGuard, Cache, CacheOptions};
 use breakeven::meter::PowerModel;
+use breakeven::replay::{Pattern, Workload};
 use breakeven::units::Seconds;
 
 use super::{Claim, energy, energy_of, findings_table, middle, power, shown};

@@ -9,12 +9,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use breakeven::cache::{
-    Arm, BlockCosts, Contents, MissTime, Policy, Replay, Replayed, ShardOptions, Source,
-    least_cost, least_cost_of_fixed_contents,
-};
+use breakeven::cache::{Arm, MissTime, Policy, ShardOptions};
 use breakeven::codec::{Compressor, Decompressor, Method};
 use breakeven::meter::{Meter, PowerModel, Scope};
+use breakeven::replay::{
+    BlockCosts, Contents, Replay, Replayed, Source, least_cost, least_cost_of_fixed_contents,
+};
 use breakeven::units::Seconds;
 
 use super::cases::{Case, Plan, cases};

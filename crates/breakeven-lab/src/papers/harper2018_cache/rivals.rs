@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use breakeven::cache::{Pattern, ShardOptions, Workload};
+use breakeven::cache::ShardOptions;
 use breakeven::meter::PowerModel;
+use breakeven::replay::{Pattern, Workload};
 use breakeven::units::Seconds;
 
 use super::corpus::{self, Set};

@@ -7,7 +7,8 @@
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
-use super::*;
+use super::{BlockCosts, Pattern, Workload, least_cost, least_cost_of_fixed_contents};
+use crate::cache::{Arm, Bench, MissTime, Policy, Record, RecordedMethod, Shard, ShardOptions};
 use crate::testing::is_full;
 use crate::units::{Estimate, Seconds};
 
@@ -115,9 +116,7 @@ impl Cell {
         }
         let memory = shard.memory();
         assert!(memory.in_use_bytes() <= memory.budget_bytes);
-        let entries = shard.numbers().into_iter().map(|it| *shard.entries.at(it));
-        let methods = entries.filter(|it| it.packed.is_some()).map(|it| it.method);
-        let methods: Vec<u8> = methods.collect();
+        let methods = shard.methods_of_forms();
         let in_force = methods.iter().filter(|it| **it == shard.arm().method);
         Outcome {
             cost: shard.stats().cost() / self.accesses as f64,

@@ -50,7 +50,7 @@ struct Step {
 /// # Example
 ///
 /// ```
-/// use breakeven::cache::{BlockCosts, least_cost};
+/// use breakeven::replay::{BlockCosts, least_cost};
 /// let costs = BlockCosts { raw_bytes: 8.0, packed_bytes: 4.0, miss: 10.0, decode: 1.0 };
 /// // Room for both blocks raw: two first misses and nothing more.
 /// assert_eq!(least_cost(&[1, 2, 1, 2], &costs, 16.0), 20.0);
@@ -78,7 +78,7 @@ pub fn least_cost(keys: &[u64], costs: &BlockCosts, memory_bytes: f64) -> f64 {
 /// # Example
 ///
 /// ```
-/// use breakeven::cache::{BlockCosts, least_cost_of_fixed_contents};
+/// use breakeven::replay::{BlockCosts, least_cost_of_fixed_contents};
 /// let costs = BlockCosts { raw_bytes: 8.0, packed_bytes: 4.0, miss: 10.0, decode: 1.0 };
 /// // Room for one block raw, or for both compressed: two first misses and two restorations.
 /// assert_eq!(least_cost_of_fixed_contents(&[1, 2, 1, 2], &costs, 8.0), 22.0);

@@ -200,7 +200,7 @@ mod tests {
                 bytes: has_sizes.then_some(u32::MAX),
             };
             let requests: Vec<Request> = keys.iter().map(request).collect();
-            let whole = crate::cache::fuzz::written(format, &requests);
+            let whole = crate::replay::fuzz::written(format, &requests);
             assert_eq!(format.parse(&whole).expect("a trace"), requests, "{name}");
             for length in 0..whole.len() {
                 match format.parse(&whole[..length]) {

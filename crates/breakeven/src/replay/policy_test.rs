@@ -7,7 +7,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
-use super::*;
+use super::{Pattern, TraceFormat, Workload};
+use crate::cache::{Bench, Policy, Shard, ShardOptions};
 
 const BLOCK: usize = 128;
 const SLAB: usize = 4096;

@@ -7,19 +7,36 @@
 //! processor time is reported beside it.
 #![deny(unsafe_code)]
 
+mod distribution;
+mod oracle;
+mod page_files;
+mod trace;
+mod workload;
+
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::bench::Bench;
-use super::costs::MissTime;
-use super::distribution::CostDistribution;
-use super::page_files::{PageFiles, page_of};
-use super::replica::Arm;
-use super::shard::{Shard, ShardMemory, ShardOptions, ShardStats};
+pub use distribution::CostDistribution;
+pub use oracle::{BlockCosts, least_cost, least_cost_of_fixed_contents};
+pub use page_files::PageFiles;
+pub use trace::{Request, TraceFormat};
+pub use workload::{Pattern, Workload};
+
+use crate::cache::{Arm, Bench, MissTime, Shard, ShardMemory, ShardOptions, ShardStats};
 use crate::error::{Error, Result};
 use crate::meter::thread_cpu;
 use crate::storage::AlignedBuffer;
 use crate::units::{Estimate, Seconds};
+use page_files::page_of;
+
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
+#[cfg(test)]
+mod policy_test;
+#[cfg(test)]
+mod predict_test;
+#[cfg(test)]
+mod regimes_test;
 
 /// Pages that keys are bound to.
 #[derive(Clone, Debug)]
@@ -123,7 +140,8 @@ pub struct Replayed {
 /// # Example
 ///
 /// ```
-/// use breakeven::cache::{Contents, MissTime, Replay, ShardOptions, Source};
+/// use breakeven::cache::{MissTime, ShardOptions};
+/// use breakeven::replay::{Contents, Replay, Source};
 /// use breakeven::units::Seconds;
 ///
 /// let contents = Contents::new(b"some text ".repeat(10_000), 4096)?;
@@ -288,7 +306,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::cache::{AccessPrices, Pattern, Policy, Workload};
+    use crate::cache::{AccessPrices, Policy};
     use crate::storage::{MemoryStorage, OpenOptions, Storage};
 
     /// Pages of words, all different.
