@@ -859,9 +859,10 @@ impl ProbeReport {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+    use std::ops::Range;
     use std::path::PathBuf;
 
-    use crate::storage::{Entry, FileStatus, MemoryStorage};
+    use crate::storage::{Entry, FileStatus, HeldLock, LockKind, MemoryStorage};
 
     /// What goes wrong in a [`Faulty`] storage, by the number of the call from 0.
     #[derive(Clone, Copy, Default)]
@@ -927,6 +928,10 @@ mod tests {
             self.inner.rename(from, to)
         }
 
+        fn publish(&self, from: &str, to: &str) -> Result<()> {
+            self.inner.publish(from, to)
+        }
+
         fn unlink(&self, name: &str) -> Result<()> {
             match self.faults.unlink {
                 Some(number) => Err(errno("unlink", Path::new(name), number)),
@@ -940,6 +945,10 @@ mod tests {
 
         fn create_folder(&self, folder: &str) -> Result<()> {
             self.inner.create_folder(folder)
+        }
+
+        fn remove_folder(&self, folder: &str) -> Result<()> {
+            self.inner.remove_folder(folder)
         }
 
         fn sync_directory(&self, folder: &str) -> Result<()> {
@@ -999,6 +1008,18 @@ mod tests {
 
         fn punch(&self, offset: u64, length_bytes: u64) -> Result<()> {
             self.inner.punch(offset, length_bytes)
+        }
+
+        fn try_lock(&self, range: Range<u64>, kind: LockKind) -> Result<bool> {
+            self.inner.try_lock(range, kind)
+        }
+
+        fn unlock(&self, range: Range<u64>) -> Result<()> {
+            self.inner.unlock(range)
+        }
+
+        fn first_conflict(&self, range: Range<u64>, kind: LockKind) -> Result<Option<HeldLock>> {
+            self.inner.first_conflict(range, kind)
         }
 
         fn status(&self) -> Result<FileStatus> {

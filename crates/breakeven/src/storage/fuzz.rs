@@ -106,8 +106,10 @@ pub fn fuzz_superblock(data: &[u8]) {
     let file = file_of(&slots.concat());
     if let Ok(mut found) = Superblocks::open(Arc::clone(&file), KIND) {
         assert_eq!(Some(found.current().sequence), newest);
+        found.rewrite().expect("memory takes it");
+        assert!(!found.reload().expect("it was written"));
         found.write(b"next").expect("memory takes it");
-        let reopened = Superblocks::open_read_only(file, KIND).expect("it was written");
+        let reopened = Superblocks::open(file, KIND).expect("it was written");
         assert_eq!(reopened.current().payload, b"next");
     }
 }

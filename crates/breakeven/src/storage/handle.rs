@@ -4,12 +4,13 @@
 //! to be careful: after the first failure nothing is changed through the same handle again.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::storage::OpenOptions;
 use crate::storage::seeded::{SeededBug, is_seeded};
+use crate::storage::{LockKind, OpenOptions};
 
 /// Remembers the first failure, and refuses work after it.
 #[derive(Debug, Default)]
@@ -111,13 +112,32 @@ impl Handle {
         }
     }
 
+    /// Checks that a range can be locked in that way by this handle. The latch does not count: locks
+    /// must be given up after a failure too.
+    pub(super) fn check_lock(&self, range: &Range<u64>, kind: LockKind) -> Result<()> {
+        if range.is_empty() {
+            let reason = format!("bytes {} to {} are none", range.start, range.end);
+            return Err(Error::invalid("locked range", reason));
+        }
+        self.check_range(range.end, 0)?;
+        match kind {
+            LockKind::Shared => Ok(()),
+            LockKind::Exclusive => self.check_opened_for_writing(),
+        }
+    }
+
     /// Checks that the handle may change the file.
     pub(super) fn check_writable(&self) -> Result<()> {
+        self.check_opened_for_writing()?;
+        self.latch.check(&self.path)
+    }
+
+    fn check_opened_for_writing(&self) -> Result<()> {
         if !self.writable {
             let reason = format!("{} was opened for reading only", self.path.display());
             return Err(Error::invalid("file handle", reason));
         }
-        self.latch.check(&self.path)
+        Ok(())
     }
 
     /// Runs a changing operation unless an earlier one failed, and remembers its failure.
@@ -153,11 +173,16 @@ pub(super) fn system_error(operation: &'static str, path: &Path, error: io::Erro
     Error::io(operation, path, error)
 }
 
-/// Wraps the error of a rename, which concerns two names below `root`.
-pub(super) fn rename_error(root: &Path, from: &str, to: &str, error: io::Error) -> Error {
+/// Wraps the error of an operation that concerns two names below `root`.
+pub(super) fn two_names_error(
+    operation: &'static str,
+    root: &Path,
+    [from, to]: [&str; 2],
+    error: io::Error,
+) -> Error {
     let (from, to) = (root.join(from), root.join(to));
     let both = format!("{} to {}", from.display(), to.display());
-    system_error("rename", Path::new(&both), error)
+    system_error(operation, Path::new(&both), error)
 }
 
 #[cfg(test)]

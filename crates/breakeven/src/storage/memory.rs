@@ -5,14 +5,18 @@
 //! runs here unchanged runs on a device.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::Result;
-use crate::storage::handle::{Handle, rename_error, system_error};
+use crate::storage::handle::{Handle, system_error, two_names_error};
+use crate::storage::locks::{LockOwner, LockTable};
 use crate::storage::namespace::{Namespace, check_folder, check_name};
 use crate::storage::sparse::SparseBytes;
-use crate::storage::{Entry, FileStatus, OpenOptions, Storage, StorageFile};
+use crate::storage::{
+    Entry, FileIdentity, FileStatus, HeldLock, LockKind, OpenOptions, Storage, StorageFile,
+};
 
 /// The alignment that direct I/O asks for in memory and on the simulated disk.
 pub(super) const DIRECT_ALIGNMENT_BYTES: usize = 512;
@@ -20,7 +24,17 @@ pub(super) const DIRECT_ALIGNMENT_BYTES: usize = 512;
 /// The most bytes one file in memory may have allocated; more is "no space left on device".
 const ALLOCATED_BYTES_MAX: u64 = 1 << 32;
 
-type Inode = Arc<Mutex<SparseBytes>>;
+/// A file, whatever its names.
+#[derive(Debug, Default)]
+struct Node {
+    content: SparseBytes,
+    mode: u32,
+    locks: LockTable,
+    /// How many handles were opened so far: each is a lock's owner.
+    opened: LockOwner,
+}
+
+type Inode = Arc<Mutex<Node>>;
 
 /// A folder of files in memory. Clones are the same folder.
 #[derive(Clone, Debug, Default)]
@@ -50,17 +64,39 @@ impl Storage for MemoryStorage {
         check_name(name)?;
         options.check()?;
         let (inode, _) = self.with_names("open", name, |names| {
-            names.open(name, options, Inode::default)
+            names.open(name, options, || {
+                let mode = options.mode;
+                Arc::new(Mutex::new(Node {
+                    mode,
+                    ..Node::default()
+                }))
+            })
         })?;
         let handle = Handle::new(PathBuf::from(name), options, DIRECT_ALIGNMENT_BYTES);
-        Ok(Arc::new(MemoryFile { handle, inode }))
+        let owner = {
+            let mut node = lock(&inode);
+            node.opened += 1;
+            node.opened
+        };
+        Ok(Arc::new(MemoryFile {
+            handle,
+            inode,
+            owner,
+        }))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         check_name(from)?;
         check_name(to)?;
         let renamed = lock(&self.namespace).rename(from, to).map(drop);
-        renamed.map_err(|error| rename_error(Path::new(""), from, to, error))
+        renamed.map_err(|error| two_names_error("rename", Path::new(""), [from, to], error))
+    }
+
+    fn publish(&self, from: &str, to: &str) -> Result<()> {
+        check_name(from)?;
+        check_name(to)?;
+        let published = lock(&self.namespace).publish(from, to).map(drop);
+        published.map_err(|error| two_names_error("publish", Path::new(""), [from, to], error))
     }
 
     fn unlink(&self, name: &str) -> Result<()> {
@@ -80,6 +116,11 @@ impl Storage for MemoryStorage {
         })
     }
 
+    fn remove_folder(&self, folder: &str) -> Result<()> {
+        check_name(folder)?;
+        self.with_names("remove folder", folder, |names| names.remove_folder(folder))
+    }
+
     fn sync_directory(&self, folder: &str) -> Result<()> {
         check_folder(folder)?;
         self.with_names("sync directory", folder, |names| {
@@ -91,6 +132,13 @@ impl Storage for MemoryStorage {
 struct MemoryFile {
     handle: Handle,
     inode: Inode,
+    owner: LockOwner,
+}
+
+impl Drop for MemoryFile {
+    fn drop(&mut self) {
+        lock(&self.inode).locks.release(self.owner);
+    }
 }
 
 impl StorageFile for MemoryFile {
@@ -101,10 +149,10 @@ impl StorageFile for MemoryFile {
     fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
         let slices = buffers.iter().map(|buffer| &**buffer);
         self.handle.check_transfer(offset, slices)?;
-        let content = lock(&self.inode);
+        let node = lock(&self.inode);
         let mut done = 0;
         for buffer in buffers {
-            let count = content.read(offset + done as u64, buffer);
+            let count = node.content.read(offset + done as u64, buffer);
             done += count;
             if count < buffer.len() {
                 break;
@@ -117,10 +165,10 @@ impl StorageFile for MemoryFile {
         let slices = buffers.iter().map(|buffer| &**buffer);
         self.handle.check_transfer(offset, slices)?;
         self.handle.change("write", || {
-            let mut content = lock(&self.inode);
+            let content = &mut lock(&self.inode).content;
             let mut position = offset;
             for buffer in buffers {
-                check_room(&content, position, buffer.len() as u64)?;
+                check_room(content, position, buffer.len() as u64)?;
                 content.write(position, buffer);
                 position += buffer.len() as u64;
             }
@@ -135,7 +183,7 @@ impl StorageFile for MemoryFile {
     fn truncate(&self, size_bytes: u64) -> Result<()> {
         self.handle.check_range(size_bytes, 0)?;
         self.handle.change("truncate", || {
-            lock(&self.inode).truncate(size_bytes);
+            lock(&self.inode).content.truncate(size_bytes);
             Ok(())
         })
     }
@@ -143,8 +191,8 @@ impl StorageFile for MemoryFile {
     fn allocate(&self, offset: u64, length_bytes: u64) -> Result<()> {
         self.handle.check_range(offset, length_bytes)?;
         self.handle.check_writable()?;
-        let mut content = lock(&self.inode);
-        check_room(&content, offset, length_bytes)
+        let content = &mut lock(&self.inode).content;
+        check_room(content, offset, length_bytes)
             .map_err(|error| self.handle.error("allocate", error))?;
         content.allocate(offset, length_bytes);
         Ok(())
@@ -153,16 +201,40 @@ impl StorageFile for MemoryFile {
     fn punch(&self, offset: u64, length_bytes: u64) -> Result<()> {
         self.handle.check_range(offset, length_bytes)?;
         self.handle.change("punch", || {
-            lock(&self.inode).punch(offset, length_bytes);
+            lock(&self.inode).content.punch(offset, length_bytes);
             Ok(())
         })
     }
 
+    fn try_lock(&self, range: Range<u64>, kind: LockKind) -> Result<bool> {
+        self.handle.check_lock(&range, kind)?;
+        let mut node = lock(&self.inode);
+        Ok(node.locks.try_lock(self.owner, &range, kind))
+    }
+
+    fn unlock(&self, range: Range<u64>) -> Result<()> {
+        self.handle.check_lock(&range, LockKind::Shared)?;
+        lock(&self.inode).locks.unlock(self.owner, &range);
+        Ok(())
+    }
+
+    fn first_conflict(&self, range: Range<u64>, kind: LockKind) -> Result<Option<HeldLock>> {
+        self.handle.check_lock(&range, kind)?;
+        let node = lock(&self.inode);
+        Ok(node.locks.first_conflict(self.owner, &range, kind))
+    }
+
     fn status(&self) -> Result<FileStatus> {
-        let content = lock(&self.inode);
+        let node = lock(&self.inode);
         Ok(FileStatus {
-            size_bytes: content.size_bytes(),
-            allocated_bytes: content.allocated_bytes(),
+            size_bytes: node.content.size_bytes(),
+            allocated_bytes: node.content.allocated_bytes(),
+            mode: node.mode,
+            identity: FileIdentity {
+                device: 0,
+                // No other file lies there as long as this one is open.
+                inode: Arc::as_ptr(&self.inode).addr() as u64,
+            },
         })
     }
 

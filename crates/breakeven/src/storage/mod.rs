@@ -21,11 +21,15 @@
 //! is gone. Two refusals change nothing and do not latch: a punch or an allocation that the file
 //! system does not know ([`Error::Unsupported`]), and an allocation for which there is no room.
 //!
+//! # Locks
+//!
+//! A byte-range lock belongs to an open file description, and a [`StorageFile`] is exactly one: the
+//! owner is the handle, and the lock goes with it or with its process. A child made by `fork` shares the
+//! description, so that the lock stays until both have closed it. On the simulated disk one process
+//! of several dies with its locks. A refused or failed lock changes nothing and does not latch.
+//!
 //! # Room for what a place will need
 //!
-//! * **Locks with owners.** A lock belongs to an open file description: `StorageFile` is exactly
-//!   one, so byte-range locks (`F_OFD_SETLK`) become methods of it, and the owner is the handle.
-//!   The simulated disk already ends all handles at process death, which is when locks go.
 //! * **Shared maps** (SQLite's shared memory) become a method of `StorageFile` that returns a
 //!   guard; nothing here hands out addresses of a file's bytes, so none can dangle meanwhile.
 //! * **io_uring.** [`StorageFile::submit`] takes a [`Batch`] that owns its buffers, and
@@ -36,6 +40,7 @@
 #![deny(unsafe_code)]
 
 use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -49,6 +54,7 @@ mod differential;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod handle;
+mod locks;
 mod memory;
 mod namespace;
 #[cfg(test)]
@@ -63,6 +69,7 @@ mod transfer;
 
 pub use batch::{Batch, Completion, Operation, Outcome, Submission};
 pub use buffer::AlignedBuffer;
+pub use locks::{HeldLock, LockKind};
 pub use memory::MemoryStorage;
 pub use real::RealStorage;
 pub use simulated::SimulatedDisk;
@@ -72,13 +79,16 @@ pub use simulated::SimulatedDisk;
 pub struct OpenOptions {
     /// Allow writing; otherwise every changing operation fails.
     pub write: bool,
-    /// Create the file if it is missing, readable and writable by its owner alone. Needs `write`.
+    /// Create the file if it is missing. Needs `write`.
     pub create: bool,
     /// Fail if the file exists. Needs `create`.
     pub exclusive: bool,
     /// Bypass the page cache (O_DIRECT): offsets, lengths and buffers must then be multiples of
     /// [`StorageFile::alignment_bytes`]; see [`AlignedBuffer`].
     pub direct: bool,
+    /// The permission bits of a file that is created, of which the process's umask takes some away.
+    /// Default 0o600: readable and writable by its owner alone.
+    pub mode: u32,
 }
 
 impl Default for OpenOptions {
@@ -89,6 +99,7 @@ impl Default for OpenOptions {
             create: false,
             exclusive: false,
             direct: false,
+            mode: 0o600,
         }
     }
 }
@@ -116,6 +127,10 @@ impl OpenOptions {
             let reason = "create needs write, and exclusive needs create";
             return Err(Error::invalid("open options", reason));
         }
+        if self.mode > 0o777 {
+            let reason = format!("mode {:o} is more than permissions", self.mode);
+            return Err(Error::invalid("open options", reason));
+        }
         Ok(())
     }
 }
@@ -127,6 +142,20 @@ pub struct FileStatus {
     pub size_bytes: u64,
     /// Bytes really allocated on the medium, holes excluded.
     pub allocated_bytes: u64,
+    /// The permission bits.
+    pub mode: u32,
+    /// Which file it is, whatever its name.
+    pub identity: FileIdentity,
+}
+
+/// Tells files apart whatever they are called. It is true while a handle of the file is open: later the
+/// same numbers may be another file's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileIdentity {
+    /// The device, 0 for files in memory.
+    pub device: u64,
+    /// The file's number there.
+    pub inode: u64,
 }
 
 /// One name in a folder.
@@ -165,6 +194,13 @@ pub trait Storage: Send + Sync {
     /// the folders of both names have been synced.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
+    /// Renames a file to a name that must be free: whoever comes second is refused (EEXIST), so that
+    /// of several who make the same file one wins. Durable as [`Storage::rename`] is.
+    ///
+    /// Where the file system has no such rename, the file is linked and then unlinked: a crash between
+    /// the two, or a failure of the second, leaves both names.
+    fn publish(&self, from: &str, to: &str) -> Result<()>;
+
     /// Removes the name of a file; open handles stay usable.
     fn unlink(&self, name: &str) -> Result<()>;
 
@@ -174,6 +210,9 @@ pub trait Storage: Send + Sync {
 
     /// Creates a folder in an existing one; a folder that exists is no error.
     fn create_folder(&self, folder: &str) -> Result<()>;
+
+    /// Removes an empty folder. The change is durable when the folder around it has been synced.
+    fn remove_folder(&self, folder: &str) -> Result<()>;
 
     /// Makes the names in `folder` durable: creations, renames and unlinks before this call.
     fn sync_directory(&self, folder: &str) -> Result<()>;
@@ -210,7 +249,22 @@ pub trait StorageFile: Send + Sync {
     /// [`Error::Unsupported`] where the file system cannot: the range is then as it was.
     fn punch(&self, offset: u64, length_bytes: u64) -> Result<()>;
 
-    /// Returns size and allocation.
+    /// Locks a range for this handle, in place of what it holds there, unless another handle's lock is
+    /// in the way; returns whether it did, at once. The bytes need not exist.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an empty range, one that ends past 2^63 - 1, or an exclusive lock by a
+    /// handle that only reads; [`Error::Io`] where the system has no room for the lock.
+    fn try_lock(&self, range: Range<u64>, kind: LockKind) -> Result<bool>;
+
+    /// Gives up what this handle holds of a range; what it does not hold is no error.
+    fn unlock(&self, range: Range<u64>) -> Result<()>;
+
+    /// Returns a lock of another handle that keeps this one from the range now, if there is one: the
+    /// lowest of the handle that has held locks longest, which need not be the lowest of all.
+    fn first_conflict(&self, range: Range<u64>, kind: LockKind) -> Result<Option<HeldLock>>;
+
+    /// Returns size, allocation, mode and identity.
     fn status(&self) -> Result<FileStatus>;
 
     /// Returns the alignment that this handle's offsets, lengths and buffers need: 1 unless it was

@@ -116,6 +116,27 @@ impl<T: Clone> Namespace<T> {
         Ok((file, replaced))
     }
 
+    /// Renames a file to a name that is free, and returns it.
+    pub(super) fn publish(&mut self, from: &str, to: &str) -> io::Result<T> {
+        self.check_ancestors(from)?;
+        self.check_ancestors(to)?;
+        self.lookup(from)?.ok_or_else(|| failure(libc::ENOENT))?;
+        if self.files.contains_key(to) || self.folders.contains(to) {
+            return Err(failure(libc::EEXIST));
+        }
+        self.rename(from, to).map(|(file, _)| file)
+    }
+
+    /// Removes an empty folder.
+    pub(super) fn remove_folder(&mut self, folder: &str) -> io::Result<()> {
+        self.check_is_folder(folder)?;
+        if !self.list(folder)?.is_empty() {
+            return Err(failure(libc::ENOTEMPTY));
+        }
+        self.forget_folder(folder);
+        Ok(())
+    }
+
     /// Creates a folder; returns whether it is new.
     pub(super) fn create_folder(&mut self, folder: &str) -> io::Result<bool> {
         self.check_ancestors(folder)?;
@@ -167,6 +188,11 @@ impl<T: Clone> Namespace<T> {
     /// Removes the name of a file if it is there.
     pub(super) fn forget(&mut self, name: &str) {
         self.files.remove(name);
+    }
+
+    /// Removes a folder if it is there, whatever lies in it.
+    pub(super) fn forget_folder(&mut self, folder: &str) {
+        self.folders.remove(folder);
     }
 
     /// Forgets names whose folder is gone.

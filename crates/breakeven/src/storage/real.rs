@@ -3,23 +3,28 @@
 //! A [`RealStorage`] holds its root folder open and resolves every name below it, one part at a
 //! time and through no link, so that neither a name nor a link planted in the folder leads outside.
 //! Where the kernel has `openat2`, it enforces this (`RESOLVE_BENEATH`); elsewhere every part is
-//! opened with `O_NOFOLLOW`. Files are made readable and writable by their owner alone.
+//! opened with `O_NOFOLLOW`. Files are made with the mode that the caller states.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fallocate,
+    AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, StatxFlags,
+    fallocate,
 };
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::error::{Error, Result};
-use crate::storage::handle::{Handle, Latch, rename_error, system_error};
+use crate::storage::handle::{Handle, Latch, system_error, two_names_error};
 use crate::storage::namespace::{check_folder, check_name, split_name};
 use crate::storage::transfer::{read_fully, write_fully};
-use crate::storage::{Entry, EntryKind, FileStatus, OpenOptions, Storage, StorageFile};
+use crate::storage::{
+    Entry, EntryKind, FileIdentity, FileStatus, HeldLock, LockKind, OpenOptions, Storage,
+    StorageFile, locks,
+};
 
 /// What direct I/O is taken to need where the kernel does not say (Linux before 6.1): a page, which
 /// every common device accepts.
@@ -69,6 +74,32 @@ impl RealStorage {
             .map_err(|error| system_error(operation, &self.path.join(name), error.into()))
     }
 
+    /// Runs `work` on the folders and last parts of two names, of which the first must be a file's.
+    fn with_two_names(
+        &self,
+        operation: &'static str,
+        from: &str,
+        to: &str,
+        work: impl FnOnce(BorrowedFd<'_>, &str, BorrowedFd<'_>, &str) -> rustix::io::Result<()>,
+    ) -> Result<()> {
+        check_name(from)?;
+        check_name(to)?;
+        self.latch.check(&self.path)?;
+        let (from_folder, from_last) = split_name(from);
+        let (to_folder, to_last) = split_name(to);
+        let run = || {
+            let source = self.open_subfolder(from_folder)?;
+            let target = self.open_subfolder(to_folder)?;
+            // The system would rename folders too; the seam renames files.
+            let status = rustix::fs::statat(&source, from_last, AtFlags::SYMLINK_NOFOLLOW)?;
+            if FileType::from_raw_mode(status.st_mode) == FileType::Directory {
+                return Err(Errno::ISDIR);
+            }
+            work(source.as_fd(), from_last, target.as_fd(), to_last)
+        };
+        run().map_err(|error| two_names_error(operation, &self.path, [from, to], error.into()))
+    }
+
     fn open_subfolder(&self, folder: &str) -> rustix::io::Result<OwnedFd> {
         let path = if folder.is_empty() { "." } else { folder };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -104,7 +135,7 @@ impl Storage for RealStorage {
         }
         let path = self.path.join(name);
         let opened = self.in_folder("open", name, |folder, last| {
-            let mode = Mode::RUSR | Mode::WUSR;
+            let mode = Mode::from_raw_mode(options.mode);
             retry_on_intr(|| rustix::fs::openat(folder, last, open_flags(options), mode))
         });
         let descriptor = match opened {
@@ -136,22 +167,26 @@ impl Storage for RealStorage {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        check_name(from)?;
-        check_name(to)?;
-        self.latch.check(&self.path)?;
-        let (from_folder, from_last) = split_name(from);
-        let (to_folder, to_last) = split_name(to);
-        let rename = || {
-            let source = self.open_subfolder(from_folder)?;
-            let target = self.open_subfolder(to_folder)?;
-            // The system would rename folders too; the seam renames files.
-            let status = rustix::fs::statat(&source, from_last, AtFlags::SYMLINK_NOFOLLOW)?;
-            if FileType::from_raw_mode(status.st_mode) == FileType::Directory {
-                return Err(Errno::ISDIR);
+        self.with_two_names("rename", from, to, |source, from, target, to| {
+            retry_on_intr(|| rustix::fs::renameat(source, from, target, to))
+        })
+    }
+
+    fn publish(&self, from: &str, to: &str) -> Result<()> {
+        self.with_two_names("publish", from, to, |source, from, target, to| {
+            let flags = RenameFlags::NOREPLACE;
+            let renamed =
+                retry_on_intr(|| rustix::fs::renameat_with(source, from, target, to, flags));
+            match renamed {
+                // Old kernels do not know the call, and some file systems not the flag.
+                Err(Errno::NOSYS | Errno::INVAL) => {
+                    let flags = AtFlags::empty();
+                    retry_on_intr(|| rustix::fs::linkat(source, from, target, to, flags))?;
+                    retry_on_intr(|| rustix::fs::unlinkat(source, from, flags))
+                }
+                renamed => renamed,
             }
-            retry_on_intr(|| rustix::fs::renameat(&source, from_last, &target, to_last))
-        };
-        rename().map_err(|error| rename_error(&self.path, from, to, error.into()))
+        })
     }
 
     fn unlink(&self, name: &str) -> Result<()> {
@@ -181,6 +216,14 @@ impl Storage for RealStorage {
                 },
                 result => result,
             }
+        })
+    }
+
+    fn remove_folder(&self, folder: &str) -> Result<()> {
+        check_name(folder)?;
+        self.latch.check(&self.path)?;
+        self.in_folder("remove folder", folder, |parent, last| {
+            retry_on_intr(|| rustix::fs::unlinkat(parent, last, AtFlags::REMOVEDIR))
         })
     }
 
@@ -341,6 +384,24 @@ impl StorageFile for RealFile {
         })
     }
 
+    fn try_lock(&self, range: Range<u64>, kind: LockKind) -> Result<bool> {
+        self.handle.check_lock(&range, kind)?;
+        locks::try_lock(self.descriptor.as_fd(), &range, kind)
+            .map_err(|error| self.handle.error("lock", error))
+    }
+
+    fn unlock(&self, range: Range<u64>) -> Result<()> {
+        self.handle.check_lock(&range, LockKind::Shared)?;
+        locks::unlock(self.descriptor.as_fd(), &range)
+            .map_err(|error| self.handle.error("unlock", error))
+    }
+
+    fn first_conflict(&self, range: Range<u64>, kind: LockKind) -> Result<Option<HeldLock>> {
+        self.handle.check_lock(&range, kind)?;
+        locks::first_conflict(self.descriptor.as_fd(), &range, kind)
+            .map_err(|error| self.handle.error("find lock", error))
+    }
+
     fn status(&self) -> Result<FileStatus> {
         let status = rustix::fs::fstat(&self.descriptor)
             .map_err(|error| self.handle.error("status", error.into()))?;
@@ -348,6 +409,11 @@ impl StorageFile for RealFile {
         Ok(FileStatus {
             size_bytes: status.st_size as u64,
             allocated_bytes: status.st_blocks as u64 * 512,
+            mode: status.st_mode & 0o7777,
+            identity: FileIdentity {
+                device: status.st_dev,
+                inode: status.st_ino,
+            },
         })
     }
 

@@ -16,10 +16,12 @@ pub(super) enum SeededBug {
     SuperblockInPlace,
     /// A superblock is written and not synced.
     SuperblockNotSynced,
-    /// The superblock read on opening is built on without a sync.
-    OpenedWithoutSync,
-    /// The superblock read on opening is synced without being written again.
-    OpenedWithoutWrite,
+    /// The superblock that was read is built on without a sync.
+    RewriteWithoutSync,
+    /// The superblock that was read is synced without being written again.
+    RewriteWithoutWrite,
+    /// A writer of several goes on from the superblock it knows, and not from the newest.
+    NotReloaded,
     /// A commit of the reference log is acknowledged without a sync.
     CommitNotSynced,
     /// The reference log renames a snapshot without syncing the folder.

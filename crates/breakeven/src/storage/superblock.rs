@@ -2,9 +2,14 @@
 //!
 //! A crash can tear the slot being written and never the other one, so the newest valid slot is
 //! always a state that was complete. The format is in `docs/format.md`. The payload is the store's
-//! own. This module promises that a superblock it returns from [`Superblocks::open`] or
-//! [`Superblocks::write`] is durable; that everything the payload points to was synced before is
-//! the store's to see to, as is keeping what the older slot points to until the newer one is written.
+//! own. This module promises that a superblock is durable after [`Superblocks::rewrite`] and
+//! [`Superblocks::write`]; that everything the payload points to was synced before is the store's to
+//! see to, as is keeping what the older slot points to until the newer one is written.
+//!
+//! Several processes may write in turn. Whoever has the turn, by a lock of the store's, calls
+//! [`Superblocks::reload`] and then writes; what it read is written again before, since the process
+//! before it may have died between a write and its sync. Opening and reloading write nothing, so that
+//! they need no turn.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -189,6 +194,8 @@ pub struct Superblocks {
     kind: StoreKind,
     current: Superblock,
     is_only_one: bool,
+    /// Whether this handle has written or rewritten the current superblock.
+    is_durable: bool,
 }
 
 impl Superblocks {
@@ -216,14 +223,60 @@ impl Superblocks {
             kind,
             current,
             is_only_one: true,
+            is_durable: true,
         };
         superblocks.write(payload)?;
         superblocks.write(payload)?;
         Ok(superblocks)
     }
 
-    /// Opens the superblocks of a store that will be written: reads both slots, takes the newest
-    /// valid one, and writes and syncs it again, unchanged, before it is built on.
+    /// Opens the superblocks of a store: reads both slots and takes the newest valid one. Nothing is
+    /// written; whoever builds on it otherwise than by [`Superblocks::write`], and gives back what only
+    /// the older slot points to, calls [`Superblocks::rewrite`] first.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a store of another kind or version, or with an unknown flag, in
+    /// whichever slot; [`Error::Corrupt`] if no slot is valid or the two are of different logs; and
+    /// those of reading.
+    pub fn open(file: Arc<dyn StorageFile>, kind: StoreKind) -> Result<Superblocks> {
+        kind.check()?;
+        let (current, is_only_one) = read_newest_beside_writers(&*file, &kind)?;
+        Ok(Superblocks {
+            file,
+            kind,
+            current,
+            is_only_one,
+            is_durable: false,
+        })
+    }
+
+    /// Reads both slots again and takes what another process wrote since; returns whether it did. What
+    /// is read so need not be durable yet.
+    ///
+    /// # Errors
+    /// As [`Superblocks::open`], and [`Error::Corrupt`] if the newest is of another log or older than
+    /// the one known: the file was replaced, or has rotted.
+    pub fn reload(&mut self) -> Result<bool> {
+        if is_seeded(SeededBug::NotReloaded) {
+            return Ok(false);
+        }
+        let (newest, is_only_one) = read_newest_beside_writers(&*self.file, &self.kind)?;
+        let known = &self.current;
+        if newest.log_id != known.log_id || newest.sequence < known.sequence {
+            let [expected, found] = [known, &newest]
+                .map(|it| format!("superblock {} of log {:02x?}", it.sequence, it.log_id));
+            return Err(Error::corrupt("superblock", 0, expected, found));
+        }
+        let is_newer = newest.sequence > known.sequence;
+        self.is_durable &= newest == self.current;
+        self.current = newest;
+        self.is_only_one = is_only_one;
+        Ok(is_newer)
+    }
+
+    /// Writes the newest superblock again, unchanged, and syncs it: what was read is durable then, and
+    /// may be built on. Does nothing if this handle made it durable before. The store sees to it that
+    /// nobody else writes meanwhile.
     ///
     /// A sync alone would not do: if an earlier process's sync failed, the system shows that
     /// process's pages and counts them as clean, so that a sync writes nothing and succeeds. Writing
@@ -231,62 +284,17 @@ impl Superblocks {
     /// hold is not needed yet.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a store of another kind or version, or with an unknown flag, in
-    /// whichever slot; [`Error::Corrupt`] if no slot is valid or the two are of different logs; and
-    /// those of reading, writing and syncing.
-    pub fn open(file: Arc<dyn StorageFile>, kind: StoreKind) -> Result<Superblocks> {
-        let superblocks = Superblocks::open_read_only(file, kind)?;
-        if !is_seeded(SeededBug::OpenedWithoutWrite) && !is_seeded(SeededBug::OpenedWithoutSync) {
-            superblocks.put(&superblocks.current)?;
+    /// Those of writing and syncing.
+    pub fn rewrite(&mut self) -> Result<()> {
+        if self.is_durable || is_seeded(SeededBug::RewriteWithoutSync) {
+            return Ok(());
         }
-        if !is_seeded(SeededBug::OpenedWithoutSync) {
-            superblocks.file.sync()?;
+        if !is_seeded(SeededBug::RewriteWithoutWrite) {
+            self.put(&self.current)?;
         }
-        Ok(superblocks)
-    }
-
-    /// Opens the superblocks of a store that will only be read.
-    ///
-    /// # Errors
-    /// As [`Superblocks::open`], but for the sync.
-    pub fn open_read_only(file: Arc<dyn StorageFile>, kind: StoreKind) -> Result<Superblocks> {
-        kind.check()?;
-        let mut valid: Vec<Superblock> = Vec::new();
-        let mut faults = Vec::new();
-        for offset in kind.slots {
-            let mut buffer = AlignedBuffer::zeroed(SLOT_BYTES);
-            file.read_at(&mut [IoSliceMut::new(&mut buffer)], offset)?;
-            let slot = buffer.first_chunk().expect("a slot's bytes");
-            match parse(slot, &kind, offset) {
-                Ok(superblock) => valid.push(superblock),
-                Err(fault) => faults.push((offset, fault)),
-            }
-        }
-        if let Some((_, SlotFault::Refused { why })) = faults
-            .iter()
-            .find(|(_, fault)| matches!(fault, SlotFault::Refused { .. }))
-        {
-            let what = format!("{}: {why}", file.path().display());
-            return Err(Error::Unsupported { what });
-        }
-        if valid.iter().any(|other| other.log_id != valid[0].log_id) {
-            let [expected, found] = [0, 1].map(|at| format!("{:02x?}", valid[at].log_id));
-            return Err(Error::corrupt("superblock", kind.slots[1], expected, found));
-        }
-        let is_only_one = valid.len() == 1;
-        let newest = valid
-            .into_iter()
-            .max_by_key(|superblock| superblock.sequence);
-        let Some(current) = newest else {
-            let (offset, fault) = faults.swap_remove(0);
-            return Err(fault.into_error(offset));
-        };
-        Ok(Superblocks {
-            file,
-            kind,
-            current,
-            is_only_one,
-        })
+        self.file.sync()?;
+        self.is_durable = true;
+        Ok(())
     }
 
     /// Returns the newest superblock.
@@ -300,7 +308,7 @@ impl Superblocks {
         self.is_only_one
     }
 
-    /// Writes the next superblock to the other slot and syncs it.
+    /// Writes the next superblock to the other slot and syncs it, after [`Superblocks::rewrite`].
     ///
     /// # Errors
     /// [`Error::Limit`] if the payload is too long, and those of writing and syncing, after which
@@ -313,6 +321,7 @@ impl Superblocks {
                 needed_bytes: payload.len() as u64,
             });
         }
+        self.rewrite()?;
         let next = Superblock {
             sequence: self.current.sequence + 1,
             payload: payload.to_vec(),
@@ -339,6 +348,54 @@ impl Superblocks {
         encode(superblock, &self.kind, offset, slot);
         self.file.write_at(&[IoSlice::new(&buffer)], offset)
     }
+}
+
+/// Returns the newest valid superblock and whether the other slot is not valid.
+///
+/// A writer in another process may be in the middle of a slot, and in the middle of the other one when
+/// that is read. There is a sync between the two, so that a second reading finds the first slot whole.
+fn read_newest_beside_writers(
+    file: &dyn StorageFile,
+    kind: &StoreKind,
+) -> Result<(Superblock, bool)> {
+    match read_newest(file, kind) {
+        Err(Error::Corrupt { .. }) => read_newest(file, kind),
+        read => read,
+    }
+}
+
+fn read_newest(file: &dyn StorageFile, kind: &StoreKind) -> Result<(Superblock, bool)> {
+    let mut valid: Vec<Superblock> = Vec::new();
+    let mut faults = Vec::new();
+    for offset in kind.slots {
+        let mut buffer = AlignedBuffer::zeroed(SLOT_BYTES);
+        file.read_at(&mut [IoSliceMut::new(&mut buffer)], offset)?;
+        let slot = buffer.first_chunk().expect("a slot's bytes");
+        match parse(slot, kind, offset) {
+            Ok(superblock) => valid.push(superblock),
+            Err(fault) => faults.push((offset, fault)),
+        }
+    }
+    if let Some((_, SlotFault::Refused { why })) = faults
+        .iter()
+        .find(|(_, fault)| matches!(fault, SlotFault::Refused { .. }))
+    {
+        let what = format!("{}: {why}", file.path().display());
+        return Err(Error::Unsupported { what });
+    }
+    if valid.iter().any(|other| other.log_id != valid[0].log_id) {
+        let [expected, found] = [0, 1].map(|at| format!("{:02x?}", valid[at].log_id));
+        return Err(Error::corrupt("superblock", kind.slots[1], expected, found));
+    }
+    let is_only_one = valid.len() == 1;
+    let newest = valid
+        .into_iter()
+        .max_by_key(|superblock| superblock.sequence);
+    let Some(current) = newest else {
+        let (offset, fault) = faults.swap_remove(0);
+        return Err(fault.into_error(offset));
+    };
+    Ok((current, is_only_one))
 }
 
 impl StoreKind {
@@ -530,7 +587,7 @@ mod tests {
         let mut written = Superblocks::create(Arc::clone(&file), KIND, ID, 0, &longest).unwrap();
         let error = written.write(&vec![6; PAYLOAD_BYTES_MAX + 1]).unwrap_err();
         assert!(matches!(error, Error::Limit { .. }), "{error}");
-        let found = Superblocks::open_read_only(file, KIND).unwrap();
+        let found = Superblocks::open(file, KIND).unwrap();
         assert_eq!(found.current().payload, longest);
     }
 }

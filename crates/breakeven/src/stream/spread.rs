@@ -240,13 +240,14 @@ impl Drop for SpreadFile {
 #[cfg(test)]
 mod tests {
     use std::io::IoSliceMut;
+    use std::ops::Range;
     use std::path::Path;
 
     use super::super::tests::{data, pool, read_in_order};
     use super::super::{ReaderOptions, Writer, WriterOptions};
     use super::*;
     use crate::storage::simulated::{Fault, FaultKind};
-    use crate::storage::{FileStatus, MemoryStorage, OpenOptions};
+    use crate::storage::{FileStatus, HeldLock, LockKind, MemoryStorage, OpenOptions};
     use crate::storage::{SimulatedDisk, Storage};
 
     const BLOCK: usize = 4096;
@@ -337,6 +338,18 @@ mod tests {
 
         fn punch(&self, offset: u64, length_bytes: u64) -> Result<()> {
             self.file.punch(offset, length_bytes)
+        }
+
+        fn try_lock(&self, range: Range<u64>, kind: LockKind) -> Result<bool> {
+            self.file.try_lock(range, kind)
+        }
+
+        fn unlock(&self, range: Range<u64>) -> Result<()> {
+            self.file.unlock(range)
+        }
+
+        fn first_conflict(&self, range: Range<u64>, kind: LockKind) -> Result<Option<HeldLock>> {
+            self.file.first_conflict(range, kind)
         }
 
         fn status(&self) -> Result<FileStatus> {

@@ -69,7 +69,7 @@ fn try_fault(seed: u64, fault: Fault, counts: &mut Counts) -> Result<bool, Failu
     counts.struck += usize::from(was_struck);
     check_after_crash(&driver, counts)?;
     // The process ends, another opens the log and works on; then the power goes at any moment.
-    driver.disk.kill_process();
+    driver.disk.kill_processes();
     let opened = driver
         .reopen()
         .map_err(|error| format!("opening again: {error}"))?;
@@ -135,7 +135,7 @@ fn a_full_disk_loses_nothing_that_was_acknowledged() {
         }
         check_after_crash(&driver, &mut counts).unwrap();
         driver.disk.set_capacity_bytes(None);
-        driver.disk.kill_process();
+        driver.disk.kill_processes();
         driver.reopen().unwrap().unwrap();
         driver.commit(true).unwrap();
         check_after_crash(&driver, &mut counts).unwrap();

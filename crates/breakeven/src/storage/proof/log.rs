@@ -144,7 +144,8 @@ impl Log {
     /// begins a new generation.
     pub fn open(storage: Arc<dyn Storage>, mode: Mode) -> Result<Log> {
         let file = storage.open("log", options(mode, false))?;
-        let superblocks = Superblocks::open(Arc::clone(&file), KIND)?;
+        let mut superblocks = Superblocks::open(Arc::clone(&file), KIND)?;
+        superblocks.rewrite()?;
         let found = recover(&*storage, &*file, &superblocks)?;
         let (address, sequence) = found.end;
         let region = found.checkpoint.region();
@@ -300,7 +301,7 @@ impl Log {
 /// Reads the log in `storage` without changing anything.
 pub fn read(storage: &dyn Storage) -> Result<Recovered> {
     let file = storage.open("log", OpenOptions::read_only())?;
-    let superblocks = Superblocks::open_read_only(Arc::clone(&file), KIND)?;
+    let superblocks = Superblocks::open(Arc::clone(&file), KIND)?;
     recover(storage, &*file, &superblocks)
 }
 
@@ -482,6 +483,6 @@ fn read_snapshot(storage: &dyn Storage, checkpoint: Checkpoint) -> Result<State>
     Ok(state)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(*bytes[at..].first_chunk().expect("eight bytes"))
 }

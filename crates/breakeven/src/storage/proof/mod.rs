@@ -4,13 +4,15 @@
 //! oracle knows, at every moment, which states of the log a crash may leave: the last acknowledged
 //! one, or one that a later transaction, begun and perhaps not acknowledged, would make. Anything
 //! else is a lost, a torn, a revived or an invented transaction. [`crash`] cuts the power, [`faults`]
-//! lets calls fail, [`rot`] lets the medium lie; the last part switches safety steps off one by one
+//! lets calls fail, [`rot`] lets the medium lie, [`turns`] has two processes write in turn and die; the
+//! last part switches safety steps off one by one
 //! and demands that each is missed.
 
 mod crash;
 mod faults;
 mod log;
 mod rot;
+mod turns;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -180,7 +182,7 @@ impl Driver {
     fn step(&mut self) -> Result<std::result::Result<(), Failure>> {
         match self.random.u8(..32) {
             0 => {
-                self.disk.kill_process();
+                self.disk.kill_processes();
                 return self.reopen();
             }
             1 | 2 => {
@@ -294,7 +296,8 @@ mod seeded {
         let crash: fn(u64) -> _ = |seed| crash::hunt(seed, 20);
         let rot: fn(u64) -> _ = |seed| rot::hunt(seed, 400);
         let faults: fn(u64) -> _ = |seed| faults::hunt(seed, 3);
-        let hunts = [crash, rot, faults];
+        let turns: fn(u64) -> _ = |seed| turns::hunt(seed, 20);
+        let hunts = [crash, rot, faults, turns];
         for hunt in hunts {
             hunt(1).expect("without a bug nothing is found");
         }
@@ -305,8 +308,8 @@ mod seeded {
         check(SeededBug::ChecksumIgnored, rot);
         check(SeededBug::SuperblockInPlace, crash);
         check(SeededBug::SuperblockNotSynced, crash);
-        check(SeededBug::OpenedWithoutSync, faults);
-        check(SeededBug::OpenedWithoutWrite, faults);
+        check(SeededBug::RewriteWithoutSync, faults);
+        check(SeededBug::RewriteWithoutWrite, faults);
         check(SeededBug::CommitNotSynced, crash);
         check(SeededBug::FolderNotSynced, crash);
         check(SeededBug::FreedTooEarly, crash);
@@ -314,5 +317,6 @@ mod seeded {
         check(SeededBug::CommitNotAwaited, crash);
         check(SeededBug::HoleSkipped, crash);
         check(SeededBug::FailureIgnored, faults);
+        check(SeededBug::NotReloaded, turns);
     }
 }

@@ -16,7 +16,10 @@ pub enum Call {
     Unlink,
     List,
     CreateFolder,
+    RemoveFolder,
     SyncDirectory,
+    Lock,
+    Unlock,
 }
 
 /// What goes wrong.
@@ -50,19 +53,21 @@ pub enum FaultKind {
     PunchUnsupported,
     /// Allocating is not supported (EOPNOTSUPP).
     AllocateUnsupported,
-    /// Renames cross devices (EXDEV).
+    /// Renames, and publications as well, cross devices (EXDEV).
     RenameAcrossDevices,
     /// No more files can be opened (EMFILE).
     TooManyFiles,
-    /// Unlinks fail (EIO).
+    /// Unlinks and removals of folders fail (EIO).
     UnlinkError,
-    /// The process dies in the call, whichever it is, before the call does anything.
+    /// The system has no room for locks (ENOLCK).
+    NoLocks,
+    /// The process dies in the call, whichever it is, before the call does anything. Others live on.
     ProcessDeath,
 }
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [FaultKind; 18] = [
+    pub const ALL: [FaultKind; 19] = [
         FaultKind::ReadError,
         FaultKind::WriteError,
         FaultKind::NoSpace,
@@ -80,6 +85,7 @@ impl FaultKind {
         FaultKind::RenameAcrossDevices,
         FaultKind::TooManyFiles,
         FaultKind::UnlinkError,
+        FaultKind::NoLocks,
         FaultKind::ProcessDeath,
     ];
 
@@ -103,7 +109,8 @@ impl FaultKind {
             FaultKind::AllocateUnsupported => call == Call::Allocate,
             FaultKind::RenameAcrossDevices => call == Call::Rename,
             FaultKind::TooManyFiles => call == Call::Open,
-            FaultKind::UnlinkError => call == Call::Unlink,
+            FaultKind::UnlinkError => matches!(call, Call::Unlink | Call::RemoveFolder),
+            FaultKind::NoLocks => call == Call::Lock,
             FaultKind::ProcessDeath => true,
         }
     }
@@ -118,6 +125,7 @@ impl FaultKind {
             FaultKind::PunchUnsupported | FaultKind::AllocateUnsupported => Some(libc::EOPNOTSUPP),
             FaultKind::RenameAcrossDevices => Some(libc::EXDEV),
             FaultKind::TooManyFiles => Some(libc::EMFILE),
+            FaultKind::NoLocks => Some(libc::ENOLCK),
             FaultKind::ProcessDeath => Some(libc::EBADF),
             _ => Some(libc::EIO),
         }

@@ -4,6 +4,7 @@
 //! no sync has covered. The same code follows a live disk and replays a recorded run, so a replay
 //! cannot differ from what happened.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -40,6 +41,7 @@ pub(super) enum Change {
     Create {
         name: String,
         inode: InodeNumber,
+        mode: u32,
     },
     Rename {
         from: String,
@@ -50,6 +52,9 @@ pub(super) enum Change {
         name: String,
     },
     CreateFolder {
+        name: String,
+    },
+    RemoveFolder {
         name: String,
     },
 }
@@ -90,7 +95,8 @@ impl Change {
         match self {
             Change::Create { name, .. }
             | Change::Unlink { name }
-            | Change::CreateFolder { name } => vec![name],
+            | Change::CreateFolder { name }
+            | Change::RemoveFolder { name } => vec![name],
             Change::Rename { from, to, .. } => vec![from, to],
             _ => Vec::new(),
         }
@@ -129,6 +135,8 @@ impl Change {
 pub(super) struct View {
     pub(super) names: Namespace<InodeNumber>,
     pub(super) files: Vec<(InodeNumber, SparseBytes)>,
+    /// The permission bits of files that were created here.
+    pub(super) modes: BTreeMap<InodeNumber, u32>,
 }
 
 impl View {
@@ -150,8 +158,9 @@ impl View {
     /// Applies a change whatever was lost before it: a rename of a lost name still makes the new one.
     pub(super) fn apply(&mut self, change: &Change) {
         match change {
-            Change::Create { name, inode } => {
+            Change::Create { name, inode, mode } => {
                 self.content_mut(*inode);
+                self.modes.insert(*inode, *mode);
                 self.names.link(name, *inode);
             }
             Change::Rename { from, to, inode } => {
@@ -163,6 +172,7 @@ impl View {
             }
             Change::Unlink { name } => self.names.forget(name),
             Change::CreateFolder { name } => self.names.link_folder(name),
+            Change::RemoveFolder { name } => self.names.forget_folder(name),
             Change::Write { inode, .. }
             | Change::Truncate { inode, .. }
             | Change::Punch { inode, .. }
@@ -173,8 +183,14 @@ impl View {
     /// Forgets names in folders that are gone and contents without a name.
     pub(super) fn remove_orphans(&mut self) {
         self.names.remove_orphans();
-        let View { names, files } = self;
-        files.retain(|(inode, _)| names.files().any(|(_, named)| *named == *inode));
+        let View {
+            names,
+            files,
+            modes,
+        } = self;
+        let is_named = |inode: &InodeNumber| names.files().any(|(_, named)| named == inode);
+        files.retain(|(inode, _)| is_named(inode));
+        modes.retain(|inode, _| is_named(inode));
     }
 }
 

@@ -6,25 +6,30 @@
 //! [`Recording::with_lie`] what a lying medium could have. Faults that calls report are injected
 //! while it runs ([`SimulatedDisk::set_fault`]).
 //!
-//! Process death is not a power cut: [`SimulatedDisk::kill_process`] ends the handles and keeps the
-//! page cache, [`SimulatedDisk::cut_power`] ends the handles and leaves what the medium has.
+//! Several processes may share a disk. Process death is not a power cut: [`SimulatedProcess::kill`] ends
+//! the handles and locks of one process and keeps the page cache, [`SimulatedDisk::kill_processes`] those
+//! of all, [`SimulatedDisk::cut_power`] ends all handles and leaves what the medium has.
 //!
 //! It promises that equal seeds and equal calls give equal disks. It does not model time, nor reads
 //! that go wrong by themselves: rot is put into an [`Image`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fastrand::Rng;
 
 use crate::error::Result;
-use crate::storage::handle::{Handle, Latch, rename_error, system_error};
+use crate::storage::handle::{Handle, Latch, system_error, two_names_error};
+use crate::storage::locks::LockTable;
 use crate::storage::memory::DIRECT_ALIGNMENT_BYTES;
-use crate::storage::namespace::{check_folder, check_name};
+use crate::storage::namespace::{Namespace, check_folder, check_name};
 use crate::storage::transfer::{read_fully, write_fully};
-use crate::storage::{Entry, FileStatus, OpenOptions, Storage, StorageFile};
+use crate::storage::{
+    Entry, FileIdentity, FileStatus, HeldLock, LockKind, OpenOptions, Storage, StorageFile,
+};
 
 mod damage;
 mod fault;
@@ -44,17 +49,24 @@ pub struct SimulatedDisk {
     disk: Arc<Mutex<Disk>>,
 }
 
+type ProcessNumber = u64;
+type HandleNumber = u64;
+
 #[derive(Debug)]
 struct Disk {
-    /// Counts process deaths and power cuts; a handle of an earlier epoch is dead.
-    epoch: u64,
+    /// The processes that live.
+    processes: BTreeSet<ProcessNumber>,
+    next_process: ProcessNumber,
     cached: View,
     medium: Medium,
     base: View,
     events: Vec<Event>,
     next_inode: InodeNumber,
     /// Open handles: a file without a name lives until its last handle goes.
-    handle_counts: BTreeMap<InodeNumber, usize>,
+    handles: BTreeMap<HandleNumber, (ProcessNumber, InodeNumber)>,
+    next_handle: HandleNumber,
+    /// What is locked, by the handles' numbers.
+    locks: BTreeMap<InodeNumber, LockTable>,
     capacity_bytes: Option<u64>,
     injector: Option<Injector>,
     random: Rng,
@@ -74,13 +86,16 @@ impl SimulatedDisk {
     fn from_view(view: View, seed: u64) -> SimulatedDisk {
         let last_inode = view.files.iter().map(|(inode, _)| *inode).max();
         let disk = Disk {
-            epoch: 0,
+            processes: BTreeSet::new(),
+            next_process: 0,
             cached: view.clone(),
             medium: Medium::new(view.clone()),
             base: view,
             events: Vec::new(),
             next_inode: last_inode.map_or(0, |inode| inode + 1),
-            handle_counts: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            next_handle: 0,
+            locks: BTreeMap::new(),
             capacity_bytes: None,
             injector: None,
             random: Rng::with_seed(seed),
@@ -90,26 +105,33 @@ impl SimulatedDisk {
         }
     }
 
-    /// Starts a process that sees the disk's folder; it lives until the next process death or power
-    /// cut, after which all its calls fail (EBADF).
-    pub fn start_process(&self) -> Arc<dyn Storage> {
-        Arc::new(SimulatedStorage {
+    /// Starts a process that sees the disk's folder; it lives until it is killed or the power is cut,
+    /// after which all its calls fail (EBADF).
+    pub fn start_process(&self) -> Arc<SimulatedProcess> {
+        let mut disk = self.lock();
+        let number = disk.next_process;
+        disk.next_process += 1;
+        disk.processes.insert(number);
+        Arc::new(SimulatedProcess {
             disk: self.clone(),
-            epoch: self.lock().epoch,
+            number,
             latch: Latch::default(),
         })
     }
 
-    /// Ends all handles. What was written stays in the page cache: the next process sees it, and a
+    /// Ends all processes. What was written stays in the page cache: the next process sees it, and a
     /// later power cut may still lose it.
-    pub fn kill_process(&self) {
-        self.lock().end_process();
+    pub fn kill_processes(&self) {
+        let mut disk = self.lock();
+        for process in std::mem::take(&mut disk.processes) {
+            disk.end_process(process);
+        }
     }
 
     /// Ends all handles and leaves what the medium holds, with `damage` to the unsynced changes (or
     /// without them, where that damage does not apply). The recording starts anew.
     pub fn cut_power(&self, damage: Damage) {
-        self.kill_process();
+        self.kill_processes();
         let mut disk = self.lock();
         let Disk { medium, random, .. } = &mut *disk;
         let mut view = damage
@@ -164,33 +186,52 @@ impl SimulatedDisk {
 }
 
 impl Disk {
-    fn end_process(&mut self) {
-        self.epoch += 1;
-        self.handle_counts.clear();
-        self.remove_unused();
+    fn end_process(&mut self, process: ProcessNumber) {
+        self.processes.remove(&process);
+        let ended: Vec<HandleNumber> = (self.handles.iter())
+            .filter(|(_, (owner, _))| *owner == process)
+            .map(|(handle, _)| *handle)
+            .collect();
+        for handle in ended {
+            self.close(handle);
+        }
     }
 
-    fn check_alive(&self, epoch: u64) -> io::Result<()> {
-        match epoch == self.epoch {
+    /// Ends a handle, its locks with it, unless its process ended before.
+    fn close(&mut self, handle: HandleNumber) {
+        let Some((_, inode)) = self.handles.remove(&handle) else {
+            return;
+        };
+        if let Some(locks) = self.locks.get_mut(&inode) {
+            locks.release(handle);
+        }
+        if !self.handles.values().any(|(_, open)| *open == inode) {
+            self.locks.remove(&inode);
+            self.remove_unused();
+        }
+    }
+
+    fn check_alive(&self, process: ProcessNumber) -> io::Result<()> {
+        match self.processes.contains(&process) {
             true => Ok(()),
             false => Err(io::Error::from_raw_os_error(libc::EBADF)),
         }
     }
 
-    /// Starts a call of the process that was started in `epoch`.
-    fn enter(&mut self, epoch: u64, call: Call) -> io::Result<Option<Strike>> {
-        self.check_alive(epoch)?;
+    /// Starts a call of a process.
+    fn enter(&mut self, process: ProcessNumber, call: Call) -> io::Result<Option<Strike>> {
+        self.check_alive(process)?;
         let strike = self.injector.as_mut().and_then(|waits| waits.strike(call));
         if let Some(Strike::Fail(FaultKind::ProcessDeath, error)) = strike {
-            self.end_process();
+            self.end_process(process);
             return Err(error);
         }
         Ok(strike)
     }
 
     /// Starts a call that fails whole if it is struck.
-    fn enter_whole(&mut self, epoch: u64, call: Call) -> io::Result<()> {
-        match self.enter(epoch, call)? {
+    fn enter_whole(&mut self, process: ProcessNumber, call: Call) -> io::Result<()> {
+        match self.enter(process, call)? {
             Some(Strike::Fail(_, error)) => Err(error),
             _ => Ok(()),
         }
@@ -230,13 +271,12 @@ impl Disk {
     /// Forgets contents that have neither a name nor a handle.
     fn remove_unused(&mut self) {
         let Disk {
-            cached,
-            handle_counts,
-            ..
+            cached, handles, ..
         } = self;
-        let View { names, files } = cached;
+        let View { names, files, .. } = cached;
         files.retain(|(inode, _)| {
-            handle_counts.contains_key(inode) || names.files().any(|(_, named)| named == inode)
+            handles.values().any(|(_, open)| open == inode)
+                || names.files().any(|(_, named)| named == inode)
         });
     }
 
@@ -251,13 +291,19 @@ impl Disk {
 }
 
 /// The folder as one process sees it.
-struct SimulatedStorage {
+#[derive(Debug)]
+pub struct SimulatedProcess {
     disk: SimulatedDisk,
-    epoch: u64,
+    number: ProcessNumber,
     latch: Latch,
 }
 
-impl SimulatedStorage {
+impl SimulatedProcess {
+    /// Ends the process with its handles and locks, and no other process.
+    pub fn kill(&self) {
+        self.disk.lock().end_process(self.number);
+    }
+
     fn call<T>(
         &self,
         call: Call,
@@ -266,9 +312,32 @@ impl SimulatedStorage {
         work: impl FnOnce(&mut Disk) -> io::Result<T>,
     ) -> Result<T> {
         let mut disk = self.disk.lock();
-        disk.enter_whole(self.epoch, call)
+        disk.enter_whole(self.number, call)
             .and_then(|()| work(&mut disk))
             .map_err(|error| system_error(operation, Path::new(name), error))
+    }
+
+    /// Renames a file as `rename` does it.
+    fn rename_by(
+        &self,
+        operation: &'static str,
+        from: &str,
+        to: &str,
+        rename: impl FnOnce(&mut Namespace<InodeNumber>) -> io::Result<InodeNumber>,
+    ) -> Result<()> {
+        check_name(from)?;
+        check_name(to)?;
+        self.check_latch()?;
+        let mut disk = self.disk.lock();
+        let renamed = disk
+            .enter_whole(self.number, Call::Rename)
+            .and_then(|()| rename(&mut disk.cached.names));
+        let inode = renamed
+            .map_err(|error| two_names_error(operation, Path::new(""), [from, to], error))?;
+        let (from, to) = (from.to_string(), to.to_string());
+        disk.record(Change::Rename { from, to, inode });
+        disk.remove_unused();
+        Ok(())
     }
 
     /// Fails if a directory sync failed before.
@@ -277,47 +346,46 @@ impl SimulatedStorage {
     }
 }
 
-impl Storage for SimulatedStorage {
+impl Storage for SimulatedProcess {
     fn open(&self, name: &str, options: OpenOptions) -> Result<Arc<dyn StorageFile>> {
         check_name(name)?;
         options.check()?;
         if options.create {
             self.check_latch()?;
         }
-        let inode = self.call(Call::Open, "open", name, |disk| {
+        let (inode, number) = self.call(Call::Open, "open", name, |disk| {
             let next_inode = disk.next_inode;
             let opened = disk.cached.names.open(name, options, || next_inode);
             let (inode, is_new) = opened?;
             if is_new {
                 disk.next_inode += 1;
                 disk.cached.content_mut(inode);
-                let name = name.to_string();
-                disk.record(Change::Create { name, inode });
+                let (name, mode) = (name.to_string(), options.mode);
+                disk.cached.modes.insert(inode, mode);
+                disk.record(Change::Create { name, inode, mode });
             }
-            *disk.handle_counts.entry(inode).or_default() += 1;
-            Ok(inode)
+            let number = disk.next_handle;
+            disk.next_handle += 1;
+            disk.handles.insert(number, (self.number, inode));
+            Ok((inode, number))
         })?;
         Ok(Arc::new(SimulatedFile {
             handle: Handle::new(PathBuf::from(name), options, DIRECT_ALIGNMENT_BYTES),
             disk: self.disk.clone(),
-            epoch: self.epoch,
+            process: self.number,
+            number,
             inode,
         }))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        check_name(from)?;
-        check_name(to)?;
-        self.check_latch()?;
-        let mut disk = self.disk.lock();
-        let renamed = disk
-            .enter_whole(self.epoch, Call::Rename)
-            .and_then(|()| disk.cached.names.rename(from, to));
-        let (inode, _) = renamed.map_err(|e| rename_error(Path::new(""), from, to, e))?;
-        let (from, to) = (from.to_string(), to.to_string());
-        disk.record(Change::Rename { from, to, inode });
-        disk.remove_unused();
-        Ok(())
+        self.rename_by("rename", from, to, |names| {
+            names.rename(from, to).map(|(inode, _)| inode)
+        })
+    }
+
+    fn publish(&self, from: &str, to: &str) -> Result<()> {
+        self.rename_by("publish", from, to, |names| names.publish(from, to))
     }
 
     fn unlink(&self, name: &str) -> Result<()> {
@@ -351,6 +419,17 @@ impl Storage for SimulatedStorage {
         })
     }
 
+    fn remove_folder(&self, folder: &str) -> Result<()> {
+        check_name(folder)?;
+        self.check_latch()?;
+        self.call(Call::RemoveFolder, "remove folder", folder, |disk| {
+            disk.cached.names.remove_folder(folder)?;
+            let name = folder.to_string();
+            disk.record(Change::RemoveFolder { name });
+            Ok(())
+        })
+    }
+
     fn sync_directory(&self, folder: &str) -> Result<()> {
         check_folder(folder)?;
         self.check_latch()?;
@@ -358,7 +437,7 @@ impl Storage for SimulatedStorage {
         let error = |error| system_error("sync directory", Path::new(folder), error);
         // A folder that is not there was not synced, and nothing is wrong with the medium.
         disk.cached.names.check_is_folder(folder).map_err(error)?;
-        let entered = disk.enter_whole(self.epoch, Call::SyncDirectory);
+        let entered = disk.enter_whole(self.number, Call::SyncDirectory);
         self.latch.watch(entered.map_err(error))?;
         let folder = folder.to_string();
         disk.sync(Event::SyncDirectory { folder });
@@ -370,7 +449,8 @@ impl Storage for SimulatedStorage {
 struct SimulatedFile {
     handle: Handle,
     disk: SimulatedDisk,
-    epoch: u64,
+    process: ProcessNumber,
+    number: HandleNumber,
     inode: InodeNumber,
 }
 
@@ -378,7 +458,7 @@ impl SimulatedFile {
     /// Does what one system call does: perhaps less than asked.
     fn raw_read(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
         let mut disk = self.disk.lock();
-        let mut left = match disk.enter(self.epoch, Call::Read)? {
+        let mut left = match disk.enter(self.process, Call::Read)? {
             Some(Strike::Fail(_, error)) => return Err(error),
             Some(Strike::Short) => self.half(buffers.iter().map(|buffer| buffer.len()).sum()),
             None => usize::MAX,
@@ -406,7 +486,7 @@ impl SimulatedFile {
         }
         let mut disk = self.disk.lock();
         let mut failure = None;
-        match disk.enter(self.epoch, Call::Write)? {
+        match disk.enter(self.process, Call::Write)? {
             Some(Strike::Fail(FaultKind::Interrupted, error)) => return Err(error),
             Some(Strike::Fail(_, error)) => {
                 bytes.truncate(bytes.len() / 2);
@@ -436,9 +516,21 @@ impl SimulatedFile {
         (length_bytes / 2 / unit * unit).max(unit).min(length_bytes)
     }
 
+    fn with_locks<T>(
+        &self,
+        call: Call,
+        operation: &'static str,
+        work: impl FnOnce(&mut LockTable) -> T,
+    ) -> Result<T> {
+        let mut disk = self.disk.lock();
+        disk.enter_whole(self.process, call)
+            .map_err(|error| self.handle.error(operation, error))?;
+        Ok(work(disk.locks.entry(self.inode).or_default()))
+    }
+
     fn call(&self, call: Call, change: Change) -> io::Result<()> {
         let mut disk = self.disk.lock();
-        disk.enter_whole(self.epoch, call)?;
+        disk.enter_whole(self.process, call)?;
         disk.change(change);
         Ok(())
     }
@@ -446,17 +538,7 @@ impl SimulatedFile {
 
 impl Drop for SimulatedFile {
     fn drop(&mut self) {
-        let mut disk = self.disk.lock();
-        if disk.epoch != self.epoch {
-            return;
-        }
-        let count = disk.handle_counts.get_mut(&self.inode);
-        let count = count.expect("an open file is counted");
-        *count -= 1;
-        if *count == 0 {
-            disk.handle_counts.remove(&self.inode);
-            disk.remove_unused();
-        }
+        self.disk.lock().close(self.number);
     }
 }
 
@@ -489,7 +571,7 @@ impl StorageFile for SimulatedFile {
     fn sync(&self) -> Result<()> {
         self.handle.sync(|| {
             let mut disk = self.disk.lock();
-            match disk.enter(self.epoch, Call::Sync)? {
+            match disk.enter(self.process, Call::Sync)? {
                 Some(Strike::Fail(kind, error)) => {
                     disk.fail_sync(self.inode, kind);
                     Err(error)
@@ -515,7 +597,7 @@ impl StorageFile for SimulatedFile {
         self.handle.check_writable()?;
         let allocate = || {
             let mut disk = self.disk.lock();
-            disk.enter_whole(self.epoch, Call::Allocate)?;
+            disk.enter_whole(self.process, Call::Allocate)?;
             if !disk.has_room(self.inode, offset, length_bytes) {
                 return Err(io::Error::from_raw_os_error(libc::ENOSPC));
             }
@@ -540,14 +622,41 @@ impl StorageFile for SimulatedFile {
             .change("punch", || self.call(Call::Punch, change))
     }
 
+    fn try_lock(&self, range: Range<u64>, kind: LockKind) -> Result<bool> {
+        self.handle.check_lock(&range, kind)?;
+        self.with_locks(Call::Lock, "lock", |locks| {
+            locks.try_lock(self.number, &range, kind)
+        })
+    }
+
+    fn unlock(&self, range: Range<u64>) -> Result<()> {
+        self.handle.check_lock(&range, LockKind::Shared)?;
+        self.with_locks(Call::Unlock, "unlock", |locks| {
+            locks.unlock(self.number, &range);
+        })
+    }
+
+    fn first_conflict(&self, range: Range<u64>, kind: LockKind) -> Result<Option<HeldLock>> {
+        self.handle.check_lock(&range, kind)?;
+        self.with_locks(Call::Lock, "find lock", |locks| {
+            locks.first_conflict(self.number, &range, kind)
+        })
+    }
+
     fn status(&self) -> Result<FileStatus> {
         let disk = self.disk.lock();
-        disk.check_alive(self.epoch)
+        disk.check_alive(self.process)
             .map_err(|error| self.handle.error("status", error))?;
         let content = disk.cached.content(self.inode);
+        let mode = disk.cached.modes.get(&self.inode);
         Ok(FileStatus {
             size_bytes: content.map_or(0, |content| content.size_bytes()),
             allocated_bytes: content.map_or(0, |content| content.allocated_bytes()),
+            mode: mode.copied().unwrap_or(OpenOptions::default().mode),
+            identity: FileIdentity {
+                device: 0,
+                inode: self.inode,
+            },
         })
     }
 
@@ -614,7 +723,7 @@ mod tests {
         file.sync().unwrap();
         process.sync_directory("").unwrap();
         write(&*file, 0, b"cached");
-        disk.kill_process();
+        disk.kill_processes();
         let error = file.write_at(&[IoSlice::new(b"x")], 0).unwrap_err();
         assert!(error.to_string().contains("Bad file descriptor"), "{error}");
         assert!(process.list("").is_err() && file.status().is_err());
@@ -623,6 +732,38 @@ mod tests {
         disk.cut_power(Damage::LoseAll);
         assert!(process.list("").is_err());
         assert_eq!(content(&*disk.start_process(), "a").unwrap(), b"synced");
+    }
+
+    #[test]
+    fn one_process_of_two_dies_with_its_locks() {
+        let disk = SimulatedDisk::new(1);
+        let (left, right) = (disk.start_process(), disk.start_process());
+        let (of_left, of_right) = (open(&*left, "a"), open(&*right, "a"));
+        let whole = || 0..1 << 62;
+        assert!(of_left.try_lock(whole(), LockKind::Exclusive).unwrap());
+        assert!(!of_right.try_lock(5..6, LockKind::Shared).unwrap());
+        let conflict = of_right.first_conflict(5..6, LockKind::Shared).unwrap();
+        assert_eq!(conflict.unwrap().range, whole());
+        write(&*of_left, 0, b"written by the dead");
+        left.kill();
+        assert!(of_left.try_lock(whole(), LockKind::Shared).is_err() && left.list("").is_err());
+        assert!(of_right.try_lock(whole(), LockKind::Exclusive).unwrap());
+        assert_eq!(content(&*right, "a").unwrap(), b"written by the dead");
+        // A process dies in a call, and the other goes on.
+        let third = disk.start_process();
+        let of_third = open(&*third, "a");
+        disk.set_fault(Some(Fault {
+            kind: FaultKind::ProcessDeath,
+            first_call: 1,
+            is_lasting: false,
+        }));
+        assert!(!of_third.try_lock(0..1, LockKind::Shared).unwrap());
+        assert!(of_right.unlock(whole()).is_err());
+        assert!(of_third.try_lock(0..1, LockKind::Shared).unwrap());
+        let fourth = disk.start_process();
+        let of_fourth = open(&*fourth, "a");
+        drop(of_third);
+        assert!(of_fourth.try_lock(0..1, LockKind::Exclusive).unwrap());
     }
 
     #[test]
