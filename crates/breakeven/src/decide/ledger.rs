@@ -17,8 +17,8 @@
 use std::collections::BTreeMap;
 
 use crate::codec::Method;
-use crate::decide::choose::Decision;
 use crate::decide::class::Class;
+use crate::decide::decision::Decision;
 use crate::decide::fields::{Field, FieldTable, Label, Row, Unit, Value};
 use crate::decide::savings::Savings;
 use crate::units::{Estimate, Joules, Seconds, Watts};
@@ -183,16 +183,17 @@ impl Period {
 /// # Example
 /// ```
 /// use breakeven::decide::ledger::{Ledger, LedgerOptions, Written};
-/// use breakeven::decide::{choose, BlockLife, Candidate, Class, Prices, Profile};
+/// use breakeven::decide::{choose, BlockLife, Class, Offer, Prices, Profile, Quantities};
 /// use breakeven::units::{Estimate, Joules, Seconds};
 ///
 /// let method = "zstd:3".parse()?;
-/// let candidate = Candidate::new(method, Profile::default().estimate(Class::TEXT, method, 65_536));
+/// let life = BlockLife::new(Class::TEXT, 65_536);
+/// let estimate = Profile::default().estimate(life.class, method, life.raw_bytes);
 /// let prices = Prices {
 ///     per_byte_written: Estimate::exact(1e-8),
 ///     ..Prices::default()
 /// };
-/// let decision = choose(&BlockLife::new(Class::TEXT, 65_536), &[candidate], &prices);
+/// let decision = choose(&life, &prices, 1.0, [Offer::new(method, Quantities::of(&estimate, &life))]);
 /// let mut ledger = Ledger::new(LedgerOptions::default());
 /// ledger.wrote(&decision, &Written {
 ///     stored_bytes: 20_000,
@@ -671,8 +672,8 @@ pub const LEDGER_FIELDS: FieldTable<LedgerStats> = FieldTable::new(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::choose::choose;
-    use crate::decide::price::{BlockLife, Candidate, Prices};
+    use crate::decide::decision::{Offer, choose};
+    use crate::decide::price::{BlockLife, Prices, Quantities};
     use crate::decide::profile::{Factor, MethodEstimate};
     use crate::decide::{seeded, standard_normal};
 
@@ -689,8 +690,9 @@ mod tests {
             per_byte_written: Estimate::exact(1.0 / RAW_BYTES as f64),
             ..Prices::default()
         };
-        let candidate = Candidate::new("zstd:3".parse().unwrap(), estimate);
-        choose(&BlockLife::new(class, RAW_BYTES), &[candidate], &prices)
+        let life = BlockLife::new(class, RAW_BYTES);
+        let offer = Offer::new("zstd:3".parse().unwrap(), Quantities::of(&estimate, &life));
+        choose(&life, &prices, 1.0, [offer])
     }
 
     fn written(stored_bytes: u64) -> Written {

@@ -1,18 +1,21 @@
 //! Which method stores a block, and what that choice earned.
 //!
 //! What every place shares: classes (what kind of data a block is), profiles (measured cost and
-//! ratio of a method on a class on this machine), the choice by price with its bands, and the
-//! ledger with the one field table behind all `stats()`. Features come in, decisions go out.
+//! ratio of a method on a class on this machine), the chooser with its estimates and trials, the
+//! decision with its bands, and the ledger with the one field table behind all `stats()`. Features
+//! come in, decisions go out.
 //!
 //! Not here: bytes, codec implementations, clocks, randomness, controllers and queues. What moves a
 //! price belongs to its place and arrives as a number.
 #![deny(unsafe_code)]
 
 mod carried;
-pub mod choose;
+pub mod chooser;
 pub mod class;
+pub mod decision;
 mod effects;
 pub mod fields;
+mod known;
 pub mod learned;
 pub mod ledger;
 pub mod price;
@@ -20,12 +23,15 @@ mod prior;
 pub mod profile;
 mod savings;
 mod tracker;
+mod trials;
 
-pub use choose::{Decision, Pays, Reason, choose};
+pub use chooser::{Candidate, Chooser, ChooserOptions, Picked, Terms};
 pub use class::Class;
+pub use decision::{Decision, Offer, Pays, Reason, choose};
 pub use ledger::{Counterfactual, Earnings, Fetched, Ledger, LedgerOptions, Written};
-pub use price::{BlockLife, Candidate, Part, Prices, Quantities};
+pub use price::{BlockLife, Part, Prices, Quantities};
 pub use profile::{Basis, Factor, MethodEstimate, Observation, Profile, ProfileOptions, Standing};
+pub use trials::{TRIAL_BLOCKS, TRIAL_SECONDS, TRIAL_SHARE, Trial};
 
 #[cfg(test)]
 fn seeded(test: &str) -> fastrand::Rng {

@@ -6,12 +6,11 @@
 //! for every method, so a comparison varies it for both sides at once; the estimates of two methods
 //! are taken as independent of each other.
 //!
-//! Not here: which method is best (`choose.rs`), and what moves a price. The stream's price of its
+//! Not here: which method is best (`decision.rs`), and what moves a price. The stream's price of its
 //! link and the cache's price of its last byte arrive as [`Prices`] ([`Prices::plus`]).
 
 use std::fmt;
 
-use crate::codec::Method;
 use crate::decide::class::Class;
 use crate::decide::profile::{Factor, MethodEstimate};
 use crate::error::{Error, Result};
@@ -180,34 +179,6 @@ fn check_amount(what: &'static str, amount: Estimate) -> Result<()> {
     Err(Error::invalid(what, reason))
 }
 
-/// A method that may store the block, with what is known of it on the block's class.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Candidate {
-    /// The method.
-    pub method: Method,
-    /// Its cost and ratio, from the profile or measured on this very block.
-    pub estimate: MethodEstimate,
-    /// Working memory it needs, which breaks ties. Default 0.
-    pub memory_bytes: u64,
-    /// Joules per raw byte that encoding costs outside the host's cores. Default 0.
-    pub encode_joules_per_byte: Estimate,
-    /// Joules per raw byte that decoding costs outside the host's cores. Default 0.
-    pub decode_joules_per_byte: Estimate,
-}
-
-impl Candidate {
-    /// Makes a candidate run by the host's cores, with the defaults of the fields.
-    pub fn new(method: Method, estimate: MethodEstimate) -> Candidate {
-        Candidate {
-            method,
-            estimate,
-            memory_bytes: 0,
-            encode_joules_per_byte: Estimate::exact(0.0),
-            decode_joules_per_byte: Estimate::exact(0.0),
-        }
-    }
-}
-
 /// What storing one block by one method asks for, before prices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantities {
@@ -226,17 +197,17 @@ pub struct Quantities {
 }
 
 impl Quantities {
-    /// Returns the quantities of a candidate on a block.
-    pub fn of(candidate: &Candidate, life: &BlockLife) -> Quantities {
+    /// Returns what a method of which so much is known asks for on a block, run by the host's cores.
+    pub fn of(estimate: &MethodEstimate, life: &BlockLife) -> Quantities {
         let raw = life.raw_bytes as f64;
         let scaled = |estimate: Estimate| estimate.map(|value| value * raw);
-        let Factor { value, spread, .. } = candidate.estimate.stored_per_raw;
+        let Factor { value, spread, .. } = estimate.stored_per_raw;
         let (stored_bytes, held_bytes) = stored_and_held(value.map(|it| it * raw), spread, life);
         Quantities {
-            encode_core_seconds: scaled(candidate.estimate.encode_seconds_per_byte.value),
-            decode_core_seconds: scaled(candidate.estimate.decode_seconds_per_byte.value),
-            encode_device_joules: scaled(candidate.encode_joules_per_byte),
-            decode_device_joules: scaled(candidate.decode_joules_per_byte),
+            encode_core_seconds: scaled(estimate.encode_seconds_per_byte.value),
+            decode_core_seconds: scaled(estimate.decode_seconds_per_byte.value),
+            encode_device_joules: Estimate::exact(0.0),
+            decode_device_joules: Estimate::exact(0.0),
             stored_bytes,
             held_bytes,
         }
@@ -267,6 +238,17 @@ impl Quantities {
         Point::new(self, &own, &shared, life).cost(prices.overlap) * prices.common_factor.mean
     }
 
+    /// Returns these of another form of the method, whose work and bytes are these shares.
+    pub fn shared(&self, work: f64, stored: f64) -> Quantities {
+        let by = |it: Estimate, share: f64| it.map(|value| value * share);
+        Quantities {
+            encode_core_seconds: by(self.encode_core_seconds, work),
+            stored_bytes: by(self.stored_bytes, stored),
+            held_bytes: by(self.held_bytes, stored),
+            ..*self
+        }
+    }
+
     fn inputs(&self) -> [Estimate; OWN_COUNT] {
         [
             self.encode_core_seconds,
@@ -292,6 +274,8 @@ pub enum Part {
     Decode,
     /// Holding.
     Hold,
+    /// What only the place knows of: waits, lateness, an eviction.
+    Place,
 }
 
 impl fmt::Display for Part {
@@ -302,6 +286,7 @@ impl fmt::Display for Part {
             Part::Read => "reading",
             Part::Decode => "decoding",
             Part::Hold => "holding",
+            Part::Place => "its place",
         })
     }
 }
@@ -433,6 +418,17 @@ pub(super) fn cost_band(quantities: &Quantities, life: &BlockLife, prices: &Pric
         let (shared, factor) = rest.split_at(SHARED_COUNT);
         Point::new(quantities, own, shared, life).cost(prices.overlap) * factor[0]
     })
+}
+
+/// Returns a sum whose parts are independent of each other.
+pub(super) fn sum(a: Estimate, b: Estimate) -> Estimate {
+    let mean = a.mean + b.mean;
+    let width = |a: f64, b: f64| a.hypot(b);
+    Estimate {
+        mean,
+        low: mean - width(a.mean - a.low, b.mean - b.low),
+        high: mean + width(a.high - a.mean, b.high - b.mean),
+    }
 }
 
 /// Returns the parts of the cost at the means of all inputs, without the common factor.

@@ -585,7 +585,7 @@ impl ProfileOptions {
     }
 }
 
-fn length_bits(block_bytes: u64) -> u8 {
+pub(super) fn length_bits(block_bytes: u64) -> u8 {
     // The power of two at or above the length, without its overflow.
     let bits = (u64::BITS - block_bytes.saturating_sub(1).leading_zeros()) as u8;
     bits.clamp(LENGTH_BITS_MIN, LENGTH_BITS_MAX)

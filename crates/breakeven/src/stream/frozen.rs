@@ -4,8 +4,10 @@
 //! rule of `decide`. No clock and no neighbour is asked, so a stream is the same bytes every time,
 //! whatever the number of workers and the speed of the link.
 
+use std::sync::{Mutex, PoisonError};
+
 use crate::codec::Method;
-use crate::decide::{BlockLife, Candidate, Class, Prices, Profile, Quantities};
+use crate::decide::{BlockLife, Candidate, Chooser, ChooserOptions, Class, Prices, Profile};
 use crate::error::{Error, Result};
 use crate::frame::Encoder;
 use crate::units::{BytesPerSecond, Estimate, Seconds};
@@ -22,7 +24,7 @@ const WORKERS_USUAL: usize = 4;
 /// What a stream's methods are picked by when nothing may change.
 #[derive(Clone, Debug)]
 pub struct Frozen {
-    /// The methods to pick from. The first of several at the same cost is taken.
+    /// The methods to pick from. Of several at the same cost the one that decodes sooner is taken.
     pub arms: Vec<Method>,
     /// What is known of them. Saved and loaded again it is the same (`decide::learned`).
     pub profile: Profile,
@@ -104,17 +106,38 @@ impl Frozen {
         }
     }
 
+    /// Returns what picks by it.
+    pub(super) fn fixed(&self) -> Fixed {
+        let candidates = self.arms.iter().copied().map(Candidate::new).collect();
+        let options = ChooserOptions {
+            trial_share: 0.0,
+            ..ChooserOptions::default()
+        };
+        Fixed {
+            prices: self.prices,
+            held: self.held,
+            reads: self.reads,
+            chooser: Mutex::new(Chooser::new(candidates, self.profile.clone(), options)),
+        }
+    }
+}
+
+/// The deterministic choice at work, for several workers at once.
+pub(super) struct Fixed {
+    prices: Prices,
+    held: Seconds,
+    reads: f64,
+    /// Learns nothing: what it keeps is only what it found before.
+    chooser: Mutex<Chooser>,
+}
+
+impl Fixed {
     /// Picks the method of a block.
     ///
     /// # Cost
     ///
-    /// The block's features, and some microseconds for each arm. Nothing is allocated.
-    pub(super) fn pick(
-        &self,
-        encoder: &mut Encoder,
-        block: &[u8],
-        outlook: &Outlook,
-    ) -> Result<Method> {
+    /// The block's features, and what [`Chooser::pick`] takes.
+    pub fn pick(&self, encoder: &mut Encoder, block: &[u8], outlook: &Outlook) -> Result<Method> {
         let class = Class::of_block(block, encoder.compressor())?;
         let usual = BlockLife {
             reads_per_write: Estimate::exact(self.reads),
@@ -122,13 +145,9 @@ impl Frozen {
             ..BlockLife::new(class, block.len() as u64)
         };
         let life = outlook.life(usual);
-        let cost = |arm: Method| {
-            let estimate = self.profile.estimate(class, arm, life.raw_bytes);
-            Quantities::of(&Candidate::new(arm, estimate), &life).cost(&life, &self.prices)
-        };
-        let costs = self.arms.iter().map(|&arm| (arm, cost(arm)));
-        let least = costs.min_by(|a, b| a.1.total_cmp(&b.1));
-        Ok(least.expect("options were checked for arms").0)
+        let mut chooser = self.chooser.lock().unwrap_or_else(PoisonError::into_inner);
+        let picked = chooser.pick(&life, &self.prices, |_, _| 0.0);
+        Ok(chooser.candidates()[picked.candidate].method)
     }
 }
 
@@ -250,14 +269,16 @@ mod tests {
     }
 
     #[test]
-    fn ties_go_to_the_first_arm() {
+    fn ties_go_to_the_plainer_method() {
         let frozen = Frozen {
             prices: Prices::default(),
             ..Frozen::balanced(arms(), Profile::default(), 1, BytesPerSecond(1.0))
         };
         let mut encoder = Encoder::new();
         let block = data(&mut fastrand::Rng::with_seed(2));
-        let picked = frozen.pick(&mut encoder, &block, &Outlook::default());
+        let picked = frozen
+            .fixed()
+            .pick(&mut encoder, &block, &Outlook::default());
         assert_eq!(picked.unwrap(), Method::STORE);
     }
 }

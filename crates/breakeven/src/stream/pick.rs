@@ -22,7 +22,7 @@ use crate::units::{BytesPerSecond, Joules, Seconds};
 
 use super::books::{self, LinkBasis, Prospect, SeenLink};
 use super::feed::Raw;
-use super::frozen::Frozen;
+use super::frozen::{Fixed, Frozen};
 use super::habit::{Glance, Habit};
 use super::hint::Outlook;
 #[cfg(test)]
@@ -131,7 +131,7 @@ pub struct Picker {
 #[expect(clippy::large_enum_variant, reason = "there is one a stream")]
 enum Policy {
     Fixed(Method),
-    Frozen(Box<Frozen>),
+    Frozen(Box<Fixed>),
     Priced(Mutex<Live>),
     Rule(Arc<dyn Rule>),
 }
@@ -150,7 +150,7 @@ impl Picker {
     pub fn new(choice: Choice, workers: usize, frames: usize) -> Picker {
         let policy = match choice {
             Choice::Fixed(method) => Policy::Fixed(method),
-            Choice::Frozen(frozen) => Policy::Frozen(frozen),
+            Choice::Frozen(frozen) => Policy::Frozen(Box::new(frozen.fixed())),
             Choice::Rule(rule) => Policy::Rule(rule),
             Choice::Priced(priced) => {
                 let plant = Plant {

@@ -6,9 +6,7 @@
 //! what these cost, on one thread, as the cache does them while somebody waits. The verdict is at the
 //! best split; the break-even is the share of memory from which its method pays.
 
-use super::{
-    Case, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, or_store, report, turn,
-};
+use super::{Case, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, decide, report, turn};
 use crate::advise::report::{BestSplitReport, CacheReport, Flip, SplitReport, VerdictReport};
 use crate::cache::{Accesses, Arm, BlockKind, Events, Predicted, Prospect, predict};
 use crate::codec::Method;
@@ -211,6 +209,9 @@ impl<'a> Outlook<'a> {
         let band = self.band(metric, best);
         let weighed = Weighed {
             candidate: self.methods[best.method].method,
+            method: decide(&self.methods[best.method..=best.method], |_| ratio)?
+                .1
+                .method,
             outcomes: Case::ALL.map(|case| self.outcome(metric, best, case)),
             cost_ratio: band,
         };
@@ -260,7 +261,8 @@ impl<'a> Outlook<'a> {
             let mut other = self.clone();
             other.cache.miss = Estimate::exact(miss);
             let (split, ratio) = other.best(metric)?;
-            let method = or_store((&self.methods[split.method], ratio));
+            let methods = &self.methods[split.method..=split.method];
+            let method = decide(methods, |_| ratio)?.1.method;
             Some((method == Method::STORE, method))
         })?;
         Some(Flip {

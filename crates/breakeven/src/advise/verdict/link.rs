@@ -3,8 +3,8 @@
 //! The break-even is the link's speed (Hirsch 2017, section 3.2.2).
 
 use super::{
-    Case, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, Work, cheapest, or_store,
-    report, turn,
+    Case, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, Work, decide, ratio_of, report,
+    turn,
 };
 use crate::advise::report::{Flip, VerdictReport};
 use crate::model::{CodecSpeeds, Outcome, Overlap};
@@ -74,22 +74,23 @@ impl Link {
     ) -> Option<VerdictReport> {
         let speed = self.bytes_per_second;
         let at = |speed: f64| {
-            cheapest(methods, |costs| {
+            decide(methods, |costs| {
                 self.cost_ratio(metric, costs, Case::Means, speed)
             })
         };
-        let (costs, mean_ratio) = at(speed)?;
+        let (costs, decision) = at(speed)?;
         let corner = |case| self.cost_ratio(metric, costs, case, speed);
         let weighed = Weighed {
             candidate: costs.method,
+            method: decision.method,
             outcomes: Case::ALL.map(|case| self.break_even(metric, costs, case)),
             cost_ratio: Estimate {
-                mean: mean_ratio,
+                mean: ratio_of(&decision),
                 low: corner(Case::Best),
                 high: corner(Case::Worst),
             },
         };
-        let chosen = |speed: f64| at(speed).map(or_store).map(|method| (method, method));
+        let chosen = |speed: f64| at(speed).map(|(_, it)| (it.method, it.method));
         let flips = [1.25, 1.0 / 1.25].into_iter().filter_map(|step| {
             let (value, then) = turn(speed, step, 1e3, chosen)?;
             let quantity = "link_mb_s".to_string();

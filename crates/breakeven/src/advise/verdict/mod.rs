@@ -14,6 +14,7 @@ mod place;
 
 use crate::advise::report::{Flip, VerdictReport};
 use crate::codec::Method;
+use crate::decide::{BlockLife, Class, Decision, Offer, Prices, Quantities, choose};
 use crate::model::{Answer, Outcome, Verdict};
 use crate::units::Estimate;
 
@@ -34,6 +35,21 @@ pub struct MethodCosts {
     pub encode: Work,
     /// What decompressing takes.
     pub decode: Work,
+}
+
+impl MethodCosts {
+    /// What a raw byte asks for at the means.
+    fn quantities(&self) -> Quantities {
+        let exact = |value: f64| Estimate::exact(value);
+        Quantities {
+            encode_core_seconds: exact(self.encode.core_seconds.mean),
+            decode_core_seconds: exact(self.decode.core_seconds.mean),
+            encode_device_joules: exact(self.encode.device_joules),
+            decode_device_joules: exact(self.decode.device_joules),
+            stored_bytes: exact(self.stored.mean),
+            held_bytes: exact(self.stored.mean),
+        }
+    }
 }
 
 /// What compressing or decompressing a raw byte takes.
@@ -103,7 +119,10 @@ impl Case {
 
 /// The best compressing method somewhere, with its outcomes and its cost over raw's in all cases.
 struct Weighed {
+    /// The best compressing method.
     candidate: Method,
+    /// What was decided: it, or storing raw.
+    method: Method,
     /// Outcomes at the means, the worst and the best corner.
     outcomes: [Outcome; 3],
     /// Cost over raw's: at the means and the value asked about, with the band of all cases over all
@@ -128,7 +147,7 @@ struct Subject<'a> {
 fn report(subject: &Subject<'_>, weighed: &Weighed, flips_at: Vec<Flip>) -> VerdictReport {
     let [mean, worst, best] = weighed.outcomes;
     let verdict = Verdict::over(mean, [worst, best]);
-    let Estimate { mean, low, high } = weighed.cost_ratio;
+    let Estimate { low, high, .. } = weighed.cost_ratio;
     let pays = [low, high].map(|cost_ratio| cost_ratio < WORTH_WHILE);
     let answer = match (pays, verdict.answer) {
         ([true, true], Answer::Undecided) => Answer::Pays,
@@ -136,17 +155,12 @@ fn report(subject: &Subject<'_>, weighed: &Weighed, flips_at: Vec<Flip>) -> Verd
         ([true, true] | [false, false], answer) => answer,
         _ => Answer::Undecided,
     };
-    let method = if mean < WORTH_WHILE {
-        weighed.candidate
-    } else {
-        Method::STORE
-    };
     let scaled = |value: Option<f64>| value.map(|value| value / subject.unit_scale);
     VerdictReport {
         place: subject.place.to_string(),
         metric: subject.metric.to_string(),
         class: subject.class.to_string(),
-        method: method.to_string(),
+        method: weighed.method.to_string(),
         candidate: weighed.candidate.to_string(),
         answer: answer_text(answer).to_string(),
         unit: subject.unit.to_string(),
@@ -160,28 +174,37 @@ fn report(subject: &Subject<'_>, weighed: &Weighed, flips_at: Vec<Flip>) -> Verd
     }
 }
 
-/// Returns the compressing method with the least cost over raw's, and that ratio.
-fn cheapest(
-    methods: &[MethodCosts],
-    cost_ratio: impl Fn(&MethodCosts) -> f64,
-) -> Option<(&MethodCosts, f64)> {
-    methods
-        .iter()
-        .filter(|costs| costs.method != Method::STORE)
-        .map(|costs| (costs, cost_ratio(costs)))
-        .min_by(|a, b| a.1.total_cmp(&b.1))
-}
-
 /// A method whose cost is not below this share of storing raw is not worth its while.
 pub const WORTH_WHILE: f64 = 0.99;
 
-/// `store` unless compressing costs less by an amount that matters.
-fn or_store((costs, cost_ratio): (&MethodCosts, f64)) -> Method {
-    if cost_ratio < WORTH_WHILE {
-        costs.method
-    } else {
-        Method::STORE
-    }
+/// Decides among the methods by their costs over raw's at one corner of the prices: the compressing method of
+/// least cost, and the decision for or against it.
+fn decide(
+    methods: &[MethodCosts],
+    cost_ratio: impl Fn(&MethodCosts) -> f64,
+) -> Option<(&MethodCosts, Decision)> {
+    let offer = |costs: &MethodCosts| Offer {
+        place_cost: Estimate::exact(cost_ratio(costs)),
+        ..Offer::new(costs.method, costs.quantities())
+    };
+    let raw_byte = BlockLife::new(Class::UNSEEN, 1);
+    let raw = Offer {
+        place_cost: Estimate::exact(1.0),
+        ..Offer::new(Method::STORE, Quantities::of_store(&raw_byte))
+    };
+    let compressing = methods.iter().filter(|costs| costs.method != Method::STORE);
+    let offers = compressing.map(offer).chain([raw]);
+    let decision = choose(&raw_byte, &Prices::default(), WORTH_WHILE, offers);
+    let best = decision.best_codec?.0;
+    let costs = methods.iter().find(|costs| costs.method == best)?;
+    Some((costs, decision))
+}
+
+/// Returns the cost over raw's of the compressing method that a decision found best.
+fn ratio_of(decision: &Decision) -> f64 {
+    decision
+        .best_codec
+        .map_or(1.0, |(_, cost_ratio)| cost_ratio)
 }
 
 /// Looks from `start` in steps of `step` for where the key of `look` changes, at most a factor of

@@ -4,8 +4,7 @@
 //! in each metric; stages add. The break-even is in reads per write.
 
 use super::{
-    Case, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, cheapest, or_store, report,
-    turn,
+    Case, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, decide, ratio_of, report, turn,
 };
 use crate::advise::report::{Flip, VerdictReport};
 use crate::codec::Method;
@@ -100,7 +99,7 @@ impl Place<'_> {
         reads: f64,
     ) -> Option<Method> {
         let ratio = |costs: &MethodCosts| self.cost_ratio(metric, costs, Case::Means, reads);
-        cheapest(methods, ratio).map(or_store)
+        decide(methods, ratio).map(|(_, decision)| decision.method)
     }
 
     /// Returns the verdict in one metric for one class, its break-even in reads per write.
@@ -112,7 +111,7 @@ impl Place<'_> {
     ) -> Option<VerdictReport> {
         let Estimate { mean, low, high } = self.reads_per_write;
         let ratio = |costs: &MethodCosts| self.cost_ratio(metric, costs, Case::Means, mean);
-        let (costs, mean_ratio) = cheapest(methods, ratio)?;
+        let (costs, decision) = decide(methods, ratio)?;
         // The number asked about as well: energy-delay may have its least or its most between the ends.
         let band = [low, mean, high].map(|reads| {
             [Case::Worst, Case::Best].map(|case| self.cost_ratio(metric, costs, case, reads))
@@ -120,9 +119,10 @@ impl Place<'_> {
         let band = band.as_flattened().iter().copied();
         let weighed = Weighed {
             candidate: costs.method,
+            method: decision.method,
             outcomes: Case::ALL.map(|case| single(self.outcome(metric, costs, case), mean)),
             cost_ratio: Estimate {
-                mean: mean_ratio,
+                mean: ratio_of(&decision),
                 low: band.clone().fold(f64::INFINITY, f64::min),
                 high: band.fold(f64::NEG_INFINITY, f64::max),
             },

@@ -3,7 +3,7 @@
 //! Not here: prices, and what has become of other blocks.
 
 use crate::codec::Method;
-use crate::decide::{BlockLife, Candidate, Factor, MethodEstimate, Profile, Quantities, Standing};
+use crate::decide::{BlockLife, Factor, MethodEstimate, Profile, Quantities, Standing};
 use crate::units::Estimate;
 
 use super::parts::{Parting, Shares};
@@ -126,7 +126,7 @@ impl Known {
                 ] {
                     factor.value = Estimate::exact(value(factor));
                 }
-                Quantities::of(&Candidate::new(arm, estimate), life)
+                Quantities::of(&estimate, life)
             };
             likely.push(quantities(|it| it.value.mean));
             hopeful.push(match is_bold && !is_seen {

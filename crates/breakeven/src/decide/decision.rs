@@ -1,16 +1,19 @@
 //! The choice by price: which method a block is stored by, and how sure that is.
 //!
-//! [`choose`] prices each [`Candidate`] over the block's life and returns one [`Decision`]: the
+//! [`choose`] prices each [`Offer`] over the block's life and returns one [`Decision`]: the
 //! method of least cost, the runner-up, both margins with their bands, and the reason. `store` is
-//! always a candidate, so "do nothing" is always a possible answer. The decision is also the one
+//! always offered, so "do nothing" is always a possible answer. The decision is also the one
 //! event of it: the ledger joins it with what was then measured.
+//!
+//! Two rules hold for every place. A tie goes to less working memory, then cheaper decoding, then
+//! cheaper encoding (`plainer`). A band that holds zero leaves the decision *undecided*.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use crate::codec::Method;
 use crate::decide::class::Class;
-use crate::decide::price::{self, BlockLife, Candidate, Part, Prices, Quantities};
+use crate::decide::price::{self, BlockLife, Part, Prices, Quantities};
 use crate::model::Overlap;
 use crate::units::Estimate;
 
@@ -24,11 +27,12 @@ pub struct Reason {
 }
 
 impl Reason {
-    fn of(best: Ranked, other: Ranked, life: &BlockLife, prices: &Prices) -> Reason {
-        let parts = |it: Ranked| price::parts(&it.quantities, life, prices);
+    fn of(best: &Offer, other: &Offer, life: &BlockLife, prices: &Prices) -> Reason {
+        let parts = |it: &Offer| price::parts(&it.quantities, life, prices);
         let saved = (parts(other).into_iter())
             .zip(parts(best))
-            .map(|(other, best)| (best.0, other.1 - best.1));
+            .map(|(other, best)| (best.0, other.1 - best.1))
+            .chain([(Part::Place, other.place_cost.mean - best.place_cost.mean)]);
         let most = saved.clone().max_by(|a, b| a.1.total_cmp(&b.1));
         let least = saved.min_by(|a, b| a.1.total_cmp(&b.1));
         Reason {
@@ -64,6 +68,16 @@ pub enum Pays {
     Undecided,
 }
 
+impl Pays {
+    fn by(saving: Estimate) -> Pays {
+        match saving {
+            Estimate { low, .. } if low > 0.0 => Pays::Yes,
+            Estimate { high, .. } if high <= 0.0 => Pays::No,
+            _ => Pays::Undecided,
+        }
+    }
+}
+
 /// The one event of a decision: what was chosen on which estimates. The ledger joins it with what
 /// was then measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,6 +88,8 @@ pub struct Decision {
     pub raw_bytes: u64,
     /// The method of least cost.
     pub method: Method,
+    /// Its form, as the place numbers them: 0 is the plain one.
+    pub form: u16,
     /// What it was expected to ask for.
     pub quantities: Quantities,
     /// What it was expected to cost, in the prices' unit.
@@ -121,6 +137,7 @@ impl Decision {
             class: life.class,
             raw_bytes: life.raw_bytes,
             method,
+            form: 0,
             quantities,
             cost: Estimate::exact(cost),
             store_cost: Estimate::exact(store_cost),
@@ -136,6 +153,18 @@ impl Decision {
             reason: Reason::default(),
             overlap: Overlap::Serial,
         }
+    }
+
+    /// Returns the decision with another cost of storing raw, where the place knows it better than its prices
+    /// tell.
+    pub fn against(mut self, store_cost: f64) -> Decision {
+        let gain = store_cost - self.store_cost.mean;
+        self.store_cost = self.store_cost.map(|it| it + gain);
+        if self.best_codec.is_some() {
+            self.saving = self.saving.map(|it| it + gain);
+            self.pays = Pays::by(self.saving);
+        }
+        self
     }
 
     /// Returns the method whose cost a counterfactual sample measures: `store` where the choice
@@ -166,31 +195,68 @@ impl fmt::Display for Decision {
     }
 }
 
-/// Chooses the method of least cost for a block; `store` joins the candidates if it is missing.
+/// A method that could store the block, with what it asks for there and costs beside its prices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Offer {
+    /// The method.
+    pub method: Method,
+    /// Its form, as the place numbers them. Default 0, the plain one.
+    pub form: u16,
+    /// Working memory it needs, which breaks ties. Default 0.
+    pub memory_bytes: u64,
+    /// What it asks for.
+    pub quantities: Quantities,
+    /// What the place adds to its cost: waits, lateness, an eviction. Default 0.
+    pub place_cost: Estimate,
+}
+
+impl Offer {
+    /// Makes an offer with the defaults of the fields.
+    pub fn new(method: Method, quantities: Quantities) -> Offer {
+        Offer {
+            method,
+            form: 0,
+            memory_bytes: 0,
+            quantities,
+            place_cost: Estimate::exact(0.0),
+        }
+    }
+}
+
+/// Settles a tie of two methods with their working memory: less memory, then cheaper decoding, then cheaper
+/// encoding.
+pub(super) fn plainer(a: (u64, &Quantities), b: (u64, &Quantities)) -> Ordering {
+    let decode = |it: &Quantities| it.decode_core_seconds.mean;
+    let encode = |it: &Quantities| it.encode_core_seconds.mean;
+    (a.0.cmp(&b.0))
+        .then(decode(a.1).total_cmp(&decode(b.1)))
+        .then(encode(a.1).total_cmp(&encode(b.1)))
+}
+
+/// Chooses the offer of least cost for a block; `store` joins them if it is missing.
 ///
-/// Costs that are equal to the last bit are settled by less working memory, then cheaper decoding,
-/// then cheaper encoding, then the order of methods, so that the answer never depends on the order
-/// of the candidates.
+/// A codec is chosen where it costs less than this share of storing raw: 1 where every gain counts, less
+/// where a gain must be worth its while. Costs that are equal to the last bit are settled by less working
+/// memory, then cheaper decoding, then cheaper encoding, then the order of methods, so that the answer never
+/// depends on the order of the offers.
 ///
 /// # Panics
 /// When the prices or the life fail their `check()`, or an estimate is no number.
 ///
 /// # Cost
-/// Some 2 microseconds for the bands, and 0.1 a candidate; 0.3 where bytes are held in units of a
-/// quarter of the block, 3 in units of a 64th. Nothing is allocated.
+/// Some 2 microseconds for the bands, and 0.1 an offer. Nothing is allocated.
 ///
 /// # Example
 /// ```
 /// use breakeven::codec::Method;
-/// use breakeven::decide::{choose, BlockLife, Candidate, Class, Prices, Profile};
+/// use breakeven::decide::{choose, BlockLife, Class, Offer, Prices, Profile, Quantities};
 /// use breakeven::units::Estimate;
 ///
-/// let profile = Profile::default();
-/// let class = Class::TEXT;
-/// let candidates: Vec<Candidate> = ["lz4:1", "zstd:3", "xz:6"]
+/// let (profile, life) = (Profile::default(), BlockLife::new(Class::TEXT, 1 << 20));
+/// let offers = ["lz4:1", "zstd:3", "xz:6"]
 ///     .map(|name| name.parse::<Method>().unwrap())
-///     .map(|method| Candidate::new(method, profile.estimate(class, method, 1 << 20)))
-///     .to_vec();
+///     .map(|method| (method, profile.estimate(life.class, method, life.raw_bytes)))
+///     .map(|(method, estimate)| Offer::new(method, Quantities::of(&estimate, &life)));
 /// // A thread waits for its core, then for a link of 100 MB/s each way.
 /// let prices = Prices {
 ///     per_core_second: Estimate::exact(1.0),
@@ -198,130 +264,157 @@ impl fmt::Display for Decision {
 ///     per_byte_read: Estimate::exact(1e-8),
 ///     ..Prices::default()
 /// };
-/// let decision = choose(&BlockLife::new(class, 1 << 20), &candidates, &prices);
+/// let decision = choose(&life, &prices, 1.0, offers);
 /// assert_eq!(decision.method.to_string(), "zstd:3");
 /// ```
-pub fn choose(life: &BlockLife, candidates: &[Candidate], prices: &Prices) -> Decision {
-    life.check().expect("a block's life within its bounds");
-    prices.check().expect("prices within their bounds");
-    let Ranking {
-        store,
-        codec,
-        second_codec,
-    } = Ranking::of(life, candidates, prices);
-    let codec_wins = codec.is_some_and(|it| it.order(&store) == Ordering::Less);
-    let best = codec.filter(|_| codec_wins).unwrap_or(store);
-    let runner_up = match codec_wins {
-        true => Some(second_codec.map_or(store, |it| it.min(store))),
-        false => codec,
-    };
-    let less = |other: Ranked, one: Ranked| {
-        price::difference(&other.quantities, &one.quantities, life, prices)
-    };
-    let margin = runner_up.map_or(Estimate::exact(0.0), |it| less(it, best));
-    let saving = codec.map_or(Estimate::exact(0.0), |it| less(store, it));
-    Decision {
-        class: life.class,
-        raw_bytes: life.raw_bytes,
-        method: best.method,
-        quantities: best.quantities,
-        cost: price::cost_band(&best.quantities, life, prices),
-        store_cost: price::cost_band(&store.quantities, life, prices),
-        best_codec: codec.map(|it| (it.method, it.cost)),
-        saving,
-        pays: match saving {
-            _ if codec.is_none() => Pays::No,
-            Estimate { low, .. } if low > 0.0 => Pays::Yes,
-            Estimate { high, .. } if high <= 0.0 => Pays::No,
-            _ => Pays::Undecided,
-        },
-        runner_up: runner_up.map(|it| it.method),
-        margin,
-        undecided: runner_up.is_some() && margin.low <= 0.0,
-        reason: runner_up.map_or(Reason::default(), |it| Reason::of(best, it, life, prices)),
-        overlap: prices.overlap,
-    }
+pub fn choose(
+    life: &BlockLife,
+    prices: &Prices,
+    worth_while: f64,
+    offers: impl IntoIterator<Item = Offer>,
+) -> Decision {
+    let found = Best::of(life, prices, offers);
+    let is_worth_it = |it: &Costed| it.order(&found.store) == Ordering::Less;
+    let is_clear = |it: &Costed| it.cost <= worth_while * found.store.cost || worth_while >= 1.0;
+    let chosen = found.codec.filter(|it| is_worth_it(it) && is_clear(it));
+    found.decision(chosen.unwrap_or(found.store), life, prices)
+}
+
+/// Returns the decision for one of the offers, whether it is the best or not.
+pub(super) fn decided(
+    life: &BlockLife,
+    prices: &Prices,
+    chosen: Offer,
+    others: impl IntoIterator<Item = Offer>,
+) -> Decision {
+    let found = Best::of(life, prices, others.into_iter().chain([chosen]));
+    found.decision(Costed::new(chosen, life, prices), life, prices)
 }
 
 /// The best `store`, the best other method, and the best method other than both.
-struct Ranking {
-    store: Ranked,
-    codec: Option<Ranked>,
-    second_codec: Option<Ranked>,
+struct Best {
+    store: Costed,
+    codec: Option<Costed>,
+    second_codec: Option<Costed>,
 }
 
-impl Ranking {
-    fn of(life: &BlockLife, candidates: &[Candidate], prices: &Prices) -> Ranking {
-        let given =
-            |it: &Candidate| Ranked::new(it.method, it.memory_bytes, Quantities::of(it, life));
-        let store = (candidates.iter())
-            .filter(|it| it.method == Method::STORE)
-            .map(|it| given(it).priced(life, prices))
-            .reduce(Ranked::min);
-        let raw = || Ranked::new(Method::STORE, 0, Quantities::of_store(life)).priced(life, prices);
-        let mut ranking = Ranking {
-            store: store.unwrap_or_else(raw),
-            codec: None,
-            second_codec: None,
-        };
-        for candidate in candidates.iter().filter(|it| it.method != Method::STORE) {
-            ranking.add_codec(given(candidate).priced(life, prices));
-        }
-        ranking
-    }
-
-    fn add_codec(&mut self, new: Ranked) {
-        let before = |old: Option<Ranked>| old.is_none_or(|it| new.order(&it) == Ordering::Less);
-        let is_same = |old: Option<Ranked>| old.is_some_and(|it| it.method == new.method);
-        if before(self.codec) {
-            if !is_same(self.codec) {
-                self.second_codec = self.codec;
+impl Best {
+    fn of(life: &BlockLife, prices: &Prices, offers: impl IntoIterator<Item = Offer>) -> Best {
+        life.check().expect("a block's life within its bounds");
+        prices.check().expect("prices within their bounds");
+        let mut store: Option<Costed> = None;
+        let (mut codec, mut second_codec): (Option<Costed>, Option<Costed>) = (None, None);
+        for offer in offers {
+            let new = Costed::new(offer, life, prices);
+            let before =
+                |old: Option<Costed>| old.is_none_or(|it| new.order(&it) == Ordering::Less);
+            let is_same =
+                |old: Option<Costed>| old.is_some_and(|it| it.offer.method == offer.method);
+            if offer.method == Method::STORE {
+                store = if before(store) { Some(new) } else { store };
+            } else if before(codec) {
+                second_codec = if is_same(codec) { second_codec } else { codec };
+                codec = Some(new);
+            } else if !is_same(codec) && before(second_codec) {
+                second_codec = Some(new);
             }
-            self.codec = Some(new);
-        } else if !is_same(self.codec) && before(self.second_codec) {
-            self.second_codec = Some(new);
+        }
+        let raw = || Offer::new(Method::STORE, Quantities::of_store(life));
+        Best {
+            store: store.unwrap_or_else(|| Costed::new(raw(), life, prices)),
+            codec,
+            second_codec,
+        }
+    }
+
+    fn decision(&self, chosen: Costed, life: &BlockLife, prices: &Prices) -> Decision {
+        let Best {
+            store,
+            codec,
+            second_codec,
+        } = *self;
+        let others = [Some(store), codec, second_codec].into_iter().flatten();
+        let others = others.filter(|it| it.offer.method != chosen.offer.method);
+        let runner_up = others.min_by(Costed::order);
+        let best_codec = match chosen.offer.method {
+            Method::STORE => codec,
+            _ => Some(chosen),
+        };
+        let less = |other: Costed, one: Costed| other.less(&one, life, prices);
+        let margin = runner_up.map_or(Estimate::exact(0.0), |it| less(it, chosen));
+        let saving = best_codec.map_or(Estimate::exact(0.0), |it| less(store, it));
+        let reason = |it: Costed| Reason::of(&chosen.offer, &it.offer, life, prices);
+        Decision {
+            class: life.class,
+            raw_bytes: life.raw_bytes,
+            method: chosen.offer.method,
+            form: chosen.offer.form,
+            quantities: chosen.offer.quantities,
+            cost: chosen.band(life, prices),
+            store_cost: store.band(life, prices),
+            best_codec: best_codec.map(|it| (it.offer.method, it.cost)),
+            saving,
+            pays: best_codec.map_or(Pays::No, |_| Pays::by(saving)),
+            runner_up: runner_up.map(|it| it.offer.method),
+            margin,
+            undecided: runner_up.is_some() && margin.low <= 0.0,
+            reason: runner_up.map_or(Reason::default(), reason),
+            overlap: prices.overlap,
         }
     }
 }
 
+/// An offer with the mean of its cost.
 #[derive(Clone, Copy)]
-struct Ranked {
-    method: Method,
-    memory_bytes: u64,
-    quantities: Quantities,
+struct Costed {
+    offer: Offer,
     cost: f64,
 }
 
-impl Ranked {
-    fn new(method: Method, memory_bytes: u64, quantities: Quantities) -> Ranked {
-        Ranked {
-            method,
-            memory_bytes,
-            quantities,
-            cost: f64::INFINITY,
+impl Costed {
+    fn new(offer: Offer, life: &BlockLife, prices: &Prices) -> Costed {
+        Costed {
+            offer,
+            cost: offer.quantities.cost(life, prices) + offer.place_cost.mean,
         }
     }
 
-    fn priced(mut self, life: &BlockLife, prices: &Prices) -> Ranked {
-        self.cost = self.quantities.cost(life, prices);
-        self
-    }
-
-    fn min(self, other: Ranked) -> Ranked {
-        match other.order(&self) {
-            Ordering::Less => other,
-            _ => self,
-        }
-    }
-
-    fn order(&self, other: &Ranked) -> Ordering {
-        let decode = |it: &Ranked| it.quantities.decode_core_seconds.mean;
-        let encode = |it: &Ranked| it.quantities.encode_core_seconds.mean;
+    fn order(&self, other: &Costed) -> Ordering {
+        let (a, b) = (&self.offer, &other.offer);
+        let is_plainer = || {
+            plainer(
+                (a.memory_bytes, &a.quantities),
+                (b.memory_bytes, &b.quantities),
+            )
+        };
+        // The order of names last, so that no answer depends on the order of offers.
         (self.cost.total_cmp(&other.cost))
-            .then(self.memory_bytes.cmp(&other.memory_bytes))
-            .then(decode(self).total_cmp(&decode(other)))
-            .then(encode(self).total_cmp(&encode(other)))
-            .then(self.method.cmp(&other.method))
+            .then_with(is_plainer)
+            .then_with(|| (a.method, a.form).cmp(&(b.method, b.form)))
+    }
+
+    fn band(&self, life: &BlockLife, prices: &Prices) -> Estimate {
+        let base = price::cost_band(&self.offer.quantities, life, prices);
+        price::sum(base, self.offer.place_cost)
+    }
+
+    /// Cost of this one less cost of the other, with its band.
+    fn less(&self, other: &Costed, life: &BlockLife, prices: &Prices) -> Estimate {
+        let base = price::difference(
+            &self.offer.quantities,
+            &other.offer.quantities,
+            life,
+            prices,
+        );
+        let negative = |it: Estimate| Estimate {
+            mean: -it.mean,
+            low: -it.high,
+            high: -it.low,
+        };
+        price::sum(
+            price::sum(base, self.offer.place_cost),
+            negative(other.offer.place_cost),
+        )
     }
 }
 
@@ -331,6 +424,33 @@ mod tests {
     use crate::decide::profile::{Basis, Factor, MethodEstimate};
     use crate::decide::seeded;
     use crate::model::Allocation;
+
+    /// A method with what is known of it.
+    #[derive(Clone, Copy)]
+    struct Candidate {
+        method: Method,
+        estimate: MethodEstimate,
+        memory_bytes: u64,
+        /// Of an accelerator, each way.
+        joules_per_byte: f64,
+    }
+
+    impl Candidate {
+        fn offer(&self, life: &BlockLife) -> Offer {
+            let joules = Estimate::exact(self.joules_per_byte * life.raw_bytes as f64);
+            Offer {
+                memory_bytes: self.memory_bytes,
+                ..Offer::new(
+                    self.method,
+                    Quantities {
+                        encode_device_joules: joules,
+                        decode_device_joules: joules,
+                        ..Quantities::of(&self.estimate, life)
+                    },
+                )
+            }
+        }
+    }
 
     fn factor(value: Estimate) -> Factor {
         Factor {
@@ -345,13 +465,24 @@ mod tests {
     /// factor of `band`.
     fn candidate(name: &str, encode_ns: f64, decode_ns: f64, stored: f64, band: f64) -> Candidate {
         let within = |value: f64| factor(Estimate::within_factor(value, band));
-        Candidate::new(
-            name.parse().unwrap(),
-            MethodEstimate {
+        Candidate {
+            method: name.parse().unwrap(),
+            estimate: MethodEstimate {
                 encode_seconds_per_byte: within(encode_ns * 1e-9),
                 decode_seconds_per_byte: within(decode_ns * 1e-9),
                 stored_per_raw: within(stored),
             },
+            memory_bytes: 0,
+            joules_per_byte: 0.0,
+        }
+    }
+
+    fn choose(life: &BlockLife, candidates: &[Candidate], prices: &Prices) -> Decision {
+        super::choose(
+            life,
+            prices,
+            1.0,
+            candidates.iter().map(|it| it.offer(life)),
         )
     }
 
@@ -577,8 +708,7 @@ mod tests {
     fn an_accelerator_pays_in_joules_of_its_own() {
         let mut offloaded = candidate("zstd:3", 0.1, 0.1, 0.317, 1.0);
         let at = |joules_per_byte: f64, offloaded: &mut Candidate| {
-            offloaded.encode_joules_per_byte = Estimate::exact(joules_per_byte);
-            offloaded.decode_joules_per_byte = Estimate::exact(joules_per_byte);
+            offloaded.joules_per_byte = joules_per_byte;
             let prices = Prices {
                 per_device_joule: Estimate::exact(1.0),
                 ..energy(Estimate::exact(5.0), 30.0)

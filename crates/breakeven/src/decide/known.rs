@@ -1,0 +1,231 @@
+//! What is known of the candidates on one class of blocks of about one length: as expected, as good as each
+//! may well be, as bad as it may be.
+//!
+//! Private to `decide`. Nothing here is lost for good: all of it comes from the [`Profile`] again.
+
+use crate::decide::chooser::Candidate;
+use crate::decide::class::Class;
+use crate::decide::price::{BlockLife, Prices, Quantities};
+use crate::decide::profile::{Factor, MethodEstimate, Profile, Standing};
+use crate::units::Estimate;
+
+/// Observations of a method on a class from which it is known, and no longer feared.
+const SEEN_MIN: f64 = 0.9;
+
+/// What is known of all candidates on one class.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// The lesson it is from; 0 for none.
+    pub lesson: u64,
+    /// Decodings observed by then.
+    decodings: u64,
+    pub rows: Vec<Row>,
+    /// The life and the prices that the rows are priced for.
+    priced: Option<(BlockLife, Prices)>,
+}
+
+/// One candidate.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    /// What of the estimate is found once.
+    standing: Standing,
+    /// What is known of it for each byte: expected, as good and as bad as it may be.
+    estimates: [MethodEstimate; 3],
+    /// Work and stored bytes beside those of the plain form.
+    shares: (f64, f64),
+    /// Working memory of the candidate.
+    pub memory_bytes: u64,
+    /// Whether the form is thought of: always of the plain one.
+    pub is_open: bool,
+    /// Whether enough was seen of the method to know it.
+    pub is_seen: bool,
+    /// Whether a trial of it told what is not known here yet.
+    pub is_told: bool,
+    /// Trials of it under way.
+    pub on_trial: u32,
+    /// How many methods are expected to take less time than it.
+    pub rank: usize,
+    /// What it asks for on a block of the life it is priced for.
+    pub asks: [Quantities; 3],
+    /// What that costs.
+    pub costs: [f64; 3],
+}
+
+/// The places of the three in a [`Row`].
+pub(super) const EXPECTED: usize = 0;
+pub(super) const OPTIMISTIC: usize = 1;
+pub(super) const PESSIMISTIC: usize = 2;
+
+impl Known {
+    /// Takes what a profile knows of the candidates on blocks of about so many bytes. Other forms than the plain
+    /// one are thought of where that takes at least `forms_from` core seconds. What was not seen is hoped for two
+    /// standard errors and not one if `is_bold`.
+    pub fn estimate(
+        &mut self,
+        profile: &Profile,
+        candidates: &[Candidate],
+        (class, block_bytes): (Class, u64),
+        (forms_from, is_bold): (f64, bool),
+        decodings: u64,
+    ) {
+        let standing = |it: &Candidate| {
+            let length = (block_bytes as f64 * it.length_share).ceil();
+            profile.standing(class, it.method, length as u64)
+        };
+        if self.rows.is_empty() {
+            let life = BlockLife::new(class, block_bytes);
+            let row = |it: &Candidate| Row::new(profile, it, standing(it), &life);
+            self.rows.extend(candidates.iter().map(row));
+        } else if self.decodings != decodings {
+            for (row, candidate) in self.rows.iter_mut().zip(candidates) {
+                row.standing = standing(candidate);
+            }
+        }
+        self.decodings = decodings;
+        let mut plain = 0;
+        for index in 0..candidates.len() {
+            if candidates[index].form == 0 {
+                plain = index;
+                self.rows[index].estimates[EXPECTED] =
+                    profile.estimate_again(&self.rows[index].standing);
+                self.rows[index].is_open = true;
+                continue;
+            }
+            let whole = self.rows[plain].estimates[EXPECTED];
+            let core = whole.encode_seconds_per_byte.value.mean * block_bytes as f64;
+            let row = &mut self.rows[index];
+            row.is_open = core > forms_from;
+            if row.is_open {
+                let form = profile.estimate_again(&row.standing);
+                row.shares = shares(&form, &whole);
+                // What was seen of a form counts as seen of the method, lest all of it be tried again.
+                let whole = &mut self.rows[plain].estimates[EXPECTED];
+                for (whole, form) in [
+                    (
+                        &mut whole.encode_seconds_per_byte,
+                        form.encode_seconds_per_byte,
+                    ),
+                    (&mut whole.stored_per_raw, form.stored_per_raw),
+                ] {
+                    whole.weight = whole.weight.max(form.weight);
+                }
+            }
+        }
+        self.spread(candidates, is_bold);
+        self.priced = None;
+    }
+
+    /// Finds how good and how bad each may be, and the order of their times.
+    fn spread(&mut self, candidates: &[Candidate], is_bold: bool) {
+        let work = |row: &Row| row.estimates[EXPECTED].encode_seconds_per_byte.value.mean;
+        let is_plain = |index: &usize| candidates[*index].form == 0;
+        let mut plain = 0;
+        for index in 0..self.rows.len() {
+            if candidates[index].form > 0 {
+                // What was never seen is tried in its plain form, charged with all its waits.
+                self.rows[index].is_open &= self.rows[plain].is_seen;
+                self.rows[index].is_seen = self.rows[plain].is_seen;
+                self.rows[index].is_told = false;
+                continue;
+            }
+            plain = index;
+            let own = work(&self.rows[index]);
+            let methods = (0..self.rows.len()).filter(is_plain);
+            let rank = methods.filter(|&it| work(&self.rows[it]) < own).count();
+            let row = &mut self.rows[index];
+            let expected = row.estimates[EXPECTED];
+            row.rank = rank;
+            row.is_told = false;
+            row.is_seen = expected.encode_seconds_per_byte.weight >= SEEN_MIN;
+            row.estimates[OPTIMISTIC] = match is_bold && !row.is_seen {
+                true => at(&expected, |it| it.value.low),
+                false => at(&expected, one_error_below),
+            };
+            row.estimates[PESSIMISTIC] = match row.is_seen {
+                // As it is known, so it is feared.
+                true => expected,
+                false => at(&expected, |it| match it.weight >= SEEN_MIN {
+                    true => it.value.mean,
+                    false => it.value.high,
+                }),
+            };
+        }
+    }
+
+    /// Prices all candidates for a block, unless they are for one like it.
+    pub fn price(&mut self, candidates: &[Candidate], life: &BlockLife, prices: &Prices) {
+        let is_priced = |it: &(BlockLife, Prices)| it.0 == *life && it.1 == *prices;
+        if self.priced.as_ref().is_some_and(is_priced) {
+            return;
+        }
+        let mut plain = 0;
+        for index in 0..candidates.len() {
+            if candidates[index].form == 0 {
+                plain = index;
+                let row = &mut self.rows[index];
+                row.asks = row.estimates.map(|it| Quantities::of(&it, life));
+            } else if self.rows[index].is_open {
+                let (work, stored) = self.rows[index].shares;
+                self.rows[index].asks = self.rows[plain].asks.map(|it| it.shared(work, stored));
+            }
+            let row = &mut self.rows[index];
+            row.costs = row.asks.map(|it| it.cost(life, prices));
+        }
+        self.priced = Some((*life, *prices));
+    }
+}
+
+impl Row {
+    fn new(profile: &Profile, of: &Candidate, standing: Standing, life: &BlockLife) -> Row {
+        Row {
+            standing,
+            estimates: [profile.estimate_again(&standing); 3],
+            shares: (1.0, 1.0),
+            memory_bytes: of.memory_bytes,
+            is_open: false,
+            is_seen: false,
+            is_told: false,
+            on_trial: 0,
+            rank: 0,
+            asks: [Quantities::of_store(life); 3],
+            costs: [f64::INFINITY; 3],
+        }
+    }
+}
+
+/// Returns work and stored bytes of a form beside those of the whole.
+fn shares(form: &MethodEstimate, whole: &MethodEstimate) -> (f64, f64) {
+    let share = |form: &Factor, whole: &Factor| match whole.value.mean > 0.0 {
+        true => form.value.mean / whole.value.mean,
+        false => 1.0,
+    };
+    (
+        share(
+            &form.encode_seconds_per_byte,
+            &whole.encode_seconds_per_byte,
+        ),
+        share(&form.stored_per_raw, &whole.stored_per_raw),
+    )
+}
+
+/// Returns an estimate with exact values of what encoding takes and leaves.
+fn at(expected: &MethodEstimate, value: fn(&Factor) -> f64) -> MethodEstimate {
+    let mut estimate = *expected;
+    for factor in [
+        &mut estimate.encode_seconds_per_byte,
+        &mut estimate.stored_per_raw,
+    ] {
+        factor.value = Estimate::exact(value(factor));
+    }
+    estimate
+}
+
+/// Returns the value one standard error below the mean, of an interval of 95 % whose logarithm is
+/// normal.
+fn one_error_below(factor: &Factor) -> f64 {
+    let Estimate { mean, low, .. } = factor.value;
+    if mean <= 0.0 || low <= 0.0 {
+        return mean;
+    }
+    mean * (low / mean).powf(1.0 / 1.96)
+}

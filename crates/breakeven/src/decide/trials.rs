@@ -1,0 +1,96 @@
+//! Trials: candidates that might be better than they are known to be, what they take, and what they may.
+
+use crate::decide::class::Class;
+use crate::decide::price::{BlockLife, Prices, Quantities};
+use crate::decide::profile::Observation;
+use crate::units::Estimate;
+
+/// Share of all cost that trying may take.
+pub const TRIAL_SHARE: f64 = 0.01;
+/// Blocks' worth of cost for each worker, but two at least, that trying may take at once, before there is much to
+/// take a share of: the more there are, the more blocks go through while one is encoded, and may have to wait for it.
+pub const TRIAL_BLOCKS: f64 = 2.0;
+/// Seconds that trying may take besides, where a place says what one costs: what nobody notices.
+pub const TRIAL_SECONDS: f64 = 4e-3;
+
+/// A candidate that is tried, and what the best one known would have cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trial {
+    /// Which it is.
+    pub candidate: usize,
+    /// The class of its block.
+    pub class: Class,
+    /// What is charged for it until it is done.
+    pub(super) charge: f64,
+    pub(super) best_cost: f64,
+    /// What it was expected to ask for.
+    pub expected: Quantities,
+    /// What its place added to its cost.
+    pub(super) place_cost: f64,
+    /// The life and the prices of its block.
+    pub life: BlockLife,
+    /// The prices it was tried at.
+    pub prices: Prices,
+}
+
+impl Trial {
+    /// Returns what it cost at the prices it was tried at, the place's own part as it was expected.
+    pub(super) fn real_cost(&self, observation: &Observation) -> f64 {
+        let stored = Estimate::exact(observation.stored_bytes as f64);
+        let expected = self.expected;
+        let encode = observation.encode.map(|it| Estimate::exact(it.0));
+        let real = Quantities {
+            encode_core_seconds: encode.unwrap_or(expected.encode_core_seconds),
+            stored_bytes: stored,
+            held_bytes: Estimate::exact(
+                self.life
+                    .allocation
+                    .held_bytes(observation.stored_bytes + self.life.overhead_bytes)
+                    as f64,
+            ),
+            ..expected
+        };
+        real.cost(&self.life, &self.prices) + self.place_cost
+    }
+}
+
+/// What trying took so far, and all cost beside it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Trials {
+    /// What all blocks would have cost by the best candidates known.
+    all: f64,
+    /// What trials took, or are feared to take.
+    tried: f64,
+    /// What they took beyond what was feared of them.
+    surprise: f64,
+}
+
+impl Trials {
+    /// Returns the share of all cost that trials took.
+    pub fn share(&self) -> f64 {
+        self.tried / self.all.max(f64::MIN_POSITIVE)
+    }
+
+    /// Returns the share of all cost that they took beyond what was feared of them.
+    pub fn surprise_share(&self) -> f64 {
+        self.surprise / self.all.max(f64::MIN_POSITIVE)
+    }
+
+    /// Returns what trying may still take of its share.
+    pub fn earned(&self, share: f64) -> f64 {
+        share * self.all - self.tried
+    }
+
+    /// Counts a block that would cost so much by the best candidate known.
+    pub fn chose(&mut self, best_cost: f64, trial: Option<&Trial>) {
+        self.all += best_cost;
+        self.tried += trial.map_or(0.0, |it| it.charge);
+    }
+
+    /// Replaces what was feared of a trial by what it cost.
+    pub fn settle(&mut self, trial: &Trial, cost: f64) {
+        let beyond = (cost - trial.best_cost).max(0.0) - trial.charge;
+        self.tried += beyond;
+        self.surprise += beyond.max(0.0);
+    }
+}
