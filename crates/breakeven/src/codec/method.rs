@@ -2,8 +2,11 @@
 //!
 //! A [`Method`] is what a decision chooses and what a command line says. Its text form reads back
 //! to the same method: `store`, `lz4:1`, `lz4:a8`, `lz4hc:9`, `zstd:-5`, `deflate:6`, `xz:6`,
-//! `bzip2:9`, `shuffle4+zstd:3`, `delta8+xz:6`. What is written beside the stored bytes is not the
+//! `bzip2:9`, `shuffle4+zstd:3`, `delta8+xz:6`, `zstd:3+dict`. What is written beside the stored bytes is not the
 //! method but its [`Decoder`], which knows no level.
+//!
+//! A method with a dictionary is a method of its own, since it costs and stores otherwise: which
+//! dictionary it is, the place knows that stores the block.
 //!
 //! This file does not compress; the one dispatch is in the module above.
 
@@ -24,6 +27,8 @@ pub struct Method {
     pub codec: Codec,
     /// What rearranges them first.
     pub filter: Filter,
+    /// Whether the codec starts with a dictionary; only lz4, lz4hc and zstd without a filter do.
+    pub dictionary: bool,
 }
 
 /// A compression algorithm with its effort.
@@ -61,7 +66,7 @@ pub enum Filter {
 /// What a reader of a method's text is told when the text is not one.
 const ACCEPTED: &str = "expected store, lz4:1, lz4:a1..a65537, lz4hc:2..12, zstd:-7..22 without 0, \
      deflate:1..12, xz:0..9 or bzip2:1..9, with shuffle2+, shuffle4+ or shuffle8+ before lz4, \
-     lz4hc, zstd, deflate or bzip2, or delta1..256+ before xz";
+     lz4hc, zstd, deflate or bzip2, delta1..256+ before xz, or +dict after lz4, lz4hc or zstd";
 
 impl Method {
     /// Keeps the bytes as they are.
@@ -72,7 +77,13 @@ impl Method {
         Method {
             codec,
             filter: Filter::None,
+            dictionary: false,
         }
+    }
+
+    /// Returns the method with a dictionary, or without one.
+    pub const fn with_dictionary(self, dictionary: bool) -> Method {
+        Method { dictionary, ..self }
     }
 
     /// Returns the most bytes this method makes of `source_bytes` bytes, at most
@@ -204,6 +215,15 @@ impl Method {
     }
 
     fn filter_fault(&self) -> Option<String> {
+        let takes_dictionary = matches!(
+            self.codec,
+            Codec::Lz4 { .. } | Codec::Lz4Hc { .. } | Codec::Zstd { .. }
+        );
+        if self.dictionary && !(takes_dictionary && self.filter == Filter::None) {
+            return Some(
+                "a dictionary goes only with lz4, lz4hc or zstd without a filter".to_string(),
+            );
+        }
         match (self.filter, self.codec) {
             (Filter::None, _) => None,
             (Filter::Shuffle { .. }, Codec::Store) => {
@@ -248,7 +268,8 @@ impl fmt::Display for Method {
             Codec::Deflate { level } => write!(f, "deflate:{level}"),
             Codec::Xz { level } => write!(f, "xz:{level}"),
             Codec::Bzip2 { level } => write!(f, "bzip2:{level}"),
-        }
+        }?;
+        f.write_str(if self.dictionary { "+dict" } else { "" })
     }
 }
 
@@ -259,15 +280,23 @@ impl FromStr for Method {
     /// `lz4hc:9`, `zstd` `zstd:3`, `deflate`, `xz` and `bzip2` 6, 6 and 9).
     fn from_str(text: &str) -> Result<Method> {
         let fail = |reason: String| Error::parse("method", text, reason);
-        let (filter, codec) = match text.rsplit_once('+') {
-            None => (Filter::None, text),
+        let (plain, dictionary) = match text.strip_suffix("+dict") {
+            Some(plain) => (plain, true),
+            None => (text, false),
+        };
+        let (filter, codec) = match plain.rsplit_once('+') {
+            None => (Filter::None, plain),
             Some((filter, codec)) => match parse_filter(filter) {
                 Some(filter) => (filter, codec),
                 None => return Err(fail(format!("no filter '{}'; {ACCEPTED}", shorten(filter)))),
             },
         };
         let codec = parse_codec(codec).map_err(fail)?;
-        let method = Method { codec, filter };
+        let method = Method {
+            codec,
+            filter,
+            dictionary,
+        };
         match method.fault() {
             None => Ok(method),
             Some(fault) => Err(fail(fault)),
@@ -402,6 +431,10 @@ mod tests {
         check("shuffle8+lz4", "shuffle8+lz4:1");
         check("delta8+xz:6", "delta8+xz:6");
         check("delta256+xz", "delta256+xz:6");
+        check("zstd+dict", "zstd:3+dict");
+        check("zstd:-5+dict", "zstd:-5+dict");
+        check("lz4:a8+dict", "lz4:a8+dict");
+        check("lz4hc:9+dict", "lz4hc:9+dict");
     }
 
     #[test]
@@ -430,6 +463,11 @@ mod tests {
         check_refused("delta8+zstd:3", "only before xz");
         check_refused("delta0+xz:6", "outside 1..256");
         check_refused("delta8+shuffle4+xz:6", "no filter 'delta8+shuffle4'");
+        check_refused("xz:6+dict", "only with lz4");
+        check_refused("store+dict", "only with lz4");
+        check_refused("shuffle4+zstd:3+dict", "without a filter");
+        check_refused("+dict", "expected store, lz4:1");
+        check_refused("zstd:3+dict+dict", "no filter 'zstd:3'");
     }
 
     #[test]
@@ -439,6 +477,7 @@ mod tests {
         let method = Method {
             codec: Codec::Zstd { level: 3 },
             filter: Filter::Delta { distance: 4 },
+            dictionary: false,
         };
         assert!(method.check().is_err());
         assert!(Method::STORE.check().is_ok());

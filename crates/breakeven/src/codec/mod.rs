@@ -66,7 +66,8 @@ impl Compressor {
     ///
     /// # Errors
     ///
-    /// `Invalid` for a method out of range, `Limit` for a block above [`BLOCK_BYTES_MAX`].
+    /// `Invalid` for a method out of range or one that wants a dictionary, `Limit` for a block above
+    /// [`BLOCK_BYTES_MAX`].
     ///
     /// # Example
     ///
@@ -88,7 +89,7 @@ impl Compressor {
         source: &[u8],
         target: &mut [u8],
     ) -> Result<Option<usize>> {
-        method.check()?;
+        check_plain(method)?;
         check_length(source.len())?;
         let Filter::Shuffle { width } = method.filter else {
             return self.encode(method, None, source, target);
@@ -102,7 +103,7 @@ impl Compressor {
     }
 
     /// Compresses a block with a dictionary: as [`Compressor::compress`], for lz4, lz4hc and zstd
-    /// without a filter.
+    /// without a filter, whether the method says that it uses one or not.
     ///
     /// # Errors
     ///
@@ -134,7 +135,7 @@ impl Compressor {
         source: &[u8],
         target: &mut [u8],
     ) -> Result<Option<usize>> {
-        method.check()?;
+        check_plain(method)?;
         check_length(source.len())?;
         match method.codec {
             Codec::Xz { level } => xz::compress(level, method.filter, Check::Crc64, source, target),
@@ -329,6 +330,17 @@ fn copy(source: &[u8], target: &mut [u8]) -> Result<()> {
         format!("{expected} bytes"),
         format!("{found} bytes"),
     ))
+}
+
+fn check_plain(method: Method) -> Result<()> {
+    method.check()?;
+    match method.dictionary {
+        false => Ok(()),
+        true => {
+            let reason = format!("{method} wants its dictionary");
+            Err(Error::invalid("method without a dictionary", reason))
+        }
+    }
 }
 
 fn no_dictionary(method: Method) -> Error {

@@ -213,24 +213,18 @@ impl Chooser {
     /// Makes a chooser among `candidates` on what the profile knows.
     ///
     /// # Panics
-    /// When there are no candidates, or the forms of a method do not stand together with the plain one first.
+    /// When there are no candidates, or a form does not follow the plain one of its method.
     pub fn new(candidates: Vec<Candidate>, profile: Profile, options: ChooserOptions) -> Chooser {
         let mut methods: Vec<Range<usize>> = Vec::new();
         for (index, candidate) in candidates.iter().enumerate() {
-            match methods.last_mut() {
-                Some(range) if candidates[range.start].method == candidate.method => {
-                    assert!(
-                        candidate.form > 0,
-                        "two plain forms of {}",
-                        candidate.method
-                    );
-                    range.end = index + 1;
-                }
-                _ => {
-                    assert!(candidate.form == 0, "no plain form of {}", candidate.method);
-                    methods.push(index..index + 1);
-                }
+            if candidate.form == 0 {
+                methods.push(index..index + 1);
+                continue;
             }
+            let range = methods.last_mut();
+            let range = range.filter(|it| candidates[it.start].method == candidate.method);
+            let range = range.expect("the plain form of a method before its others");
+            range.end = index + 1;
         }
         assert!(!methods.is_empty(), "a chooser without candidates");
         Chooser {
@@ -387,19 +381,18 @@ impl Chooser {
         self.lesson += 1;
     }
 
-    /// Returns what each candidate is expected to ask for on a block, other forms than those thought of left as
-    /// they were.
-    pub fn expected(
-        &mut self,
-        life: &BlockLife,
-        prices: &Prices,
-        terms: &Terms,
-    ) -> impl Iterator<Item = &Quantities> {
+    /// Brings at hand what each candidate is expected to ask for on a block, for [`Chooser::expected`].
+    pub fn know(&mut self, life: &BlockLife, terms: &Terms) {
         self.learn_of(life.class, life.raw_bytes, terms);
         let known = (self.known).get_mut(&key(life.class, life.raw_bytes));
-        let known = known.expect("it was learned of");
-        known.price(&self.candidates, life, prices);
-        known.rows.iter().map(|row| &row.asks[EXPECTED])
+        (known.expect("it was learned of")).ask(&self.candidates, life);
+    }
+
+    /// Returns what each candidate is expected to ask for on the last such block that was picked for or known;
+    /// nothing where there was none.
+    pub fn expected(&self, class: Class, raw_bytes: u64) -> impl Iterator<Item = &Quantities> {
+        let known = self.known.get(&key(class, raw_bytes));
+        (known.into_iter()).flat_map(|it| it.rows.iter().map(|row| &row.asks[EXPECTED]))
     }
 
     /// Decides for the candidate of least expected cost, with all that is to be said of it. The place's own part
@@ -410,8 +403,8 @@ impl Chooser {
         prices: &Prices,
         place_cost: impl Fn(usize, &Quantities) -> Estimate,
     ) -> Decision {
-        let known = self.prepare(life, prices);
-        let offers = self.offers(&self.known[&known], &place_cost);
+        let known = self.prepare(life);
+        let offers = self.offers(&self.known[&known], (life, prices), &place_cost);
         choose(life, prices, self.options.worth_while, offers)
     }
 
@@ -423,25 +416,19 @@ impl Chooser {
         prices: &Prices,
         place_cost: impl Fn(usize, &Quantities) -> Estimate,
     ) -> Decision {
-        let known = self.prepare(life, prices);
+        let known = self.prepare(life);
         let known = &self.known[&known];
         let chosen = self.offer(known, picked, &place_cost);
-        let others = self.offers(known, &place_cost);
-        decided(
-            life,
-            prices,
-            chosen,
-            others.filter(|it| it.method != chosen.method),
-        )
+        let others = self.offers(known, (life, prices), &place_cost);
+        let others = others.filter(|it| it.method != chosen.method);
+        decided(life, prices, chosen, others)
     }
 
-    fn prepare(&mut self, life: &BlockLife, prices: &Prices) -> (Class, u8) {
+    fn prepare(&mut self, life: &BlockLife) -> (Class, u8) {
         let key = key(life.class, life.raw_bytes);
-        if !self.known.contains_key(&key) {
-            self.learn_of(life.class, life.raw_bytes, &Terms::default());
-        }
-        let known = self.known.get_mut(&key).expect("it was learned of");
-        known.price(&self.candidates, life, prices);
+        // As the last block like it was picked for.
+        let terms = self.known.get(&key).map_or(Terms::default(), |it| it.terms);
+        self.know(life, &terms);
         key
     }
 
@@ -449,11 +436,15 @@ impl Chooser {
     fn offers(
         &self,
         known: &Known,
+        (life, prices): (&BlockLife, &Prices),
         place_cost: &impl Fn(usize, &Quantities) -> Estimate,
     ) -> impl Iterator<Item = Offer> {
-        self.methods.iter().map(move |range| {
-            let best = best_form(known, range, &|at, it: &Quantities| place_cost(at, it).mean).0;
-            self.offer(known, best, place_cost)
+        self.methods.iter().map(move |forms| {
+            let cost = |at: usize| {
+                let it = &known.rows[at].asks[EXPECTED];
+                it.cost(life, prices) + place_cost(at, it).mean
+            };
+            self.offer(known, best_form(known, forms, cost).0, place_cost)
         })
     }
 
@@ -491,7 +482,7 @@ impl Chooser {
                 &self.profile,
                 &self.candidates,
                 (class, 1 << key.1),
-                (terms.forms_from.0, terms.is_hopeful),
+                terms,
                 self.decodings,
             );
             known.lesson = self.lesson;
@@ -510,12 +501,7 @@ fn key(class: Class, raw_bytes: u64) -> (Class, u8) {
 
 /// Returns the form of a method of least expected cost, and that cost: the plain one unless another is clearly
 /// better.
-fn best_form(
-    known: &Known,
-    forms: &Range<usize>,
-    place_cost: &impl Fn(usize, &Quantities) -> f64,
-) -> (usize, f64) {
-    let cost = |at: usize| cost(known, at, EXPECTED, place_cost);
+fn best_form(known: &Known, forms: &Range<usize>, cost: impl Fn(usize) -> f64) -> (usize, f64) {
     let plain = (forms.start, cost(forms.start));
     let mut best = (plain.0, plain.1 * (1.0 - FORM_GAIN_MIN));
     for at in forms.clone().skip(1).filter(|&at| known.rows[at].is_open) {
@@ -548,7 +534,8 @@ fn fill(
 ) {
     costs.clear();
     costs.extend(methods.iter().map(|forms| {
-        let (candidate, expected) = best_form(known, forms, place_cost);
+        let of = |at: usize| cost(known, at, EXPECTED, place_cost);
+        let (candidate, expected) = best_form(known, forms, of);
         Costs {
             candidate,
             plain: forms.start,
@@ -811,8 +798,8 @@ mod tests {
             ..Terms::default()
         };
         check(Terms::default(), 0.0, 1);
-        check(Terms::default(), 3.0, 3);
         check(slow, 3.0, 1);
+        check(Terms::default(), 3.0, 3);
         let decision = chooser.decide(&life, &prices, |at, _| {
             Estimate::exact(if at == 2 { -1.0 } else { 0.0 })
         });

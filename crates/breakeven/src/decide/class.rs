@@ -216,6 +216,11 @@ impl Class {
         usize::from(self.0) < NAMES.len()
     }
 
+    /// Returns whether a place made the class, and it means something to that place alone.
+    pub fn is_place(self) -> bool {
+        self.0 >= PLACE_FIRST
+    }
+
     /// Returns the name for people, without spaces.
     pub fn name(self) -> Cow<'static, str> {
         match NAMES.get(usize::from(self.0)) {

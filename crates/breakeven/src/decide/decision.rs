@@ -117,44 +117,6 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Returns the event of a pick that a place's own controller made, for the ledger: a method with what it
-    /// was expected to cost, and those it was picked from. Costs are in the place's own unit and taken as
-    /// exact: how sure it is, the controller knows.
-    pub fn picked(
-        life: &BlockLife,
-        (method, cost, quantities): (Method, f64, Quantities),
-        others: impl Iterator<Item = (Method, f64)>,
-        store_cost: f64,
-    ) -> Decision {
-        let others = others.filter(|it| it.0 != method);
-        let runner_up = others.min_by(|a, b| a.1.total_cmp(&b.1));
-        let best_codec = match method {
-            Method::STORE => runner_up,
-            _ => Some((method, cost)),
-        };
-        let saving = best_codec.map_or(0.0, |it| store_cost - it.1);
-        Decision {
-            class: life.class,
-            raw_bytes: life.raw_bytes,
-            method,
-            form: 0,
-            quantities,
-            cost: Estimate::exact(cost),
-            store_cost: Estimate::exact(store_cost),
-            best_codec,
-            saving: Estimate::exact(saving),
-            pays: match saving > 0.0 {
-                true => Pays::Yes,
-                false => Pays::No,
-            },
-            runner_up: runner_up.map(|it| it.0),
-            margin: Estimate::exact(runner_up.map_or(0.0, |it| it.1 - cost)),
-            undecided: false,
-            reason: Reason::default(),
-            overlap: Overlap::Serial,
-        }
-    }
-
     /// Returns the decision with another cost of storing raw, where the place knows it better than its prices
     /// tell.
     pub fn against(mut self, store_cost: f64) -> Decision {

@@ -3,7 +3,7 @@
 //!
 //! Private to `decide`. Nothing here is lost for good: all of it comes from the [`Profile`] again.
 
-use crate::decide::chooser::Candidate;
+use crate::decide::chooser::{Candidate, Terms};
 use crate::decide::class::Class;
 use crate::decide::price::{BlockLife, Prices, Quantities};
 use crate::decide::profile::{Factor, MethodEstimate, Profile, Standing};
@@ -17,9 +17,13 @@ const SEEN_MIN: f64 = 0.9;
 pub(super) struct Known {
     /// The lesson it is from; 0 for none.
     pub lesson: u64,
+    /// What was told of the block that it was estimated for.
+    pub terms: Terms,
     /// Decodings observed by then.
     decodings: u64,
     pub rows: Vec<Row>,
+    /// The block that what the rows ask for is of.
+    asked: Option<BlockLife>,
     /// The life and the prices that the rows are priced for.
     priced: Option<(BlockLife, Prices)>,
 }
@@ -57,15 +61,14 @@ pub(super) const OPTIMISTIC: usize = 1;
 pub(super) const PESSIMISTIC: usize = 2;
 
 impl Known {
-    /// Takes what a profile knows of the candidates on blocks of about so many bytes. Other forms than the plain
-    /// one are thought of where that takes at least `forms_from` core seconds. What was not seen is hoped for two
-    /// standard errors and not one if `is_bold`.
+    /// Takes what a profile knows of the candidates on blocks of about so many bytes, for blocks of which so much
+    /// is told.
     pub fn estimate(
         &mut self,
         profile: &Profile,
         candidates: &[Candidate],
         (class, block_bytes): (Class, u64),
-        (forms_from, is_bold): (f64, bool),
+        terms: &Terms,
         decodings: u64,
     ) {
         let standing = |it: &Candidate| {
@@ -83,8 +86,8 @@ impl Known {
         }
         self.decodings = decodings;
         let mut plain = 0;
-        for index in 0..candidates.len() {
-            if candidates[index].form == 0 {
+        for (index, candidate) in candidates.iter().enumerate() {
+            if candidate.form == 0 {
                 plain = index;
                 self.rows[index].estimates[EXPECTED] =
                     profile.estimate_again(&self.rows[index].standing);
@@ -94,7 +97,7 @@ impl Known {
             let whole = self.rows[plain].estimates[EXPECTED];
             let core = whole.encode_seconds_per_byte.value.mean * block_bytes as f64;
             let row = &mut self.rows[index];
-            row.is_open = core > forms_from;
+            row.is_open = core > terms.forms_from.0;
             if row.is_open {
                 let form = profile.estimate_again(&row.standing);
                 row.shares = shares(&form, &whole);
@@ -111,17 +114,18 @@ impl Known {
                 }
             }
         }
-        self.spread(candidates, is_bold);
-        self.priced = None;
+        self.spread(candidates, terms.is_hopeful);
+        self.terms = *terms;
+        (self.asked, self.priced) = (None, None);
     }
 
     /// Finds how good and how bad each may be, and the order of their times.
-    fn spread(&mut self, candidates: &[Candidate], is_bold: bool) {
+    fn spread(&mut self, candidates: &[Candidate], is_hopeful: bool) {
         let work = |row: &Row| row.estimates[EXPECTED].encode_seconds_per_byte.value.mean;
         let is_plain = |index: &usize| candidates[*index].form == 0;
         let mut plain = 0;
-        for index in 0..self.rows.len() {
-            if candidates[index].form > 0 {
+        for (index, candidate) in candidates.iter().enumerate() {
+            if candidate.form > 0 {
                 // What was never seen is tried in its plain form, charged with all its waits.
                 self.rows[index].is_open &= self.rows[plain].is_seen;
                 self.rows[index].is_seen = self.rows[plain].is_seen;
@@ -137,7 +141,7 @@ impl Known {
             row.rank = rank;
             row.is_told = false;
             row.is_seen = expected.encode_seconds_per_byte.weight >= SEEN_MIN;
-            row.estimates[OPTIMISTIC] = match is_bold && !row.is_seen {
+            row.estimates[OPTIMISTIC] = match is_hopeful && !row.is_seen {
                 true => at(&expected, |it| it.value.low),
                 false => at(&expected, one_error_below),
             };
@@ -152,24 +156,49 @@ impl Known {
         }
     }
 
-    /// Prices all candidates for a block, unless they are for one like it.
-    pub fn price(&mut self, candidates: &[Candidate], life: &BlockLife, prices: &Prices) {
-        let is_priced = |it: &(BlockLife, Prices)| it.0 == *life && it.1 == *prices;
-        if self.priced.as_ref().is_some_and(is_priced) {
+    /// Finds what all candidates ask for on a block, unless it is known of one as long, stored alike.
+    pub fn ask(&mut self, candidates: &[Candidate], life: &BlockLife) {
+        let is_alike = |it: &BlockLife| {
+            (it.raw_bytes, it.allocation) == (life.raw_bytes, life.allocation)
+                && (it.overhead_bytes, it.moves_whole_units)
+                    == (life.overhead_bytes, life.moves_whole_units)
+        };
+        if self.asked.as_ref().is_some_and(is_alike) {
             return;
         }
         let mut plain = 0;
-        for index in 0..candidates.len() {
-            if candidates[index].form == 0 {
+        for (index, candidate) in candidates.iter().enumerate() {
+            if candidate.form == 0 {
                 plain = index;
                 let row = &mut self.rows[index];
-                row.asks = row.estimates.map(|it| Quantities::of(&it, life));
+                row.asks[EXPECTED] = Quantities::of(&row.estimates[EXPECTED], life);
+                row.asks[OPTIMISTIC] = Quantities::of(&row.estimates[OPTIMISTIC], life);
+                row.asks[PESSIMISTIC] = match row.is_seen {
+                    true => row.asks[EXPECTED],
+                    false => Quantities::of(&row.estimates[PESSIMISTIC], life),
+                };
             } else if self.rows[index].is_open {
                 let (work, stored) = self.rows[index].shares;
                 self.rows[index].asks = self.rows[plain].asks.map(|it| it.shared(work, stored));
             }
-            let row = &mut self.rows[index];
-            row.costs = row.asks.map(|it| it.cost(life, prices));
+        }
+        self.asked = Some(*life);
+    }
+
+    /// Prices all candidates for a block, unless they are for one like it.
+    pub fn price(&mut self, candidates: &[Candidate], life: &BlockLife, prices: &Prices) {
+        self.ask(candidates, life);
+        let is_priced = |it: &(BlockLife, Prices)| it.1 == *prices && it.0 == *life;
+        if self.priced.as_ref().is_some_and(is_priced) {
+            return;
+        }
+        for row in self.rows.iter_mut().filter(|row| row.is_open) {
+            row.costs[EXPECTED] = row.asks[EXPECTED].cost(life, prices);
+            row.costs[OPTIMISTIC] = row.asks[OPTIMISTIC].cost(life, prices);
+            row.costs[PESSIMISTIC] = match row.is_seen {
+                true => row.costs[EXPECTED],
+                false => row.asks[PESSIMISTIC].cost(life, prices),
+            };
         }
         self.priced = Some((*life, *prices));
     }

@@ -13,7 +13,8 @@
 //! Times are kept, ratios are not: those belong to the data and not to the machine. Leaving out one
 //! of 43 files at a time, times learned on the others lower the error of ln encode from 0.55 to
 //! 0.42 (root mean square), but ratios learned there raise that of ln stored from the shipped
-//! prior's 0.28 to 0.39. Nor are a place's own classes kept, which mean nothing to others.
+//! prior's 0.28 to 0.39. Nor are a place's own classes kept, which mean nothing to others: a place
+//! keeps them itself, ratios and all ([`place_bytes`]), since its data stay its data.
 //!
 //! It does not name the processor or find the folder: doors do.
 
@@ -26,10 +27,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::codec::Method;
 use crate::decide::class::Class;
-use crate::decide::prior::{DECODE, ENCODE};
+use crate::decide::prior::{DECODE, ENCODE, STORED};
 use crate::decide::profile::{Cell, CellKey, LENGTH_BITS_MAX, LENGTH_BITS_MIN};
 use crate::decide::profile::{Profile, ProfileOptions};
-use crate::decide::tracker::Tracker;
+use crate::decide::tracker::{FADED_WEIGHT, Tracker};
 use crate::error::{Error, Result};
 use crate::storage::beside;
 
@@ -141,6 +142,46 @@ pub fn save(profile: &Profile, folder: &Path, fingerprint: &Fingerprint) -> Resu
     })
 }
 
+/// The most cells that a place keeps: those of most weight. Some 350 bytes each.
+const PLACE_CELLS_MAX: usize = 256;
+
+/// Returns what was learned of a place's own classes, for the place to keep with its data: at most 128 KiB.
+pub fn place_bytes(profile: &Profile, fingerprint: &Fingerprint) -> Vec<u8> {
+    render_cells(profile, fingerprint, &Scope::Place).into_bytes()
+}
+
+/// Adds to a profile what an earlier run learned of the place's own classes ([`place_bytes`]): what each method
+/// leaves of them, and its times if this is the machine they were taken on. Each counts as two observations.
+///
+/// # Errors
+/// [`Error::Parse`] for bytes that are cut, changed, of a later version, or not of a place: nothing is added.
+///
+/// # Example
+/// ```
+/// use breakeven::decide::learned::{self, Fingerprint};
+/// use breakeven::decide::{Class, Observation, Profile};
+///
+/// let fingerprint = Fingerprint {
+///     processor: "EPYC 9554".to_string(),
+///     libraries: "breakeven 0.1.0, zstd 1.5.7, lz4 1.10.0".to_string(),
+/// };
+/// let (class, method) = (Class::place(7), "zstd:3+dict".parse()?);
+/// let mut profile = Profile::default();
+/// profile.observe(&Observation { class, method, raw_bytes: 4096, stored_bytes: 512, encode: None, decode: None });
+/// let kept = learned::place_bytes(&profile, &fingerprint);
+/// let mut next = Profile::default();
+/// learned::add_place(&mut next, &kept, &fingerprint)?;
+/// let stored = next.estimate(class, method, 4096).stored_per_raw.value.mean;
+/// assert!(stored < 0.2, "{stored}");
+/// # Ok::<(), breakeven::Error>(())
+/// ```
+pub fn add_place(profile: &mut Profile, bytes: &[u8], fingerprint: &Fingerprint) -> Result<()> {
+    let cells = parse_cells(bytes, fingerprint, &Scope::Place);
+    let cells = cells.map_err(|reason| Error::parse("profile of a place", "", reason))?;
+    profile.merge(&Profile::from_cells(profile.options(), cells));
+    Ok(())
+}
+
 /// Writes a new file beside `path` and returns its name.
 fn write_beside(path: &Path, bytes: &[u8]) -> Result<PathBuf> {
     let (mut file, temporary) = beside::create(path, beside::AS_NEW)?;
@@ -192,18 +233,55 @@ struct SavedCell {
     encode: Option<Moments>,
     #[serde(skip_serializing_if = "Option::is_none")]
     decode: Option<Moments>,
+    /// Of a place's own classes alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stored: Option<Moments>,
+}
+
+/// Whose classes a profile is of.
+enum Scope {
+    /// Content classes, which mean the same everywhere: times alone.
+    Content,
+    /// A place's own.
+    Place,
+}
+
+impl Scope {
+    fn factors(&self) -> &[usize] {
+        match self {
+            Scope::Content => &[ENCODE, DECODE],
+            Scope::Place => &[ENCODE, DECODE, STORED],
+        }
+    }
+
+    fn cells_max(&self) -> usize {
+        match self {
+            Scope::Content => CELLS_SAVED_MAX,
+            Scope::Place => PLACE_CELLS_MAX,
+        }
+    }
+
+    fn class(&self, number: u16) -> Option<Class> {
+        match self {
+            Scope::Content => Class::from_content_number(number),
+            Scope::Place => Class::try_from(number).ok().filter(|it| it.is_place()),
+        }
+    }
 }
 
 fn render(profile: &Profile, fingerprint: &Fingerprint) -> String {
+    render_cells(profile, fingerprint, &Scope::Content)
+}
+
+fn render_cells(profile: &Profile, fingerprint: &Fingerprint, scope: &Scope) -> String {
     let mut cells: Vec<(&CellKey, &Cell)> = profile.cells().iter().collect();
-    let is_timed = |cell: &Cell| {
-        [ENCODE, DECODE]
-            .iter()
-            .any(|&it| cell.trackers[it].weight > 0.0)
+    let tells = |cell: &Cell| {
+        let mut factors = scope.factors().iter();
+        factors.any(|&it| cell.trackers[it].weight > 0.0)
     };
-    cells.retain(|(key, cell)| key.0.is_content() && is_timed(cell));
+    cells.retain(|(key, cell)| scope.class(key.0.number()).is_some() && tells(cell));
     cells.sort_by(|a, b| b.1.weight().total_cmp(&a.1.weight()).then(a.0.cmp(b.0)));
-    cells.truncate(CELLS_SAVED_MAX);
+    cells.truncate(scope.cells_max());
     cells.sort_by_key(|(key, _)| **key);
     let moments = |tracker: &Tracker| {
         let moments = [
@@ -221,6 +299,10 @@ fn render(profile: &Profile, fingerprint: &Fingerprint) -> String {
         length_bits: key.2,
         encode: moments(&cell.trackers[ENCODE]),
         decode: moments(&cell.trackers[DECODE]),
+        stored: match scope {
+            Scope::Content => None,
+            Scope::Place => moments(&cell.trackers[STORED]),
+        },
     };
     let body = Body {
         fingerprint: fingerprint.clone(),
@@ -236,6 +318,17 @@ fn parse(
     bytes: &[u8],
     fingerprint: &Fingerprint,
 ) -> std::result::Result<BTreeMap<CellKey, Cell>, String> {
+    parse_cells(bytes, fingerprint, &Scope::Content)
+}
+
+fn parse_cells(
+    bytes: &[u8],
+    fingerprint: &Fingerprint,
+    scope: &Scope,
+) -> std::result::Result<BTreeMap<CellKey, Cell>, String> {
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("it is longer than {FILE_BYTES_MAX} bytes"));
+    }
     let text = std::str::from_utf8(bytes).map_err(|_| "it is no text".to_string())?;
     let (schema, rest) = text
         .strip_prefix("{\"schema\":")
@@ -258,24 +351,29 @@ fn parse(
         return Err(format!("its checksum is {found}, expected {checksum}"));
     }
     let body: Body = serde_json::from_str(body).map_err(|error| error.to_string())?;
-    if body.fingerprint != *fingerprint {
+    let is_same_machine = body.fingerprint == *fingerprint;
+    if !is_same_machine && matches!(scope, Scope::Content) {
         let Fingerprint {
             processor,
             libraries,
         } = body.fingerprint;
         return Err(format!("it was made by '{processor}' with '{libraries}'"));
     }
-    if body.cells.len() > CELLS_SAVED_MAX {
-        return Err(format!(
-            "it has {} cells, at most {CELLS_SAVED_MAX}",
-            body.cells.len()
-        ));
+    let (count, most) = (body.cells.len(), scope.cells_max());
+    if count > most {
+        return Err(format!("it has {count} cells, at most {most}"));
     }
-    body.cells.iter().map(parse_cell).collect()
+    let cell = |saved: &SavedCell| parse_cell(saved, scope, is_same_machine);
+    body.cells.iter().map(cell).collect()
 }
 
-fn parse_cell(saved: &SavedCell) -> std::result::Result<(CellKey, Cell), String> {
-    let class = Class::from_content_number(saved.class)
+fn parse_cell(
+    saved: &SavedCell,
+    scope: &Scope,
+    is_same_machine: bool,
+) -> std::result::Result<(CellKey, Cell), String> {
+    let class = scope
+        .class(saved.class)
         .ok_or_else(|| format!("no class has number {}", saved.class))?;
     let bits = saved.length_bits;
     if !(LENGTH_BITS_MIN..=LENGTH_BITS_MAX).contains(&bits) {
@@ -283,7 +381,13 @@ fn parse_cell(saved: &SavedCell) -> std::result::Result<(CellKey, Cell), String>
     }
     let key = (class, saved.method, bits);
     let mut cell = Cell::new(&key);
-    for (factor, moments) in [(ENCODE, saved.encode), (DECODE, saved.decode)] {
+    let moments = [saved.encode, saved.decode, saved.stored];
+    let weight_max = match scope {
+        Scope::Content => WEIGHT_LOADED_MAX,
+        Scope::Place => FADED_WEIGHT,
+    };
+    for &factor in scope.factors() {
+        let moments = moments[factor];
         let Some([weight, mean_ln, variance_ln, mean]) = moments else {
             continue;
         };
@@ -295,8 +399,15 @@ fn parse_cell(saved: &SavedCell) -> std::result::Result<(CellKey, Cell), String>
         if !is_sound {
             return Err(format!("{moments:?} are no moments"));
         }
-        let weight = weight.min(WEIGHT_LOADED_MAX);
-        cell.trackers[factor] = Tracker::of_moments(weight, mean_ln, variance_ln, mean);
+        let is_sound_share = factor != STORED || mean <= 1.0;
+        if !is_sound_share {
+            return Err(format!("{moments:?} store more than all"));
+        }
+        // What another machine took for it tells nothing of this one.
+        if factor == STORED || is_same_machine {
+            let weight = weight.min(weight_max);
+            cell.trackers[factor] = Tracker::of_moments(weight, mean_ln, variance_ln, mean);
+        }
     }
     Ok((key, cell))
 }
@@ -401,6 +512,54 @@ mod tests {
         assert!(kept && found.cells().len() == 2, "a place's class was kept");
         let names: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
         assert_eq!(names.len(), 1, "{names:?}");
+    }
+
+    #[test]
+    fn a_place_keeps_what_it_learned_of_its_own_classes() {
+        let mut profile = taught();
+        let (class, method): (Class, Method) = (Class::place(9), "zstd:3+dict".parse().unwrap());
+        observe(&mut profile, class, "zstd:3+dict", 6_000);
+        let bytes = place_bytes(&profile, &fingerprint());
+        let elsewhere = Fingerprint {
+            processor: "another".to_string(),
+            ..fingerprint()
+        };
+        for (machine, weight) in [(fingerprint(), FADED_WEIGHT), (elsewhere, 0.0)] {
+            let mut next = Profile::default();
+            add_place(&mut next, &bytes, &machine).unwrap();
+            let found = next.estimate(class, method, 65_536);
+            let share = found.stored_per_raw.value.mean * 65_536.0 / 6_000.0;
+            assert!((0.7..1.4).contains(&share), "{share}");
+            assert_eq!(found.encode_seconds_per_byte.weight, weight);
+            assert_eq!(found.stored_per_raw.weight, FADED_WEIGHT);
+            let known = |key: &&CellKey| key.0.is_content();
+            assert_eq!(next.cells().keys().filter(known).count(), 0);
+        }
+        let mut next = Profile::default();
+        let mut random = seeded("changed profiles of a place");
+        let mut refused = 0;
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1 << random.u32(..8);
+            for bad in [&bytes[..at], &changed] {
+                refused += u32::from(add_place(&mut next, bad, &fingerprint()).is_err());
+            }
+        }
+        println!("{refused} of {} refused", 2 * bytes.len());
+        assert!(refused as usize == 2 * bytes.len() && bytes.len() > 200);
+        assert!(add_place(&mut next, &vec![b' '; 2 << 20], &fingerprint()).is_err());
+        // The shared file is no place's, and the other way round.
+        let shared = render(&profile, &fingerprint()).into_bytes();
+        assert!(add_place(&mut next, &shared, &fingerprint()).is_err());
+        assert!(parse(&bytes, &fingerprint()).is_err());
+        assert!(next.cells().is_empty());
+        for number in 0..1000 {
+            observe(&mut profile, Class::place(number), "zstd:3", 6_000);
+        }
+        let most = place_bytes(&profile, &fingerprint());
+        assert!(most.len() < 128 << 10, "{}", most.len());
+        add_place(&mut next, &most, &fingerprint()).unwrap();
+        assert_eq!(next.cells().len(), PLACE_CELLS_MAX);
     }
 
     #[test]

@@ -166,6 +166,10 @@ const SHORT_BLOCK: [(f64, f64); 8] = [
     (23.0, 1.0),
 ];
 
+/// Bytes of its like that a block is believed to stand behind where the method has a dictionary. A guess, of the
+/// usual size of one: what a dictionary is worth depends on what it was trained on.
+const DICTIONARY_REACH_BYTES: f64 = 16384.0;
+
 /// What a delta filter does to xz where the class says that there are no numbers: logarithms of the
 /// factors, and the deviations of what a method may differ by. Means over distances of 4 and 8 bytes and 56
 /// blocks of at most 1 MiB from 35 files, `xz:1` with the filter against without.
@@ -228,17 +232,22 @@ pub(super) fn of_method(method: Method, block_bytes: u64) -> Prior {
     let encode = encode_halving(method.codec).powf(halvings(block_bytes)) * 1e-6 / compress_mb_s;
     let encode = encode + filter_seconds + encode_call / bytes;
     let decode = 1e-6 / decompress_mb_s + filter_seconds + decode_call / bytes;
-    let shortness = piecewise(&SHORT_BLOCK, bytes.log2());
+    let behind = match method.dictionary {
+        false => 0.0,
+        true => DICTIONARY_REACH_BYTES,
+    };
+    let shortness = piecewise(&SHORT_BLOCK, (bytes + behind).log2());
+    let is_guess = filtered || method.dictionary;
     Prior {
         ln: [encode.ln(), decode.ln(), stored.ln() * shortness],
-        deviation: match filtered {
+        deviation: match is_guess {
             false => [0.25, 0.2, 0.05],
             true => [0.5, 0.5, 0.5],
         },
         pair_deviation: PAIR_DEVIATION,
         length_deviation: LENGTH_DEVIATION,
         is_apart: false,
-        basis: match filtered {
+        basis: match is_guess {
             false => Basis::Published,
             true => Basis::Default,
         },

@@ -508,7 +508,7 @@ impl Profile {
     /// The additive terms take a saving that others have on other data for granted; where hardly
     /// anything is left to save, all methods save hardly anything.
     fn least_ln(&self, class: Class, method: Method, bits: u8, factor: usize) -> Option<f64> {
-        if factor != STORED || method.filter != Filter::None {
+        if factor != STORED || method.filter != Filter::None || method.dictionary {
             return None;
         }
         // Whoever only looks for repeats says nothing of those who also code single bytes.
@@ -525,7 +525,8 @@ impl Profile {
             .range((class, Method::STORE, 0)..)
             .take_while(|(key, _)| key.0 == class)
             .filter(|(key, _)| key.2 + NEAR_LENGTH_BITS >= bits && key.1 != method)
-            .filter(|(key, _)| key.1.filter == Filter::None && codes_bytes(key.1.codec))
+            .filter(|(key, _)| key.1.filter == Filter::None && !key.1.dictionary)
+            .filter(|(key, _)| codes_bytes(key.1.codec))
             .map(|(_, cell)| &cell.trackers[STORED])
             .filter(|tracker| tracker.weight > 0.0)
             .map(|tracker| tracker.mean.max(STORED_PER_RAW_MIN).ln())

@@ -29,6 +29,7 @@ pub struct Encoder {
 /// Returns whether a method has a frame that stock readers know.
 pub fn is_storable(method: Method) -> bool {
     match (method.codec, method.filter) {
+        _ if method.dictionary => false,
         (Codec::Deflate { .. } | Codec::Bzip2 { .. }, _) | (_, Filter::Shuffle { .. }) => false,
         (Codec::Store | Codec::Lz4 { .. } | Codec::Lz4Hc { .. }, _) => true,
         (Codec::Zstd { .. } | Codec::Xz { .. }, _) => true,

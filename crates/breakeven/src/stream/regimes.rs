@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::controlled::{Beginning, Controlled, control, control_as, control_for};
 use super::hint::Outlook;
 use super::oracle::{best_static, fastest, fewest_bytes};
-use super::price::{Goal, TRIAL_BLOCKS, TRIAL_SECONDS, TRIAL_SHARE};
+use super::price::Goal;
 use super::recorded::{
     ARMS, BLOCK_BYTES, Blocks, KINDS, all_blocks, all_blocks_from, block, blocks, blocks_from,
     class_of, pipeline,
@@ -16,7 +16,9 @@ use super::simulate::{Cost, Matrix, Pipeline, Run};
 use super::split::PARTS;
 use super::writer::Container;
 use crate::codec::Method;
-use crate::decide::{Class, Observation, Prices, Profile};
+use crate::decide::{
+    Class, Observation, Prices, Profile, TRIAL_BLOCKS, TRIAL_SECONDS, TRIAL_SHARE,
+};
 use crate::frame::{Encoder, frame_bytes_max};
 use crate::units::{Estimate, Seconds};
 

@@ -20,6 +20,13 @@ pub struct Group {
     pub raw_bytes: f64,
 }
 
+impl Group {
+    /// Returns the bytes of a block, on the mean.
+    pub fn block_bytes(&self) -> u64 {
+        (self.raw_bytes / self.count).round() as u64
+    }
+}
+
 /// The blocks of the window and their arms, between the two ends of a price.
 #[derive(Default)]
 pub struct Balance {

@@ -1,8 +1,7 @@
 //! What a pick comes to in the books: what was expected of it, of the other arms and of storing, and
 //! what it really cost, in the goal's unit.
 
-use crate::codec::Method;
-use crate::decide::{BlockLife, Class, Decision, Prices, Quantities};
+use crate::decide::{BlockLife, Class, Decision, Prices, Quantities, choose};
 use crate::units::Estimate;
 
 use super::super::hint::Outlook;
@@ -30,38 +29,23 @@ impl Controller {
     ///
     /// # Panics
     ///
-    /// If the class was never seen, or there is no such arm.
+    /// If there is no such arm.
     pub fn entry_for(
-        &self,
+        &mut self,
         class: Class,
         raw_bytes: u64,
         outlook: &Outlook,
         (arm, parts): (usize, usize),
     ) -> Entry {
-        let known = &self.known[&class];
-        let share = raw_bytes as f64 / known.life.raw_bytes.max(1) as f64;
-        let mut life = BlockLife {
-            raw_bytes,
-            ..known.life
-        };
-        // Time and bytes are booked of the writing alone.
-        if matches!(self.goal, Goal::Money { .. }) {
-            life = outlook.life(life);
-        }
+        let life = self.booked_life(class, raw_bytes, outlook);
         let prices = self.booked_prices();
-        let way = known.partings[arm].in_parts_or_whole(parts);
-        let picked = scaled(&way.of(&known.likely[arm]), share);
-        let method = self.arms[arm];
-        let others = self.arms.iter().zip(&known.likely);
-        let others = others.map(|(&it, likely)| (it, scaled(likely, share).cost(&life, &prices)));
+        let form = self.parts.iter().position(|it| *it == parts);
+        let candidate = arm * self.parts.len() + form.unwrap_or(0);
+        let free = |_: usize, _: &Quantities| Estimate::exact(0.0);
+        let decision = self.chooser.decided(candidate, &life, &prices, free);
         let store_cost = self.booked_store_cost(&life, &prices);
         Entry {
-            decision: Decision::picked(
-                &life,
-                (method, picked.cost(&life, &prices), picked),
-                others,
-                store_cost,
-            ),
+            decision: decision.against(store_cost),
             life,
             prices,
         }
@@ -70,18 +54,23 @@ impl Controller {
     /// Returns the pick of a block that [`Controller::pass`] was told of, as it goes to the books: it is
     /// of class [`Class::UNSEEN`], and there was nothing to pick from.
     pub fn entry_of_passed(&self, raw_bytes: u64, outlook: &Outlook) -> Entry {
-        let mut life = self.goal.usual_life(Class::UNSEEN, raw_bytes);
-        if matches!(self.goal, Goal::Money { .. }) {
-            life = outlook.life(life);
-        }
+        let life = self.booked_life(Class::UNSEEN, raw_bytes, outlook);
         let prices = self.booked_prices();
-        let stored = Quantities::of_store(&life);
         let store_cost = self.booked_store_cost(&life, &prices);
-        let only = (Method::STORE, stored.cost(&life, &prices), stored);
+        let decision = choose(&life, &prices, 1.0, std::iter::empty());
         Entry {
-            decision: Decision::picked(&life, only, std::iter::empty(), store_cost),
+            decision: decision.against(store_cost),
             life,
             prices,
+        }
+    }
+
+    /// Returns the life that a block is booked for: of time and bytes the writing alone.
+    fn booked_life(&self, class: Class, raw_bytes: u64, outlook: &Outlook) -> BlockLife {
+        let life = self.goal.usual_life(class, raw_bytes);
+        match self.goal {
+            Goal::Money { .. } => outlook.life(life),
+            _ => life,
         }
     }
 
@@ -123,18 +112,5 @@ pub(super) fn real(expected: &Quantities, taken: &Taken) -> Quantities {
         stored_bytes: stored,
         held_bytes: stored,
         ..*expected
-    }
-}
-
-/// Returns the quantities of a block as long as a share of another.
-fn scaled(of: &Quantities, share: f64) -> Quantities {
-    let scaled = |it: Estimate| it.map(|value| value * share);
-    Quantities {
-        encode_core_seconds: scaled(of.encode_core_seconds),
-        decode_core_seconds: scaled(of.decode_core_seconds),
-        encode_device_joules: scaled(of.encode_device_joules),
-        decode_device_joules: scaled(of.decode_device_joules),
-        stored_bytes: scaled(of.stored_bytes),
-        held_bytes: scaled(of.held_bytes),
     }
 }

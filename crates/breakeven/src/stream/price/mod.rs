@@ -25,13 +25,13 @@
 //!
 //! | what the controller stands on | file |
 //! |---|---|
-//! | what is known of each arm on a class, and what each would cost on a block | `arms.rs` |
-//! | the arm of a block, by what each would cost with the waits that it would cause | `picking.rs` |
+//! | what is known of each arm, trials, ties and the pick | `decide::Chooser` |
+//! | the arm of a block: what the chooser is told of it | `picking.rs` |
+//! | the waits that an arm would cause | `waits.rs` |
 //! | the blocks on their way, and when the link is through with them | `transit.rs` |
 //! | the prices at which the last blocks balance, tipped by what is seen now | `repricing.rs`, `balance.rs` |
 //! | what is left of a promised time | `promise.rs` |
-//! | what trying takes, and may take | `trial.rs` |
-//! | into how many parts a block goes | `parts.rs` |
+//! | how the parts of a block go | `parts.rs` |
 //! | what a worker takes beside its codec | `line.rs` |
 //! | what a pick comes to in the books | `booking.rs` |
 //!
@@ -42,7 +42,6 @@
 //!
 //! Not here: clocks, threads and bytes.
 
-mod arms;
 mod balance;
 mod booking;
 mod goal;
@@ -52,29 +51,29 @@ mod picking;
 mod promise;
 mod repricing;
 mod transit;
-mod trial;
+mod waits;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::codec::Method;
-use crate::decide::{Class, Observation, Prices, Profile, Quantities};
+use crate::decide::{
+    BlockLife, Candidate, Chooser, ChooserOptions, Class, Observation, Prices, Profile, Quantities,
+    Terms,
+};
 use crate::units::{BytesPerSecond, Seconds};
 
 use super::hint::Outlook;
-use arms::{Costs, Known, Splitting};
+use super::split::{PART_BYTES_MIN, PARTS};
 use balance::{Balance, Group, join};
 use line::{Line, Pairs};
-use picking::Picked;
+use picking::Way;
 use transit::{Sent, Transit, WAKING_SECONDS};
-use trial::Trials;
 
 pub use booking::Entry;
 pub use goal::Goal;
 pub(super) use repricing::held_seconds_per_byte_second;
 pub(super) use transit::HIDDEN_BYTES;
 pub use transit::Plant;
-#[cfg(test)]
-pub(super) use trial::{TRIAL_BLOCKS, TRIAL_SECONDS, TRIAL_SHARE};
 
 /// What encoding a block took.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,8 +85,6 @@ pub struct Taken {
     pub wall: Seconds,
 }
 
-/// Completions after which prices and estimates are computed anew.
-const UPDATE_BLOCKS: usize = 8;
 /// Blocks' worth of time saved from which on a goal with a time hopes for twice as much of what it has
 /// not seen: there is more time than it knows to use.
 const BOLD_BLOCKS: f64 = 24.0;
@@ -115,8 +112,9 @@ pub struct Controller {
     arms: Vec<Method>,
     /// Workers among which a block may be split.
     pub(super) split_workers: usize,
-    profile: Profile,
-    known: BTreeMap<Class, Known>,
+    chooser: Chooser,
+    /// Into how many parts a block of each form goes: each arm has these forms.
+    parts: Vec<usize>,
     /// The last blocks, as many as the buffers hold: what lies further apart cannot be set off
     /// against each other.
     window: VecDeque<Group>,
@@ -138,7 +136,6 @@ pub struct Controller {
     /// What a worker takes by what its codec does: classifying, choosing and waiting for a core are the
     /// same for every method, contention stretches the codec's time.
     wall: Line,
-    completed: usize,
     /// Bytes that are to come in all, where that was told.
     pledged_bytes: Option<u64>,
     /// Bytes of the blocks so far, and seconds that they would take uncompressed.
@@ -150,11 +147,8 @@ pub struct Controller {
     core_seconds: f64,
     /// Time in which there was nothing to do.
     paused: f64,
-    trials: Trials,
     /// Time that a goal with a time had left at the last choice, in blocks.
     saved_blocks: f64,
-    /// Counted up when the profile has learnt enough to estimate anew.
-    lessons: u64,
     scratch: Scratch,
 }
 
@@ -163,7 +157,8 @@ pub struct Controller {
 struct Scratch {
     groups: Vec<Group>,
     balance: Balance,
-    costs: Costs,
+    /// When each worker could help with a block.
+    delays: Vec<f64>,
 }
 
 impl Controller {
@@ -174,12 +169,18 @@ impl Controller {
     /// If there are no arms, or the plant has no worker or no speed.
     pub fn new(goal: Goal, arms: Vec<Method>, plant: Plant, profile: Profile) -> Controller {
         assert!(!arms.is_empty() && plant.workers > 0 && plant.link.0 > 0.0);
+        let few = |parts: &usize| *parts <= plant.workers.next_power_of_two();
+        let parts: Vec<usize> = PARTS.into_iter().filter(few).collect();
+        let options = ChooserOptions {
+            workers: plant.workers,
+            ..ChooserOptions::default()
+        };
         let mut controller = Controller {
             goal,
-            arms,
             split_workers: plant.workers,
-            profile,
-            known: BTreeMap::new(),
+            chooser: Chooser::new(candidates(&arms, &parts), profile, options),
+            arms,
+            parts,
             window: VecDeque::with_capacity(plant.frames),
             is_window_other: false,
             past: Vec::new(),
@@ -190,16 +191,13 @@ impl Controller {
             walls: Pairs::default(),
             surprise: 0.0,
             wall: CORE_ALONE,
-            completed: 0,
             pledged_bytes: None,
             raw_bytes: 0,
             raw_seconds: 0.0,
             solver_seconds: 0.0,
             core_seconds: 0.0,
             paused: 0.0,
-            trials: Trials::default(),
             saved_blocks: 0.0,
-            lessons: 0,
             scratch: Scratch::default(),
         };
         controller.reprice();
@@ -225,7 +223,7 @@ impl Controller {
 
     /// Returns what is known of the arms.
     pub fn profile(&self) -> &Profile {
-        &self.profile
+        self.chooser.profile()
     }
 
     /// Returns the prices at which the last blocks balance: of a core's second, of a stored byte and
@@ -247,12 +245,12 @@ impl Controller {
 
     /// Returns the share of all cost, as it was expected, that trying other arms took.
     pub fn trial_share(&self) -> f64 {
-        self.trials.share()
+        self.chooser.trial_share()
     }
 
     /// Returns the share of all cost that trials took beyond what was feared of them.
     pub fn trial_surprise_share(&self) -> f64 {
-        self.trials.surprise_share()
+        self.chooser.trial_surprise_share()
     }
 
     /// Changes what is known of the link.
@@ -272,32 +270,37 @@ impl Controller {
         let kind = (Some(class), *outlook);
         let is_new = !self.window.iter().any(|it| (it.class, it.outlook) == kind);
         self.enter(Some(class), raw_bytes, outlook, now);
-        self.learn_of(class, raw_bytes);
         // While the link waits for blocks, prices stay: following every block has been slower.
         let is_busy = self.transit.watch_link(now);
         let is_other = self.is_window_other || self.link_priced != self.transit.link();
         if is_new || self.period.is_infinite() || is_busy && is_other {
             self.reprice();
         }
-        let Picked {
-            arm,
-            way,
-            latency,
-            trial,
+        let Way {
+            picked,
+            expected,
+            spell,
+            waits,
         } = self.pick(class, raw_bytes, outlook, now);
         self.count_raw(raw_bytes, outlook);
-        let quantities = way.of(&self.known[&class].likely[arm]);
         let sent = Sent {
             chosen_at: now.0,
-            encoded_at: now.0 + latency,
-            stored_bytes: quantities.stored_bytes.mean,
-            core_seconds: quantities.encode_core_seconds.mean,
-            parts: way.parts,
+            encoded_at: now.0 + spell.latency,
+            stored_bytes: expected.stored_bytes.mean,
+            core_seconds: expected.encode_core_seconds.mean,
+            candidate: picked.candidate,
+            parts: self.parts_in(picked.candidate),
             is_encoded: false,
-            trial,
+            trial: picked.trial.map(|it| (it, spell, waits)),
         };
         self.core_seconds += sent.core_seconds;
+        let arm = picked.candidate / self.parts.len();
         (arm, self.transit.send(sent))
+    }
+
+    /// Returns into how many parts a block of a candidate goes.
+    fn parts_in(&self, candidate: usize) -> usize {
+        self.parts[candidate % self.parts.len()]
     }
 
     /// Returns into how many equal parts the block of a ticket is to be split, 1 for none; parts are
@@ -316,6 +319,7 @@ impl Controller {
             encoded_at: now.0,
             stored_bytes: raw_bytes as f64,
             core_seconds: 0.0,
+            candidate: 0,
             parts: 1,
             is_encoded: false,
             trial: None,
@@ -373,17 +377,21 @@ impl Controller {
         let observation = &taken.observation;
         self.be_surprised(ticket, now);
         self.transit.stored(ticket, observation.stored_bytes, now);
-        let (mut parts, mut was_trial) = (1, false);
+        let arm = self.arms.iter().position(|it| *it == observation.method);
+        let mut candidate = arm.map(|it| it * self.parts.len());
+        let mut was_trial = false;
         if let Some(sent) = self.transit.sent_mut(ticket) {
-            parts = sent.parts;
+            candidate = Some(sent.candidate);
             let core = observation.encode.unwrap_or(taken.wall).0;
             self.core_seconds += core - sent.core_seconds;
-            if let Some(trial) = sent.trial.take() {
+            if let Some((trial, spell, waits)) = sent.trial.take() {
                 was_trial = true;
-                self.settle(&trial, taken);
-                if let Some(known) = self.known.get_mut(&trial.life.class) {
-                    known.is_told[trial.arm] = true;
-                }
+                let real = booking::real(&trial.expected, taken);
+                let cost = real.cost(&trial.life, &trial.prices);
+                self.chooser.settle(
+                    &trial,
+                    cost + waits.afterwards(&trial.expected, &real, &spell),
+                );
             }
         }
         if let Some(core) = observation.encode {
@@ -391,14 +399,14 @@ impl Controller {
             self.walls.add(core.0, taken.wall.0.min(most).max(core.0));
             self.wall = self.walls.line(1.0).unwrap_or(CORE_ALONE);
         }
-        let drifts = self.profile.observe(&of_part(observation, parts));
-        self.completed += 1;
-        let is_due = self.completed.is_multiple_of(UPDATE_BLOCKS) || self.completed < UPDATE_BLOCKS;
+        let is_due = candidate.is_some_and(|it| self.chooser.learn(it, observation));
         // Where time is saved up, a trial is of what may store far less: what it told is used at once. Else prices that
         // follow every one have been slower.
         let is_awaited = was_trial && matches!(self.goal, Goal::Within(_));
-        if drifts || is_awaited || is_due {
-            self.lessons += 1;
+        if is_awaited && !is_due {
+            self.chooser.refresh();
+        }
+        if is_due || is_awaited {
             self.reprice();
         }
     }
@@ -426,40 +434,32 @@ impl Controller {
         self.period * self.plant().frames.saturating_sub(1).max(1) as f64
     }
 
-    /// Brings the estimates for a class at hand, for blocks as long as its first.
-    fn learn_of(&mut self, class: Class, raw_bytes: u64) {
-        let splitting = Splitting {
-            workers: self.split_workers,
-            core_seconds_min: (SPLIT_ROOM_MIN * self.room() - self.wall.constant) / self.wall.slope,
+    /// Returns the life of a block without its hints, and what the chooser is told of all like it.
+    fn kind_of(&self, class: Class, raw_bytes: u64) -> (BlockLife, Terms) {
+        let is_long = raw_bytes >= 2 * PART_BYTES_MIN as u64 && self.split_workers > 1;
+        let room = (SPLIT_ROOM_MIN * self.room() - self.wall.constant) / self.wall.slope;
+        let terms = Terms {
+            forms_from: Seconds(if is_long { room } else { f64::INFINITY }),
+            is_hopeful: matches!(self.goal, Goal::Within(_)) && self.saved_blocks > BOLD_BLOCKS,
+            ..Terms::default()
         };
-        let is_bold = matches!(self.goal, Goal::Within(_)) && self.saved_blocks > BOLD_BLOCKS;
-        let Controller {
-            goal,
-            arms,
-            profile,
-            known,
-            lessons,
-            ..
-        } = self;
-        let known = known
-            .entry(class)
-            .or_insert_with(|| Known::new(goal.usual_life(class, raw_bytes)));
-        if known.lesson != *lessons || known.likely.is_empty() {
-            known.estimate(profile, arms, &splitting, is_bold);
-            known.lesson = *lessons;
-        }
+        (self.goal.usual_life(class, raw_bytes), terms)
+    }
+
+    /// Returns what is known of each whole arm on a class.
+    fn known(&self, class: Option<Class>, raw_bytes: u64) -> impl Iterator<Item = &Quantities> {
+        let known = class.map(|it| self.chooser.expected(it, raw_bytes));
+        known.into_iter().flatten().step_by(self.parts.len())
     }
 }
 
-/// Returns what a part of a block took, on the mean.
-fn of_part(observation: &Observation, parts: usize) -> Observation {
-    let parts = parts as u64;
-    Observation {
-        raw_bytes: observation.raw_bytes.div_ceil(parts),
-        stored_bytes: observation.stored_bytes / parts,
-        encode: observation.encode.map(|it| Seconds(it.0 / parts as f64)),
-        // What is known of decoding stays as it is (`arms.rs`).
-        decode: None,
-        ..*observation
-    }
+/// Returns each arm whole and in so many parts.
+fn candidates(arms: &[Method], parts: &[usize]) -> Vec<Candidate> {
+    let forms = |&arm: &Method| {
+        let in_parts = move |(form, &parts): (usize, &usize)| {
+            Candidate::in_form(arm, form as u16, 1.0 / parts as f64)
+        };
+        parts.iter().enumerate().map(in_parts).collect::<Vec<_>>()
+    };
+    arms.iter().flat_map(forms).collect()
 }

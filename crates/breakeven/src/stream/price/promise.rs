@@ -1,6 +1,5 @@
 //! What is left of a promised time, and which blocks are the last.
 
-use crate::decide::Quantities;
 use crate::units::Seconds;
 
 use super::super::hint::Outlook;
@@ -83,27 +82,10 @@ impl Controller {
 
     /// Returns the least time in which blocks go through, workers and link both kept busy.
     fn least_seconds_of(&self, group: &Group) -> f64 {
-        let known = group.class.and_then(|class| self.known.get(&class));
-        let arms = known.into_iter().flat_map(|it| &it.likely);
-        let seconds = arms.map(|it| {
+        let seconds = self.known(group.class, group.block_bytes()).map(|it| {
             let work = self.wall_of(it) / self.plant().workers as f64;
             work.max(self.transit.write_seconds(it.stored_bytes.mean))
         });
         seconds.fold(self.raw_seconds_of(group), f64::min)
-    }
-
-    /// Returns what it costs that the stream would be late if it ended with this block, since nobody knows
-    /// its last block before, or with the last that lends to it: each second as many bytes as the link could
-    /// send.
-    pub(super) fn lateness(
-        &self,
-        quantities: &Quantities,
-        latency: f64,
-        left: f64,
-        backlog: f64,
-    ) -> f64 {
-        let through =
-            latency.max(backlog) + self.transit.write_seconds(quantities.stored_bytes.mean);
-        (through - left).max(0.0) / self.transit.byte_seconds()
     }
 }

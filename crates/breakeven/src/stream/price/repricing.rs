@@ -152,10 +152,10 @@ impl Controller {
     fn weigh(&mut self, at_zero: &Prices, at_one: &Prices) {
         self.gather();
         for index in 0..self.scratch.groups.len() {
-            let Group { class, .. } = self.scratch.groups[index];
-            let known = class.and_then(|class| Some((class, self.known.get(&class)?)));
-            if let Some((class, raw_bytes)) = known.map(|it| (it.0, it.1.life.raw_bytes)) {
-                self.learn_of(class, raw_bytes);
+            let group = self.scratch.groups[index];
+            if let Some(class) = group.class {
+                let (usual, terms) = self.kind_of(class, group.block_bytes());
+                self.chooser.know(&usual, &terms);
             }
         }
         let mut balance = std::mem::take(&mut self.scratch.balance);
@@ -164,12 +164,12 @@ impl Controller {
             let raw_seconds = self.raw_seconds_of(group);
             // The application's computing counts as work.
             balance.work += group.outlook.asynchronism * raw_seconds;
-            let known = group.class.and_then(|class| self.known.get(&class));
-            let Some(known) = known else {
+            let Some(class) = group.class else {
                 balance.write += raw_seconds;
                 continue;
             };
-            let life = group.outlook.life(known.life);
+            let usual = self.goal.usual_life(class, group.block_bytes());
+            let life = group.outlook.life(usual);
             let weighed = |it: &Quantities| {
                 let zero = it.cost(&life, at_zero);
                 let work = match group.outlook.asynchronism > 0.0 {
@@ -184,7 +184,8 @@ impl Controller {
                     write: self.transit.write_seconds(it.stored_bytes.mean),
                 }
             };
-            balance.arms.extend(known.likely.iter().map(weighed));
+            let known = self.known(group.class, group.block_bytes());
+            balance.arms.extend(known.map(weighed));
             balance.groups.push((group.count, balance.arms.len()));
         }
         self.scratch.balance = balance;

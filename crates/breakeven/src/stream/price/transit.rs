@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
-use crate::decide::Class;
+use crate::decide::Trial;
 use crate::units::{BytesPerSecond, Seconds};
 
-use super::trial::Trial;
+use super::parts::Spell;
+use super::waits::Waits;
 
 /// Seconds for which whoever feeds the link may have waited for a core: no sign of a slow link.
 pub const WAKING_SECONDS: f64 = 10e-3;
@@ -36,10 +37,12 @@ pub struct Sent {
     pub stored_bytes: f64,
     /// Core seconds that encoding it takes, as expected.
     pub core_seconds: f64,
+    /// What the chooser picked.
+    pub candidate: usize,
     /// Into how many parts it is split.
     pub parts: usize,
     pub is_encoded: bool,
-    pub trial: Option<Trial>,
+    pub trial: Option<(Trial, Spell, Waits)>,
 }
 
 /// What is on its way, and through what.
@@ -100,12 +103,6 @@ impl Transit {
     /// Returns how many blocks are on their way.
     pub fn blocks(&self) -> usize {
         self.queue.len()
-    }
-
-    /// Returns whether an arm is tried on a block of a class that is not encoded yet.
-    pub fn has_trial_of(&self, arm: usize, class: Class) -> bool {
-        let mut trials = self.queue.iter().filter_map(|it| it.trial.as_ref());
-        trials.any(|it| (it.arm, it.life.class) == (arm, class))
     }
 
     /// Notes that a block's frame was finished `now`.

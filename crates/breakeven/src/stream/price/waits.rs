@@ -1,0 +1,100 @@
+//! What the queue adds to the cost of an arm: the waits that a block would cause, and being late.
+
+use crate::decide::Quantities;
+use crate::statistics::mean_excess;
+
+use super::line::Line;
+use super::parts::Spell;
+
+/// Blocks' time of every worker for which the link has something to do where it need not be feared to wait.
+const LASTING_ROUNDS: f64 = 2.0;
+
+/// The pipeline as it was when a block was picked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Waits {
+    pub workers: usize,
+    /// The time that a worker takes, in core time.
+    pub wall: Line,
+    /// Seconds that a block takes on the whole.
+    pub period: f64,
+    /// The time that all frame buffers but one hold work for.
+    pub room: f64,
+    /// For how long the link has something to do.
+    pub backlog: f64,
+    /// Share by which blocks take longer or shorter than expected.
+    pub deviation: f64,
+    /// What a second of the link and of a worker cost.
+    pub link_second: f64,
+    pub core_second: f64,
+    /// Seconds of a write beside its bytes, and of a byte.
+    pub write_overhead: f64,
+    pub byte_seconds: f64,
+    /// Seconds left of a promised time.
+    pub left: f64,
+}
+
+impl Waits {
+    /// Returns what the place adds to the cost of a block that goes in parts, in this way.
+    pub fn cost(&self, it: &Quantities, parts: usize, spell: &Spell) -> f64 {
+        self.waits(spell, parts, self.deviation)
+            + self.lateness(it, spell.latency)
+            + self.drain(it, parts)
+    }
+
+    /// Returns what the waits of a block came to that took so much.
+    pub fn afterwards(&self, expected: &Quantities, real: &Quantities, spell: &Spell) -> f64 {
+        let longer = self.wall_of(real) / self.wall_of(expected).max(1e-12);
+        self.waits(&spell.times(longer), spell.parts, 0.0)
+    }
+
+    /// Returns the wall time that a worker takes to encode.
+    pub fn wall_of(&self, it: &Quantities) -> f64 {
+        self.wall.at(it.encode_core_seconds.mean)
+    }
+
+    fn write_seconds(&self, it: &Quantities) -> f64 {
+        self.write_overhead + it.stored_bytes.mean * self.byte_seconds
+    }
+
+    /// Returns what the waits cost while a block is encoded: of the link that has sent everything
+    /// before it, of the workers that do not help when all buffers are behind it, and of the one who has
+    /// it, for the last of its parts: on the mean, where it takes longer or shorter by `deviation`, a
+    /// share.
+    fn waits(&self, spell: &Spell, parts: usize, deviation: f64) -> f64 {
+        let others = self.workers.saturating_sub(parts) as f64;
+        let deviation = deviation * spell.latency;
+        // When all workers were at its parts, the link waits for the block after it as well.
+        let next = match parts > 1 && others == 0.0 {
+            true => self.period * self.workers as f64,
+            false => 0.0,
+        };
+        let starved = match self.link_second > 0.0 {
+            true => mean_excess(spell.latency + next, self.backlog, deviation),
+            false => 0.0,
+        };
+        let stalled = mean_excess(spell.latency, self.room, deviation) * others;
+        starved * self.link_second + (stalled + spell.idle) * self.core_second
+    }
+
+    /// Returns what it costs that the stream would be late if it ended with this block, since nobody knows
+    /// its last block before, or with the last that lends to it: each second as many bytes as the link could
+    /// send.
+    fn lateness(&self, it: &Quantities, latency: f64) -> f64 {
+        let through = latency.max(self.backlog) + self.write_seconds(it);
+        (through - self.left).max(0.0) / self.byte_seconds
+    }
+
+    /// Returns what a block in parts costs the blocks behind it: while all workers are at it they give the link
+    /// less to do than it sends, and where little is left, it waits for these blocks in the place of this one.
+    /// Workers' time is cheap where the link is what all wait for, and so nothing else keeps a method that
+    /// takes twice as much of it from block after block, each split lest the link wait for it.
+    fn drain(&self, it: &Quantities, parts: usize) -> f64 {
+        if parts == 1 || self.period.is_infinite() {
+            return 0.0;
+        }
+        let workers = self.workers as f64;
+        let missing = (LASTING_ROUNDS - self.backlog / (workers * self.period)).clamp(0.0, 1.0);
+        let longer = (self.wall_of(it) / workers - self.write_seconds(it)).max(0.0);
+        missing * longer * self.link_second
+    }
+}
