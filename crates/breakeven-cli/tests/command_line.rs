@@ -205,7 +205,7 @@ fn settings_are_suggested_that_the_tool_takes() {
         .output()
         .is_ok_and(|of| of.status.success())
     {
-        println!("there is no zstd here to take its setting");
+        page::left_out("there is no zstd here to take its setting");
         return;
     }
     // As a person would type it, on the data it was suggested for.

@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 use super::{folder, message, ok};
+use crate::page::left_out;
 
 /// Programs that stand in for those of a network: what they are told happens in a folder of this machine.
 const FAR: [(&str, &str); 3] = [
@@ -205,7 +206,7 @@ fn other_programs_pack_by_us_and_we_read_theirs() {
         let output = places.run(line);
         let text = message(&output);
         if text.contains("command not found") || text.contains("Cannot exec") {
-            println!("not tried: {line}");
+            left_out(&format!("not tried: {line}"));
             continue;
         }
         ok(&output);

@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 
+use crate::page::left_out;
 use crate::{breakeven, noise, run, stdout};
 
 /// A folder with a file of some blocks: text, noise and a run.
@@ -410,7 +411,7 @@ fn a_link_is_followed_and_not_removed_by_mistake() {
 fn at_a_terminal(folder: &Path, line: &str, typed: &str) -> Option<Output> {
     let has_script = Command::new("script").arg("--version").output();
     if !has_script.is_ok_and(|output| output.status.success()) {
-        println!("script is not installed: nothing tried at a terminal");
+        left_out("script is not installed: nothing tried at a terminal");
         return None;
     }
     let line = format!("'{}' {line}", env!("CARGO_BIN_EXE_breakeven"));

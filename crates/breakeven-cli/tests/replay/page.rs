@@ -1,6 +1,6 @@
 //! The page of a replay: made by the command and from its JSON, and looked at in a real browser.
 
-use super::super::page::{browse, chromium, photograph};
+use super::super::page::{browse, chromium, left_out, photograph};
 use super::*;
 
 /// Writes down how large the pictures are and what went wrong.
@@ -95,7 +95,7 @@ fn a_replay_writes_its_page() {
 #[test]
 fn the_page_of_a_replay_works_in_a_browser() {
     let Some(browser) = chromium() else {
-        println!("not tried: Chromium is not installed (Debian: apt-get install chromium)");
+        left_out("not tried: Chromium is not installed (Debian: apt-get install chromium)");
         return;
     };
     let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());

@@ -12,7 +12,7 @@ use breakeven::Error;
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::stream::{Choice, Container, ReaderOptions, Writer, WriterOptions, survey};
 
-use crate::stock::installed;
+use crate::stock::{installed, left_out};
 use crate::verdicts::{read, stock_verdict};
 
 /// Returns the folder of the files of a source package, if it is there.
@@ -23,7 +23,9 @@ fn folder(package: &str) -> Option<PathBuf> {
         .or_else(|| Some(variable("HOME")?.join(".cache/breakeven/sources")))?
         .join(package);
     if !folder.is_dir() {
-        println!("the sources of {package} are not installed: nothing tried with them");
+        left_out(&format!(
+            "the sources of {package} are not installed: nothing tried with them"
+        ));
         return None;
     }
     Some(folder)
