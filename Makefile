@@ -9,7 +9,7 @@ PREFIX ?= $(HOME)/.local
 DATA = $(PREFIX)/share
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-root test-full test-sanitized lint format-check clippy licences msrv install \
+.PHONY: help run test test-root test-full test-sanitized lint format-check clippy features licences msrv install \
 	install-manual pictures setup \
 	setup-lint clean
 
@@ -55,6 +55,14 @@ format-check:
 clippy:
 	@tools/setup lint
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+features: ## whether the library builds with its default features, for the cache alone, and with all
+	@tools/setup build
+	RUSTFLAGS="$(RUSTFLAGS) -D warnings" cargo check --locked -p breakeven --target-dir target/features
+	RUSTFLAGS="$(RUSTFLAGS) -D warnings" cargo check --locked -p breakeven --target-dir target/features \
+		--no-default-features --features cache
+	RUSTFLAGS="$(RUSTFLAGS) -D warnings" cargo check --locked -p breakeven --target-dir target/features \
+		--all-features
 
 licences:
 	@tools/setup build

@@ -14,22 +14,28 @@
 //!
 //! The other places of floor 4 are still to be built.
 
+#[cfg(feature = "advise")]
 pub mod advise;
 pub mod arena;
+#[cfg(feature = "cache")]
 pub mod cache;
 pub mod codec;
 pub mod decide;
 pub mod error;
+#[cfg(feature = "stream")]
 pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
+#[cfg(feature = "advise")]
 pub mod medium;
 pub mod meter;
 pub mod model;
 pub mod pool;
+#[cfg(feature = "replay")]
 pub mod replay;
 pub mod statistics;
 pub mod storage;
+#[cfg(feature = "stream")]
 pub mod stream;
 #[cfg(test)]
 mod testing;

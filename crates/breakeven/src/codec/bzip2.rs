@@ -3,10 +3,14 @@
 //! A level is a block size in hundreds of kilobytes. It is cut to what the source fills, which
 //! changes one digit of the header and nothing else, and spares the memory.
 
+#[cfg(feature = "bzip2")]
 use bzip2::{Action, Compress, Compression, Decompress, Status};
 
-use crate::error::{Error, Result};
+#[cfg(feature = "bzip2")]
+use crate::error::Error;
+use crate::error::Result;
 
+#[cfg(feature = "bzip2")]
 const BLOCK: &str = "bzip2 block";
 const LEVEL_BYTES: usize = 100_000;
 /// bzip2 keeps this many bytes of a block's room free, so that a source just under the block size
@@ -14,6 +18,7 @@ const LEVEL_BYTES: usize = 100_000;
 const ROOM_BYTES: usize = 19;
 
 /// Compresses `source` as one stream; `None` if it does not fit in `target`.
+#[cfg(feature = "bzip2")]
 pub(super) fn compress(level: u8, source: &[u8], target: &mut [u8]) -> Result<Option<usize>> {
     let level = level_for(level, source.len());
     let mut stream = Compress::new(Compression::new(level), 0);
@@ -26,7 +31,13 @@ pub(super) fn compress(level: u8, source: &[u8], target: &mut [u8]) -> Result<Op
     }
 }
 
+#[cfg(not(feature = "bzip2"))]
+pub(super) fn compress(_: u8, _: &[u8], _: &mut [u8]) -> Result<Option<usize>> {
+    Err(super::not_built("bzip2"))
+}
+
 /// Decodes one stream that fills `target`, with at most `memory_limit_bytes` beside it.
+#[cfg(feature = "bzip2")]
 pub(super) fn decompress(
     memory_limit_bytes: usize,
     source: &[u8],
@@ -57,6 +68,11 @@ pub(super) fn decompress(
     };
     let expected = format!("{} decoded bytes and the end", target.len());
     Err(Error::corrupt(BLOCK, stream.total_in(), expected, found))
+}
+
+#[cfg(not(feature = "bzip2"))]
+pub(super) fn decompress(_: usize, _: &[u8], _: &mut [u8]) -> Result<()> {
+    Err(super::not_built("bzip2"))
 }
 
 fn level_for(level: u8, source_bytes: usize) -> u32 {

@@ -3,23 +3,29 @@
 //! Bytes after the final deflate block are not looked at: libdeflate's safe interface does not
 //! say where it stopped. The compressor is kept while its level stays the same.
 
+#[cfg(feature = "deflate")]
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 
-use crate::error::{Error, Result};
+#[cfg(feature = "deflate")]
+use crate::error::Error;
+use crate::error::Result;
 
 /// Bytes of libdeflate's decompressor, whatever the block.
 pub(super) const DECOMPRESSOR_BYTES: usize = 11_568;
 
+#[cfg(feature = "deflate")]
 const BLOCK: &str = "deflate block";
 
 /// A compressor kept with its level.
 #[derive(Default)]
 pub(super) struct Encoder {
+    #[cfg(feature = "deflate")]
     compressor: Option<(Compressor, u8)>,
 }
 
 impl Encoder {
     /// Compresses `source`; `None` if it does not fit in `target`.
+    #[cfg(feature = "deflate")]
     pub(super) fn compress(
         &mut self,
         level: u8,
@@ -36,16 +42,28 @@ impl Encoder {
         };
         Ok(compressor.deflate_compress(source, target).ok())
     }
+
+    #[cfg(not(feature = "deflate"))]
+    pub(super) fn compress(&mut self, _: u8, _: &[u8], _: &mut [u8]) -> Result<Option<usize>> {
+        Err(super::not_built("deflate"))
+    }
 }
 
 /// A decompressor made at its first use.
 #[derive(Default)]
 pub(super) struct Reader {
+    #[cfg(feature = "deflate")]
     decompressor: Option<Decompressor>,
 }
 
 impl Reader {
+    #[cfg(not(feature = "deflate"))]
+    pub(super) fn decompress(&mut self, _: &[u8], _: &mut [u8]) -> Result<()> {
+        Err(super::not_built("deflate"))
+    }
+
     /// Decodes one stream that fills `target`.
+    #[cfg(feature = "deflate")]
     pub(super) fn decompress(&mut self, source: &[u8], target: &mut [u8]) -> Result<()> {
         let decompressor = self.decompressor.get_or_insert_with(Decompressor::new);
         let found = match decompressor.deflate_decompress(source, target) {

@@ -26,6 +26,7 @@ const LEVELS: usize = (zstd::LEVEL_MAX - zstd::LEVEL_MIN) as usize + 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DictionaryHash(pub [u8; 16]);
 
+#[cfg(feature = "dictionaries")]
 impl DictionaryHash {
     /// Names a dictionary of these bytes.
     pub fn of(bytes: &[u8]) -> DictionaryHash {
@@ -50,6 +51,7 @@ impl fmt::Display for DictionaryHash {
 /// it a form: 50 KiB to 1.6 MiB for zstd, 16 KiB for lz4 and 256 KiB for lz4hc, as
 /// [`Dictionary::memory_bytes`] tells. Making a form takes 0.03 to 4 milliseconds, once.
 pub struct Dictionary {
+    #[cfg(feature = "dictionaries")]
     hash: DictionaryHash,
     bytes: Arc<[u8]>,
     decoder: DDict<'static>,
@@ -75,6 +77,7 @@ impl Dictionary {
         }
         let decoder = DDict::try_create(bytes).ok_or_else(malformed)?;
         Ok(Dictionary {
+            #[cfg(feature = "dictionaries")]
             hash: DictionaryHash::of(bytes),
             bytes: bytes.into(),
             decoder,
@@ -90,6 +93,7 @@ impl Dictionary {
     /// # Errors
     ///
     /// As [`Dictionary::new`], and `Corrupt` if the bytes do not have this name.
+    #[cfg(feature = "dictionaries")]
     pub fn verified(bytes: &[u8], name: DictionaryHash) -> Result<Dictionary> {
         let found = DictionaryHash::of(bytes);
         if found != name {
@@ -127,6 +131,7 @@ impl Dictionary {
     }
 
     /// Returns the name of the dictionary.
+    #[cfg(feature = "dictionaries")]
     pub fn hash(&self) -> DictionaryHash {
         self.hash
     }
@@ -180,7 +185,10 @@ impl Dictionary {
 
 impl fmt::Debug for Dictionary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Dictionary({}, {} bytes)", self.hash, self.bytes.len())
+        let mut shown = f.debug_struct("Dictionary");
+        #[cfg(feature = "dictionaries")]
+        shown.field("hash", &format_args!("{}", self.hash));
+        shown.field("bytes", &self.bytes.len()).finish()
     }
 }
 

@@ -9,6 +9,9 @@
 //! no input makes either panic, write outside its target or take memory beyond the stated limit.
 //! After an error or a "does not fit" the bytes of the target are unspecified.
 //!
+//! Codecs beside store, lz4 and zstd are features of the crate. Methods of those that are not built can be named, and
+//! are refused where a block is to pass them.
+//!
 //! Not here: clocks, threads, policy. The bytes carry no check of their own; whoever stores a block
 //! stores its check.
 #![deny(unsafe_code)]
@@ -26,14 +29,13 @@ mod shuffle;
 mod xz;
 mod zstd;
 
-use liblzma::stream::Check;
-
 use crate::error::{Error, Result};
 
 pub use decoder::{Decoder, DecoderRow};
 pub use dictionary::{DICTIONARY_BYTES_MAX, Dictionary, DictionaryHash, TRAINED_BYTES_MIN};
 pub use features::Features;
 pub use method::{Codec, Filter, Method};
+use xz::Check;
 
 /// The longest block: 1 GiB, which every codec can count.
 pub const BLOCK_BYTES_MAX: usize = 1 << 30;
@@ -66,8 +68,8 @@ impl Compressor {
     ///
     /// # Errors
     ///
-    /// `Invalid` for a method out of range or one that wants a dictionary, `Limit` for a block above
-    /// [`BLOCK_BYTES_MAX`].
+    /// `Invalid` for a method out of range or one that wants a dictionary, `Unsupported` for one that is not built,
+    /// `Limit` for a block above [`BLOCK_BYTES_MAX`].
     ///
     /// # Example
     ///
@@ -129,6 +131,7 @@ impl Compressor {
     /// # Errors
     ///
     /// As [`Compressor::compress`], and `Unsupported` for another codec.
+    #[cfg(feature = "stream")]
     pub(crate) fn compress_checked(
         &mut self,
         method: Method,
@@ -217,7 +220,7 @@ impl Decompressor {
     /// # Errors
     ///
     /// `Corrupt` if the bytes are not a block of exactly the target's length, `Unsupported` if the
-    /// decoder is not in the table or names a dictionary, `Limit` if it asks for more memory than
+    /// decoder is not in the table, not built or names a dictionary, `Limit` if it asks for more memory than
     /// [`Decompressor::memory_limit_bytes`] or the target is above [`BLOCK_BYTES_MAX`]. The target's
     /// bytes are then unspecified.
     pub fn decompress(&mut self, decoder: Decoder, source: &[u8], target: &mut [u8]) -> Result<()> {
@@ -356,6 +359,13 @@ fn room(scratch: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
         scratch.resize(bytes, 0);
     }
     &mut scratch[..bytes]
+}
+
+#[cfg(not(all(feature = "xz", feature = "deflate", feature = "bzip2")))]
+fn not_built(codec: &str) -> Error {
+    Error::Unsupported {
+        what: format!("{codec}: this build is without the feature '{codec}' of breakeven"),
+    }
 }
 
 fn check_length(block_bytes: usize) -> Result<()> {

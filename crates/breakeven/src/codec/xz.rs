@@ -4,18 +4,31 @@
 //! the many megabytes of the presets. A stream is made for each block: reusing one, which only the
 //! C interface can, saved under 2 % of the processor time at 8 KiB and nothing above.
 
-use liblzma::stream::{Action, Check, Filters, LzmaOptions, Status, Stream};
+#[cfg(feature = "xz")]
+use liblzma::stream::{Action, Filters, LzmaOptions, Status, Stream};
 
 use super::method::Filter;
-use crate::error::{Error, Result};
+#[cfg(feature = "xz")]
+use crate::error::Error;
+use crate::error::Result;
 
+#[cfg(feature = "xz")]
 const BLOCK: &str = "xz block";
 /// LZMA2's smallest window.
 const WINDOW_BYTES_MIN: usize = 4 << 10;
 /// Presets whose match finder is a hash chain; the others build binary trees.
 const HASH_CHAIN_LEVEL_MAX: u8 = 3;
 
+/// What a stream has to check its content by.
+#[derive(Clone, Copy)]
+pub(super) enum Check {
+    None,
+    #[cfg(feature = "stream")]
+    Crc64,
+}
+
 /// Compresses `source` as one stream; `None` if it does not fit in `target`.
+#[cfg(feature = "xz")]
 pub(super) fn compress(
     level: u8,
     filter: Filter,
@@ -34,6 +47,11 @@ pub(super) fn compress(
             .map_err(|error| refused(&error))?;
     }
     filters.lzma2(&options);
+    let check = match check {
+        Check::None => liblzma::stream::Check::None,
+        #[cfg(feature = "stream")]
+        Check::Crc64 => liblzma::stream::Check::Crc64,
+    };
     let mut stream =
         Stream::new_stream_encoder(&filters, check).map_err(|error| refused(&error))?;
     match stream.process(source, target, Action::Finish) {
@@ -44,7 +62,19 @@ pub(super) fn compress(
     }
 }
 
+#[cfg(not(feature = "xz"))]
+pub(super) fn compress(
+    _: u8,
+    _: Filter,
+    _: Check,
+    _: &[u8],
+    _: &mut [u8],
+) -> Result<Option<usize>> {
+    Err(super::not_built("xz"))
+}
+
 /// Decodes one stream that fills `target`, with at most `memory_limit_bytes` beside it.
+#[cfg(feature = "xz")]
 pub(super) fn decompress(
     memory_limit_bytes: usize,
     source: &[u8],
@@ -75,12 +105,19 @@ pub(super) fn decompress(
     Err(Error::corrupt(BLOCK, stream.total_in(), expected, found))
 }
 
+#[cfg(not(feature = "xz"))]
+pub(super) fn decompress(_: usize, _: &[u8], _: &mut [u8]) -> Result<()> {
+    Err(super::not_built("xz"))
+}
+
+#[cfg(feature = "xz")]
 fn refused(error: &liblzma::stream::Error) -> Error {
     Error::Unsupported {
         what: format!("xz: {error}"),
     }
 }
 
+#[cfg(feature = "xz")]
 fn no_memory() -> Error {
     Error::Unsupported {
         what: "xz: the system gave no memory for a stream".to_string(),
