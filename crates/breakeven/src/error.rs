@@ -16,37 +16,68 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// The operating system refused an operation on a file or device.
     Io {
+        /// What was asked for: `open`, `read`.
         operation: &'static str,
+        /// Of which file or device.
         path: PathBuf,
+        /// What the system said.
         source: io::Error,
     },
     /// Stored bytes are not what was written: a checksum, a length or a structure is wrong.
     Corrupt {
+        /// What is damaged.
         what: &'static str,
+        /// The byte of it where that was seen.
         offset: u64,
+        /// What was to stand there.
         expected: String,
+        /// What stands there.
         found: String,
     },
     /// A limit the caller set would be passed.
     Limit {
+        /// What is limited.
         what: &'static str,
+        /// The limit.
         limit_bytes: u64,
+        /// What would be taken.
         needed_bytes: u64,
     },
     /// The bytes or the request are well formed, but this build or version cannot serve them.
-    Unsupported { what: String },
+    Unsupported {
+        /// What cannot be served.
+        what: String,
+    },
     /// A text (method, price, profile, trace) could not be read.
     Parse {
+        /// What was to be read.
         what: &'static str,
+        /// The text.
         text: String,
+        /// What is wrong with it, and what would be accepted.
         reason: String,
     },
     /// An option has a value outside its range.
-    Invalid { what: &'static str, reason: String },
+    Invalid {
+        /// The option.
+        what: &'static str,
+        /// What is wrong with its value, and what would be accepted.
+        reason: String,
+    },
     /// The store refuses work because an earlier write or sync failed; reopen it.
-    Poisoned { what: String, cause: String },
+    Poisoned {
+        /// The store.
+        what: String,
+        /// What failed.
+        cause: String,
+    },
     /// A piece of work ended in a panic: a bug, in it or below it.
-    Panicked { what: &'static str, message: String },
+    Panicked {
+        /// The piece of work.
+        what: &'static str,
+        /// What the panic said.
+        message: String,
+    },
     /// The caller asked to stop.
     Interrupted,
 }

@@ -1,39 +1,98 @@
 //! Storage compression that pays for itself.
 //!
 //! Breakeven measures what compressing costs on this machine for this data, decides block by
-//! block, and keeps the books. The modules are floors: each stands only on those below it.
+//! block, and keeps the books. A program takes one of three things of it: a buffer cache part of which is
+//! compressed where that saves time ([`cache`]), streams whose blocks are compressed as it pays on their way
+//! ([`stream`]), or advice on its data ([`advise`](mod@advise)).
 //!
-//! | floor | modules |
-//! |---|---|
-//! | 0 | [`units`], [`statistics`], [`error`] |
-//! | 1 | [`codec`], [`meter`], [`model`], [`storage`], [`arena`], [`pool`] |
-//! | 2 | [`medium`], [`frame`], [`decide`] |
-//! | 3 | [`cache`] |
-//! | 4 | [`stream`], [`replay`] |
-//! | 5 | [`advise`] |
+//! # A cache over a file
 //!
-//! The other places of floor 4 are still to be built.
+//! A block is read once and kept, as it is or compressed, whichever costs less in the end.
+//!
+//! ```
+//! use std::{fs::File, os::unix::fs::FileExt};
+//!
+//! use breakeven::{Error, cache::{Cache, CacheOptions}};
+//!
+//! let file = File::open("Cargo.toml").map_err(|error| Error::io("open", "Cargo.toml", error))?;
+//! let cache = Cache::new(CacheOptions { budget_bytes: 16 << 20, ..CacheOptions::default() })?;
+//! let page = |number: u64| cache.get_or_load(number, 256, 0, |frame| {
+//!     let read = file.read_exact_at(frame, number * 256);
+//!     read.map_err(|error| Error::io("read", "Cargo.toml", error))
+//! });
+//! assert!(page(0)?.starts_with(b"[package]"));
+//! assert_ne!(page(0)?[..], page(1)?[..]);
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! # A stream that adapts
+//!
+//! Each block is compressed by the method with which the stream is over soonest, at the speed that the sink
+//! turns out to have. Stock `zstd -d` reads it.
+//!
+//! ```
+//! use std::io::Read;
+//!
+//! use breakeven::pool::{Pool, PoolOptions};
+//! use breakeven::stream::{Goal, Reader, ReaderOptions, Writer, WriterOptions};
+//!
+//! let data = b"what is said again and again ".repeat(100_000);
+//! let pool = Pool::new(PoolOptions::default())?;
+//! let mut writer = Writer::new(Vec::new(), &pool, WriterOptions::adaptive(Goal::Fastest))?;
+//! writer.write_all(&data)?;
+//! let (stream, summary) = writer.finish()?;
+//! assert_eq!(summary.raw_bytes, data.len() as u64);
+//! let (mut reader, mut back) = (Reader::new(&stream[..], &pool, ReaderOptions::default())?, Vec::new());
+//! reader.read_to_end(&mut back).expect("what was just written");
+//! assert!(back == data);
+//! # Ok::<(), breakeven::Error>(())
+//! ```
+//!
+//! # What is built
+//!
+//! Features are places (`cache`, `stream`, `replay`, `advise`), codecs beside store, lz4 and zstd (`xz`, `deflate`,
+//! `bzip2`), and `dictionaries`, their names by content. All are on by default. A program that wants the cache
+//! alone asks for `default-features = false, features = ["cache"]`.
+//!
+//! What else is public is for the doors and the laboratory of this project. It is not shown here, and may change
+//! with any version.
+#![deny(missing_docs)]
 
 #[cfg(feature = "advise")]
+#[expect(
+    missing_docs,
+    reason = "fields of reports are those of the JSON, which docs/guide.md describes"
+)]
 pub mod advise;
+#[doc(hidden)]
 pub mod arena;
 #[cfg(feature = "cache")]
 pub mod cache;
+#[doc(hidden)]
 pub mod codec;
+#[doc(hidden)]
 pub mod decide;
 pub mod error;
 #[cfg(feature = "stream")]
+#[doc(hidden)]
 pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
 pub mod fuzz;
 #[cfg(feature = "advise")]
+#[doc(hidden)]
 pub mod medium;
+#[doc(hidden)]
 pub mod meter;
+#[doc(hidden)]
 pub mod model;
 pub mod pool;
 #[cfg(feature = "replay")]
+#[doc(hidden)]
 pub mod replay;
+#[doc(hidden)]
 pub mod statistics;
+#[doc(hidden)]
 pub mod storage;
 #[cfg(feature = "stream")]
 pub mod stream;
@@ -41,4 +100,5 @@ pub mod stream;
 mod testing;
 pub mod units;
 
+pub use codec::Method;
 pub use error::{Error, Result};

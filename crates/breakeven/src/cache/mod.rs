@@ -41,18 +41,26 @@ mod write_back;
 /// [`RandomState`](std::hash::RandomState).
 pub use foldhash::quality::RandomState as KeyHasher;
 
-pub use bench::{Bench, Record, RecordedMethod};
 pub use compressed::CompressedBlock;
-pub use costs::{AccessPrices, MissTime};
+pub use costs::AccessPrices;
 pub use explain::{CacheLedger, Explanation, Holding};
 pub use guard::BlockGuard;
-pub use predict::{Accesses, BlockKind, Predicted, Prospect, predict};
-pub use replica::{Arm, Events};
-pub use shard::{
-    Handle, Lookup, Policy, Reservation, Restored, Shard, ShardMemory, ShardOptions, ShardStats,
-};
+pub use replica::Arm;
+pub use shard::{Policy, ShardMemory, ShardStats};
 pub use shared::{Cache, CacheOptions, CacheStats};
 pub use write_back::WriteGuard;
+
+// For the doors and the laboratory: the cache of one thread, records of costs, what is foreseen.
+#[doc(hidden)]
+pub use bench::{Bench, Record, RecordedMethod};
+#[doc(hidden)]
+pub use costs::MissTime;
+#[doc(hidden)]
+pub use predict::{Accesses, BlockKind, Predicted, Prospect, predict};
+#[doc(hidden)]
+pub use replica::Events;
+#[doc(hidden)]
+pub use shard::{Handle, Lookup, Reservation, Restored, Shard, ShardOptions};
 
 #[cfg(test)]
 mod explore;

@@ -51,12 +51,21 @@ pub enum Advice {
     /// as data on common servers is.
     WriteOnce,
     /// Type 3, payload: 8 bytes, an f64: read often, so many times for each write.
-    Hot { reads_per_write: f64 },
+    Hot {
+        /// Reads for each write.
+        reads_per_write: f64,
+    },
     /// Type 4, payload: 8 bytes, an f64: kept for so many days.
-    Keep { days: f64 },
+    Keep {
+        /// Days from the write on.
+        days: f64,
+    },
     /// Type 5, payload: 8 bytes, an f64 from 0 to 1: while the bytes are written the application
     /// computes on all processors, for this share of the time that writing them uncompressed takes.
-    Asynchronism { share: f64 },
+    Asynchronism {
+        /// Share of the time uncompressed, 0 to 1.
+        share: f64,
+    },
 }
 
 /// How long what is written once is held.

@@ -31,8 +31,10 @@ mod hint;
 mod input;
 #[cfg(test)]
 mod kill;
+#[doc(hidden)]
 pub mod oracle;
 mod pick;
+#[doc(hidden)]
 pub mod price;
 mod reader;
 #[cfg(test)]
@@ -41,6 +43,7 @@ mod recorded;
 mod regimes;
 mod seekable;
 mod shared;
+#[doc(hidden)]
 pub mod simulate;
 mod split;
 mod spread;
@@ -55,12 +58,19 @@ mod writer;
 
 pub use books::{Books, LinkBasis, Prospect, SeenLink};
 pub use decoding::ReaderOptions;
-pub use frozen::Frozen;
 pub use hint::{Advice, Hint, Outlook, PAYLOAD_BYTES};
 pub use pick::{Choice, Outcome, Priced, Rule};
 pub use price::Goal;
 pub use reader::{Counted, Reader};
-pub use seekable::{SeekableReader, read_seek_table};
-pub use spread::SpreadFile;
-pub use survey::{FoundFrame, Survey, survey, visit};
+pub use seekable::SeekableReader;
 pub use writer::{CallTimes, Container, Pending, Summary, Writer, WriterOptions};
+
+// For the doors and the laboratory.
+#[doc(hidden)]
+pub use frozen::Frozen;
+#[doc(hidden)]
+pub use seekable::read_seek_table;
+#[doc(hidden)]
+pub use spread::SpreadFile;
+#[doc(hidden)]
+pub use survey::{FoundFrame, Survey, survey, visit};

@@ -28,6 +28,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crate::codec::{Codec, Method};
+use crate::decide::Profile;
 use crate::error::{Error, Result};
 use crate::frame::{is_portable, is_storable};
 use crate::pool::Pool;
@@ -39,7 +40,8 @@ use super::feed::{Buffer, Feed, Job, Part, Piece, Raw};
 use super::hint::{Hint, Hints, Outlook};
 #[cfg(test)]
 use super::kill;
-use super::pick::{Choice, Picker};
+use super::pick::{Choice, Picker, Priced};
+use super::price::Goal;
 use super::shared::Shared;
 use super::split::{Workspace, frames_bytes_max, part_frame_bytes_max};
 
@@ -115,6 +117,23 @@ impl Default for WriterOptions {
 }
 
 impl WriterOptions {
+    /// Returns the options of a portable stream that adapts: each block is compressed by what serves the goal on
+    /// this machine and at the speed of this sink, both measured while the stream is written.
+    pub fn adaptive(goal: Goal) -> WriterOptions {
+        let container = Container::default();
+        let priced = Priced {
+            goal,
+            arms: container.arms(),
+            link: None,
+            profile: Profile::default(),
+        };
+        WriterOptions {
+            container,
+            choice: Choice::Priced(Box::new(priced)),
+            ..WriterOptions::default()
+        }
+    }
+
     /// Checks that the values are in range and the method's frames may stand in the container.
     ///
     /// # Errors
