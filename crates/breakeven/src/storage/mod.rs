@@ -57,8 +57,8 @@ mod handle;
 mod locks;
 mod memory;
 mod namespace;
-#[cfg(test)]
-mod proof;
+#[cfg(any(test, feature = "proof"))]
+pub mod proof;
 mod real;
 pub mod record;
 mod seeded;

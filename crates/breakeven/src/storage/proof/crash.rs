@@ -2,38 +2,79 @@
 
 use std::collections::BTreeSet;
 
-use fastrand::Rng;
-
-use super::log::{Log, read};
-use super::{Allowed, Candidate, Driver, Failure, check_recovered, is_full};
+use super::{Allowed, Failure, Run, Subject, check_found};
 use crate::storage::SimulatedDisk;
 use crate::storage::simulated::{Crash, Damage, Image};
-use crate::storage::test_seed;
 
 /// The steps of one run.
 const STEPS: usize = 40;
 /// One image in this many is recovered for writing, and the power cut again.
 const DOUBLE_EVERY: usize = 150;
 
+/// What must have been tried at the least.
+#[derive(Clone, Copy, Debug)]
+pub struct CrashFloors {
+    /// Images that differ from each other.
+    pub distinct_images: usize,
+    /// Images of a second power cut, inside of recovery or soon after it.
+    pub double_images: usize,
+}
+
 /// What was tried.
 #[derive(Debug, Default)]
-struct Counts {
-    runs: usize,
-    images: usize,
-    distinct: BTreeSet<u64>,
-    double_images: usize,
-    commits: u64,
-    by_damage: [usize; Damage::ALL.len()],
+pub struct CrashCounts {
+    /// Stores that were driven.
+    pub runs: usize,
+    /// Transactions they ran.
+    pub commits: u64,
+    /// Images that were read.
+    pub images: usize,
+    /// How many of them differ.
+    pub distinct_images: usize,
+    /// Images of a second power cut.
+    pub double_images: usize,
+    /// Images by damage, in the order of [`Damage::ALL`].
+    pub by_damage: [usize; Damage::ALL.len()],
+    fingerprints: BTreeSet<u64>,
 }
 
-/// Runs logs until `runs` were tried or something is wrong.
-pub(super) fn hunt(seed: u64, runs: usize) -> Result<(), Failure> {
-    let mut counts = Counts::default();
-    (0..runs).try_for_each(|run| try_run(seed.wrapping_add(run as u64), &mut counts))
+/// Drives stores and cuts the power at every boundary, until both floors are reached; prints what was
+/// tried.
+///
+/// # Errors
+/// What a crash lost, tore, revived or invented, with the seed of its run.
+///
+/// # Panics
+/// If a damage was hardly tried.
+pub fn cut_power<S: Subject>(
+    seed: u64,
+    floors: CrashFloors,
+) -> std::result::Result<CrashCounts, Failure> {
+    let mut counts = CrashCounts::default();
+    while counts.distinct_images < floors.distinct_images
+        || counts.double_images < floors.double_images
+    {
+        try_run::<S>(seed.wrapping_add(counts.runs as u64), &mut counts)?;
+    }
+    counts.fingerprints = BTreeSet::new();
+    println!("power cuts: {counts:?}");
+    let rarest = counts.by_damage.iter().min().expect("damages");
+    assert!(
+        *rarest * 200 > counts.images,
+        "a damage is hardly tried: {counts:?}"
+    );
+    Ok(counts)
 }
 
-fn try_run(seed: u64, counts: &mut Counts) -> Result<(), Failure> {
-    let mut driver = Driver::create(seed);
+/// Drives `runs` stores, until something is wrong.
+#[cfg(test)]
+pub(super) fn hunt<S: Subject>(seed: u64, runs: usize) -> std::result::Result<(), Failure> {
+    let mut counts = CrashCounts::default();
+    (0..runs).try_for_each(|run| try_run::<S>(seed.wrapping_add(run as u64), &mut counts))
+}
+
+fn try_run<S: Subject>(seed: u64, counts: &mut CrashCounts) -> std::result::Result<(), Failure> {
+    let mut driver = Run::<S>::create(seed);
     let named = |failure| format!("seed {seed}: {failure}");
     driver.run(STEPS).map_err(named)?;
     counts.runs += 1;
@@ -50,27 +91,28 @@ fn try_run(seed: u64, counts: &mut Counts) -> Result<(), Failure> {
     result.map_err(named)
 }
 
-fn try_crash(
-    driver: &Driver,
+fn try_crash<S: Subject>(
+    driver: &Run<S>,
     crash: &Crash,
     seed: u64,
-    counts: &mut Counts,
-) -> Result<(), Failure> {
+    counts: &mut CrashCounts,
+) -> std::result::Result<(), Failure> {
     let named = |failure| format!("{:?} before step {}: {failure}", crash.damage, crash.step);
     counts.images += 1;
-    counts.distinct.insert(fingerprint(&crash.image));
+    let is_new = counts.fingerprints.insert(fingerprint(&crash.image));
+    counts.distinct_images += usize::from(is_new);
     let damage = Damage::ALL
         .iter()
         .position(|damage| *damage == crash.damage);
     counts.by_damage[damage.expect("a listed damage")] += 1;
     let disk = SimulatedDisk::from_image(&crash.image, seed);
-    let recovered = read(&*disk.start_process());
+    let recovered = S::read(disk.start_process());
     let Some(mark) = crash.mark else {
-        // The log was not yet there; whatever is, opening it must not panic.
+        // The store was not yet there; whatever is, opening it must not panic.
         return Ok(());
     };
     let allowed = &driver.marks[mark as usize];
-    check_recovered(&recovered, allowed).map_err(named)?;
+    check_found(&recovered, allowed).map_err(named)?;
     if counts.images.is_multiple_of(DOUBLE_EVERY) {
         try_double(driver, disk, allowed, seed, counts).map_err(named)?;
     }
@@ -91,17 +133,16 @@ fn fingerprint(image: &Image) -> u64 {
 }
 
 /// Recovers for writing, works on, and cuts the power again at every boundary of that.
-fn try_double(
-    driver: &Driver,
+fn try_double<S: Subject>(
+    driver: &Run<S>,
     disk: SimulatedDisk,
     allowed: &Allowed,
     seed: u64,
-    counts: &mut Counts,
-) -> Result<(), Failure> {
-    let first = read(&*disk.start_process()).expect("it was read before");
-    let left = Candidate::new(first.last, &first.state);
-    assert!(allowed.contains(&(left.last, left.digest)));
-    let mut again = Driver::new(disk, driver.mode, seed ^ 0x5EED, vec![left]);
+    counts: &mut CrashCounts,
+) -> std::result::Result<(), Failure> {
+    let first = S::read(disk.start_process()).expect("it was read before");
+    assert!(allowed.contains(&first.state));
+    let mut again = Run::<S>::new(disk, driver.mode, seed ^ 0x5EED, vec![first.state]);
     let opened = again.reopen().map_err(|error| error.to_string())?;
     opened.map_err(|failure| format!("second start: {failure}"))?;
     again
@@ -112,10 +153,10 @@ fn try_double(
     recording.for_each_crash(&Damage::ALL, seed, |crash| {
         counts.double_images += 1;
         let disk = SimulatedDisk::from_image(&crash.image, seed);
-        let recovered = read(&*disk.start_process());
+        let recovered = S::read(disk.start_process());
         let mark = crash.mark.expect("a mark before the second start");
         if result.is_ok() {
-            result = check_recovered(&recovered, &again.marks[mark as usize]).map_err(|failure| {
+            result = check_found(&recovered, &again.marks[mark as usize]).map_err(|failure| {
                 format!(
                     "second {:?} before step {}: {failure}",
                     crash.damage, crash.step
@@ -126,43 +167,41 @@ fn try_double(
     result
 }
 
-#[test]
-fn no_crash_loses_tears_revives_or_invents_a_transaction() {
-    let (distinct_min, double_min) = match is_full() {
-        true => (1_000_000, 500_000),
-        false => (50_000, 20_000),
-    };
-    let seed = test_seed();
-    let mut counts = Counts::default();
-    while counts.distinct.len() < distinct_min || counts.double_images < double_min {
-        try_run(seed.wrapping_add(counts.runs as u64), &mut counts).unwrap();
-    }
-    let distinct = std::mem::take(&mut counts.distinct).len();
-    println!("{distinct} distinct images: {counts:?}");
-    assert!(
-        distinct >= distinct_min && counts.images > distinct,
-        "{counts:?}"
-    );
-    let rarest = counts.by_damage.iter().min().expect("damages");
-    assert!(
-        *rarest * 200 > counts.images,
-        "a damage is hardly tried: {counts:?}"
-    );
-}
+#[cfg(test)]
+mod tests {
+    use super::super::log::Log;
+    use super::*;
+    use crate::storage::test_seed;
+    use crate::testing::is_full;
+    use fastrand::Rng;
 
-/// A log that is opened and left alone over and over stays what it is.
-#[test]
-fn recovery_is_repeatable() {
-    let mut driver = Driver::create(test_seed());
-    driver.run(STEPS).unwrap();
-    let mut random = Rng::with_seed(test_seed());
-    for _ in 0..50 {
-        let present = driver.log.as_ref().unwrap().state().clone();
-        driver.log.as_mut().unwrap().sync().unwrap();
-        let damage = random.choice(Damage::ALL).unwrap();
-        driver.disk.cut_power(damage);
-        let log = Log::open(driver.disk.start_process(), driver.mode).unwrap();
-        assert_eq!(log.state(), &present);
-        driver.log = Some(log);
+    #[test]
+    fn no_crash_loses_tears_revives_or_invents_a_transaction() {
+        let (distinct_images, double_images) = match is_full() {
+            true => (1_000_000, 500_000),
+            false => (50_000, 20_000),
+        };
+        let floors = CrashFloors {
+            distinct_images,
+            double_images,
+        };
+        cut_power::<Log>(test_seed(), floors).unwrap();
+    }
+
+    /// A log that is opened and left alone over and over stays what it is.
+    #[test]
+    fn recovery_is_repeatable() {
+        let mut driver = Run::<Log>::create(test_seed());
+        driver.run(STEPS).unwrap();
+        let mut random = Rng::with_seed(test_seed());
+        for _ in 0..50 {
+            let present = driver.store().state();
+            driver.store().sync().unwrap();
+            let damage = random.choice(Damage::ALL).unwrap();
+            driver.disk.cut_power(damage);
+            let log = Log::open(driver.disk.start_process(), driver.mode).unwrap();
+            assert_eq!(log.state(), present);
+            driver.store = Some(log);
+        }
     }
 }

@@ -9,9 +9,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fastrand::Rng;
+
+use super::{Found, State, Subject, digest};
 use crate::error::{Error, Result};
 use crate::storage::record::{
-    Appended, Found, KIND_HEAD, Label, Placed, Record, RecordWriter, Region, Scanner, record_bytes,
+    Appended, Found as Scanned, KIND_HEAD, Label, Placed, Record, RecordWriter, Region, Scanner,
+    record_bytes,
 };
 use crate::storage::seeded::{SeededBug, is_seeded};
 use crate::storage::superblock::{StoreKind, Superblocks};
@@ -32,7 +36,8 @@ const DELETE: u8 = 3;
 const COMMIT: u8 = 4;
 const END: u8 = 5;
 
-pub type State = BTreeMap<u16, Arc<[u8]>>;
+/// What a log holds.
+pub type Content = BTreeMap<u16, Arc<[u8]>>;
 /// A new value for a key, or none.
 pub type Operation = (u16, Option<Arc<[u8]>>);
 
@@ -50,7 +55,7 @@ pub struct Mode {
 /// What recovery found.
 #[derive(Debug)]
 pub struct Recovered {
-    pub state: State,
+    pub content: Content,
     /// The number of the last transaction in it.
     pub last: u64,
     /// Whether anything but a clean end was found: a torn tail, or rot.
@@ -106,7 +111,7 @@ pub struct Log {
     writer: RecordWriter,
     /// Below this sequence everything in the region is durable.
     synced_sequence: u64,
-    state: State,
+    content: Content,
     last: u64,
 }
 
@@ -122,7 +127,7 @@ impl Log {
             last: 0,
             snapshot_bytes: 0,
         };
-        checkpoint.snapshot_bytes = write_snapshot(&*storage, checkpoint, &State::new())?;
+        checkpoint.snapshot_bytes = write_snapshot(&*storage, checkpoint, &Content::new())?;
         let writer = begin_region(&*file, checkpoint.region(), mode)?;
         let payload = checkpoint.encode();
         let superblocks = Superblocks::create(Arc::clone(&file), KIND, LOG_ID, 0, &payload)?;
@@ -135,7 +140,7 @@ impl Log {
             superblocks,
             checkpoint,
             writer,
-            state: State::new(),
+            content: Content::new(),
             last: 0,
         })
     }
@@ -157,7 +162,7 @@ impl Log {
             superblocks,
             checkpoint: found.checkpoint,
             synced_sequence: 0,
-            state: found.state,
+            content: found.content,
             last: found.last,
         };
         log.remove_leftovers()?;
@@ -167,14 +172,6 @@ impl Log {
             log.checkpoint()?;
         }
         Ok(log)
-    }
-
-    pub fn state(&self) -> &State {
-        &self.state
-    }
-
-    pub fn last(&self) -> u64 {
-        self.last
     }
 
     /// Runs a transaction; it is acknowledged when this returns, if `is_durable`.
@@ -203,8 +200,8 @@ impl Log {
         }
         for (key, value) in operations {
             match value {
-                Some(value) => self.state.insert(*key, Arc::clone(value)),
-                None => self.state.remove(key),
+                Some(value) => self.content.insert(*key, Arc::clone(value)),
+                None => self.content.remove(key),
             };
         }
         self.last = last;
@@ -228,7 +225,7 @@ impl Log {
             last: self.last,
             snapshot_bytes: 0,
         };
-        new.snapshot_bytes = write_snapshot(&*self.storage, new, &self.state)?;
+        new.snapshot_bytes = write_snapshot(&*self.storage, new, &self.content)?;
         if is_seeded(SeededBug::FreedTooEarly) {
             self.free(old)?;
         }
@@ -298,8 +295,94 @@ impl Log {
     }
 }
 
+impl Subject for Log {
+    type Mode = Mode;
+    type Transaction = Vec<Operation>;
+
+    fn mode(random: &mut Rng) -> Mode {
+        Mode {
+            is_direct: random.u8(..4) == 0,
+            keeps_stale: random.bool(),
+            is_preallocated: random.bool(),
+        }
+    }
+
+    fn create(storage: Arc<dyn Storage>, mode: Mode) -> Result<Log> {
+        Log::create(storage, mode)
+    }
+
+    fn open(storage: Arc<dyn Storage>, mode: Mode) -> Result<Log> {
+        Log::open(storage, mode)
+    }
+
+    fn read(storage: Arc<dyn Storage>) -> Result<Found> {
+        let recovered = read_log(&*storage)?;
+        Ok(Found {
+            state: state_of(recovered.last, &recovered.content),
+            is_damaged: recovered.is_damaged,
+        })
+    }
+
+    fn state(&self) -> State {
+        state_of(self.last, &self.content)
+    }
+
+    fn plan(&self, random: &mut Rng) -> Vec<Operation> {
+        random_operations(random)
+    }
+
+    fn after(&self, transaction: &Vec<Operation>) -> State {
+        let mut content = self.content.clone();
+        for (key, value) in transaction {
+            match value {
+                Some(value) => content.insert(*key, Arc::clone(value)),
+                None => content.remove(key),
+            };
+        }
+        state_of(self.last + 1, &content)
+    }
+
+    fn commit(&mut self, transaction: &Vec<Operation>, is_durable: bool) -> Result<()> {
+        self.commit(transaction, is_durable)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.sync()
+    }
+
+    fn maintain(&mut self, _: &mut Rng) -> Result<()> {
+        self.checkpoint()
+    }
+}
+
+fn state_of(last: u64, content: &Content) -> State {
+    let keys: Vec<[u8; 2]> = content.keys().map(|key| key.to_le_bytes()).collect();
+    let parts = keys.iter().zip(content.values());
+    let digest = digest(parts.flat_map(|(key, value)| [&key[..], value]));
+    State { last, digest }
+}
+
+fn random_operations(random: &mut Rng) -> Vec<Operation> {
+    const LENGTHS: [usize; 8] = [24, 24, 100, 100, 100, 480, 480, 1500];
+    let number = random.u64(..);
+    let count = random.usize(1..5);
+    (0..count)
+        .map(|at| {
+            let key = random.u16(..12);
+            let length = LENGTHS[random.usize(..LENGTHS.len())];
+            let mut value = vec![0; length];
+            random.fill(&mut value);
+            // No two values ever written are equal.
+            value[..8].copy_from_slice(&number.to_le_bytes());
+            value[8] = at as u8;
+            let is_put = random.u8(..6) > 0;
+            (key, is_put.then(|| Arc::from(value)))
+        })
+        .collect()
+}
+
 /// Reads the log in `storage` without changing anything.
-pub fn read(storage: &dyn Storage) -> Result<Recovered> {
+pub fn read_log(storage: &dyn Storage) -> Result<Recovered> {
     let file = storage.open("log", OpenOptions::read_only())?;
     let superblocks = Superblocks::open(Arc::clone(&file), KIND)?;
     recover(storage, &*file, &superblocks)
@@ -339,7 +422,7 @@ fn begin_region(file: &dyn StorageFile, region: Region, mode: Mode) -> Result<Re
 }
 
 /// Writes the snapshot of a generation under its name, durably; returns its length.
-fn write_snapshot(storage: &dyn Storage, new: Checkpoint, state: &State) -> Result<u64> {
+fn write_snapshot(storage: &dyn Storage, new: Checkpoint, state: &Content) -> Result<u64> {
     let new_name = format!("{}.new", new.snapshot_name());
     let options = OpenOptions {
         create: true,
@@ -379,7 +462,7 @@ fn recover(
 ) -> Result<Recovered> {
     let checkpoint = Checkpoint::decode(&superblocks.current().payload);
     let mut found = Recovered {
-        state: read_snapshot(storage, checkpoint)?,
+        content: read_snapshot(storage, checkpoint)?,
         last: checkpoint.last,
         is_damaged: superblocks.is_only_one(),
         checkpoint,
@@ -393,7 +476,7 @@ fn recover(
     loop {
         let record = match scanner.next()? {
             None => break,
-            Some(Found::Gap {
+            Some(Scanned::Gap {
                 address,
                 sequence,
                 gap,
@@ -405,7 +488,7 @@ fn recover(
                 }
                 continue;
             }
-            Some(Found::Record(record)) => record,
+            Some(Scanned::Record(record)) => record,
         };
         if let Some(gap_sequence) = gap_sequence {
             // The log has ended; what is left can only prove that it should not have. That it is there
@@ -449,24 +532,24 @@ fn replay(record: &Record<'_>, open: &mut Vec<(u32, Operation)>, found: &mut Rec
     if record.label.kind == COMMIT || !is_commit_awaited {
         for (_, (key, value)) in open.drain(..) {
             match value {
-                Some(value) => found.state.insert(key, value),
-                None => found.state.remove(&key),
+                Some(value) => found.content.insert(key, value),
+                None => found.content.remove(&key),
             };
         }
     }
 }
 
-fn read_snapshot(storage: &dyn Storage, checkpoint: Checkpoint) -> Result<State> {
+fn read_snapshot(storage: &dyn Storage, checkpoint: Checkpoint) -> Result<Content> {
     let name = checkpoint.snapshot_name();
     let file = storage.open(&name, OpenOptions::read_only())?;
     let region = checkpoint.snapshot_region();
     let mut scanner = Scanner::new(&*file, region, 0, 0, RECORD_BYTES_MAX);
-    let mut state = State::new();
+    let mut state = Content::new();
     let mut is_complete = false;
     while let Some(found) = scanner.next()? {
         let record = match found {
-            Found::Record(record) => record,
-            Found::Gap { address, gap, .. } => return Err(gap.into_error(address)),
+            Scanned::Record(record) => record,
+            Scanned::Gap { address, gap, .. } => return Err(gap.into_error(address)),
         };
         if record.label.kind == PUT {
             let key = u16::from_le_bytes([record.body[0], record.body[1]]);
@@ -485,4 +568,42 @@ fn read_snapshot(storage: &dyn Storage, checkpoint: Checkpoint) -> Result<State>
 
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(*bytes[at..].first_chunk().expect("eight bytes"))
+}
+
+mod tests {
+    use super::*;
+    use crate::storage::{MemoryStorage, RealStorage, test_seed};
+
+    /// The same transactions on real files and in memory give the same log.
+    #[test]
+    fn the_log_is_the_same_on_real_files() {
+        for is_direct in [false, true] {
+            let mode = Mode {
+                is_direct,
+                keeps_stale: false,
+                is_preallocated: false,
+            };
+            let folder = tempfile::tempdir().unwrap();
+            let real = Arc::new(RealStorage::open_folder(folder.path()).unwrap());
+            let memory = Arc::new(MemoryStorage::new());
+            let storages: [Arc<dyn Storage>; 2] = [real, memory];
+            let run = |storage: &Arc<dyn Storage>| -> Result<Content> {
+                let mut log = Log::create(Arc::clone(storage), mode)?;
+                let mut random = Rng::with_seed(test_seed());
+                for number in 0..60 {
+                    log.commit(&random_operations(&mut random), number % 3 > 0)?;
+                    if number % 20 == 19 {
+                        drop(log);
+                        log = Log::open(Arc::clone(storage), mode)?;
+                    }
+                }
+                log.sync()?;
+                Ok(read_log(&**storage)?.content)
+            };
+            match run(&storages[0]) {
+                Err(error @ Error::Unsupported { .. }) => println!("skipped: {error}"),
+                state => assert_eq!(state.unwrap(), run(&storages[1]).unwrap()),
+            }
+        }
+    }
 }

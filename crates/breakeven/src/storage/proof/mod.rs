@@ -1,67 +1,121 @@
-//! The proof that records and superblocks survive what a medium may do.
+//! The proof that a store survives what a medium may do: one harness for every store.
 //!
-//! A reference log ([`log`]) is driven by seeded random transactions on the simulated disk. The
-//! oracle knows, at every moment, which states of the log a crash may leave: the last acknowledged
-//! one, or one that a later transaction, begun and perhaps not acknowledged, would make. Anything
-//! else is a lost, a torn, a revived or an invented transaction. [`crash`] cuts the power, [`faults`]
-//! lets calls fail, [`rot`] lets the medium lie, [`turns`] has two processes write in turn and die; the
-//! last part switches safety steps off one by one
-//! and demands that each is missed.
+//! A store under proof implements [`Subject`]. It is driven by seeded random transactions on the
+//! simulated disk. The oracle knows, at every moment, which states a crash may leave: the last
+//! acknowledged one, or one that a later transaction, begun and perhaps not acknowledged, would make.
+//! Anything else is a lost, a torn, a revived or an invented transaction. [`cut_power`] cuts the power at
+//! every boundary and again inside of recovery, [`fail_calls`] lets every call fail, [`fill_disk`] lets
+//! the disk be too small, [`tell_lies`] and [`flip_bits`] let the medium lie and rot. Each returns what it
+//! tried, panics below its floor, and returns what is wrong as an error.
+//!
+//! The reference log is its first subject. The last part switches safety steps off one by one and demands
+//! that each is missed.
 
 mod crash;
 mod faults;
+mod lies;
+#[cfg(test)]
 mod log;
+#[cfg(test)]
 mod rot;
+#[cfg(test)]
 mod turns;
+
+pub use crash::{CrashCounts, CrashFloors, cut_power};
+pub use faults::{FaultCounts, fail_calls, fill_disk};
+pub use lies::{LieCounts, flip_bits, tell_lies};
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fastrand::Rng;
 
-use crate::error::{Error, Result};
-use crate::storage::{MemoryStorage, RealStorage, SimulatedDisk, Storage, test_seed};
-use crate::testing::is_full;
-use log::{Log, Mode, Operation, Recovered, State};
+use crate::error::Result;
+use crate::storage::{SimulatedDisk, Storage};
 
 /// What a check found wrong, for people.
-type Failure = String;
+pub type Failure = String;
 
-fn digest(state: &State) -> u64 {
+/// A state of a store: how many transactions made it, and a digest of all that can be read of it.
+///
+/// No two states of a run may be equal: a transaction writes values that were never written before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct State {
+    /// The number of its last transaction.
+    pub last: u64,
+    /// A hash of its content, as [`digest`] makes it.
+    pub digest: u64,
+}
+
+/// What is found by reading a store.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// The state it is in.
+    pub state: State,
+    /// Whether anything but a clean end was found: a torn tail, or rot.
+    pub is_damaged: bool,
+}
+
+/// A store under proof.
+pub trait Subject: Sized {
+    /// How it goes about its files; a store can be opened in any mode.
+    type Mode: Copy;
+    /// What a transaction will do.
+    type Transaction;
+
+    /// Picks a mode for a run.
+    fn mode(random: &mut Rng) -> Self::Mode;
+
+    /// Makes an empty store, durable with all its names when this returns.
+    fn create(storage: Arc<dyn Storage>, mode: Self::Mode) -> Result<Self>;
+
+    /// Opens the store for writing. What it shows then is taken for durable.
+    fn open(storage: Arc<dyn Storage>, mode: Self::Mode) -> Result<Self>;
+
+    /// Reads the store without changing anything.
+    fn read(storage: Arc<dyn Storage>) -> Result<Found>;
+
+    /// Returns the state it shows now.
+    fn state(&self) -> State;
+
+    /// Plans a random transaction, whose values were never written before.
+    fn plan(&self, random: &mut Rng) -> Self::Transaction;
+
+    /// Returns the state that the transaction would make of the present one.
+    fn after(&self, transaction: &Self::Transaction) -> State;
+
+    /// Runs a transaction; it is acknowledged when this returns, if `is_durable`.
+    fn commit(&mut self, transaction: &Self::Transaction, is_durable: bool) -> Result<()>;
+
+    /// Makes all transactions durable.
+    fn sync(&mut self) -> Result<()>;
+
+    /// Does some upkeep (a checkpoint, a step of cleaning) that changes nothing that can be read, and
+    /// makes all transactions durable.
+    fn maintain(&mut self, random: &mut Rng) -> Result<()>;
+}
+
+/// Returns the digest of a content, given as parts that are told apart.
+pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     let mut hash = xxhash_rust::xxh64::Xxh64::new(0);
-    for (key, value) in state {
-        hash.update(&key.to_le_bytes());
-        hash.update(&(value.len() as u32).to_le_bytes());
-        hash.update(value);
+    for part in parts {
+        hash.update(&(part.len() as u64).to_le_bytes());
+        hash.update(part);
     }
     hash.digest()
 }
 
-/// A state the log may be found in: the number of its last transaction, and its content.
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    last: u64,
-    digest: u64,
-}
+/// The states that may be found.
+type Allowed = BTreeSet<State>;
 
-impl Candidate {
-    fn new(last: u64, state: &State) -> Candidate {
-        let digest = digest(state);
-        Candidate { last, digest }
-    }
-}
-
-/// The states that may be found, by last transaction and digest.
-type Allowed = BTreeSet<(u64, u64)>;
-
-/// Drives a log, and knows what may be found of it after a crash at any mark.
-struct Driver {
+/// Drives a store, and knows what may be found of it after a crash at any mark.
+struct Run<S: Subject> {
     disk: SimulatedDisk,
-    mode: Mode,
-    log: Option<Log>,
+    mode: S::Mode,
+    store: Option<S>,
     random: Rng,
-    /// The state as the log should show it now, and those a crash may fall back to.
-    candidates: Vec<Candidate>,
+    /// The states a crash may fall back to, and last the state as the store should show it now.
+    candidates: Vec<State>,
     /// What may be found behind each mark.
     marks: Vec<Allowed>,
     /// Every state there ever was.
@@ -70,110 +124,75 @@ struct Driver {
     commits: u64,
 }
 
-impl Driver {
-    /// Makes a driver on a disk whose log may be found as one of `candidates`.
-    fn new(disk: SimulatedDisk, mode: Mode, seed: u64, candidates: Vec<Candidate>) -> Driver {
-        let history = candidates.iter().map(|c| (c.last, c.digest)).collect();
-        let mut driver = Driver {
+impl<S: Subject> Run<S> {
+    /// Makes a run on a disk whose store may be found as one of `candidates`.
+    fn new(disk: SimulatedDisk, mode: S::Mode, seed: u64, candidates: Vec<State>) -> Run<S> {
+        let history = candidates.iter().copied().collect();
+        let mut run = Run {
             disk,
             mode,
-            log: None,
+            store: None,
             random: Rng::with_seed(seed),
             candidates,
             marks: Vec::new(),
             history,
             commits: 0,
         };
-        driver.mark();
-        driver
+        run.mark();
+        run
     }
 
-    /// Makes a log on an empty disk. Until that is acknowledged, no mark tells what may be found.
-    fn create(seed: u64) -> Driver {
+    /// Makes a store on an empty disk. Until that is acknowledged, no mark tells what may be found.
+    fn create(seed: u64) -> Run<S> {
         let disk = SimulatedDisk::new(seed);
-        let mut random = Rng::with_seed(seed);
-        let mode = Mode {
-            is_direct: random.u8(..4) == 0,
-            keeps_stale: random.bool(),
-            is_preallocated: random.bool(),
-        };
-        let log = Log::create(disk.start_process(), mode).expect("an empty disk without faults");
-        let mut driver = Driver::new(disk, mode, seed, vec![Candidate::new(0, &State::new())]);
-        driver.log = Some(log);
-        driver
+        let mode = S::mode(&mut Rng::with_seed(seed));
+        let store = S::create(disk.start_process(), mode).expect("an empty disk without faults");
+        let mut run = Run::new(disk, mode, seed, vec![store.state()]);
+        run.store = Some(store);
+        run
+    }
+
+    fn store(&mut self) -> &mut S {
+        self.store.as_mut().expect("an open store")
     }
 
     fn mark(&mut self) {
         self.disk.mark(self.marks.len() as u64);
-        let allowed = self.candidates.iter().map(|c| (c.last, c.digest));
-        self.marks.push(allowed.collect());
+        self.marks.push(self.candidates.iter().copied().collect());
     }
 
-    /// Takes the newest candidate for the only one: it was acknowledged.
-    fn acknowledge(&mut self) {
-        self.candidates.drain(..self.candidates.len() - 1);
+    /// Takes one candidate for the only one: it was made durable.
+    fn acknowledge(&mut self, state: State) {
+        self.candidates = vec![state];
         self.mark();
     }
 
-    /// Opens the log that lies on the disk; what it shows then is acknowledged.
+    /// Opens the store that lies on the disk; what it shows then is acknowledged.
     fn reopen(&mut self) -> Result<std::result::Result<(), Failure>> {
-        self.log = None;
-        let log = Log::open(self.disk.start_process(), self.mode)?;
-        let found = (log.last(), digest(log.state()));
-        let known = self
-            .candidates
-            .iter()
-            .position(|c| (c.last, c.digest) == found);
-        let Some(at) = known else {
+        self.store = None;
+        let store = S::open(self.disk.start_process(), self.mode)?;
+        let found = store.state();
+        if !self.candidates.contains(&found) {
             let allowed = self.marks.last();
             return Ok(Err(format!("opened as {found:?}, not one of {allowed:?}")));
-        };
-        let candidate = self.candidates.swap_remove(at);
-        self.candidates = vec![candidate];
-        self.mark();
-        self.log = Some(log);
+        }
+        self.acknowledge(found);
+        self.store = Some(store);
         Ok(Ok(()))
-    }
-
-    fn random_operations(&mut self, number: u64) -> Vec<Operation> {
-        const LENGTHS: [usize; 8] = [24, 24, 100, 100, 100, 480, 480, 1500];
-        let count = self.random.usize(1..5);
-        (0..count)
-            .map(|at| {
-                let key = self.random.u16(..12);
-                let length = LENGTHS[self.random.usize(..LENGTHS.len())];
-                let mut value = vec![0; length];
-                self.random.fill(&mut value);
-                // No two values ever written are equal.
-                value[..8].copy_from_slice(&number.to_le_bytes());
-                value[8] = at as u8;
-                let is_put = self.random.u8(..6) > 0;
-                (key, is_put.then(|| Arc::from(value)))
-            })
-            .collect()
     }
 
     /// Runs one transaction. A failed one may be found or not.
     fn commit(&mut self, is_durable: bool) -> Result<()> {
-        let number = self.random.u64(..);
-        let operations = self.random_operations(number);
-        let log = self.log.as_mut().expect("an open log");
-        let mut state = log.state().clone();
-        for (key, value) in &operations {
-            match value {
-                Some(value) => state.insert(*key, Arc::clone(value)),
-                None => state.remove(key),
-            };
-        }
-        let candidate = Candidate::new(log.last() + 1, &state);
-        self.history.insert((candidate.last, candidate.digest));
+        let store = self.store.as_mut().expect("an open store");
+        let transaction = store.plan(&mut self.random);
+        let candidate = store.after(&transaction);
+        self.history.insert(candidate);
         self.candidates.push(candidate);
         self.mark();
-        let log = self.log.as_mut().expect("an open log");
-        log.commit(&operations, is_durable)?;
+        self.store().commit(&transaction, is_durable)?;
         self.commits += 1;
         if is_durable {
-            self.acknowledge();
+            self.acknowledge(candidate);
         }
         Ok(())
     }
@@ -186,11 +205,12 @@ impl Driver {
                 return self.reopen();
             }
             1 | 2 => {
-                self.log.as_mut().expect("an open log").checkpoint()?;
+                let store = self.store.as_mut().expect("an open store");
+                store.maintain(&mut self.random)?;
                 self.acknowledge_present();
             }
             3 => {
-                self.log.as_mut().expect("an open log").sync()?;
+                self.store().sync()?;
                 self.acknowledge_present();
             }
             4..=14 => self.commit(false)?,
@@ -199,18 +219,14 @@ impl Driver {
         Ok(Ok(()))
     }
 
-    /// Acknowledges the state the log shows: everything up to it was made durable.
+    /// Acknowledges the state the store shows: everything up to it was made durable.
     fn acknowledge_present(&mut self) {
-        let last = self.log.as_ref().expect("an open log").last();
-        let present = self.candidates.iter().rposition(|c| c.last == last);
-        let present = self
-            .candidates
-            .swap_remove(present.expect("the present state"));
-        self.candidates = vec![present];
-        self.mark();
+        let present = self.store().state();
+        assert!(self.candidates.contains(&present), "an unknown {present:?}");
+        self.acknowledge(present);
     }
 
-    /// Runs a log for `steps` on a disk without faults.
+    /// Drives the store for `steps` on a disk without faults.
     fn run(&mut self, steps: usize) -> std::result::Result<(), Failure> {
         for step in 0..steps {
             let done = self
@@ -222,60 +238,25 @@ impl Driver {
     }
 }
 
-/// Checks what was recovered against what may be found.
-fn check_recovered(
-    recovered: &Result<Recovered>,
-    allowed: &Allowed,
-) -> std::result::Result<(), Failure> {
-    let recovered = recovered
+/// Checks what was found against what may be found.
+fn check_found(found: &Result<Found>, allowed: &Allowed) -> std::result::Result<(), Failure> {
+    let found = found
         .as_ref()
         .map_err(|error| format!("cannot be read: {error}"))?;
-    let found = (recovered.last, digest(&recovered.state));
-    if allowed.contains(&found) {
+    let State { last, .. } = found.state;
+    if allowed.contains(&found.state) {
         return Ok(());
     }
-    let numbers: Vec<u64> = allowed.iter().map(|(last, _)| *last).collect();
-    Err(match numbers.contains(&found.0) {
-        true => format!("transaction {} is there with other content", found.0),
-        false => format!("transaction {} is there, not one of {numbers:?}", found.0),
+    let numbers: Vec<u64> = allowed.iter().map(|state| state.last).collect();
+    Err(match numbers.contains(&last) {
+        true => format!("transaction {last} is there with other content"),
+        false => format!("transaction {last} is there, not one of {numbers:?}"),
     })
 }
 
-/// The same transactions on real files and in memory give the same log.
-#[test]
-fn the_log_is_the_same_on_real_files() {
-    for is_direct in [false, true] {
-        let mode = Mode {
-            is_direct,
-            keeps_stale: false,
-            is_preallocated: false,
-        };
-        let folder = tempfile::tempdir().unwrap();
-        let real = Arc::new(RealStorage::open_folder(folder.path()).unwrap());
-        let memory = Arc::new(MemoryStorage::new());
-        let storages: [Arc<dyn Storage>; 2] = [real, memory];
-        let mut driver = Driver::create(test_seed());
-        let mut run = |storage: &Arc<dyn Storage>| -> Result<State> {
-            let mut log = Log::create(Arc::clone(storage), mode)?;
-            driver.random = Rng::with_seed(7);
-            for number in 0..60 {
-                log.commit(&driver.random_operations(number), number % 3 > 0)?;
-                if number % 20 == 19 {
-                    drop(log);
-                    log = Log::open(Arc::clone(storage), mode)?;
-                }
-            }
-            log.sync()?;
-            Ok(log::read(&**storage)?.state)
-        };
-        match run(&storages[0]) {
-            Err(error @ Error::Unsupported { .. }) => println!("skipped: {error}"),
-            state => assert_eq!(state.unwrap(), run(&storages[1]).unwrap()),
-        }
-    }
-}
-
+#[cfg(test)]
 mod seeded {
+    use super::log::Log;
     use super::*;
     use crate::storage::seeded::{SeededBug, with_seeded};
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -293,9 +274,9 @@ mod seeded {
 
     #[test]
     fn every_safety_step_is_missed_when_it_is_left_out() {
-        let crash: fn(u64) -> _ = |seed| crash::hunt(seed, 20);
+        let crash: fn(u64) -> _ = |seed| crash::hunt::<Log>(seed, 20);
         let rot: fn(u64) -> _ = |seed| rot::hunt(seed, 400);
-        let faults: fn(u64) -> _ = |seed| faults::hunt(seed, 3);
+        let faults: fn(u64) -> _ = |seed| faults::hunt::<Log>(seed, 3);
         let turns: fn(u64) -> _ = |seed| turns::hunt(seed, 20);
         let hunts = [crash, rot, faults, turns];
         for hunt in hunts {

@@ -1,19 +1,18 @@
-//! A medium that lies: writes lost, torn and sent elsewhere, bits flipped, sectors stale or zero.
+//! Records on a medium that lies: bits flipped, sectors stale, misplaced or zero.
 //!
 //! Nothing can bring back what such a medium lost. What is proved is that no read ever returns
-//! other bytes than were written at that place, and that a log tells, or falls back to a state it
-//! really had.
+//! other bytes than were written at that place.
 
 use std::io::IoSlice;
 use std::sync::Arc;
 
 use fastrand::Rng;
 
-use super::log::read;
-use super::{Driver, Failure, is_full};
+use super::log::Log;
+use super::{Failure, lies};
 use crate::storage::record::{Appended, Found, Label, RecordWriter, Region, Scanner, parse};
-use crate::storage::simulated::Lie;
-use crate::storage::{MemoryStorage, OpenOptions, SimulatedDisk, Storage, StorageFile, test_seed};
+use crate::storage::{MemoryStorage, OpenOptions, Storage, StorageFile, test_seed};
+use crate::testing::is_full;
 
 const ID: [u8; 16] = *b"a log under test";
 const REGION_BYTES: u64 = 64 << 10;
@@ -108,7 +107,7 @@ fn check_reads(written: &Written, bytes: &[u8]) -> Result<usize, Failure> {
 /// Tries `rounds` damaged sectors on records and on logs.
 pub(super) fn hunt(seed: u64, rounds: usize) -> Result<(), Failure> {
     try_sectors(seed, rounds)?;
-    try_lies(seed, rounds).map(drop)
+    lies::try_lies::<Log>(seed, rounds).map(drop)
 }
 
 /// Replaces sectors by stale, misplaced, zero and random ones.
@@ -154,63 +153,6 @@ fn try_sectors(seed: u64, rounds: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How a log took the lies it was told.
-#[derive(Debug, Default)]
-struct Lies {
-    told: usize,
-    refused: usize,
-    reported: usize,
-    harmless: usize,
-    /// The last write vanished without a trace, as if it had never been made.
-    tails_lost: usize,
-}
-
-/// Lets one write of a run be lost, torn, misdirected or flipped, with everything synced after it.
-fn try_lies(seed: u64, rounds: usize) -> Result<Lies, Failure> {
-    let mut random = Rng::with_seed(seed);
-    let mut lies = Lies::default();
-    let mut run = 0;
-    while lies.told < rounds {
-        run += 1;
-        let mut driver = Driver::create(seed.wrapping_add(run));
-        driver.run(30)?;
-        // The end is durable, so that only the lie is wrong.
-        driver.commit(true).map_err(|error| error.to_string())?;
-        let end = driver.candidates[0];
-        let recording = driver.disk.recording();
-        for _ in 0..200.min(rounds) {
-            let which = random.usize(..recording.write_count());
-            let lie = Lie::ALL[random.usize(..Lie::ALL.len())];
-            let image = recording.with_lie(which, lie, random.u64(..)).end();
-            let disk = SimulatedDisk::from_image(&image, 0);
-            lies.told += 1;
-            let Ok(recovered) = read(&*disk.start_process()) else {
-                lies.refused += 1;
-                continue;
-            };
-            let found = (recovered.last, super::digest(&recovered.state));
-            let is_real = driver.history.contains(&found);
-            if !is_real {
-                return Err(format!(
-                    "{lie:?} of write {which}: an invented state {found:?}"
-                ));
-            }
-            if found == (end.last, end.digest) {
-                lies.harmless += 1;
-            } else if recovered.is_damaged {
-                lies.reported += 1;
-            } else if which + 1 == recording.write_count() {
-                lies.tails_lost += 1;
-            } else {
-                return Err(format!(
-                    "{lie:?} of write {which}: silently back to {found:?}"
-                ));
-            }
-        }
-    }
-    Ok(lies)
-}
-
 #[test]
 fn no_bit_of_a_region_flips_unnoticed() {
     let mut random = Rng::with_seed(test_seed());
@@ -245,12 +187,4 @@ fn no_misplaced_stale_or_zeroed_sector_is_taken_for_a_record() {
     let rounds = if is_full() { 200_000 } else { 10_000 };
     try_sectors(test_seed(), rounds).unwrap();
     println!("{rounds} regions with misplaced, stale, zeroed or random sectors");
-}
-
-#[test]
-fn no_lie_of_the_medium_invents_a_state() {
-    let rounds = if is_full() { 200_000 } else { 10_000 };
-    let lies = try_lies(test_seed(), rounds).unwrap();
-    println!("{lies:?}");
-    assert!(lies.told >= rounds && lies.refused > rounds / 20 && lies.reported > rounds / 100);
 }

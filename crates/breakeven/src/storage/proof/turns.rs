@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
-use super::{Failure, is_full, log};
+use super::{Failure, log};
 use crate::error::{Error, Result};
 use crate::storage::simulated::{Damage, Fault, FaultKind, SimulatedProcess};
 use crate::storage::superblock::Superblocks;
 use crate::storage::{LockKind, OpenOptions, SimulatedDisk, Storage, StorageFile, test_seed};
+use crate::testing::is_full;
 
 const NAME: &str = "turns";
 /// The turns of one run.
