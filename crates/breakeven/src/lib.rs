@@ -51,7 +51,7 @@
 //! # What is built
 //!
 //! Features are places (`cache`, `stream`, `replay`, `advise`), codecs beside store, lz4 and zstd (`xz`, `deflate`,
-//! `bzip2`), and `dictionaries`, their names by content. All are on by default. A program that wants the cache
+//! `bzip2`), and `dictionaries`, their names by content and their training. All are on by default. A program that wants the cache
 //! alone asks for `default-features = false, features = ["cache"]`.
 //!
 //! What else is public is for the doors and the laboratory of this project. It is not shown here, and may change
@@ -72,6 +72,9 @@ pub mod cache;
 pub mod codec;
 #[doc(hidden)]
 pub mod decide;
+#[cfg(feature = "dictionaries")]
+#[doc(hidden)]
+pub mod dictionaries;
 pub mod error;
 #[cfg(feature = "stream")]
 #[doc(hidden)]

@@ -12,7 +12,7 @@ use crate::source::{Source, Token};
 const FLOORS: &[&[&str]] = &[
     &["units", "statistics", "error", "testing"],
     &["codec", "meter", "model", "storage", "arena", "pool"],
-    &["medium", "frame", "decide"],
+    &["medium", "frame", "decide", "dictionaries"],
     &["cache"],
     &["stream", "pages", "objects", "vault", "replay"],
     &["advise"],
