@@ -68,6 +68,7 @@ use balance::{Balance, Group, join};
 use line::{Line, Pairs};
 use picking::Way;
 use transit::{Sent, Transit, WAKING_SECONDS};
+use waits::Waits;
 
 pub use booking::Entry;
 pub use goal::Goal;
@@ -388,10 +389,16 @@ impl Controller {
                 was_trial = true;
                 let real = booking::real(&trial.expected, taken);
                 let cost = real.cost(&trial.life, &trial.prices);
-                self.chooser.settle(
-                    &trial,
-                    cost + waits.afterwards(&trial.expected, &real, &spell),
-                );
+                // The queue as it is known now, but for what was on its way then.
+                let waits = Waits {
+                    wall: self.wall,
+                    period: self.period,
+                    room: self.room(),
+                    link_second: self.link_second(&trial.prices),
+                    ..waits
+                };
+                let waited = waits.afterwards(&trial.expected, &real, &spell);
+                self.chooser.settle(&trial, cost + waited);
             }
         }
         if let Some(core) = observation.encode {
