@@ -238,6 +238,21 @@ impl Quantities {
         Point::new(self, &own, &shared, life).cost(prices.overlap) * prices.common_factor.mean
     }
 
+    /// Returns these where the codec left so many bytes.
+    pub fn storing(self, stored_bytes: u64, life: &BlockLife) -> Quantities {
+        let held = stored_bytes + life.overhead_bytes;
+        let held_bytes = Estimate::exact(life.allocation.held_bytes(held) as f64);
+        let stored_bytes = match life.moves_whole_units {
+            true => held_bytes,
+            false => Estimate::exact(held as f64),
+        };
+        Quantities {
+            stored_bytes,
+            held_bytes,
+            ..self
+        }
+    }
+
     /// Returns these of another form of the method, whose work and bytes are these shares.
     pub fn shared(&self, work: f64, stored: f64) -> Quantities {
         let by = |it: Estimate, share: f64| it.map(|value| value * share);

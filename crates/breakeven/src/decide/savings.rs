@@ -97,17 +97,6 @@ impl Savings {
         }
     }
 
-    /// Makes everything so far count half.
-    pub fn fade(&mut self) {
-        self.blocks /= 2.0;
-        self.expected /= 2.0;
-        for group in &mut self.groups {
-            group.samples /= 2.0;
-            group.sum_xx /= 2.0;
-            group.sum_xy /= 2.0;
-        }
-    }
-
     pub fn samples(&self) -> f64 {
         self.groups.iter().map(|group| group.samples).sum()
     }
@@ -183,9 +172,6 @@ mod tests {
         merged.merge(&second);
         merged.merge(&third);
         assert!((merged.total().unwrap().mean - sum).abs() < 1e-9);
-        let mut faded = whole;
-        faded.fade();
-        assert!((faded.total().unwrap().mean - sum / 2.0).abs() < 1e-9);
     }
 
     #[test]

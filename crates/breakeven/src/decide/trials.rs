@@ -36,19 +36,11 @@ pub struct Trial {
 impl Trial {
     /// Returns what it cost at the prices it was tried at, the place's own part as it was expected.
     pub(super) fn real_cost(&self, observation: &Observation) -> f64 {
-        let stored = Estimate::exact(observation.stored_bytes as f64);
         let expected = self.expected;
         let encode = observation.encode.map(|it| Estimate::exact(it.0));
         let real = Quantities {
             encode_core_seconds: encode.unwrap_or(expected.encode_core_seconds),
-            stored_bytes: stored,
-            held_bytes: Estimate::exact(
-                self.life
-                    .allocation
-                    .held_bytes(observation.stored_bytes + self.life.overhead_bytes)
-                    as f64,
-            ),
-            ..expected
+            ..expected.storing(observation.stored_bytes, &self.life)
         };
         real.cost(&self.life, &self.prices) + self.place_cost
     }
