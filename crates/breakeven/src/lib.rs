@@ -50,7 +50,7 @@
 //!
 //! # What is built
 //!
-//! Features are places (`cache`, `stream`, `replay`, `advise`), codecs beside store, lz4 and zstd (`xz`, `deflate`,
+//! Features are places (`cache`, `blocks`, `stream`, `replay`, `advise`), codecs beside store, lz4 and zstd (`xz`, `deflate`,
 //! `bzip2`), and `dictionaries`, their names by content and their training. All are on by default. A program that wants the cache
 //! alone asks for `default-features = false, features = ["cache"]`.
 //!
@@ -66,6 +66,9 @@
 pub mod advise;
 #[doc(hidden)]
 pub mod arena;
+#[cfg(feature = "blocks")]
+#[doc(hidden)]
+pub mod blocks;
 #[cfg(feature = "cache")]
 pub mod cache;
 #[doc(hidden)]

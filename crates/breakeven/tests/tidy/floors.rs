@@ -13,7 +13,7 @@ const FLOORS: &[&[&str]] = &[
     &["units", "statistics", "error", "testing"],
     &["codec", "meter", "model", "storage", "arena", "pool"],
     &["medium", "frame", "decide", "dictionaries"],
-    &["cache"],
+    &["cache", "blocks"],
     &["stream", "pages", "objects", "vault", "replay"],
     &["advise"],
     // Promises of every floor, tried with any bytes.

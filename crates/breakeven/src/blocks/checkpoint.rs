@@ -1,0 +1,208 @@
+//! Checkpoints: everything that changed since the last one goes into the log, and a superblock points
+//! to it, so that a recovery starts there and older segments become free.
+
+use std::sync::Arc;
+
+use super::file::StoreFile;
+use super::layout::{
+    Checkpoint, KIND_CHECKPOINT, KIND_CHUNK, KIND_LIST, KIND_NODE, Listed, Payload,
+};
+use super::log::{Log, Use};
+use super::overlay::Overlay;
+use super::place::{Place, Segment};
+use super::state::{LiveChanges, Node, State, Work};
+use super::table::Chunk;
+use crate::error::{Error, Result};
+use crate::storage::record::{Label, Placed};
+use crate::storage::superblock::Superblocks;
+
+/// Lists are cut into records of about this length: no record is longer than the least segment.
+const LIST_BYTES: usize = 3 << 10;
+
+/// What only the writer of a store has.
+pub(super) struct Writer {
+    pub(super) log: Log,
+    pub(super) superblocks: Superblocks,
+    pub(super) payload: Payload,
+    /// The segments in which the last checkpoint's lists lie.
+    pub(super) pinned: Vec<usize>,
+}
+
+fn label(kind: u8) -> Label {
+    Label {
+        kind,
+        ..Label::default()
+    }
+}
+
+impl Writer {
+    /// Writes a checkpoint of `state` and makes it durable; returns the same state as it lies there.
+    ///
+    /// # Errors
+    /// Those of writing. Before the superblock is written nothing has changed.
+    pub(super) fn checkpoint(&mut self, file: &StoreFile, state: &State) -> Result<State> {
+        let mut new = state.clone();
+        let mut live = LiveChanges::new();
+        let nodes = self.write_nodes(file, &mut new, &mut live)?;
+        let chunks = self.write_chunks(file, &mut new, &mut live)?;
+        let lists = self.write_lists(&new, &live)?;
+        let checkpoint = Checkpoint {
+            commit: new.commit,
+            chain: new.chain,
+            next_volume: new.next_volume,
+            table_root: new.table.root,
+            table_height: new.table.height,
+            next_frame: new.table.next_frame,
+            free_head: new.table.free_head,
+            lists,
+        };
+        let end = self
+            .log
+            .append(label(KIND_CHECKPOINT), &[&checkpoint.encode()])?;
+        self.log.flush()?;
+        self.log.sync()?;
+        let end_place = place_of(&end);
+        let payload = Payload {
+            checkpoint: Some((self.log.current(), end_place)),
+            log: self.log.position(),
+            ..self.payload
+        };
+        self.superblocks.write(&payload.encode())?;
+        self.payload = payload;
+        new.version = end.sequence;
+        new.segments = self.log.segments.clone();
+        let places = checkpoint.lists.iter().map(|(_, place)| *place);
+        let places = places.chain([end_place]).map(Place::address);
+        self.pinned = places.filter_map(|at| new.segments.find(at)).collect();
+        apply_live(&mut self.log.live, &live)?;
+        self.free_unused(new.version);
+        self.log.appended_bytes = 0;
+        for (id, place, node) in &nodes {
+            file.keep_node(*place, *id, &new.segments, node);
+        }
+        for (number, place, chunk) in &chunks {
+            file.keep_chunk(*place, *number, &new.segments, chunk);
+        }
+        Ok(new)
+    }
+
+    /// Writes the map nodes that changed, and notes in the table where.
+    fn write_nodes(
+        &mut self,
+        file: &StoreFile,
+        new: &mut State,
+        live: &mut LiveChanges,
+    ) -> Result<Vec<(u32, Place, Arc<Node>)>> {
+        let mut written = Vec::new();
+        for id in new.nodes.keys() {
+            let node = Arc::clone(new.nodes.get(id).expect("a changed node"));
+            let slots = node.slots.iter().flat_map(|slot| slot.to_le_bytes());
+            let slots: Vec<u8> = slots.collect();
+            let body: [&[u8]; 3] = [&id.to_le_bytes(), &node.level.to_le_bytes(), &slots];
+            let placed = self.log.append(label(KIND_NODE), &body)?;
+            new.segments = self.log.segments.clone();
+            let mut work = Work {
+                file,
+                state: new,
+                live,
+            };
+            work.set_place(id, place_of(&placed))?;
+            written.push((id, place_of(&placed), node));
+        }
+        new.nodes = Overlay::default();
+        Ok(written)
+    }
+
+    /// Writes the chunks of the table that changed.
+    fn write_chunks(
+        &mut self,
+        file: &StoreFile,
+        new: &mut State,
+        live: &mut LiveChanges,
+    ) -> Result<Vec<(u32, Place, Arc<Chunk>)>> {
+        let mut written = Vec::new();
+        let log = &mut self.log;
+        let segments = new.segments.clone();
+        new.table
+            .write_out(file, &segments, |level, number, chunk, old| {
+                let body = chunk.encode();
+                let body: [&[u8]; 3] = [&level.to_le_bytes(), &number.to_le_bytes(), &body];
+                let place = place_of(&log.append(label(KIND_CHUNK), &body)?);
+                for (place, sign) in [(old, -1), (place, 1)] {
+                    if let Some(segment) = log.segments.find(place.address()) {
+                        *live.entry(segment).or_default() += sign * place.record_bytes() as i64;
+                    }
+                }
+                written.push((number, place, Arc::clone(chunk)));
+                Ok(place)
+            })?;
+        new.segments = log.segments.clone();
+        Ok(written)
+    }
+
+    /// Writes the lists of segments, volumes and notes; returns where.
+    fn write_lists(&mut self, new: &State, live: &LiveChanges) -> Result<Vec<(Segment, Place)>> {
+        let mut after = self.log.live.clone();
+        apply_live(&mut after, live)?;
+        let segments = new.segments.iter().zip(after);
+        let segments = segments.map(|(segment, live_bytes)| Listed::Segment {
+            segment,
+            live_bytes,
+        });
+        let volumes = new.volumes.iter().map(|(number, volume)| Listed::Volume {
+            number: *number,
+            volume: *volume,
+        });
+        let notes = new.notes.iter().map(|(key, bytes)| Listed::Note {
+            key: *key,
+            bytes: Arc::clone(bytes),
+        });
+        let mut lists = Vec::new();
+        let mut bytes = Vec::new();
+        let mut listed = segments.chain(volumes).chain(notes).peekable();
+        while let Some(next) = listed.next() {
+            next.encode(&mut bytes);
+            if bytes.len() >= LIST_BYTES || listed.peek().is_none() {
+                let placed = self.log.append(label(KIND_LIST), &[&bytes])?;
+                lists.push((self.log.current(), place_of(&placed)));
+                bytes.clear();
+            }
+        }
+        Ok(lists)
+    }
+
+    /// Frees the segments that neither the state of this version needs nor a recovery.
+    fn free_unused(&mut self, version: u64) {
+        for (index, live_bytes) in self.log.live.iter().enumerate() {
+            let is_needed =
+                *live_bytes > 0 || self.log.is_at(index) || self.pinned.contains(&index);
+            let used = &mut self.log.uses[index];
+            match used {
+                Use::Free { .. } => {}
+                Use::Held if is_needed => {}
+                Use::Held => *used = Use::Free { since: version },
+            }
+        }
+    }
+}
+
+/// Returns the place of a record that was laid out.
+pub(super) fn place_of(placed: &Placed) -> Place {
+    Place::new(placed.address, placed.record_bytes)
+}
+
+/// Adds what a transaction changed to the live bytes of the segments.
+///
+/// # Errors
+/// If more bytes die in a segment than lived there: the stored counts are wrong.
+pub(super) fn apply_live(live: &mut [u64], changes: &LiveChanges) -> Result<()> {
+    for (segment, change) in changes {
+        let before = live[*segment];
+        live[*segment] = before.checked_add_signed(*change).ok_or_else(|| {
+            let found = format!("{} more bytes that died", change.unsigned_abs() - before);
+            let expected = format!("{before} live bytes in segment {segment}");
+            Error::corrupt("block store", 0, expected, found)
+        })?;
+    }
+    Ok(())
+}

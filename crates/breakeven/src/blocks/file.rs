@@ -1,0 +1,245 @@
+//! Reading the store's file: frames, map nodes and chunks of the table, each checked by its record.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::layout::{
+    FRAME_PREFIX_BYTES, FramePrefix, KIND_CHUNK, KIND_FRAME, KIND_MOVE, KIND_NODE,
+    NODE_PREFIX_BYTES, u32_at,
+};
+use super::overlay::NodeCache;
+use super::place::{Place, Segments};
+use super::state::{NODE_SLOTS, Node};
+use super::table::Chunk;
+use crate::codec::{Compressor, Decoder, Decompressor};
+use crate::error::{Error, Result};
+use crate::storage::StorageFile;
+use crate::storage::record::{Record, Region, parse};
+
+/// The least block: a sector.
+pub const BLOCK_BYTES_MIN: u32 = 512;
+/// The longest block.
+pub const BLOCK_BYTES_MAX: u32 = 65_536;
+
+/// Working memory of one thread at a time.
+#[derive(Default)]
+pub(super) struct Workspace {
+    pub(super) compressor: Compressor,
+    pub(super) decompressor: Decompressor,
+    /// A record as read, or a block as encoded.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The key of a node that lies in the file: a place alone is used again.
+type NodeKey = (u64, u64);
+
+/// The file of a store, for reading.
+pub(super) struct StoreFile {
+    pub(super) file: Arc<dyn StorageFile>,
+    pub(super) log_id: [u8; 16],
+    pub(super) block_bytes_max: u32,
+    nodes: NodeCache<NodeKey, Node>,
+    chunks: NodeCache<NodeKey, Chunk>,
+    workspaces: Mutex<Vec<Workspace>>,
+}
+
+impl StoreFile {
+    pub(super) fn new(
+        file: Arc<dyn StorageFile>,
+        log_id: [u8; 16],
+        block_bytes_max: u32,
+        map_cache_bytes: usize,
+    ) -> StoreFile {
+        // Half for the maps' nodes of 4 KiB, half for the table's chunks of 4 KiB in memory.
+        let count_max = map_cache_bytes / 2 / 4096;
+        StoreFile {
+            file,
+            log_id,
+            block_bytes_max,
+            nodes: NodeCache::new(count_max),
+            chunks: NodeCache::new(count_max),
+            workspaces: Mutex::default(),
+        }
+    }
+
+    pub(super) fn check_block_bytes(&self, block_bytes: u32) -> Result<()> {
+        let range = BLOCK_BYTES_MIN..=self.block_bytes_max;
+        if !block_bytes.is_power_of_two() || !range.contains(&block_bytes) {
+            let reason = format!("{block_bytes} bytes, not a power of two in {range:?}");
+            return Err(Error::invalid("block size", reason));
+        }
+        Ok(())
+    }
+
+    /// Lends working memory to `work`.
+    pub(super) fn with_workspace<R>(&self, work: impl FnOnce(&mut Workspace) -> R) -> R {
+        let idle = || {
+            self.workspaces
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        let workspace = idle().pop();
+        let mut workspace = workspace.unwrap_or_default();
+        let result = work(&mut workspace);
+        idle().push(workspace);
+        result
+    }
+
+    /// Reads the record at `place` and hands it to `take`.
+    pub(super) fn with_record<R>(
+        &self,
+        place: Place,
+        segments: &Segments,
+        take: impl FnOnce(&Record<'_>, &mut Decompressor) -> Result<R>,
+    ) -> Result<R> {
+        let (address, bytes) = (place.address(), place.record_bytes());
+        let misplaced =
+            || Error::corrupt("block store", address, "a place", format!("{bytes} bytes"));
+        let segment = segments.find(address).ok_or_else(misplaced)?;
+        let segment = segments.get(segment);
+        if address + bytes > segment.range().end || place.is_none() {
+            return Err(misplaced());
+        }
+        self.with_workspace(|workspace| {
+            workspace.bytes.resize(bytes as usize, 0);
+            self.file.read_exact_at(&mut workspace.bytes, address)?;
+            let region = Region::new(self.log_id, segment.generation, segment.range());
+            let record = parse(&workspace.bytes, &region, address);
+            let record = record.map_err(|gap| gap.into_error(address))?;
+            take(&record, &mut workspace.decompressor)
+        })
+    }
+
+    fn node_key(place: Place, segments: &Segments) -> NodeKey {
+        let segment = segments.find(place.address());
+        let generation = segment.map_or(0, |segment| segments.get(segment).generation);
+        (place.word(), generation)
+    }
+
+    /// Reads a map node.
+    pub(super) fn node(&self, place: Place, id: u32, segments: &Segments) -> Result<Arc<Node>> {
+        let (key, shard) = (Self::node_key(place, segments), u64::from(id));
+        if let Some(node) = self.nodes.get(key, shard) {
+            return Ok(node);
+        }
+        let node = self.with_record(place, segments, |record, _| {
+            let is_node = record.label.kind == KIND_NODE && record.body.len() >= NODE_PREFIX_BYTES;
+            let is_own = is_node && u32_at(record.body, 0) == id;
+            let slots = record.body.get(NODE_PREFIX_BYTES..).unwrap_or_default();
+            if !is_own || !slots.len().is_multiple_of(4) || slots.len() / 4 > NODE_SLOTS {
+                let expected = format!("the map node of frame {id}");
+                return Err(Error::corrupt(
+                    "block store",
+                    place.address(),
+                    expected,
+                    "another",
+                ));
+            }
+            Ok(Node {
+                level: u32_at(record.body, 4),
+                slots: slots.chunks_exact(4).map(|slot| u32_at(slot, 0)).collect(),
+            })
+        })?;
+        let node = Arc::new(node);
+        self.nodes.insert(key, shard, Arc::clone(&node));
+        Ok(node)
+    }
+
+    /// Keeps a node that was just written.
+    pub(super) fn keep_node(&self, place: Place, id: u32, segments: &Segments, node: &Arc<Node>) {
+        let key = Self::node_key(place, segments);
+        self.nodes.insert(key, u64::from(id), Arc::clone(node));
+    }
+
+    /// Reads a chunk of the frame table.
+    pub(super) fn chunk(
+        &self,
+        place: Place,
+        level: u32,
+        number: u32,
+        segments: &Segments,
+    ) -> Result<Arc<Chunk>> {
+        let (key, shard) = (Self::node_key(place, segments), u64::from(number));
+        if let Some(chunk) = self.chunks.get(key, shard) {
+            return Ok(chunk);
+        }
+        let chunk = self.with_record(place, segments, |record, _| {
+            let is_chunk =
+                record.label.kind == KIND_CHUNK && record.body.len() >= NODE_PREFIX_BYTES;
+            let is_own =
+                is_chunk && (u32_at(record.body, 0), u32_at(record.body, 4)) == (level, number);
+            let chunk = is_own.then(|| Chunk::decode(level, &record.body[NODE_PREFIX_BYTES..]));
+            chunk.flatten().ok_or_else(|| {
+                let expected = format!("chunk {number} of level {level}");
+                Error::corrupt("frame table", place.address(), expected, "another")
+            })
+        })?;
+        let chunk = Arc::new(chunk);
+        self.chunks.insert(key, shard, Arc::clone(&chunk));
+        Ok(chunk)
+    }
+
+    /// Keeps a chunk that was just written.
+    pub(super) fn keep_chunk(
+        &self,
+        place: Place,
+        number: u32,
+        segments: &Segments,
+        chunk: &Arc<Chunk>,
+    ) {
+        let key = Self::node_key(place, segments);
+        self.chunks
+            .insert(key, u64::from(number), Arc::clone(chunk));
+    }
+
+    /// Reads the block of frame `id` into `target`.
+    pub(super) fn read_frame(
+        &self,
+        place: Place,
+        id: u32,
+        segments: &Segments,
+        target: &mut [u8],
+    ) -> Result<()> {
+        self.with_record(place, segments, |record, decompressor| {
+            decode_frame(record, id, decompressor, target)
+        })
+    }
+}
+
+/// Decodes the block in a record that must be that of frame `id`.
+pub(super) fn decode_frame(
+    record: &Record<'_>,
+    id: u32,
+    decompressor: &mut Decompressor,
+    target: &mut [u8],
+) -> Result<()> {
+    let prefix = frame_prefix(record)?;
+    let raw_bytes = record.label.raw_bytes as usize;
+    if prefix.id != id || raw_bytes != target.len() {
+        let expected = format!("frame {id} of {} bytes", target.len());
+        let found = format!("frame {} of {raw_bytes} bytes", prefix.id);
+        return Err(Error::corrupt(
+            "block store",
+            record.address,
+            expected,
+            found,
+        ));
+    }
+    let decoder = Decoder {
+        codec: record.label.codec,
+        filter: record.label.filter,
+        dictionary: record.label.dictionary,
+    };
+    let stored = &record.body[FRAME_PREFIX_BYTES..];
+    let decoded = decompressor.decompress(decoder, stored, target);
+    decoded.map_err(|error| error.moved_by(record.address))
+}
+
+/// Reads whose frame a record is.
+pub(super) fn frame_prefix(record: &Record<'_>) -> Result<FramePrefix> {
+    let is_frame = matches!(record.label.kind, KIND_FRAME | KIND_MOVE);
+    let prefix = FramePrefix::decode(record.body).filter(|_| is_frame);
+    prefix.ok_or_else(|| {
+        let found = format!("a record of kind {}", record.label.kind);
+        Error::corrupt("block store", record.address, "a frame", found)
+    })
+}

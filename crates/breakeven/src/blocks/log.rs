@@ -1,0 +1,279 @@
+//! Writing the log: records into segments, one segment behind the other.
+//!
+//! A segment names its successor in its head, so the next one is chosen when a segment is opened.
+//! Segments are taken from those that are free, or the file grows. What is laid out and not yet
+//! written can be taken back; what was written stays, and is worth nothing without its commit.
+
+use std::sync::Arc;
+
+use super::layout::{KIND_END, Position, SEGMENTS_START, encode_head};
+use super::place::{FILE_BYTES_MAX, Place, Segment, Segments};
+use super::shared::Shared;
+use super::{SEGMENT_BYTES_MAX, SEGMENT_SHARE};
+use crate::error::{Error, Result};
+use crate::storage::StorageFile;
+use crate::storage::record::{
+    ALIGNMENT_BYTES, Appended, HEADER_BYTES, Label, Placed, RecordWriter, Region,
+};
+
+/// What is laid out before it is written: one write carries a transaction up to this long. No record is
+/// longer.
+pub(super) const BUFFER_BYTES_MAX: u64 = 256 << 10;
+/// What a new part of the file is filled with at a time.
+const ZERO_BYTES: usize = 64 << 10;
+
+/// Whether a segment may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Nothing in it is needed by states of at least this version.
+    Free { since: u64 },
+    /// It holds something live, or something that a recovery would read, or is about to.
+    Held,
+}
+
+/// How a store goes about its file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Geometry {
+    pub(super) segment_bytes_min: u64,
+    pub(super) file_bytes_max: u64,
+}
+
+/// The end of the log, where it is written.
+pub(super) struct Log {
+    file: Arc<dyn StorageFile>,
+    log_id: [u8; 16],
+    geometry: Geometry,
+    shared: Arc<Shared>,
+    pub(super) segments: Segments,
+    /// The bytes of records in each segment that a state needs, without those of the checkpoint's lists.
+    pub(super) live: Vec<u64>,
+    pub(super) uses: Vec<Use>,
+    writer: RecordWriter,
+    current: usize,
+    successor: usize,
+    generation: u64,
+    /// The number of the first record that is not written yet.
+    flushed_sequence: u64,
+    /// Every record below this number is durable.
+    pub(super) synced_sequence: u64,
+    pub(super) appended_bytes: u64,
+}
+
+/// What a new log starts with.
+pub(super) struct Start {
+    pub(super) segments: Segments,
+    pub(super) live: Vec<u64>,
+    pub(super) uses: Vec<Use>,
+    /// The generation of the first segment that it opens.
+    pub(super) generation: u64,
+    pub(super) sequence: u64,
+}
+
+impl Log {
+    /// Opens a fresh segment and starts a log in it.
+    pub(super) fn start(
+        file: Arc<dyn StorageFile>,
+        log_id: [u8; 16],
+        geometry: Geometry,
+        shared: Arc<Shared>,
+        start: Start,
+    ) -> Result<Log> {
+        // A region of no bytes, until the first segment is open.
+        let nowhere = Region::new(log_id, 0, 0..0);
+        let mut log = Log {
+            file,
+            log_id,
+            geometry,
+            shared,
+            segments: start.segments,
+            live: start.live,
+            uses: start.uses,
+            writer: RecordWriter::new(nowhere, 0, start.sequence, 0),
+            current: usize::MAX,
+            successor: usize::MAX,
+            generation: start.generation - 1,
+            flushed_sequence: start.sequence,
+            synced_sequence: 0,
+            appended_bytes: 0,
+        };
+        let first = log.choose()?;
+        log.open(first)?;
+        Ok(log)
+    }
+
+    /// Returns where the next record will lie.
+    pub(super) fn position(&self) -> Position {
+        let successor = self.segments.get(self.successor);
+        Position {
+            segment: self.segments.get(self.current),
+            successor: (successor.start, successor.bytes),
+            address: self.writer.next_address(),
+            sequence: self.writer.next_sequence(),
+        }
+    }
+
+    /// Returns whether a segment is being written, or is the next to be.
+    pub(super) fn is_at(&self, segment: usize) -> bool {
+        segment == self.current || segment == self.successor
+    }
+
+    pub(super) fn current(&self) -> Segment {
+        self.segments.get(self.current)
+    }
+
+    /// Returns the bytes of a record that is laid out and not yet written.
+    pub(super) fn unwritten(&self, place: Place) -> Option<(Region, &[u8])> {
+        let (address, bytes) = self.writer.unwritten();
+        let start = place.address().checked_sub(address)? as usize;
+        let record = bytes.get(start..start + place.record_bytes() as usize)?;
+        Some((*self.writer.region(), record))
+    }
+
+    /// Lays a record out, in the next segment if it must be.
+    pub(super) fn append(&mut self, label: Label, parts: &[&[u8]]) -> Result<Placed> {
+        loop {
+            match self.writer.append(label, parts)? {
+                Appended::At(placed) => {
+                    self.appended_bytes += placed.record_bytes;
+                    return Ok(placed);
+                }
+                Appended::BufferFull => self.flush()?,
+                Appended::RegionFull => self.next_segment()?,
+            }
+        }
+    }
+
+    /// Writes what is laid out.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        self.writer.write_to(&*self.file)?;
+        self.flushed_sequence = self.writer.next_sequence();
+        Ok(())
+    }
+
+    /// Makes all that was written durable.
+    pub(super) fn sync(&mut self) -> Result<()> {
+        self.file.sync()?;
+        self.synced_sequence = self.flushed_sequence;
+        Ok(())
+    }
+
+    /// Forgets what is laid out and not yet written.
+    pub(super) fn rewind(&mut self) {
+        let (address, bytes) = self.writer.unwritten();
+        if !bytes.is_empty() {
+            let buffer_bytes = buffer_bytes(self.current());
+            let region = *self.writer.region();
+            self.writer = RecordWriter::new(region, address, self.flushed_sequence, buffer_bytes);
+        }
+    }
+
+    /// Says goodbye to the present segment and opens its successor.
+    fn next_segment(&mut self) -> Result<()> {
+        let next = self.successor;
+        self.prepare(next)?;
+        let successor = self.choose_except(next)?;
+        let left = self.current().range().end - self.writer.next_address();
+        if left > 0 {
+            // What is left must be nothing, or have room for a header.
+            let extra = left - HEADER_BYTES as u64 == ALIGNMENT_BYTES as u64;
+            let body: &[u8] = if extra { &[0; ALIGNMENT_BYTES] } else { &[] };
+            let label = Label {
+                kind: KIND_END,
+                ..Label::default()
+            };
+            if self.writer.append(label, &[body])? == Appended::BufferFull {
+                self.flush()?;
+                self.writer.append(label, &[body])?;
+            }
+        }
+        self.flush()?;
+        self.begin(next, successor)
+    }
+
+    /// Opens a segment that no other names as its successor.
+    fn open(&mut self, index: usize) -> Result<()> {
+        self.prepare(index)?;
+        let successor = self.choose_except(index)?;
+        self.begin(index, successor)
+    }
+
+    /// Writes the head of a prepared segment and goes on in it.
+    fn begin(&mut self, index: usize, successor: usize) -> Result<()> {
+        self.uses[index] = Use::Held;
+        self.uses[successor] = Use::Held;
+        self.generation += 1;
+        self.segments.set_generation(index, self.generation);
+        let segment = self.segments.get(index);
+        let region = Region::new(self.log_id, self.generation, segment.range());
+        let sequence = self.writer.next_sequence();
+        self.writer = RecordWriter::new(region, segment.start, sequence, buffer_bytes(segment));
+        (self.current, self.successor) = (index, successor);
+        let next = self.segments.get(successor);
+        self.writer
+            .append_head(&encode_head((next.start, next.bytes)))?;
+        self.flush()
+    }
+
+    fn choose_except(&mut self, index: usize) -> Result<usize> {
+        let before = std::mem::replace(&mut self.uses[index], Use::Held);
+        let chosen = self.choose();
+        self.uses[index] = before;
+        chosen
+    }
+
+    /// Returns a segment that may be written: the first that is free for all readers, or a new one.
+    fn choose(&mut self) -> Result<usize> {
+        let horizon = self.shared.horizon();
+        let is_free = |used: &Use| matches!(used, Use::Free { since } if *since <= horizon);
+        if let Some(index) = self.uses.iter().position(is_free) {
+            return Ok(index);
+        }
+        let start = self.segments.end(SEGMENTS_START);
+        let unit = self.geometry.segment_bytes_min;
+        let wanted = (start / SEGMENT_SHARE).min(SEGMENT_BYTES_MAX);
+        let bytes = (wanted / unit * unit).max(unit);
+        let limit = self.geometry.file_bytes_max.min(FILE_BYTES_MAX - 1);
+        if start + bytes > limit {
+            return Err(Error::Limit {
+                what: "block store",
+                limit_bytes: limit,
+                needed_bytes: start + bytes,
+            });
+        }
+        self.segments.push(Segment {
+            start,
+            bytes,
+            generation: 0,
+        });
+        self.live.push(0);
+        self.uses.push(Use::Free { since: 0 });
+        Ok(self.segments.len() - 1)
+    }
+
+    /// Gives a segment that was never written its room. Zeros are written ahead, so that a sync later
+    /// finds blocks that the file system already knows.
+    fn prepare(&mut self, index: usize) -> Result<()> {
+        let segment = self.segments.get(index);
+        if segment.generation != 0 {
+            return Ok(());
+        }
+        // Asked for before anything is written: a refusal then changes nothing.
+        match self.file.allocate(segment.start, segment.bytes) {
+            Ok(()) | Err(Error::Unsupported { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let zeros = [0; ZERO_BYTES];
+        let mut at = segment.start;
+        while at < segment.range().end {
+            let count = (segment.range().end - at).min(ZERO_BYTES as u64);
+            let zeros = std::io::IoSlice::new(&zeros[..count as usize]);
+            self.file.write_at(&[zeros], at)?;
+            at += count;
+        }
+        Ok(())
+    }
+}
+
+fn buffer_bytes(segment: Segment) -> usize {
+    segment.bytes.min(BUFFER_BYTES_MAX) as usize
+}

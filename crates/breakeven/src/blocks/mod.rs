@@ -1,0 +1,523 @@
+//! A log-structured block store in user space: what database pages and disks stand on.
+//!
+//! Blocks of volumes are written by transactions into one file, compressed, one behind the other; a
+//! commit is one write and one sync. Readers hold a snapshot and never wait for the writer. A block
+//! may be shared by several addresses (`alias`), and a volume cloned by copying the root of its map.
+//! The format is in `docs/format.md`.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `place` | places of records, and the list of segments |
+//! | `overlay` | what changed since a checkpoint, and the cache of what did not |
+//! | `table` | the frame table: where each frame lies, and how often it is referred to |
+//! | `state` | volumes and maps, and how operations change them |
+//! | `layout` | the bytes of records and superblock |
+//! | `file` | reading frames, nodes and chunks |
+//! | `log` | writing records into segments |
+//! | `checkpoint` | writing down what changed, and freeing segments |
+//! | `recovery` | reading a store back |
+//! | `transaction`, `snapshot` | what callers hold |
+//!
+//! It promises that what was acknowledged as durable is there after a crash, that a transaction is
+//! there whole or not at all, and that no read returns other bytes than were written. It knows neither
+//! databases nor caches, keeps no clock, and starts no thread. A store that is open for writing is open once, by a
+//! lock on a byte of its file; several readers may have one that nobody writes.
+
+#![deny(unsafe_code)]
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::codec::Method;
+use crate::error::{Error, Result};
+use crate::storage::superblock::Superblocks;
+use crate::storage::{LockKind, OpenOptions, Storage, StorageFile};
+
+mod checkpoint;
+mod file;
+mod layout;
+mod log;
+#[cfg(test)]
+mod model;
+mod overlay;
+mod place;
+#[cfg(test)]
+mod proof;
+mod recovery;
+mod shared;
+mod snapshot;
+mod state;
+mod table;
+mod transaction;
+
+pub use file::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
+pub use snapshot::{Location, Snapshot};
+pub use state::INDEX_MAX;
+pub use transaction::{Durability, Transaction};
+
+use checkpoint::Writer;
+use file::StoreFile;
+use layout::{KIND, Payload};
+use log::{Geometry, Log, Start};
+use place::Segments;
+use recovery::{Recovery, recover};
+use shared::Shared;
+use state::State;
+
+/// The longest segment. A sync of a full one, and the cleaning of one, stay short.
+const SEGMENT_BYTES_MAX: u64 = 1 << 20;
+/// A segment is this part of the file when the file grows by it, so that small files stay small.
+const SEGMENT_SHARE: u64 = 64;
+/// The byte behind every file's end that says who has the store open.
+const LOCK_BYTE: u64 = 1 << 61;
+/// Recovery reads at most about this much of the log.
+const CHECKPOINT_BYTES: u64 = 16 << 20;
+
+/// How a store is made and opened.
+#[derive(Clone, Copy, Debug)]
+pub struct BlocksOptions {
+    /// The longest block of any volume, a power of two; counts when the store is made. Default 16 KiB.
+    pub block_bytes_max: u32,
+    /// Segments are multiples of this, itself one of 4,096; counts when the store is made. Default 0: 64
+    /// KiB, or four of the longest blocks if that is more.
+    pub segment_bytes_min: u32,
+    /// The file does not grow beyond this. Default: 16 TiB, which is the most.
+    pub file_bytes_max: u64,
+    /// A checkpoint is written after this much of the log. Default 16 MiB.
+    pub checkpoint_bytes: u64,
+    /// The memory for nodes of maps and of the frame table that were read. Default 64 MiB; 1 GiB of
+    /// blocks of 4 KiB has nodes of 4 MiB.
+    pub map_cache_bytes: usize,
+    /// How blocks are written. What that does not shorten is stored as it is. Default `lz4:1`.
+    pub method: Method,
+    /// The seed of generations and of a new store's id; `None` takes one at random. A store that is
+    /// opened twice with the same seed and the same past would write the same generations: for tests.
+    pub seed: Option<u64>,
+}
+
+impl Default for BlocksOptions {
+    fn default() -> BlocksOptions {
+        BlocksOptions {
+            block_bytes_max: 16 << 10,
+            segment_bytes_min: 0,
+            file_bytes_max: place::FILE_BYTES_MAX,
+            checkpoint_bytes: CHECKPOINT_BYTES,
+            map_cache_bytes: 64 << 20,
+            method: "lz4:1".parse().expect("a method"),
+            seed: None,
+        }
+    }
+}
+
+/// Returns the least segment for blocks of up to `block_bytes`: room for the longest record, which may
+/// be a map node, and a head.
+fn segment_bytes_least(block_bytes: u32) -> u32 {
+    (block_bytes * 2).max(8192)
+}
+
+impl BlocksOptions {
+    fn segment_bytes(&self) -> Result<u32> {
+        let blocks = BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX;
+        if !self.block_bytes_max.is_power_of_two() || !blocks.contains(&self.block_bytes_max) {
+            let reason = format!(
+                "{} bytes, not a power of two in {blocks:?}",
+                self.block_bytes_max
+            );
+            return Err(Error::invalid("block size", reason));
+        }
+        let segment_bytes = match self.segment_bytes_min {
+            0 => (4 * self.block_bytes_max).max(64 << 10),
+            bytes => bytes,
+        };
+        let least = segment_bytes_least(self.block_bytes_max);
+        let range = least..=SEGMENT_BYTES_MAX as u32;
+        if !range.contains(&segment_bytes) || !segment_bytes.is_multiple_of(4096) {
+            let reason = format!("{segment_bytes} bytes, not a multiple of 4096 in {range:?}");
+            return Err(Error::invalid("segment size", reason));
+        }
+        Ok(segment_bytes)
+    }
+}
+
+/// What was found when the store was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The transactions that were replayed from the log.
+    pub replayed_commits: u64,
+    /// Whether the log ended in a broken record or had records behind its end: a crash, or rot.
+    pub is_torn: bool,
+}
+
+/// An open store. Clones are the same store.
+#[derive(Clone)]
+pub struct Blocks {
+    inner: Arc<Inner>,
+}
+
+/// What all handles of an open store share.
+struct Inner {
+    file: StoreFile,
+    options: BlocksOptions,
+    /// What tells this store from all others.
+    number: u64,
+    opened: Opened,
+    is_writable: bool,
+    shared: Arc<Shared>,
+    turn: Mutex<Turn>,
+    turn_over: Condvar,
+}
+
+/// Who may write.
+enum Turn {
+    /// Nobody wrote since the store was opened.
+    Untouched(Box<Recovery>, Payload),
+    Idle(Box<Writer>),
+    /// A transaction has it.
+    Taken,
+    /// The store was opened for reading, or failed while it was being taken.
+    Refused,
+}
+
+impl Blocks {
+    /// Makes a new store in a file that must not exist, and makes it durable.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for options out of range, and those of creating and writing.
+    pub fn create(storage: &dyn Storage, name: &str, options: BlocksOptions) -> Result<Blocks> {
+        let segment_bytes_min = options.segment_bytes()?;
+        let file = storage.open(name, OpenOptions::create_new())?;
+        lock(&*file, LockKind::Exclusive)?;
+        let mut random = random(&options, 0);
+        let log_id = std::array::from_fn(|_| random.u8(..));
+        let shared = Arc::new(Shared::new(State::default()));
+        let geometry = geometry(&options, segment_bytes_min);
+        let start = Start {
+            segments: Segments::default(),
+            live: Vec::new(),
+            uses: Vec::new(),
+            generation: 1,
+            sequence: 0,
+        };
+        let mut log = Log::start(
+            Arc::clone(&file),
+            log_id,
+            geometry,
+            Arc::clone(&shared),
+            start,
+        )?;
+        log.sync()?;
+        let payload = Payload {
+            block_bytes_max: options.block_bytes_max,
+            segment_bytes_min,
+            checkpoint: None,
+            log: log.position(),
+        };
+        let superblocks =
+            Superblocks::create(Arc::clone(&file), KIND, log_id, 0, &payload.encode())?;
+        storage.sync_directory(folder_of(name))?;
+        let state = State {
+            segments: log.segments.clone(),
+            ..State::default()
+        };
+        shared.publish(state);
+        let writer = Writer {
+            log,
+            superblocks,
+            payload,
+            pinned: Vec::new(),
+        };
+        let opened = Opened {
+            replayed_commits: 0,
+            is_torn: false,
+        };
+        let turn = Turn::Idle(Box::new(writer));
+        let cache_bytes = options.map_cache_bytes;
+        let file = StoreFile::new(file, log_id, options.block_bytes_max, cache_bytes);
+        Ok(Blocks::new(file, options, payload, opened, shared, turn))
+    }
+
+    /// Opens a store for reading and writing. Nothing is written before the first transaction.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the store is open elsewhere, [`Error::Unsupported`] for another kind or
+    /// version of store, [`Error::Corrupt`] if it cannot be
+    /// read back, and those of reading.
+    pub fn open(storage: &dyn Storage, name: &str, options: BlocksOptions) -> Result<Blocks> {
+        Blocks::open_file(storage.open(name, OpenOptions::default())?, options, true)
+    }
+
+    /// Opens a store for reading alone; nothing is ever written.
+    ///
+    /// # Errors
+    /// As [`Blocks::open`].
+    pub fn open_read_only(
+        storage: &dyn Storage,
+        name: &str,
+        options: BlocksOptions,
+    ) -> Result<Blocks> {
+        Blocks::open_file(
+            storage.open(name, OpenOptions::read_only())?,
+            options,
+            false,
+        )
+    }
+
+    fn open_file(
+        file: Arc<dyn StorageFile>,
+        options: BlocksOptions,
+        is_writable: bool,
+    ) -> Result<Blocks> {
+        lock(
+            &*file,
+            if is_writable {
+                LockKind::Exclusive
+            } else {
+                LockKind::Shared
+            },
+        )?;
+        let superblocks = Superblocks::open(Arc::clone(&file), KIND)?;
+        let superblock = superblocks.current();
+        let payload = decode_payload(&superblock.payload)?;
+        let cache_bytes = options.map_cache_bytes;
+        let file = StoreFile::new(
+            file,
+            superblock.log_id,
+            payload.block_bytes_max,
+            cache_bytes,
+        );
+        let recovery = recover(&file, &payload)?;
+        let shared = Arc::new(Shared::new(recovery.state.clone()));
+        let opened = Opened {
+            replayed_commits: recovery.commits,
+            is_torn: recovery.is_torn || superblocks.is_only_one(),
+        };
+        let turn = match is_writable {
+            true => Turn::Untouched(Box::new(recovery), payload),
+            false => Turn::Refused,
+        };
+        Ok(Blocks::new(file, options, payload, opened, shared, turn))
+    }
+
+    fn new(
+        file: StoreFile,
+        options: BlocksOptions,
+        payload: Payload,
+        opened: Opened,
+        shared: Arc<Shared>,
+        turn: Turn,
+    ) -> Blocks {
+        let number = u64::from_le_bytes(*file.log_id.first_chunk().expect("eight bytes"));
+        let inner = Inner {
+            file,
+            options: BlocksOptions {
+                block_bytes_max: payload.block_bytes_max,
+                segment_bytes_min: payload.segment_bytes_min,
+                ..options
+            },
+            number,
+            opened,
+            is_writable: !matches!(turn, Turn::Refused),
+            shared,
+            turn: Mutex::new(turn),
+            turn_over: Condvar::new(),
+        };
+        Blocks {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Returns what was found when the store was opened.
+    pub fn opened(&self) -> Opened {
+        self.inner.opened
+    }
+
+    /// Returns the newest state, for reading.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(Arc::clone(&self.inner))
+    }
+
+    /// Begins a transaction, waiting for the one that runs. The first one after opening writes a
+    /// checkpoint of what was recovered.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the store was opened for reading, [`Error::Poisoned`] after a failure, and
+    /// those of the checkpoint.
+    pub fn begin(&self) -> Result<Transaction> {
+        let writer = self.inner.take_turn(true)?.expect("waited for");
+        Ok(Transaction::new(Arc::clone(&self.inner), writer))
+    }
+
+    /// Begins a transaction, or returns `None` if another one runs.
+    ///
+    /// # Errors
+    /// As [`Blocks::begin`].
+    pub fn try_begin(&self) -> Result<Option<Transaction>> {
+        let writer = self.inner.take_turn(false)?;
+        Ok(writer.map(|writer| Transaction::new(Arc::clone(&self.inner), writer)))
+    }
+
+    /// Makes every transaction so far durable.
+    ///
+    /// # Errors
+    /// As [`Blocks::begin`], and those of the sync.
+    pub fn sync(&self) -> Result<()> {
+        self.with_writer(|inner, writer| inner.watch(writer.log.sync()))
+    }
+
+    /// Writes down what changed since the last checkpoint, so that opening reads no log, and frees the
+    /// segments that nothing needs any more.
+    ///
+    /// # Errors
+    /// As [`Blocks::begin`], and those of writing.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.with_writer(|inner, writer| inner.checkpoint(writer))
+    }
+
+    fn with_writer(&self, work: impl FnOnce(&Inner, &mut Writer) -> Result<()>) -> Result<()> {
+        let mut writer = self.inner.take_turn(true)?.expect("waited for");
+        let result = work(&self.inner, &mut writer);
+        self.inner.give_turn(writer);
+        result
+    }
+}
+
+impl Inner {
+    fn lock_turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.shared
+            .check(|| self.file.file.path().display().to_string())
+    }
+
+    /// Passes a result on, after which the store refuses changes if it is a failure.
+    fn watch<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            self.shared.fail(error);
+        }
+        result
+    }
+
+    /// Takes the right to write.
+    fn take_turn(self: &Arc<Inner>, waits: bool) -> Result<Option<Box<Writer>>> {
+        if !self.is_writable {
+            let reason = format!(
+                "{} was opened for reading only",
+                self.file.file.path().display()
+            );
+            return Err(Error::invalid("block store", reason));
+        }
+        let mut turn = self.lock_turn();
+        while matches!(*turn, Turn::Taken) {
+            if !waits {
+                return Ok(None);
+            }
+            turn = self
+                .turn_over
+                .wait(turn)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        self.check()?;
+        match std::mem::replace(&mut *turn, Turn::Taken) {
+            Turn::Idle(writer) => Ok(Some(writer)),
+            Turn::Untouched(recovery, payload) => {
+                drop(turn);
+                let taken = self.watch(self.take_over(*recovery, payload));
+                if taken.is_err() {
+                    *self.lock_turn() = Turn::Refused;
+                    self.turn_over.notify_all();
+                }
+                taken.map(|writer| Some(Box::new(writer)))
+            }
+            Turn::Refused | Turn::Taken => {
+                *turn = Turn::Refused;
+                panic!("a store that failed refuses before");
+            }
+        }
+    }
+
+    /// Gives the right to write back.
+    fn give_turn(&self, writer: Box<Writer>) {
+        *self.lock_turn() = Turn::Idle(writer);
+        self.turn_over.notify_one();
+    }
+
+    /// Becomes the writer of a store that was read back: what was read is written again, and a
+    /// checkpoint behind it in a segment of a generation that nobody ever used.
+    fn take_over(&self, recovery: Recovery, payload: Payload) -> Result<Writer> {
+        let file = Arc::clone(&self.file.file);
+        let mut superblocks = Superblocks::open(Arc::clone(&file), KIND)?;
+        superblocks.rewrite()?;
+        recovery.write_again(&self.file)?;
+        let mut random = random(&self.options, superblocks.current().sequence);
+        // A process that died may have used numbers that nobody can see any more. Of 2^40 numbers the
+        // same one is not drawn twice.
+        let generation = recovery.generation + 1 + random.u64(..1 << 40);
+        let start = Start {
+            segments: recovery.state.segments.clone(),
+            live: recovery.live,
+            uses: recovery.uses,
+            generation,
+            sequence: recovery.sequence,
+        };
+        let geometry = geometry(&self.options, payload.segment_bytes_min);
+        let shared = Arc::clone(&self.shared);
+        let log = Log::start(file, self.file.log_id, geometry, shared, start)?;
+        let mut writer = Writer {
+            log,
+            superblocks,
+            payload,
+            pinned: Vec::new(),
+        };
+        let state = State {
+            segments: writer.log.segments.clone(),
+            ..recovery.state
+        };
+        let state = writer.checkpoint(&self.file, &state)?;
+        self.shared.publish(state);
+        Ok(writer)
+    }
+
+    /// Writes a checkpoint. If it fails before the superblock, the log may go on all the same.
+    fn checkpoint(&self, writer: &mut Writer) -> Result<()> {
+        let state = self.shared.state();
+        let state = self.watch(writer.checkpoint(&self.file, &state))?;
+        self.shared.publish(state);
+        Ok(())
+    }
+}
+
+/// Keeps others from the store for as long as the handle lives: one that writes from all, readers from
+/// writers.
+fn lock(file: &dyn StorageFile, kind: LockKind) -> Result<()> {
+    if !file.try_lock(LOCK_BYTE..LOCK_BYTE + 1, kind)? {
+        let reason = format!("{} is open elsewhere", file.path().display());
+        return Err(Error::invalid("block store", reason));
+    }
+    Ok(())
+}
+
+fn geometry(options: &BlocksOptions, segment_bytes_min: u32) -> Geometry {
+    Geometry {
+        segment_bytes_min: segment_bytes_min.into(),
+        file_bytes_max: options.file_bytes_max,
+    }
+}
+
+fn random(options: &BlocksOptions, salt: u64) -> fastrand::Rng {
+    match options.seed {
+        Some(seed) => fastrand::Rng::with_seed(seed.wrapping_add(salt)),
+        None => fastrand::Rng::new(),
+    }
+}
+
+fn folder_of(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+fn decode_payload(payload: &[u8]) -> Result<Payload> {
+    Payload::decode(payload).ok_or_else(|| {
+        let found = format!("{} other bytes", payload.len());
+        Error::corrupt("superblock", 0, "the payload of a block store", found)
+    })
+}

@@ -1,0 +1,259 @@
+//! The store against a plain map: whatever is done to both, both show the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fastrand::Rng;
+
+use super::{Blocks, BlocksOptions, Durability, Snapshot, Transaction};
+use crate::error::Result;
+use crate::storage::MemoryStorage;
+use crate::testing::{is_full, seeded};
+
+/// Blocks of tests are as short as they can be.
+pub(super) const BLOCK_BYTES: usize = 512;
+/// Few addresses, so that most are written several times, and a few far ones for higher maps.
+const NEAR: u64 = 40;
+const FAR: [u64; 6] = [1023, 1024, 5000, 1 << 20, (1 << 30) + 7, (1 << 40) - 1];
+
+/// What a volume should show.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct ModelVolume {
+    pub(super) size_blocks: u64,
+    pub(super) blocks: BTreeMap<u64, Arc<[u8]>>,
+}
+
+/// What a store should show.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Model {
+    pub(super) volumes: BTreeMap<u32, ModelVolume>,
+    pub(super) notes: BTreeMap<u32, Vec<u8>>,
+}
+
+pub(super) fn options(seed: u64) -> BlocksOptions {
+    BlocksOptions {
+        block_bytes_max: BLOCK_BYTES as u32,
+        segment_bytes_min: 8192,
+        checkpoint_bytes: 20_000,
+        map_cache_bytes: 1 << 20,
+        seed: Some(seed),
+        ..BlocksOptions::default()
+    }
+}
+
+/// Makes a block that compresses, or does not.
+pub(super) fn random_block(random: &mut Rng) -> Vec<u8> {
+    let mut block = vec![0; BLOCK_BYTES];
+    let noise = [0, 8, 40, 200, BLOCK_BYTES][random.usize(..5)];
+    random.fill(&mut block[..noise]);
+    block[BLOCK_BYTES - 8..].copy_from_slice(&random.u64(..).to_le_bytes());
+    block
+}
+
+fn random_index(random: &mut Rng) -> u64 {
+    match random.u8(..10) {
+        0 => FAR[random.usize(..FAR.len())],
+        _ => random.u64(..NEAR),
+    }
+}
+
+/// Writes, trims or resizes.
+fn change_blocks(
+    random: &mut Rng,
+    transaction: &mut Transaction,
+    volume: u32,
+    target: &mut ModelVolume,
+) -> Result<()> {
+    match random.u8(..30) {
+        0..=24 => {
+            let (index, block) = (random_index(random), random_block(random));
+            transaction.write(volume, index, &block)?;
+            target.blocks.insert(index, Arc::from(block));
+            target.size_blocks = target.size_blocks.max(index + 1);
+        }
+        25..=27 => {
+            let start = random_index(random);
+            let end = start.saturating_add(random.u64(..30)).min(1 << 40);
+            transaction.trim(volume, start..end)?;
+            target
+                .blocks
+                .retain(|index, _| !(start..end).contains(index));
+        }
+        _ => {
+            let size_blocks = random_index(random);
+            transaction.resize(volume, size_blocks)?;
+            target.blocks.retain(|index, _| *index < size_blocks);
+            target.size_blocks = size_blocks;
+        }
+    }
+    Ok(())
+}
+
+/// Does one random thing to both.
+pub(super) fn step(
+    random: &mut Rng,
+    transaction: &mut Transaction,
+    model: &mut Model,
+) -> Result<()> {
+    let volumes: Vec<u32> = model.volumes.keys().copied().collect();
+    let Some(volume) = random.choice(volumes.iter().copied()) else {
+        let made = transaction.create_volume(BLOCK_BYTES as u32)?;
+        model.volumes.insert(made, ModelVolume::default());
+        return Ok(());
+    };
+    let target = model.volumes.get_mut(&volume).expect("a volume");
+    match random.u8(..40) {
+        0..=29 => change_blocks(random, transaction, volume, target)?,
+        30..=32 => {
+            let (key, length) = (random.u32(..4), random.usize(..40));
+            let bytes: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
+            transaction.note(key, &bytes)?;
+            match length {
+                0 => model.notes.remove(&key),
+                _ => model.notes.insert(key, bytes),
+            };
+        }
+        33..=36 => {
+            let to = random.choice(volumes).expect("a volume");
+            let (from, at) = (random_index(random), random_index(random));
+            transaction.alias((volume, from), (to, at))?;
+            let block = target.blocks.get(&from).cloned();
+            let target = model.volumes.get_mut(&to).expect("a volume");
+            match block {
+                None => target.blocks.remove(&at),
+                Some(block) => target.blocks.insert(at, block),
+            };
+            target.size_blocks = target.size_blocks.max(at + 1);
+        }
+        37 if volumes.len() < 4 => {
+            let clone = target.clone();
+            let made = transaction.clone_volume(volume)?;
+            model.volumes.insert(made, clone);
+        }
+        38 if volumes.len() > 1 => {
+            transaction.remove_volume(volume)?;
+            model.volumes.remove(&volume);
+        }
+        _ => {
+            let index = random_index(random);
+            let mut block = vec![0xEE; BLOCK_BYTES];
+            transaction.read(volume, index, &mut block)?;
+            let expected = target.blocks.get(&index).cloned();
+            let expected = expected.unwrap_or_else(|| Arc::from([0; BLOCK_BYTES]));
+            assert!(block == *expected, "block {index} of volume {volume}");
+        }
+    }
+    Ok(())
+}
+
+/// Reads all that a snapshot shows.
+pub(super) fn shown(snapshot: &Snapshot) -> Result<Model> {
+    let mut model = Model::default();
+    for volume in snapshot.volumes() {
+        let mut found = ModelVolume {
+            size_blocks: snapshot.size_blocks(volume)?,
+            ..ModelVolume::default()
+        };
+        let mut from = 0;
+        while let Some(range) = snapshot.next_mapped(volume, from)? {
+            from = range.end;
+            for index in range {
+                let mut block = vec![0; BLOCK_BYTES];
+                snapshot.read(volume, index, &mut block)?;
+                found.blocks.insert(index, Arc::from(block));
+            }
+        }
+        model.volumes.insert(volume, found);
+    }
+    for key in 0..10 {
+        if let Some(bytes) = snapshot.note(key) {
+            model.notes.insert(key, bytes.to_vec());
+        }
+    }
+    Ok(model)
+}
+
+pub(super) fn check(snapshot: &Snapshot, model: &Model) {
+    let shown = shown(snapshot).unwrap();
+    assert!(shown == *model, "transaction {} differs", snapshot.commit());
+}
+
+#[test]
+fn the_store_shows_what_a_map_would() {
+    let mut random = seeded("blocks model", 22);
+    let (runs, rounds) = if is_full() { (400, 200) } else { (20, 120) };
+    let (mut commits, mut aborts, mut reopened, mut snapshots) = (0, 0, 0, 0);
+    for run in 0..runs {
+        let storage = MemoryStorage::new();
+        let seed = random.u64(..);
+        let mut blocks = Blocks::create(&storage, "store", options(seed)).unwrap();
+        let mut model = Model::default();
+        let mut held: Vec<(Snapshot, Model)> = Vec::new();
+        for round in 0..rounds {
+            let mut transaction = blocks.begin().unwrap();
+            let mut next = model.clone();
+            for _ in 0..random.usize(..12) {
+                step(&mut random, &mut transaction, &mut next).unwrap();
+            }
+            if random.u8(..8) == 0 {
+                drop(transaction);
+                aborts += 1;
+            } else {
+                let durability = [Durability::Durable, Durability::Lazy][random.usize(..2)];
+                transaction.commit(durability).unwrap();
+                (model, commits) = (next, commits + 1);
+            }
+            match random.u8(..20) {
+                0..=3 => held.push((blocks.snapshot(), model.clone())),
+                4..=6 if !held.is_empty() => {
+                    let (snapshot, model) = held.swap_remove(random.usize(..held.len()));
+                    check(&snapshot, &model);
+                    snapshots += 1;
+                }
+                7 => blocks.checkpoint().unwrap(),
+                8 => {
+                    held.drain(..)
+                        .for_each(|(snapshot, model)| check(&snapshot, &model));
+                    drop(blocks);
+                    blocks = Blocks::open(&storage, "store", options(seed + round)).unwrap();
+                    assert!(!blocks.opened().is_torn, "run {run} round {round}");
+                    reopened += 1;
+                }
+                _ => {}
+            }
+            if round % 10 == 0 {
+                check(&blocks.snapshot(), &model);
+            }
+        }
+        check(&blocks.snapshot(), &model);
+    }
+    println!("{commits} commits, {aborts} aborts, {reopened} reopened, {snapshots} old snapshots");
+    assert!(
+        commits > runs * 80 && aborts > runs * 8 && reopened > runs * 2 && snapshots > runs * 8
+    );
+}
+
+#[test]
+fn what_is_removed_leaves_nothing() {
+    let mut random = seeded("blocks leak", 23);
+    let storage = MemoryStorage::new();
+    let blocks = Blocks::create(&storage, "store", options(1)).unwrap();
+    let mut model = Model::default();
+    for _ in 0..200 {
+        let mut transaction = blocks.begin().unwrap();
+        for _ in 0..random.usize(..12) {
+            step(&mut random, &mut transaction, &mut model).unwrap();
+        }
+        transaction.commit(Durability::Lazy).unwrap();
+    }
+    let mut transaction = blocks.begin().unwrap();
+    for volume in model.volumes.keys() {
+        transaction.remove_volume(*volume).unwrap();
+    }
+    transaction.commit(Durability::Durable).unwrap();
+    let state = blocks.inner.shared.state();
+    let used = (1..state.table.next_frame)
+        .filter(|id| state.entry(*id, &blocks.inner.file).unwrap().references > 0);
+    assert_eq!(used.count(), 0);
+    assert_eq!(state.nodes.len(), 0);
+}

@@ -1,0 +1,418 @@
+//! The proof that a store survives what a medium may do.
+//!
+//! A store is driven by seeded random transactions on the simulated disk, beside the model. The oracle
+//! knows, at every moment, which states a crash may leave: the last acknowledged one, or one that a
+//! later transaction, begun and perhaps not acknowledged, would make. Power cuts at every boundary of
+//! every run under every damage, some of them again inside of recovery; every call fails once and for
+//! good; the disk is full at every size; every bit of a store flips.
+
+use std::collections::{BTreeSet, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use fastrand::Rng;
+
+use super::model::{self, Model, options, shown};
+use super::{Blocks, BlocksOptions, Durability};
+use crate::error::{Error, Result};
+use crate::storage::SimulatedDisk;
+use crate::storage::simulated::{Crash, Damage, Fault, FaultKind};
+use crate::testing::{is_full, seed};
+
+const NAME: &str = "store";
+/// The steps of one run: enough for several checkpoints and for segments that are used again.
+const STEPS: usize = 24;
+/// One image in this many is recovered for writing, and the power cut again.
+const DOUBLE_EVERY: usize = 400;
+
+/// What is wrong, for people.
+type Failure = String;
+
+/// Number of the last transaction and digest of everything.
+type Fingerprint = (u64, u64);
+
+fn digest(model: &Model) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    model.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Options that make segments turn over within a run.
+fn small(seed: u64) -> BlocksOptions {
+    BlocksOptions {
+        checkpoint_bytes: 6000,
+        ..options(seed)
+    }
+}
+
+/// Reads the store of a disk without changing anything.
+fn read(disk: &SimulatedDisk) -> Result<(Fingerprint, bool)> {
+    let blocks = Blocks::open_read_only(&*disk.start_process(), NAME, small(0))?;
+    let snapshot = blocks.snapshot();
+    let found = (snapshot.commit(), digest(&shown(&snapshot)?));
+    Ok((found, blocks.opened().is_torn))
+}
+
+/// Drives a store, and knows what may be found of it.
+struct Driver {
+    disk: SimulatedDisk,
+    seed: u64,
+    blocks: Option<Blocks>,
+    random: Rng,
+    /// The states that a crash may leave now; the last is the present one.
+    candidates: Vec<(Fingerprint, Model)>,
+    /// What may be found behind each mark.
+    marks: Vec<BTreeSet<Fingerprint>>,
+    history: HashSet<Fingerprint>,
+    commits: usize,
+}
+
+impl Driver {
+    fn new(disk: SimulatedDisk, seed: u64, start: (u64, Model)) -> Driver {
+        let fingerprint = (start.0, digest(&start.1));
+        let mut driver = Driver {
+            disk,
+            seed,
+            blocks: None,
+            random: Rng::with_seed(seed),
+            candidates: vec![(fingerprint, start.1)],
+            marks: Vec::new(),
+            history: HashSet::from([fingerprint]),
+            commits: 0,
+        };
+        driver.mark();
+        driver
+    }
+
+    /// Makes a store on an empty disk. Until that is done, no mark tells what may be found.
+    fn create(seed: u64) -> Driver {
+        let disk = SimulatedDisk::new(seed);
+        let made = Blocks::create(&*disk.start_process(), NAME, small(seed));
+        let mut driver = Driver::new(disk, seed, (0, Model::default()));
+        driver.blocks = Some(made.expect("an empty disk without faults"));
+        driver
+    }
+
+    fn mark(&mut self) {
+        self.disk.mark(self.marks.len() as u64);
+        self.marks.push(
+            self.candidates
+                .iter()
+                .map(|candidate| candidate.0)
+                .collect(),
+        );
+    }
+
+    /// Takes the present state for the only one: it was made durable.
+    fn acknowledge(&mut self) {
+        self.candidates.drain(..self.candidates.len() - 1);
+        self.mark();
+    }
+
+    /// Opens the store that lies on the disk and writes it again, after which it is durable.
+    fn reopen(&mut self) -> Result<std::result::Result<(), Failure>> {
+        self.blocks = None;
+        let seed = self.random.u64(..);
+        let blocks = Blocks::open(&*self.disk.start_process(), NAME, small(seed))?;
+        let snapshot = blocks.snapshot();
+        let found = (snapshot.commit(), digest(&shown(&snapshot)?));
+        drop(snapshot);
+        let Some(at) = self.candidates.iter().position(|known| known.0 == found) else {
+            return Ok(Err(format!(
+                "opened as {found:?}, not one of {:?}",
+                self.marks.last()
+            )));
+        };
+        // A crash before the checkpoint may still leave another one.
+        let present = self.candidates.remove(at);
+        self.candidates.push(present);
+        blocks.checkpoint()?;
+        self.acknowledge();
+        self.blocks = Some(blocks);
+        Ok(Ok(()))
+    }
+
+    fn store(&self) -> &Blocks {
+        self.blocks.as_ref().expect("an open store")
+    }
+
+    /// Runs one transaction; one that failed may be found or not.
+    fn commit(&mut self, durability: Durability) -> Result<()> {
+        let (before, model) = self.candidates.last().expect("a present state");
+        let (number, mut next) = (before.0 + 1, model.clone());
+        let mut transaction = self.store().begin()?;
+        for _ in 0..self.random.usize(1..7) {
+            model::step(&mut self.random, &mut transaction, &mut next)?;
+        }
+        if self.random.u8(..10) == 0 {
+            return Ok(());
+        }
+        let note = number.to_le_bytes();
+        transaction.note(9, &note)?;
+        next.notes.insert(9, note.to_vec());
+        let fingerprint = (number, digest(&next));
+        self.history.insert(fingerprint);
+        self.candidates.push((fingerprint, next));
+        self.mark();
+        if let Err(error) = transaction.commit(durability) {
+            // It may be found after a crash; what the store shows is the state before.
+            assert_eq!(self.store().snapshot().commit(), number - 1);
+            let last = self.candidates.len() - 1;
+            self.candidates.swap(last - 1, last);
+            return Err(error);
+        }
+        self.commits += 1;
+        if durability == Durability::Durable {
+            self.acknowledge();
+        }
+        Ok(())
+    }
+
+    /// Does one random thing; a process death is survived by opening again.
+    fn step(&mut self) -> Result<std::result::Result<(), Failure>> {
+        match self.random.u8(..32) {
+            0 => {
+                self.disk.kill_processes();
+                return self.reopen();
+            }
+            1 => {
+                self.store().checkpoint()?;
+                self.acknowledge();
+            }
+            2 => {
+                self.store().sync()?;
+                self.acknowledge();
+            }
+            3..=12 => self.commit(Durability::Lazy)?,
+            _ => self.commit(Durability::Durable)?,
+        }
+        Ok(Ok(()))
+    }
+
+    fn run(&mut self, steps: usize) -> std::result::Result<(), Failure> {
+        for step in 0..steps {
+            let done = self
+                .step()
+                .map_err(|error| format!("step {step}: {error}"))?;
+            done.map_err(|failure| format!("step {step}: {failure}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn check(
+    found: &Result<(Fingerprint, bool)>,
+    allowed: &BTreeSet<Fingerprint>,
+) -> std::result::Result<(), Failure> {
+    match found {
+        Err(error) => Err(format!("cannot be read: {error}")),
+        Ok((found, _)) if allowed.contains(found) => Ok(()),
+        Ok((found, _)) => Err(format!("{found:?} is there, not one of {allowed:?}")),
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    runs: usize,
+    images: usize,
+    double_images: usize,
+    commits: usize,
+    struck: usize,
+}
+
+/// Checks every image behind the first `steps` steps of a driver's recording.
+fn try_images(
+    driver: &Driver,
+    steps: usize,
+    mut also: impl FnMut(&Crash, SimulatedDisk) -> std::result::Result<(), Failure>,
+) -> std::result::Result<usize, Failure> {
+    let (mut images, mut result) = (0, Ok(()));
+    let recording = driver.disk.recording();
+    recording.for_each_crash_from(steps, &Damage::ALL, driver.seed, |crash| {
+        let (Some(mark), Ok(())) = (crash.mark, &result) else {
+            return;
+        };
+        images += 1;
+        let disk = SimulatedDisk::from_image(&crash.image, driver.seed);
+        let checked = check(&read(&disk), &driver.marks[mark as usize]);
+        result = checked
+            .and_then(|()| also(&crash, disk))
+            .map_err(|failure| {
+                format!(
+                    "seed {}, {:?} before step {}: {failure}",
+                    driver.seed, crash.damage, crash.step
+                )
+            });
+    });
+    result.map(|()| images)
+}
+
+/// Recovers for writing, works on, and cuts the power again at every boundary of that.
+fn try_double(disk: SimulatedDisk, seed: u64) -> std::result::Result<usize, Failure> {
+    let text = |error: Error| format!("second start: {error}");
+    let first = Blocks::open_read_only(&*disk.start_process(), NAME, small(0)).map_err(text)?;
+    let snapshot = first.snapshot();
+    let start = (snapshot.commit(), shown(&snapshot).map_err(text)?);
+    drop((snapshot, first));
+    let mut again = Driver::new(disk, seed ^ 0x5EED, start);
+    again.reopen().map_err(text)??;
+    again.run(3)?;
+    try_images(&again, 0, |_, _| Ok(()))
+}
+
+fn try_run(seed: u64, counts: &mut Counts) -> std::result::Result<(), Failure> {
+    let mut driver = Driver::create(seed);
+    driver
+        .run(STEPS)
+        .map_err(|failure| format!("seed {seed}: {failure}"))?;
+    counts.runs += 1;
+    counts.commits += driver.commits;
+    let mut number = counts.images;
+    let mut double_images = 0;
+    counts.images += try_images(&driver, 0, |_, disk| {
+        number += 1;
+        if number.is_multiple_of(DOUBLE_EVERY) {
+            double_images += try_double(disk, seed)?;
+        }
+        Ok(())
+    })?;
+    counts.double_images += double_images;
+    Ok(())
+}
+
+#[test]
+fn no_crash_loses_tears_revives_or_invents_a_transaction() {
+    let seed = seed(2014);
+    let images_min = if is_full() { 2_000_000 } else { 200_000 };
+    let mut counts = Counts::default();
+    while counts.images + counts.double_images < images_min {
+        try_run(seed.wrapping_add(counts.runs as u64), &mut counts).unwrap();
+    }
+    println!("{counts:?}");
+    assert!(counts.double_images > images_min / 100 && counts.commits > counts.runs * 10);
+}
+
+/// Runs a store that meets a fault; returns whether it did.
+fn try_fault(seed: u64, fault: Fault, counts: &mut Counts) -> std::result::Result<bool, Failure> {
+    let mut driver = Driver::create(seed);
+    driver.disk.set_fault(Some(fault));
+    for _ in 0..8 {
+        if driver.blocks.is_none() {
+            break;
+        }
+        if let Ok(wrong) = driver.step() {
+            wrong?;
+        }
+    }
+    let was_struck = driver.disk.fault_call_count() > fault.first_call;
+    driver.disk.set_fault(None);
+    counts.runs += 1;
+    counts.struck += usize::from(was_struck);
+    let from = driver.disk.recording().step_count().saturating_sub(6);
+    counts.images += try_images(&driver, from, |_, _| Ok(()))?;
+    // The process ends, another opens the store and works on; then the power goes at any moment.
+    driver.disk.kill_processes();
+    driver
+        .reopen()
+        .map_err(|error| format!("opening again: {error}"))??;
+    for _ in 0..2 {
+        let done = driver.commit(Durability::Durable);
+        done.map_err(|error| format!("working on: {error}"))?;
+    }
+    let from = driver.disk.recording().step_count().saturating_sub(6);
+    counts.images += try_images(&driver, from, |_, _| Ok(()))?;
+    Ok(was_struck)
+}
+
+#[test]
+fn no_failing_call_loses_what_was_acknowledged() {
+    let seed = seed(2015);
+    let mut counts = Counts::default();
+    let seeds = if is_full() { 20 } else { 1 };
+    for at in 0..seeds {
+        for kind in FaultKind::ALL {
+            for is_lasting in [false, true] {
+                for first_call in 0.. {
+                    let fault = Fault {
+                        kind,
+                        first_call,
+                        is_lasting,
+                    };
+                    let tried = try_fault(seed + at, fault, &mut counts);
+                    if !tried.unwrap_or_else(|failure| panic!("{fault:?}: {failure}")) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    println!("{counts:?}");
+    assert!(counts.struck > 200 * seeds as usize, "{counts:?}");
+}
+
+/// Disks of every size from too small to large enough: whatever found room stays.
+#[test]
+fn a_full_disk_loses_nothing_that_was_acknowledged() {
+    let seed = seed(2016);
+    let (mut counts, mut refusals) = (Counts::default(), 0);
+    for run in 0..30 {
+        let mut driver = Driver::create(seed + run);
+        let room = driver.disk.allocated_bytes() + run % 6 * 4096;
+        driver.disk.set_capacity_bytes(Some(room));
+        for _ in 0..STEPS {
+            match driver.step() {
+                Ok(right) => right.unwrap(),
+                Err(_) => refusals += 1,
+            }
+            if driver.blocks.is_none() {
+                break;
+            }
+        }
+        let from = driver.disk.recording().step_count().saturating_sub(6);
+        counts.images += try_images(&driver, from, |_, _| Ok(())).unwrap();
+        driver.disk.set_capacity_bytes(None);
+        driver.disk.kill_processes();
+        driver.reopen().unwrap().unwrap();
+        driver.commit(Durability::Durable).unwrap();
+    }
+    println!("{refusals} refusals, {counts:?}");
+    assert!(
+        refusals > 20 && counts.images > 300,
+        "{refusals}, {counts:?}"
+    );
+}
+
+/// Flips bits of a store at rest: an error, the right state, or a state it had if the flip is in what was
+/// written last.
+#[test]
+fn no_flipped_bit_shows_other_bytes() {
+    let seed = seed(2017);
+    let mut driver = Driver::create(seed);
+    driver.run(STEPS).unwrap();
+    driver.commit(Durability::Durable).unwrap();
+    let end = driver.candidates.last().expect("a present state").0;
+    let image = driver.disk.recording().end();
+    let bits = image.size_bytes(NAME) * 8;
+    let every = if is_full() { 1 } else { 61 };
+    let (mut refused, mut right, mut tails) = (0, 0, 0);
+    for bit in (0..bits).step_by(every) {
+        let mut image = image.clone();
+        image.flip_bit(NAME, bit);
+        match read(&SimulatedDisk::from_image(&image, 0)) {
+            Err(Error::Corrupt { .. } | Error::Unsupported { .. }) => refused += 1,
+            Err(error) => panic!("bit {bit}: {error}"),
+            Ok((found, _)) if found == end => right += 1,
+            Ok((found, is_torn)) => {
+                // That the very last commit is gone cannot always be told from its never having been.
+                let is_told = is_torn || found.0 + 1 == end.0;
+                let is_real = driver.history.contains(&found);
+                assert!(
+                    is_told && is_real,
+                    "bit {bit}: silently {found:?}, not {end:?}"
+                );
+                tails += 1;
+            }
+        }
+    }
+    println!("{refused} refused, {right} harmless, {tails} told as a torn end");
+    assert!(refused > 500 && right > 500, "{refused}, {right}, {tails}");
+}

@@ -1,0 +1,465 @@
+//! Reading a store back: the checkpoint that the superblock points to, and the commits behind it.
+//!
+//! Nothing is written here. What was read is durable only once it has been written again, which the
+//! first transaction does.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crc32c::crc32c_append;
+
+use super::checkpoint::apply_live;
+use super::file::{StoreFile, frame_prefix};
+use super::layout::{
+    COMMIT_PREFIX_BYTES, Checkpoint, Commit, FramePrefix, KIND_CHECKPOINT, KIND_COMMIT, KIND_END,
+    KIND_FRAME, KIND_LIST, KIND_MOVE, KIND_OPERATIONS, Listed, Operation, Payload, Position,
+    SEGMENTS_START, decode_head,
+};
+use super::log::{BUFFER_BYTES_MAX, Use};
+use super::place::{Place, Segment, Segments, is_segment};
+use super::state::{LiveChanges, State, Work};
+use crate::error::{Error, Result};
+use crate::storage::record::{
+    Found, Gap, HEADER_BYTES, KIND_HEAD, Record, Region, Scanner, parse, parse_head,
+};
+
+/// What a reading of the store found.
+pub(super) struct Recovery {
+    pub(super) state: State,
+    pub(super) live: Vec<u64>,
+    pub(super) uses: Vec<Use>,
+    /// The parts of the file that the log was read from.
+    pub(super) replayed: Vec<Range<u64>>,
+    /// The number of the first record that was not there.
+    pub(super) sequence: u64,
+    /// The highest generation of the log that was read.
+    pub(super) generation: u64,
+    pub(super) commits: u64,
+    /// Whether the log ended in anything but untouched space.
+    pub(super) is_torn: bool,
+}
+
+/// A record that waits for its commit.
+struct Pending {
+    checksum: u32,
+    change: Change,
+}
+
+enum Change {
+    Frame {
+        prefix: FramePrefix,
+        raw_bytes: u32,
+        place: Place,
+    },
+    Move {
+        id: u32,
+        place: Place,
+    },
+    Operations(Vec<Operation>),
+    /// Part of a checkpoint that was not finished.
+    Other,
+}
+
+/// Reads the store that `payload` describes.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the checkpoint cannot be read, if a transaction does not fit what is there,
+/// or if the log has a gap before something that was synced; and those of reading.
+pub(super) fn recover(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
+    let mut recovery = load(file, payload)?;
+    let mut position = payload.log;
+    let mut pending = Vec::new();
+    let mut from = position.address;
+    loop {
+        let mut scanner = scanner(file, &position);
+        recovery.generation = position.segment.generation;
+        let is_full = recovery.replay(file, &mut scanner, &mut pending)?;
+        recovery.sequence = scanner.next_sequence();
+        recovery.replayed.push(from..scanner.address());
+        if !is_full {
+            let gap = recovery.sequence;
+            recovery.check_behind(file, scanner, &position, gap)?;
+            return Ok(recovery);
+        }
+        let sequence = recovery.sequence;
+        let Some(next) = follow(file, &position, |found| found == sequence)? else {
+            return Ok(recovery);
+        };
+        recovery.hold(&next)?;
+        (position, from) = (next, next.segment.start);
+    }
+}
+
+fn scanner<'a>(file: &'a StoreFile, position: &Position) -> Scanner<'a> {
+    let segment = position.segment;
+    let region = Region::new(file.log_id, segment.generation, segment.range());
+    Scanner::new(
+        &*file.file,
+        region,
+        position.address,
+        position.sequence,
+        BUFFER_BYTES_MAX,
+    )
+}
+
+/// Returns where the log goes on behind a segment, if its successor has the next generation and a
+/// head whose number is accepted.
+fn follow(
+    file: &StoreFile,
+    position: &Position,
+    accepts: impl Fn(u64) -> bool,
+) -> Result<Option<Position>> {
+    let (start, bytes) = position.successor;
+    let mut head = [0; 2 * HEADER_BYTES];
+    let mut buffers = [std::io::IoSliceMut::new(&mut head)];
+    let read = file.file.read_at(&mut buffers, start)?;
+    let Ok((region, body)) = parse_head(&head[..read], file.log_id, start..start + bytes) else {
+        return Ok(None);
+    };
+    let generation = position.segment.generation + 1;
+    let record = parse(&head[..read], &region, start).expect("parsed as a head");
+    let Some(successor) = decode_head(body).filter(|_| region.generation() == generation) else {
+        return Ok(None);
+    };
+    Ok(
+        (is_segment(successor.0, successor.1) && accepts(record.sequence)).then(|| Position {
+            segment: Segment {
+                start,
+                bytes,
+                generation,
+            },
+            successor,
+            address: record.end(),
+            sequence: record.sequence + 1,
+        }),
+    )
+}
+
+/// Reads one record of a checkpoint, which lies in a segment that is told.
+fn read_in<R>(
+    file: &StoreFile,
+    (segment, place): (Segment, Place),
+    kind: u8,
+    decode: impl FnOnce(&[u8]) -> Option<R>,
+) -> Result<R> {
+    let mut segments = Segments::default();
+    segments.push(segment);
+    file.with_record(place, &segments, |record, _| {
+        let body = (record.label.kind == kind).then(|| decode(record.body));
+        body.flatten().ok_or_else(|| {
+            let (expected, found) = (
+                "part of a checkpoint",
+                format!("kind {}", record.label.kind),
+            );
+            Error::corrupt("block store", place.address(), expected, found)
+        })
+    })
+}
+
+/// Reads the checkpoint.
+fn load(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
+    let mut state = State {
+        version: payload.log.sequence.saturating_sub(1),
+        ..State::default()
+    };
+    let mut live = Vec::new();
+    let mut known = vec![payload.log.segment];
+    if let Some(end) = payload.checkpoint {
+        let checkpoint = read_in(file, end, KIND_CHECKPOINT, Checkpoint::decode)?;
+        known.push(end.0);
+        for list in &checkpoint.lists {
+            known.push(list.0);
+            for listed in read_in(file, *list, KIND_LIST, Listed::decode_all)? {
+                take_listed(listed, &mut state, &mut live)?;
+            }
+        }
+        (state.commit, state.chain) = (checkpoint.commit, checkpoint.chain);
+        state.next_volume = checkpoint.next_volume;
+        state.table = super::table::Table::stored(
+            checkpoint.table_root,
+            checkpoint.table_height,
+            checkpoint.next_frame,
+            checkpoint.free_head,
+        );
+    }
+    let (start, bytes) = payload.log.successor;
+    let unwritten = Segment {
+        start,
+        bytes,
+        generation: 0,
+    };
+    known.push(unwritten);
+    known.sort_by_key(|segment| segment.start);
+    let mut held = Vec::new();
+    for segment in &known {
+        let index = state
+            .segments
+            .find_or_push(segment.start, segment.bytes, SEGMENTS_START)?;
+        if segment.generation != 0 {
+            state.segments.set_generation(index, segment.generation);
+        }
+        held.push(index);
+    }
+    live.resize(state.segments.len(), 0);
+    let uses = live.iter().map(|live_bytes| match live_bytes {
+        0 => Use::Free { since: 0 },
+        _ => Use::Held,
+    });
+    let mut uses: Vec<Use> = uses.collect();
+    held.iter().for_each(|index| uses[*index] = Use::Held);
+    Ok(Recovery {
+        state,
+        live,
+        uses,
+        replayed: Vec::new(),
+        sequence: payload.log.sequence,
+        generation: payload.log.segment.generation,
+        commits: 0,
+        is_torn: false,
+    })
+}
+
+fn take_listed(listed: Listed, state: &mut State, live: &mut Vec<u64>) -> Result<()> {
+    match listed {
+        Listed::Segment {
+            segment,
+            live_bytes,
+        } => {
+            let count = state.segments.len();
+            let (start, bytes) = (segment.start, segment.bytes);
+            let index = state.segments.find_or_push(start, bytes, SEGMENTS_START)?;
+            if index != count || live_bytes > bytes {
+                let found = format!("{live_bytes} live bytes of {bytes} at {start}");
+                return Err(Error::corrupt(
+                    "block store",
+                    start,
+                    "the next segment",
+                    found,
+                ));
+            }
+            state.segments.set_generation(index, segment.generation);
+            live.push(live_bytes);
+        }
+        Listed::Volume { number, volume } => {
+            Arc::make_mut(&mut state.volumes).insert(number, volume);
+        }
+        Listed::Note { key, bytes } => {
+            Arc::make_mut(&mut state.notes).insert(key, bytes);
+        }
+    }
+    Ok(())
+}
+
+impl Recovery {
+    /// Writes what was read from the log again, where it lies: the page cache may have shown what the
+    /// medium does not hold. The same bytes cannot tear what the medium does hold.
+    pub(super) fn write_again(&self, file: &StoreFile) -> Result<()> {
+        let mut buffer = vec![0; BUFFER_BYTES_MAX as usize];
+        for range in &self.replayed {
+            let mut at = range.start;
+            while at < range.end {
+                let bytes = &mut buffer[..(range.end - at).min(BUFFER_BYTES_MAX) as usize];
+                file.file.read_exact_at(bytes, at)?;
+                file.file.write_at(&[std::io::IoSlice::new(bytes)], at)?;
+                at += bytes.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that the log goes on in a segment.
+    fn hold(&mut self, position: &Position) -> Result<()> {
+        let segments = &mut self.state.segments;
+        let Segment { start, bytes, .. } = position.segment;
+        let index = segments.find_or_push(start, bytes, SEGMENTS_START)?;
+        segments.set_generation(index, position.segment.generation);
+        let (start, bytes) = position.successor;
+        let next = segments.find_or_push(start, bytes, SEGMENTS_START)?;
+        self.live.resize(segments.len(), 0);
+        self.uses.resize(segments.len(), Use::Held);
+        (self.uses[index], self.uses[next]) = (Use::Held, Use::Held);
+        Ok(())
+    }
+
+    /// Replays the records of a segment; returns whether the log goes on behind it.
+    fn replay(
+        &mut self,
+        file: &StoreFile,
+        scanner: &mut Scanner<'_>,
+        pending: &mut Vec<Pending>,
+    ) -> Result<bool> {
+        loop {
+            let record = match scanner.next()? {
+                None => return Ok(true),
+                Some(Found::Gap { gap, .. }) => {
+                    self.is_torn |= is_damage(gap);
+                    return Ok(false);
+                }
+                Some(Found::Record(record)) => record,
+            };
+            let place = Place::new(record.address, record.end() - record.address);
+            let change = match record.label.kind {
+                KIND_HEAD => continue,
+                KIND_END => return Ok(true),
+                KIND_COMMIT => {
+                    if !self.commit(file, &record, pending)? {
+                        self.is_torn = true;
+                        return Ok(false);
+                    }
+                    continue;
+                }
+                KIND_FRAME => Change::Frame {
+                    prefix: frame_prefix(&record)?,
+                    raw_bytes: record.label.raw_bytes,
+                    place,
+                },
+                KIND_MOVE => Change::Move {
+                    id: frame_prefix(&record)?.id,
+                    place,
+                },
+                KIND_OPERATIONS => {
+                    let operations = Operation::decode_all(record.body);
+                    Change::Operations(operations.ok_or_else(|| unfit(&record, "operations"))?)
+                }
+                _ => Change::Other,
+            };
+            let checksum = record.checksum;
+            pending.push(Pending { checksum, change });
+        }
+    }
+
+    /// Applies a transaction if its commit covers the records before it; returns whether it does.
+    fn commit(
+        &mut self,
+        file: &StoreFile,
+        record: &Record<'_>,
+        pending: &mut Vec<Pending>,
+    ) -> Result<bool> {
+        let decoded = Commit::decode(record.body).and_then(|(commit, rest)| {
+            Operation::decode_all(rest).map(|operations| (commit, operations))
+        });
+        let (commit, operations) = decoded.ok_or_else(|| unfit(record, "a commit"))?;
+        let first = pending.len().checked_sub(commit.record_count as usize);
+        let Some(own) = first.map(|first| &pending[first..]) else {
+            return Ok(false);
+        };
+        let operations_bytes = &record.body[COMMIT_PREFIX_BYTES..];
+        let checksums = own.iter().map(|pending| pending.checksum);
+        let chain = chain(self.state.chain, checksums, operations_bytes);
+        if chain != commit.chain || commit.number != self.state.commit + 1 {
+            return Ok(false);
+        }
+        let mut live = LiveChanges::new();
+        let mut work = Work {
+            file,
+            state: &mut self.state,
+            live: &mut live,
+        };
+        for pending in own {
+            replay_change(&mut work, &pending.change)?;
+        }
+        operations
+            .iter()
+            .try_for_each(|operation| work.apply(operation))?;
+        let state = &mut self.state;
+        let left = (state.table.next_frame, state.table.free_head);
+        if left != (commit.next_frame, commit.free_head) {
+            return Err(unfit(record, "the frames of this transaction"));
+        }
+        (state.commit, state.chain, state.version) = (commit.number, chain, record.sequence);
+        apply_live(&mut self.live, &live)?;
+        self.commits += 1;
+        pending.clear();
+        Ok(true)
+    }
+
+    /// Looks for proof that the log did not end at its gap: a record behind it that says that more was
+    /// synced.
+    fn check_behind<'a>(
+        &mut self,
+        file: &'a StoreFile,
+        mut scanner: Scanner<'a>,
+        position: &Position,
+        gap: u64,
+    ) -> Result<()> {
+        let mut position = *position;
+        loop {
+            while let Some(found) = scanner.next()? {
+                let Found::Record(record) = found else {
+                    continue;
+                };
+                // That anything is there at all is worth a word: the end is a torn one.
+                self.is_torn = true;
+                let commit =
+                    Commit::decode(record.body).filter(|_| record.label.kind == KIND_COMMIT);
+                if commit.is_some_and(|(commit, _)| commit.synced_sequence > gap) {
+                    let (expected, found) = ("the record synced here", "a gap before durable ones");
+                    return Err(Error::corrupt(
+                        "block store",
+                        record.address,
+                        expected,
+                        found,
+                    ));
+                }
+            }
+            match follow(file, &position, |found| found >= gap)? {
+                None => return Ok(()),
+                Some(next) => position = next,
+            }
+            self.is_torn = true;
+            scanner = self::scanner(file, &position);
+        }
+    }
+}
+
+/// Returns whether a gap is a record of this log that went wrong. In a segment that is used again any old
+/// bytes may stand behind the end, so that no record at all says nothing.
+fn is_damage(gap: Gap) -> bool {
+    matches!(
+        gap,
+        Gap::Checksum { .. } | Gap::Length { .. } | Gap::Sequence { .. } | Gap::GivenUp
+    )
+}
+
+fn replay_change(work: &mut Work<'_>, change: &Change) -> Result<()> {
+    match change {
+        Change::Frame {
+            prefix,
+            raw_bytes,
+            place,
+        } => {
+            let volume = work.state.volume(prefix.volume)?;
+            let id = work.claim(prefix.volume, prefix.index)?;
+            if id != prefix.id || *raw_bytes != volume.block_bytes {
+                let expected = format!("frame {id} of {} bytes", volume.block_bytes);
+                let found = format!("frame {} of {raw_bytes} bytes", prefix.id);
+                return Err(Error::corrupt(
+                    "block store",
+                    place.address(),
+                    expected,
+                    found,
+                ));
+            }
+            work.set_place(id, *place)
+        }
+        Change::Move { id, place } => work.set_place(*id, *place),
+        Change::Operations(operations) => operations
+            .iter()
+            .try_for_each(|operation| work.apply(operation)),
+        Change::Other => Ok(()),
+    }
+}
+
+/// Chains a transaction's records, and the operations in its commit, to the commit before.
+pub(super) fn chain(before: u32, checksums: impl Iterator<Item = u32>, operations: &[u8]) -> u32 {
+    let start = crc32c_append(0, &before.to_le_bytes());
+    let chained = checksums.fold(start, |chain, next| {
+        crc32c_append(chain, &next.to_le_bytes())
+    });
+    crc32c_append(chained, operations)
+}
+
+fn unfit(record: &Record<'_>, expected: &'static str) -> Error {
+    let found = format!("a record of kind {}", record.label.kind);
+    Error::corrupt("block store", record.address, expected, found)
+}

@@ -1,0 +1,167 @@
+//! A snapshot: one state of the store, for reading, whatever is written meanwhile.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Inner;
+use super::place::Place;
+use super::state::State;
+use crate::error::{Error, Result};
+
+/// Where a block lies, the same for as long as the bytes are: a key for a cache of decoded blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Location {
+    /// Tells stores apart.
+    pub store: u64,
+    /// The use of the segment it lies in.
+    pub generation: u64,
+    /// Its offset in the file.
+    pub address: u64,
+    frame: u32,
+    length_bytes: u32,
+}
+
+/// One state of the store. What it needs is not written over while it is held.
+pub struct Snapshot {
+    inner: Arc<Inner>,
+    state: Arc<State>,
+}
+
+impl Snapshot {
+    pub(super) fn new(inner: Arc<Inner>) -> Snapshot {
+        let state = inner.shared.hold();
+        Snapshot { inner, state }
+    }
+
+    /// Returns the number of the last transaction in it.
+    pub fn commit(&self) -> u64 {
+        self.state.commit
+    }
+
+    /// Returns the numbers of all volumes.
+    pub fn volumes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.state.volumes.keys().copied()
+    }
+
+    /// Returns the length of a volume's blocks.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such volume, as all that take one.
+    pub fn block_bytes(&self, volume: u32) -> Result<u32> {
+        Ok(self.state.volume(volume)?.block_bytes)
+    }
+
+    /// Returns how many blocks a volume has, holes included.
+    ///
+    /// # Errors
+    /// As [`Snapshot::block_bytes`].
+    pub fn size_blocks(&self, volume: u32) -> Result<u64> {
+        Ok(self.state.volume(volume)?.size_blocks)
+    }
+
+    /// Returns the bytes noted under `key`.
+    pub fn note(&self, key: u32) -> Option<Arc<[u8]>> {
+        self.state.notes.get(&key).cloned()
+    }
+
+    /// Reads a block; holes, and what lies behind the volume's end, are zeros.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if `target` is not one block, [`Error::Corrupt`] if what lies there is not what
+    /// was written, and those of reading.
+    ///
+    /// # Cost
+    /// One read of the stored length, its checksum, and the decoding.
+    pub fn read(&self, volume: u32, index: u64, target: &mut [u8]) -> Result<()> {
+        match self.find(volume, index, target.len())? {
+            None => target.fill(0),
+            Some((id, place)) => {
+                let segments = &self.state.segments;
+                self.inner.file.read_frame(place, id, segments, target)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns where a block lies, `None` for a hole.
+    ///
+    /// # Errors
+    /// As [`Snapshot::block_bytes`], and those of reading the map.
+    pub fn locate(&self, volume: u32, index: u64) -> Result<Option<Location>> {
+        let block_bytes = self.state.volume(volume)?.block_bytes as usize;
+        let Some((frame, place)) = self.find(volume, index, block_bytes)? else {
+            return Ok(None);
+        };
+        let segment = self.state.segments.find(place.address());
+        let segment = segment
+            .ok_or_else(|| Error::corrupt("block store", place.address(), "a segment", "none"))?;
+        Ok(Some(Location {
+            store: self.inner.number,
+            generation: self.state.segments.get(segment).generation,
+            address: place.address(),
+            frame,
+            length_bytes: place.record_bytes() as u32,
+        }))
+    }
+
+    /// Reads the block that [`Snapshot::locate`] of this snapshot found.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read`].
+    pub fn read_located(&self, location: &Location, target: &mut [u8]) -> Result<()> {
+        let place = Place::new(location.address, location.length_bytes.into());
+        let segments = &self.state.segments;
+        self.inner
+            .file
+            .read_frame(place, location.frame, segments, target)
+    }
+
+    /// Returns the next run of mapped blocks that begins at or behind `from`.
+    ///
+    /// # Errors
+    /// As [`Snapshot::block_bytes`], and those of reading the map.
+    ///
+    /// # Cost
+    /// A walk over the run: a caller that wants less asks again from where it stopped.
+    pub fn next_mapped(&self, volume: u32, from: u64) -> Result<Option<Range<u64>>> {
+        let found = self.state.volume(volume)?;
+        let file = &self.inner.file;
+        let Some(start) = self.state.next_mapped(&found, from, file)? else {
+            return Ok(None);
+        };
+        let mut end = start + 1;
+        while end < found.size_blocks && self.state.frame(&found, end, file)? != 0 {
+            end += 1;
+        }
+        Ok(Some(start..end))
+    }
+
+    fn find(&self, volume: u32, index: u64, bytes: usize) -> Result<Option<(u32, Place)>> {
+        find(&self.inner, &self.state, volume, index, bytes)
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.inner.shared.release(self.state.version);
+    }
+}
+
+/// Returns the frame of a block and its place, `None` for a hole; `bytes` must be the block's.
+pub(super) fn find(
+    inner: &Inner,
+    state: &State,
+    volume: u32,
+    index: u64,
+    bytes: usize,
+) -> Result<Option<(u32, Place)>> {
+    let found = state.volume(volume)?;
+    if bytes != found.block_bytes as usize {
+        let reason = format!("{bytes} bytes for a block of {}", found.block_bytes);
+        return Err(Error::invalid("block", reason));
+    }
+    match state.frame(&found, index, &inner.file)? {
+        0 => Ok(None),
+        id => Ok(Some((id, state.entry(id, &inner.file)?.place))),
+    }
+}

@@ -1,0 +1,592 @@
+//! One state of a store: its volumes, notes, maps and the frame table, and how they change.
+//!
+//! A state is cheap to clone and never changes under a reader. A transaction changes a clone of it
+//! through [`Work`]; replaying a log goes the same way, so that a log of what was asked for leads to
+//! the same ids.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::file::StoreFile;
+use super::layout::Operation;
+use super::overlay::Overlay;
+use super::place::{Place, Segments};
+use super::table::{Entry, Table};
+use crate::error::{Error, Result};
+
+/// Block indexes are below this.
+pub const INDEX_MAX: u64 = 1 << 40;
+const NODE_BITS: u32 = 10;
+/// The children of a map node.
+pub(super) const NODE_SLOTS: usize = 1 << NODE_BITS;
+/// 2^40 indexes.
+pub(super) const MAP_HEIGHT_MAX: u32 = 4;
+/// The most bytes of notes together: they are written whole at each checkpoint.
+pub(super) const NOTES_BYTES_MAX: usize = 64 << 10;
+/// The most bytes of one note: it is part of a commit.
+pub(super) const NOTE_BYTES_MAX: usize = 1024;
+
+/// A node of a volume's map: frame ids of its children, of blocks at level 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Node {
+    pub(super) level: u32,
+    /// Without the zeros at the end.
+    pub(super) slots: Vec<u32>,
+}
+
+impl Node {
+    fn slot(&self, index: usize) -> u32 {
+        self.slots.get(index).copied().unwrap_or(0)
+    }
+
+    fn set_slot(&mut self, index: usize, id: u32) {
+        if self.slots.len() <= index {
+            self.slots.resize(index + 1, 0);
+        }
+        self.slots[index] = id;
+        while self.slots.last() == Some(&0) {
+            self.slots.pop();
+        }
+    }
+}
+
+/// Returns the child of a node at `level` below which `index` lies.
+fn slot_of(index: u64, level: u32) -> usize {
+    (index >> (NODE_BITS * level)) as usize % NODE_SLOTS
+}
+
+/// Returns how many blocks lie below a node at `level`.
+fn span(level: u32) -> u64 {
+    1 << (NODE_BITS * (level + 1))
+}
+
+/// One address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Volume {
+    pub(super) block_bytes: u32,
+    pub(super) size_blocks: u64,
+    /// The frame of the map's highest node, which has the level `height` - 1; 0 for an empty map.
+    pub(super) root: u32,
+    pub(super) height: u32,
+}
+
+/// What a store is at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    /// The number of the last transaction.
+    pub(super) commit: u64,
+    /// The number of the record that made the state: it grows with every change, moves and checkpoints
+    /// too.
+    pub(super) version: u64,
+    /// The checksum chained over all commits.
+    pub(super) chain: u32,
+    pub(super) next_volume: u32,
+    pub(super) volumes: Arc<BTreeMap<u32, Volume>>,
+    pub(super) notes: Arc<BTreeMap<u32, Arc<[u8]>>>,
+    pub(super) table: Table,
+    /// The map nodes that changed since the last checkpoint, by frame.
+    pub(super) nodes: Overlay<Arc<Node>>,
+    pub(super) segments: Segments,
+}
+
+impl State {
+    pub(super) fn volume(&self, volume: u32) -> Result<Volume> {
+        let found = self.volumes.get(&volume).copied();
+        found.ok_or_else(|| Error::invalid("volume", format!("{volume} does not exist")))
+    }
+
+    pub(super) fn entry(&self, id: u32, file: &StoreFile) -> Result<Entry> {
+        self.table.get(id, file, &self.segments)
+    }
+
+    /// Returns a map node that must have this level.
+    pub(super) fn node(&self, id: u32, level: u32, file: &StoreFile) -> Result<Arc<Node>> {
+        let node = match self.nodes.get(id) {
+            Some(node) => Arc::clone(node),
+            None => file.node(self.entry(id, file)?.place, id, &self.segments)?,
+        };
+        if node.level != level {
+            let (expected, found) = (format!("level {level}"), format!("level {}", node.level));
+            return Err(Error::corrupt("map node", id.into(), expected, found));
+        }
+        Ok(node)
+    }
+
+    /// Returns the frame of a block, 0 for a hole.
+    pub(super) fn frame(&self, volume: &Volume, index: u64, file: &StoreFile) -> Result<u32> {
+        if index >> (NODE_BITS * volume.height) != 0 {
+            return Ok(0);
+        }
+        let mut id = volume.root;
+        for level in (0..volume.height).rev() {
+            if id == 0 {
+                return Ok(0);
+            }
+            id = self.node(id, level, file)?.slot(slot_of(index, level));
+        }
+        Ok(id)
+    }
+
+    /// Returns the first mapped block at or behind `from`.
+    pub(super) fn next_mapped(
+        &self,
+        volume: &Volume,
+        from: u64,
+        file: &StoreFile,
+    ) -> Result<Option<u64>> {
+        match volume.height {
+            0 => Ok(None),
+            height => self.next_below(volume.root, height - 1, 0, from, file),
+        }
+    }
+
+    fn next_below(
+        &self,
+        id: u32,
+        level: u32,
+        base: u64,
+        from: u64,
+        file: &StoreFile,
+    ) -> Result<Option<u64>> {
+        if id == 0 || from >= base + span(level) {
+            return Ok(None);
+        }
+        let node = self.node(id, level, file)?;
+        let child_span = span(level) / NODE_SLOTS as u64;
+        let first = from.saturating_sub(base) / child_span;
+        for (slot, child) in node.slots.iter().enumerate().skip(first as usize) {
+            let start = base + slot as u64 * child_span;
+            let found = match (level, *child) {
+                (_, 0) => None,
+                (0, _) => Some(start),
+                (_, child) => self.next_below(child, level - 1, start, from, file)?,
+            };
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What a transaction did to the live bytes of each segment, by index.
+pub(super) type LiveChanges = HashMap<usize, i64>;
+
+/// A state that is being changed.
+pub(super) struct Work<'a> {
+    pub(super) file: &'a StoreFile,
+    pub(super) state: &'a mut State,
+    pub(super) live: &'a mut LiveChanges,
+}
+
+impl Work<'_> {
+    fn entry(&self, id: u32) -> Result<Entry> {
+        self.state.entry(id, self.file)
+    }
+
+    fn set_entry(&mut self, id: u32, entry: Entry) -> Result<()> {
+        let State {
+            table, segments, ..
+        } = &mut *self.state;
+        table.set(id, entry, self.file, segments)
+    }
+
+    fn allocate(&mut self) -> Result<u32> {
+        let State {
+            table, segments, ..
+        } = &mut *self.state;
+        table.allocate(self.file, segments)
+    }
+
+    fn count(&mut self, place: Place, sign: i64) {
+        if place.is_none() {
+            return;
+        }
+        if let Some(segment) = self.state.segments.find(place.address()) {
+            let bytes = place.record_bytes() as i64;
+            *self.live.entry(segment).or_default() += sign * bytes;
+        }
+    }
+
+    /// Notes that a frame lies at `place` now, and no longer where it lay before.
+    pub(super) fn set_place(&mut self, id: u32, place: Place) -> Result<()> {
+        let mut entry = self.entry(id)?;
+        if entry.references == 0 {
+            return Err(Error::corrupt(
+                "frame table",
+                id.into(),
+                "a frame",
+                "a free id",
+            ));
+        }
+        self.count(entry.place, -1);
+        self.count(place, 1);
+        entry.place = place;
+        self.set_entry(id, entry)
+    }
+
+    fn add_reference(&mut self, id: u32) -> Result<()> {
+        let mut entry = self.entry(id)?;
+        if entry.references == 0 {
+            return Err(Error::corrupt(
+                "frame table",
+                id.into(),
+                "a frame",
+                "a free id",
+            ));
+        }
+        entry.references = entry.references.saturating_add(1);
+        self.set_entry(id, entry)
+    }
+
+    /// Takes one reference away; returns whether it was the last.
+    fn drop_reference(&mut self, id: u32) -> Result<bool> {
+        let mut entry = self.entry(id)?;
+        match entry.references {
+            0 => Err(Error::corrupt(
+                "frame table",
+                id.into(),
+                "a frame",
+                "a free id",
+            )),
+            u32::MAX => Ok(false),
+            1 => Ok(true),
+            _ => {
+                entry.references -= 1;
+                self.set_entry(id, entry)?;
+                Ok(false)
+            }
+        }
+    }
+
+    fn free(&mut self, id: u32) -> Result<()> {
+        let place = self.entry(id)?.place;
+        self.count(place, -1);
+        self.state.nodes.remove(id);
+        let State {
+            table, segments, ..
+        } = &mut *self.state;
+        table.free(id, self.file, segments)
+    }
+
+    fn release_block(&mut self, id: u32) -> Result<()> {
+        if self.drop_reference(id)? {
+            self.free(id)?;
+        }
+        Ok(())
+    }
+
+    /// Releases a map node, and what is below it if nobody else refers to it.
+    fn release_node(&mut self, id: u32, level: u32) -> Result<()> {
+        let entry = self.entry(id)?;
+        if entry.references != 1 {
+            return self.drop_reference(id).map(drop);
+        }
+        let node = self.state.node(id, level, self.file)?;
+        for child in node.slots.iter().filter(|child| **child != 0) {
+            match level {
+                0 => self.release_block(*child)?,
+                _ => self.release_node(*child, level - 1)?,
+            }
+        }
+        self.free(id)
+    }
+
+    fn new_node(&mut self, level: u32) -> Result<u32> {
+        let id = self.allocate()?;
+        let node = Node {
+            level,
+            slots: Vec::new(),
+        };
+        self.state.nodes.insert(id, Arc::new(node));
+        Ok(id)
+    }
+
+    /// Returns a node with this content that only the caller refers to: the node itself, or a copy.
+    fn own(&mut self, id: u32, level: u32) -> Result<u32> {
+        if self.entry(id)?.references == 1 {
+            return Ok(id);
+        }
+        let node = self.state.node(id, level, self.file)?;
+        self.drop_reference(id)?;
+        for child in node.slots.iter().filter(|child| **child != 0) {
+            self.add_reference(*child)?;
+        }
+        let copy = self.allocate()?;
+        self.state.nodes.insert(copy, node);
+        Ok(copy)
+    }
+
+    /// Changes a slot of a node that only one parent refers to.
+    fn set_slot(&mut self, id: u32, level: u32, slot: usize, child: u32) -> Result<()> {
+        if self.state.nodes.get(id).is_none() {
+            let node = self.state.node(id, level, self.file)?;
+            self.state.nodes.insert(id, node);
+        }
+        let node = self.state.nodes.get_mut(id).expect("inserted above");
+        Arc::make_mut(node).set_slot(slot, child);
+        Ok(())
+    }
+
+    fn save(&mut self, number: u32, volume: Volume) {
+        if self.state.volumes.get(&number) != Some(&volume) {
+            Arc::make_mut(&mut self.state.volumes).insert(number, volume);
+        }
+    }
+
+    /// Makes the path to a block the volume's own; returns the leaf.
+    fn own_path(&mut self, volume: &mut Volume, index: u64) -> Result<u32> {
+        while volume.height == 0 || index >> (NODE_BITS * volume.height) != 0 {
+            let root = self.new_node(volume.height)?;
+            if volume.root != 0 {
+                self.set_slot(root, volume.height, 0, volume.root)?;
+            }
+            (volume.root, volume.height) = (root, volume.height + 1);
+        }
+        volume.root = self.own(volume.root, volume.height - 1)?;
+        let mut at = volume.root;
+        for level in (1..volume.height).rev() {
+            let slot = slot_of(index, level);
+            let child = self.state.node(at, level, self.file)?.slot(slot);
+            let owned = match child {
+                0 => self.new_node(level - 1)?,
+                _ => self.own(child, level - 1)?,
+            };
+            if owned != child {
+                self.set_slot(at, level, slot, owned)?;
+            }
+            at = owned;
+        }
+        Ok(at)
+    }
+
+    /// Returns the frame that a block can be written to without anybody else seeing it, `None` if there
+    /// is none yet.
+    fn exclusive(&self, volume: &Volume, index: u64) -> Result<Option<u32>> {
+        if index >> (NODE_BITS * volume.height) != 0 {
+            return Ok(None);
+        }
+        let mut id = volume.root;
+        for level in (0..volume.height).rev() {
+            if id == 0 || self.entry(id)?.references != 1 {
+                return Ok(None);
+            }
+            id = (self.state.node(id, level, self.file)?).slot(slot_of(index, level));
+        }
+        let is_exclusive = id != 0 && self.entry(id)?.references == 1;
+        Ok(is_exclusive.then_some(id))
+    }
+
+    /// Returns the frame that a block is about to be written to: the one it has, if nobody else refers
+    /// to that, or a new one. The volume grows if it has to.
+    pub(super) fn claim(&mut self, number: u32, index: u64) -> Result<u32> {
+        let mut volume = self.state.volume(number)?;
+        check_index(index)?;
+        volume.size_blocks = volume.size_blocks.max(index + 1);
+        if let Some(id) = self.exclusive(&volume, index)? {
+            self.save(number, volume);
+            return Ok(id);
+        }
+        let leaf = self.own_path(&mut volume, index)?;
+        let slot = slot_of(index, 0);
+        let old = self.state.node(leaf, 0, self.file)?.slot(slot);
+        let id = match old {
+            0 => self.allocate()?,
+            _ if self.drop_reference(old)? => old,
+            _ => self.allocate()?,
+        };
+        if id != old {
+            self.set_slot(leaf, 0, slot, id)?;
+        }
+        self.save(number, volume);
+        Ok(id)
+    }
+
+    /// Does what the log says, or a caller asks for; all but the writing of blocks.
+    pub(super) fn apply(&mut self, operation: &Operation) -> Result<()> {
+        match operation {
+            Operation::Trim { volume, range } => self.trim(*volume, range.clone()),
+            Operation::Resize {
+                volume,
+                size_blocks,
+            } => self.resize(*volume, *size_blocks),
+            Operation::Note { key, bytes } => self.note(*key, bytes),
+            Operation::Alias { from, to } => self.alias(*from, *to),
+            Operation::Create {
+                volume,
+                block_bytes,
+            } => {
+                let new = Volume {
+                    block_bytes: *block_bytes,
+                    size_blocks: 0,
+                    root: 0,
+                    height: 0,
+                };
+                self.add_volume(*volume, new)
+            }
+            Operation::Clone { from, to } => {
+                let volume = self.state.volume(*from)?;
+                if volume.root != 0 {
+                    self.add_reference(volume.root)?;
+                }
+                self.add_volume(*to, volume)
+            }
+            Operation::Remove { volume } => {
+                let found = self.state.volume(*volume)?;
+                if found.root != 0 {
+                    self.release_node(found.root, found.height - 1)?;
+                }
+                Arc::make_mut(&mut self.state.volumes).remove(volume);
+                Ok(())
+            }
+        }
+    }
+
+    fn add_volume(&mut self, number: u32, volume: Volume) -> Result<()> {
+        self.file.check_block_bytes(volume.block_bytes)?;
+        let next = self.state.next_volume;
+        if number != next || next == u32::MAX {
+            let found = format!("volume {number}");
+            return Err(Error::corrupt(
+                "block store",
+                0,
+                format!("volume {next}"),
+                found,
+            ));
+        }
+        self.state.next_volume += 1;
+        Arc::make_mut(&mut self.state.volumes).insert(number, volume);
+        Ok(())
+    }
+
+    fn note(&mut self, key: u32, bytes: &[u8]) -> Result<()> {
+        let notes = Arc::make_mut(&mut self.state.notes);
+        match bytes {
+            [] => notes.remove(&key),
+            _ => notes.insert(key, Arc::from(bytes)),
+        };
+        let needed: usize = notes.values().map(|note| note.len() + 8).sum();
+        if needed > NOTES_BYTES_MAX || bytes.len() > NOTE_BYTES_MAX {
+            return Err(Error::Limit {
+                what: "notes",
+                limit_bytes: NOTES_BYTES_MAX as u64,
+                needed_bytes: needed as u64,
+            });
+        }
+        Ok(())
+    }
+
+    fn resize(&mut self, number: u32, size_blocks: u64) -> Result<()> {
+        let volume = self.state.volume(number)?;
+        if size_blocks > INDEX_MAX {
+            return Err(Error::invalid(
+                "volume size",
+                format!("{size_blocks} blocks"),
+            ));
+        }
+        if size_blocks < volume.size_blocks {
+            self.trim(number, size_blocks..volume.size_blocks)?;
+        }
+        let volume = self.state.volume(number)?;
+        self.save(
+            number,
+            Volume {
+                size_blocks,
+                ..volume
+            },
+        );
+        Ok(())
+    }
+
+    fn trim(&mut self, number: u32, range: Range<u64>) -> Result<()> {
+        let mut volume = self.state.volume(number)?;
+        if volume.root == 0 || range.is_empty() {
+            return Ok(());
+        }
+        let level = volume.height - 1;
+        let end = range.end.min(span(level));
+        if range.start < end {
+            volume.root = self.trim_below(volume.root, level, range.start..end)?;
+            volume.height = if volume.root == 0 { 0 } else { volume.height };
+        }
+        self.save(number, volume);
+        Ok(())
+    }
+
+    /// Trims a range of what is below a node, counted from its first block; returns the node, its copy,
+    /// or 0 if nothing is left.
+    fn trim_below(&mut self, id: u32, level: u32, range: Range<u64>) -> Result<u32> {
+        if range.start == 0 && range.end == span(level) {
+            self.release_node(id, level)?;
+            return Ok(0);
+        }
+        let id = self.own(id, level)?;
+        let node = self.state.node(id, level, self.file)?;
+        let child_span = span(level) / NODE_SLOTS as u64;
+        let first = (range.start / child_span) as usize;
+        let end = (range.end.div_ceil(child_span) as usize).min(node.slots.len());
+        for slot in first..end {
+            let child = node.slot(slot);
+            if child == 0 {
+                continue;
+            }
+            let base = slot as u64 * child_span;
+            let left = if level == 0 {
+                self.release_block(child)?;
+                0
+            } else {
+                let below = range.start.max(base) - base..(range.end - base).min(child_span);
+                self.trim_below(child, level - 1, below)?
+            };
+            if left != child {
+                self.set_slot(id, level, slot, left)?;
+            }
+        }
+        if self.state.node(id, level, self.file)?.slots.is_empty() {
+            self.release_node(id, level)?;
+            return Ok(0);
+        }
+        Ok(id)
+    }
+
+    fn alias(&mut self, from: (u32, u64), to: (u32, u64)) -> Result<()> {
+        let (source, mut target) = (self.state.volume(from.0)?, self.state.volume(to.0)?);
+        check_index(from.1)?;
+        check_index(to.1)?;
+        if source.block_bytes != target.block_bytes {
+            let reason = format!(
+                "{} to {} bytes a block",
+                source.block_bytes, target.block_bytes
+            );
+            return Err(Error::invalid("alias", reason));
+        }
+        let frame = self.state.frame(&source, from.1, self.file)?;
+        if frame == 0 {
+            self.trim(to.0, to.1..to.1 + 1)?;
+            target = self.state.volume(to.0)?;
+        } else {
+            self.add_reference(frame)?;
+            let leaf = self.own_path(&mut target, to.1)?;
+            let slot = slot_of(to.1, 0);
+            let old = self.state.node(leaf, 0, self.file)?.slot(slot);
+            self.set_slot(leaf, 0, slot, frame)?;
+            if old != 0 {
+                self.release_block(old)?;
+            }
+        }
+        target.size_blocks = target.size_blocks.max(to.1 + 1);
+        self.save(to.0, target);
+        Ok(())
+    }
+}
+
+fn check_index(index: u64) -> Result<()> {
+    if index >= INDEX_MAX {
+        return Err(Error::invalid(
+            "block index",
+            format!("{index} is not below 2^40"),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,388 @@
+//! A transaction: changes that become visible together, or not at all.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Inner;
+use super::checkpoint::{Writer, apply_live, place_of};
+use super::file::{Workspace, decode_frame};
+use super::layout::{Commit, FramePrefix, KIND_COMMIT, KIND_FRAME, KIND_OPERATIONS, Operation};
+use super::place::Place;
+use super::recovery::chain;
+use super::snapshot::find;
+use super::state::{INDEX_MAX, LiveChanges, NOTE_BYTES_MAX, State, Work};
+use crate::codec::Decoder;
+use crate::error::{Error, Result};
+use crate::storage::record::{Label, parse};
+
+/// Operations are written as a record of their own above this, so that a commit stays short.
+const OPERATIONS_BYTES: usize = 2 << 10;
+
+/// When a transaction is there after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// When the commit has returned.
+    Durable,
+    /// When a later durable one, or a sync, has returned; until then a crash leaves all transactions
+    /// up to some moment, and none behind it.
+    Lazy,
+}
+
+/// A transaction that runs; dropping it aborts.
+pub struct Transaction {
+    inner: Arc<Inner>,
+    /// Taken when the transaction ends.
+    writer: Option<Box<Writer>>,
+    state: State,
+    live: LiveChanges,
+    /// The checksums of the records so far.
+    checksums: Vec<u32>,
+    /// Operations that no record holds yet.
+    operations: Vec<u8>,
+    is_changed: bool,
+    failure: Option<Error>,
+}
+
+impl Transaction {
+    pub(super) fn new(inner: Arc<Inner>, writer: Box<Writer>) -> Transaction {
+        let mut state = State::clone(&inner.shared.state());
+        state.segments = writer.log.segments.clone();
+        Transaction {
+            inner,
+            writer: Some(writer),
+            state,
+            live: LiveChanges::new(),
+            checksums: Vec::new(),
+            operations: Vec::new(),
+            is_changed: false,
+            failure: None,
+        }
+    }
+
+    /// Returns the number of the transaction before this one.
+    pub fn base_commit(&self) -> u64 {
+        self.state.commit
+    }
+
+    /// Reads a block as the transaction sees it.
+    ///
+    /// # Errors
+    /// As [`super::Snapshot::read`].
+    pub fn read(&self, volume: u32, index: u64, target: &mut [u8]) -> Result<()> {
+        let Some((id, place)) = find(&self.inner, &self.state, volume, index, target.len())? else {
+            target.fill(0);
+            return Ok(());
+        };
+        let writer = self.writer.as_ref().expect("a running transaction");
+        let Some((region, bytes)) = writer.log.unwritten(place) else {
+            let segments = &self.state.segments;
+            return self.inner.file.read_frame(place, id, segments, target);
+        };
+        let record = parse(bytes, &region, place.address());
+        let record = record.map_err(|gap| gap.into_error(place.address()))?;
+        (self.inner.file).with_workspace(|workspace| {
+            decode_frame(&record, id, &mut workspace.decompressor, target)
+        })
+    }
+
+    /// Returns how many blocks a volume has.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such volume, as all that take one.
+    pub fn size_blocks(&self, volume: u32) -> Result<u64> {
+        Ok(self.state.volume(volume)?.size_blocks)
+    }
+
+    /// Returns the bytes noted under `key`.
+    pub fn note_of(&self, key: u32) -> Option<Arc<[u8]>> {
+        self.state.notes.get(&key).cloned()
+    }
+
+    /// Writes a block; the volume grows if it lies behind its end.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if `block` is not one block or the index is 2^40 or more, [`Error::Limit`] if
+    /// there is no room for it, and those of writing what does not fit in memory. After an error other
+    /// than the first the transaction can only be dropped.
+    pub fn write(&mut self, volume: u32, index: u64, block: &[u8]) -> Result<()> {
+        self.check()?;
+        let block_bytes = self.state.volume(volume)?.block_bytes;
+        if block.len() != block_bytes as usize || index >= INDEX_MAX {
+            let reason = format!("{} bytes for block {index} of {block_bytes}", block.len());
+            return Err(Error::invalid("block", reason));
+        }
+        let written = self.write_frame(volume, index, block);
+        self.watch(written)
+    }
+
+    fn write_frame(&mut self, volume: u32, index: u64, block: &[u8]) -> Result<()> {
+        self.flush_operations()?;
+        let id = self.work().claim(volume, index)?;
+        let prefix = FramePrefix { id, volume, index };
+        let inner = Arc::clone(&self.inner);
+        let place = inner.file.with_workspace(|workspace| {
+            let (decoder, length) = encode(&inner, workspace, block)?;
+            let label = Label {
+                kind: KIND_FRAME,
+                codec: decoder.codec,
+                filter: decoder.filter,
+                dictionary: decoder.dictionary,
+                raw_bytes: block.len() as u32,
+            };
+            let stored = match decoder {
+                Decoder::STORE => block,
+                _ => &workspace.bytes[..length],
+            };
+            self.append(label, &[&prefix.encode(), stored])
+        })?;
+        self.work().set_place(id, place)
+    }
+
+    /// Makes the block `to` show what `from` shows now; writing either does not change the other.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the blocks differ in length.
+    pub fn alias(&mut self, from: (u32, u64), to: (u32, u64)) -> Result<()> {
+        let lengths = [self.state.volume(from.0)?, self.state.volume(to.0)?];
+        if lengths[0].block_bytes != lengths[1].block_bytes || from.1.max(to.1) >= INDEX_MAX {
+            let reason = format!("{from:?} cannot be shown at {to:?}");
+            return Err(Error::invalid("alias", reason));
+        }
+        self.operate(Operation::Alias { from, to })
+    }
+
+    /// Makes holes of a range of blocks.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such volume.
+    pub fn trim(&mut self, volume: u32, range: Range<u64>) -> Result<()> {
+        self.state.volume(volume)?;
+        let range = range.start.min(range.end)..range.end;
+        self.operate(Operation::Trim { volume, range })
+    }
+
+    /// Makes a volume longer by a hole, or shorter.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such volume or it would be longer than 2^40 blocks.
+    pub fn resize(&mut self, volume: u32, size_blocks: u64) -> Result<()> {
+        self.state.volume(volume)?;
+        if size_blocks > INDEX_MAX {
+            return Err(Error::invalid(
+                "volume size",
+                format!("{size_blocks} blocks"),
+            ));
+        }
+        self.operate(Operation::Resize {
+            volume,
+            size_blocks,
+        })
+    }
+
+    /// Notes a few bytes under a key of the caller's; no bytes forget the key.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] above 1 KiB, or above 64 KiB of all notes.
+    pub fn note(&mut self, key: u32, bytes: &[u8]) -> Result<()> {
+        if bytes.len() > NOTE_BYTES_MAX {
+            return Err(Error::Limit {
+                what: "note",
+                limit_bytes: NOTE_BYTES_MAX as u64,
+                needed_bytes: bytes.len() as u64,
+            });
+        }
+        let bytes = Arc::from(bytes);
+        self.operate(Operation::Note { key, bytes })
+    }
+
+    /// Makes an empty volume; returns its number, which is never given again.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the block size is not a power of two that the store was made for.
+    pub fn create_volume(&mut self, block_bytes: u32) -> Result<u32> {
+        self.inner.file.check_block_bytes(block_bytes)?;
+        let volume = self.state.next_volume;
+        self.operate(Operation::Create {
+            volume,
+            block_bytes,
+        })?;
+        Ok(volume)
+    }
+
+    /// Makes a volume that shows what `volume` shows now; returns its number.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such volume.
+    ///
+    /// # Cost
+    /// One entry of the volume list, at any size. What either volume changes later is copied then, a node
+    /// of the map at a time.
+    pub fn clone_volume(&mut self, volume: u32) -> Result<u32> {
+        self.state.volume(volume)?;
+        let to = self.state.next_volume;
+        self.operate(Operation::Clone { from: volume, to })?;
+        Ok(to)
+    }
+
+    /// Removes a volume.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such volume.
+    ///
+    /// # Cost
+    /// A walk over the part of its map that no other volume shares.
+    pub fn remove_volume(&mut self, volume: u32) -> Result<()> {
+        self.state.volume(volume)?;
+        self.operate(Operation::Remove { volume })
+    }
+
+    /// Ends the transaction; returns its number, or that of the one before if nothing was changed.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if there is no room, when nothing has happened; those of writing and syncing,
+    /// after which the transaction may be found or not when the store is opened again, and this
+    /// handle refuses all changes.
+    pub fn commit(mut self, durability: Durability) -> Result<u64> {
+        self.check()?;
+        let is_durable = durability == Durability::Durable;
+        if !self.is_changed {
+            if is_durable {
+                let synced = self.writer().log.sync();
+                self.inner.watch(synced)?;
+            }
+            return Ok(self.state.commit);
+        }
+        let number = self.state.commit + 1;
+        let operations = std::mem::take(&mut self.operations);
+        let chain = chain(
+            self.state.chain,
+            self.checksums.iter().copied(),
+            &operations,
+        );
+        let commit = Commit {
+            number,
+            synced_sequence: self.writer().log.synced_sequence,
+            record_count: self.checksums.len() as u32,
+            chain,
+            is_durable,
+            next_frame: self.state.table.next_frame,
+            free_head: self.state.table.free_head,
+        };
+        let label = Label {
+            kind: KIND_COMMIT,
+            ..Label::default()
+        };
+        let placed = self
+            .writer()
+            .log
+            .append(label, &[&commit.encode(), &operations])?;
+        let inner = Arc::clone(&self.inner);
+        inner.watch(self.writer().log.flush())?;
+        if is_durable {
+            inner.watch(self.writer().log.sync())?;
+        }
+        let mut writer = self.writer.take().expect("a running transaction");
+        let mut state = std::mem::take(&mut self.state);
+        (state.commit, state.chain, state.version) = (number, chain, placed.sequence);
+        state.segments = writer.log.segments.clone();
+        let counted = apply_live(&mut writer.log.live, &self.live);
+        inner.shared.publish(state);
+        let is_due = writer.log.appended_bytes >= inner.options.checkpoint_bytes;
+        let counted = inner.watch(counted);
+        if is_due && counted.is_ok() {
+            // The transaction is there. What went wrong is told to the next one.
+            let _ = inner.checkpoint(&mut writer);
+        }
+        inner.give_turn(writer);
+        counted.map(|()| number)
+    }
+
+    fn writer(&mut self) -> &mut Writer {
+        self.writer.as_mut().expect("a running transaction")
+    }
+
+    fn work(&mut self) -> Work<'_> {
+        Work {
+            file: &self.inner.file,
+            state: &mut self.state,
+            live: &mut self.live,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        match &self.failure {
+            Some(error) => Err(error.duplicate()),
+            None => self.inner.check(),
+        }
+    }
+
+    /// Passes a result on; after a failure half of a change may have been made.
+    fn watch(&mut self, result: Result<()>) -> Result<()> {
+        self.is_changed = true;
+        if let Err(error) = &result {
+            self.failure = Some(error.duplicate());
+        }
+        result
+    }
+
+    fn operate(&mut self, operation: Operation) -> Result<()> {
+        self.check()?;
+        let applied = self.work().apply(&operation);
+        self.watch(applied)?;
+        operation.encode(&mut self.operations);
+        if self.operations.len() >= OPERATIONS_BYTES {
+            let flushed = self.flush_operations();
+            self.watch(flushed)?;
+        }
+        Ok(())
+    }
+
+    /// Writes down the operations that come before the next block.
+    fn flush_operations(&mut self) -> Result<()> {
+        let operations = std::mem::take(&mut self.operations);
+        if operations.is_empty() {
+            return Ok(());
+        }
+        let label = Label {
+            kind: KIND_OPERATIONS,
+            ..Label::default()
+        };
+        self.append(label, &[&operations]).map(drop)
+    }
+
+    fn append(&mut self, label: Label, parts: &[&[u8]]) -> Result<Place> {
+        if self.checksums.len() >= u32::MAX as usize {
+            return Err(Error::invalid("transaction", "more than 2^32 - 1 records"));
+        }
+        let placed = self.writer().log.append(label, parts)?;
+        self.checksums.push(placed.checksum);
+        self.state.segments = self.writer().log.segments.clone();
+        Ok(place_of(&placed))
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if let Some(mut writer) = self.writer.take() {
+            writer.log.rewind();
+            self.inner.give_turn(writer);
+        }
+    }
+}
+
+/// Encodes a block into the workspace; returns how, and the length.
+fn encode(inner: &Inner, workspace: &mut Workspace, block: &[u8]) -> Result<(Decoder, usize)> {
+    let Workspace {
+        compressor, bytes, ..
+    } = workspace;
+    bytes.resize(block.len(), 0);
+    // What does not save a record's unit of 16 bytes is not worth decoding.
+    let limit = block.len().saturating_sub(16);
+    let method = inner.options.method;
+    Ok(
+        match compressor.compress(method, block, &mut bytes[..limit])? {
+            Some(length) => (method.decoder(), length),
+            None => (Decoder::STORE, block.len()),
+        },
+    )
+}
