@@ -28,7 +28,7 @@ use breakeven_cli::{screen, text};
 use options::{Command, Options};
 
 fn main() -> ExitCode {
-    let options = match Options::try_parse() {
+    let options = match Options::try_parse_from(options::spell_levels(std::env::args_os())) {
         Ok(options) => options,
         Err(error) => {
             let _ = error.print();

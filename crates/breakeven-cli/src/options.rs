@@ -3,6 +3,7 @@
 //! Texts are parsed here into plain values; what they mean on this machine is resolved by the
 //! command that uses them.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -326,11 +327,17 @@ pub struct PackOptions {
     #[arg(short, long, value_name = "METHOD", conflicts_with = "strategy")]
     pub method: Option<Method>,
 
-    /// How the method of each block is picked: fastest (over as soon as can be), free (as small as
-    /// can be in the time it takes uncompressed), within:F (in F times that), smallest, money
-    /// (cheapest over the days kept)
-    #[arg(long, value_name = "STRATEGY", default_value = "fastest", value_parser = parse_strategy)]
-    pub strategy: Strategy,
+    /// One frame by a level of zstd, 1 to 22; -1 to -22 say the same
+    #[arg(long, value_name = "N", conflicts_with_all = ["method", "strategy", "deterministic", "hint"],
+        value_parser = clap::value_parser!(i8).range(1..=22))]
+    pub level: Option<i8>,
+
+    /// How it is packed: money (cheapest over the days kept), smallest, fastest (over as soon as can
+    /// be), free (as small as can be in the time it takes uncompressed), within:F (in F times that).
+    /// Unless given: to a file the cheapest in the time of zstd's default level, to a pipe, or where
+    /// the link is told, fastest
+    #[arg(long, value_name = "STRATEGY", value_parser = parse_strategy)]
+    pub strategy: Option<Strategy>,
 
     /// The speed of the link (117MB/s, 10Gbit/s), or auto: measured as it is written to
     #[arg(long, value_name = "RATE", default_value = "auto", value_parser = parse_link)]
@@ -645,6 +652,48 @@ pub enum Strategy {
     Smallest,
     /// As cheap as can be.
     Money,
+}
+
+/// Returns the arguments with the levels that are typed as those of `zstd`, `-9` or `-19f` or `-f19`, as the
+/// options that they mean to `pack`.
+pub fn spell_levels(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut spelled: Vec<OsString> = Vec::new();
+    let mut may_be_level = false;
+    for (index, argument) in arguments.enumerate() {
+        match argument.to_str() {
+            Some("pack") if index == 1 => may_be_level = true,
+            Some("--") => may_be_level = false,
+            Some(text) if may_be_level && takes_no_value(spelled.last()) => {
+                if let Some([letters, level]) = split_level(text) {
+                    spelled.push(format!("--level={level}").into());
+                    if !letters.is_empty() {
+                        spelled.push(format!("-{letters}").into());
+                    }
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        spelled.push(argument);
+    }
+    spelled
+}
+
+/// Returns whether an argument leaves the next one to be an option.
+fn takes_no_value(argument: Option<&OsString>) -> bool {
+    let text = argument.and_then(|it| it.to_str()).unwrap_or_default();
+    let values = ["-o", "-T", "-m"];
+    !values.contains(&text)
+}
+
+/// Splits `-9`, `-9f` and `-f9` into letters of options without a value and a level.
+fn split_level(text: &str) -> Option<[String; 2]> {
+    let text = text.strip_prefix('-')?;
+    let is_letter = |c: char| "cfkqvdt".contains(c);
+    let letters: String = text.chars().filter(|&c| is_letter(c)).collect();
+    let level = text.trim_matches(is_letter);
+    let is_level = (1..=2).contains(&level.len()) && level.bytes().all(|it| it.is_ascii_digit());
+    is_level.then(|| [letters, level.to_string()])
 }
 
 /// A link's speed, as far as it was told.

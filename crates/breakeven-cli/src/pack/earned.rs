@@ -47,17 +47,30 @@ struct Denser {
     days: Outcome,
 }
 
+/// What was booked of a stream.
+pub enum Booked {
+    /// Of a row of frames, whose methods were picked.
+    Row(Books),
+    /// Of a long frame, which has one method, and its link if that is known.
+    Long(Box<Ledger>, Option<SeenLink>),
+}
+
 impl<'a> Earned<'a> {
     /// Closes the books of a stream.
     pub fn of(
         (name, summary): (&'a str, &'a Summary),
-        (goal, books): (Goal, &Books),
+        (goal, booked): (Goal, &Booked),
         (terms, kept): (&'a Terms, Kept),
     ) -> Earned<'a> {
-        let mut ledger = books.ledger();
+        let (mut ledger, link, prospects) = match booked {
+            Booked::Row(books) => {
+                let prospect = |&(factor, name)| Some((name, books.within(factor)?));
+                let prospects = FACTORS.iter().filter_map(prospect).collect();
+                (books.ledger(), books.link(), prospects)
+            }
+            Booked::Long(ledger, link) => ((**ledger).clone(), *link, Vec::new()),
+        };
         ledger.set_core_watts(terms.power.marginal_watts_per_core());
-        let prospects = FACTORS.iter();
-        let prospects = prospects.filter_map(|&(factor, name)| Some((name, books.within(factor)?)));
         Earned {
             name,
             summary,
@@ -65,8 +78,8 @@ impl<'a> Earned<'a> {
             terms,
             kept,
             ledger,
-            link: books.link(),
-            prospects: prospects.collect(),
+            link,
+            prospects,
         }
     }
 
@@ -177,7 +190,7 @@ impl<'a> Earned<'a> {
             ),
             _ => writeln!(
                 text,
-                "  seconds       {seconds}: too short to know the link"
+                "  seconds       {seconds}; what storing raw would have taken was not measured"
             ),
         };
         let _ = writeln!(

@@ -58,12 +58,13 @@ pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
     Ok(outcome)
 }
 
-fn kinds(survey: &Survey) -> [(&'static str, u64); 4] {
+fn kinds(survey: &Survey) -> [(&'static str, u64); 5] {
     let counted = survey.counted;
     [
         ("zstd", counted.zstd_frames),
         ("lz4", counted.lz4_frames),
         ("xz", counted.xz_frames),
+        ("gzip", counted.gzip_members),
         ("skippable", counted.skippable_frames),
     ]
 }

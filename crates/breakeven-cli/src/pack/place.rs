@@ -135,6 +135,18 @@ impl Source {
         }
     }
 
+    /// Reads until a buffer is filled, or to the end, and returns how far it is.
+    pub fn fill(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read(&mut buffer[filled..])? {
+                0 => break,
+                count => filled += count,
+            }
+        }
+        Ok(filled)
+    }
+
     /// Returns whether a path leads to this file.
     fn is_at(&self, path: &Path) -> bool {
         let (Some(one), Ok(other)) = (&self.metadata, fs::metadata(path)) else {
@@ -306,6 +318,12 @@ impl Target {
     /// Returns whether it is standard output.
     pub fn is_standard_output(&self) -> bool {
         self.renamed.is_none() && self.name == STANDARD_OUTPUT
+    }
+
+    /// Returns whether it is a regular file, as standard output may be one.
+    pub fn is_file(&self) -> Result<bool> {
+        let metadata = self.file.metadata();
+        Ok(metadata.with_context(|| self.name.clone())?.is_file())
     }
 
     /// Returns whether it is a file that appears when it is complete.

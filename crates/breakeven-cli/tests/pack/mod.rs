@@ -3,6 +3,7 @@
 mod explain;
 mod form;
 mod guide;
+mod long;
 mod repack;
 mod strategy;
 
@@ -211,7 +212,7 @@ fn what_decodes_to_too_much_is_ended_by_the_limit_that_was_set() {
     let (folder, _) = folder();
     let (zeros, packed) = (folder.path().join("zeros"), folder.path().join("zeros.zst"));
     fs::write(&zeros, vec![0; 20 << 20]).expect("a file");
-    ok(&run(&folder, &[&"pack", &zeros]));
+    ok(&run(&folder, &[&"pack", &"-mzstd:3", &zeros]));
     // Five letters, behind a header that wants a window of 256 MiB.
     let window = folder.path().join("window.zst");
     let frame = [0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x90, 0x2B, 0, 0, b'x'];
@@ -462,7 +463,11 @@ fn a_terminal_is_neither_read_nor_written_to_and_sees_how_it_goes() {
         ("pack < file", "standard output is a terminal", false),
         ("pack -d", "standard input is a terminal", false),
         ("pack -f file", "MB/s out", true),
-        ("pack -f --link 30MB/s file", "--strategy free would ", true),
+        (
+            "pack -f -T1 --link 300MB/s file",
+            "--strategy free would ",
+            true,
+        ),
         ("unpack -t file.zst", "MB/s in and ", true),
         ("unpack -f file.zst", "MB/s out", true),
     ] {

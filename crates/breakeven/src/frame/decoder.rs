@@ -1,5 +1,6 @@
 //! Frames decoded: one that lies in memory as a whole, or one that comes in pieces.
 
+use flate2::{Decompress, FlushDecompress};
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
 use super::lz4_decoder::Context;
@@ -128,6 +129,7 @@ enum State {
     Zstd(Header),
     Lz4,
     Xz(Box<Stream>),
+    Gzip(Box<Decompress>),
 }
 
 impl Decoder {
@@ -160,6 +162,8 @@ impl Decoder {
             Kind::Xz => State::Xz(Box::new(
                 Stream::new_stream_decoder(window_bytes_max, 0).map_err(|_| no_memory("xz"))?,
             )),
+            // The window of deflate, with the member's header and checks.
+            Kind::Gzip => State::Gzip(Box::new(Decompress::new_gzip(15))),
             Kind::Skippable => panic!("a skippable frame has no content"),
         };
         Ok(Decoder {
@@ -207,6 +211,7 @@ impl Decoder {
                 })
             }
             State::Xz(stream) => step_xz(stream, self.window_bytes_max, source, target),
+            State::Gzip(stream) => step_gzip(stream, source, target),
         };
         let step = step.map_err(|error| match self.state {
             State::Zstd(_) => error.moved_by(self.read),
@@ -324,6 +329,19 @@ fn step_xz(
             what: "an .xz stream with a filter or a flag unknown here".to_string(),
         }),
         Err(error) => Err(corrupt(stream.total_in(), "a sound xz stream", error)),
+    }
+}
+
+fn step_gzip(stream: &mut Decompress, source: &[u8], target: &mut [u8]) -> Result<Step> {
+    let (read, written) = (stream.total_in(), stream.total_out());
+    let outcome = stream.decompress(source, target, FlushDecompress::None);
+    match outcome {
+        Ok(status) => Ok(Step {
+            read: (stream.total_in() - read) as usize,
+            written: (stream.total_out() - written) as usize,
+            ended: status == flate2::Status::StreamEnd,
+        }),
+        Err(error) => Err(corrupt(stream.total_in(), "a sound gzip member", error)),
     }
 }
 

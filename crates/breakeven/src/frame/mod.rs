@@ -14,6 +14,7 @@ mod decoder;
 mod encoder;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
+mod long;
 mod lz4;
 mod lz4_decoder;
 mod seek_table;
@@ -22,6 +23,7 @@ mod zstd;
 
 pub use decoder::{Decoder, DecoderLimits, Step, Workspace};
 pub use encoder::{Encoded, Encoder, frame_bytes_max, is_portable, is_storable};
+pub use long::{LongEncoder, LongOptions, Progress, WINDOW_LOG_MAX};
 pub use seek_table::{ENTRY_BYTES, Entry, FOOTER_BYTES, SEEK_TABLE_ENTRIES_MAX, SeekTable};
 pub use walk::{Shape, Walk, Walked};
 pub use zstd::{EMPTY_FRAME, RawFrame};
@@ -42,6 +44,8 @@ pub enum Kind {
     Lz4,
     /// An `.xz` stream.
     Xz,
+    /// A member of a gzip file (RFC 1952), which is read and never written.
+    Gzip,
 }
 
 /// Bytes that tell the kind of any frame.
@@ -58,6 +62,7 @@ impl Kind {
             [0x50..=0x5F, 0x2A, 0x4D, 0x18, ..] => Some(Kind::Skippable),
             [0x04, 0x22, 0x4D, 0x18, ..] => Some(Kind::Lz4),
             [0xFD, b'7', b'z', b'X', b'Z', 0, ..] => Some(Kind::Xz),
+            [0x1F, 0x8B, 8, ..] => Some(Kind::Gzip),
             _ => None,
         }
     }
@@ -71,7 +76,6 @@ impl Kind {
         Kind::of(bytes).ok_or_else(|| {
             let known = match bytes {
                 [0x02, 0x21, 0x4C, 0x18, ..] => "an LZ4 legacy frame",
-                [0x1F, 0x8B, ..] => "a gzip member",
                 [0x22..=0x27, 0xB5, 0x2F, 0xFD, ..] => "a Zstandard frame before version 0.8",
                 [b'B', b'Z', b'h', ..] => "a bzip2 stream",
                 _ => "",
@@ -84,7 +88,7 @@ impl Kind {
                 ("", _) => first.join(" "),
                 _ => format!("{known} ({})", first.join(" ")),
             };
-            Error::corrupt(STREAM, 0, "a frame of zstd, lz4 or xz", found)
+            Error::corrupt(STREAM, 0, "a frame of zstd, lz4, xz or gzip", found)
         })
     }
 
@@ -95,6 +99,7 @@ impl Kind {
             Kind::Skippable => "skippable",
             Kind::Lz4 => "lz4",
             Kind::Xz => "xz",
+            Kind::Gzip => "gzip",
         }
     }
 }

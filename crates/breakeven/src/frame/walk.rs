@@ -112,7 +112,7 @@ impl Walk {
         self.place = Place::Header;
         self.kind = Some(kind);
         Ok(match kind {
-            Kind::Xz => {
+            Kind::Xz | Kind::Gzip => {
                 self.set_shape(kind, None, 0);
                 Walked::Open
             }

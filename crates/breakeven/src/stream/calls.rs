@@ -349,7 +349,7 @@ fn text(bytes: usize) -> Vec<u8> {
 /// Returns the content bytes of each block and whether it is stored raw.
 fn blocks(stream: &[u8]) -> Vec<(u32, bool)> {
     let table = read_seek_table(&mut Cursor::new(stream)).unwrap();
-    let blocks = table.expect("a table").entries.into_iter().skip(1);
+    let blocks = table.expect("a table").entries.into_iter();
     blocks
         .map(|it| {
             let raw = frame_bytes_max(it.content_bytes as usize);

@@ -16,6 +16,9 @@ pub struct ReaderOptions {
     pub ratio_max: Option<f64>,
     /// The largest window of a frame that is decoded in pieces. Default 128 MiB.
     pub window_bytes_max: u64,
+    /// Bytes of a frame that is decoded in pieces which are held back until its check is seen to be right:
+    /// of a longer one, wrong bytes may come before the error. Default 0.
+    pub held_bytes_max: usize,
     /// Whether what follows the last frame and is none is left alone, instead of being an error.
     /// Default false.
     pub ignores_trailing: bool,
@@ -27,6 +30,7 @@ impl Default for ReaderOptions {
             output_bytes_max: None,
             ratio_max: None,
             window_bytes_max: DecoderLimits::default().window_bytes_max,
+            held_bytes_max: 0,
             ignores_trailing: false,
         }
     }

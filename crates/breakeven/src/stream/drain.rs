@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
 use crate::error::{Error, Result};
-use crate::frame::{EMPTY_FRAME, Entry, RawFrame, SEEK_TABLE_ENTRIES_MAX, SeekTable};
+use crate::frame::{EMPTY_FRAME, Entry, Kind, RawFrame, SEEK_TABLE_ENTRIES_MAX, SeekTable};
 use crate::pool::Results;
 
 use super::feed::{Feed, Job, Piece};
@@ -67,13 +67,6 @@ impl Drain {
     }
 
     fn write_frames(&mut self, sink: &mut impl Write, drained: &mut Drained) -> Result<()> {
-        drained.put(sink, &EMPTY_FRAME)?;
-        drained.note(Entry {
-            stored_bytes: EMPTY_FRAME.len() as u32,
-            content_bytes: 0,
-            // Of no bytes, as any other check is of the content.
-            check: xxhash_rust::xxh64::xxh64(&[], 0) as u32,
-        });
         for piece in &mut self.results {
             if self.shared.is_abandoned() {
                 return Ok(());
@@ -81,6 +74,10 @@ impl Drain {
             match piece? {
                 Piece::Frames { mut buffer, frames } => {
                     let bytes = frames.stored_bytes();
+                    let is_zstd = frames.is_left || Kind::of(&buffer[..bytes]) == Some(Kind::Zstd);
+                    if drained.blocks == 0 && !is_zstd {
+                        drained.put_empty(sink)?;
+                    }
                     self.picker.write(bytes, || match frames.is_left {
                         true => drained.put_around(sink, &buffer, &frames),
                         false => drained.put(sink, &buffer[..bytes]),
@@ -102,7 +99,12 @@ impl Drain {
                     sink.flush().map_err(sink_error)?;
                     self.shared.change(|state| state.flushed += 1);
                 }
-                Piece::End => return drained.end(sink),
+                Piece::End { has_table } => {
+                    if drained.blocks == 0 && has_table {
+                        drained.put_empty(sink)?;
+                    }
+                    return drained.end(sink, has_table);
+                }
             }
         }
         Ok(())
@@ -113,6 +115,18 @@ impl Drained {
     fn put(&mut self, sink: &mut impl Write, bytes: &[u8]) -> Result<()> {
         sink.write_all(bytes).map_err(sink_error)?;
         self.stored_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Writes the frame that says that this is a stream of zstd, where no other does.
+    fn put_empty(&mut self, sink: &mut impl Write) -> Result<()> {
+        self.put(sink, &EMPTY_FRAME)?;
+        self.note(Entry {
+            stored_bytes: EMPTY_FRAME.len() as u32,
+            content_bytes: 0,
+            // Of no bytes, as any other check is of the content.
+            check: xxhash_rust::xxh64::xxh64(&[], 0) as u32,
+        });
         Ok(())
     }
 
@@ -139,8 +153,8 @@ impl Drained {
         }
     }
 
-    fn end(&mut self, sink: &mut impl Write) -> Result<()> {
-        if self.table.entries.len() <= SEEK_TABLE_ENTRIES_MAX {
+    fn end(&mut self, sink: &mut impl Write, has_table: bool) -> Result<()> {
+        if has_table && self.table.entries.len() <= SEEK_TABLE_ENTRIES_MAX {
             let frame = self.table.to_frame();
             self.put(sink, &frame)?;
         }

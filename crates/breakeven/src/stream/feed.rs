@@ -31,14 +31,16 @@ pub enum Job {
         frame: Vec<u8>,
     },
     Flush,
-    End,
+    End {
+        has_table: bool,
+    },
 }
 
 /// What comes back from a worker.
 pub enum Piece {
     Frames { buffer: Vec<u8>, frames: Frames },
     Flush,
-    End,
+    End { has_table: bool },
 }
 
 /// The raw bytes of a block.

@@ -31,8 +31,10 @@ mod hint;
 mod input;
 #[cfg(test)]
 mod kill;
+mod long;
 #[doc(hidden)]
 pub mod oracle;
+mod pace;
 mod pick;
 #[doc(hidden)]
 pub mod price;
@@ -59,6 +61,8 @@ mod writer;
 pub use books::{Books, LinkBasis, Prospect, SeenLink};
 pub use decoding::ReaderOptions;
 pub use hint::{Advice, Hint, Outlook, PAYLOAD_BYTES};
+pub use long::{EARLY_BYTES, LongWriter};
+pub use pace::{Pace, Pacer, Standing};
 pub use pick::{Choice, Outcome, Priced, Rule};
 pub use price::Goal;
 pub use reader::{Counted, Reader};

@@ -68,12 +68,14 @@ pub struct Reader<R: Read> {
 /// What was read of a stream so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Zstandard frames, the empty first one included.
+    /// Zstandard frames, an empty first one included.
     pub zstd_frames: u64,
     /// LZ4 frames.
     pub lz4_frames: u64,
     /// `.xz` streams.
     pub xz_frames: u64,
+    /// Members of gzip files.
+    pub gzip_members: u64,
     /// Skippable frames, the seek table included.
     pub skippable_frames: u64,
     /// Bytes of the stream.
@@ -88,13 +90,15 @@ impl Counted {
             Kind::Zstd => &mut self.zstd_frames,
             Kind::Lz4 => &mut self.lz4_frames,
             Kind::Xz => &mut self.xz_frames,
+            Kind::Gzip => &mut self.gzip_members,
             Kind::Skippable => &mut self.skippable_frames,
         } += 1;
     }
 
     /// Returns the number of frames of all kinds.
     pub fn frames(&self) -> u64 {
-        self.zstd_frames + self.lz4_frames + self.xz_frames + self.skippable_frames
+        let others = self.lz4_frames + self.xz_frames + self.gzip_members;
+        self.zstd_frames + others + self.skippable_frames
     }
 }
 
@@ -339,14 +343,24 @@ impl<R: Read> Reader<R> {
         let inline = self.inline.as_mut().expect("a frame in pieces");
         let offset = inline.offset;
         let at = |error: Error| placed(error, offset);
+        let is_first = inline.decoder.is_none();
         let mut decoder = match inline.decoder.take() {
             Some(decoder) => decoder,
             None => Decoder::begin(inline.kind, self.options.limits(), &mut self.workspace)?,
         };
         let mut piece = self.frames.spare();
-        set_length(&mut piece.content, PIECE_BYTES);
+        // What is not longer is checked to its end before any of it is handed out.
+        let held_bytes_max = match is_first {
+            true => self.options.held_bytes_max.max(PIECE_BYTES),
+            false => PIECE_BYTES,
+        };
         let (mut written, mut ended) = (0, false);
-        while written < PIECE_BYTES && !ended {
+        set_length(&mut piece.content, PIECE_BYTES);
+        while written < held_bytes_max && !ended {
+            if written == piece.content.len() {
+                let longer = (2 * written).min(held_bytes_max);
+                piece.content.resize(longer, 0);
+            }
             let (source, target) = (self.input.window(), &mut piece.content[written..]);
             let step = decoder
                 .decode(&mut self.workspace, source, target)

@@ -89,7 +89,7 @@ pub fn visit(
             content_bytes: shape.content_bytes,
         });
         at += stored_bytes;
-        if shape.kind == Kind::Xz {
+        if matches!(shape.kind, Kind::Xz | Kind::Gzip) {
             at += padding(source, at)?;
         }
     }

@@ -499,12 +499,25 @@ impl<S: Write + Send + 'static> Writer<S> {
     /// # Errors
     ///
     /// As [`Writer::write_all`].
-    pub fn finish(mut self) -> Result<(S, Summary)> {
+    pub fn finish(self) -> Result<(S, Summary)> {
+        self.end(true)
+    }
+
+    /// Ends the row of frames without a seek table, so that another writer may go on in the same sink.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::write_all`].
+    pub fn leave(self) -> Result<(S, Summary)> {
+        self.end(false)
+    }
+
+    fn end(mut self, has_table: bool) -> Result<(S, Summary)> {
         let begun = *self.begun.get_or_insert_with(Instant::now);
         self.submit_block()?;
         self.shared.wait_compressed(self.blocks)?;
         let compressed_after = seconds(begun);
-        self.feed.mark(Job::End)?;
+        self.feed.mark(Job::End { has_table })?;
         self.shared.wait(|state| state.has_ended.then_some(()))?;
         let drain = self.drain.take().expect("a stream is finished once");
         let (sink, drained) = drain.join().map_err(|_| Error::Panicked {
@@ -667,7 +680,7 @@ fn work(workspace: &mut Workspace, picker: &Picker, shared: &Shared, job: Job) -
             frame,
         } => (raw, outlook, frame),
         Job::Flush => return Ok(Piece::Flush),
-        Job::End => return Ok(Piece::End),
+        Job::End { has_table } => return Ok(Piece::End { has_table }),
     };
     // What lies before this block in the stream is wanted first.
     picker.help(workspace);

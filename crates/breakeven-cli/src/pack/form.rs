@@ -1,0 +1,218 @@
+//! Whether a stream is a row of short frames, each with a method of its own, or one long frame.
+//!
+//! A row is decoded in parallel, any byte of it can be sought, and its methods follow the link. A long frame
+//! finds what repeats over megabytes, and is smaller by a fifth or a half on text. What is kept in a file
+//! is long, unless something was asked for that a long frame has not.
+
+use anyhow::Result;
+use breakeven::codec::{Codec, Compressor, Method};
+use breakeven::decide::{
+    BlockLife, Class, Counterfactual, Ledger, Offer, Prices, Profile, Quantities, Written, choose,
+};
+use breakeven::frame::{LongOptions, WINDOW_LOG_MAX};
+use breakeven::meter::{Reading, Scope};
+use breakeven::stream::{Goal, Pace, Summary};
+use breakeven::units::{BytesPerSecond, Estimate, Seconds};
+
+use super::choice::Setting;
+use crate::options::{PackOptions, Strategy};
+
+/// What a long frame is to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Aim {
+    /// By a level that was typed.
+    Level(i8),
+    /// As cheap as can be in the time that `zstd` takes by its defaults.
+    Usual,
+    /// As cheap as can be.
+    Money,
+    /// As small as can be.
+    Smallest,
+    /// As fast as the link allows, or in a promised time.
+    Paced(Pace),
+}
+
+/// Bytes a second that a worker makes of level 1: a link that is faster than that wants lighter methods, or none,
+/// which a row has.
+const FAST_LINK: f64 = 1e8;
+
+/// Returns whether a link is slow enough for a long frame.
+pub fn is_slow(link: BytesPerSecond, workers: u32) -> bool {
+    link.0 < FAST_LINK * f64::from(workers)
+}
+
+impl Aim {
+    /// Returns what a long frame is to be, where a stream is one: `goes_to_file` tells that it is kept in a
+    /// regular file.
+    pub fn of(typed: &PackOptions, goes_to_file: bool, workers: u32) -> Option<Aim> {
+        if let Some(level) = typed.level {
+            return Some(Aim::Level(level));
+        }
+        let is_row = typed.method.is_some() || typed.deterministic || !typed.hint.is_empty();
+        if is_row {
+            return None;
+        }
+        match typed.strategy {
+            // Who tells the link wants to be through it.
+            None if goes_to_file && typed.link.0.is_none() => Some(Aim::Usual),
+            _ if typed.mixed => None,
+            Some(Strategy::Money) => Some(Aim::Money),
+            Some(Strategy::Smallest) => Some(Aim::Smallest),
+            other => {
+                let link = typed.link.0.filter(|&link| is_slow(link, workers))?;
+                Some(Aim::Paced(pace(other, link)))
+            }
+        }
+    }
+}
+
+/// Returns what a link's strategy means at its speed.
+pub fn pace(strategy: Option<Strategy>, link: BytesPerSecond) -> Pace {
+    match strategy {
+        Some(Strategy::Within(factor)) => Pace::Within(factor, link),
+        _ => Pace::Fastest(link),
+    }
+}
+
+/// The levels that money picks from: those whose cost the profile knows.
+const LEVELS: [i8; 6] = [1, 3, 5, 9, 12, 19];
+/// The level of stock `zstd`, which is held to be what it takes.
+const LEVEL_USUAL: i8 = 3;
+/// What looking for matches in all of the window takes beside level 3, as a share: 0.15 on a tar of
+/// documents and sources, 0.6 on headers, measured with zstd 1.5.4.
+const FAR_SHARE: f64 = 0.6;
+/// Bytes of a job of level 3: four of its windows.
+const JOB_BYTES: u64 = 8 << 20;
+
+/// Returns how the frame of a content is made, by its first bytes and its length, as far as it is known.
+pub fn long_options(
+    aim: Aim,
+    setting: &Setting<'_>,
+    workers: u32,
+    (head, content_bytes): (&[u8], Option<u64>),
+) -> Result<LongOptions> {
+    let workers = workers.max(1);
+    let usual = LongOptions {
+        workers,
+        content_bytes,
+        ..LongOptions::default()
+    };
+    let far = LongOptions {
+        window_log: Some(WINDOW_LOG_MAX),
+        matches_far: true,
+        ..usual
+    };
+    let jobs = content_bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(JOB_BYTES));
+    let at_once = (u64::from(workers)).min(jobs) as f64;
+    Ok(match aim {
+        Aim::Level(level) => LongOptions { level, ..usual },
+        Aim::Smallest => LongOptions { level: 22, ..far },
+        Aim::Paced(_) => unreachable!("its levels follow the link"),
+        Aim::Usual if at_once < 1.0 + FAR_SHARE => usual,
+        Aim::Usual => {
+            let limit = at_once - FAR_SHARE;
+            let level = cheapest(setting, head, |share| share <= limit)?;
+            LongOptions {
+                level: level.max(LEVEL_USUAL),
+                ..far
+            }
+        }
+        Aim::Money => LongOptions {
+            level: cheapest(setting, head, |_| true)?,
+            ..far
+        },
+    })
+}
+
+/// Returns the level that costs least by what is known of the class of a content's first bytes, among those
+/// whose work is within a limit, told by its share of that of level 3.
+fn cheapest(setting: &Setting<'_>, head: &[u8], allows: impl Fn(f64) -> bool) -> Result<i8> {
+    let class = Class::of_block(head, &mut Compressor::new())?;
+    let (profile, terms) = (setting.profile(), setting.terms()?);
+    let of = |level: i8| {
+        let [core, stored] = costs(&profile, class, level, head.len() as u64);
+        let kept = terms.keeping(1.0, setting.days).0;
+        (core, terms.core_second().0 * core + kept * stored)
+    };
+    let (usual, _) = of(LEVEL_USUAL);
+    let levels = LEVELS.into_iter();
+    let levels = levels.filter(|&level| level == LEVEL_USUAL || allows(of(level).0 / usual));
+    let least = levels.min_by(|&a, &b| of(a).1.total_cmp(&of(b).1));
+    Ok(least.expect("there is level 3"))
+}
+
+/// Returns the core seconds and the stored bytes of a raw byte.
+fn costs(profile: &Profile, class: Class, level: i8, block_bytes: u64) -> [f64; 2] {
+    let method = Method::of(Codec::Zstd { level });
+    let it = profile.estimate(class, method, block_bytes.max(1));
+    [it.encode_seconds_per_byte, it.stored_per_raw].map(|it| it.value.mean)
+}
+
+/// What is booked of a long frame: one method for all of it, and the process's time, since libzstd's workers
+/// do not tell theirs.
+pub struct Booking {
+    class: Class,
+    begun: Reading,
+}
+
+impl Booking {
+    /// Opens the books of a frame that is about to be made.
+    pub fn open(head: &[u8]) -> Result<Booking> {
+        Ok(Booking {
+            class: Class::of_block(head, &mut Compressor::new())?,
+            begun: Reading::now(Scope::Process),
+        })
+    }
+
+    /// Closes them, in the unit of a goal: under the level that most of it went by.
+    pub fn close(
+        &self,
+        (level, summary): (i8, &Summary),
+        (goal, link): (Goal, Option<BytesPerSecond>),
+        profile: &Profile,
+    ) -> Ledger {
+        let method = Method::of(Codec::Zstd { level });
+        let used = self
+            .begun
+            .until(&Reading::now(Scope::Process), summary.raw_bytes);
+        let mut life = BlockLife::new(self.class, summary.raw_bytes);
+        life.reads_per_write = Estimate::exact(0.0);
+        let prices = match goal {
+            Goal::Money {
+                prices,
+                held,
+                reads,
+            } => {
+                life.held_seconds = Estimate::exact(held.0);
+                life.reads_per_write = Estimate::exact(reads);
+                prices
+            }
+            // Bytes, or the seconds in which a link takes them.
+            _ => Prices {
+                per_byte_written: Estimate::exact(link.map_or(1.0, |link| 1.0 / link.0)),
+                ..Prices::default()
+            },
+        };
+        let block_bytes = summary.raw_bytes.clamp(1, 1 << 20);
+        let estimate = profile.estimate(self.class, method, block_bytes);
+        let written = Written {
+            stored_bytes: summary.stored_bytes,
+            encode: Seconds(used.cpu.total().0),
+            energy: breakeven::units::Joules(0.0),
+        };
+        let mut found = Quantities::of(&estimate, &life);
+        let mut decision = choose(&life, &prices, 1.0, [Offer::new(method, found)]);
+        decision.method = method;
+        decision.quantities = found;
+        found.stored_bytes = Estimate::exact(written.stored_bytes as f64);
+        found.encode_core_seconds = Estimate::exact(written.encode.0);
+        let mut ledger = Ledger::default();
+        ledger.wrote(&decision, &written);
+        let real = Counterfactual {
+            store_cost: decision.store_cost.mean,
+            codec_cost: found.cost(&life, &prices),
+        };
+        ledger.counterfactual(&decision, &real);
+        ledger
+    }
+}

@@ -1,0 +1,367 @@
+//! One frame as long as its content, made by libzstd's own workers.
+//!
+//! The content is cut into jobs, and each job sees the end of the one before it: on text that repeats itself
+//! over megabytes such a frame is half as long as frames of 1 MiB, which see nothing of each other. What is
+//! written is one standard frame with its checksum, whatever the number of workers: the bytes do not
+//! depend on it.
+//!
+//! Not here: files, and which level the content deserves.
+#![deny(unsafe_code)]
+
+use zstd_safe::zstd_sys::ZSTD_EndDirective;
+use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
+
+use super::Step;
+use crate::error::{Error, Result};
+
+/// How a long frame is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongOptions {
+    /// The level of zstd, -7 to 22. Default 3, as stock `zstd` has it.
+    pub level: i8,
+    /// Threads of libzstd beside the caller's, at least 1. Default 1.
+    pub workers: u32,
+    /// The logarithm of the window, 10 to 27: any reader takes 27 by its defaults. Default that of the level.
+    pub window_log: Option<u32>,
+    /// Whether matches are looked for in all of the window beside what the level looks for. Default no.
+    pub matches_far: bool,
+    /// Bytes of a job, at least 512 KiB. Default four windows.
+    pub job_bytes: Option<u32>,
+    /// What a job sees of the one before: 9 for a whole window, each less for half of that. Default that of
+    /// the level.
+    pub overlap_log: Option<u32>,
+    /// The length of the content, which the frame then states; any other is an error. Default unknown.
+    pub content_bytes: Option<u64>,
+}
+
+impl Default for LongOptions {
+    fn default() -> LongOptions {
+        LongOptions {
+            level: 3,
+            workers: 1,
+            window_log: None,
+            matches_far: false,
+            job_bytes: None,
+            overlap_log: None,
+            content_bytes: None,
+        }
+    }
+}
+
+/// The largest window that stock readers take by their defaults.
+pub const WINDOW_LOG_MAX: u32 = 27;
+
+impl LongOptions {
+    /// Checks that the values are in range.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`, with what would be accepted.
+    pub fn check(&self) -> Result<()> {
+        let invalid = |what, found: u32, accepted| {
+            Err(Error::invalid(what, format!("{found} is not {accepted}")))
+        };
+        if !(-7..=22).contains(&self.level) || self.level == 0 {
+            let reason = format!("{} is none of -7 to -1 and 1 to 22", self.level);
+            return Err(Error::invalid("level of a long frame", reason));
+        }
+        if !(1..=256).contains(&self.workers) {
+            return invalid("workers of a long frame", self.workers, "1 to 256");
+        }
+        match self.window_log {
+            Some(log) if !(10..=WINDOW_LOG_MAX).contains(&log) => {
+                invalid("window of a long frame, as a logarithm,", log, "10 to 27")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How far a long frame is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes that workers have compressed.
+    pub consumed: u64,
+    /// Bytes that they made of them.
+    pub produced: u64,
+    /// Bytes of these that were handed out.
+    pub flushed: u64,
+    /// Jobs that were begun.
+    pub jobs: u32,
+}
+
+/// Makes one frame.
+///
+/// # Cost
+///
+/// With W bytes of window, J of a job (4 W unless told) and N workers: N + 2 jobs with what they see of the one
+/// before, N + 2 compressed jobs, and N times the level's tables. Level 9 with 2 workers takes 110 MB,
+/// as stock `zstd -9 -T2` does.
+pub struct LongEncoder {
+    context: CCtx<'static>,
+    level: i8,
+    has_ended: bool,
+}
+
+impl LongEncoder {
+    /// Begins a frame.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for an option out of range, `Unsupported` if the system gives no memory.
+    pub fn begin(options: &LongOptions) -> Result<LongEncoder> {
+        options.check()?;
+        let mut context = CCtx::try_create().ok_or_else(no_memory)?;
+        let mut set = |parameter| context.set_parameter(parameter).map_err(failed);
+        set(CParameter::CompressionLevel(options.level.into()))?;
+        set(CParameter::ChecksumFlag(true))?;
+        set(CParameter::NbWorkers(options.workers))?;
+        if let Some(log) = options.window_log {
+            set(CParameter::WindowLog(log))?;
+        }
+        if options.matches_far {
+            set(CParameter::EnableLongDistanceMatching(true))?;
+        }
+        if let Some(bytes) = options.job_bytes {
+            set(CParameter::JobSize(bytes))?;
+        }
+        if let Some(log) = options.overlap_log {
+            set(CParameter::OverlapSizeLog(log))?;
+        }
+        let pledged = context.set_pledged_src_size(options.content_bytes);
+        pledged.map_err(failed)?;
+        Ok(LongEncoder {
+            context,
+            level: options.level,
+            has_ended: false,
+        })
+    }
+
+    /// Sets the level of the jobs that are begun from now on.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a level that is none.
+    pub fn set_level(&mut self, level: i8) -> Result<()> {
+        if level != self.level {
+            let parameter = CParameter::CompressionLevel(level.into());
+            self.context.set_parameter(parameter).map_err(failed)?;
+            self.level = level;
+        }
+        Ok(())
+    }
+
+    /// Takes content and hands out what is compressed, as far as there is room for either. It waits only
+    /// where it can do neither.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for more content than was stated, `Unsupported` if the system gives no memory.
+    pub fn encode(&mut self, source: &[u8], target: &mut [u8]) -> Result<Step> {
+        self.step(source, target, ZSTD_EndDirective::ZSTD_e_continue)
+    }
+
+    /// As [`LongEncoder::encode`], and lets a job end with the source, where all of it is taken and a worker is
+    /// free to come.
+    ///
+    /// # Errors
+    ///
+    /// As [`LongEncoder::encode`].
+    pub fn end_job(&mut self, source: &[u8], target: &mut [u8]) -> Result<Step> {
+        self.step(source, target, ZSTD_EndDirective::ZSTD_e_flush)
+    }
+
+    /// Takes the rest of the content and hands out the rest of the frame; it is called until that has
+    /// ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`LongEncoder::encode`], and `Invalid` for less content than was stated.
+    pub fn end(&mut self, source: &[u8], target: &mut [u8]) -> Result<Step> {
+        self.step(source, target, ZSTD_EndDirective::ZSTD_e_end)
+    }
+
+    fn step(
+        &mut self,
+        source: &[u8],
+        target: &mut [u8],
+        directive: ZSTD_EndDirective,
+    ) -> Result<Step> {
+        assert!(!self.has_ended, "a frame that has ended takes no more");
+        let mut input = InBuffer::around(source);
+        let mut output = OutBuffer::around(target);
+        let left = self
+            .context
+            .compress_stream2(&mut output, &mut input, directive)
+            .map_err(failed)?;
+        let is_end = directive == ZSTD_EndDirective::ZSTD_e_end;
+        self.has_ended = is_end && left == 0 && input.pos == source.len();
+        Ok(Step {
+            read: input.pos,
+            written: output.pos(),
+            ended: self.has_ended,
+        })
+    }
+
+    /// Returns how far the workers are.
+    pub fn progress(&self) -> Progress {
+        let it = self.context.get_frame_progression();
+        Progress {
+            consumed: it.consumed,
+            produced: it.produced,
+            flushed: it.flushed,
+            jobs: it.currentJobID,
+        }
+    }
+}
+
+fn no_memory() -> Error {
+    Error::Unsupported {
+        what: "zstd: the system gave no memory for a long frame".to_string(),
+    }
+}
+
+fn failed(code: usize) -> Error {
+    match zstd_safe::get_error_name(code) {
+        name if name.contains("emory") || name.contains("llocation") => no_memory(),
+        name => Error::invalid("long frame of zstd", name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encode(content: &[u8], piece_bytes: usize, options: &LongOptions) -> Result<Vec<u8>> {
+        let mut encoder = LongEncoder::begin(options)?;
+        let (mut frame, mut room) = (Vec::new(), vec![0; 10_000]);
+        for piece in content.chunks(piece_bytes) {
+            let mut at = 0;
+            while at < piece.len() {
+                let step = encoder.encode(&piece[at..], &mut room)?;
+                at += step.read;
+                frame.extend_from_slice(&room[..step.written]);
+            }
+        }
+        loop {
+            let step = encoder.end(&[], &mut room)?;
+            frame.extend_from_slice(&room[..step.written]);
+            if step.ended {
+                return Ok(frame);
+            }
+        }
+    }
+
+    /// Text that repeats itself over some MiB.
+    fn text(bytes: usize) -> Vec<u8> {
+        let mut random = fastrand::Rng::with_seed(5);
+        let words: Vec<String> = (0..2000)
+            .map(|_| format!("{:x}", random.u32(..1 << 20)))
+            .collect();
+        let mut text = Vec::new();
+        while text.len() < bytes / 2 {
+            text.extend(random.choice(&words).expect("words").bytes());
+            text.push(b' ');
+        }
+        text.extend_from_within(..bytes - text.len());
+        text
+    }
+
+    #[test]
+    fn a_long_frame_is_one_frame_whatever_the_workers_and_the_pieces() {
+        let content = text(5_000_000);
+        let options = LongOptions {
+            window_log: Some(23),
+            matches_far: true,
+            job_bytes: Some(1 << 20),
+            ..LongOptions::default()
+        };
+        let mut frames = Vec::new();
+        for (workers, piece_bytes, content_bytes) in [
+            (1, 1 << 20, None),
+            (2, 1 << 20, None),
+            (3, 70_000, None),
+            (2, 1 << 20, Some(5_000_000)),
+        ] {
+            let options = LongOptions {
+                workers,
+                content_bytes,
+                ..options
+            };
+            let frame = encode(&content, piece_bytes, &options).unwrap();
+            let size = zstd_safe::find_frame_compressed_size(&frame).unwrap();
+            assert_eq!(size, frame.len());
+            let stated = zstd_safe::get_frame_content_size(&frame).unwrap();
+            assert_eq!(stated, content_bytes);
+            let mut back = vec![0; content.len()];
+            let decoded = zstd_safe::decompress(&mut back[..], &frame).unwrap();
+            assert!(decoded == content.len() && back == content);
+            frames.push(frame);
+        }
+        assert!(frames[0] == frames[1] && frames[0] == frames[2]);
+        let apart: usize = content
+            .chunks(1 << 20)
+            .map(|it| zstd_safe::compress(&mut vec![0; 2 << 20][..], it, 3).unwrap())
+            .sum();
+        let (long, apart) = (frames[0].len() as f64, apart as f64);
+        println!("{long} bytes in one frame, {apart} in frames of 1 MiB");
+        assert!(long < 0.6 * apart);
+    }
+
+    #[test]
+    fn the_level_changes_between_jobs() {
+        let content = text(6_000_000);
+        let options = LongOptions {
+            job_bytes: Some(1 << 20),
+            window_log: Some(21),
+            ..LongOptions::default()
+        };
+        let of_level = |level| {
+            let options = LongOptions { level, ..options };
+            encode(&content, 1 << 20, &options).unwrap().len()
+        };
+        let mut encoder = LongEncoder::begin(&LongOptions {
+            level: 1,
+            ..options
+        })
+        .unwrap();
+        let mut frame = vec![0; 7_000_000];
+        let mut written = 0;
+        for (index, piece) in content.chunks(1 << 20).enumerate() {
+            encoder.set_level(if index < 3 { 1 } else { 12 }).unwrap();
+            let mut at = 0;
+            while at < piece.len() {
+                let step = encoder.encode(&piece[at..], &mut frame[written..]).unwrap();
+                (at, written) = (at + step.read, written + step.written);
+            }
+        }
+        while !{
+            let step = encoder.end(&[], &mut frame[written..]).unwrap();
+            written += step.written;
+            step.ended
+        } {}
+        let mut back = vec![0; content.len()];
+        zstd_safe::decompress(&mut back[..], &frame[..written]).unwrap();
+        assert!(back == content);
+        let (light, dense) = (of_level(1), of_level(12));
+        println!("{light} bytes at level 1, {dense} at 12, {written} at first one, then the other");
+        assert!(dense < written && written < light);
+    }
+
+    #[test]
+    fn another_length_than_stated_is_an_error() {
+        for stated in [1_000_000, 3_000_000] {
+            let options = LongOptions {
+                content_bytes: Some(stated),
+                ..LongOptions::default()
+            };
+            let outcome = encode(&text(2_000_000), 1 << 16, &options);
+            assert!(matches!(outcome, Err(Error::Invalid { .. })), "{outcome:?}");
+        }
+        let level = LongOptions {
+            level: 23,
+            ..LongOptions::default()
+        };
+        assert!(LongEncoder::begin(&level).is_err());
+    }
+}

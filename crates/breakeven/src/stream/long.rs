@@ -1,0 +1,608 @@
+//! The writer of long frames: one frame for all of the content, made by libzstd's own workers.
+//!
+//! ```text
+//! caller --content--> LongEncoder (libzstd's workers) --pieces--> I/O thread --> sink
+//! ```
+//!
+//! A row of short frames ([`super::Writer`]) may have a method of its own for each MiB and is decoded in
+//! parallel; a long frame finds what repeats over megabytes. A file that is kept wants the second.
+//!
+//! Promises: one standard frame with its checksum, which states the length of the content where that is
+//! known or is less than [`EARLY_BYTES`], and nothing before it; the bytes do not depend on the number of
+//! workers. A content that goes on beyond its stated length goes on in another frame; one that ends
+//! before it is an error.
+
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use crate::codec::Compressor;
+use crate::decide::Class;
+use crate::error::{Error, Result};
+use crate::frame::{EMPTY_FRAME, LongEncoder, LongOptions, Step};
+use crate::units::Seconds;
+
+use super::pace::{JOB_BYTES_MAX, Job, Pace, Pacer, Standing};
+use super::writer::Summary;
+
+/// Content that is held back where its length is not known, since a short one is then stated.
+pub const EARLY_BYTES: usize = 1 << 20;
+/// Bytes of a piece that goes to the sink at once: what libzstd makes of a block and some.
+const PIECE_BYTES: usize = 256 << 10;
+/// Pieces that may wait for the sink: 4 MiB, so that a job of a slow link is out of the workers' way.
+const PIECES: usize = 16;
+/// The window where the level follows a link: as long as that of level 12, so that any level finds its own.
+const WINDOW_LOG: u32 = 22;
+/// The window where far matches are looked for: 16 MiB, with which two workers take no more memory than
+/// stock `zstd -9 -T2`; with 32 MiB they took 160 MB against its 140.
+const WINDOW_LOG_FAR: u32 = 24;
+
+/// Writes one long frame into a sink.
+///
+/// Dropping a writer that was not finished leaves the frame without its end.
+///
+/// # Cost
+///
+/// Memory as [`LongEncoder`], 4 MiB of pieces that wait for the sink, up to 1 MiB held back; one thread
+/// beside libzstd's.
+///
+/// # Example
+///
+/// ```
+/// use breakeven::frame::LongOptions;
+/// use breakeven::stream::LongWriter;
+///
+/// let mut writer = LongWriter::new(Vec::new(), LongOptions::default())?;
+/// writer.write_all(&vec![7; 3_000_000])?;
+/// let (stream, summary) = writer.finish()?;
+/// assert_eq!((summary.blocks, summary.stored_bytes), (1, stream.len() as u64));
+/// # Ok::<(), breakeven::Error>(())
+/// ```
+pub struct LongWriter<S: Write + Send + 'static> {
+    options: LongOptions,
+    encoder: Option<LongEncoder>,
+    /// Content before the first frame is begun.
+    early: Vec<u8>,
+    /// What is to go to the sink.
+    piece: Vec<u8>,
+    pieces: Option<Pieces>,
+    /// None where the level stays.
+    paced: Option<Paced>,
+    /// Bytes that were handed to the I/O thread.
+    put_bytes: u64,
+    /// Bytes that the sink has taken.
+    sunk: Arc<AtomicU64>,
+    io: Option<JoinHandle<(S, Result<u64>)>>,
+    /// Bytes of content in the frame that was begun.
+    frame_content: u64,
+    summary: Summary,
+    begun: Option<Instant>,
+}
+
+/// The jobs of a frame whose level follows the link.
+struct Paced {
+    pacer: Pacer,
+    job: Option<Job>,
+    /// Bytes of content in the job so far.
+    filled: usize,
+    /// Bytes that will come, if that is known.
+    pledged: Option<u64>,
+    compressor: Compressor,
+    /// Bytes by each level.
+    levels: Vec<(i8, usize)>,
+}
+
+/// Pieces on their way to the sink and back.
+struct Pieces {
+    full: SyncSender<Vec<u8>>,
+    empty: Receiver<Vec<u8>>,
+    /// Pieces that were made.
+    count: usize,
+}
+
+impl<S: Write + Send + 'static> LongWriter<S> {
+    /// Begins a stream.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for an option out of range, `Io` if the system starts no thread.
+    pub fn new(sink: S, options: LongOptions) -> Result<LongWriter<S>> {
+        options.check()?;
+        let (full, pieces) = sync_channel(PIECES);
+        let (used, empty) = sync_channel(PIECES + 2);
+        let sunk = Arc::new(AtomicU64::new(0));
+        let taken = Arc::clone(&sunk);
+        let io = std::thread::Builder::new()
+            .name("breakeven-io".to_string())
+            .spawn(move || write_pieces(sink, &pieces, &used, &taken))
+            .map_err(|error| Error::io("start", "an I/O thread", error))?;
+        Ok(LongWriter {
+            options,
+            encoder: None,
+            early: Vec::new(),
+            piece: Vec::with_capacity(PIECE_BYTES),
+            pieces: Some(Pieces {
+                full,
+                empty,
+                count: 1,
+            }),
+            paced: None,
+            put_bytes: 0,
+            sunk,
+            io: Some(io),
+            frame_content: 0,
+            summary: Summary::default(),
+            begun: None,
+        })
+    }
+
+    /// Begins a stream whose levels follow a link, or a promised time. What it writes then depends on how fast
+    /// things go. That `content_bytes` are to come is a hint.
+    ///
+    /// # Errors
+    ///
+    /// As [`LongWriter::new`].
+    ///
+    /// # Panics
+    ///
+    /// If the link has no speed.
+    pub fn paced(
+        sink: S,
+        pace: Pace,
+        workers: u32,
+        content_bytes: Option<u64>,
+    ) -> Result<LongWriter<S>> {
+        let pacer = Pacer::new(pace, workers as usize);
+        let matches_far = pacer.matches_far();
+        let options = LongOptions {
+            workers,
+            matches_far,
+            window_log: Some(if matches_far {
+                WINDOW_LOG_FAR
+            } else {
+                WINDOW_LOG
+            }),
+            job_bytes: Some(JOB_BYTES_MAX as u32),
+            ..LongOptions::default()
+        };
+        let mut writer = LongWriter::new(sink, options)?;
+        writer.paced = Some(Paced {
+            pacer,
+            job: None,
+            filled: 0,
+            pledged: content_bytes,
+            compressor: Compressor::new(),
+            levels: Vec::new(),
+        });
+        Ok(writer)
+    }
+
+    /// Returns how its frames are made.
+    pub fn options(&self) -> &LongOptions {
+        &self.options
+    }
+
+    /// Returns the level that most of the content went by so far.
+    pub fn main_level(&self) -> i8 {
+        let paced = self.paced.as_ref();
+        let most = paced.and_then(|it| it.levels.iter().max_by_key(|it| it.1));
+        most.map_or(self.options.level, |it| it.0)
+    }
+
+    /// Takes all of `bytes`; waits while the workers or the sink are behind.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if the sink failed, `Panicked` if it panicked, `Unsupported` without memory. The stream is then
+    /// of no use.
+    pub fn write_all(&mut self, mut bytes: &[u8]) -> Result<()> {
+        self.begun.get_or_insert_with(Instant::now);
+        self.summary.raw_bytes += bytes.len() as u64;
+        if self.encoder.is_none() {
+            let is_known = self.options.content_bytes.is_some() || self.summary.blocks > 0;
+            if !is_known && self.early.len() + bytes.len() <= EARLY_BYTES {
+                self.early.extend_from_slice(bytes);
+                return Ok(());
+            }
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            self.begin()?;
+        }
+        while !bytes.is_empty() {
+            let stated = self.options.content_bytes;
+            let room = stated.map_or(u64::MAX, |all| all.saturating_sub(self.frame_content));
+            if room == 0 {
+                // The source grew: what it states is written, and the rest is another frame.
+                self.end_frame()?;
+                self.options.content_bytes = None;
+                self.begin()?;
+                continue;
+            }
+            let count = usize::try_from(room).map_or(bytes.len(), |room| room.min(bytes.len()));
+            self.encode(&bytes[..count])?;
+            bytes = &bytes[count..];
+        }
+        Ok(())
+    }
+
+    /// Ends the stream: the rest of the frame and a flush of the sink, which is given back.
+    ///
+    /// # Errors
+    ///
+    /// As [`LongWriter::write_all`]; `Invalid` if the content is shorter than was stated.
+    pub fn finish(mut self) -> Result<(S, Summary)> {
+        let begun = *self.begun.get_or_insert_with(Instant::now);
+        let seconds = || Seconds(begun.elapsed().as_secs_f64());
+        if self.summary.raw_bytes == 0 {
+            self.piece.extend_from_slice(&EMPTY_FRAME);
+        } else {
+            if self.encoder.is_none() {
+                self.options.content_bytes = Some(self.early.len() as u64);
+                self.begin()?;
+            }
+            self.end_frame()?;
+        }
+        self.summary.compressed_after = seconds();
+        self.put()?;
+        let (sink, outcome) = self.join()?;
+        self.summary.stored_bytes = outcome?;
+        self.summary.drained_after = seconds();
+        Ok((sink, self.summary))
+    }
+
+    /// Begins a frame with what was held back.
+    fn begin(&mut self) -> Result<()> {
+        self.encoder = Some(LongEncoder::begin(&self.options)?);
+        self.frame_content = 0;
+        self.summary.blocks += 1;
+        let early = std::mem::take(&mut self.early);
+        self.encode(&early)
+    }
+
+    fn encode(&mut self, source: &[u8]) -> Result<()> {
+        if self.paced.is_some() {
+            return self.encode_paced(source);
+        }
+        self.frame_content += source.len() as u64;
+        let mut at = 0;
+        while at < source.len() {
+            at += self
+                .step(|encoder, room| encoder.encode(&source[at..], room))?
+                .0;
+        }
+        Ok(())
+    }
+
+    /// Hands content to the workers in jobs, each at the level that the pacer picks when it begins.
+    fn encode_paced(&mut self, mut source: &[u8]) -> Result<()> {
+        while !source.is_empty() {
+            let job = self.job(source)?;
+            let paced = self.paced.as_mut().expect("a pace");
+            let room = job.bytes - paced.filled;
+            let (now, later) = source.split_at(room.min(source.len()));
+            paced.filled += now.len();
+            let is_full = paced.filled == job.bytes;
+            match paced.levels.iter_mut().find(|it| it.0 == job.level) {
+                Some(level) => level.1 += now.len(),
+                None => paced.levels.push((job.level, now.len())),
+            }
+            if is_full {
+                paced.job = None;
+                paced.filled = 0;
+            }
+            self.frame_content += now.len() as u64;
+            let begun = self.jobs_begun();
+            let mut at = 0;
+            while at < now.len() {
+                let step = |encoder: &mut LongEncoder, room: &mut [u8]| match is_full {
+                    true => encoder.end_job(&now[at..], room),
+                    false => encoder.encode(&now[at..], room),
+                };
+                at += self.step(step)?.0;
+            }
+            // All workers may be busy, and their jobs not handed out.
+            while is_full && self.jobs_begun() == begun {
+                self.step(|encoder, room| encoder.end_job(&[], room))?;
+            }
+            // A link that stands idle wants what there is.
+            if is_full && self.sunk.load(Ordering::Relaxed) == self.put_bytes {
+                self.put()?;
+            }
+            source = later;
+        }
+        Ok(())
+    }
+
+    fn jobs_begun(&self) -> u32 {
+        let encoder = self.encoder.as_ref().expect("a frame that was begun");
+        encoder.progress().jobs
+    }
+
+    /// Returns the job that is being filled, or begins one for content that starts so.
+    fn job(&mut self, source: &[u8]) -> Result<Job> {
+        let encoder = self.encoder.as_mut().expect("a frame that was begun");
+        let paced = self.paced.as_mut().expect("a pace");
+        if let Some(job) = paced.job {
+            return Ok(job);
+        }
+        let begun = self.begun.expect("it was set by the first bytes");
+        let class = Class::of_block(source, &mut paced.compressor)?;
+        let sunk = self.sunk.load(Ordering::Relaxed);
+        let left = paced
+            .pledged
+            .map(|all| all.saturating_sub(self.frame_content));
+        let job = paced.pacer.job(&Standing {
+            now: Seconds(begun.elapsed().as_secs_f64()),
+            raw_bytes: self.frame_content,
+            left_bytes: left.filter(|&left| left > 0),
+            queued_bytes: encoder.progress().produced.saturating_sub(sunk),
+            is_hopeless: class == Class::INCOMPRESSIBLE || class == Class::PACKED,
+        });
+        encoder.set_level(job.level)?;
+        paced.job = Some(job);
+        Ok(job)
+    }
+
+    fn end_frame(&mut self) -> Result<()> {
+        while !self.step(|encoder, room| encoder.end(&[], room))?.1 {}
+        self.encoder = None;
+        Ok(())
+    }
+
+    /// Lets the encoder do a step into the piece; returns how much it read and whether the frame ended.
+    fn step(
+        &mut self,
+        step: impl FnOnce(&mut LongEncoder, &mut [u8]) -> Result<Step>,
+    ) -> Result<(usize, bool)> {
+        let filled = self.piece.len();
+        self.piece.resize(PIECE_BYTES, 0);
+        let encoder = self.encoder.as_mut().expect("a frame that was begun");
+        let step = step(encoder, &mut self.piece[filled..]);
+        let written = step.as_ref().map_or(0, |step| step.written);
+        self.piece.truncate(filled + written);
+        let step = step?;
+        if self.piece.len() == PIECE_BYTES {
+            self.put()?;
+        }
+        Ok((step.read, step.ended))
+    }
+
+    /// Hands the piece to the I/O thread.
+    fn put(&mut self) -> Result<()> {
+        if self.piece.is_empty() {
+            return Ok(());
+        }
+        let Some(pieces) = self.pieces.as_mut() else {
+            return Err(gone());
+        };
+        let next = match pieces.empty.try_recv() {
+            Ok(next) => next,
+            Err(_) if pieces.count < PIECES + 2 => {
+                pieces.count += 1;
+                Vec::with_capacity(PIECE_BYTES)
+            }
+            Err(_) => match pieces.empty.recv() {
+                Ok(next) => next,
+                Err(_) => return self.fail(),
+            },
+        };
+        let piece = std::mem::replace(&mut self.piece, next);
+        self.put_bytes += piece.len() as u64;
+        match pieces.full.send(piece) {
+            Ok(()) => Ok(()),
+            Err(_) => self.fail(),
+        }
+    }
+
+    /// Returns why the I/O thread ended before its time.
+    fn fail(&mut self) -> Result<()> {
+        let (_, outcome) = self.join()?;
+        outcome.map(drop).and(Err(gone()))
+    }
+
+    fn join(&mut self) -> Result<(S, Result<u64>)> {
+        self.pieces = None;
+        let io = self.io.take().ok_or_else(gone)?;
+        io.join().map_err(|_| Error::Panicked {
+            what: "I/O thread",
+            message: "no message".to_string(),
+        })
+    }
+}
+
+fn gone() -> Error {
+    Error::Poisoned {
+        what: "stream".to_string(),
+        cause: "an earlier write failed".to_string(),
+    }
+}
+
+/// Writes pieces until there are no more, and returns the sink and how many bytes it took.
+fn write_pieces<S: Write>(
+    mut sink: S,
+    pieces: &Receiver<Vec<u8>>,
+    used: &SyncSender<Vec<u8>>,
+    sunk: &AtomicU64,
+) -> (S, Result<u64>) {
+    // A sink that panics must not leave the caller waiting.
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut stored = 0;
+        for mut piece in pieces {
+            sink.write_all(&piece).map_err(sink_error)?;
+            stored += piece.len() as u64;
+            sunk.store(stored, Ordering::Relaxed);
+            piece.clear();
+            // Nobody takes it back at the end.
+            let _ = used.try_send(piece);
+        }
+        sink.flush().map_err(sink_error)?;
+        Ok(stored)
+    }));
+    let outcome = outcome.unwrap_or_else(|panic| {
+        Err(Error::Panicked {
+            what: "the stream's sink",
+            message: crate::pool::message_of(panic.as_ref()),
+        })
+    });
+    (sink, outcome)
+}
+
+fn sink_error(error: std::io::Error) -> Error {
+    Error::io("write", "the stream", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::BytesPerSecond;
+    use std::io;
+
+    fn write(
+        content: &[u8],
+        piece_bytes: usize,
+        options: LongOptions,
+    ) -> Result<(Vec<u8>, Summary)> {
+        let mut writer = LongWriter::new(Vec::new(), options)?;
+        for piece in content.chunks(piece_bytes) {
+            writer.write_all(piece)?;
+        }
+        writer.finish()
+    }
+
+    #[test]
+    fn a_stream_is_one_frame_that_states_its_length_where_it_is_known() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let content: Vec<u8> = (0..3_000_000).map(|_| random.u8(..40)).collect();
+        for (length, stated, states) in [
+            (0, None, true),
+            (1, None, true),
+            (EARLY_BYTES, None, true),
+            (EARLY_BYTES + 1, None, false),
+            (3_000_000, None, false),
+            (3_000_000, Some(3_000_000), true),
+            (700, Some(700), true),
+        ] {
+            let options = LongOptions {
+                content_bytes: stated,
+                workers: 2,
+                ..LongOptions::default()
+            };
+            let (stream, summary) = write(&content[..length], 70_000, options).unwrap();
+            assert_eq!(summary.raw_bytes, length as u64);
+            assert_eq!(summary.stored_bytes, stream.len() as u64);
+            let frame_bytes = zstd_safe::find_frame_compressed_size(&stream);
+            assert_eq!(frame_bytes, Ok(stream.len()), "{length} bytes");
+            let found = zstd_safe::get_frame_content_size(&stream).unwrap();
+            assert_eq!(found, states.then_some(length as u64), "{length} bytes");
+            let mut back = vec![0; length];
+            assert_eq!(zstd_safe::decompress(&mut back[..], &stream), Ok(length));
+            assert!(back == content[..length]);
+        }
+    }
+
+    #[test]
+    fn a_paced_stream_is_dense_on_a_slow_link_and_light_on_a_fast_one() {
+        let mut random = fastrand::Rng::with_seed(9);
+        let words: Vec<String> = (0..3000)
+            .map(|_| format!("{:x} ", random.u32(..1 << 22)))
+            .collect();
+        let mut content = Vec::new();
+        while content.len() < 12_000_000 {
+            content.extend(random.choice(&words).expect("words").bytes());
+        }
+        content.extend((0..3 << 20).map(|_| random.u8(..)));
+        let write = |link: f64, pledged| {
+            let pace = Pace::Fastest(BytesPerSecond(link));
+            let mut writer = LongWriter::paced(Vec::new(), pace, 2, pledged).unwrap();
+            content
+                .chunks(300_001)
+                .for_each(|it| writer.write_all(it).unwrap());
+            let (stream, summary) = writer.finish().unwrap();
+            let frame_bytes = zstd_safe::find_frame_compressed_size(&stream);
+            assert_eq!((frame_bytes, summary.blocks), (Ok(stream.len()), 1));
+            let mut back = vec![0; content.len()];
+            assert_eq!(
+                zstd_safe::decompress(&mut back[..], &stream),
+                Ok(back.len())
+            );
+            assert!(back == content);
+            stream.len()
+        };
+        let all = Some(content.len() as u64);
+        for pledged in [None, all, Some(1), Some(1 << 40)] {
+            let (slow, fast) = (write(1e5, pledged), write(1e12, pledged));
+            println!("{slow} bytes for a slow link, {fast} for a fast one");
+            assert!(slow < fast);
+        }
+    }
+
+    #[test]
+    fn a_source_that_grows_goes_on_and_one_that_shrinks_is_an_error() {
+        let content = b"what grows goes on; ".repeat(40_000);
+        let options = LongOptions {
+            content_bytes: Some(300_000),
+            ..LongOptions::default()
+        };
+        let (stream, summary) = write(&content, 70_001, options).unwrap();
+        assert_eq!(summary.blocks, 2);
+        let mut back = vec![0; content.len()];
+        assert_eq!(
+            zstd_safe::decompress(&mut back[..], &stream),
+            Ok(back.len())
+        );
+        assert!(back == content);
+        let outcome = write(&content[..200_000], 70_001, options);
+        assert!(matches!(outcome, Err(Error::Invalid { .. })));
+    }
+
+    /// Takes some bytes, then fails or panics.
+    struct Full(usize, bool);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            assert!(self.0 > 0 || !self.1, "a sink that panics");
+            if self.0 == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            let count = self.0.min(bytes.len());
+            self.0 -= count;
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_sink_that_fails_ends_every_wait_with_its_error() {
+        let mut random = fastrand::Rng::with_seed(4);
+        let noise: Vec<u8> = (0..1 << 20).map(|_| random.u8(..)).collect();
+        for panics in [false, true] {
+            for room in [0, 3_000_000] {
+                let mut writer =
+                    LongWriter::new(Full(room, panics), LongOptions::default()).unwrap();
+                let mut outcome = Ok(());
+                for _ in 0..64 {
+                    outcome = writer.write_all(&noise);
+                    if outcome.is_err() {
+                        break;
+                    }
+                }
+                match outcome {
+                    Err(Error::Panicked { .. }) => assert!(panics),
+                    Err(Error::Io { source, .. }) => {
+                        assert!(!panics && source.kind() == io::ErrorKind::StorageFull);
+                    }
+                    other => panic!("{other:?}"),
+                }
+                assert!(matches!(writer.finish(), Err(Error::Poisoned { .. })));
+            }
+        }
+    }
+}
