@@ -51,6 +51,8 @@ fn render(comparison: &Comparison) -> String {
         _ => writeln!(out, "{changed} of {compared} verdicts changed."),
     };
     section(&mut out, "", &comparison.verdicts, verdict);
+    let title = "say something else, but their costs overlap, so it is no change:";
+    section(&mut out, title, &comparison.within_error, verdict);
     let title = "not alike, so a change may come from it:";
     section(&mut out, title, &comparison.unlike, |difference| {
         let (of, what) = (difference.of, difference.what);

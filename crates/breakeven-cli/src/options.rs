@@ -247,8 +247,8 @@ pub struct ReportOptions {
 
 /// Options of `breakeven compare`.
 ///
-/// A verdict has changed when it says something else to do: another method, storing raw, or that
-/// it is undecided. Exits 0 when none did, 1 when one did, 2 when a report cannot be used.
+/// A verdict has changed when it says something else to do (another method, storing raw, or that
+/// it is undecided) and the bands of the two costs do not meet. Exits 0 when none did, 1 when one did, 2 when a report cannot be used.
 #[derive(Debug, Args)]
 pub struct CompareOptions {
     /// The earlier report, as `advise --json` wrote it

@@ -79,7 +79,15 @@ fn a_report_is_like_itself() {
     assert_eq!(value["schema"], "breakeven.compare/1");
     assert_eq!(value["changed"], false);
     assert!(value["verdicts_compared"].as_u64() > Some(10));
-    for list in ["verdicts", "unlike", "medium", "methods", "new", "gone"] {
+    for list in [
+        "verdicts",
+        "within_error",
+        "unlike",
+        "medium",
+        "methods",
+        "new",
+        "gone",
+    ] {
         assert_eq!(value[list], json!([]), "{list}");
     }
 }
@@ -90,6 +98,20 @@ fn a_changed_verdict_is_named_and_fails() {
     let verdict = pair.verdict("file", "money", "all");
     let method = verdict["method"].as_str().expect("a method").to_string();
     verdict["method"] = json!("xz:9");
+    // Nothing says that it costs anything else.
+    pair.check(
+        0,
+        &[
+            "No verdict changed (",
+            "overlap",
+            &format!("money on all: {method} -> xz:9"),
+        ],
+    );
+    let output = pair.compare("--json");
+    let value: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(value["within_error"][0]["after"]["method"], "xz:9");
+    pair.verdict("file", "money", "all")["cost_ratio"] =
+        json!({"mean": 0.9, "low": 0.88, "high": 0.92});
     pair.check(
         1,
         &[
@@ -110,6 +132,7 @@ fn a_changed_verdict_is_named_and_fails() {
     let verdict = pair.verdict("file", "money", "all");
     assert_ne!(verdict["answer"], "undecided");
     verdict["answer"] = json!("undecided");
+    verdict["cost_ratio"] = json!({"mean": 0.97, "low": 0.95, "high": 1.05});
     pair.check(1, &["file money on all: ", "-> undecided"]);
 }
 

@@ -1,7 +1,8 @@
 //! What changed between two reports, for people and for CI.
 //!
 //! A verdict says what to do: compress with a method, store raw, or that it is undecided. It has
-//! changed when that differs; where both are undecided, nothing was said either time. A measured
+//! changed when that differs and the bands of the two costs do not meet: where they do, another run
+//! on the same data may say either. Where both are undecided, nothing was said either time. A measured
 //! number has moved when the two differ by more than their errors together. Unlike things
 //! (another machine, other terms, other data) are compared all the same and named, so that the
 //! reader knows what a change may come from.
@@ -33,6 +34,8 @@ pub struct Comparison {
     pub verdicts_compared: u64,
     /// The verdicts that changed, in the order of the second report.
     pub verdicts: Vec<VerdictChange>,
+    /// Verdicts that say something else within their errors, which is no change.
+    pub within_error: Vec<VerdictChange>,
     /// What differs about machine, terms and data.
     pub unlike: Vec<Difference>,
     /// Rates and latencies of the medium that moved beyond their errors.
@@ -108,20 +111,18 @@ pub struct Presence {
 /// Compares two reports, the earlier one first.
 pub fn compare(before: &Report, after: &Report) -> Comparison {
     let (old, new) = (Index::of(before), Index::of(after));
-    let verdicts: Vec<VerdictChange> = after
-        .verdicts
-        .iter()
-        .filter_map(|verdict| {
-            let earlier = *old.verdicts.get(&verdict_key(verdict))?;
-            differs(earlier, verdict).then(|| VerdictChange {
-                place: verdict.place.clone(),
-                metric: verdict.metric.clone(),
-                class: verdict.class.clone(),
-                before: old.stance(before, earlier),
-                after: new.stance(after, verdict),
-            })
+    let differing = after.verdicts.iter().filter_map(|verdict| {
+        let earlier = *old.verdicts.get(&verdict_key(verdict))?;
+        differs(earlier, verdict).then(|| VerdictChange {
+            place: verdict.place.clone(),
+            metric: verdict.metric.clone(),
+            class: verdict.class.clone(),
+            before: old.stance(before, earlier),
+            after: new.stance(after, verdict),
         })
-        .collect();
+    });
+    let (within_error, verdicts): (Vec<_>, Vec<_>) =
+        differing.partition(|change| meet(change.before.cost_ratio, change.after.cost_ratio));
     let compared = new
         .verdicts
         .keys()
@@ -131,6 +132,7 @@ pub fn compare(before: &Report, after: &Report) -> Comparison {
         changed: !verdicts.is_empty(),
         verdicts_compared: compared.count() as u64,
         verdicts,
+        within_error,
         unlike: unlike(before, after),
         medium: medium(before, after),
         methods: methods(&old, after),
@@ -212,6 +214,11 @@ fn differs(before: &VerdictReport, after: &VerdictReport) -> bool {
         ("undecided", _) | (_, "undecided") => true,
         _ => before.method != after.method || never(before) != never(after),
     }
+}
+
+/// Says whether two bands have a value in common. One without an end that is a number has them all.
+fn meet(before: Estimate, after: Estimate) -> bool {
+    !(before.high < after.low || after.high < before.low)
 }
 
 /// Says whether a number differs by more than the errors of both together, which are independent.
@@ -474,6 +481,24 @@ mod tests {
         check(("zstd:1", "pays"), ("zstd:1", "undecided"), true);
         check(("store", "never"), ("store", "undecided"), true);
         check(("store", "undecided"), ("zstd:1", "undecided"), false);
+    }
+
+    #[test]
+    fn bands_meet_where_they_have_a_value_in_common() {
+        let check = |before: (f64, f64), after: (f64, f64), expected: bool| {
+            let band = |(low, high): (f64, f64)| Estimate {
+                mean: (low + high) / 2.0,
+                low,
+                high,
+            };
+            assert_eq!(meet(band(before), band(after)), expected);
+            assert_eq!(meet(band(after), band(before)), expected);
+        };
+        check((0.4, 0.5), (0.5, 0.6), true);
+        check((0.4, 0.5), (0.51, 0.6), false);
+        check((0.4, 0.9), (0.5, 0.6), true);
+        check((0.5, 0.5), (0.5, 0.5), true);
+        check((0.4, f64::NAN), (0.9, 1.0), true);
     }
 
     #[test]

@@ -133,6 +133,23 @@ fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
     Ok(judge(&measured))
 }
 
+/// This machine with a medium, a link of 1 Gbit/s and a paper's prices; nothing learned before.
+pub(super) fn setting(medium: Medium) -> Result<Setting> {
+    let machine = Machine::read(&Roots::default());
+    Ok(Setting {
+        power: PowerModel::default_for(&machine),
+        power_notes: Vec::new(),
+        machine,
+        medium,
+        link: "1Gbit/s".parse()?,
+        profile: Profile::default(),
+        prices: HIRSCH_2017,
+        prices_date: "2017".to_string(),
+        priced_machine_threads: 24.0,
+        offload: None,
+    })
+}
+
 fn table(records: &Path) -> Result<tables::Shown> {
     tables::table_of(records, EXPERIMENT.key, COLUMNS, judge)
 }
@@ -248,19 +265,7 @@ impl Bench {
             sample,
             ..AdviseOptions::default()
         };
-        let machine = Machine::read(&Roots::default());
-        let mut setting = Setting {
-            power: PowerModel::default_for(&machine),
-            power_notes: Vec::new(),
-            machine,
-            medium,
-            link: "1Gbit/s".parse()?,
-            profile: Profile::default(),
-            prices: HIRSCH_2017,
-            prices_date: "2017".to_string(),
-            priced_machine_threads: 24.0,
-            offload: None,
-        };
+        let mut setting = setting(medium)?;
         let population = Population::walk(&[self.path(name)], Duration::from_secs(10), SEED)?;
         let stop = AtomicBool::new(false);
         Ok(advise(

@@ -1,6 +1,7 @@
 //! What this project claims of itself.
 
 mod advise_accuracy;
+mod advise_compare;
 mod block_race;
 mod codec_overhead;
 mod direct;
@@ -12,4 +13,5 @@ pub const EXPERIMENTS: &[Experiment] = &[
     codec_overhead::EXPERIMENT,
     stored_sizes::EXPERIMENT,
     advise_accuracy::EXPERIMENT,
+    advise_compare::EXPERIMENT,
 ];
