@@ -9,15 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use breakeven::advise::database::sqlite_page_bytes;
 use breakeven::advise::population::Population;
-use breakeven::advise::sample::SampleOptions;
+use breakeven::advise::sample::{PAGE_BYTES, SampleOptions};
 use breakeven::advise::{
     AdviseOptions, Preference, Progress, Setting, Trace, advise, default_data,
 };
 use breakeven::codec::Method;
-use breakeven::medium::Medium;
-use breakeven::medium::fio::{FIO_JSON_BYTES_MAX, from_json};
+use breakeven::medium::fio::{FIO_JSON_BYTES_MAX, FioJob, from_json};
 use breakeven::medium::probe::{ProbeEvent, ProbeOptions, probe};
+use breakeven::medium::{Direction, Medium, Pattern};
 use breakeven::meter::{
     Clock, DeclaredWatts, EnergyMeter, EnergyOptions, Machine, MachineProfile, Roots,
 };
@@ -40,6 +41,8 @@ const SLOW: [&str; 7] = [
 /// Runs the command.
 pub fn run(typed: &Typed) -> Result<ExitCode> {
     let begun = Instant::now();
+    // Nobody waits a minute to hear that there is nothing to print to.
+    crate::standard::check()?;
     let stop = environment::stop_at_interrupt()?;
     let time = Duration::from_secs_f64(typed.time.min(86_400.0));
     typed.report.as_deref().map(page::check).transpose()?;
@@ -73,13 +76,14 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         headline: String::new(),
         next: Instant::now() + Duration::from_secs(1),
     };
-    let report = advise(
+    let mut report = advise(
         &population,
         &options,
         &mut setting,
         &stop,
         &mut |progress| shown.show(progress),
     )?;
+    report.notes.splice(..0, page_bytes(typed).1);
     bar.finish_and_clear();
     learned::keep(&setting.profile, &setting.machine, false);
     let text = if typed.json {
@@ -162,11 +166,39 @@ fn resolve(typed: &Typed, setting: &Setting, time_left: Duration) -> AdviseOptio
             Typed_Preference::Space => Preference::Space,
         },
         threads: typed.threads.unwrap_or(setting.machine.threads.max(1)),
-        page_bytes: typed.page_size,
+        page_bytes: page_bytes(typed).0,
         memory_bytes: typed.memory,
         data_bytes: typed.data,
         access: typed.skew,
         trace: None,
+    }
+}
+
+/// The database page size that is meant, and what is to be said of it.
+fn page_bytes(typed: &Typed) -> (usize, Option<String>) {
+    let default = AdviseOptions::default().page_bytes;
+    let found = typed
+        .paths
+        .iter()
+        .find_map(|path| Some((path, sqlite_page_bytes(path)?)));
+    match (typed.page_size, found) {
+        (Some(told), _) => (told, None),
+        (None, None) => (default, None),
+        (None, Some((path, bytes))) => {
+            let taken = bytes.max(*PAGE_BYTES.start());
+            let mut note = format!(
+                "{} is a SQLite database with pages of {}",
+                path.display(),
+                text::binary_size(bytes as u64)
+            );
+            if taken != bytes {
+                note.push_str(&format!(
+                    ", looked at in {}",
+                    text::binary_size(taken as u64)
+                ));
+            }
+            (taken, Some(note))
+        }
     }
 }
 
@@ -203,12 +235,17 @@ fn choose_medium(
     let options = ProbeOptions {
         time_max: time_max.min(ProbeOptions::default().time_max),
         seed: typed.seed,
+        written_bytes_max: PROBE_BYTES_MAX,
         ..ProbeOptions::default()
     };
     let probed = probe(&folder, &options, stop, &mut |event| {
         if let ProbeEvent::Scratch { path, bytes } = event {
             let size = text::size(bytes as f64);
-            bar.suspend(|| eprintln!("scratch file {} of {size}, removed at once", path.display()));
+            let path = text::printable(&path.display().to_string());
+            let most = text::size(PROBE_BYTES_MAX as f64);
+            bar.suspend(|| {
+                eprintln!("scratch file {path} of {size}, removed at once; {most} written in all")
+            });
         }
     });
     match probed {
@@ -222,6 +259,7 @@ fn choose_medium(
             assumed_medium()
         }
         Err(error) if not_ours_to_write(&error) => {
+            let error = text::printable(&error.to_string());
             bar.suspend(|| {
                 eprintln!("{error}: taking the medium for {ASSUMED_MEDIUM}, see --medium")
             });
@@ -232,6 +270,9 @@ fn choose_medium(
         }
     }
 }
+
+/// The most that is written to measure the medium, the scratch file's first filling counted.
+const PROBE_BYTES_MAX: u64 = 64 << 20;
 
 /// How long files are looked for once the user wants an answer.
 const GLANCE: Duration = Duration::from_millis(200);
@@ -246,13 +287,17 @@ fn assumed_medium() -> Result<Medium> {
     Ok(medium)
 }
 
-/// Says whether a folder just may not be written by this user; anything else wants attention.
+/// Says whether a folder just may not be written by this user, or has no room; anything else wants
+/// attention.
 fn not_ours_to_write(error: &breakeven::Error) -> bool {
-    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     match error {
-        breakeven::Error::Io { source, .. } => {
-            matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem)
-        }
+        breakeven::Error::Io { source, .. } => matches!(
+            source.kind(),
+            PermissionDenied | QuotaExceeded | ReadOnlyFilesystem | StorageFull
+        ),
+        // Of the options only the room may be wrong.
+        breakeven::Error::Invalid { what, .. } => *what == "probe",
         _ => false,
     }
 }
@@ -268,8 +313,17 @@ fn import_fio(path: &Path) -> Result<Medium> {
         .with_context(context)?;
     let import = from_json(&path.display().to_string(), &bytes).with_context(context)?;
     for warning in &import.warnings {
-        eprintln!("fio results {}: {warning}", path.display());
+        let line = format!("fio results {}: {warning}", path.display());
+        eprintln!("{}", text::printable(&line));
     }
+    let is_random_read =
+        |job: &FioJob| job.direction == Direction::Read && job.pattern == Pattern::Random;
+    ensure!(
+        import.jobs.iter().any(is_random_read),
+        "fio results {}: no job measured random reads, by which pages and caches are judged: add one \
+         with rw=randread and bs=8k",
+        path.display()
+    );
     Ok(import.medium)
 }
 

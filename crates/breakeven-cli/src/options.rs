@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use breakeven::advise::sample::{BLOCK_BYTES, PAGE_BLOCK_BYTES};
+use breakeven::advise::sample::{BLOCK_BYTES, is_page_size};
 use breakeven::cache::{Arm, Policy, ShardOptions};
 use breakeven::codec::Method;
 use breakeven::medium::Medium;
@@ -92,8 +92,8 @@ pub enum Preference {
 
 /// Options of `breakeven advise`.
 ///
-/// It reads only, but for one scratch file of at most 64 MiB by which it measures the medium, gone
-/// as soon as it is open. Ctrl-C ends it with what is known. Progress is shown on a terminal; into
+/// It reads only, but for one scratch file by which it measures the medium, gone as soon as it is
+/// open; 64 MiB are written to it in all. Ctrl-C ends it with what is known. Progress is shown on a terminal; into
 /// a pipe or a file nothing is written before the answer.
 #[derive(Debug, Args)]
 pub struct AdviseOptions {
@@ -161,9 +161,9 @@ pub struct AdviseOptions {
     #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = parse_block_size)]
     pub block_size: usize,
 
-    /// Database page size, 4KiB or 16KiB
-    #[arg(long, value_name = "BYTES", default_value = "16KiB", value_parser = parse_page_size)]
-    pub page_size: usize,
+    /// Database page size, 4KiB to 128KiB; a SQLite database's own, and else 16KiB, unless given
+    #[arg(long, value_name = "BYTES", value_parser = parse_page_size)]
+    pub page_size: Option<usize>,
 
     /// Methods to measure, instead of the usual ones: lz4:1,zstd:3,xz:6
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -925,8 +925,8 @@ fn parse_block_size(text: &str) -> Result<usize, String> {
 
 fn parse_page_size(text: &str) -> Result<usize, String> {
     let bytes = usize::try_from(parse_bytes(text)?).ok();
-    let bytes = bytes.filter(|bytes| PAGE_BLOCK_BYTES.contains(bytes));
-    bytes.ok_or_else(|| "expected 4KiB or 16KiB".to_string())
+    let bytes = bytes.filter(|bytes| is_page_size(*bytes));
+    bytes.ok_or_else(|| "expected a power of two from 4KiB to 128KiB".to_string())
 }
 
 /// Parses a size such as `4096`, `8KiB`, `1MB`, `16G` (the bare letter is binary).

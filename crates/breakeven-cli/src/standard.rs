@@ -12,7 +12,8 @@ use std::io::{self, Write};
 use std::mem::forget;
 use std::os::fd::{AsFd, AsRawFd};
 
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, fcntl_getfl, open};
+use rustix::io::Errno;
 
 // SAFETY: the C library calls what it finds in this section once, before there are threads, and the function
 // uses nothing of Rust's that `main` would have to prepare.
@@ -32,6 +33,19 @@ extern "C" fn occupy() {
             1 | 2 => forget(file),
             _ => return,
         }
+    }
+}
+
+/// Says at once what [`print`] would say at the end, where nothing is open to print to.
+///
+/// # Errors
+///
+/// Standard output was closed, or is open for reading only.
+pub fn check() -> io::Result<()> {
+    let mode = fcntl_getfl(io::stdout().as_fd())? & OFlags::RWMODE;
+    match mode == OFlags::RDONLY {
+        true => Err(io::Error::from_raw_os_error(Errno::BADF.raw_os_error())),
+        false => Ok(()),
     }
 }
 

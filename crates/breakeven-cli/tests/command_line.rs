@@ -140,6 +140,76 @@ fn advice_is_one_screen_unless_all_is_asked_for() {
 }
 
 #[test]
+fn a_sqlite_database_is_looked_at_in_its_own_pages() {
+    let (cache, folder) = (tempfile::tempdir(), tempfile::tempdir());
+    let (cache, folder) = (cache.expect("a folder"), folder.expect("a folder"));
+    let path = folder.path().join("app.db");
+    let mut bytes = b"SQLite format 3\0\x20\x00".to_vec();
+    bytes.resize(1 << 20, b'x');
+    fs::write(&path, &bytes).expect("a file");
+    let page_bytes = |more: &[&str]| {
+        let output = advise(&cache, &path, &[&["--json"], more].concat());
+        let report: Report = serde_json::from_slice(&output.stdout).expect("JSON");
+        (report.terms.page_bytes, report.notes)
+    };
+    let (bytes, notes) = page_bytes(&[]);
+    assert_eq!(bytes, 8192);
+    assert!(
+        notes[0].contains("app.db is a SQLite database"),
+        "{notes:?}"
+    );
+    assert_eq!(page_bytes(&["--page-size=128KiB"]).0, 128 << 10);
+}
+
+#[test]
+fn a_stream_of_fio_does_not_stand_for_random_reads() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    let path = cache.path().join("fio.json");
+    let job = |rw: &str| {
+        format!(
+            r#"{{"fio version": "fio-3.33", "jobs": [{{"jobname": "one",
+            "job options": {{"rw": "{rw}", "bs": "8k", "direct": "1"}},
+            "read": {{"io_bytes": 819200, "total_ios": 100, "iops": 1000.0, "runtime": 100}},
+            "write": {{"io_bytes": 0, "total_ios": 0, "iops": 0.0, "runtime": 0}}}}]}}"#
+        )
+    };
+    let option = format!("--fio={}", path.display());
+    for (rw, code) in [("read", 1), ("randread", 0)] {
+        fs::write(&path, job(rw)).expect("a file");
+        let arguments: [&dyn AsRef<OsStr>; 4] =
+            [&"advise", &data.path(), &option, &"--methods=lz4:1"];
+        let output = run(&cache, &arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{rw}: {}",
+            stderr(&output)
+        );
+        let refused = stderr(&output).contains("no job measured random reads");
+        assert_eq!(refused, code == 1, "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn nothing_to_print_to_is_known_before_the_work() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    let output = Command::new("sh")
+        .args(["-c", "exec \"$0\" advise --time=100 \"$1\" >&-"])
+        .arg(env!("CARGO_BIN_EXE_breakeven"))
+        .arg(data.path())
+        .env("BREAKEVEN_CACHE", cache.path())
+        .output()
+        .expect("a shell");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let text = stderr(&output);
+    assert!(
+        !text.contains("scratch file"),
+        "nothing was measured: {text}"
+    );
+    assert_eq!(fs::read_dir(cache.path()).expect("a folder").count(), 0);
+}
+
+#[test]
 fn json_has_the_documented_form() {
     let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
     let output = advise(&cache, data.path(), &["--json"]);

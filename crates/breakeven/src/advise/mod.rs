@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 pub mod compare;
+pub mod database;
 pub mod default_data;
 pub mod estimate;
 mod headline;
@@ -89,7 +90,7 @@ pub struct AdviseOptions {
     pub preference: Preference,
     /// Threads that compress and decompress. Default 1.
     pub threads: u32,
-    /// Database page size in bytes, one of those sampled. Default 16 KiB.
+    /// Database page size in bytes, a power of two from 4 to 128 KiB. Default 16 KiB.
     pub page_bytes: usize,
     /// Memory of a buffer cache in bytes. Default a quarter of the data.
     pub memory_bytes: Option<u64>,
@@ -153,8 +154,11 @@ impl AdviseOptions {
                 format!("{low} to {high}"),
             ));
         }
-        if !sample::PAGE_BLOCK_BYTES.contains(&self.page_bytes) {
-            let reason = format!("{} bytes, expected 4 KiB or 16 KiB", self.page_bytes);
+        if !sample::is_page_size(self.page_bytes) {
+            let reason = format!(
+                "{} bytes, expected a power of two from 4 KiB to 128 KiB",
+                self.page_bytes
+            );
             return Err(Error::invalid("page size", reason));
         }
         if self
@@ -195,7 +199,9 @@ pub fn advise(
             sample,
         });
     };
-    let sample = Sample::draw(population, &options.sample, stop, &mut { drawn })?;
+    let mut sampled = options.sample.clone();
+    sampled.small_block_bytes.push(options.page_bytes);
+    let sample = Sample::draw(population, &sampled, stop, &mut { drawn })?;
     if sample.raw_bytes() == 0 {
         return Err(Error::invalid(
             "data",
@@ -650,8 +656,29 @@ fn sample_report(
 
 /// What was passed over, assumed or cut short.
 fn notes(population: &Population, sample: &Sample, setting: &Setting) -> Vec<String> {
+    let mut notes = passed_over(population, sample);
+    notes.extend(setting.power_notes.iter().cloned());
+    let band = setting.power.source().band();
+    notes.push(format!(
+        "joules are watts of one busy core ({:.1} W, {}, to a factor of {band}) times its seconds",
+        setting.power.marginal_watts_per_core().0,
+        setting.power.source(),
+    ));
+    if let Some(offload) = &setting.offload {
+        notes.push(format!(
+            "verdicts with the device {}: {}",
+            offload.name, offload.source
+        ));
+    }
+    notes.push(format!("prices of {}", setting.prices_date));
+    notes.push("blocks that do not shrink are counted as stored raw".to_string());
+    notes
+}
+
+/// What was passed over or could not be read. What makes the answer less sure comes first: a screen has room
+/// for some notes only.
+fn passed_over(population: &Population, sample: &Sample) -> Vec<String> {
     let skipped = &population.skipped;
-    // What makes the answer less sure comes first: a screen has room for some only.
     let mut notes = Vec::new();
     if population.uncovered_bytes > 0 {
         let all = (population.bytes() + population.uncovered_bytes) as f64;
@@ -692,6 +719,11 @@ fn notes(population: &Population, sample: &Sample, setting: &Setting) -> Vec<Str
             "pipe, socket or device passed over",
             "pipes, sockets or devices passed over",
         ),
+        (
+            skipped.hard_links,
+            "further name of a file, which was counted once",
+            "further names of files, which were counted once",
+        ),
         (skipped.empty, "empty file", "empty files"),
         (
             skipped.hole_bytes,
@@ -701,21 +733,6 @@ fn notes(population: &Population, sample: &Sample, setting: &Setting) -> Vec<Str
     ] {
         count(&mut notes, number, one, many);
     }
-    notes.extend(setting.power_notes.iter().cloned());
-    let band = setting.power.source().band();
-    notes.push(format!(
-        "joules are watts of one busy core ({:.1} W, {}, to a factor of {band}) times its seconds",
-        setting.power.marginal_watts_per_core().0,
-        setting.power.source(),
-    ));
-    if let Some(offload) = &setting.offload {
-        notes.push(format!(
-            "verdicts with the device {}: {}",
-            offload.name, offload.source
-        ));
-    }
-    notes.push(format!("prices of {}", setting.prices_date));
-    notes.push("blocks that do not shrink are counted as stored raw".to_string());
     notes
 }
 

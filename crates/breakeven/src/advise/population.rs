@@ -6,6 +6,7 @@
 //! named path; pipes, sockets and devices are counted and left alone; a sparse file counts only
 //! with the bytes it really holds. Reads nothing but names and sizes.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
@@ -67,6 +68,8 @@ pub struct Skipped {
     /// Files and folders that could not be read, the first few with their reasons.
     pub unreadable: u64,
     pub unreadable_examples: Vec<String>,
+    /// Further names of files that were counted under another.
+    pub hard_links: u64,
     /// Empty files.
     pub empty: u64,
     /// Bytes of holes in sparse files.
@@ -84,6 +87,8 @@ pub struct Population {
     cluster_count: u64,
     bytes: u64,
     pub skipped: Skipped,
+    /// Device and number of files with several names.
+    several_names: HashSet<(u64, u64)>,
     /// Estimated bytes under folders that there was no time to look into.
     pub uncovered_bytes: u64,
 }
@@ -247,6 +252,11 @@ impl Population {
     }
 
     fn add_file(&mut self, folder: u32, name: OsString, metadata: &Metadata) {
+        let file = (metadata.dev(), metadata.ino());
+        if metadata.nlink() > 1 && !self.several_names.insert(file) {
+            self.skipped.hard_links += 1;
+            return;
+        }
         let length = metadata.len();
         let allocated = metadata.blocks().saturating_mul(512);
         // Small files may live in the inode with no block at all: those are not holes.
@@ -553,6 +563,18 @@ mod tests {
             .err()
             .expect("a pipe is refused");
         assert!(error.to_string().contains("named pipe"), "{error}");
+    }
+
+    #[test]
+    fn a_file_of_several_names_counts_once() {
+        let folder = folder_with(&[("a/file", 1000), ("other", 10)]);
+        for name in ["second", "a/third"] {
+            let name = folder.path().join(name);
+            fs::hard_link(folder.path().join("a/file"), name).expect("a hard link");
+        }
+        let population = Population::walk(&[folder.path().into()], LIMIT, 1).expect("a walk");
+        assert_eq!((population.bytes(), population.item_count()), (1010, 2));
+        assert_eq!(population.skipped.hard_links, 2);
     }
 
     #[test]

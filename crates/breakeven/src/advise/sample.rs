@@ -22,8 +22,15 @@ use crate::units::Estimate;
 
 /// The block sizes that are looked at besides the files' own: cache buffers and database pages.
 pub const CACHE_BLOCK_BYTES: usize = 8 << 10;
-/// The two usual database page sizes.
-pub const PAGE_BLOCK_BYTES: [usize; 2] = [4 << 10, 16 << 10];
+/// The database pages that can be looked at, powers of two.
+pub const PAGE_BYTES: RangeInclusive<usize> = 4 << 10..=128 << 10;
+/// What btrfs compresses at once.
+pub const EXTENT_BLOCK_BYTES: usize = 128 << 10;
+
+/// Says whether database pages of this size can be looked at.
+pub fn is_page_size(bytes: usize) -> bool {
+    bytes.is_power_of_two() && PAGE_BYTES.contains(&bytes)
+}
 
 /// The blocks of files and links that can be looked at.
 pub const BLOCK_BYTES: RangeInclusive<usize> = 4 << 10..=1 << 20;
@@ -51,6 +58,9 @@ pub struct SampleOptions {
     pub block_bytes: usize,
     /// Methods measured on every cluster.
     pub cheap: Vec<Method>,
+    /// Blocks in which cheap methods are measured besides, where they are smaller than files' own. Default those of
+    /// a cache, of small and usual database pages, and of btrfs.
+    pub small_block_bytes: Vec<usize>,
     /// Methods measured on a subsample, at the files' block size only.
     pub slow: Vec<Method>,
     /// Space is given out in these steps where pages are stored. Default 4096.
@@ -79,6 +89,7 @@ impl Default for SampleOptions {
                 "bzip2:9",
                 "xz:6",
             ]),
+            small_block_bytes: vec![CACHE_BLOCK_BYTES, 4 << 10, 16 << 10, EXTENT_BLOCK_BYTES],
             allocation_unit_bytes: 4096,
         }
     }
@@ -152,6 +163,8 @@ pub struct Sample {
     windows_are_whole: bool,
     /// Pieces that could not be read, or changed or vanished while being read.
     pub vanished_pieces: u64,
+    /// Bytes of clusters drawn that could not be read.
+    pub unread_bytes: u64,
     /// By how much the same work on the same bytes took longer or shorter at the end than at the
     /// beginning, at least 1: the largest factor of some clusters.
     pub repeat_factor: f64,
@@ -263,8 +276,25 @@ impl Sample {
     }
 
     /// Estimates a cell for one group, or for all groups together. `None` until measured: for all
-    /// groups, until measured on every group that matters.
+    /// groups, until measured on every group that matters. Bytes that could not be read may be of any kind: they widen
+    /// the intervals of what is stored.
     pub fn estimate(&self, group: Option<usize>, cell: usize) -> Option<CellEstimate> {
+        let unread = self.unread_bytes as f64;
+        let share = unread / (unread + self.raw_bytes() as f64).max(1.0);
+        let widened = |stored: Estimate| Estimate {
+            mean: stored.mean,
+            low: (1.0 - share) * stored.low,
+            high: ((1.0 - share) * stored.high + share).max(stored.mean),
+        };
+        self.sampled(group, cell).map(|estimate| CellEstimate {
+            stored_per_raw: widened(estimate.stored_per_raw),
+            allocated_per_raw: widened(estimate.allocated_per_raw),
+            ..estimate
+        })
+    }
+
+    /// Estimates a cell on the bytes that can be read.
+    fn sampled(&self, group: Option<usize>, cell: usize) -> Option<CellEstimate> {
         let bounds = |estimate: CellEstimate| CellEstimate {
             stored_per_raw: bounded(estimate.stored_per_raw, 1.0),
             allocated_per_raw: bounded(estimate.allocated_per_raw, 1.0),
@@ -505,8 +535,7 @@ impl Sample {
             for observation in in_group(&drawn.observations, group) {
                 if let Some(sums) = &observation.cells[cell] {
                     // Small blocks are measured on a window: weigh it as the bytes it stands for.
-                    // Where they were cut from everything they stand for themselves, and the rest
-                    // of a file that fills no block is not theirs.
+                    // Where they were cut from everything they stand for themselves.
                     let weight = if self.windows_are_whole {
                         1.0
                     } else {
@@ -610,6 +639,7 @@ impl<'a> Sampler<'a> {
             population_bytes: population.bytes(),
             windows_are_whole: few,
             vanished_pieces: 0,
+            unread_bytes: 0,
             repeat_factor: 1.0,
             elapsed: Duration::ZERO,
             ended: Ended::Complete,
@@ -681,7 +711,7 @@ impl<'a> Sampler<'a> {
                 if !which(cell) {
                     continue;
                 }
-                let Some(estimate) = self.sample.estimate(group, index) else {
+                let Some(estimate) = self.sample.sampled(group, index) else {
                     return false;
                 };
                 let stored = estimate.stored_per_raw;
@@ -697,6 +727,8 @@ impl<'a> Sampler<'a> {
     /// the time lasts and nobody wants an answer.
     fn draw_cluster(&mut self, cluster: u64, deadline: Instant, stop: &AtomicBool) -> Result<()> {
         let blocks = self.read_cluster(cluster);
+        let wanted: u64 = self.pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
+        self.sample.unread_bytes += wanted - self.buffer.len() as u64;
         let begun = Instant::now();
         let mut observations = self.sort_into_groups(&blocks);
         for index in 0..self.sample.cells.len() {
@@ -789,7 +821,7 @@ impl<'a> Sampler<'a> {
     /// The half-width of a cell's ratio on all data, as a share of it; the rarer a cell without a
     /// ratio was measured, the wider.
     fn width(&self, cell: usize) -> f64 {
-        match self.sample.estimate(None, cell) {
+        match self.sample.sampled(None, cell) {
             Some(CellEstimate { stored_per_raw, .. }) => {
                 (stored_per_raw.high - stored_per_raw.mean) / stored_per_raw.mean
             }
@@ -839,9 +871,12 @@ impl<'a> Sampler<'a> {
                 let block = blocks[*member].bytes(&self.buffer);
                 if cell.block_bytes >= self.block_bytes {
                     slices.extend(block.chunks(cell.block_bytes));
-                } else if slices.len() * cell.block_bytes < self.window_bytes {
-                    let window = window(block, self.window_bytes, self.window_place);
-                    slices.extend(window.chunks_exact(cell.block_bytes));
+                } else {
+                    let bytes = self.window_bytes.max(cell.block_bytes);
+                    if slices.len().saturating_mul(cell.block_bytes) < bytes {
+                        let window = window(block, bytes, self.window_place);
+                        slices.extend(window.chunks(cell.block_bytes));
+                    }
                 }
             }
             if cell.slow {
@@ -952,8 +987,8 @@ fn cells(options: &SampleOptions) -> Vec<Cell> {
         .map(|method| cell(file, *method, false))
         .collect();
     cells.extend(options.slow.iter().map(|method| cell(file, *method, true)));
-    for block_bytes in [CACHE_BLOCK_BYTES, PAGE_BLOCK_BYTES[0], PAGE_BLOCK_BYTES[1]] {
-        if block_bytes < file {
+    for (at, &block_bytes) in options.small_block_bytes.iter().enumerate() {
+        if block_bytes < file && !options.small_block_bytes[..at].contains(&block_bytes) {
             cells.extend(
                 options
                     .cheap
@@ -970,7 +1005,7 @@ fn window(block: &[u8], bytes: usize, place: f64) -> &[u8] {
     if block.len() <= bytes {
         return block;
     }
-    let step = PAGE_BLOCK_BYTES[1];
+    let step = 16 << 10;
     let steps = (block.len() - bytes) / step + 1;
     let start = ((place * steps as f64) as usize).min(steps - 1) * step;
     &block[start..start + bytes]
@@ -1038,14 +1073,17 @@ mod tests {
     }
 
     #[test]
-    fn a_census_is_exact_for_every_method() {
+    fn a_census_is_exact_for_every_method_and_block() {
         let folder = mixed_folder();
+        // The last page of a file is seldom full, and some files are shorter than one.
+        let page = &b"the last page "[..];
+        for (name, bytes) in [("odd", 5_001), ("short", 700)] {
+            let bytes: Vec<u8> = page.iter().copied().cycle().take(bytes).collect();
+            std::fs::write(folder.path().join(name), bytes).expect("a file");
+        }
         let sample = draw(&folder, &options(0.0));
         assert_eq!(sample.clusters().0 as u64, sample.clusters().1);
         for (index, cell) in sample.cells().iter().enumerate() {
-            if cell.block_bytes != 64 << 10 {
-                continue;
-            }
             let estimate = sample
                 .estimate(None, index)
                 .expect("an estimate")
@@ -1061,7 +1099,33 @@ mod tests {
         let bytes: f64 = (0..sample.groups().len())
             .map(|group| sample.group_bytes(Some(group)).mean)
             .sum();
-        assert!((bytes / (7680 << 10) as f64 - 1.0).abs() < 1e-9, "{bytes}");
+        let written = ((7680 << 10) + 5_701) as f64;
+        assert!((bytes / written - 1.0).abs() < 1e-9, "{bytes}");
+    }
+
+    #[test]
+    fn what_cannot_be_read_widens_the_interval() {
+        let folder = mixed_folder();
+        let paths = [folder.path().to_path_buf()];
+        let population = Population::walk(&paths, Duration::from_secs(30), 1).expect("a walk");
+        // The files of random bytes are half of what is gone, and nobody can know.
+        for index in [1, 2, 4, 5, 7, 8] {
+            std::fs::remove_file(folder.path().join(format!("file{index}"))).expect("removed");
+        }
+        let stop = AtomicBool::new(false);
+        let sample =
+            Sample::draw(&population, &options(0.0), &stop, &mut |_| {}).expect("a sample");
+        assert_eq!(sample.unread_bytes, 6 * (640 << 10));
+        for cell in 0..sample.cells().len() {
+            let Some(estimate) = sample.estimate(None, cell) else {
+                continue;
+            };
+            let Estimate { mean, low, high } = estimate.stored_per_raw;
+            assert!(
+                low <= 0.51 * mean && high >= 0.5 * mean + 0.49,
+                "{estimate:?}"
+            );
+        }
     }
 
     #[test]
@@ -1075,6 +1139,7 @@ mod tests {
         assert_eq!(sample.groups().len(), 1);
         assert_eq!(sample.mean_block_bytes(0, 64 << 10), Some(5000));
         assert_eq!(sample.mean_block_bytes(0, 32 << 10), None);
+        assert_eq!(sample.mean_block_bytes(0, 4 << 10), Some(3000));
     }
 
     #[test]

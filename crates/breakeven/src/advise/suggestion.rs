@@ -7,9 +7,9 @@
 //! The text is for people to read and try: nothing here is run.
 
 use crate::advise::report::SuggestionReport;
-use crate::advise::sample::{CACHE_BLOCK_BYTES, CellEstimate, Sample};
+use crate::advise::sample::{CACHE_BLOCK_BYTES, CellEstimate, EXTENT_BLOCK_BYTES, Sample};
 use crate::advise::verdict::{MethodCosts, Metric, Place, WORTH_WHILE};
-use crate::advise::{AdviseOptions, Setting, method_costs};
+use crate::advise::{AdviseOptions, Setting, binary_size, method_costs};
 use crate::codec::{Codec, Filter, Method};
 use crate::units::Estimate;
 
@@ -31,6 +31,8 @@ struct Tool {
 enum Task {
     /// Whole files, written and read as streams.
     Files,
+    /// Files cut into extents, each compressed alone into whole sectors.
+    Extents,
     /// Database pages, each in whole units of the file system.
     Pages,
     /// Blocks merged from file to file: each write is read once, by the next merge. What waits is
@@ -57,10 +59,10 @@ const TOOLS: [Tool; 8] = [
         name: "btrfs",
         subject: "files",
         since: "Linux 5.1; the property: Linux 5.14, btrfs-progs 5.18",
-        task: Task::Files,
+        task: Task::Extents,
         settings: btrfs_settings,
-        note: "compresses 128 KiB at a time, so a little less densely; holds for what is written \
-               from then on; the property takes no level",
+        note: "an extent takes whole sectors, which is counted; holds for what is written from then \
+               on; the property takes no level",
     },
     Tool {
         name: "ZFS",
@@ -108,8 +110,9 @@ const TOOLS: [Tool; 8] = [
         since: "PostgreSQL 15, built with lz4 and zstd",
         task: Task::Log,
         settings: |method, _| wal_settings(method),
-        note: "images of whole pages after a checkpoint; judged by the time of the write, taking \
-               the pages to be like this data",
+        note: "images of whole pages after a checkpoint; judged by the time of a write of 8 KiB that goes to the \
+               medium at once, taking the pages to be like this data; a flush of the device's own cache \
+               is not in it",
     },
 ];
 
@@ -154,7 +157,8 @@ impl Asked<'_> {
             _ => None,
         };
         let measured = costs.iter().find(|of| of.method == choice.candidate)?;
-        let mut note = tool.note.to_string();
+        let block = binary_size(self.block_bytes(tool.task) as u64);
+        let mut note = format!("measured in blocks of {block}; {}", tool.note);
         if tool.task == Task::Lookups && choice.answer == "compress" {
             note.extend(self.dictionary(choice.candidate, measured));
         }
@@ -190,29 +194,33 @@ impl Asked<'_> {
         };
         let (setting, options) = (self.setting, self.options);
         match task {
-            Task::Files => setting.file(options),
+            Task::Files | Task::Extents => setting.file(options),
             Task::Pages | Task::Lookups => setting.pages(options, options.page_bytes),
             Task::Values => setting.pages(options, CACHE_BLOCK_BYTES),
             Task::Merges => setting.file(&read(1.0)),
-            // Whoever commits compresses alone.
-            Task::Log => setting.file(&AdviseOptions {
-                threads: 1,
-                ..read(0.0)
-            }),
+            // Whoever commits compresses alone, and waits for each write.
+            Task::Log => setting.pages(&read(0.0), CACHE_BLOCK_BYTES),
         }
     }
 
     fn costs(&self, task: Task) -> Vec<MethodCosts> {
-        let block_bytes = match task {
-            Task::Files => self.options.sample.block_bytes,
-            Task::Pages | Task::Merges | Task::Lookups => self.options.page_bytes,
-            Task::Values | Task::Log => CACHE_BLOCK_BYTES,
-        };
+        let block_bytes = self.block_bytes(task);
         let stored = match task {
-            Task::Pages => |estimate: &CellEstimate| estimate.allocated_per_raw,
+            Task::Pages | Task::Extents => |estimate: &CellEstimate| estimate.allocated_per_raw,
             _ => |estimate: &CellEstimate| estimate.stored_per_raw,
         };
         method_costs(self.sample, None, self.setting, block_bytes, stored).measured
+    }
+
+    /// The blocks that a tool compresses alone.
+    fn block_bytes(&self, task: Task) -> usize {
+        let file = self.options.sample.block_bytes;
+        match task {
+            Task::Files => file,
+            Task::Extents => EXTENT_BLOCK_BYTES.min(file),
+            Task::Pages | Task::Merges | Task::Lookups => self.options.page_bytes,
+            Task::Values | Task::Log => CACHE_BLOCK_BYTES,
+        }
     }
 
     /// Small blocks that lose much of the ratio may get part of it back from a dictionary.

@@ -124,6 +124,8 @@ pub fn calibrate(
     progress: &mut dyn FnMut(CalibrationStep) -> ControlFlow<()>,
 ) -> Result<MachineProfile> {
     options.check()?;
+    // A meter that does not work is told at once, and not after the first load has settled.
+    read_watts(&options.command, options.deadline)?;
     let phases = phases_for(machine.threads);
     let mut measured: Vec<Phase> = Vec::with_capacity(phases.len());
     for (phase_index, busy_threads) in phases.iter().copied().enumerate() {
