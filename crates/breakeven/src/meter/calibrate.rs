@@ -302,9 +302,10 @@ mod tests {
     #[test]
     fn a_fake_meter_makes_a_profile() {
         let folder = tempfile::tempdir().expect("a folder");
-        // Four samples a phase: idle, 1 of 8 threads, 4, 8, idle.
+        // One to see whether it works, then four samples a phase: idle, 1 of 8 threads, 4, 8, idle.
         let lines = ["50 W\n", "62 W\n", "80 W\n", "100 W\n", "52 W\n"].map(|line| line.repeat(4));
-        let options = options(meter_showing(folder.path(), &lines.concat()));
+        let lines = format!("1 W\n{}", lines.concat());
+        let options = options(meter_showing(folder.path(), &lines));
         let steps = RefCell::new(Vec::new());
         let profile = run(&options, 8, |step| {
             steps
