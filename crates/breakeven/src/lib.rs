@@ -92,6 +92,9 @@ pub mod medium;
 pub mod meter;
 #[doc(hidden)]
 pub mod model;
+#[cfg(feature = "objects")]
+#[doc(hidden)]
+pub mod objects;
 pub mod pool;
 #[cfg(feature = "replay")]
 #[doc(hidden)]

@@ -1,0 +1,472 @@
+//! The place of small objects: values under keys in memory, as memcached has them.
+//!
+//! [`Objects`] is shards with a lock each. A shard has an index of some twelve bytes a key and a log of segments
+//! in which items lie one behind the other with eight bytes before each (`item.rs` has the bytes). New items go to
+//! the front; when memory is short, segments are emptied a few items at a time by S3-FIFO (`evict.rs`), by whoever
+//! stores, or by a thread of the caller that calls [`Objects::maintain`].
+//!
+//! Promises: a value is the one that was stored under exactly this key, or there is none; an item is gone at the
+//! second that was set; CAS rises with each change of an item; slabs, indexes and books together stay within
+//! [`ObjectsOptions::memory_bytes`]; a request that finds memory short looks at a bounded number of items, of one
+//! segment at most where nothing else helps.
+//!
+//! Every call is complete when it returns. Where values will once lie farther away than memory, a call that begins a
+//! fetch will stand beside [`Objects::fetch`] and return either its result or a ticket to wait for; nothing that is
+//! here waits, and so nothing that is here will change.
+//!
+//! Not here: clocks ([`Now`] is the caller's), threads, sockets, protocols.
+#![deny(unsafe_code)]
+
+mod evict;
+mod index;
+mod item;
+mod log;
+mod request;
+mod shard;
+mod space;
+
+#[cfg(test)]
+mod model;
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foldhash::quality::FixedState;
+
+use crate::error::{Error, Result};
+
+use evict::{Duty, Progress};
+use shard::{Key, NoRoom, Shard};
+use space::Space;
+
+pub use item::KEY_BYTES_MAX;
+pub use request::{
+    Count, CountOutcome, Delete, DeleteOutcome, Fetch, ItemRef, Now, ObjectsStats, Store,
+    StoreMode, StoreOutcome, Win,
+};
+
+/// The least and the most bytes of a slab. A small one wastes its end on long values, a large one the rest of what
+/// is being filled.
+const SLAB_BYTES: std::ops::RangeInclusive<usize> = (16 << 10)..=log::SLAB_BYTES_MAX;
+/// Slabs a shard has at least: some are being filled at any time, one for each queue and time of life.
+const SHARD_SLABS_MIN: u64 = 32;
+/// The least memory: one shard of the smallest slabs.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+/// Items that a request looks at when memory is short. One new item displaces one or two as long, and of those that
+/// are looked at some stay.
+const ITEMS_A_REQUEST: usize = 8;
+/// Rounds over the shards after which a request finds that there is no room to be made.
+const ROUNDS_MAX: usize = 4;
+
+/// How objects are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectsOptions {
+    /// The most bytes held: slabs, indexes, dictionaries, books. At least 1 MiB. Default: 64 MiB.
+    pub memory_bytes: u64,
+    /// The longest item, counted as memcached counts it. At most half the memory. Default: 1 MiB.
+    pub item_bytes_max: usize,
+    /// The number of shards as a power of two; fewer are made where memory is small. Default: 6, for 64 shards.
+    pub shards_log2: u8,
+    /// Whether items may be dropped before their end. Default true.
+    pub evict: bool,
+    /// What keys are hashed with: chosen at random where somebody else chooses keys. Default 0.
+    pub seed: u64,
+}
+
+impl Default for ObjectsOptions {
+    fn default() -> ObjectsOptions {
+        ObjectsOptions {
+            memory_bytes: 64 << 20,
+            item_bytes_max: 1 << 20,
+            shards_log2: 6,
+            evict: true,
+            seed: 0,
+        }
+    }
+}
+
+/// How a key is hashed.
+#[derive(Clone)]
+struct Hasher {
+    state: FixedState,
+    /// Fewer bits make keys of one hash, for tests.
+    mask: u64,
+}
+
+impl Hasher {
+    fn of(&self, key: &[u8]) -> u64 {
+        self.state.hash_one(key) & self.mask
+    }
+}
+
+/// Values under keys, for many threads.
+///
+/// # Example
+/// ```
+/// use breakeven::objects::{Now, Objects, ObjectsOptions, Store, StoreMode};
+///
+/// let objects = Objects::new(ObjectsOptions::default())?;
+/// let now = Now { seconds: 1 };
+/// objects.store(&Store::new(StoreMode::Set, b"key", b"value"), now);
+/// assert_eq!(objects.get(b"key", now, |item| item.value.to_vec()), Some(b"value".to_vec()));
+/// # Ok::<(), breakeven::Error>(())
+/// ```
+///
+/// # Cost
+/// `11.4 to 14` bytes of index a key and 8 bytes of header beside key and value; 4 more where the item expires, 4
+/// where it has flags. One short lock a call.
+pub struct Objects {
+    shards: Box<[Mutex<Shard>]>,
+    space: Arc<Space>,
+    hasher: Hasher,
+    item_bytes_max: usize,
+    evicts: AtomicBool,
+    /// The shard whose turn it is to make room for others.
+    turn: AtomicUsize,
+}
+
+impl Objects {
+    /// Makes an empty store.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if an option is out of range.
+    pub fn new(options: ObjectsOptions) -> Result<Objects> {
+        Objects::with_hash_bits(options, 64)
+    }
+
+    fn with_hash_bits(options: ObjectsOptions, hash_bits: u32) -> Result<Objects> {
+        let memory_bytes = options.memory_bytes;
+        if memory_bytes < MEMORY_BYTES_MIN {
+            let reason =
+                format!("{memory_bytes} bytes, where at least {MEMORY_BYTES_MIN} are needed");
+            return Err(Error::invalid("memory of objects", reason));
+        }
+        let item_bytes_most = (memory_bytes / 2).min(1 << 30);
+        if !(1024..=item_bytes_most).contains(&(options.item_bytes_max as u64)) {
+            let reason = format!(
+                "{} bytes, where 1024 to {item_bytes_most} are accepted",
+                options.item_bytes_max
+            );
+            return Err(Error::invalid("longest item", reason));
+        }
+        if options.shards_log2 > 12 {
+            let reason = format!("2^{}, where at most 2^12 are accepted", options.shards_log2);
+            return Err(Error::invalid("number of shards", reason));
+        }
+        let shards_most = memory_bytes / (SHARD_SLABS_MIN * *SLAB_BYTES.start() as u64);
+        let shards_log2 = u32::from(options.shards_log2).min(shards_most.max(1).ilog2());
+        let slabs_wanted = SHARD_SLABS_MIN << shards_log2;
+        let slab_bytes = 1_usize << (memory_bytes / slabs_wanted).ilog2();
+        let slab_bytes = slab_bytes.clamp(*SLAB_BYTES.start(), *SLAB_BYTES.end());
+        let space = Space::new(memory_bytes, slab_bytes)?;
+        let hasher = Hasher {
+            state: FixedState::with_seed(options.seed),
+            mask: u64::MAX >> (64 - hash_bits),
+        };
+        let shard = || {
+            Mutex::new(Shard::new(
+                Arc::clone(&space),
+                options.item_bytes_max,
+                hasher.clone(),
+            ))
+        };
+        Ok(Objects {
+            shards: (0..1 << shards_log2).map(|_| shard()).collect(),
+            space,
+            hasher,
+            item_bytes_max: options.item_bytes_max,
+            evicts: AtomicBool::new(options.evict),
+            turn: AtomicUsize::new(0),
+        })
+    }
+
+    /// Hands the item of a key to a function, while its shard is locked; `None` if there is none.
+    ///
+    /// The function must not call this store.
+    pub fn get<R>(&self, key: &[u8], now: Now, look: impl FnOnce(ItemRef<'_>) -> R) -> Option<R> {
+        self.fetch(key, &Fetch::default(), now, look)
+    }
+
+    /// Adds the value of a key to `target`, and returns its flags and CAS.
+    pub fn get_into(&self, key: &[u8], now: Now, target: &mut Vec<u8>) -> Option<(u32, u64)> {
+        self.get(key, now, |item| {
+            target.extend_from_slice(item.value);
+            (item.flags, item.cas)
+        })
+    }
+
+    /// Hands the items of many keys to a function, in the order of the keys, with the number of each.
+    pub fn get_many(
+        &self,
+        keys: &[&[u8]],
+        now: Now,
+        mut look: impl FnMut(usize, Option<ItemRef<'_>>),
+    ) {
+        let mut held: Option<(usize, MutexGuard<'_, Shard>)> = None;
+        for (number, key) in keys.iter().enumerate() {
+            let Some(key) = self.key(key) else {
+                look(number, None);
+                continue;
+            };
+            let at = self.shard_of(key.hash);
+            let mut shard = match held.take() {
+                Some((shard, guard)) if shard == at => guard,
+                // The lock before is let go first: nobody holds two.
+                other => {
+                    drop(other);
+                    self.lock(at, now)
+                }
+            };
+            let mut is_there = false;
+            let seen = shard.fetch(key, &Fetch::default(), now.seconds, |item| {
+                is_there = true;
+                look(number, Some(item));
+            });
+            assert!(seen.is_ok(), "a fetch that changes nothing wants no room");
+            if !is_there {
+                look(number, None);
+            }
+            held = Some((at, shard));
+        }
+    }
+
+    /// As [`Objects::get`], with what the fetch is to change.
+    pub fn fetch<R>(
+        &self,
+        key: &[u8],
+        fetch: &Fetch,
+        now: Now,
+        look: impl FnOnce(ItemRef<'_>) -> R,
+    ) -> Option<R> {
+        let key = self.key(key)?;
+        let mut look = Some(look);
+        let outcome = self.with_room(key, now, |shard| {
+            shard.fetch(key, fetch, now.seconds, |item| {
+                let look = look.take().expect("an item is seen once");
+                look(item)
+            })
+        });
+        outcome.ok().flatten()
+    }
+
+    /// Sets the end of an item; false if there is none.
+    pub fn touch(&self, key: &[u8], expires: Option<u32>, now: Now) -> bool {
+        let fetch = Fetch {
+            touch: Some(expires),
+            ..Fetch::default()
+        };
+        self.fetch(key, &fetch, now, |_| ()).is_some()
+    }
+
+    /// Sets the end of an item and hands it to a function; `None` if there is none.
+    pub fn get_and_touch<R>(
+        &self,
+        key: &[u8],
+        expires: Option<u32>,
+        now: Now,
+        look: impl FnOnce(ItemRef<'_>) -> R,
+    ) -> Option<R> {
+        let fetch = Fetch {
+            touch: Some(expires),
+            ..Fetch::default()
+        };
+        self.fetch(key, &fetch, now, look)
+    }
+
+    /// Stores a value.
+    pub fn store(&self, store: &Store<'_>, now: Now) -> StoreOutcome {
+        let Some(key) = self.key(store.key) else {
+            return StoreOutcome::TooLarge;
+        };
+        let outcome = self.with_room(key, now, |shard| shard.store(store, key, now.seconds));
+        outcome.unwrap_or(StoreOutcome::OutOfMemory)
+    }
+
+    /// Says whether an item of this size would be refused, before its value has come.
+    pub fn is_too_large(&self, key_bytes: usize, value_bytes: usize, flags: u32) -> bool {
+        shard::is_too_large(key_bytes, value_bytes, flags, self.item_bytes_max)
+    }
+
+    /// Deletes an item, or marks it stale.
+    pub fn delete(&self, key: &[u8], delete: &Delete, now: Now) -> DeleteOutcome {
+        let Some(key) = self.key(key) else {
+            return DeleteOutcome::NotFound;
+        };
+        let outcome = self.with_room(key, now, |shard| shard.delete(key, delete, now.seconds));
+        // Without room for the mark the item goes: what is stale may be absent.
+        outcome.unwrap_or_else(|NoRoom| {
+            self.delete(
+                key.bytes,
+                &Delete {
+                    marks_stale: false,
+                    ..*delete
+                },
+                now,
+            )
+        })
+    }
+
+    /// Changes a decimal number.
+    pub fn count(&self, key: &[u8], count: &Count, now: Now) -> CountOutcome {
+        let Some(key) = self.key(key) else {
+            return CountOutcome::NotFound;
+        };
+        let outcome = self.with_room(key, now, |shard| shard.count(key, count, now.seconds));
+        outcome.unwrap_or(CountOutcome::OutOfMemory)
+    }
+
+    /// Lets all items go that are stored before second `at`; before now where it is not in the future.
+    pub fn flush_all(&self, at: u32, now: Now) {
+        (0..self.shards.len()).for_each(|shard| self.lock(shard, now).flush_at(at, now.seconds));
+    }
+
+    /// Shows every item of one shard to a function, with its key but without its value, and counts no access.
+    /// The last shard is one less than [`Objects::shard_count`].
+    pub fn visit(&self, shard: usize, now: Now, look: impl FnMut(&[u8], ItemRef<'_>)) {
+        self.lock(shard, now).visit(now.seconds, look);
+    }
+
+    /// Returns the number of shards.
+    pub fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Does up to `items` items' worth of the work that is due in each shard: what is past its end goes, and room is
+    /// made where it is short. Returns whether there is more to do.
+    pub fn maintain(&self, items: usize, now: Now) -> bool {
+        let mut is_more = false;
+        for at in 0..self.shards.len() {
+            let mut shard = self.lock(at, now);
+            is_more |= match self.is_tight() {
+                true => shard.work(self.duty(items, now)) == Progress::More,
+                false => shard.expire_segment(now.seconds).is_some(),
+            };
+        }
+        is_more
+    }
+
+    /// Changes the most bytes that may be held. Items go as shards make room.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is less than 1 MiB or than twice the longest item.
+    pub fn set_memory(&self, memory_bytes: u64, now: Now) -> Result<()> {
+        let least = MEMORY_BYTES_MIN.max(2 * self.item_bytes_max as u64);
+        if memory_bytes < least {
+            let reason = format!("{memory_bytes} bytes, where at least {least} are needed");
+            return Err(Error::invalid("memory of objects", reason));
+        }
+        self.space.set_memory(memory_bytes);
+        for _ in 0..ROUNDS_MAX * self.shards.len() * SHARD_SLABS_MIN as usize {
+            if self.space.slabs_left() >= 0 || !self.make_room(now) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says whether items may be dropped before their end, from now on.
+    pub fn set_evict(&self, evict: bool) {
+        self.evicts.store(evict, Relaxed);
+    }
+
+    /// Returns the counts of all shards.
+    pub fn stats(&self) -> ObjectsStats {
+        let mut stats = ObjectsStats {
+            memory_bytes: self.space.memory_bytes(),
+            held_bytes: self.space.held_bytes(),
+            slab_bytes: self.space.slab_bytes() as u64,
+            ..ObjectsStats::default()
+        };
+        for shard in &self.shards {
+            stats.add(&lock(shard).stats());
+        }
+        stats
+    }
+
+    /// Begins the counts of the past anew.
+    pub fn reset_stats(&self) {
+        self.shards
+            .iter()
+            .for_each(|shard| lock(shard).stats.reset());
+    }
+
+    fn key<'a>(&self, bytes: &'a [u8]) -> Option<Key<'a>> {
+        let is_fit = (1..=KEY_BYTES_MAX).contains(&bytes.len());
+        is_fit.then(|| Key {
+            bytes,
+            hash: self.hasher.of(bytes),
+        })
+    }
+
+    /// The highest bits pick the shard; the index uses the lowest.
+    fn shard_of(&self, hash: u64) -> usize {
+        let bits = self.shards.len().ilog2();
+        hash.unbounded_shr(64 - bits) as usize
+    }
+
+    fn lock(&self, shard: usize, now: Now) -> MutexGuard<'_, Shard> {
+        let mut shard = lock(&self.shards[shard]);
+        shard.begin(now.seconds);
+        shard
+    }
+
+    fn duty(&self, items: usize, now: Now) -> Duty {
+        Duty {
+            items,
+            evicts: self.evicts.load(Relaxed),
+            share_slabs: self.space.slabs_max() / self.shards.len() as u64,
+            now: now.seconds,
+        }
+    }
+
+    /// Memory is tight when shards could not each open a segment soon.
+    fn is_tight(&self) -> bool {
+        self.space.slabs_left() < 4 + self.shards.len() as i64 / 8
+    }
+
+    /// Calls an operation on the shard of a key; where there is no room, makes some and calls it again.
+    fn with_room<R>(
+        &self,
+        key: Key<'_>,
+        now: Now,
+        mut operation: impl FnMut(&mut Shard) -> std::result::Result<R, NoRoom>,
+    ) -> std::result::Result<R, NoRoom> {
+        let at = self.shard_of(key.hash);
+        let slab_bytes = self.space.slab_bytes();
+        let slabs_most = self.item_bytes_max / slab_bytes + 2;
+        for _ in 0..=ROUNDS_MAX * slabs_most {
+            let mut shard = self.lock(at, now);
+            let index_bytes = shard.index.memory_bytes();
+            let result = operation(&mut shard);
+            if shard.index.memory_bytes() != index_bytes {
+                shard.settle();
+            }
+            if result.is_ok() {
+                if self.is_tight() {
+                    shard.work(self.duty(ITEMS_A_REQUEST, now));
+                }
+                return result;
+            }
+            let freed = shard.work(self.duty(usize::MAX, now));
+            drop(shard);
+            if freed == Progress::Nothing && !self.make_room(now) {
+                break;
+            }
+        }
+        Err(NoRoom)
+    }
+
+    /// Lets the shards free a segment in turn. False if none can.
+    fn make_room(&self, now: Now) -> bool {
+        (0..self.shards.len()).any(|_| {
+            let at = self.turn.fetch_add(1, Relaxed) % self.shards.len();
+            let duty = self.duty(usize::MAX, now);
+            self.lock(at, now).work(duty) == Progress::Freed
+        })
+    }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}

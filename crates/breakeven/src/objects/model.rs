@@ -1,0 +1,409 @@
+//! Random commands against a map of the standard library with a clock of its own: never a wrong value.
+
+use std::collections::HashMap;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+struct Known {
+    value: Vec<u8>,
+    flags: u32,
+    expires: Option<u32>,
+    cas: u64,
+}
+
+/// The oracle: what may be there. Where items may be evicted, absence is right too.
+struct Model {
+    known: HashMap<Vec<u8>, Known>,
+    is_exact: bool,
+    now: u32,
+    hits: u64,
+    misses: u64,
+}
+
+impl Model {
+    fn live(&mut self, key: &[u8]) -> Option<&mut Known> {
+        let now = self.now;
+        self.known
+            .retain(|other, known| other != key || known.expires.is_none_or(|second| second > now));
+        self.known.get_mut(key)
+    }
+
+    /// Brings the oracle to what the store says of a key, if that may be.
+    fn agree(&mut self, objects: &Objects, key: &[u8]) {
+        let now = Now { seconds: self.now };
+        let is_exact = self.is_exact;
+        let found = objects.get(key, now, |item| {
+            (item.value.to_vec(), item.flags, item.expires, item.cas)
+        });
+        let known = self.live(key).cloned();
+        match (found, known) {
+            (None, None) => self.misses += 1,
+            (None, Some(_)) => {
+                assert!(
+                    !is_exact,
+                    "an item is lost: {:?}",
+                    String::from_utf8_lossy(key)
+                );
+                self.known.remove(key);
+                self.misses += 1;
+            }
+            (Some(found), Some(known)) => {
+                assert!(
+                    found.0 == known.value,
+                    "a wrong value of {:?}",
+                    String::from_utf8_lossy(key)
+                );
+                assert_eq!(
+                    (found.1, found.2, found.3),
+                    (known.flags, known.expires, known.cas)
+                );
+                self.hits += 1;
+            }
+            (Some(_), None) => panic!("an item that is gone: {:?}", String::from_utf8_lossy(key)),
+        }
+    }
+}
+
+fn random_value(random: &mut fastrand::Rng, length_max: usize) -> Vec<u8> {
+    let shift = random.u32(0..8);
+    let length = random.usize(0..(length_max >> shift).max(1));
+    match random.u8(0..4) {
+        0 => (0..length).map(|_| random.u8(..)).collect(),
+        1 => random.u64(..).to_string().into_bytes(),
+        _ => {
+            let text = format!(
+                "{{\"id\": {}, \"name\": \"somebody\", \"tags\": [\"x\"]}}",
+                random.u32(..)
+            );
+            text.bytes().cycle().take(length).collect()
+        }
+    }
+}
+
+fn random_end(random: &mut fastrand::Rng, now: u32) -> Option<u32> {
+    let most = [20, 2000, 200_000][random.usize(0..3)];
+    random.bool().then(|| now + random.u32(0..most))
+}
+
+fn random_mode(random: &mut fastrand::Rng, known: Option<&Known>) -> StoreMode {
+    match random.u8(0..8) {
+        0 => StoreMode::Add,
+        1 => StoreMode::Replace,
+        2 => StoreMode::Append,
+        3 => StoreMode::Prepend,
+        4 => StoreMode::Cas(known.map_or(1, |known| known.cas) + random.u64(0..2)),
+        _ => StoreMode::Set,
+    }
+}
+
+fn stored(
+    objects: &Objects,
+    model: &mut Model,
+    random: &mut fastrand::Rng,
+    key: &[u8],
+    length_max: usize,
+) {
+    let now = Now { seconds: model.now };
+    let value = random_value(random, length_max);
+    let expires = random_end(random, model.now);
+    let flags = if random.bool() { 0 } else { random.u32(..) };
+    model.agree(objects, key);
+    let known = model.live(key).cloned();
+    let mode = random_mode(random, known.as_ref());
+    let joined = match (mode, &known) {
+        (StoreMode::Append, Some(known)) => [&known.value[..], &value].concat(),
+        (StoreMode::Prepend, Some(known)) => [&value[..], &known.value].concat(),
+        _ => value.clone(),
+    };
+    let is_joined = matches!(mode, StoreMode::Append | StoreMode::Prepend);
+    let store = Store {
+        flags,
+        expires,
+        ..Store::new(mode, key, &value)
+    };
+    let outcome = objects.store(&store, now);
+    let holds = match (mode, &known) {
+        (StoreMode::Set, _) | (StoreMode::Add, None) => true,
+        (StoreMode::Add, Some(_)) => false,
+        (StoreMode::Cas(cas), Some(known)) => cas == known.cas,
+        (_, known) => known.is_some(),
+    };
+    match outcome {
+        StoreOutcome::Stored { cas } => {
+            assert!(holds, "{mode:?} is stored though {known:?}");
+            assert!(
+                known.as_ref().is_none_or(|known| cas > known.cas),
+                "CAS rises"
+            );
+            let (flags, expires) = match (&known, is_joined) {
+                (Some(known), true) => (known.flags, known.expires),
+                _ => (flags, expires),
+            };
+            model.known.insert(
+                key.to_vec(),
+                Known {
+                    value: joined,
+                    flags,
+                    expires,
+                    cas,
+                },
+            );
+        }
+        StoreOutcome::TooLarge => {
+            assert!(objects.is_too_large(key.len(), joined.len(), u32::MAX));
+            if mode == StoreMode::Set {
+                model.known.remove(key);
+            }
+        }
+        StoreOutcome::OutOfMemory => assert!(holds),
+        // Making room may have dropped what was there.
+        StoreOutcome::NotStored | StoreOutcome::NotFound => {
+            assert!(!holds || !model.is_exact, "{mode:?}")
+        }
+        StoreOutcome::Exists => assert!(!holds, "{mode:?}"),
+    }
+}
+
+fn counted(objects: &Objects, model: &mut Model, random: &mut fastrand::Rng, key: &[u8]) {
+    let now = Now { seconds: model.now };
+    model.agree(objects, key);
+    let count = match random.bool() {
+        true => Count::up(random.u64(0..1000)),
+        false => Count::down(random.u64(0..1000)),
+    };
+    let outcome = objects.count(key, &count, now);
+    let Some(known) = model.live(key) else {
+        assert_eq!(outcome, CountOutcome::NotFound);
+        return;
+    };
+    let text = String::from_utf8_lossy(&known.value).into_owned();
+    let digits = text.split(' ').next().unwrap_or_default();
+    match (digits.parse::<u64>(), outcome) {
+        (Ok(old), CountOutcome::Counted { number, cas, .. }) => {
+            let expected = match count.is_decrement {
+                true => old.saturating_sub(count.delta),
+                false => old.wrapping_add(count.delta),
+            };
+            assert_eq!(number, expected);
+            assert!(cas > known.cas);
+            let width = known.value.len();
+            known.value = format!("{number:<width$}").into_bytes();
+            known.cas = cas;
+        }
+        (Err(_), CountOutcome::NotNumeric) | (Ok(_), CountOutcome::OutOfMemory) => {}
+        // Making room for its digits dropped it.
+        (_, CountOutcome::NotFound) if !model.is_exact => {}
+        (old, outcome) => panic!("{old:?} {outcome:?}"),
+    }
+}
+
+/// One random command.
+fn step(
+    objects: &Objects,
+    model: &mut Model,
+    random: &mut fastrand::Rng,
+    key_count: u32,
+    length_max: usize,
+) {
+    let key = format!("user:{}", random.u32(0..key_count)).into_bytes();
+    let now = Now { seconds: model.now };
+    match random.u32(0..200) {
+        0..80 => stored(objects, model, random, &key, length_max),
+        80..110 => model.agree(objects, &key),
+        110..130 => counted(objects, model, random, &key),
+        130..145 => {
+            model.agree(objects, &key);
+            let deleted = objects.delete(&key, &Delete::default(), now);
+            let was_there = model.live(&key).is_some();
+            assert_eq!(deleted == DeleteOutcome::Deleted, was_there);
+            model.known.remove(&key);
+        }
+        145..160 => {
+            model.agree(objects, &key);
+            let expires = random_end(random, model.now);
+            let touched = objects.touch(&key, expires, now);
+            if let Some(known) = model.live(&key) {
+                // Without room for another header the end stays as it was.
+                if touched {
+                    known.expires = expires;
+                }
+            }
+        }
+        160..199 if random.u8(0..8) == 0 => model.now += random.u32(0..20),
+        160..199 => drop(objects.maintain(random.usize(0..40), now)),
+        _ if random.u8(0..64) == 0 => {
+            objects.flush_all(model.now, now);
+            model.known.clear();
+        }
+        _ => {}
+    }
+}
+
+fn check(
+    options: ObjectsOptions,
+    hash_bits: u32,
+    key_count: u32,
+    length_max: usize,
+    is_exact: bool,
+) -> Model {
+    let mut random = crate::testing::seeded("objects model", 20_200_304 + u64::from(hash_bits));
+    let objects = Objects::with_hash_bits(options, hash_bits).expect("sane options");
+    let mut model = Model {
+        known: HashMap::new(),
+        is_exact,
+        now: 1,
+        hits: 0,
+        misses: 0,
+    };
+    let steps = if crate::testing::is_full() {
+        400_000
+    } else {
+        40_000
+    };
+    for number in 0..steps {
+        step(&objects, &mut model, &mut random, key_count, length_max);
+        let stats = objects.stats();
+        assert!(stats.held_bytes <= options.memory_bytes, "{stats:?}");
+        if number % 1000 == 0 {
+            audit(&objects, Now { seconds: model.now });
+        }
+    }
+    let keys: Vec<Vec<u8>> = model.known.keys().cloned().collect();
+    keys.iter().for_each(|key| model.agree(&objects, key));
+    let stats = objects.stats();
+    println!(
+        "objects model: {steps} commands, {} hits, {} misses, {stats:?}",
+        model.hits, model.misses
+    );
+    assert!(model.hits > steps / 10 && model.misses > steps / 50);
+    model
+}
+
+/// The counts are those of the items.
+fn audit(objects: &Objects, now: Now) {
+    let stats = objects.stats();
+    let mut found = (0, 0);
+    for shard in 0..objects.shard_count() {
+        let mut shard = objects.lock(shard, now);
+        let all = 0;
+        shard.visit(all, |_, item| {
+            found = (found.0 + 1, found.1 + item.stored_bytes as u64)
+        });
+    }
+    assert_eq!(found, (stats.items, stats.bytes), "{stats:?}");
+}
+
+fn small() -> ObjectsOptions {
+    ObjectsOptions {
+        memory_bytes: 2 << 20,
+        item_bytes_max: 300 << 10,
+        shards_log2: 2,
+        ..ObjectsOptions::default()
+    }
+}
+
+#[test]
+fn nothing_is_lost_while_there_is_room() {
+    let options = ObjectsOptions {
+        memory_bytes: 64 << 20,
+        ..ObjectsOptions::default()
+    };
+    check(options, 64, 3000, 2000, true);
+}
+
+#[test]
+fn evicted_or_right() {
+    let options = small();
+    check(options, 64, 2000, 20_000, false);
+    let objects = Objects::new(options).expect("sane options");
+    for number in 0..100_000_u32 {
+        let key = number.to_string();
+        let outcome = objects.store(
+            &Store::new(StoreMode::Set, key.as_bytes(), &[7; 300]),
+            Now { seconds: 1 },
+        );
+        assert!(
+            matches!(outcome, StoreOutcome::Stored { .. }),
+            "{number}: {outcome:?}"
+        );
+    }
+    assert!(objects.stats().evictions > 80_000);
+}
+
+#[test]
+fn keys_of_one_hash_are_not_mixed_up() {
+    check(small(), 6, 1000, 4000, false);
+}
+
+#[test]
+fn values_longer_than_a_slab_are_chained() {
+    check(small(), 64, 200, 400_000, false);
+}
+
+#[test]
+fn without_eviction_nothing_goes_and_dead_bytes_are_used_again() {
+    let options = ObjectsOptions {
+        evict: false,
+        ..small()
+    };
+    check(options, 64, 4000, 1500, true);
+}
+
+#[test]
+fn memory_a_key_stays_low_over_a_growth() {
+    let options = ObjectsOptions {
+        memory_bytes: 512 << 20,
+        ..ObjectsOptions::default()
+    };
+    let objects = Objects::new(options).expect("sane options");
+    let (mut sum, mut samples, mut most) = (0.0, 0.0, 0.0_f64);
+    for count in 1..=1_000_000_u32 {
+        let key = format!("key{count:07}");
+        objects.store(
+            &Store::new(StoreMode::Set, key.as_bytes(), &[1; 22]),
+            Now { seconds: 1 },
+        );
+        if count >= 100_000 && count % 10_000 == 0 {
+            let stats = objects.stats();
+            assert_eq!(stats.items, u64::from(count));
+            let beside = stats.bytes - stats.bytes_logical + objects.space.heap_bytes();
+            let each = beside as f64 / f64::from(count);
+            (sum, samples, most) = (sum + each, samples + 1.0, most.max(each));
+        }
+    }
+    println!(
+        "objects: mean {:.2} bytes a key beside key and value, at most {most:.2}",
+        sum / samples
+    );
+    assert!(sum / samples <= 24.0 && most <= 36.0);
+}
+
+#[test]
+fn ends_are_exact_to_the_second_and_free_whole_segments() {
+    let objects = Objects::new(small()).expect("sane options");
+    for number in 0..4000_u32 {
+        let expires = Some(10 + number % 3);
+        let key = number.to_string();
+        let store = Store {
+            expires,
+            ..Store::new(StoreMode::Set, key.as_bytes(), &[7; 200])
+        };
+        objects.store(&store, Now { seconds: 1 });
+    }
+    for seconds in 9..13 {
+        let now = Now { seconds };
+        for number in 0..4000_u32 {
+            let found = objects
+                .get(number.to_string().as_bytes(), now, |_| ())
+                .is_some();
+            assert_eq!(found, 10 + number % 3 > seconds);
+        }
+        if seconds == 9 {
+            assert!(objects.stats().slabs > 40);
+        }
+    }
+    assert_eq!(objects.stats().items, 0);
+    while objects.maintain(1000, Now { seconds: 14 }) {}
+    assert!(objects.stats().slabs <= 4 * objects.shard_count() as u64);
+}
