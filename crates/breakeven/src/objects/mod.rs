@@ -1,6 +1,6 @@
 //! The place of small objects: values under keys in memory, as memcached has them.
 //!
-//! [`Objects`] is shards with a lock each. A shard has an index of some twelve bytes a key and a log of segments
+//! [`Objects`] is shards with a lock each. A shard has an index of some fourteen bytes a key and a log of segments
 //! in which items lie one behind the other with eight bytes before each (`item.rs` has the bytes). New items go to
 //! the front; when memory is short, segments are emptied a few items at a time by S3-FIFO (`evict.rs`), by whoever
 //! stores, or by a thread of the caller that calls [`Objects::maintain`].
@@ -62,7 +62,7 @@ const ROUNDS_MAX: usize = 4;
 /// How objects are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectsOptions {
-    /// The most bytes held: slabs, indexes, dictionaries, books. At least 1 MiB. Default: 64 MiB.
+    /// The most bytes held: slabs, indexes, books. At least 1 MiB. Default: 64 MiB.
     pub memory_bytes: u64,
     /// The longest item, counted as memcached counts it. At most half the memory. Default: 1 MiB.
     pub item_bytes_max: usize,
@@ -114,7 +114,7 @@ impl Hasher {
 /// ```
 ///
 /// # Cost
-/// `11.4 to 14` bytes of index a key and 8 bytes of header beside key and value; 4 more where the item expires, 4
+/// Some 14 bytes of index a key and 8 bytes of header beside key and value; 4 more where the item expires, 4
 /// where it has flags. One short lock a call.
 pub struct Objects {
     shards: Box<[Mutex<Shard>]>,

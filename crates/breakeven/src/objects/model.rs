@@ -178,7 +178,9 @@ fn counted(objects: &Objects, model: &mut Model, random: &mut fastrand::Rng, key
         return;
     };
     let text = String::from_utf8_lossy(&known.value).into_owned();
-    let digits = text.split(' ').next().unwrap_or_default();
+    let is_space = |letter: char| matches!(letter, ' ' | '\t'..='\r');
+    let mut words = text.trim_start_matches(is_space).split(is_space);
+    let digits = words.next().unwrap_or_default();
     match (digits.parse::<u64>(), outcome) {
         (Ok(old), CountOutcome::Counted { number, cas, .. }) => {
             let expected = match count.is_decrement {

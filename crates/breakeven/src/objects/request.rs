@@ -241,7 +241,7 @@ pub struct ObjectsStats {
     pub encoded_items: u64,
     /// The most bytes that may be held.
     pub memory_bytes: u64,
-    /// Bytes that are held: slabs, indexes, dictionaries, books.
+    /// Bytes that are held: slabs, indexes, books.
     pub held_bytes: u64,
     /// Bytes of the indexes.
     pub index_bytes: u64,

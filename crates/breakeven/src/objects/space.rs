@@ -1,6 +1,6 @@
 //! The memory of all shards together: slabs of the arena, and what is kept beside them.
 //!
-//! Everything counts against one limit: slabs, indexes, lists of segments, dictionaries. What grows on the heap
+//! Everything counts against one limit: slabs, indexes, lists of segments. What grows on the heap
 //! lowers the number of slabs there may be.
 
 use std::sync::Arc;
