@@ -26,6 +26,8 @@ pub(super) struct Writer {
     pub(super) payload: Payload,
     /// The segments in which the last checkpoint's lists lie.
     pub(super) pinned: Vec<usize>,
+    /// How many segments the last checkpoint freed.
+    pub(super) freed_segments: usize,
 }
 
 fn label(kind: u8) -> Label {
@@ -41,6 +43,7 @@ impl Writer {
     /// # Errors
     /// Those of writing. Before the superblock is written nothing has changed.
     pub(super) fn checkpoint(&mut self, file: &StoreFile, state: &State) -> Result<State> {
+        self.log.reserved_bytes = 0;
         let mut new = state.clone();
         let mut live = LiveChanges::new();
         let nodes = self.write_nodes(file, &mut new, &mut live)?;
@@ -173,6 +176,7 @@ impl Writer {
 
     /// Frees the segments that neither the state of this version needs nor a recovery.
     fn free_unused(&mut self, version: u64) {
+        self.freed_segments = 0;
         for (index, live_bytes) in self.log.live.iter().enumerate() {
             let is_needed =
                 *live_bytes > 0 || self.log.is_at(index) || self.pinned.contains(&index);
@@ -180,7 +184,10 @@ impl Writer {
             match used {
                 Use::Free { .. } => {}
                 Use::Held if is_needed => {}
-                Use::Held => *used = Use::Free { since: version },
+                Use::Held => {
+                    *used = Use::Free { since: version };
+                    self.freed_segments += 1;
+                }
             }
         }
     }

@@ -27,6 +27,8 @@ pub(super) struct Workspace {
     pub(super) decompressor: Decompressor,
     /// A record as read, or a block as encoded.
     pub(super) bytes: Vec<u8>,
+    /// A block that is encoded again.
+    pub(super) block: Vec<u8>,
 }
 
 /// The key of a node that lies in the file: a place alone is used again.

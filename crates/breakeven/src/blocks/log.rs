@@ -19,6 +19,9 @@ use crate::storage::record::{
 /// What is laid out before it is written: one write carries a transaction up to this long. No record is
 /// longer.
 pub(super) const BUFFER_BYTES_MAX: u64 = 256 << 10;
+/// Transactions leave this many free segments alone, so that a full store can be cleaned: one for what
+/// moves, one for the checkpoint behind it.
+const RESERVED_SEGMENTS: usize = 2;
 /// What a new part of the file is filled with at a time.
 const ZERO_BYTES: usize = 64 << 10;
 
@@ -57,6 +60,11 @@ pub(super) struct Log {
     /// Every record below this number is durable.
     pub(super) synced_sequence: u64,
     pub(super) appended_bytes: u64,
+    /// The room that must be left below the limit beside [`RESERVED_SEGMENTS`]; 0 for those that it is
+    /// left for.
+    pub(super) reserved_bytes: u64,
+    /// Whether the last refusal was for want of room, before anything was written.
+    pub(super) lacks_room: bool,
 }
 
 /// What a new log starts with.
@@ -95,6 +103,8 @@ impl Log {
             flushed_sequence: start.sequence,
             synced_sequence: 0,
             appended_bytes: 0,
+            reserved_bytes: 0,
+            lacks_room: false,
         };
         let first = log.choose()?;
         log.open(first)?;
@@ -221,24 +231,70 @@ impl Log {
         chosen
     }
 
+    /// Returns the segments that are free for all readers, those that were never written left out.
+    fn free(&self) -> impl Iterator<Item = usize> + '_ {
+        let horizon = self.shared.horizon();
+        let uses = self.uses.iter().enumerate();
+        let free = uses.filter(move |(_, used)| is_free(used, horizon));
+        let free = free.map(|(index, _)| index);
+        free.filter(|index| self.segments.get(*index).generation != 0)
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.free()
+            .map(|index| self.segments.get(index).bytes)
+            .sum()
+    }
+
+    /// Returns the bytes that may be written, in what is free and, if it may grow, behind the file's end.
+    pub(super) fn room_bytes(&self, may_grow: bool) -> u64 {
+        let behind = self.limit_bytes() - self.segments.end(SEGMENTS_START);
+        self.free_bytes() + if may_grow { behind } else { 0 }
+    }
+
+    fn limit_bytes(&self) -> u64 {
+        let limit = self.geometry.file_bytes_max.min(FILE_BYTES_MAX - 1);
+        limit.max(self.segments.end(SEGMENTS_START))
+    }
+
     /// Returns a segment that may be written: the first that is free for all readers, or a new one.
     fn choose(&mut self) -> Result<usize> {
-        let horizon = self.shared.horizon();
-        let is_free = |used: &Use| matches!(used, Use::Free { since } if *since <= horizon);
-        if let Some(index) = self.uses.iter().position(is_free) {
-            return Ok(index);
-        }
-        let start = self.segments.end(SEGMENTS_START);
+        let (start, limit) = (self.segments.end(SEGMENTS_START), self.limit_bytes());
         let unit = self.geometry.segment_bytes_min;
         let wanted = (start / SEGMENT_SHARE).min(SEGMENT_BYTES_MAX);
         let bytes = (wanted / unit * unit).max(unit);
-        let limit = self.geometry.file_bytes_max.min(FILE_BYTES_MAX - 1);
-        if start + bytes > limit {
-            return Err(Error::Limit {
-                what: "block store",
-                limit_bytes: limit,
-                needed_bytes: start + bytes,
-            });
+        let (kept, reserved_bytes) = match self.reserved_bytes {
+            0 => (0, 0),
+            reserved => (
+                RESERVED_SEGMENTS,
+                reserved + RESERVED_SEGMENTS as u64 * bytes,
+            ),
+        };
+        // One that was asked for before, when there was no room for it.
+        let asked = (0..self.uses.len()).rev().find(|index| {
+            is_free(&self.uses[*index], u64::MAX) && self.segments.get(*index).generation == 0
+        });
+        let mut free = self.free();
+        let (first, others) = (free.next(), free.count());
+        let taken_bytes = match first {
+            Some(first) if others >= kept => self.segments.get(first).bytes,
+            _ if asked.is_some() => 0,
+            _ => bytes,
+        };
+        let left = self.room_bytes(true).checked_sub(taken_bytes);
+        let has_room = left.is_some_and(|left| left >= reserved_bytes);
+        match (first, asked) {
+            (Some(first), _) if has_room && others >= kept => return Ok(first),
+            (_, Some(asked)) if has_room => return Ok(asked),
+            _ if has_room && start + bytes <= limit => {}
+            _ => {
+                self.lacks_room = true;
+                return Err(Error::Limit {
+                    what: "block store",
+                    limit_bytes: limit,
+                    needed_bytes: start + bytes + reserved_bytes,
+                });
+            }
         }
         self.segments.push(Segment {
             start,
@@ -253,6 +309,14 @@ impl Log {
     /// Gives a segment that was never written its room. Zeros are written ahead, so that a sync later
     /// finds blocks that the file system already knows.
     fn prepare(&mut self, index: usize) -> Result<()> {
+        let prepared = self.fill(index);
+        if let Err(Error::Io { source, .. }) = &prepared {
+            self.lacks_room = source.kind() == std::io::ErrorKind::StorageFull;
+        }
+        prepared
+    }
+
+    fn fill(&mut self, index: usize) -> Result<()> {
         let segment = self.segments.get(index);
         if segment.generation != 0 {
             return Ok(());
@@ -272,6 +336,10 @@ impl Log {
         }
         Ok(())
     }
+}
+
+fn is_free(used: &Use, horizon: u64) -> bool {
+    matches!(used, Use::Free { since } if *since <= horizon)
 }
 
 fn buffer_bytes(segment: Segment) -> usize {

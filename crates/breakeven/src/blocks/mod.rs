@@ -15,6 +15,7 @@
 //! | `file` | reading frames, nodes and chunks |
 //! | `log` | writing records into segments |
 //! | `checkpoint` | writing down what changed, and freeing segments |
+//! | `clean` | moving what is live out of segments that are mostly dead |
 //! | `recovery` | reading a store back |
 //! | `transaction`, `snapshot` | what callers hold |
 //!
@@ -33,6 +34,7 @@ use crate::storage::superblock::Superblocks;
 use crate::storage::{LockKind, OpenOptions, Storage, StorageFile};
 
 mod checkpoint;
+mod clean;
 mod file;
 mod layout;
 mod log;
@@ -45,10 +47,13 @@ mod proof;
 mod recovery;
 mod shared;
 mod snapshot;
+#[cfg(test)]
+mod space;
 mod state;
 mod table;
 mod transaction;
 
+pub use clean::Cleaned;
 pub use file::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 pub use snapshot::{Location, Snapshot};
 pub use state::INDEX_MAX;
@@ -87,6 +92,12 @@ pub struct BlocksOptions {
     /// The memory for nodes of maps and of the frame table that were read. Default 64 MiB; 1 GiB of
     /// blocks of 4 KiB has nodes of 4 MiB.
     pub map_cache_bytes: usize,
+    /// How the cleaner writes blocks that it moves for the first time, where that is shorter. Default `zstd:3`:
+    /// nobody waits for it, and what was not written over until then is read more often than written.
+    pub clean_method: Method,
+    /// Cleaning stops when the segments with anything live are this many times as long as what is live. Less
+    /// takes less room and moves more. Default 1.5.
+    pub space_amp: f64,
     /// How blocks are written. What that does not shorten is stored as it is. Default `lz4:1`.
     pub method: Method,
     /// The seed of generations and of a new store's id; `None` takes one at random. A store that is
@@ -102,6 +113,8 @@ impl Default for BlocksOptions {
             file_bytes_max: place::FILE_BYTES_MAX,
             checkpoint_bytes: CHECKPOINT_BYTES,
             map_cache_bytes: 64 << 20,
+            clean_method: "zstd:3".parse().expect("a method"),
+            space_amp: 1.5,
             method: "lz4:1".parse().expect("a method"),
             seed: None,
         }
@@ -224,6 +237,7 @@ impl Blocks {
             superblocks,
             payload,
             pinned: Vec::new(),
+            freed_segments: 0,
         };
         let opened = Opened {
             replayed_commits: 0,
@@ -468,6 +482,7 @@ impl Inner {
             superblocks,
             payload,
             pinned: Vec::new(),
+            freed_segments: 0,
         };
         let state = State {
             segments: writer.log.segments.clone(),
@@ -481,9 +496,19 @@ impl Inner {
     /// Writes a checkpoint. If it fails before the superblock, the log may go on all the same.
     fn checkpoint(&self, writer: &mut Writer) -> Result<()> {
         let state = self.shared.state();
-        let state = self.watch(writer.checkpoint(&self.file, &state))?;
-        self.shared.publish(state);
-        Ok(())
+        writer.log.lacks_room = false;
+        match writer.checkpoint(&self.file, &state) {
+            // The log goes on, and a checkpoint is due when as much has been written again.
+            Err(error) if writer.log.lacks_room => {
+                writer.log.rewind();
+                writer.log.appended_bytes = 0;
+                Err(error)
+            }
+            state => {
+                self.shared.publish(self.watch(state)?);
+                Ok(())
+            }
+        }
     }
 }
 

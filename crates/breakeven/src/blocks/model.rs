@@ -36,6 +36,7 @@ pub(super) fn options(seed: u64) -> BlocksOptions {
         segment_bytes_min: 8192,
         checkpoint_bytes: 20_000,
         map_cache_bytes: 1 << 20,
+        clean_method: "zstd:1".parse().expect("a method"),
         seed: Some(seed),
         ..BlocksOptions::default()
     }
@@ -183,6 +184,7 @@ fn the_store_shows_what_a_map_would() {
     let mut random = seeded("blocks model", 22);
     let (runs, rounds) = if is_full() { (400, 200) } else { (20, 120) };
     let (mut commits, mut aborts, mut reopened, mut snapshots) = (0, 0, 0, 0);
+    let mut cleanings = 0;
     for run in 0..runs {
         let storage = MemoryStorage::new();
         let seed = random.u64(..);
@@ -219,6 +221,10 @@ fn the_store_shows_what_a_map_would() {
                     assert!(!blocks.opened().is_torn, "run {run} round {round}");
                     reopened += 1;
                 }
+                9..=11 => {
+                    let cleaned = blocks.clean(random.u64(..40_000)).unwrap();
+                    cleanings += u64::from(cleaned.moved_bytes > 0);
+                }
                 _ => {}
             }
             if round % 10 == 0 {
@@ -227,7 +233,11 @@ fn the_store_shows_what_a_map_would() {
         }
         check(&blocks.snapshot(), &model);
     }
-    println!("{commits} commits, {aborts} aborts, {reopened} reopened, {snapshots} old snapshots");
+    println!(
+        "{commits} commits, {aborts} aborts, {reopened} reopened, {snapshots} old snapshots, \
+         {cleanings} cleanings that moved something"
+    );
+    assert!(cleanings > runs, "{cleanings}");
     assert!(
         commits > runs * 80 && aborts > runs * 8 && reopened > runs * 2 && snapshots > runs * 8
     );

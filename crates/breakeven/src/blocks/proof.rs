@@ -40,6 +40,8 @@ fn digest(model: &Model) -> u64 {
 fn small(seed: u64) -> BlocksOptions {
     BlocksOptions {
         checkpoint_bytes: 6000,
+        // There is always something to clean.
+        space_amp: 1.0,
         ..options(seed)
     }
 }
@@ -64,6 +66,8 @@ struct Driver {
     marks: Vec<BTreeSet<Fingerprint>>,
     history: HashSet<Fingerprint>,
     commits: usize,
+    /// Cleanings that moved something.
+    cleanings: usize,
 }
 
 impl Driver {
@@ -78,6 +82,7 @@ impl Driver {
             marks: Vec::new(),
             history: HashSet::from([fingerprint]),
             commits: 0,
+            cleanings: 0,
         };
         driver.mark();
         driver
@@ -167,6 +172,38 @@ impl Driver {
         Ok(())
     }
 
+    /// Cleans a few segments; what the store shows stays the same, under a number of its own. A disk that is
+    /// full makes it try twice.
+    fn clean(&mut self) -> Result<()> {
+        let (before, model) = self.candidates.last().expect("a present state").clone();
+        let known = self.candidates.len();
+        for number in before.0 + 1..=before.0 + 2 {
+            let fingerprint = (number, before.1);
+            self.history.insert(fingerprint);
+            self.candidates.push((fingerprint, model.clone()));
+        }
+        self.mark();
+        let budget_bytes = self.random.u64(1..40_000);
+        let cleaned = self.store().clean(budget_bytes);
+        let number = self.store().snapshot().commit();
+        if cleaned.is_ok() && number == before.0 {
+            self.candidates.truncate(known);
+            self.mark();
+            return Ok(());
+        }
+        let mut candidates = self.candidates.iter().skip(known - 1);
+        let at = candidates.position(|known| known.0.0 == number);
+        let present = self
+            .candidates
+            .remove(known - 1 + at.expect("a number of these"));
+        self.candidates.push(present);
+        if cleaned?.moved_bytes > 0 {
+            self.cleanings += 1;
+        }
+        self.acknowledge();
+        Ok(())
+    }
+
     /// Does one random thing; a process death is survived by opening again.
     fn step(&mut self) -> Result<std::result::Result<(), Failure>> {
         match self.random.u8(..32) {
@@ -182,7 +219,8 @@ impl Driver {
                 self.store().sync()?;
                 self.acknowledge();
             }
-            3..=12 => self.commit(Durability::Lazy)?,
+            3..=5 => self.clean()?,
+            6..=14 => self.commit(Durability::Lazy)?,
             _ => self.commit(Durability::Durable)?,
         }
         Ok(Ok(()))
@@ -216,6 +254,7 @@ struct Counts {
     images: usize,
     double_images: usize,
     commits: usize,
+    cleanings: usize,
     struck: usize,
 }
 
@@ -266,6 +305,7 @@ fn try_run(seed: u64, counts: &mut Counts) -> std::result::Result<(), Failure> {
         .map_err(|failure| format!("seed {seed}: {failure}"))?;
     counts.runs += 1;
     counts.commits += driver.commits;
+    counts.cleanings += driver.cleanings;
     let mut number = counts.images;
     let mut double_images = 0;
     counts.images += try_images(&driver, 0, |_, disk| {
@@ -289,20 +329,27 @@ fn no_crash_loses_tears_revives_or_invents_a_transaction() {
     }
     println!("{counts:?}");
     assert!(counts.double_images > images_min / 100 && counts.commits > counts.runs * 10);
+    assert!(counts.cleanings > counts.runs / 2);
 }
 
 /// Runs a store that meets a fault; returns whether it did.
 fn try_fault(seed: u64, fault: Fault, counts: &mut Counts) -> std::result::Result<bool, Failure> {
     let mut driver = Driver::create(seed);
+    // Enough for segments that can be cleaned.
+    driver.run(STEPS / 2)?;
     driver.disk.set_fault(Some(fault));
-    for _ in 0..8 {
+    for step in 0..7 {
         if driver.blocks.is_none() {
             break;
         }
-        if let Ok(wrong) = driver.step() {
+        if step == 0 {
+            // What fails here is known to the oracle, as in any step.
+            let _ = driver.clean();
+        } else if let Ok(wrong) = driver.step() {
             wrong?;
         }
     }
+    counts.cleanings += driver.cleanings;
     let was_struck = driver.disk.fault_call_count() > fault.first_call;
     driver.disk.set_fault(None);
     counts.runs += 1;
@@ -347,6 +394,7 @@ fn no_failing_call_loses_what_was_acknowledged() {
     }
     println!("{counts:?}");
     assert!(counts.struck > 200 * seeds as usize, "{counts:?}");
+    assert!(counts.cleanings > 10 * seeds as usize, "{counts:?}");
 }
 
 /// Disks of every size from too small to large enough: whatever found room stays.

@@ -100,6 +100,18 @@ impl State {
         self.table.get(id, file, &self.segments)
     }
 
+    /// Returns more bytes than a checkpoint of this state takes, roughly.
+    pub(super) fn checkpoint_bytes_max(&self) -> u64 {
+        // A node of 4 KiB is a frame, whose entry is in a chunk of 3 KiB, below one of 2 KiB.
+        const CHUNKS_BYTES: usize = (3 << 10) + (2 << 10) + 256;
+        let nodes = self.nodes.len() * ((4 << 10) + 64 + CHUNKS_BYTES);
+        let chunks = self.table.changed_count() * CHUNKS_BYTES;
+        // Entries of lists are 33 bytes at most, but for notes.
+        let listed = (self.segments.len() + self.volumes.len()) * 33 + NOTES_BYTES_MAX;
+        let lists = listed + listed / 32 + (4 << 10);
+        (nodes + chunks + lists) as u64
+    }
+
     /// Returns a map node that must have this level.
     pub(super) fn node(&self, id: u32, level: u32, file: &StoreFile) -> Result<Arc<Node>> {
         let node = match self.nodes.get(id) {

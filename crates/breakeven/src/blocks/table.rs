@@ -207,6 +207,27 @@ impl Table {
         Ok(())
     }
 
+    /// Sees to it that a chunk is among the changed ones if it lies at `place`.
+    pub(super) fn touch_at(
+        &mut self,
+        level: u32,
+        number: u32,
+        place: Place,
+        file: &StoreFile,
+        segments: &Segments,
+    ) -> Result<()> {
+        let is_known = level < self.height && number >> (32 - FANOUT_BITS) == 0;
+        if is_known && self.place_of(level, number, file, segments)? == place {
+            self.touch(level, number, file, segments)?;
+        }
+        Ok(())
+    }
+
+    /// Returns how many chunks changed.
+    pub(super) fn changed_count(&self) -> usize {
+        self.changed.len()
+    }
+
     fn changed_mut(&mut self, level: u32, number: u32) -> &mut Chunk {
         let chunk = self.changed.get_mut(key(level, number));
         Arc::make_mut(chunk.expect("a touched chunk"))

@@ -11,9 +11,9 @@ use super::place::Place;
 use super::recovery::chain;
 use super::snapshot::find;
 use super::state::{INDEX_MAX, LiveChanges, NOTE_BYTES_MAX, State, Work};
-use crate::codec::Decoder;
+use crate::codec::{Decoder, Method};
 use crate::error::{Error, Result};
-use crate::storage::record::{Label, parse};
+use crate::storage::record::{ALIGNMENT_BYTES, Label, Placed, parse};
 
 /// Operations are written as a record of their own above this, so that a commit stays short.
 const OPERATIONS_BYTES: usize = 2 << 10;
@@ -30,10 +30,10 @@ pub enum Durability {
 
 /// A transaction that runs; dropping it aborts.
 pub struct Transaction {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
     /// Taken when the transaction ends.
     writer: Option<Box<Writer>>,
-    state: State,
+    pub(super) state: State,
     live: LiveChanges,
     /// The checksums of the records so far.
     checksums: Vec<u32>,
@@ -44,9 +44,11 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    pub(super) fn new(inner: Arc<Inner>, writer: Box<Writer>) -> Transaction {
+    pub(super) fn new(inner: Arc<Inner>, mut writer: Box<Writer>) -> Transaction {
         let mut state = State::clone(&inner.shared.state());
         state.segments = writer.log.segments.clone();
+        // Of no consequence but for not being 0: the state tells how much with each record.
+        writer.log.reserved_bytes = 1;
         Transaction {
             inner,
             writer: Some(writer),
@@ -121,7 +123,10 @@ impl Transaction {
         let prefix = FramePrefix { id, volume, index };
         let inner = Arc::clone(&self.inner);
         let place = inner.file.with_workspace(|workspace| {
-            let (decoder, length) = encode(&inner, workspace, block)?;
+            // What does not save a record's unit is not worth decoding.
+            let limit = block.len().saturating_sub(ALIGNMENT_BYTES);
+            let encoded = encode(inner.options.method, workspace, block, limit)?;
+            let (decoder, length) = encoded.unwrap_or((Decoder::STORE, block.len()));
             let label = Label {
                 kind: KIND_FRAME,
                 codec: decoder.codec,
@@ -252,6 +257,19 @@ impl Transaction {
             }
             return Ok(self.state.commit);
         }
+        let number = self.publish(durability)?;
+        let inner = Arc::clone(&self.inner);
+        let writer = self.writer();
+        if writer.log.appended_bytes >= inner.options.checkpoint_bytes {
+            // The transaction is there. What went wrong is told to the next one.
+            let _ = inner.checkpoint(writer);
+        }
+        Ok(number)
+    }
+
+    /// Writes the commit and shows what it made; returns its number.
+    pub(super) fn publish(&mut self, durability: Durability) -> Result<u64> {
+        let is_durable = durability == Durability::Durable;
         let number = self.state.commit + 1;
         let operations = std::mem::take(&mut self.operations);
         let chain = chain(
@@ -272,36 +290,26 @@ impl Transaction {
             kind: KIND_COMMIT,
             ..Label::default()
         };
-        let placed = self
-            .writer()
-            .log
-            .append(label, &[&commit.encode(), &operations])?;
+        let placed = self.append_record(label, &[&commit.encode(), &operations])?;
         let inner = Arc::clone(&self.inner);
         inner.watch(self.writer().log.flush())?;
         if is_durable {
             inner.watch(self.writer().log.sync())?;
         }
-        let mut writer = self.writer.take().expect("a running transaction");
+        let writer = self.writer.as_mut().expect("a running transaction");
         let mut state = std::mem::take(&mut self.state);
         (state.commit, state.chain, state.version) = (number, chain, placed.sequence);
         state.segments = writer.log.segments.clone();
         let counted = apply_live(&mut writer.log.live, &self.live);
         inner.shared.publish(state);
-        let is_due = writer.log.appended_bytes >= inner.options.checkpoint_bytes;
-        let counted = inner.watch(counted);
-        if is_due && counted.is_ok() {
-            // The transaction is there. What went wrong is told to the next one.
-            let _ = inner.checkpoint(&mut writer);
-        }
-        inner.give_turn(writer);
-        counted.map(|()| number)
+        inner.watch(counted).map(|()| number)
     }
 
-    fn writer(&mut self) -> &mut Writer {
+    pub(super) fn writer(&mut self) -> &mut Writer {
         self.writer.as_mut().expect("a running transaction")
     }
 
-    fn work(&mut self) -> Work<'_> {
+    pub(super) fn work(&mut self) -> Work<'_> {
         Work {
             file: &self.inner.file,
             state: &mut self.state,
@@ -350,14 +358,22 @@ impl Transaction {
         self.append(label, &[&operations]).map(drop)
     }
 
-    fn append(&mut self, label: Label, parts: &[&[u8]]) -> Result<Place> {
+    pub(super) fn append(&mut self, label: Label, parts: &[&[u8]]) -> Result<Place> {
         if self.checksums.len() >= u32::MAX as usize {
             return Err(Error::invalid("transaction", "more than 2^32 - 1 records"));
         }
-        let placed = self.writer().log.append(label, parts)?;
+        let placed = self.append_record(label, parts)?;
         self.checksums.push(placed.checksum);
         self.state.segments = self.writer().log.segments.clone();
         Ok(place_of(&placed))
+    }
+
+    fn append_record(&mut self, label: Label, parts: &[&[u8]]) -> Result<Placed> {
+        let writer = self.writer.as_mut().expect("a running transaction");
+        if writer.log.reserved_bytes > 0 {
+            writer.log.reserved_bytes = self.state.checkpoint_bytes_max().max(1);
+        }
+        writer.log.append(label, parts)
     }
 }
 
@@ -370,19 +386,17 @@ impl Drop for Transaction {
     }
 }
 
-/// Encodes a block into the workspace; returns how, and the length.
-fn encode(inner: &Inner, workspace: &mut Workspace, block: &[u8]) -> Result<(Decoder, usize)> {
+/// Encodes a block into the workspace; returns how, and the length, or `None` if it is above `limit`.
+pub(super) fn encode(
+    method: Method,
+    workspace: &mut Workspace,
+    block: &[u8],
+    limit: usize,
+) -> Result<Option<(Decoder, usize)>> {
     let Workspace {
         compressor, bytes, ..
     } = workspace;
-    bytes.resize(block.len(), 0);
-    // What does not save a record's unit of 16 bytes is not worth decoding.
-    let limit = block.len().saturating_sub(16);
-    let method = inner.options.method;
-    Ok(
-        match compressor.compress(method, block, &mut bytes[..limit])? {
-            Some(length) => (method.decoder(), length),
-            None => (Decoder::STORE, block.len()),
-        },
-    )
+    bytes.resize(limit, 0);
+    let length = compressor.compress(method, block, bytes)?;
+    Ok(length.map(|length| (method.decoder(), length)))
 }
