@@ -18,6 +18,8 @@ mod prices;
 mod replay;
 mod standard;
 mod terms;
+#[cfg(feature = "vault")]
+mod vault;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -52,6 +54,8 @@ fn main() -> ExitCode {
         Command::Explain(options) => pack::explain(&options),
         Command::Repack(options) => pack::repack(&options),
         Command::Replay(options) => replay::run(&options),
+        #[cfg(feature = "vault")]
+        Command::Vault(options) => vault::run(&options),
         Command::Man => manual::man(),
         Command::Completions { shell } => manual::completions(shell),
     };

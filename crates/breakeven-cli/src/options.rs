@@ -68,6 +68,9 @@ pub enum Command {
     Repack(RepackOptions),
     /// Say what policies of the buffer cache would cost on a trace, over pages of these files
     Replay(Box<ReplayOptions>),
+    /// Store trees of files once, compressed and encrypted
+    #[cfg(feature = "vault")]
+    Vault(Box<crate::vault::VaultOptions>),
     /// Print the manual page
     Man,
     /// Print the completions of a shell, to be put where that shell looks for them
