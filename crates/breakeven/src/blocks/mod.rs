@@ -18,6 +18,7 @@
 //! | `clean` | moving what is live out of segments that are mostly dead |
 //! | `recovery` | reading a store back |
 //! | `transaction`, `snapshot` | what callers hold |
+//! | `verify`, `stats` | looking at everything, and at little |
 //!
 //! It promises that what was acknowledged as durable is there after a crash, that a transaction is
 //! there whole or not at all, and that no read returns other bytes than were written. It knows neither
@@ -50,14 +51,18 @@ mod snapshot;
 #[cfg(test)]
 mod space;
 mod state;
+mod stats;
 mod table;
 mod transaction;
+mod verify;
 
 pub use clean::Cleaned;
 pub use file::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 pub use snapshot::{Location, Snapshot};
 pub use state::INDEX_MAX;
+pub use stats::{STATS_FIELDS, Stats};
 pub use transaction::{Durability, Transaction};
+pub use verify::Verified;
 
 use checkpoint::Writer;
 use file::StoreFile;
@@ -384,6 +389,22 @@ impl Blocks {
     /// As [`Blocks::begin`], and those of writing.
     pub fn checkpoint(&self) -> Result<()> {
         self.with_writer(|inner, writer| inner.checkpoint(writer))
+    }
+
+    /// Writes a checkpoint if this handle wrote anything behind the last one, so that opening the store
+    /// reads no log. Dropping a store without it loses nothing and writes nothing: whoever holds locks
+    /// around the store may have given them up by then.
+    ///
+    /// # Errors
+    /// As [`Blocks::checkpoint`].
+    pub fn close(self) -> Result<()> {
+        if !matches!(*self.inner.lock_turn(), Turn::Idle(_) | Turn::Taken) {
+            return Ok(());
+        }
+        self.with_writer(|inner, writer| match writer.log.appended_bytes {
+            0 => Ok(()),
+            _ => inner.checkpoint(writer),
+        })
     }
 
     fn with_writer(&self, work: impl FnOnce(&Inner, &mut Writer) -> Result<()>) -> Result<()> {

@@ -179,6 +179,13 @@ pub(super) fn check(snapshot: &Snapshot, model: &Model) {
     assert!(shown == *model, "transaction {} differs", snapshot.commit());
 }
 
+/// Looks at everything; nothing may be wrong.
+pub(super) fn verify(blocks: &Blocks) {
+    let verified = blocks.verify(|seen, total| seen <= total).unwrap();
+    assert!(verified.fault_count == 0, "{:?}", verified.faults);
+    assert!(verified.has_compared_live);
+}
+
 #[test]
 fn the_store_shows_what_a_map_would() {
     let mut random = seeded("blocks model", 22);
@@ -216,8 +223,14 @@ fn the_store_shows_what_a_map_would() {
                 8 => {
                     held.drain(..)
                         .for_each(|(snapshot, model)| check(&snapshot, &model));
+                    let is_closed = random.bool();
+                    if is_closed {
+                        blocks.clone().close().unwrap();
+                    }
                     drop(blocks);
                     blocks = Blocks::open(&storage, "store", options(seed + round)).unwrap();
+                    assert!(!is_closed || blocks.opened().replayed_commits == 0);
+                    verify(&blocks);
                     assert!(!blocks.opened().is_torn, "run {run} round {round}");
                     reopened += 1;
                 }
@@ -229,6 +242,7 @@ fn the_store_shows_what_a_map_would() {
             }
             if round % 10 == 0 {
                 check(&blocks.snapshot(), &model);
+                verify(&blocks);
             }
         }
         check(&blocks.snapshot(), &model);

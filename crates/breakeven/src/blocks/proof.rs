@@ -15,7 +15,7 @@ use super::model::{self, Model, options, shown};
 use super::{Blocks, BlocksOptions, Durability};
 use crate::error::{Error, Result};
 use crate::storage::SimulatedDisk;
-use crate::storage::simulated::{Crash, Damage, Fault, FaultKind};
+use crate::storage::simulated::{Crash, Damage, Fault, FaultKind, Image};
 use crate::testing::{is_full, seed};
 
 const NAME: &str = "store";
@@ -118,6 +118,7 @@ impl Driver {
         self.blocks = None;
         let seed = self.random.u64(..);
         let blocks = Blocks::open(&*self.disk.start_process(), NAME, small(seed))?;
+        model::verify(&blocks);
         let snapshot = blocks.snapshot();
         let found = (snapshot.commit(), digest(&shown(&snapshot)?));
         drop(snapshot);
@@ -427,6 +428,57 @@ fn a_full_disk_loses_nothing_that_was_acknowledged() {
         refusals > 20 && counts.images > 300,
         "{refusals}, {counts:?}"
     );
+}
+
+fn open_image(image: &Image) -> Blocks {
+    let disk = SimulatedDisk::from_image(image, 0);
+    Blocks::open_read_only(&*disk.start_process(), NAME, small(0)).unwrap()
+}
+
+/// Flips a bit in every block of a store at rest: looking at everything names each, and no others.
+#[test]
+fn verifying_finds_every_flipped_block() {
+    let seed = seed(2018);
+    let mut driver = Driver::create(seed);
+    driver.run(STEPS).unwrap();
+    let mut transaction = driver.store().begin().unwrap();
+    let volume = transaction
+        .create_volume(model::BLOCK_BYTES as u32)
+        .unwrap();
+    for index in 0..40 {
+        let block = model::random_block(&mut driver.random);
+        transaction.write(volume, index, &block).unwrap();
+    }
+    transaction.commit(Durability::Durable).unwrap();
+    driver.store().checkpoint().unwrap();
+    let image = driver.disk.recording().end();
+    let whole = open_image(&image);
+    let snapshot = whole.snapshot();
+    let mut places = BTreeSet::new();
+    for volume in snapshot.volumes() {
+        let mut from = 0;
+        while let Some(range) = snapshot.next_mapped(volume, from).unwrap() {
+            from = range.end;
+            for index in range {
+                places.extend(snapshot.locate(volume, index).unwrap());
+            }
+        }
+    }
+    let verified = whole.verify(|_, _| true).unwrap();
+    assert_eq!(
+        (verified.fault_count, verified.frames),
+        (0, places.len() as u64)
+    );
+    assert!(places.len() >= 40, "{}", places.len());
+    for place in &places {
+        let mut image = image.clone();
+        image.flip_bit(NAME, place.address * 8 + 300);
+        let verified = open_image(&image).verify(|_, _| true).unwrap();
+        assert_eq!(
+            (verified.fault_count, verified.frames),
+            (1, places.len() as u64 - 1)
+        );
+    }
 }
 
 /// Flips bits of a store at rest: an error, the right state, or a state it had if the flip is in what was

@@ -63,6 +63,11 @@ impl Shared {
         }
     }
 
+    /// Returns how many snapshots are held.
+    pub(super) fn held_count(&self) -> u64 {
+        self.lock().held.values().sum::<usize>() as u64
+    }
+
     /// Returns the oldest version that anybody may still read.
     pub(super) fn horizon(&self) -> u64 {
         let published = self.lock();

@@ -33,6 +33,10 @@ impl Snapshot {
         Snapshot { inner, state }
     }
 
+    pub(super) fn state(&self) -> &State {
+        &self.state
+    }
+
     /// Returns the number of the last transaction in it.
     pub fn commit(&self) -> u64 {
         self.state.commit

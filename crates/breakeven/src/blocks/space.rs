@@ -3,7 +3,8 @@
 use fastrand::Rng;
 
 use super::log::Use;
-use super::{Blocks, BlocksOptions, Durability};
+use super::{Blocks, BlocksOptions, Durability, STATS_FIELDS};
+use crate::decide::fields::Row;
 use crate::error::Error;
 use crate::storage::{MemoryStorage, OpenOptions, Storage};
 use crate::testing::seeded;
@@ -116,6 +117,20 @@ fn a_cleaned_store_keeps_its_length_when_it_is_written_over() {
         "{lengths:?}"
     );
     assert!(moved_bytes > 0 && live_bytes < raw_bytes);
+    let stats = blocks.stats();
+    assert_eq!(stats.live_bytes, Some(live_bytes));
+    assert_eq!(
+        (stats.held_bytes, stats.file_bytes),
+        (Some(held_bytes), last)
+    );
+    let text = STATS_FIELDS.text(&[Row {
+        labels: &[],
+        stats: &stats,
+    }]);
+    assert!(
+        text.contains(&format!("live_bytes {live_bytes}\n")),
+        "{text}"
+    );
     for index in 0..BLOCKS {
         let mut block = vec![0; BLOCK_BYTES];
         blocks.snapshot().read(volume, index, &mut block).unwrap();

@@ -223,6 +223,44 @@ impl Table {
         Ok(())
     }
 
+    /// Returns a leaf of the table, if it was ever needed.
+    pub(super) fn leaf(
+        &self,
+        number: u32,
+        file: &StoreFile,
+        segments: &Segments,
+    ) -> Result<Option<Arc<Chunk>>> {
+        self.chunk(0, number, file, segments)
+    }
+
+    /// Returns where all chunks lay at the last checkpoint.
+    pub(super) fn stored_places(
+        &self,
+        file: &StoreFile,
+        segments: &Segments,
+    ) -> Result<Vec<Place>> {
+        let (mut places, mut above) = (Vec::new(), Vec::new());
+        if !self.root.is_none() {
+            places.push(self.root);
+            above.push(0);
+        }
+        for level in (1..self.height).rev() {
+            for number in std::mem::take(&mut above) {
+                let chunk = self.chunk(level, number, file, segments)?;
+                let Some(Chunk::Inner(children)) = chunk.as_deref() else {
+                    continue;
+                };
+                for (index, place) in children.iter().enumerate() {
+                    if !place.is_none() {
+                        places.push(*place);
+                        above.push(number << FANOUT_BITS | index as u32);
+                    }
+                }
+            }
+        }
+        Ok(places)
+    }
+
     /// Returns how many chunks changed.
     pub(super) fn changed_count(&self) -> usize {
         self.changed.len()

@@ -1,0 +1,265 @@
+//! Looking at everything: every map, every frame, every count of references, every segment's live bytes.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::place::Place;
+use super::state::State;
+use super::table::{Chunk, Entry, FANOUT};
+use super::{Blocks, Inner, Turn};
+use crate::error::{Error, Result};
+
+/// As many faults are told one by one.
+const FAULTS_MAX: usize = 100;
+/// The caller hears of its progress after as many frames.
+const PROGRESS_FRAMES: u64 = 256;
+
+/// What a verification saw.
+#[derive(Debug, Default)]
+pub struct Verified {
+    /// The number of the last transaction in the state that was verified.
+    pub commit: u64,
+    /// Addresses of all volumes that are no holes.
+    pub mapped_blocks: u64,
+    /// Blocks that were read and decoded, each once, however many addresses show it.
+    pub frames: u64,
+    /// Their bytes, with headers, in the file.
+    pub stored_bytes: u64,
+    /// The nodes of all maps.
+    pub nodes: u64,
+    /// The chunks of the frame table that lie in the file.
+    pub chunks: u64,
+    /// Whether the live bytes of segments were compared: not while a transaction runs.
+    pub has_compared_live: bool,
+    /// How much is wrong.
+    pub fault_count: u64,
+    /// What is wrong, the first hundred.
+    pub faults: Vec<Error>,
+}
+
+impl Verified {
+    fn note<T>(&mut self, result: Result<T>) -> Option<T> {
+        match result {
+            Ok(value) => return Some(value),
+            Err(error) => {
+                self.fault_count += 1;
+                if self.faults.len() < FAULTS_MAX {
+                    self.faults.push(error);
+                }
+            }
+        }
+        None
+    }
+
+    fn check(&mut self, what: &'static str, at: u64, expected: u64, found: u64) {
+        if expected != found {
+            let (expected, found) = (expected.to_string(), found.to_string());
+            let fault: Result<()> = Err(Error::corrupt(what, at, expected, found));
+            self.note(fault);
+        }
+    }
+}
+
+impl Blocks {
+    /// Reads and decodes every block of the newest state, and counts again who refers to it and how much of
+    /// each segment is live. Others read and write meanwhile. `progress` hears how many of how many ids it
+    /// has seen, and stops it by `false`.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] if it was stopped. What is wrong is in the result.
+    ///
+    /// # Cost
+    /// All maps and all blocks are read once; 8 bytes of memory or a few more for each frame.
+    pub fn verify(&self, mut progress: impl FnMut(u64, u64) -> bool) -> Result<Verified> {
+        let turn = self.inner.lock_turn();
+        // Nobody can change either while nobody writes.
+        let live = match &*turn {
+            Turn::Idle(writer) => Some(writer.log.live.clone()),
+            Turn::Untouched(recovery, _) => Some(recovery.live.clone()),
+            Turn::Taken | Turn::Refused => None,
+        };
+        let snapshot = self.snapshot();
+        drop(turn);
+        let mut verifier = Verifier {
+            inner: &self.inner,
+            state: snapshot.state(),
+            references: HashMap::new(),
+            live: BTreeMap::new(),
+            used_ids: 0,
+            verified: Verified {
+                commit: snapshot.commit(),
+                ..Verified::default()
+            },
+        };
+        verifier.maps();
+        verifier.frames(&mut progress)?;
+        verifier.chunks();
+        verifier.free_ids();
+        let (counted, mut verified) = (verifier.live, verifier.verified);
+        verified.has_compared_live = live.is_some();
+        for (index, expected) in live.unwrap_or_default().into_iter().enumerate() {
+            let found = counted.get(&index).copied().unwrap_or(0);
+            let start = snapshot.state().segments.get(index).start;
+            verified.check("live bytes of the segment", start, expected, found);
+        }
+        Ok(verified)
+    }
+}
+
+/// Who refers to a frame, as the maps say.
+#[derive(Clone, Copy, Default)]
+struct Referred {
+    count: u32,
+    is_node: bool,
+    /// The length of the block.
+    raw_bytes: u32,
+}
+
+struct Verifier<'a> {
+    inner: &'a Inner,
+    state: &'a State,
+    references: HashMap<u32, Referred>,
+    live: BTreeMap<usize, u64>,
+    /// Ids with references, as the table says.
+    used_ids: u64,
+    verified: Verified,
+}
+
+impl Verifier<'_> {
+    /// Walks all maps; a node that several refer to is walked once.
+    fn maps(&mut self) {
+        let volumes = self.state.volumes.clone();
+        for volume in volumes.values() {
+            let mut waiting = Vec::new();
+            if volume.root != 0 {
+                waiting.push((volume.root, volume.height - 1));
+            }
+            while let Some((id, level)) = waiting.pop() {
+                if !self.refer(id, true, volume.block_bytes) {
+                    continue;
+                }
+                self.verified.nodes += 1;
+                let node = self.state.node(id, level, &self.inner.file);
+                let Some(node) = self.verified.note(node) else {
+                    continue;
+                };
+                for child in node.slots.iter().filter(|child| **child != 0) {
+                    match level {
+                        0 => {
+                            self.verified.mapped_blocks += 1;
+                            self.refer(*child, false, volume.block_bytes);
+                        }
+                        _ => waiting.push((*child, level - 1)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Counts a reference; returns whether it is the first.
+    fn refer(&mut self, id: u32, is_node: bool, raw_bytes: u32) -> bool {
+        let referred = self.references.entry(id).or_default();
+        if referred.count == 0 {
+            (referred.is_node, referred.raw_bytes) = (is_node, raw_bytes);
+        }
+        referred.count = referred.count.saturating_add(1);
+        let (count, was_node) = (referred.count, referred.is_node);
+        let kind = u64::from(is_node);
+        (self.verified).check("kind of the frame", id.into(), kind, was_node.into());
+        count == 1
+    }
+
+    /// Looks at every entry of the table, and reads every block.
+    fn frames(&mut self, progress: &mut impl FnMut(u64, u64) -> bool) -> Result<()> {
+        let total = u64::from(self.state.table.next_frame);
+        let mut block = Vec::new();
+        for number in 0..total.div_ceil(FANOUT as u64) as u32 {
+            let (file, segments) = (&self.inner.file, &self.state.segments);
+            let leaf = self.state.table.leaf(number, file, segments);
+            let leaf = self.verified.note(leaf).flatten();
+            let Some(Chunk::Leaf(entries)) = leaf.as_deref() else {
+                continue;
+            };
+            for (index, entry) in entries.iter().enumerate() {
+                self.frame(number * FANOUT as u32 + index as u32, *entry, &mut block);
+            }
+            let seen = (u64::from(number) + 1) * PROGRESS_FRAMES;
+            if !progress(seen.min(total), total) {
+                return Err(Error::Interrupted);
+            }
+        }
+        // What is left has no entry.
+        let left = std::mem::take(&mut self.references);
+        for (id, referred) in left {
+            (self.verified).check(
+                "references to the frame",
+                id.into(),
+                referred.count.into(),
+                0,
+            );
+        }
+        Ok(())
+    }
+
+    fn frame(&mut self, id: u32, entry: Entry, block: &mut Vec<u8>) {
+        let referred = self.references.remove(&id).unwrap_or_default();
+        if entry.references != u32::MAX {
+            let (expected, found) = (referred.count.into(), entry.references.into());
+            (self.verified).check("references to the frame", id.into(), expected, found);
+        }
+        if entry.references == 0 {
+            return;
+        }
+        self.used_ids += 1;
+        self.count(entry.place);
+        if referred.is_node || referred.count == 0 {
+            return;
+        }
+        block.resize(referred.raw_bytes as usize, 0);
+        let (file, segments) = (&self.inner.file, &self.state.segments);
+        let read = file.read_frame(entry.place, id, segments, block);
+        if self.verified.note(read).is_some() {
+            self.verified.frames += 1;
+            self.verified.stored_bytes += entry.place.record_bytes();
+        }
+    }
+
+    fn count(&mut self, place: Place) {
+        if let Some(segment) = self.state.segments.find(place.address()) {
+            *self.live.entry(segment).or_default() += place.record_bytes();
+        }
+    }
+
+    /// Counts the chunks of the table that lie in the file.
+    fn chunks(&mut self) {
+        let (file, segments) = (&self.inner.file, &self.state.segments);
+        let places = self.state.table.stored_places(file, segments);
+        for place in self.verified.note(places).unwrap_or_default() {
+            self.verified.chunks += 1;
+            self.count(place);
+        }
+    }
+
+    /// Walks the stack of free ids: each is free, and none is missing.
+    fn free_ids(&mut self) {
+        let table = &self.state.table;
+        let (mut free, mut next) = (0, table.free_head);
+        while next != 0 && free <= u64::from(table.next_frame) {
+            free += 1;
+            let entry = self.state.entry(next, &self.inner.file);
+            let Some(entry) = self.verified.note(entry) else {
+                return;
+            };
+            let references = entry.references.into();
+            (self.verified).check("references to a free id", next.into(), 0, references);
+            next = u32::try_from(entry.place.word()).unwrap_or(0);
+        }
+        let used = self.used_ids;
+        let ids = u64::from(table.next_frame.saturating_sub(1));
+        self.verified.check(
+            "free ids",
+            table.free_head.into(),
+            ids - used.min(ids),
+            free,
+        );
+    }
+}
