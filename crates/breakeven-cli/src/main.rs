@@ -8,6 +8,7 @@
 mod advise;
 mod calibrate;
 mod compare;
+mod disk;
 mod environment;
 mod learned;
 mod manual;
@@ -18,8 +19,6 @@ mod prices;
 mod replay;
 mod standard;
 mod terms;
-#[cfg(feature = "vault")]
-mod vault;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -54,8 +53,7 @@ fn main() -> ExitCode {
         Command::Explain(options) => pack::explain(&options),
         Command::Repack(options) => pack::repack(&options),
         Command::Replay(options) => replay::run(&options),
-        #[cfg(feature = "vault")]
-        Command::Vault(options) => vault::run(&options),
+        Command::Disk(command) => disk::run(&command),
         Command::Man => manual::man(),
         Command::Completions { shell } => manual::completions(shell),
     };

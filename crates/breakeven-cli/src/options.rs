@@ -68,9 +68,9 @@ pub enum Command {
     Repack(RepackOptions),
     /// Say what policies of the buffer cache would cost on a trace, over pages of these files
     Replay(Box<ReplayOptions>),
-    /// Store trees of files once, compressed and encrypted
-    #[cfg(feature = "vault")]
-    Vault(Box<crate::vault::VaultOptions>),
+    /// Make, serve and copy compressed disks for programs that know nothing of them
+    #[command(subcommand)]
+    Disk(DiskCommand),
     /// Print the manual page
     Man,
     /// Print the completions of a shell, to be put where that shell looks for them
@@ -78,6 +78,159 @@ pub enum Command {
         /// The shell
         shell: Shell,
     },
+}
+
+/// Commands of `breakeven disk`.
+#[derive(Debug, Subcommand)]
+pub enum DiskCommand {
+    /// Make a disk with one empty volume, which takes no room before something is written
+    Create(DiskCreateOptions),
+    /// Serve a disk's volumes to NBD clients until SIGINT or SIGTERM
+    Serve(DiskServeOptions),
+    /// Make a disk of a raw image
+    Import(DiskImportOptions),
+    /// Write a volume as a raw image
+    Export(DiskExportOptions),
+    /// Say what a disk holds, and what it takes
+    Info(DiskFile),
+    /// Read every block of a disk
+    Fsck(DiskFile),
+    /// Make a volume that shows what another one shows now
+    Clone(DiskCopyOptions),
+    /// Make a volume that nobody can write, of what another one shows now
+    Snapshot(DiskCopyOptions),
+    /// Remove a volume
+    Remove(DiskRemoveOptions),
+}
+
+/// The file that is a disk.
+#[derive(Debug, Args)]
+pub struct DiskFile {
+    /// The disk
+    #[arg(value_name = "DISK")]
+    pub path: PathBuf,
+}
+
+/// Options of `breakeven disk create`.
+#[derive(Debug, Args)]
+pub struct DiskCreateOptions {
+    #[command(flatten)]
+    pub file: DiskFile,
+
+    /// How long the volume is to its users: 10GiB
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub size: u64,
+
+    /// What the volume is called
+    #[arg(long, value_name = "NAME", default_value = "disk")]
+    pub volume: String,
+
+    /// Length of a block, 4KiB to 64KiB; longer ones compress better, and short writes read them first
+    #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = parse_disk_block_size)]
+    pub block_size: u64,
+}
+
+/// Options of `breakeven disk serve`.
+#[derive(Debug, Args)]
+pub struct DiskServeOptions {
+    #[command(flatten)]
+    pub file: DiskFile,
+
+    /// The socket to listen on; DISK.socket unless given
+    #[arg(long, value_name = "PATH", conflicts_with = "port")]
+    pub socket: Option<PathBuf>,
+
+    /// Listen on this port of the loopback interface instead; 0 takes a free one
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+
+    /// The volume for clients that name none; the first unless given
+    #[arg(long, value_name = "NAME")]
+    pub volume: Option<String>,
+
+    /// Let nobody write
+    #[arg(long)]
+    pub read_only: bool,
+
+    /// How blocks are compressed
+    #[arg(long, value_name = "METHOD", default_value = "lz4:1")]
+    pub method: Method,
+
+    /// Memory of the index of blocks that are there already; 1 for none
+    #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = parse_bytes)]
+    pub duplicates: u64,
+
+    /// Refuse writes when the file system around the disk has less than this left
+    #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
+    pub reserve: u64,
+
+    /// Clients at the same time
+    #[arg(long, value_name = "N", default_value = "32", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub connections: u32,
+
+    /// Write what the server does to this file, in Prometheus' text form
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
+}
+
+/// Options of `breakeven disk import`.
+#[derive(Debug, Args)]
+pub struct DiskImportOptions {
+    #[command(flatten)]
+    pub file: DiskFile,
+
+    /// The raw image, a file or a device
+    #[arg(value_name = "IMAGE")]
+    pub image: PathBuf,
+
+    /// What the volume is called
+    #[arg(long, value_name = "NAME", default_value = "disk")]
+    pub volume: String,
+
+    /// Stop when the file system around the disk has less than this left
+    #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
+    pub reserve: u64,
+}
+
+/// Options of `breakeven disk export`.
+#[derive(Debug, Args)]
+pub struct DiskExportOptions {
+    #[command(flatten)]
+    pub file: DiskFile,
+
+    /// The raw image, which must not exist
+    #[arg(value_name = "IMAGE")]
+    pub image: PathBuf,
+
+    /// The volume; the first unless given
+    #[arg(long, value_name = "NAME")]
+    pub volume: Option<String>,
+}
+
+/// Options of `breakeven disk clone` and `breakeven disk snapshot`.
+#[derive(Debug, Args)]
+pub struct DiskCopyOptions {
+    #[command(flatten)]
+    pub file: DiskFile,
+
+    /// The volume that is copied
+    #[arg(value_name = "FROM")]
+    pub from: String,
+
+    /// What the copy is called
+    #[arg(value_name = "TO")]
+    pub to: String,
+}
+
+/// Options of `breakeven disk remove`.
+#[derive(Debug, Args)]
+pub struct DiskRemoveOptions {
+    #[command(flatten)]
+    pub file: DiskFile,
+
+    /// The volume
+    #[arg(value_name = "NAME")]
+    pub volume: String,
 }
 
 /// What counts most in the one-sentence answer.
@@ -933,6 +1086,14 @@ fn parse_page_size(text: &str) -> Result<usize, String> {
 }
 
 /// Parses a size such as `4096`, `8KiB`, `1MB`, `16G` (the bare letter is binary).
+fn parse_disk_block_size(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text)?;
+    match bytes.is_power_of_two() && (4096..=65536).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err("expected a power of two from 4KiB to 64KiB".to_string()),
+    }
+}
+
 fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')

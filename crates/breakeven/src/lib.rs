@@ -50,7 +50,7 @@
 //!
 //! # What is built
 //!
-//! Features are places (`cache`, `blocks`, `stream`, `replay`, `advise`), codecs beside store, lz4 and zstd (`xz`, `deflate`,
+//! Features are places (`cache`, `blocks`, `disk`, `stream`, `replay`, `advise`), codecs beside store, lz4 and zstd (`xz`, `deflate`,
 //! `bzip2`), and `dictionaries`, their names by content and their training. All are on by default. A program that wants the cache
 //! alone asks for `default-features = false, features = ["cache"]`.
 //!
@@ -78,6 +78,9 @@ pub mod decide;
 #[cfg(feature = "dictionaries")]
 #[doc(hidden)]
 pub mod dictionaries;
+#[cfg(feature = "disk")]
+#[doc(hidden)]
+pub mod disk;
 pub mod error;
 #[cfg(feature = "stream")]
 #[doc(hidden)]
@@ -108,9 +111,6 @@ pub mod stream;
 #[cfg(test)]
 mod testing;
 pub mod units;
-#[cfg(feature = "vault")]
-#[doc(hidden)]
-pub mod vault;
 
 pub use codec::Method;
 pub use error::{Error, Result};

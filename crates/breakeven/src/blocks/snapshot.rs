@@ -126,15 +126,27 @@ impl Snapshot {
     /// As [`Snapshot::block_bytes`], and those of reading the map.
     ///
     /// # Cost
-    /// A walk over the run: a caller that wants less asks again from where it stopped.
+    /// As [`Snapshot::next_mapped_within`].
     pub fn next_mapped(&self, volume: u32, from: u64) -> Result<Option<Range<u64>>> {
+        self.next_mapped_within(volume, from..u64::MAX)
+    }
+
+    /// Returns the first run of mapped blocks in a range, as far as it lies in it.
+    ///
+    /// # Errors
+    /// As [`Snapshot::block_bytes`], and those of reading the map.
+    ///
+    /// # Cost
+    /// A walk over the run.
+    pub fn next_mapped_within(&self, volume: u32, range: Range<u64>) -> Result<Option<Range<u64>>> {
         let found = self.state.volume(volume)?;
         let file = &self.inner.file;
-        let Some(start) = self.state.next_mapped(&found, from, file)? else {
+        let start = self.state.next_mapped(&found, range.start, file)?;
+        let Some(start) = start.filter(|start| *start < range.end) else {
             return Ok(None);
         };
         let mut end = start + 1;
-        while end < found.size_blocks && self.state.frame(&found, end, file)? != 0 {
+        while end < found.size_blocks.min(range.end) && self.state.frame(&found, end, file)? != 0 {
             end += 1;
         }
         Ok(Some(start..end))

@@ -14,7 +14,7 @@ const FLOORS: &[&[&str]] = &[
     &["codec", "meter", "model", "storage", "arena", "pool"],
     &["medium", "frame", "decide", "dictionaries"],
     &["cache", "blocks"],
-    &["stream", "pages", "objects", "vault", "replay"],
+    &["stream", "pages", "disk", "objects", "vault", "replay"],
     &["advise"],
     // Promises of every floor, tried with any bytes.
     &["fuzz"],

@@ -1,0 +1,307 @@
+//! The handshake of the NBD protocol, fixed newstyle: options until an export is agreed on.
+//!
+//! Source: the protocol's published specification, "Handshake phase" and "Option types". Nothing a client
+//! sends is held beyond 64 KiB, and no client stays here for more than so many options.
+
+use std::io::{self, Read, Write};
+
+use breakeven::disk::{Disk, Volume};
+
+use super::request::REQUEST_BYTES_MAX;
+
+const MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
+const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");
+const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+
+/// The server's and the client's flags are the same two bits.
+const FIXED_NEWSTYLE: u16 = 1;
+const NO_ZEROES: u16 = 2;
+
+const EXPORT_NAME: u32 = 1;
+const ABORT: u32 = 2;
+const LIST: u32 = 3;
+const STARTTLS: u32 = 5;
+const INFO: u32 = 6;
+const GO: u32 = 7;
+const STRUCTURED_REPLY: u32 = 8;
+const LIST_META_CONTEXT: u32 = 9;
+const SET_META_CONTEXT: u32 = 10;
+
+const ACK: u32 = 1;
+const SERVER: u32 = 2;
+const INFORMATION: u32 = 3;
+const META_CONTEXT: u32 = 4;
+const UNSUPPORTED: u32 = (1 << 31) + 1;
+const POLICY: u32 = (1 << 31) + 2;
+const INVALID: u32 = (1 << 31) + 3;
+const UNKNOWN: u32 = (1 << 31) + 6;
+
+const HAS_FLAGS: u16 = 1;
+const READ_ONLY: u16 = 2;
+/// Flush, FUA, trim, zeroes, reads in one part, several connections, quick zeroes. Several connections are
+/// allowed: a flush on any of them covers the completed writes of all, because it covers the whole disk.
+const ABILITIES: u16 = 4 | 8 | 32 | 64 | 128 | 256 | 2048;
+const ABILITIES_OF_READERS: u16 = 4 | 128 | 256;
+
+/// The number under which the one kind of status, `base:allocation`, is told.
+pub const ALLOCATION: u32 = 1;
+const ALLOCATION_NAME: &[u8] = b"base:allocation";
+
+/// The specification's limit for strings is 4 KiB; a list of queries may have several.
+const OPTION_BYTES_MAX: u32 = 64 << 10;
+/// A client that has not agreed on anything by then never will.
+const OPTIONS_MAX: usize = 256;
+
+/// What was agreed on.
+pub struct Session {
+    /// The export.
+    pub volume: Volume,
+    /// Whether nobody may write through this server.
+    pub is_read_only: bool,
+    /// Whether replies to reads have a structure.
+    pub is_structured: bool,
+    /// Whether the client may ask what is allocated.
+    pub has_status: bool,
+}
+
+/// What is offered.
+pub struct Offer<'o> {
+    pub disk: &'o Disk,
+    /// The volume that a client gets which names none.
+    pub default: &'o str,
+    pub is_read_only: bool,
+}
+
+struct Handshake<'h, R, W> {
+    reader: &'h mut R,
+    writer: &'h mut W,
+    offer: &'h Offer<'h>,
+    sends_zeroes: bool,
+    is_structured: bool,
+    /// The export for which status was agreed on.
+    status_of: Option<Vec<u8>>,
+}
+
+pub fn broken(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..)?.first_chunk()?;
+    Some(u32::from_be_bytes(*bytes))
+}
+
+/// Greets a client and answers its options; returns what was agreed on, `None` if it left.
+pub fn negotiate<R: Read, W: Write>(
+    reader: &mut R,
+    writer: &mut W,
+    offer: &Offer<'_>,
+) -> io::Result<Option<Session>> {
+    let mut hello = Vec::new();
+    hello.extend_from_slice(&MAGIC.to_be_bytes());
+    hello.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
+    hello.extend_from_slice(&(FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes());
+    writer.write_all(&hello)?;
+    let mut flags = [0; 4];
+    reader.read_exact(&mut flags)?;
+    let flags = u32::from_be_bytes(flags);
+    if flags & u32::from(FIXED_NEWSTYLE) == 0 || flags >> 2 != 0 {
+        return Err(broken("a client of another handshake"));
+    }
+    let mut handshake = Handshake {
+        reader,
+        writer,
+        offer,
+        sends_zeroes: flags & u32::from(NO_ZEROES) == 0,
+        is_structured: false,
+        status_of: None,
+    };
+    for _ in 0..OPTIONS_MAX {
+        let (option, data) = handshake.read_option()?;
+        match option {
+            EXPORT_NAME => return handshake.export_name(&data).map(Some),
+            ABORT => {
+                handshake.reply(option, ACK, b"")?;
+                return Ok(None);
+            }
+            GO | INFO => {
+                let session = handshake.inform(option, &data)?;
+                if option == GO && session.is_some() {
+                    return Ok(session);
+                }
+            }
+            _ => handshake.answer(option, &data)?,
+        }
+    }
+    Err(broken("a client that only negotiates"))
+}
+
+impl<R: Read, W: Write> Handshake<'_, R, W> {
+    fn read_option(&mut self) -> io::Result<(u32, Vec<u8>)> {
+        let mut head = [0; 16];
+        self.reader.read_exact(&mut head)?;
+        let length = u32_at(&head, 12).expect("four bytes");
+        if head[..8] != OPTION_MAGIC.to_be_bytes() || length > OPTION_BYTES_MAX {
+            return Err(broken("an option that is none, or too long"));
+        }
+        let mut data = vec![0; length as usize];
+        self.reader.read_exact(&mut data)?;
+        Ok((u32_at(&head, 8).expect("four bytes"), data))
+    }
+
+    fn reply(&mut self, option: u32, kind: u32, data: &[u8]) -> io::Result<()> {
+        let mut reply = Vec::with_capacity(20 + data.len());
+        reply.extend_from_slice(&REPLY_MAGIC.to_be_bytes());
+        for word in [option, kind, data.len() as u32] {
+            reply.extend_from_slice(&word.to_be_bytes());
+        }
+        reply.extend_from_slice(data);
+        self.writer.write_all(&reply)
+    }
+
+    /// Answers an option after which the handshake goes on.
+    fn answer(&mut self, option: u32, data: &[u8]) -> io::Result<()> {
+        match option {
+            LIST if !data.is_empty() => self.reply(option, INVALID, b"a list takes nothing"),
+            LIST => {
+                let volumes = self.offer.disk.volumes().map_err(io::Error::other)?;
+                for volume in volumes {
+                    let mut entry = (volume.name.len() as u32).to_be_bytes().to_vec();
+                    entry.extend_from_slice(volume.name.as_bytes());
+                    self.reply(option, SERVER, &entry)?;
+                }
+                self.reply(option, ACK, b"")
+            }
+            STARTTLS => {
+                let sentence = b"no TLS here: the socket's permissions keep others away";
+                self.reply(option, POLICY, sentence)
+            }
+            STRUCTURED_REPLY if !data.is_empty() => {
+                self.reply(option, INVALID, b"it takes nothing")
+            }
+            STRUCTURED_REPLY => {
+                self.is_structured = true;
+                self.reply(option, ACK, b"")
+            }
+            LIST_META_CONTEXT | SET_META_CONTEXT => self.meta_context(option, data),
+            _ => self.reply(option, UNSUPPORTED, b"this option is unknown here"),
+        }
+    }
+
+    fn volume(&self, name: &[u8]) -> Option<Volume> {
+        let name = std::str::from_utf8(name).ok()?;
+        let name = if name.is_empty() {
+            self.offer.default
+        } else {
+            name
+        };
+        self.offer.disk.volume(name).ok()
+    }
+
+    fn session(&self, name: &[u8], volume: Volume) -> Session {
+        Session {
+            is_read_only: self.offer.is_read_only || volume.status().is_read_only,
+            volume,
+            is_structured: self.is_structured,
+            has_status: self.is_structured && self.status_of.as_deref() == Some(name),
+        }
+    }
+
+    fn export_name(&mut self, name: &[u8]) -> io::Result<Session> {
+        let volume = self.volume(name).ok_or_else(|| broken("no such export"))?;
+        let session = self.session(name, volume);
+        let mut reply = session.volume.status().size_bytes.to_be_bytes().to_vec();
+        reply.extend_from_slice(&abilities(&session).to_be_bytes());
+        if self.sends_zeroes {
+            reply.resize(reply.len() + 124, 0);
+        }
+        self.writer.write_all(&reply)?;
+        Ok(session)
+    }
+
+    /// Answers GO and INFO, which name an export and what to know of it.
+    fn inform(&mut self, option: u32, data: &[u8]) -> io::Result<Option<Session>> {
+        let parsed = take_text(data);
+        let parsed = parsed.and_then(|(name, rest)| Some((name, rest.split_first_chunk::<2>()?)));
+        let Some((name, (count, asked))) = parsed else {
+            self.reply(option, INVALID, b"a name and a list are wanted")?;
+            return Ok(None);
+        };
+        if asked.len() != 2 * usize::from(u16::from_be_bytes(*count)) {
+            self.reply(option, INVALID, b"the list is of another length")?;
+            return Ok(None);
+        }
+        let Some(volume) = self.volume(name) else {
+            self.reply(option, UNKNOWN, b"no such export")?;
+            return Ok(None);
+        };
+        let session = self.session(name, volume);
+        let status = session.volume.status();
+        let mut export = vec![0, 0];
+        export.extend_from_slice(&status.size_bytes.to_be_bytes());
+        export.extend_from_slice(&abilities(&session).to_be_bytes());
+        self.reply(option, INFORMATION, &export)?;
+        // Any byte can be asked for; whole blocks are quickest.
+        let mut sizes = vec![0, 3];
+        for size in [1, status.block_bytes, REQUEST_BYTES_MAX] {
+            sizes.extend_from_slice(&size.to_be_bytes());
+        }
+        self.reply(option, INFORMATION, &sizes)?;
+        self.reply(option, ACK, b"")?;
+        Ok(Some(session))
+    }
+
+    /// Answers what kinds of status there are, or agrees on one.
+    fn meta_context(&mut self, option: u32, data: &[u8]) -> io::Result<()> {
+        let is_setting = option == SET_META_CONTEXT;
+        if is_setting {
+            self.status_of = None;
+        }
+        let Some((name, queries)) = parse_queries(data) else {
+            return self.reply(option, INVALID, b"a name and queries are wanted");
+        };
+        if is_setting && !self.is_structured {
+            return self.reply(option, INVALID, b"structured replies come first");
+        }
+        if self.volume(name).is_none() {
+            return self.reply(option, UNKNOWN, b"no such export");
+        }
+        let is_all = !is_setting && (queries.is_empty() || queries.contains(&&b"base:"[..]));
+        if is_all || queries.contains(&ALLOCATION_NAME) {
+            let number = if is_setting { ALLOCATION } else { 0 };
+            let context = [&number.to_be_bytes(), ALLOCATION_NAME].concat();
+            self.reply(option, META_CONTEXT, &context)?;
+            if is_setting {
+                self.status_of = Some(name.to_vec());
+            }
+        }
+        self.reply(option, ACK, b"")
+    }
+}
+
+/// Takes a text with its length before it off the front.
+fn take_text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = u32_at(bytes, 0)? as usize;
+    bytes[4..].split_at_checked(length)
+}
+
+fn parse_queries(data: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
+    let (name, rest) = take_text(data)?;
+    let count = u32_at(rest, 0)?;
+    let mut rest = &rest[4..];
+    let mut queries = Vec::new();
+    // A query has at least its length, so that the count is bounded by the data.
+    for _ in 0..count {
+        let (query, after) = take_text(rest)?;
+        queries.push(query);
+        rest = after;
+    }
+    rest.is_empty().then_some((name, queries))
+}
+
+fn abilities(session: &Session) -> u16 {
+    match session.is_read_only {
+        true => HAS_FLAGS | READ_ONLY | ABILITIES_OF_READERS,
+        false => HAS_FLAGS | ABILITIES,
+    }
+}

@@ -1,0 +1,156 @@
+//! Images in and out, and the check of every block.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result, ensure};
+use breakeven::blocks::Durability;
+use breakeven::disk::{DiskOptions, Volume};
+use breakeven_cli::text;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::Opened;
+use crate::options::{DiskExportOptions, DiskFile, DiskImportOptions};
+
+/// What is read and written at a time.
+const STEP_BYTES: usize = 1 << 20;
+/// The blocks whose state is asked for at a time.
+const STATUS_BLOCKS: u64 = 1 << 20;
+/// What a qcow2 image begins with.
+const QCOW: &[u8] = b"QFI\xfb";
+
+fn progress(size_bytes: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}");
+    ProgressBar::new(size_bytes).with_style(style.expect("a template"))
+}
+
+/// Calls `visit` with every run of bytes that is stored, in pieces.
+fn for_each_stored(volume: &Volume, mut visit: impl FnMut(u64, usize) -> Result<()>) -> Result<()> {
+    let size_bytes = volume.status().size_bytes;
+    let mut at = 0;
+    while at < size_bytes {
+        for extent in volume.extents(at..size_bytes, STATUS_BLOCKS)? {
+            let end = at + extent.length_bytes;
+            while at < end {
+                let step = (end - at).min(if extent.is_hole {
+                    u64::MAX
+                } else {
+                    STEP_BYTES as u64
+                });
+                if !extent.is_hole {
+                    visit(at, step as usize)?;
+                }
+                at += step;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns how many bytes of a volume are stored, before compression and sharing.
+pub fn mapped_bytes(volume: &Volume) -> Result<u64> {
+    let mut bytes = 0;
+    for_each_stored(volume, |_, count| {
+        bytes += count as u64;
+        Ok(())
+    })?;
+    Ok(bytes)
+}
+
+/// Makes a disk of a raw image.
+pub fn import(options: &DiskImportOptions) -> Result<()> {
+    let context = || format!("read {}", options.image.display());
+    let mut image = File::open(&options.image).with_context(context)?;
+    let image_bytes = image.seek(SeekFrom::End(0)).with_context(context)?;
+    ensure!(image_bytes > 0, "{}: it is empty", options.image.display());
+    let mut magic = [0; 4];
+    let _ = image.read_at(&mut magic, 0).with_context(context)?;
+    ensure!(
+        magic != QCOW,
+        "{}: a qcow2 image; serve an empty disk and let qemu-img convert it: \
+         qemu-img convert -n -O raw IMAGE 'nbd+unix:///?socket=SOCKET'",
+        options.image.display()
+    );
+    let opened = Opened::create(&options.file.path, DiskOptions::default())?;
+    opened.reserve(options.reserve);
+    opened
+        .disk
+        .create_volume(&options.volume, image_bytes.next_multiple_of(4096))?;
+    let volume = opened.disk.volume(&options.volume)?;
+    let bar = progress(image_bytes);
+    let mut buffer = vec![0; STEP_BYTES];
+    let mut at = 0;
+    image.seek(SeekFrom::Start(0)).with_context(context)?;
+    while at < image_bytes {
+        let step = (image_bytes - at).min(STEP_BYTES as u64) as usize;
+        image
+            .read_exact(&mut buffer[..step])
+            .with_context(context)?;
+        volume.write(at, &buffer[..step], Durability::Lazy)?;
+        at += step as u64;
+        bar.set_position(at);
+    }
+    opened.disk.checkpoint()?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// Writes a volume as a raw image whose holes are holes.
+pub fn export(options: &DiskExportOptions) -> Result<()> {
+    let opened = Opened::open_read_only(&options.file)?;
+    let volumes = opened.disk.volumes()?;
+    let first = volumes.first().context("the disk has no volume")?;
+    let volume = opened
+        .disk
+        .volume(options.volume.as_ref().unwrap_or(&first.name))?;
+    let context = || format!("write {}", options.image.display());
+    let image = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&options.image);
+    let image = image.with_context(context)?;
+    image
+        .set_len(volume.status().size_bytes)
+        .with_context(context)?;
+    let bar = progress(volume.status().size_bytes);
+    let mut buffer = vec![0; STEP_BYTES];
+    for_each_stored(&volume, |at, count| {
+        volume.read(at, &mut buffer[..count])?;
+        image
+            .write_all_at(&buffer[..count], at)
+            .with_context(context)?;
+        bar.set_position(at);
+        Ok(())
+    })?;
+    image.sync_all().with_context(context)?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// Reads every block of every volume; each has a checksum.
+pub fn check(file: &DiskFile) -> Result<()> {
+    let opened = Opened::open_read_only(file)?;
+    let mut buffer = vec![0; STEP_BYTES];
+    let mut out = String::new();
+    for status in opened.disk.volumes()? {
+        let volume = opened.disk.volume(&status.name)?;
+        let bar = progress(status.size_bytes);
+        let mut bytes = 0;
+        for_each_stored(&volume, |at, count| {
+            let read = volume.read(at, &mut buffer[..count]);
+            read.with_context(|| format!("volume {} at byte {at}", status.name))?;
+            bytes += count as u64;
+            bar.set_position(at);
+            Ok(())
+        })?;
+        bar.finish_and_clear();
+        out.push_str(&format!(
+            "{}: {} read, all good\n",
+            status.name,
+            text::memory_size(bytes)
+        ));
+    }
+    crate::standard::print(out.as_bytes())?;
+    Ok(())
+}

@@ -1,0 +1,281 @@
+//! `breakeven disk`: compressed, deduplicated, cloneable disks for programs that know nothing of them.
+//!
+//! A disk is one file; a server shows its volumes to NBD clients. The other commands work on a disk that
+//! nobody serves: a store is open for writing once.
+
+mod handshake;
+mod image;
+mod metrics;
+mod request;
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use breakeven::blocks::BlocksOptions;
+use breakeven::disk::{Disk, DiskOptions, Room};
+use breakeven::storage::{OpenOptions, RealStorage, Storage as _};
+use breakeven_cli::text;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::options::{DiskCommand, DiskCreateOptions, DiskFile, DiskServeOptions};
+use server::{Listener, Server};
+
+/// How often the metrics and what the host has left are looked at.
+const UPKEEP: Duration = Duration::from_secs(10);
+
+/// Runs one of the commands.
+pub fn run(command: &DiskCommand) -> Result<ExitCode> {
+    match command {
+        DiskCommand::Create(options) => create(options)?,
+        DiskCommand::Serve(options) => serve(options)?,
+        DiskCommand::Import(options) => image::import(options)?,
+        DiskCommand::Export(options) => image::export(options)?,
+        DiskCommand::Info(file) => info(file)?,
+        DiskCommand::Fsck(file) => image::check(file)?,
+        DiskCommand::Clone(names) => copy(&names.file, &names.from, &names.to, false)?,
+        DiskCommand::Snapshot(names) => copy(&names.file, &names.from, &names.to, true)?,
+        DiskCommand::Remove(options) => {
+            let disk = Opened::open(&options.file)?.disk;
+            disk.remove_volume(&options.volume)?;
+            disk.checkpoint()?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A disk with the folder it lies in.
+struct Opened {
+    disk: Disk,
+    folder: PathBuf,
+    storage: RealStorage,
+    name: String,
+}
+
+impl Opened {
+    fn place(path: &Path) -> Result<(RealStorage, PathBuf, String)> {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.with_context(|| format!("{}: no name of a file", path.display()))?;
+        let folder = match path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        let storage = RealStorage::open_folder(folder)?;
+        Ok((storage, folder.to_path_buf(), name.to_string()))
+    }
+
+    fn create(path: &Path, options: DiskOptions) -> Result<Opened> {
+        let (storage, folder, name) = Opened::place(path)?;
+        let disk = Disk::create(&storage, &name, options)?;
+        Ok(Opened {
+            disk,
+            folder,
+            storage,
+            name,
+        })
+    }
+
+    fn open_with(path: &Path, options: DiskOptions, is_read_only: bool) -> Result<Opened> {
+        let (storage, folder, name) = Opened::place(path)?;
+        let disk = match is_read_only {
+            true => Disk::open_read_only(&storage, &name, options)?,
+            false => Disk::open(&storage, &name, options)?,
+        };
+        Ok(Opened {
+            disk,
+            folder,
+            storage,
+            name,
+        })
+    }
+
+    fn open(file: &DiskFile) -> Result<Opened> {
+        Opened::open_with(&file.path, DiskOptions::default(), false)
+    }
+
+    fn open_read_only(file: &DiskFile) -> Result<Opened> {
+        Opened::open_with(&file.path, DiskOptions::default(), true)
+    }
+
+    /// Lets writes be refused while the host still has `reserve_bytes`.
+    fn reserve(&self, reserve_bytes: u64) {
+        let folder = self.folder.clone();
+        self.disk.set_room(Room {
+            reserve_bytes,
+            left_bytes: Box::new(move || host_left_bytes(&folder)),
+        });
+    }
+
+    fn stored_bytes(&self) -> Result<u64> {
+        let file = self.storage.open(&self.name, OpenOptions::read_only())?;
+        Ok(file.status()?.allocated_bytes)
+    }
+}
+
+/// Returns what the file system around a disk has left for its owner.
+fn host_left_bytes(folder: &Path) -> breakeven::Result<u64> {
+    let status = rustix::fs::statvfs(folder)
+        .map_err(|error| breakeven::Error::io("statvfs", folder, error.into()))?;
+    Ok(status.f_bavail.saturating_mul(status.f_frsize))
+}
+
+fn create(options: &DiskCreateOptions) -> Result<()> {
+    let disk_options = DiskOptions {
+        block_bytes: options.block_size as u32,
+        blocks: BlocksOptions {
+            block_bytes_max: (options.block_size as u32).max(16 << 10),
+            ..BlocksOptions::default()
+        },
+        ..DiskOptions::default()
+    };
+    let opened = Opened::create(&options.file.path, disk_options)?;
+    opened.disk.create_volume(&options.volume, options.size)?;
+    opened.disk.checkpoint()?;
+    Ok(())
+}
+
+fn copy(file: &DiskFile, from: &str, to: &str, is_read_only: bool) -> Result<()> {
+    let disk = Opened::open(file)?.disk;
+    disk.clone_volume(from, to, is_read_only)?;
+    disk.checkpoint()?;
+    Ok(())
+}
+
+fn info(file: &DiskFile) -> Result<()> {
+    let opened = Opened::open_read_only(file)?;
+    let mut out = String::new();
+    for volume in opened.disk.volumes()? {
+        let size_bytes = volume.size_bytes;
+        let mapped_bytes = image::mapped_bytes(&opened.disk.volume(&volume.name)?)?;
+        let kind = if volume.is_read_only {
+            "snapshot"
+        } else {
+            "volume"
+        };
+        out.push_str(&format!(
+            "{kind} {}: {} ({size_bytes} bytes) in blocks of {}, {} in use\n",
+            volume.name,
+            text::memory_size(size_bytes),
+            text::memory_size(volume.block_bytes.into()),
+            text::memory_size(mapped_bytes),
+        ));
+    }
+    let stored_bytes = opened.stored_bytes()?;
+    let left_bytes = host_left_bytes(&opened.folder)?;
+    out.push_str(&format!(
+        "stored: {} ({stored_bytes} bytes), host has left: {}\n",
+        text::memory_size(stored_bytes),
+        text::memory_size(left_bytes),
+    ));
+    crate::standard::print(out.as_bytes())?;
+    Ok(())
+}
+
+fn listen(options: &DiskServeOptions) -> Result<Listener> {
+    Ok(match (options.port, &options.socket) {
+        (Some(port), _) => Listener::tcp(port)?,
+        (None, Some(socket)) => Listener::unix(socket)?,
+        (None, None) => {
+            let mut socket = options.file.path.clone().into_os_string();
+            socket.push(".socket");
+            Listener::unix(Path::new(&socket))?
+        }
+    })
+}
+
+fn serve(options: &DiskServeOptions) -> Result<()> {
+    let path = &options.file.path;
+    let disk_options = DiskOptions {
+        duplicates_bytes: options.duplicates as usize,
+        blocks: BlocksOptions {
+            method: options.method,
+            ..BlocksOptions::default()
+        },
+        ..DiskOptions::default()
+    };
+    let opened = Opened::open_with(path, disk_options, options.read_only)?;
+    let volumes = opened.disk.volumes()?;
+    let first = volumes.first().context("the disk has no volume")?;
+    let default = options.volume.clone().unwrap_or_else(|| first.name.clone());
+    ensure!(
+        volumes.iter().any(|volume| volume.name == default),
+        "no volume is called '{default}'"
+    );
+    if !options.read_only {
+        opened.reserve(options.reserve);
+    }
+    let listener = listen(options)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("wait for signals")?;
+    let connections = options.connections as usize;
+    let disk = opened.disk.clone();
+    let server = Arc::new(Server::new(disk, default, options.read_only, connections));
+    crate::standard::print(format!("{}\n", listener.address()?).as_bytes())?;
+    let socket = match &listener {
+        Listener::Unix(_, path) => Some(path.clone()),
+        Listener::Tcp(_) => None,
+    };
+    let listening = Arc::clone(&server);
+    std::thread::spawn(move || listening.listen(&listener));
+    let watched = Arc::clone(&server);
+    let (metrics, reserve) = (options.metrics.clone(), options.reserve);
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let upkeep = std::thread::spawn(move || {
+        let mut was_short = false;
+        loop {
+            let is_over = !matches!(
+                stopped.recv_timeout(UPKEEP),
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+            );
+            if let Err(error) = keep_up(
+                &opened,
+                &watched,
+                metrics.as_deref(),
+                reserve,
+                &mut was_short,
+            ) {
+                eprintln!("breakeven: {error:#}");
+            }
+            if is_over {
+                return;
+            }
+        }
+    });
+    signals.forever().next();
+    let ended = server.end();
+    drop(stop);
+    let _ = upkeep.join();
+    if let Some(socket) = socket {
+        let _ = std::fs::remove_file(socket);
+    }
+    ended
+}
+
+/// Writes the metrics, and warns before writes are refused.
+fn keep_up(
+    opened: &Opened,
+    server: &Server,
+    metrics: Option<&Path>,
+    reserve_bytes: u64,
+    was_short: &mut bool,
+) -> Result<()> {
+    let left_bytes = host_left_bytes(&opened.folder)?;
+    // Warned of while as much again is left as is kept back.
+    let is_short = !server.is_read_only && left_bytes < reserve_bytes.saturating_mul(2);
+    if is_short && !*was_short {
+        eprintln!(
+            "breakeven: the host has {} left; writes are refused below {}",
+            text::memory_size(left_bytes),
+            text::memory_size(reserve_bytes)
+        );
+    }
+    *was_short = is_short;
+    if let Some(path) = metrics {
+        let stored = (opened.stored_bytes()?, left_bytes);
+        server.metrics.write(path, &server.disk, stored)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,298 @@
+//! The transmission phase of the NBD protocol: one request, one reply, until the client leaves.
+//!
+//! Source: the protocol's published specification, "Transmission phase". A connection holds one request of
+//! at most 32 MiB at a time; several requests at once are for several connections.
+
+use std::io::{self, Read, Write};
+
+use breakeven::Error;
+use breakeven::blocks::Durability;
+
+use super::handshake::{ALLOCATION, Session, broken};
+use super::metrics::Metrics;
+
+/// The longest read or write, which every client may rely on.
+pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
+/// The blocks that one answer about allocation covers at most; the client asks on from there.
+const STATUS_BLOCKS_MAX: u64 = 1 << 15;
+
+const REQUEST_MAGIC: u32 = 0x2560_9513;
+const SIMPLE_MAGIC: u32 = 0x6744_6698;
+const STRUCTURED_MAGIC: u32 = 0x668e_33ef;
+
+const READ: u16 = 0;
+const WRITE: u16 = 1;
+const DISCONNECT: u16 = 2;
+const FLUSH: u16 = 3;
+const TRIM: u16 = 4;
+const WRITE_ZEROES: u16 = 6;
+const BLOCK_STATUS: u16 = 7;
+
+const FUA: u16 = 1;
+const NO_HOLE: u16 = 2;
+const DONT_FRAGMENT: u16 = 4;
+const ONE_EXTENT: u16 = 8;
+const FAST_ZERO: u16 = 16;
+
+const CHUNK_DONE: u16 = 1;
+const CHUNK_DATA: u16 = 1;
+const CHUNK_HOLE: u16 = 2;
+const CHUNK_STATUS: u16 = 5;
+const CHUNK_ERROR: u16 = (1 << 15) + 1;
+
+const STATE_HOLE_ZERO: u32 = 3;
+
+const EPERM: u32 = 1;
+const EIO: u32 = 5;
+const EINVAL: u32 = 22;
+const ENOSPC: u32 = 28;
+const EOVERFLOW: u32 = 75;
+
+/// What a client asks for.
+#[derive(Clone, Copy)]
+struct Request {
+    flags: u16,
+    kind: u16,
+    cookie: u64,
+    offset: u64,
+    length: u32,
+}
+
+/// Why a request is refused: the protocol's number, and a sentence.
+struct Refusal {
+    number: u32,
+    sentence: String,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        let number = match &error {
+            Error::Limit { .. } => ENOSPC,
+            Error::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => ENOSPC,
+            Error::Invalid { .. } => EINVAL,
+            _ => EIO,
+        };
+        let sentence = error.to_string();
+        Refusal { number, sentence }
+    }
+}
+
+fn refuse<T>(number: u32, sentence: &str) -> Result<T, Refusal> {
+    let sentence = sentence.to_string();
+    Err(Refusal { number, sentence })
+}
+
+/// What a request is answered with.
+enum Answer {
+    Done,
+    /// The buffer holds what was read.
+    Data,
+    /// All that was asked for is zeros.
+    Hole,
+    /// Lengths and states.
+    Status(Vec<(u32, u32)>),
+}
+
+impl Request {
+    fn read<R: Read>(reader: &mut R) -> io::Result<Request> {
+        let mut bytes = [0; 28];
+        reader.read_exact(&mut bytes)?;
+        let (magic, rest) = bytes.split_first_chunk().expect("28 bytes");
+        let (flags, rest) = rest.split_first_chunk().expect("24 bytes");
+        let (kind, rest) = rest.split_first_chunk().expect("22 bytes");
+        let (cookie, rest) = rest.split_first_chunk().expect("20 bytes");
+        let (offset, rest) = rest.split_first_chunk().expect("12 bytes");
+        let length = rest.first_chunk().expect("4 bytes");
+        if u32::from_be_bytes(*magic) != REQUEST_MAGIC {
+            return Err(broken("a request that is none"));
+        }
+        Ok(Request {
+            flags: u16::from_be_bytes(*flags),
+            kind: u16::from_be_bytes(*kind),
+            cookie: u64::from_be_bytes(*cookie),
+            offset: u64::from_be_bytes(*offset),
+            length: u32::from_be_bytes(*length),
+        })
+    }
+
+    fn durability(&self) -> Durability {
+        match self.flags & FUA {
+            0 => Durability::Lazy,
+            _ => Durability::Durable,
+        }
+    }
+
+    fn check_flags(&self) -> Result<(), Refusal> {
+        let known = match self.kind {
+            READ => FUA | DONT_FRAGMENT,
+            WRITE_ZEROES => FUA | NO_HOLE | FAST_ZERO,
+            BLOCK_STATUS => FUA | ONE_EXTENT,
+            _ => FUA,
+        };
+        match self.flags & !known {
+            0 => Ok(()),
+            _ => refuse(EINVAL, "a flag that this request does not have"),
+        }
+    }
+
+    /// Checks the range; past the end there is no space to write to.
+    fn check_range(&self, size_bytes: u64) -> Result<(), Refusal> {
+        let end = self.offset.checked_add(self.length.into());
+        match end.is_some_and(|end| end <= size_bytes) {
+            true => Ok(()),
+            false if matches!(self.kind, WRITE | WRITE_ZEROES) => refuse(ENOSPC, "past the end"),
+            false => refuse(EINVAL, "past the end"),
+        }
+    }
+
+    /// Does what is asked for; `buffer` holds what is written, and gets what is read.
+    fn run(&self, session: &Session, buffer: &mut Vec<u8>) -> Result<Answer, Refusal> {
+        let volume = &session.volume;
+        self.check_flags()?;
+        if session.is_read_only && matches!(self.kind, WRITE | TRIM | WRITE_ZEROES) {
+            return refuse(EPERM, "this export is read-only");
+        }
+        let length = u64::from(self.length);
+        if self.kind != FLUSH {
+            self.check_range(volume.status().size_bytes)?;
+        }
+        match self.kind {
+            READ if self.length > REQUEST_BYTES_MAX => {
+                return refuse(EOVERFLOW, "more than 32 MiB at once");
+            }
+            READ => return self.read_bytes(session, buffer),
+            BLOCK_STATUS => return self.status(session),
+            WRITE => volume.write(self.offset, buffer, self.durability())?,
+            TRIM => volume.trim(self.offset, length, self.durability())?,
+            WRITE_ZEROES => volume.zero(self.offset, length, self.durability())?,
+            FLUSH if session.is_read_only => {}
+            FLUSH => volume.flush()?,
+            _ => return refuse(EINVAL, "an unknown request"),
+        }
+        Ok(Answer::Done)
+    }
+
+    fn read_bytes(&self, session: &Session, buffer: &mut Vec<u8>) -> Result<Answer, Refusal> {
+        let volume = &session.volume;
+        if session.is_structured && self.length > 0 {
+            let range = self.offset..self.offset + u64::from(self.length);
+            let extents = volume.extents(range, u64::MAX >> 1)?;
+            if extents.len() == 1 && extents[0].is_hole {
+                return Ok(Answer::Hole);
+            }
+        }
+        buffer.resize(self.length as usize, 0);
+        volume.read(self.offset, buffer)?;
+        Ok(Answer::Data)
+    }
+
+    fn status(&self, session: &Session) -> Result<Answer, Refusal> {
+        if !session.has_status || self.length == 0 {
+            return refuse(EINVAL, "no status was agreed on, or of nothing");
+        }
+        let range = self.offset..self.offset + u64::from(self.length);
+        let extents = session.volume.extents(range, STATUS_BLOCKS_MAX)?;
+        let wanted = if self.flags & ONE_EXTENT == 0 {
+            extents.len()
+        } else {
+            1
+        };
+        let states = extents.into_iter().take(wanted).map(|extent| {
+            let state = if extent.is_hole { STATE_HOLE_ZERO } else { 0 };
+            (extent.length_bytes as u32, state)
+        });
+        Ok(Answer::Status(states.collect()))
+    }
+}
+
+fn chunk<W: Write>(writer: &mut W, cookie: u64, kind: u16, parts: &[&[u8]]) -> io::Result<()> {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let mut head = STRUCTURED_MAGIC.to_be_bytes().to_vec();
+    head.extend_from_slice(&CHUNK_DONE.to_be_bytes());
+    head.extend_from_slice(&kind.to_be_bytes());
+    head.extend_from_slice(&cookie.to_be_bytes());
+    head.extend_from_slice(&(length as u32).to_be_bytes());
+    writer.write_all(&head)?;
+    parts.iter().try_for_each(|part| writer.write_all(part))
+}
+
+fn simple<W: Write>(writer: &mut W, cookie: u64, error: u32) -> io::Result<()> {
+    let mut head = SIMPLE_MAGIC.to_be_bytes().to_vec();
+    head.extend_from_slice(&error.to_be_bytes());
+    head.extend_from_slice(&cookie.to_be_bytes());
+    writer.write_all(&head)
+}
+
+fn reply<W: Write>(
+    writer: &mut W,
+    session: &Session,
+    request: &Request,
+    result: Result<Answer, Refusal>,
+    buffer: &[u8],
+) -> io::Result<()> {
+    let cookie = request.cookie;
+    let offset = request.offset.to_be_bytes();
+    match result {
+        Ok(Answer::Data) if session.is_structured => {
+            chunk(writer, cookie, CHUNK_DATA, &[&offset, buffer])
+        }
+        Ok(Answer::Data) => {
+            simple(writer, cookie, 0)?;
+            writer.write_all(buffer)
+        }
+        Ok(Answer::Hole) => chunk(
+            writer,
+            cookie,
+            CHUNK_HOLE,
+            &[&offset, &request.length.to_be_bytes()],
+        ),
+        Ok(Answer::Status(states)) => {
+            let mut body = ALLOCATION.to_be_bytes().to_vec();
+            for (length, state) in states {
+                body.extend_from_slice(&length.to_be_bytes());
+                body.extend_from_slice(&state.to_be_bytes());
+            }
+            chunk(writer, cookie, CHUNK_STATUS, &[&body])
+        }
+        Ok(Answer::Done) => simple(writer, cookie, 0),
+        Err(refusal) if session.is_structured => {
+            let sentence = &refusal.sentence.as_bytes()[..refusal.sentence.len().min(1000)];
+            let length = (sentence.len() as u16).to_be_bytes();
+            let parts: [&[u8]; 3] = [&refusal.number.to_be_bytes(), &length, sentence];
+            chunk(writer, cookie, CHUNK_ERROR, &parts)
+        }
+        Err(refusal) => simple(writer, cookie, refusal.number),
+    }
+}
+
+/// Serves requests until the client leaves.
+pub fn transmit<R: Read, W: Write>(
+    reader: &mut R,
+    writer: &mut W,
+    session: &Session,
+    metrics: &Metrics,
+) -> io::Result<()> {
+    let mut buffer = Vec::new();
+    loop {
+        let request = Request::read(reader)?;
+        if request.kind == DISCONNECT {
+            return Ok(());
+        }
+        if request.kind == WRITE {
+            // What follows would have to be read to find the next request.
+            if request.length > REQUEST_BYTES_MAX {
+                return Err(broken("a write of more than 32 MiB"));
+            }
+            buffer.resize(request.length as usize, 0);
+            reader.read_exact(&mut buffer)?;
+        }
+        let result = request.run(session, &mut buffer);
+        metrics.count(request.kind, request.length, result.is_err());
+        reply(writer, session, &request, result, &buffer)?;
+        writer.flush()?;
+        // A long request's memory is not kept for short ones.
+        if buffer.capacity() > 1 << 20 {
+            buffer = Vec::new();
+        }
+    }
+}

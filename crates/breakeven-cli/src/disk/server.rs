@@ -1,0 +1,258 @@
+//! The server: a socket, a thread for each connection, a signal that ends it.
+
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use breakeven::disk::Disk;
+use rustix::fs::Mode;
+
+use super::handshake::{Offer, negotiate};
+use super::metrics::Metrics;
+use super::request::transmit;
+
+/// A client that has not agreed on an export by then holds a place that others may want.
+const HANDSHAKE: Duration = Duration::from_secs(30);
+
+/// A connection of either kind.
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    fn try_clone(&self) -> io::Result<Stream> {
+        Ok(match self {
+            Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
+            Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
+        })
+    }
+
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.set_read_timeout(timeout),
+            Stream::Tcp(stream) => stream.set_read_timeout(timeout),
+        }
+    }
+
+    fn shut_down(&self) {
+        // One that is closed already needs nothing.
+        let _ = match self {
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => (&mut &*stream).read(target),
+            Stream::Tcp(stream) => (&mut &*stream).read(target),
+        }
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => (&mut &*stream).write(bytes),
+            Stream::Tcp(stream) => (&mut &*stream).write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Where clients come in.
+pub enum Listener {
+    Unix(UnixListener, PathBuf),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    /// Listens on a socket that the owner alone may use. One that nobody listens on any more is replaced.
+    ///
+    /// It is called before any thread is started: the process's mask is changed for a moment.
+    pub fn unix(path: &Path) -> Result<Listener> {
+        let context = || format!("listen on {}", path.display());
+        let is_dead = UnixStream::connect(path)
+            .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+        if is_dead {
+            std::fs::remove_file(path).with_context(context)?;
+        }
+        let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+        let listener = UnixListener::bind(path);
+        rustix::process::umask(before);
+        Ok(Listener::Unix(
+            listener.with_context(context)?,
+            path.to_path_buf(),
+        ))
+    }
+
+    /// Listens on a port that this machine alone reaches.
+    pub fn tcp(port: u16) -> Result<Listener> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+        Ok(Listener::Tcp(
+            listener.with_context(|| format!("listen on port {port}"))?,
+        ))
+    }
+
+    /// Returns the address for a client's command line.
+    pub fn address(&self) -> Result<String> {
+        Ok(match self {
+            Listener::Unix(_, path) => format!("nbd+unix:///?socket={}", path.display()),
+            Listener::Tcp(listener) => format!("nbd://{}", listener.local_addr()?),
+        })
+    }
+
+    fn accept(&self) -> io::Result<Stream> {
+        Ok(match self {
+            Listener::Unix(listener, _) => Stream::Unix(listener.accept()?.0),
+            Listener::Tcp(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                Stream::Tcp(stream)
+            }
+        })
+    }
+}
+
+/// What all connections share.
+pub struct Server {
+    pub disk: Disk,
+    pub default: String,
+    pub is_read_only: bool,
+    pub connections_max: usize,
+    pub metrics: Metrics,
+    /// The connections that are open, and whether there may be more.
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    streams: Vec<(u64, Stream)>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+    next: u64,
+    is_ending: bool,
+}
+
+impl Server {
+    pub fn new(disk: Disk, default: String, is_read_only: bool, connections_max: usize) -> Server {
+        Server {
+            disk,
+            default,
+            is_read_only,
+            connections_max,
+            metrics: Metrics::default(),
+            open: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets clients in until the server ends; a thread of its own.
+    pub fn listen(self: &Arc<Server>, listener: &Listener) -> Result<()> {
+        loop {
+            let stream = match listener.accept() {
+                Ok(stream) => stream,
+                // The client left meanwhile, or there are no descriptors: those that are open go on.
+                Err(error) => {
+                    eprintln!("breakeven: a client could not be let in: {error}");
+                    std::thread::sleep(Duration::from_millis(100));
+                    continue;
+                }
+            };
+            let mut open = self.lock();
+            if open.is_ending {
+                return Ok(());
+            }
+            if open.streams.len() >= self.connections_max {
+                eprintln!(
+                    "breakeven: more than {} clients at once",
+                    self.connections_max
+                );
+                continue;
+            }
+            let Ok(shared) = stream.try_clone() else {
+                continue;
+            };
+            let number = open.next;
+            open.next += 1;
+            open.streams.push((number, shared));
+            open.threads.retain(|thread| !thread.is_finished());
+            let server = Arc::clone(self);
+            self.metrics.connections.fetch_add(1, Ordering::Relaxed);
+            let thread = std::thread::spawn(move || {
+                if let Err(error) = server.converse(&stream) {
+                    report(&error);
+                }
+                server.metrics.connections.fetch_sub(1, Ordering::Relaxed);
+                server.lock().streams.retain(|(other, _)| *other != number);
+            });
+            open.threads.push(thread);
+        }
+    }
+
+    fn converse(&self, stream: &Stream) -> io::Result<()> {
+        let mut reader = BufReader::with_capacity(64 << 10, stream);
+        let mut writer = BufWriter::with_capacity(64 << 10, stream);
+        stream.set_timeout(Some(HANDSHAKE))?;
+        let offer = Offer {
+            disk: &self.disk,
+            default: &self.default,
+            is_read_only: self.is_read_only,
+        };
+        // Replies of the handshake are awaited one by one.
+        let Some(session) = negotiate(&mut reader, writer.get_mut(), &offer)? else {
+            return Ok(());
+        };
+        stream.set_timeout(None)?;
+        transmit(&mut reader, &mut writer, &session, &self.metrics)
+    }
+
+    /// Lets nobody in any more, ends all connections behind the requests that run, and makes everything
+    /// durable.
+    pub fn end(&self) -> Result<()> {
+        let threads = {
+            let mut open = self.lock();
+            open.is_ending = true;
+            open.streams
+                .iter()
+                .for_each(|(_, stream)| stream.shut_down());
+            std::mem::take(&mut open.threads)
+        };
+        let panicked = threads.into_iter().filter_map(|thread| thread.join().err());
+        let panicked = panicked.count();
+        if !self.is_read_only {
+            self.disk.checkpoint().context("make the disk durable")?;
+        }
+        if panicked > 0 {
+            bail!("{panicked} connections ended in a panic");
+        }
+        Ok(())
+    }
+}
+
+/// Says why a connection ended, unless the client just left.
+fn report(error: &io::Error) {
+    let is_leaving = matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::NotConnected
+    );
+    if !is_leaving {
+        eprintln!("breakeven: a connection ended: {error}");
+    }
+}

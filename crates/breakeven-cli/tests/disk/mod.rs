@@ -1,0 +1,591 @@
+//! Disks as their users meet them: stock NBD clients, killed servers, clients that mean harm.
+
+mod client;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use client::{Client, FLUSH, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
+
+const BLOCK_BYTES: usize = 4096;
+
+fn breakeven(arguments: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_breakeven"));
+    command
+        .arg("disk")
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null());
+    command
+}
+
+fn done(command: &mut Command) -> String {
+    let output = command.output().expect("the program starts");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {message}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn refused(command: &mut Command, status: i32, word: &str) {
+    let output = command.output().expect("the program starts");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{command:?}: {message}");
+    assert!(message.contains(word), "'{word}' is missing in: {message}");
+}
+
+/// Says whether a program is here, which is an error where everything has to be.
+fn installed(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        println!("{program} is not installed: nothing tried with it");
+        assert!(std::env::var_os("CI").is_none(), "{program}");
+    }
+    found
+}
+
+/// A server that is killed when it is forgotten.
+struct Server {
+    child: Child,
+    address: String,
+    socket: PathBuf,
+}
+
+impl Server {
+    /// Starts a server of the disk `d` in a folder, and waits until it listens.
+    fn start(folder: &Path, more: &[&str]) -> Server {
+        let socket = folder.join("socket");
+        let mut command = breakeven(&["serve", "d", "--reserve=1MiB", "--socket"], folder);
+        command.arg(&socket).args(more).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the server starts");
+        let mut address = String::new();
+        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+        out.read_line(&mut address).expect("an address");
+        assert!(address.starts_with("nbd"), "no address: {address}");
+        let address = address.trim().to_string();
+        Server {
+            child,
+            address,
+            socket,
+        }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.socket, "").expect("a client")
+    }
+
+    fn kill(mut self) {
+        self.child.kill().expect("a running server");
+        self.child.wait().expect("a dead server");
+    }
+
+    /// Ends the server as its operator does.
+    fn stop(mut self) {
+        let process = self.child.id().to_string();
+        done(Command::new("kill").args(["-TERM", &process]));
+        assert!(self.child.wait().expect("an ended server").success());
+        assert!(!self.socket.exists(), "the socket is left");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn made(size: &str) -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    done(&mut breakeven(
+        &["create", "d", "--size", size],
+        folder.path(),
+    ));
+    folder
+}
+
+/// Makes a sparse image with text, noise and blocks that are alike.
+fn image(path: &Path, size_bytes: u64) {
+    let file = File::create(path).expect("an image");
+    file.set_len(size_bytes).expect("an image");
+    let mut text = Vec::new();
+    for line in 0..30_000 {
+        text.extend_from_slice(format!("{line} the quick brown fox {}\n", line % 97).as_bytes());
+    }
+    file.write_all_at(&text, 70_000).expect("an image");
+    file.write_all_at(&crate::noise(500_000), 3 << 20)
+        .expect("an image");
+    file.write_all_at(&vec![7; 1 << 20], 5 << 20)
+        .expect("an image");
+}
+
+fn check_same(one: &Path, other: &Path) {
+    let (one, other) = (
+        fs::read(one).expect("a file"),
+        fs::read(other).expect("a file"),
+    );
+    assert!(
+        one == other,
+        "{} and {} bytes differ",
+        one.len(),
+        other.len()
+    );
+}
+
+#[test]
+fn stock_clients_copy_images_in_and_out() {
+    if !installed("nbdcopy") || !installed("nbdinfo") || !installed("qemu-img") {
+        return;
+    }
+    let folder = made("16MiB");
+    let path = |name: &str| folder.path().join(name);
+    image(&path("image"), 16 << 20);
+    let server = Server::start(folder.path(), &["--metrics", "metrics"]);
+    let address = &server.address;
+    let info = done(Command::new("nbdinfo").arg(address));
+    for word in [
+        "export-size: 16777216",
+        "can_multi_conn: true",
+        "base:allocation",
+    ] {
+        assert!(info.contains(word), "{info}");
+    }
+    done(
+        Command::new("nbdcopy")
+            .arg("--flush")
+            .arg(path("image"))
+            .arg(address),
+    );
+    done(Command::new("nbdcopy").arg(address).arg(path("back")));
+    check_same(&path("image"), &path("back"));
+    let map = done(Command::new("nbdinfo").args(["--map", address]));
+    assert!(map.contains("hole,zero") && map.contains("data"), "{map}");
+    // The line of docs/disk.md.
+    done(
+        Command::new("qemu-img")
+            .args(["convert", "-f", "raw", "-O", "qcow2"])
+            .arg(path("image"))
+            .arg(path("qcow2")),
+    );
+    done(
+        Command::new("qemu-img")
+            .args(["convert", "-n", "-O", "raw"])
+            .arg(path("qcow2"))
+            .arg(address),
+    );
+    done(
+        Command::new("qemu-img")
+            .args(["compare", "-f", "raw", "-F", "raw", address])
+            .arg(path("image")),
+    );
+    server.stop();
+    let metrics = fs::read_to_string(path("metrics")).expect("metrics");
+    assert!(
+        metrics.contains("breakeven_disk_requests_total{request=\"write\"}"),
+        "{metrics}"
+    );
+    done(&mut breakeven(&["export", "d", "out"], folder.path()));
+    check_same(&path("image"), &path("out"));
+    let fsck = done(&mut breakeven(&["fsck", "d"], folder.path()));
+    assert!(
+        fsck.contains("disk: 2.") && fsck.contains("all good"),
+        "{fsck}"
+    );
+}
+
+#[test]
+fn images_are_imported_copied_and_removed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name);
+    let run = |arguments: &[&str]| done(&mut breakeven(arguments, folder.path()));
+    image(&path("image"), 16 << 20);
+    run(&["import", "d", "image", "--reserve=1MiB"]);
+    run(&["clone", "d", "disk", "test"]);
+    run(&["snapshot", "d", "disk", "before"]);
+    let server = Server::start(folder.path(), &[]);
+    let mut test = Client::connect(&server.socket, "test").expect("a client");
+    assert_eq!(test.write(FUA, 1, b"changed").expect("a reply"), 0);
+    let mut before = Client::connect(&server.socket, "before").expect("a client");
+    assert_eq!(before.write(0, 1, b"changed").expect("a reply"), 1);
+    refused(
+        &mut breakeven(&["clone", "d", "disk", "more"], folder.path()),
+        1,
+        "open elsewhere",
+    );
+    server.stop();
+    for (volume, file) in [("disk", "one"), ("before", "two"), ("test", "three")] {
+        run(&["export", "d", file, "--volume", volume]);
+    }
+    check_same(&path("image"), &path("one"));
+    check_same(&path("image"), &path("two"));
+    let three = fs::read(path("three")).expect("a file");
+    assert_eq!(&three[..9], b"\0changed\0");
+    let info = run(&["info", "d"]);
+    assert!(
+        info.contains("snapshot before: 16.0 MiB") && info.contains("volume test"),
+        "{info}"
+    );
+    run(&["remove", "d", "before"]);
+    assert!(!run(&["info", "d"]).contains("before"));
+    refused(
+        &mut breakeven(&["clone", "d", "none", "more"], folder.path()),
+        1,
+        "none",
+    );
+    refused(
+        &mut breakeven(&["create", "d", "--size=1MiB"], folder.path()),
+        1,
+        "d",
+    );
+    refused(
+        &mut breakeven(&["create", "e", "--size=5000"], folder.path()),
+        1,
+        "4096",
+    );
+    refused(
+        &mut breakeven(
+            &["create", "e", "--size=1MiB", "--block-size=3KiB"],
+            folder.path(),
+        ),
+        2,
+        "power",
+    );
+    fs::write(path("qcow2"), b"QFI\xfb and more").expect("a file");
+    refused(
+        &mut breakeven(&["import", "f", "qcow2"], folder.path()),
+        1,
+        "qemu-img convert",
+    );
+}
+
+/// What a block may hold: the numbers of the writes since the last that is durable.
+#[derive(Clone)]
+struct Allowed {
+    first: u64,
+    last: u64,
+}
+
+/// Makes the block of a write; every eighth part of it says which.
+fn stamped(number: u64) -> Vec<u8> {
+    let mut block = number.to_le_bytes().repeat(BLOCK_BYTES / 8);
+    if number == 0 {
+        block.fill(0);
+    }
+    block
+}
+
+/// Checks that every block is whole and one of those it may be, and knows it from then on.
+fn check_blocks(kill: u64, client: &mut Client, allowed: &mut [Allowed]) {
+    for (index, allowed) in allowed.iter_mut().enumerate() {
+        let block = client
+            .read((index * BLOCK_BYTES) as u64, BLOCK_BYTES)
+            .expect("a block");
+        let found = u64::from_le_bytes(*block.first_chunk().expect("eight bytes"));
+        assert!(
+            block == stamped(found),
+            "kill {kill}: block {index} is torn"
+        );
+        let Allowed { first, last } = *allowed;
+        let is_allowed = found >= first && found <= last;
+        assert!(
+            is_allowed,
+            "kill {kill}: block {index} is {found}, not {first} to {last}"
+        );
+        *allowed = Allowed {
+            first: found,
+            last: found,
+        };
+    }
+}
+
+#[test]
+fn a_killed_server_loses_nothing_that_was_flushed_and_tears_no_block() {
+    let folder = made("1MiB");
+    let kills = if std::env::var("BREAKEVEN_FULL").is_ok_and(|value| value == "1") {
+        200
+    } else {
+        20
+    };
+    let mut state = 2014u64;
+    let mut random = |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let blocks = (1 << 20) / BLOCK_BYTES;
+    let mut allowed = vec![Allowed { first: 0, last: 0 }; blocks];
+    let (mut number, mut flushes) = (0, 0);
+    for kill in 0..kills {
+        let server = Server::start(folder.path(), &[]);
+        let mut client = server.client();
+        check_blocks(kill, &mut client, &mut allowed);
+        // A second client, in whose middle of a write the server dies.
+        let mut other = server.client();
+        other
+            .send(0, WRITE, 0, BLOCK_BYTES as u32)
+            .expect("a request");
+        for _ in 0..100 + random(400) {
+            number += 1;
+            let index = 1 + random(blocks as u64 - 1);
+            let flags = if random(50) == 0 { FUA } else { 0 };
+            allowed[index as usize].last = number;
+            let error = client.write(flags, index * BLOCK_BYTES as u64, &stamped(number));
+            assert_eq!(error.expect("a reply"), 0);
+            if flags == FUA || random(40) == 0 {
+                assert_eq!(client.request(FLUSH, 0, 0).expect("a reply"), 0);
+                allowed
+                    .iter_mut()
+                    .for_each(|allowed| allowed.first = allowed.last);
+                flushes += 1;
+            }
+        }
+        // Requests that nobody waits for are running when the server dies.
+        for _ in 0..random(20) {
+            number += 1;
+            let index = 1 + random(blocks as u64 - 1);
+            allowed[index as usize].last = number;
+            client
+                .send(0, WRITE, index * BLOCK_BYTES as u64, BLOCK_BYTES as u32)
+                .expect("a request");
+            client
+                .stream
+                .write_all(&stamped(number))
+                .expect("a request");
+        }
+        server.kill();
+    }
+    println!("{kills} kills, {number} writes, {flushes} flushes");
+    assert!(number > kills * 100 && flushes > kills * 2);
+}
+
+fn shake_hands_badly(server: &Server) {
+    // Another protocol, another magic, an option of 4 GiB, options without end.
+    let mut bad = Client::greet(&server.socket).expect("a greeting");
+    bad.stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        .expect("bytes");
+    assert!(bad.option_reply().is_err());
+    let mut bad = Client::greet(&server.socket).expect("a greeting");
+    bad.stream
+        .write_all(b"IHAVEOPT\0\0\0\x07\xff\xff\xff\xff")
+        .expect("bytes");
+    assert!(bad.option_reply().is_err());
+    let mut bad = Client::greet(&server.socket).expect("a greeting");
+    for data in [
+        &b""[..],
+        b"\xff\xff\xff\xff",
+        b"\0\0\0\x04disk\0\x09",
+        b"\0\0\0\x01x\0\0",
+    ] {
+        bad.option(7, data).expect("an option");
+        assert!(bad.option_reply().expect("a refusal") > 1 << 31);
+    }
+    for data in [
+        &b""[..],
+        b"\0\0\0\0\xff\xff\xff\xff",
+        b"\0\0\0\0\0\0\0\x01\0\0\0\xff",
+    ] {
+        bad.option(9, data).expect("an option");
+        assert!(bad.option_reply().expect("a refusal") > 1 << 31);
+    }
+    // TLS is refused with a sentence, and an unknown option too.
+    for option in [5, 77] {
+        bad.option(option, b"").expect("an option");
+        assert!(bad.option_reply().expect("a refusal") > 1 << 31);
+    }
+}
+
+#[test]
+fn bad_clients_hurt_nobody() {
+    let folder = made("1MiB");
+    let server = Server::start(folder.path(), &["--connections=24"]);
+    let mut good = server.client();
+    assert_eq!(good.write(0, 0, &[5; BLOCK_BYTES]).expect("a reply"), 0);
+    shake_hands_badly(&server);
+    // Requests that cannot be; the connection goes on.
+    let mut bad = server.client();
+    for (kind, offset, length) in [
+        (READ, 1 << 20, 1),
+        (READ, u64::MAX, 4096),
+        (READ, 0, u32::MAX),
+        (TRIM, 1, u32::MAX),
+        (WRITE_ZEROES, u64::MAX, u32::MAX),
+        (7, 0, 4096),
+        (99, 0, 0),
+    ] {
+        assert_ne!(
+            bad.request(kind, offset, length).expect("a refusal"),
+            0,
+            "{kind}"
+        );
+    }
+    bad.send(0xFF00, TRIM, 0, 4096).expect("a request");
+    assert_eq!(bad.error().expect("a refusal"), 22);
+    assert_eq!(bad.write(0, (1 << 20) - 1, b"ab").expect("a refusal"), 28);
+    // A write of 4 GiB ends the connection.
+    bad.send(0, WRITE, 0, u32::MAX).expect("a request");
+    assert!(bad.error().is_err());
+    // Some vanish in a request, some stop reading.
+    let mut idle = Vec::new();
+    for _ in 0..8 {
+        let mut bad = server.client();
+        bad.send(0, WRITE, 0, 1 << 20).expect("a request");
+        bad.stream.write_all(&[1; 1000]).expect("a part");
+        drop(bad);
+        let mut bad = server.client();
+        for _ in 0..4 {
+            bad.send(0, READ, 0, 1 << 20).expect("a request");
+        }
+        idle.push(bad);
+    }
+    assert_eq!(
+        good.read(0, BLOCK_BYTES).expect("a block"),
+        [5; BLOCK_BYTES]
+    );
+    assert_eq!(good.request(FLUSH, 0, 0).expect("a reply"), 0);
+    let status =
+        fs::read_to_string(format!("/proc/{}/status", server.child.id())).expect("a status");
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .expect("a peak");
+    let peak_kib: u64 = peak
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .expect("a number");
+    assert!(peak_kib < 256 << 10, "{peak_kib} KiB");
+    server.stop();
+}
+
+#[test]
+fn fio_verifies_what_it_wrote() {
+    if !installed("fio") {
+        return;
+    }
+    let folder = made("64MiB");
+    let server = Server::start(folder.path(), &[]);
+    let uri = format!("--uri={}", server.address);
+    let fio = |more: &[&str]| {
+        let mut command = Command::new("fio");
+        command.args([
+            "--name=verify",
+            "--ioengine=nbd",
+            &uri,
+            "--verify=crc32c",
+            "--iodepth=16",
+        ]);
+        done(command.args(more).current_dir(folder.path()))
+    };
+    fio(&["--rw=randwrite", "--bs=4k", "--size=8m", "--fsync=32"]);
+    fio(&[
+        "--rw=randwrite",
+        "--bsrange=512-64k",
+        "--bs_unaligned",
+        "--size=16m",
+    ]);
+    fio(&["--rw=write", "--bs=1m", "--size=32m"]);
+    server.stop();
+}
+
+/// A loop device over an export that is shown as a file.
+struct Mounted {
+    folder: PathBuf,
+    fuse: Child,
+    device: String,
+}
+
+impl Mounted {
+    fn attach(folder: &Path, server: &Server) -> Mounted {
+        let file = folder.join("exported");
+        File::create(&file).expect("a place");
+        let mut fuse = Command::new("nbdfuse");
+        fuse.arg("--pidfile")
+            .arg(folder.join("fuse.pid"))
+            .arg(&file)
+            .arg(&server.address);
+        let fuse = fuse.spawn().expect("nbdfuse starts");
+        // It writes its number when the file is there.
+        while fs::metadata(folder.join("fuse.pid")).map_or(0, |found| found.len()) == 0 {
+            std::thread::yield_now();
+        }
+        let device = done(
+            Command::new("losetup")
+                .args(["--find", "--show"])
+                .arg(&file),
+        );
+        let (folder, device) = (folder.to_path_buf(), device.trim().to_string());
+        Mounted {
+            folder,
+            fuse,
+            device,
+        }
+    }
+
+    fn mount(&self) -> PathBuf {
+        let point = self.folder.join("mounted");
+        fs::create_dir_all(&point).expect("a place");
+        done(Command::new("mount").arg(&self.device).arg(&point));
+        point
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount")
+            .arg(self.folder.join("mounted"))
+            .output();
+        let _ = Command::new("losetup")
+            .args(["--detach", &self.device])
+            .output();
+        let _ = Command::new("fusermount3")
+            .arg("-u")
+            .arg(self.folder.join("exported"))
+            .output();
+        let _ = self.fuse.wait();
+        let _ = fs::remove_file(self.folder.join("fuse.pid"));
+    }
+}
+
+#[test]
+fn root_ext4_lives_on_a_disk_whose_server_is_killed() {
+    if std::env::var("BREAKEVEN_ROOT_TESTS").is_err() || !installed("nbdfuse") {
+        return;
+    }
+    let folder = made("64MiB");
+    let server = Server::start(folder.path(), &[]);
+    let mounted = Mounted::attach(folder.path(), &server);
+    done(Command::new("mkfs.ext4").args(["-q", &mounted.device]));
+    let point = mounted.mount();
+    let synced: Vec<Vec<u8>> = (0..20)
+        .map(|number| crate::noise(20_000 + number * 777))
+        .collect();
+    for (number, bytes) in synced.iter().enumerate() {
+        fs::write(point.join(format!("file-{number}")), bytes).expect("a file");
+    }
+    done(Command::new("sync").arg("--file-system").arg(&point));
+    for number in 0..20 {
+        fs::write(point.join(format!("later-{number}")), crate::noise(30_000)).expect("a file");
+    }
+    server.kill();
+    drop(mounted);
+    let server = Server::start(folder.path(), &[]);
+    let mounted = Mounted::attach(folder.path(), &server);
+    // The first replays the journal, the second finds nothing wrong.
+    let _ = Command::new("e2fsck")
+        .args(["-fp", &mounted.device])
+        .output();
+    done(Command::new("e2fsck").args(["-fn", &mounted.device]));
+    let point = mounted.mount();
+    for (number, bytes) in synced.iter().enumerate() {
+        let found = fs::read(point.join(format!("file-{number}"))).expect("a file");
+        assert!(found == *bytes, "file {number}");
+    }
+    drop(mounted);
+    server.stop();
+}

@@ -1,0 +1,150 @@
+//! Where blocks of the same bytes may lie: an index of hashes in memory that forgets.
+//!
+//! It only points: whoever asks compares the bytes. It is not stored, and what was written before it was
+//! made is unknown to it. It rests where it finds nothing.
+
+use xxhash_rust::xxh64::xxh64;
+
+/// The entries of a hash that are looked at: one line of the processor's cache.
+const WAYS: usize = 4;
+const ENTRY_BYTES: usize = 16;
+/// The blocks after which it is decided whether looking pays.
+const ROUND: u32 = 8192;
+/// Looking pays from this share of duplicates on. A look hashes the block and meets a cache line, which takes
+/// about one part in 30 of what encoding and logging a block takes; half of that again for comparing.
+const SHARE: u32 = 20;
+/// The rounds without looking between two with it, when it does not pay.
+const REST: u32 = 15;
+
+/// The address of a block.
+pub(super) type Address = (u32, u64);
+
+/// What looking for duplicates came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DuplicateStats {
+    /// Blocks that were looked for.
+    pub looked: u64,
+    /// Blocks that were there already, and were not stored again.
+    pub found: u64,
+}
+
+/// The index; a plain table, so that its memory is what was asked for.
+pub(super) struct Duplicates {
+    /// A tag and a volume, and an index plus one; zeros are no entry.
+    entries: Vec<[u64; 2]>,
+    bucket_mask: u64,
+    next_way: usize,
+    in_round: u32,
+    found_in_round: u32,
+    rests: u32,
+    pub(super) stats: DuplicateStats,
+}
+
+impl Duplicates {
+    /// Makes an index of at most `bytes`, `None` if that is too little for any.
+    pub(super) fn new(bytes: usize) -> Option<Duplicates> {
+        let buckets = bytes / (WAYS * ENTRY_BYTES);
+        let buckets = 1usize << buckets.checked_ilog2()?;
+        Some(Duplicates {
+            entries: vec![[0, 0]; buckets * WAYS],
+            bucket_mask: buckets as u64 - 1,
+            next_way: 0,
+            in_round: 0,
+            found_in_round: 0,
+            rests: 0,
+            stats: DuplicateStats::default(),
+        })
+    }
+
+    /// Returns the hash to look a block up by, `None` while looking does not pay.
+    pub(super) fn hash(&mut self, block: &[u8]) -> Option<u64> {
+        if self.in_round == ROUND {
+            let pays = self.rests == 0 && self.found_in_round * SHARE >= ROUND;
+            self.rests = match self.rests {
+                _ if pays => 0,
+                0 => REST,
+                rests => rests - 1,
+            };
+            (self.in_round, self.found_in_round) = (0, 0);
+        }
+        self.in_round += 1;
+        (self.rests == 0).then(|| xxh64(block, 0))
+    }
+
+    fn bucket(&self, hash: u64) -> std::ops::Range<usize> {
+        let start = (hash & self.bucket_mask) as usize * WAYS;
+        start..start + WAYS
+    }
+
+    fn word(hash: u64, volume: u32) -> u64 {
+        (hash & !u64::from(u32::MAX)) | u64::from(volume)
+    }
+
+    /// Returns the addresses that may show a block of this hash.
+    pub(super) fn candidates(&mut self, hash: u64) -> impl Iterator<Item = Address> + use<> {
+        self.stats.looked += 1;
+        let mut found = [(0, 0); WAYS];
+        let mut count = 0;
+        for [word, index] in &self.entries[self.bucket(hash)] {
+            if *index != 0 && word >> 32 == hash >> 32 {
+                found[count] = (*word as u32, index - 1);
+                count += 1;
+            }
+        }
+        found.into_iter().take(count)
+    }
+
+    /// Notes that a block was found to be a duplicate.
+    pub(super) fn note_found(&mut self) {
+        self.stats.found += 1;
+        self.found_in_round += 1;
+    }
+
+    /// Notes where a block of this hash lies now; something older is forgotten for it.
+    pub(super) fn insert(&mut self, hash: u64, (volume, index): Address) {
+        let range = self.bucket(hash);
+        let bucket = &mut self.entries[range];
+        let same = bucket.iter().position(|[word, _]| word >> 32 == hash >> 32);
+        let way = same.or_else(|| bucket.iter().position(|[_, index]| *index == 0));
+        self.next_way = (self.next_way + 1) % WAYS;
+        bucket[way.unwrap_or(self.next_way)] = [Self::word(hash, volume), index + 1];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_finds_what_was_put_in_last_and_forgets_what_is_too_much() {
+        let mut index = Duplicates::new(64 << 10).unwrap();
+        let hash = |number: u64| xxh64(&number.to_le_bytes(), 0);
+        for number in 0..100_000 {
+            index.insert(hash(number), (7, number));
+            let found: Vec<Address> = index.candidates(hash(number)).collect();
+            assert!(found.contains(&(7, number)), "{number}");
+        }
+        let left = (0..100_000)
+            .filter(|number| index.candidates(hash(*number)).any(|at| at == (7, *number)));
+        let left = left.count();
+        assert!((2000..=4096).contains(&left), "{left}");
+        assert!(Duplicates::new(63).is_none());
+    }
+
+    #[test]
+    fn looking_rests_where_nothing_is_found_and_comes_back() {
+        let mut index = Duplicates::new(1024).unwrap();
+        let looked = |index: &mut Duplicates, finds: bool| {
+            let hash = index.hash(&[1; 64]);
+            if finds && hash.is_some() {
+                index.note_found();
+            }
+            hash.is_some()
+        };
+        let rounds = 4 * (REST + 1) * ROUND;
+        let count = (0..rounds).filter(|_| looked(&mut index, false)).count();
+        assert_eq!(count, 4 * ROUND as usize);
+        let count = (0..rounds).filter(|_| looked(&mut index, true)).count();
+        assert!(count > (rounds - (REST + 1) * ROUND) as usize, "{count}");
+    }
+}

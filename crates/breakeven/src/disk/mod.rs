@@ -1,0 +1,325 @@
+//! A disk for programs that know nothing of it: bytes at offsets, over the compressed blocks of `blocks`.
+//!
+//! A disk is one store with volumes that have names; each volume looks like a block device. Reads and
+//! writes need not be aligned. Blocks of zeros are holes, blocks that are there already are not stored
+//! again, a clone of a volume shares all it has until one of the two changes.
+//!
+//! It promises what a device with a volatile cache does: a write is seen by every read that begins after
+//! it returned; after a crash everything is there that was written before a [`Disk::flush`] began or with
+//! [`Durability::Durable`]; of the rest everything up to some moment and nothing behind it, each write
+//! whole or not at all. It knows no network, keeps no clock, and starts no thread.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `volume` | reading, writing and trimming bytes |
+//! | `duplicates` | the index of blocks that are there already |
+//! | `names` | what volumes are called |
+
+#![deny(unsafe_code)]
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::blocks::{Blocks, BlocksOptions, Durability, INDEX_MAX, Opened, Snapshot, Transaction};
+use crate::error::{Error, Result};
+use crate::storage::Storage;
+
+mod duplicates;
+#[cfg(test)]
+mod model;
+mod names;
+#[cfg(test)]
+mod proof;
+mod volume;
+
+pub use duplicates::DuplicateStats;
+pub use names::NAME_BYTES_MAX;
+pub use volume::{Extent, Volume};
+
+use duplicates::Duplicates;
+use names::{KEY_DISK, MARK, Title};
+
+/// What a write may take beside its bytes: segments that are laid out ahead, and nodes of the map.
+const OVERHEAD_BYTES: u64 = 4 << 20;
+
+/// How a disk is made and opened.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskOptions {
+    /// The length of a block of new volumes. Longer ones compress better; a write of less than a block reads
+    /// the whole block first. Default 4 KiB.
+    pub block_bytes: u32,
+    /// The memory of the index of blocks that are there already, 16 bytes for each; 0 stores every block.
+    /// Default 16 MiB, which knows the last 4 GiB written in blocks of 4 KiB.
+    pub duplicates_bytes: usize,
+    /// How blocks are stored.
+    pub blocks: BlocksOptions,
+}
+
+impl Default for DiskOptions {
+    fn default() -> DiskOptions {
+        DiskOptions {
+            block_bytes: 4096,
+            duplicates_bytes: 16 << 20,
+            blocks: BlocksOptions::default(),
+        }
+    }
+}
+
+/// Where the disk's own storage ends: writes are refused before the host is full, while what was written
+/// can still be made durable.
+pub struct Room {
+    /// What is left to others, and to flushes and trims.
+    pub reserve_bytes: u64,
+    /// Returns what the host has left.
+    pub left_bytes: Box<dyn Fn() -> Result<u64> + Send + Sync>,
+}
+
+/// What is known of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeStatus {
+    /// The volume's number in the store.
+    pub number: u32,
+    /// What it is called.
+    pub name: String,
+    /// Whether it is a snapshot, which nobody can write.
+    pub is_read_only: bool,
+    /// Its length in bytes, holes included.
+    pub size_bytes: u64,
+    /// The length of its blocks.
+    pub block_bytes: u32,
+}
+
+/// An open disk. Clones are the same disk.
+#[derive(Clone)]
+pub struct Disk {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    blocks: Blocks,
+    options: DiskOptions,
+    room: OnceLock<Room>,
+    /// Locked by whoever has a transaction, and never while waiting for one.
+    duplicates: Mutex<Option<Duplicates>>,
+}
+
+impl Disk {
+    /// Makes a new disk without volumes in a file that must not exist.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for options out of range, and those of creating and writing.
+    pub fn create(storage: &dyn Storage, name: &str, options: DiskOptions) -> Result<Disk> {
+        let blocks = Blocks::create(storage, name, options.blocks)?;
+        let mut transaction = blocks.begin()?;
+        transaction.note(KEY_DISK, MARK)?;
+        transaction.commit(Durability::Durable)?;
+        Ok(Disk::new(blocks, options))
+    }
+
+    /// Opens a disk for reading and writing.
+    ///
+    /// # Errors
+    /// Those of [`Blocks::open`]; [`Error::Unsupported`] if the store is not a disk's.
+    pub fn open(storage: &dyn Storage, name: &str, options: DiskOptions) -> Result<Disk> {
+        Disk::check(Blocks::open(storage, name, options.blocks)?, name, options)
+    }
+
+    /// Opens a disk for reading alone; nothing is ever written.
+    ///
+    /// # Errors
+    /// As [`Disk::open`].
+    pub fn open_read_only(storage: &dyn Storage, name: &str, options: DiskOptions) -> Result<Disk> {
+        let blocks = Blocks::open_read_only(storage, name, options.blocks)?;
+        Disk::check(blocks, name, options)
+    }
+
+    fn check(blocks: Blocks, name: &str, options: DiskOptions) -> Result<Disk> {
+        if blocks.snapshot().note(KEY_DISK).as_deref() != Some(MARK) {
+            let what = format!("{name}: a store of blocks that is no disk");
+            return Err(Error::Unsupported { what });
+        }
+        Ok(Disk::new(blocks, options))
+    }
+
+    fn new(blocks: Blocks, options: DiskOptions) -> Disk {
+        let inner = Inner {
+            blocks,
+            options,
+            room: OnceLock::new(),
+            duplicates: Mutex::new(Duplicates::new(options.duplicates_bytes)),
+        };
+        Disk {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Lets writes be refused before the host is full.
+    ///
+    /// # Panics
+    /// If it was called before.
+    pub fn set_room(&self, room: Room) {
+        assert!(self.inner.room.set(room).is_ok(), "the room was set before");
+    }
+
+    /// Returns what was found when the disk was opened.
+    pub fn opened(&self) -> Opened {
+        self.inner.blocks.opened()
+    }
+
+    /// Returns what looking for duplicates came to since the disk was opened.
+    pub fn duplicate_stats(&self) -> DuplicateStats {
+        let duplicates = self.inner.lock_duplicates();
+        duplicates
+            .as_ref()
+            .map_or_else(Default::default, |index| index.stats)
+    }
+
+    /// Returns all volumes in the order of their numbers.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if a volume's name cannot be read.
+    pub fn volumes(&self) -> Result<Vec<VolumeStatus>> {
+        let snapshot = self.inner.blocks.snapshot();
+        let numbers: Vec<u32> = snapshot.volumes().collect();
+        let statuses = numbers.into_iter().map(|number| status(&snapshot, number));
+        statuses.collect()
+    }
+
+    /// Opens the volume of a name.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is none, and those of [`Disk::volumes`].
+    pub fn volume(&self, name: &str) -> Result<Volume> {
+        Ok(Volume::new(Arc::clone(&self.inner), self.status(name)?))
+    }
+
+    fn status(&self, name: &str) -> Result<VolumeStatus> {
+        let found = self
+            .volumes()?
+            .into_iter()
+            .find(|volume| volume.name == name);
+        found.ok_or_else(|| Error::invalid("volume", format!("no volume is called '{name}'")))
+    }
+
+    /// Makes an empty volume, all holes, and makes it durable.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the name is taken or the size is not one of whole blocks, and those of writing.
+    pub fn create_volume(&self, name: &str, size_bytes: u64) -> Result<()> {
+        let block_bytes = self.inner.options.block_bytes;
+        let size_blocks = size_bytes / u64::from(block_bytes);
+        if size_bytes == 0 || size_bytes % u64::from(block_bytes) != 0 || size_blocks > INDEX_MAX {
+            let most = INDEX_MAX * u64::from(block_bytes);
+            let reason =
+                format!("{size_bytes} bytes: expected a multiple of {block_bytes} up to {most}");
+            return Err(Error::invalid("size of a volume", reason));
+        }
+        self.add_volume(name, false, |transaction| {
+            let number = transaction.create_volume(block_bytes)?;
+            transaction.resize(number, size_blocks)?;
+            Ok(number)
+        })
+    }
+
+    /// Makes a volume that shows what the one called `from` shows now, and makes it durable; nobody can write
+    /// one that is read-only.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no volume `from` or the name is taken, and those of writing.
+    ///
+    /// # Cost
+    /// That of one commit, at any size: what either volume changes later is copied then.
+    pub fn clone_volume(&self, from: &str, name: &str, is_read_only: bool) -> Result<()> {
+        let from = self.status(from)?.number;
+        self.add_volume(name, is_read_only, |transaction| {
+            transaction.clone_volume(from)
+        })
+    }
+
+    fn add_volume(
+        &self,
+        name: &str,
+        is_read_only: bool,
+        make: impl FnOnce(&mut Transaction) -> Result<u32>,
+    ) -> Result<()> {
+        let title = Title::new(name, is_read_only)?;
+        let mut transaction = self.inner.begin(0)?;
+        if self.volumes()?.iter().any(|volume| volume.name == name) {
+            let reason = format!("a volume is called '{name}' already");
+            return Err(Error::invalid("name of a volume", reason));
+        }
+        let number = make(&mut transaction)?;
+        transaction.note(number, &title.encode())?;
+        transaction.commit(Durability::Durable)?;
+        Ok(())
+    }
+
+    /// Removes a volume, and makes that durable. Handles of it fail from then on.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is none of this name, and those of writing.
+    ///
+    /// # Cost
+    /// A walk over the part of its map that no other volume shares.
+    pub fn remove_volume(&self, name: &str) -> Result<()> {
+        let number = self.status(name)?.number;
+        let mut transaction = self.inner.blocks.begin()?;
+        transaction.remove_volume(number)?;
+        transaction.note(number, b"")?;
+        transaction.commit(Durability::Durable)?;
+        Ok(())
+    }
+
+    /// Makes everything durable that was written before, to all volumes.
+    ///
+    /// # Errors
+    /// Those of the sync, after which the disk refuses all changes until it is opened again.
+    pub fn flush(&self) -> Result<()> {
+        self.inner.blocks.sync()
+    }
+
+    /// Makes everything durable, and the next opening quick.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.inner.blocks.checkpoint()
+    }
+}
+
+impl Inner {
+    fn lock_duplicates(&self) -> MutexGuard<'_, Option<Duplicates>> {
+        self.duplicates
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a transaction that writes `bytes`, if the host has room for them.
+    fn begin(&self, bytes: u64) -> Result<Transaction> {
+        let transaction = self.blocks.begin()?;
+        if let Some(room) = self.room.get() {
+            let left_bytes = (room.left_bytes)()?;
+            let needed_bytes = bytes + bytes / 16 + OVERHEAD_BYTES + room.reserve_bytes;
+            if left_bytes < needed_bytes {
+                return Err(Error::Limit {
+                    what: "room of the host",
+                    limit_bytes: left_bytes,
+                    needed_bytes,
+                });
+            }
+        }
+        Ok(transaction)
+    }
+}
+
+fn status(snapshot: &Snapshot, number: u32) -> Result<VolumeStatus> {
+    let note = snapshot.note(number).unwrap_or_default();
+    let title = Title::decode(number, &note)?;
+    let block_bytes = snapshot.block_bytes(number)?;
+    Ok(VolumeStatus {
+        number,
+        name: title.name,
+        is_read_only: title.is_read_only,
+        size_bytes: snapshot.size_blocks(number)? * u64::from(block_bytes),
+        block_bytes,
+    })
+}

@@ -1,0 +1,173 @@
+//! A disk against plain bytes, and what it says of itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::proof::{BLOCK_BYTES, Content, Request, SIZE_BYTES, options, shown};
+use super::{Disk, DiskOptions, Extent, Room};
+use crate::blocks::{Blocks, BlocksOptions, Durability};
+use crate::error::Error;
+use crate::storage::MemoryStorage;
+use crate::testing::{is_full, seeded};
+
+/// Checks that the extents of a random range say what is stored: what they call a hole is zeros.
+fn check_extents(random: &mut fastrand::Rng, disk: &Disk, content: &Content) -> usize {
+    let (name, bytes) = content.iter().next().expect("a volume");
+    let start = random.usize(..SIZE_BYTES);
+    let end = random.usize(start + 1..=SIZE_BYTES);
+    let blocks_max = random.u64(1..40);
+    let volume = disk.volume(name).unwrap();
+    let extents = volume
+        .extents(start as u64..end as u64, blocks_max)
+        .unwrap();
+    let mut at = start;
+    for (number, extent) in extents.iter().enumerate() {
+        let next = at + extent.length_bytes as usize;
+        assert!(next > at && next <= end, "{extents:?} of {start}..{end}");
+        assert!(number == 0 || extents[number - 1].is_hole != extent.is_hole);
+        assert!(!extent.is_hole || bytes[at..next].iter().all(|byte| *byte == 0));
+        for block in bytes.chunks(BLOCK_BYTES).enumerate() {
+            let inside = block.0 * BLOCK_BYTES >= at && (block.0 + 1) * BLOCK_BYTES <= next;
+            let is_zero = block.1.iter().all(|byte| *byte == 0);
+            assert!(!inside || is_zero == extent.is_hole, "block {}", block.0);
+        }
+        at = next;
+    }
+    assert!(at == end || (at - start).div_ceil(BLOCK_BYTES) + 1 >= blocks_max as usize);
+    extents.len()
+}
+
+#[test]
+fn a_disk_shows_what_plain_bytes_would() {
+    let mut random = seeded("disk model", 25);
+    let (runs, rounds) = if is_full() { (300, 300) } else { (20, 200) };
+    let (mut requests, mut extents, mut found) = (0, 0, 0);
+    for _ in 0..runs {
+        let storage = MemoryStorage::new();
+        let mut disk = Disk::create(&storage, "disk", options()).unwrap();
+        disk.create_volume("one", SIZE_BYTES as u64).unwrap();
+        let mut content = shown(&disk).unwrap();
+        for round in 0..rounds {
+            let request = Request::random(&mut random, &content);
+            request.run(&disk, Durability::Lazy).unwrap();
+            request.apply(&mut content);
+            requests += 1;
+            extents += check_extents(&mut random, &disk, &content);
+            if round % 50 == 49 {
+                found += disk.duplicate_stats().found;
+                drop(disk);
+                disk = Disk::open(&storage, "disk", options()).unwrap();
+            }
+            if round % 5 == 0 {
+                assert!(shown(&disk).unwrap() == content, "{request:?}");
+            }
+        }
+        assert!(shown(&disk).unwrap() == content);
+    }
+    println!("{requests} requests, {extents} extents, {found} duplicates");
+    assert!(requests >= 4000 && extents > 6000 && found > 300);
+}
+
+#[test]
+fn equal_blocks_are_stored_once_and_rewriting_them_changes_nothing() {
+    let storage = MemoryStorage::new();
+    let disk = Disk::create(&storage, "disk", DiskOptions::default()).unwrap();
+    disk.create_volume("one", 1 << 20).unwrap();
+    let volume = disk.volume("one").unwrap();
+    let mut block = vec![0; 4096];
+    fastrand::Rng::with_seed(1).fill(&mut block);
+    volume.write(0, &block, Durability::Lazy).unwrap();
+    let commit = disk.inner.blocks.snapshot().commit();
+    volume.write(0, &block, Durability::Lazy).unwrap();
+    assert_eq!(disk.inner.blocks.snapshot().commit(), commit);
+    volume.write(8192, &block, Durability::Lazy).unwrap();
+    assert_eq!(disk.duplicate_stats().found, 2);
+    // Writing one of the two leaves the other.
+    volume.write(100, &[1, 2, 3], Durability::Lazy).unwrap();
+    let mut other = vec![0; 4096];
+    volume.read(8192, &mut other).unwrap();
+    assert!(other == block);
+    let status = |length_bytes, is_hole| Extent {
+        length_bytes,
+        is_hole,
+    };
+    let expected = [status(4096, false), status(4096, true), status(4096, false)];
+    assert_eq!(volume.extents(0..12288, 1024).unwrap(), expected);
+}
+
+#[test]
+fn writes_are_refused_before_the_host_is_full_and_flushes_are_not() {
+    let storage = MemoryStorage::new();
+    let disk = Disk::create(&storage, "disk", DiskOptions::default()).unwrap();
+    disk.create_volume("one", 1 << 20).unwrap();
+    let left = Arc::new(AtomicU64::new(1 << 30));
+    let host = Arc::clone(&left);
+    disk.set_room(Room {
+        reserve_bytes: 64 << 20,
+        left_bytes: Box::new(move || Ok(host.load(Ordering::Relaxed))),
+    });
+    let volume = disk.volume("one").unwrap();
+    volume.write(0, &[1; 4096], Durability::Lazy).unwrap();
+    left.store(68 << 20, Ordering::Relaxed);
+    let refused = volume.write(0, &[2; 4096], Durability::Lazy);
+    assert!(matches!(refused, Err(Error::Limit { .. })), "{refused:?}");
+    disk.flush().unwrap();
+    volume.trim(4096, 4096, Durability::Durable).unwrap();
+    let mut byte = [0];
+    volume.read(0, &mut byte).unwrap();
+    assert_eq!(byte, [1]);
+    left.store(1 << 30, Ordering::Relaxed);
+    volume.write(0, &[2; 4096], Durability::Lazy).unwrap();
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_and_changes_nothing() {
+    let storage = MemoryStorage::new();
+    let disk = Disk::create(&storage, "disk", DiskOptions::default()).unwrap();
+    disk.create_volume("one", 8192).unwrap();
+    disk.clone_volume("one", "before", true).unwrap();
+    let one = disk.volume("one").unwrap();
+    let before = disk.volume("before").unwrap();
+    let mut byte = [0];
+    let refused = [
+        disk.create_volume("one", 8192),
+        disk.create_volume("two", 0),
+        disk.create_volume("two", 4097),
+        disk.create_volume("two", u64::MAX),
+        disk.create_volume("t w o", 8192),
+        disk.clone_volume("none", "two", false),
+        disk.clone_volume("one", "before", false),
+        disk.remove_volume("none"),
+        one.read(8192, &mut byte),
+        one.read(u64::MAX, &mut byte),
+        one.write(8190, &[0; 3], Durability::Lazy),
+        one.zero(1, u64::MAX, Durability::Lazy),
+        one.trim(0, 8193, Durability::Lazy),
+        one.extents(4..4, 1).map(drop),
+        before.write(0, &[1], Durability::Lazy),
+        before.zero(0, 1, Durability::Lazy),
+        before.trim(0, 8192, Durability::Lazy),
+    ];
+    for (number, result) in refused.into_iter().enumerate() {
+        assert!(
+            matches!(result, Err(Error::Invalid { .. })),
+            "{number}: {result:?}"
+        );
+    }
+    let names: Vec<String> = disk
+        .volumes()
+        .unwrap()
+        .into_iter()
+        .map(|v| v.name)
+        .collect();
+    assert_eq!(names, ["one", "before"]);
+    assert_eq!(one.extents(0..8192, 9).unwrap().len(), 1);
+}
+
+#[test]
+fn a_store_that_is_no_disk_is_refused() {
+    let storage = MemoryStorage::new();
+    drop(Blocks::create(&storage, "store", BlocksOptions::default()).unwrap());
+    let opened = Disk::open(&storage, "store", DiskOptions::default());
+    assert!(matches!(opened, Err(Error::Unsupported { .. })));
+}

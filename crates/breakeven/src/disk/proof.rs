@@ -1,0 +1,317 @@
+//! Power cuts, failing calls and full hosts under a disk: the proof harness, at the level of device requests.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fastrand::Rng;
+
+use super::{Disk, DiskOptions};
+use crate::blocks::{BlocksOptions, Durability};
+use crate::error::Result;
+use crate::storage::proof::{
+    CrashFloors, Found, State, Subject, cut_power, digest, fail_calls, fill_disk,
+};
+use crate::storage::{Storage, superblock};
+use crate::testing::{is_full, seed};
+
+const NAME: &str = "disk";
+pub(super) const BLOCK_BYTES: usize = 512;
+/// Small enough to be read whole for every image, large enough for requests that overlap.
+pub(super) const SIZE_BYTES: usize = 16 * BLOCK_BYTES;
+
+thread_local! {
+    /// No two openings of a test draw the same generations, and the next run of it draws the same ones.
+    static OPENED: Cell<u64> = const { Cell::new(0) };
+}
+
+pub(super) fn options() -> DiskOptions {
+    let opened = OPENED.with(|opened| opened.replace(opened.get() + 1));
+    DiskOptions {
+        block_bytes: BLOCK_BYTES as u32,
+        duplicates_bytes: 4096,
+        blocks: BlocksOptions {
+            block_bytes_max: BLOCK_BYTES as u32,
+            segment_bytes_min: 8192,
+            checkpoint_bytes: 6000,
+            map_cache_bytes: 1 << 20,
+            seed: Some(opened.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+            ..BlocksOptions::default()
+        },
+    }
+}
+
+/// What the volumes of a disk show.
+pub(super) type Content = BTreeMap<String, Vec<u8>>;
+
+/// A request, or what an operator does.
+#[derive(Clone, Debug)]
+pub(super) enum Request {
+    Write {
+        volume: String,
+        offset: usize,
+        bytes: Vec<u8>,
+    },
+    Zero {
+        volume: String,
+        offset: usize,
+        count: usize,
+    },
+    Trim {
+        volume: String,
+        offset: usize,
+        count: usize,
+    },
+    Clone {
+        from: String,
+        to: String,
+    },
+    Remove {
+        volume: String,
+    },
+}
+
+impl Request {
+    /// Plans a request that changes something.
+    pub(super) fn random(random: &mut Rng, content: &Content) -> Request {
+        let names: Vec<&String> = content.keys().collect();
+        let volume = names[random.usize(..names.len())].clone();
+        let (mut offset, mut count) = (random.usize(..SIZE_BYTES), random.usize(1..2500));
+        if random.bool() {
+            (offset, count) = (offset & !511, (count + 511) & !511);
+        }
+        let count = count.min(SIZE_BYTES - offset);
+        match random.u8(..20) {
+            0 if !content.contains_key("other") => Request::Clone {
+                from: volume,
+                to: "other".into(),
+            },
+            1 if content.len() > 1 => Request::Remove {
+                volume: "other".into(),
+            },
+            // Zeros over zeros may be no transaction at all.
+            2..4 if content[&volume][offset..offset + count]
+                .iter()
+                .any(|byte| *byte != 0) =>
+            {
+                Request::Zero {
+                    volume,
+                    offset,
+                    count,
+                }
+            }
+            4..6 => Request::Trim {
+                volume,
+                offset,
+                count,
+            },
+            _ => {
+                let mut bytes = vec![0; count];
+                for part in bytes.chunks_mut(BLOCK_BYTES) {
+                    match random.u8(..6) {
+                        0 => {}
+                        // Few values, so that many blocks are alike.
+                        1 | 2 => part.fill(random.u8(1..4)),
+                        _ => random.fill(part),
+                    }
+                }
+                // A value that was never written before, and other bytes than there are.
+                let end = bytes.len().min(8);
+                bytes[..end].copy_from_slice(&random.u64(..).to_le_bytes()[..end]);
+                bytes[0] = content[&volume][offset] ^ random.u8(1..);
+                Request::Write {
+                    volume,
+                    offset,
+                    bytes,
+                }
+            }
+        }
+    }
+
+    pub(super) fn apply(&self, content: &mut Content) {
+        match self {
+            Request::Write {
+                volume,
+                offset,
+                bytes,
+            } => {
+                let target = content.get_mut(volume).expect("a volume");
+                target[*offset..offset + bytes.len()].copy_from_slice(bytes);
+            }
+            Request::Zero {
+                volume,
+                offset,
+                count,
+            } => {
+                let target = content.get_mut(volume).expect("a volume");
+                target[*offset..offset + count].fill(0);
+            }
+            Request::Trim {
+                volume,
+                offset,
+                count,
+            } => {
+                let start = offset.next_multiple_of(BLOCK_BYTES);
+                let end = (offset + count) / BLOCK_BYTES * BLOCK_BYTES;
+                let target = content.get_mut(volume).expect("a volume");
+                target[start..end.max(start)].fill(0);
+            }
+            Request::Clone { from, to } => {
+                let bytes = content[from].clone();
+                content.insert(to.clone(), bytes);
+            }
+            Request::Remove { volume } => drop(content.remove(volume)),
+        }
+    }
+
+    pub(super) fn run(&self, disk: &Disk, durability: Durability) -> Result<()> {
+        match self {
+            Request::Write {
+                volume,
+                offset,
+                bytes,
+            } => disk
+                .volume(volume)?
+                .write(*offset as u64, bytes, durability),
+            Request::Zero {
+                volume,
+                offset,
+                count,
+            } => disk
+                .volume(volume)?
+                .zero(*offset as u64, *count as u64, durability),
+            Request::Trim {
+                volume,
+                offset,
+                count,
+            } => disk
+                .volume(volume)?
+                .trim(*offset as u64, *count as u64, durability),
+            Request::Clone { from, to } => disk.clone_volume(from, to, false),
+            Request::Remove { volume } => disk.remove_volume(volume),
+        }
+    }
+}
+
+/// Reads all that a disk shows.
+pub(super) fn shown(disk: &Disk) -> Result<Content> {
+    let volumes = disk.volumes()?.into_iter().map(|status| {
+        let mut bytes = vec![0xEE; SIZE_BYTES];
+        disk.volume(&status.name)?.read(0, &mut bytes)?;
+        Ok((status.name, bytes))
+    });
+    volumes.collect()
+}
+
+fn state(last: u64, content: &Content) -> State {
+    let parts = content.iter();
+    let digest = digest(parts.flat_map(|(name, bytes)| [name.as_bytes(), bytes]));
+    State { last, digest }
+}
+
+struct Proved {
+    disk: Disk,
+    content: Content,
+}
+
+impl Proved {
+    fn number(&self) -> u64 {
+        self.disk.inner.blocks.snapshot().commit()
+    }
+}
+
+impl Subject for Proved {
+    type Mode = ();
+    type Transaction = (Request, bool);
+
+    fn mode(_: &mut Rng) {}
+
+    fn create(storage: Arc<dyn Storage>, (): ()) -> Result<Proved> {
+        let disk = Disk::create(&*storage, NAME, options())?;
+        disk.create_volume("one", SIZE_BYTES as u64)?;
+        let content = shown(&disk)?;
+        Ok(Proved { disk, content })
+    }
+
+    fn open(storage: Arc<dyn Storage>, (): ()) -> Result<Proved> {
+        let disk = Disk::open(&*storage, NAME, options())?;
+        disk.checkpoint()?;
+        let content = shown(&disk)?;
+        Ok(Proved { disk, content })
+    }
+
+    fn read(storage: Arc<dyn Storage>) -> Result<Found> {
+        let disk = Disk::open_read_only(&*storage, NAME, options())?;
+        Ok(Found {
+            state: state(disk.inner.blocks.snapshot().commit(), &shown(&disk)?),
+            is_damaged: disk.opened().is_torn,
+        })
+    }
+
+    fn state(&self) -> State {
+        state(self.number(), &self.content)
+    }
+
+    fn plan(&self, random: &mut Rng) -> (Request, bool) {
+        (Request::random(random, &self.content), random.bool())
+    }
+
+    fn after(&self, (request, _): &(Request, bool)) -> State {
+        let mut content = self.content.clone();
+        request.apply(&mut content);
+        // A trim of less than a block is none.
+        let is_idle = match request {
+            Request::Trim { offset, count, .. } => {
+                offset.next_multiple_of(BLOCK_BYTES) >= (offset + count) / BLOCK_BYTES * BLOCK_BYTES
+            }
+            _ => false,
+        };
+        state(self.number() + u64::from(!is_idle), &content)
+    }
+
+    fn commit(&mut self, (request, by_flush): &(Request, bool), is_durable: bool) -> Result<()> {
+        let durability = match is_durable && !by_flush {
+            true => Durability::Durable,
+            false => Durability::Lazy,
+        };
+        let planned = self.after(&(request.clone(), *by_flush)).last;
+        request.run(&self.disk, durability)?;
+        assert_eq!(self.number(), planned, "{request:?} came to another number");
+        request.apply(&mut self.content);
+        match is_durable && *by_flush {
+            true => self.disk.flush(),
+            false => Ok(()),
+        }
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.disk.flush()
+    }
+
+    fn maintain(&mut self, _: &mut Rng) -> Result<()> {
+        self.disk.checkpoint()
+    }
+}
+
+#[test]
+fn no_power_cut_loses_or_tears_a_request() {
+    let images = if is_full() { 200_000 } else { 20_000 };
+    let floors = CrashFloors {
+        distinct_images: images,
+        double_images: images / 20,
+    };
+    cut_power::<Proved>(seed(2501), floors).unwrap();
+}
+
+#[test]
+fn no_failing_call_loses_an_acknowledged_request() {
+    let seeds = if is_full() { 20 } else { 1 };
+    fail_calls::<Proved>(seed(2502), seeds).unwrap();
+}
+
+#[test]
+fn no_full_host_loses_an_acknowledged_request() {
+    // A new disk has superblocks and two segments; requests want a few more.
+    let first = 2 * superblock::SLOT_BYTES as u64 + 2 * 8192;
+    fill_disk::<Proved>(seed(2503), 60, first..first + 3 * 8192).unwrap();
+}

@@ -1,0 +1,346 @@
+//! One volume as a device: bytes at offsets, aligned or not.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::duplicates::Duplicates;
+use super::{Inner, VolumeStatus};
+use crate::blocks::{Durability, Transaction};
+use crate::error::{Error, Result};
+
+/// A run of bytes that is stored, or a hole, which reads as zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Its length.
+    pub length_bytes: u64,
+    /// Whether nothing is stored.
+    pub is_hole: bool,
+}
+
+/// A volume of a disk. All methods may be called from several threads.
+pub struct Volume {
+    inner: Arc<Inner>,
+    status: VolumeStatus,
+}
+
+/// A part of one block.
+struct Piece {
+    index: u64,
+    /// Which of the block's bytes.
+    within: Range<usize>,
+    /// Where they stand in what is read or written.
+    from: usize,
+}
+
+impl Volume {
+    pub(super) fn new(inner: Arc<Inner>, status: VolumeStatus) -> Volume {
+        Volume { inner, status }
+    }
+
+    /// Returns what is known of the volume.
+    pub fn status(&self) -> &VolumeStatus {
+        &self.status
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.status.block_bytes as usize
+    }
+
+    fn check(&self, offset: u64, length_bytes: u64) -> Result<()> {
+        let size_bytes = self.status.size_bytes;
+        match offset.checked_add(length_bytes) {
+            Some(end) if end <= size_bytes => Ok(()),
+            _ => {
+                let reason =
+                    format!("{length_bytes} bytes at {offset} of a volume of {size_bytes}");
+                Err(Error::invalid("range", reason))
+            }
+        }
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.status.is_read_only {
+            let reason = format!(
+                "'{}' is a snapshot, which nobody can write",
+                self.status.name
+            );
+            return Err(Error::invalid("volume", reason));
+        }
+        Ok(())
+    }
+
+    fn pieces(&self, offset: u64, length: usize) -> impl Iterator<Item = Piece> + use<> {
+        let block_bytes = self.block_bytes();
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            let at = offset + done as u64;
+            let start = (at % block_bytes as u64) as usize;
+            let count = (block_bytes - start).min(length - done);
+            let piece = Piece {
+                index: at / block_bytes as u64,
+                within: start..start + count,
+                from: done,
+            };
+            done += count;
+            (count > 0).then_some(piece)
+        })
+    }
+
+    /// Fills `target` from `offset`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if that passes the end, [`Error::Corrupt`] if what is stored is not what was
+    /// written, and those of reading.
+    pub fn read(&self, offset: u64, target: &mut [u8]) -> Result<()> {
+        self.check(offset, target.len() as u64)?;
+        let snapshot = self.inner.blocks.snapshot();
+        let block_bytes = self.block_bytes();
+        let mut block = Vec::new();
+        for piece in self.pieces(offset, target.len()) {
+            let target = &mut target[piece.from..piece.from + piece.within.len()];
+            if target.len() == block_bytes {
+                snapshot.read(self.status.number, piece.index, target)?;
+            } else {
+                block.resize(block_bytes, 0);
+                snapshot.read(self.status.number, piece.index, &mut block)?;
+                target.copy_from_slice(&block[piece.within]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `bytes` at `offset`: after a crash all of them or none.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if that passes the end or the volume is a snapshot, [`Error::Limit`] if there is
+    /// no room, when nothing has changed; and those of writing.
+    ///
+    /// # Cost
+    /// Each block that is written in part is read first.
+    pub fn write(&self, offset: u64, bytes: &[u8], durability: Durability) -> Result<()> {
+        self.check(offset, bytes.len() as u64)?;
+        self.check_writable()?;
+        let block_bytes = self.block_bytes();
+        let mut writing = self.begin(bytes.len() as u64)?;
+        let mut block = Vec::new();
+        for piece in self.pieces(offset, bytes.len()) {
+            let new = &bytes[piece.from..piece.from + piece.within.len()];
+            if new.len() == block_bytes {
+                writing.put(piece.index, new)?;
+            } else {
+                block.resize(block_bytes, 0);
+                writing.read(piece.index, &mut block)?;
+                block[piece.within].copy_from_slice(new);
+                writing.put(piece.index, &block)?;
+            }
+        }
+        writing.commit(durability)
+    }
+
+    /// Makes a range read as zeros; whole blocks become holes.
+    ///
+    /// # Errors
+    /// As [`Volume::write`].
+    pub fn zero(&self, offset: u64, length_bytes: u64, durability: Durability) -> Result<()> {
+        self.check(offset, length_bytes)?;
+        self.check_writable()?;
+        let block_bytes = u64::from(self.status.block_bytes);
+        let whole = self.whole_blocks(offset, length_bytes);
+        let mut writing = self.begin(0)?;
+        let end = offset + length_bytes;
+        let inside = whole.start * block_bytes..whole.end * block_bytes;
+        let edges = match whole.is_empty() {
+            true => [offset..end, end..end],
+            false => [offset..inside.start, inside.end..end],
+        };
+        let mut block = vec![0; self.block_bytes()];
+        for edge in edges {
+            for piece in self.pieces(edge.start, (edge.end - edge.start) as usize) {
+                writing.read(piece.index, &mut block)?;
+                block[piece.within].fill(0);
+                writing.put(piece.index, &block)?;
+            }
+        }
+        writing.trim(whole)?;
+        writing.commit(durability)
+    }
+
+    /// Gives the whole blocks of a range back, which then read as zeros; the rest of it is as it was.
+    ///
+    /// # Errors
+    /// As [`Volume::write`].
+    pub fn trim(&self, offset: u64, length_bytes: u64, durability: Durability) -> Result<()> {
+        self.check(offset, length_bytes)?;
+        self.check_writable()?;
+        let mut writing = self.begin_trim()?;
+        writing.trim(self.whole_blocks(offset, length_bytes))?;
+        writing.commit(durability)
+    }
+
+    /// Returns the blocks that lie in a range with all their bytes.
+    fn whole_blocks(&self, offset: u64, length_bytes: u64) -> Range<u64> {
+        let block_bytes = u64::from(self.status.block_bytes);
+        let start = offset.div_ceil(block_bytes);
+        start..((offset + length_bytes) / block_bytes).max(start)
+    }
+
+    /// Returns what is stored of a range: extents from its start, of which no two neighbours are alike. They
+    /// are those of the first `blocks_max` blocks at most, and cover at least one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the range is empty or passes the end, and those of reading the map.
+    pub fn extents(&self, range: Range<u64>, blocks_max: u64) -> Result<Vec<Extent>> {
+        let length_bytes = range.end.saturating_sub(range.start);
+        self.check(range.start, length_bytes)?;
+        if length_bytes == 0 {
+            return Err(Error::invalid("range", "it is empty"));
+        }
+        let block_bytes = u64::from(self.status.block_bytes);
+        let first = range.start / block_bytes;
+        let end = range
+            .end
+            .div_ceil(block_bytes)
+            .min(first + blocks_max.max(1));
+        let covered = range.start..range.end.min(end * block_bytes);
+        let snapshot = self.inner.blocks.snapshot();
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut at = covered.start;
+        let mut add = |until: u64, is_hole: bool| {
+            let until = until.min(covered.end);
+            if until > at {
+                let length_bytes = until - at;
+                extents.push(Extent {
+                    length_bytes,
+                    is_hole,
+                });
+                at = until;
+            }
+        };
+        let mut from = first;
+        while from < end {
+            let mapped = snapshot.next_mapped_within(self.status.number, from..end)?;
+            let mapped = mapped.unwrap_or(end..end);
+            add(mapped.start * block_bytes, true);
+            add(mapped.end * block_bytes, false);
+            from = mapped.end;
+        }
+        Ok(extents)
+    }
+
+    /// Makes everything durable that was written before, to all volumes of the disk.
+    ///
+    /// # Errors
+    /// As [`super::Disk::flush`].
+    pub fn flush(&self) -> Result<()> {
+        self.inner.blocks.sync()
+    }
+
+    fn begin(&self, bytes: u64) -> Result<Writing<'_>> {
+        let transaction = self.inner.begin(bytes)?;
+        Ok(Writing::new(self, transaction))
+    }
+
+    /// Trims find room when writes no longer do: they make some.
+    fn begin_trim(&self) -> Result<Writing<'_>> {
+        Ok(Writing::new(self, self.inner.blocks.begin()?))
+    }
+}
+
+/// A transaction on one volume.
+struct Writing<'v> {
+    volume: u32,
+    inner: &'v Inner,
+    transaction: Transaction,
+    /// Blocks of zeros that are not trimmed yet.
+    zeros: Range<u64>,
+}
+
+impl<'v> Writing<'v> {
+    fn new(volume: &'v Volume, transaction: Transaction) -> Writing<'v> {
+        Writing {
+            volume: volume.status.number,
+            inner: &volume.inner,
+            transaction,
+            zeros: 0..0,
+        }
+    }
+
+    fn read(&mut self, index: u64, block: &mut [u8]) -> Result<()> {
+        self.settle_zeros()?;
+        self.transaction.read(self.volume, index, block)
+    }
+
+    fn trim(&mut self, range: Range<u64>) -> Result<()> {
+        self.settle_zeros()?;
+        if !range.is_empty() {
+            self.transaction.trim(self.volume, range)?;
+        }
+        Ok(())
+    }
+
+    fn settle_zeros(&mut self) -> Result<()> {
+        let zeros = std::mem::take(&mut self.zeros);
+        if !zeros.is_empty() {
+            self.transaction.trim(self.volume, zeros)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a block: as a hole, as another address of one that is there, or its bytes.
+    fn put(&mut self, index: u64, block: &[u8]) -> Result<()> {
+        if is_zero(block) {
+            if self.zeros.end != index || self.zeros.is_empty() {
+                self.settle_zeros()?;
+                self.zeros = index..index;
+            }
+            self.zeros.end = index + 1;
+            return Ok(());
+        }
+        self.settle_zeros()?;
+        let inner = self.inner;
+        let mut duplicates = inner.lock_duplicates();
+        let Some(duplicates) = duplicates.as_mut() else {
+            return self.transaction.write(self.volume, index, block);
+        };
+        match duplicates.hash(block) {
+            None => self.transaction.write(self.volume, index, block),
+            Some(hash) => self.put_hashed(duplicates, hash, index, block),
+        }
+    }
+
+    fn put_hashed(
+        &mut self,
+        duplicates: &mut Duplicates,
+        hash: u64,
+        index: u64,
+        block: &[u8],
+    ) -> Result<()> {
+        let here = (self.volume, index);
+        let mut other = vec![0; block.len()];
+        for from in duplicates.candidates(hash) {
+            // A volume that is gone, or one of other blocks, is no candidate any more.
+            let is_read = self.transaction.read(from.0, from.1, &mut other);
+            if is_read.is_err() || other != block {
+                continue;
+            }
+            duplicates.note_found();
+            if from != here {
+                self.transaction.alias(from, here)?;
+            }
+            return Ok(());
+        }
+        duplicates.insert(hash, here);
+        self.transaction.write(self.volume, index, block)
+    }
+
+    fn commit(mut self, durability: Durability) -> Result<()> {
+        self.settle_zeros()?;
+        self.transaction.commit(durability).map(drop)
+    }
+}
+
+/// Says whether a block is all zeros; the first bytes tell most that are not.
+fn is_zero(block: &[u8]) -> bool {
+    let (words, rest) = block.as_chunks::<16>();
+    words.iter().all(|word| *word == [0; 16]) && rest.iter().all(|byte| *byte == 0)
+}
