@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         Command::Repack(options) => pack::repack(&options),
         Command::Replay(options) => replay::run(&options),
         Command::Disk(command) => disk::run(&command),
+        Command::Serve { arguments } => Ok(breakeven_memcached::run(&["serve".into()], &arguments)),
         Command::Man => manual::man(),
         Command::Completions { shell } => manual::completions(shell),
     };

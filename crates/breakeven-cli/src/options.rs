@@ -71,6 +71,13 @@ pub enum Command {
     /// Make, serve and copy compressed disks for programs that know nothing of them
     #[command(subcommand)]
     Disk(DiskCommand),
+    /// Serve a memcached, with its option letters (`serve -h` lists them)
+    #[command(disable_help_flag = true)]
+    Serve {
+        /// memcached's option letters and their values
+        #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Print the manual page
     Man,
     /// Print the completions of a shell, to be put where that shell looks for them

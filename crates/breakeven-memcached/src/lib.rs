@@ -1,0 +1,28 @@
+//! A memcached: the text and meta protocols over the library's store of small objects, on TCP or a UNIX socket.
+//!
+//! [`run`] is the command `breakeven serve`, with memcached's option letters; [`Server`] is for those who start one
+//! inside of a program. What is answered is what Debian's memcached 1.6.18 answers, byte for byte, except where
+//! `docs/serve.md` says otherwise.
+#![deny(unsafe_code)]
+
+mod admin;
+mod base64;
+mod clock;
+mod counters;
+mod line;
+mod meta;
+mod number;
+mod options;
+mod process;
+mod server;
+mod session;
+mod settings;
+mod shared;
+mod stats;
+mod text;
+mod worker;
+
+pub use options::{Asked, read};
+pub use process::run;
+pub use server::{Server, Stopper};
+pub use settings::{Listen, Settings};

@@ -1,0 +1,130 @@
+//! What the options ask of the process itself: its user, its pages, its place in the background, its signals.
+
+use std::fs;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, ExitCode, Stdio};
+
+use rustix::process::{Gid, Resource, Rlimit, Uid};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+
+use crate::options::{Asked, read};
+use crate::server::Server;
+use crate::settings::Settings;
+
+/// Tells a process that it is the one in the background.
+const IN_BACKGROUND: &str = "BREAKEVEN_SERVE_IN_BACKGROUND";
+
+/// Runs the server as a command: reads the options, serves until a signal. The arguments are those behind the
+/// command's name; `prefix` are those before, with which the process would start itself again.
+pub fn run(prefix: &[String], arguments: &[String]) -> ExitCode {
+    let asked = match read(arguments) {
+        Ok(asked) => asked,
+        Err(reason) => {
+            eprintln!("breakeven serve: {reason}");
+            return ExitCode::from(2);
+        }
+    };
+    let (settings, warnings) = match asked {
+        Asked::Serve { settings, warnings } => (*settings, warnings),
+        Asked::Print(text) => {
+            print!("{text}");
+            return ExitCode::SUCCESS;
+        }
+    };
+    for warning in warnings {
+        eprintln!("breakeven serve: {warning}");
+    }
+    let served = match settings.is_daemon && std::env::var_os(IN_BACKGROUND).is_none() {
+        true => go_to_background(prefix, arguments),
+        false => serve(settings),
+    };
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("breakeven serve: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(settings: Settings) -> io::Result<()> {
+    // Signals become bytes before there is anything that a signal could leave half done.
+    let (signals, sender) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM, SIGUSR1] {
+        signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+    }
+    if std::env::var_os(IN_BACKGROUND).is_some() {
+        rustix::process::setsid()?;
+    }
+    allow_descriptors(settings.connections_max);
+    if settings.dumps_core {
+        let limit = rustix::process::getrlimit(Resource::Core);
+        rustix::process::setrlimit(Resource::Core, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    }
+    let (user, pid_path, locks_memory) = (settings.user.clone(), settings.pid_path.clone(), settings.locks_memory);
+    let server = Server::open(settings)?;
+    if let Some(user) = user.filter(|_| rustix::process::geteuid().is_root()) {
+        become_user(&user)?;
+    }
+    if locks_memory {
+        rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE)?;
+    }
+    if let Some(path) = &pid_path {
+        fs::write(path, format!("{}\n", std::process::id()))?;
+    }
+    for address in server.addresses() {
+        eprintln!("breakeven serve: listening on {address}");
+    }
+    let served = server.run(Some(&signals));
+    if let Some(path) = &pid_path {
+        let _ = fs::remove_file(path);
+    }
+    served
+}
+
+/// Starts this program again, apart from the terminal.
+fn go_to_background(prefix: &[String], arguments: &[String]) -> io::Result<()> {
+    Command::new(std::env::current_exe()?)
+        .args(prefix)
+        .args(arguments)
+        .env(IN_BACKGROUND, "1")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    Ok(())
+}
+
+/// Lets the process have a descriptor for each connection, as far as it may.
+fn allow_descriptors(connections: usize) {
+    // Sockets that listen, epolls, wakers, standard streams and files in passing.
+    let wanted = connections as u64 + 64;
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < wanted) {
+        let current = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+        let limit = Rlimit { current: Some(current), maximum: limit.maximum };
+        if rustix::process::setrlimit(Resource::Nofile, limit).is_err() || current < wanted {
+            eprintln!("breakeven serve: only {current} descriptors are allowed, for {connections} connections");
+        }
+    }
+}
+
+/// Becomes a user by name, before there are other threads.
+fn become_user(name: &str) -> io::Result<()> {
+    let users = fs::read_to_string("/etc/passwd")?;
+    let user = users.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|user| user[0] == name);
+    let number = |at: usize| user.as_ref().and_then(|user| user.get(at)?.parse::<u32>().ok());
+    let (Some(uid), Some(gid)) = (number(2), number(3)) else {
+        return Err(io::Error::new(io::ErrorKind::NotFound, format!("-u {name}: there is no such user")));
+    };
+    if uid == 0 {
+        return Ok(());
+    }
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    rustix::thread::set_thread_groups(&[gid])?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    Ok(())
+}

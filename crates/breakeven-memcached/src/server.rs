@@ -1,0 +1,334 @@
+//! The server as a whole: its sockets, the thread that accepts, the workers, and their end.
+
+use std::fs;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use breakeven::objects::{Objects, ObjectsOptions};
+
+use crate::settings::{Listen, Settings};
+use crate::shared::{Peer, Shared, Stop, lock};
+use crate::stats;
+use crate::worker::{Arrival, Inbox, Stream, Worker};
+
+/// How long no connection is accepted when there are no descriptors left, in milliseconds; memcached's 10.
+const DESCRIPTORS_PAUSE_MS: i64 = 10;
+/// How often what is due in the store is done, in milliseconds.
+const MAINTAIN_EVERY_MS: i64 = 200;
+/// Items looked at in each shard at a time.
+const MAINTAIN_ITEMS: usize = 64;
+/// Seconds between two metrics files.
+const METRICS_EVERY_SECONDS: u32 = 10;
+/// Shards a worker thread has at least, so that two rarely meet at one lock.
+const SHARDS_PER_WORKER: usize = 4;
+const SHARDS_MIN: usize = 64;
+
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
+/// A server whose sockets are open.
+pub struct Server {
+    shared: Arc<Shared>,
+    listeners: Vec<Listener>,
+    addresses: Vec<String>,
+}
+
+/// Stops a server from another thread.
+#[derive(Clone)]
+pub struct Stopper(Arc<Shared>);
+
+impl Stopper {
+    /// Asks the server to stop. What was received is answered; what was not is closed.
+    pub fn stop(&self) {
+        self.0.ask_stop(Stop::Graceful);
+    }
+}
+
+impl Server {
+    /// Makes the store and opens the sockets.
+    ///
+    /// # Errors
+    /// If a setting is out of range, or a socket or file cannot be opened.
+    pub fn open(settings: Settings) -> io::Result<Server> {
+        let shards = (settings.threads * SHARDS_PER_WORKER).max(SHARDS_MIN);
+        let objects = Objects::new(ObjectsOptions {
+            memory_bytes: settings.memory_bytes,
+            item_bytes_max: settings.item_bytes_max,
+            shards_log2: shards.next_power_of_two().ilog2() as u8,
+            evict: settings.evict,
+            seed: fastrand::u64(..),
+            ..ObjectsOptions::default()
+        });
+        let objects = objects.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let logins = settings.login_path.as_deref().map(logins).transpose()?;
+        let listeners = listen(&settings)?;
+        let addresses: Vec<String> = listeners.iter().map(address).collect();
+        let shared = Shared::new(settings, objects, logins)?;
+        for (number, address) in addresses.iter().enumerate() {
+            let peer = peer(address.clone(), String::new(), true, 0);
+            // Connections count from 1; listeners from the other end.
+            lock(&shared.peers).insert(u64::MAX - number as u64, Arc::new(peer));
+        }
+        Ok(Server { shared: Arc::new(shared), listeners, addresses })
+    }
+
+    /// Returns where clients come in, each `tcp:ADDRESS:PORT` or `unix:PATH`.
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// Returns what stops the server.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.shared))
+    }
+
+    /// Serves until it is asked to stop. A byte in `signals` asks too.
+    ///
+    /// # Errors
+    /// If a thread cannot be started, or the system refuses to wait for events.
+    pub fn run(self, signals: Option<&UnixStream>) -> io::Result<()> {
+        let mut inboxes = Vec::new();
+        let mut threads = Vec::new();
+        for number in 0..self.shared.settings.threads {
+            let inbox = Arc::new(Inbox::new()?);
+            let worker = Worker::new(Arc::clone(&self.shared), number, Arc::clone(&inbox))?;
+            inboxes.push(inbox);
+            threads.push(start(format!("worker {number}"), move || worker.run())?);
+        }
+        let shared = Arc::clone(&self.shared);
+        let maintainer = start("maintenance".into(), move || maintain(&shared))?;
+        let accepted = self.accept_all(signals, &inboxes);
+        self.shared.ask_stop(Stop::Graceful);
+        inboxes.iter().for_each(|inbox| inbox.wake());
+        maintainer.thread().unpark();
+        for thread in threads.into_iter().chain([maintainer]) {
+            thread.join().expect("a worker that panicked has said why")?;
+        }
+        for listener in &self.listeners {
+            if let Listener::Unix(_, path) = listener {
+                let _ = fs::remove_file(path);
+            }
+        }
+        accepted
+    }
+
+    fn accept_all(&self, signals: Option<&UnixStream>, inboxes: &[Arc<Inbox>]) -> io::Result<()> {
+        let mut number = 0;
+        let mut is_out_of_descriptors = false;
+        while self.shared.stop() == Stop::No {
+            let mut waits = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
+            waits.extend(signals.map(|signals| PollFd::new(signals, PollFlags::IN)));
+            let first = waits.len();
+            if !is_out_of_descriptors {
+                waits.extend(self.listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
+            }
+            let pause = Timespec { tv_sec: 0, tv_nsec: DESCRIPTORS_PAUSE_MS * 1_000_000 };
+            match poll(&mut waits, is_out_of_descriptors.then_some(&pause)) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            if waits[..first].iter().any(|wait| !wait.revents().is_empty()) {
+                return Ok(());
+            }
+            let has_come: Vec<bool> = waits[first..].iter().map(|wait| !wait.revents().is_empty()).collect();
+            is_out_of_descriptors = false;
+            for (listener, _) in self.listeners.iter().zip(has_come).filter(|(_, has_come)| *has_come) {
+                is_out_of_descriptors |= !self.accept(listener, &mut number, inboxes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Accepts all that wait at a socket. Returns false if there are no descriptors left.
+    fn accept(&self, listener: &Listener, number: &mut u64, inboxes: &[Arc<Inbox>]) -> io::Result<bool> {
+        loop {
+            let accepted = match listener {
+                Listener::Tcp(listener) => accept_tcp(listener),
+                Listener::Unix(listener, path) => accept_unix(listener, path),
+            };
+            let (stream, from, to) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => match rustix::io::Errno::from_io_error(&error) {
+                    Some(rustix::io::Errno::AGAIN) => return Ok(true),
+                    Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE | rustix::io::Errno::NOMEM) => {
+                        self.shared.accepts_disabled.fetch_add(1, Relaxed);
+                        let pause = (DESCRIPTORS_PAUSE_MS * 1000) as u64;
+                        self.shared.accepts_disabled_microseconds.fetch_add(pause, Relaxed);
+                        return Ok(false);
+                    }
+                    Some(rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => continue,
+                    // What is wrong with one connection is no matter of the others, but may come again at once.
+                    _ => return Ok(false),
+                },
+            };
+            self.shared.connections_total.fetch_add(1, Relaxed);
+            if self.shared.connections.load(Relaxed) >= self.shared.settings.connections_max {
+                self.shared.connections_rejected.fetch_add(1, Relaxed);
+                let refusal = b"ERROR Too many open connections\r\n";
+                let _ = rustix::io::write(&stream, refusal);
+                continue;
+            }
+            self.shared.connections.fetch_add(1, Relaxed);
+            *number += 1;
+            let peer = Arc::new(peer(from, to, false, self.shared.now().seconds));
+            lock(&self.shared.peers).insert(*number, Arc::clone(&peer));
+            inboxes[*number as usize % inboxes.len()].send(Arrival { number: *number, stream, peer });
+        }
+    }
+}
+
+fn start<T: Send + 'static>(name: String, work: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
+    std::thread::Builder::new().name(name).spawn(work)
+}
+
+fn peer(address: String, listen_address: String, is_listener: bool, now: u32) -> Peer {
+    Peer {
+        address,
+        listen_address,
+        last_command: AtomicU32::new(now),
+        is_sending_value: AtomicBool::new(false),
+        is_listener,
+    }
+}
+
+fn accept_tcp(listener: &TcpListener) -> io::Result<(Stream, String, String)> {
+    let (stream, from) = listener.accept()?;
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    let to = stream.local_addr()?;
+    Ok((Stream::Tcp(stream), format!("tcp:{from}"), format!("tcp:{to}")))
+}
+
+fn accept_unix(listener: &UnixListener, path: &Path) -> io::Result<(Stream, String, String)> {
+    let (stream, _) = listener.accept()?;
+    stream.set_nonblocking(true)?;
+    Ok((Stream::Unix(stream), "unix:".into(), format!("unix:{}", path.display())))
+}
+
+fn address(listener: &Listener) -> String {
+    match listener {
+        Listener::Tcp(listener) => match listener.local_addr() {
+            Ok(address) => format!("tcp:{address}"),
+            Err(_) => "tcp".into(),
+        },
+        Listener::Unix(_, path) => format!("unix:{}", path.display()),
+    }
+}
+
+fn listen(settings: &Settings) -> io::Result<Vec<Listener>> {
+    let named = |what: &str, error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
+    match &settings.listen {
+        Listen::Unix { path, mode } => {
+            let listener = listen_unix(path, *mode, settings.backlog);
+            let listener = listener.map_err(|error| named(&path.display().to_string(), error))?;
+            Ok(vec![Listener::Unix(listener, path.clone())])
+        }
+        Listen::Tcp { addresses, port } => {
+            let one = |address: &String| {
+                let listener = listen_tcp(address, *port, settings.backlog);
+                listener.map(Listener::Tcp).map_err(|error| named(address, error))
+            };
+            addresses.iter().map(one).collect()
+        }
+    }
+}
+
+fn listen_tcp(address: &str, port: u16, backlog: i32) -> io::Result<TcpListener> {
+    let host = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
+    let names_port = address.rsplit_once(':').is_some_and(|(host, port)| {
+        port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
+    });
+    let listener = match names_port {
+        true => TcpListener::bind(address)?,
+        false => TcpListener::bind((host, port))?,
+    };
+    listener.set_nonblocking(true)?;
+    // Asking again sets how many may wait, which the standard library does not.
+    rustix::net::listen(&listener, backlog)?;
+    Ok(listener)
+}
+
+fn listen_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<UnixListener> {
+    // What a server that is gone left behind; a file of any other kind is somebody's.
+    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        fs::remove_file(path)?;
+    }
+    let socket: OwnedFd = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    // Nobody can connect before it listens, and then only whom its mode lets.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    rustix::net::listen(&socket, backlog)?;
+    Ok(UnixListener::from(socket))
+}
+
+/// Reads the `user:password` lines of a file, as `user password`.
+fn logins(path: &Path) -> io::Result<Vec<Vec<u8>>> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let text = fs::read(path).map_err(named)?;
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let login = |line: &[u8]| {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        Some([&line[..colon], &line[colon + 1..]].join(&b' '))
+    };
+    let logins: Option<Vec<Vec<u8>>> = lines.map(login).collect();
+    logins.filter(|logins| !logins.is_empty()).ok_or_else(|| {
+        let reason = format!("{}: lines of USER:PASSWORD are wanted, at least one", path.display());
+        io::Error::new(io::ErrorKind::InvalidData, reason)
+    })
+}
+
+/// Does what is due in the store and writes the metrics file, until the server stops.
+fn maintain(shared: &Shared) -> io::Result<()> {
+    let mut metrics_written = None;
+    while shared.stop() == Stop::No {
+        let now = shared.now();
+        let is_more = shared.objects.maintain(MAINTAIN_ITEMS, now);
+        let is_due = metrics_written.is_none_or(|second| now.seconds >= second + METRICS_EVERY_SECONDS);
+        if let (Some(path), true) = (&shared.settings.metrics_path, is_due) {
+            metrics_written = Some(now.seconds);
+            if let Err(error) = write_metrics(path, &stats::prometheus(shared, now.seconds)) {
+                eprintln!("breakeven serve: {}: {error}", path.display());
+            }
+        }
+        let pause = if is_more { 1 } else { MAINTAIN_EVERY_MS as u64 };
+        std::thread::park_timeout(std::time::Duration::from_millis(pause));
+    }
+    Ok(())
+}
+
+/// Writes a file beside its place and moves it there, so that no reader sees half of it.
+fn write_metrics(path: &Path, text: &str) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    fs::write(&beside, text)?;
+    fs::rename(&beside, path)
+}

@@ -1,0 +1,368 @@
+//! A worker: one thread, one epoll, many connections.
+//!
+//! A connection that has nothing half said holds no buffer; the worker reads into one of its own and gathers replies
+//! in another, sent with one call a turn. What cannot be sent waits with its connection, which is then neither read
+//! nor served until it is gone: a client that does not read holds at most
+//! [`OUTPUT_BYTES_WANTED`](crate::session::OUTPUT_BYTES_WANTED), one value and what it last sent.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+
+use crate::counters::Counters;
+use crate::session::{Context, Session, Turn};
+use crate::shared::{Peer, Shared, Stop, lock};
+
+/// Bytes that one call reads; a value on its way is read in larger pieces.
+const READ_BYTES: usize = 16 << 10;
+const VALUE_READ_BYTES_MAX: usize = 256 << 10;
+/// A buffer of replies that was longer than this is given back.
+const OUTPUT_BYTES_KEPT: usize = 1 << 20;
+/// Events taken at a time.
+const EVENTS_MAX: usize = 256;
+/// The event of the worker's own eventfd; connections count from 1.
+const WAKE: u64 = 0;
+
+/// A client's socket.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(target),
+            Stream::Unix(stream) => stream.read(target),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) number: u64,
+    pub(crate) stream: Stream,
+    pub(crate) peer: Arc<Peer>,
+}
+
+/// Where the acceptor leaves connections for a worker.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    arrivals: Mutex<Vec<Arrival>>,
+    wake: OwnedFd,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> io::Result<Inbox> {
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Inbox { arrivals: Mutex::default(), wake })
+    }
+
+    pub(crate) fn send(&self, arrival: Arrival) {
+        lock(&self.arrivals).push(arrival);
+        self.wake();
+    }
+
+    pub(crate) fn wake(&self) {
+        // A full counter has woken the worker already.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+struct Connection {
+    stream: Stream,
+    session: Session,
+    peer: Arc<Peer>,
+    /// Input that was not taken yet.
+    input: Vec<u8>,
+    /// Replies that could not be sent yet, from a place on.
+    unsent: Vec<u8>,
+    unsent_at: usize,
+    /// Whether it ends once its replies are sent.
+    is_ending: bool,
+    /// Whether there is more to do without more input.
+    has_more: bool,
+    waits_to_send: bool,
+}
+
+enum Fate {
+    Keep,
+    Close,
+}
+
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+    inbox: Arc<Inbox>,
+    epoll: OwnedFd,
+    connections: HashMap<u64, Connection>,
+    /// Connections that have more to do.
+    ready: Vec<u64>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    idle_checked: u32,
+}
+
+impl Worker {
+    pub(crate) fn new(shared: Arc<Shared>, number: usize, inbox: Arc<Inbox>) -> io::Result<Worker> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &inbox.wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        Ok(Worker {
+            counters: Arc::clone(&shared.workers[number]),
+            shared,
+            inbox,
+            epoll,
+            connections: HashMap::new(),
+            ready: Vec::new(),
+            input: vec![0; READ_BYTES],
+            output: Vec::new(),
+            idle_checked: 0,
+        })
+    }
+
+    /// Serves until the server stops.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        while self.shared.stop() == Stop::No {
+            let wait = match (self.ready.is_empty(), self.shared.settings.idle_seconds_max) {
+                (false, _) => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
+                (true, Some(_)) => Some(Timespec { tv_sec: 1, tv_nsec: 0 }),
+                (true, None) => None,
+            };
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), wait.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let ready = std::mem::take(&mut self.ready);
+            for event in &events {
+                match event.data.u64() {
+                    WAKE => self.take_arrivals(),
+                    number => self.serve(number, true),
+                }
+            }
+            ready.into_iter().for_each(|number| self.serve(number, false));
+            self.close_idle();
+        }
+        let all: Vec<u64> = self.connections.keys().copied().collect();
+        all.into_iter().for_each(|number| self.close(number));
+        Ok(())
+    }
+
+    fn take_arrivals(&mut self) {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.inbox.wake, &mut count);
+        let arrivals = std::mem::take(&mut *lock(&self.inbox.arrivals));
+        for Arrival { number, stream, peer } in arrivals {
+            let data = epoll::EventData::new_u64(number);
+            let added = epoll::add(&self.epoll, &stream, data, epoll::EventFlags::IN);
+            let connection = Connection {
+                stream,
+                session: Session::new(self.shared.logins.is_some()),
+                peer,
+                input: Vec::new(),
+                unsent: Vec::new(),
+                unsent_at: 0,
+                is_ending: false,
+                has_more: false,
+                waits_to_send: false,
+            };
+            self.connections.insert(number, connection);
+            if added.is_err() {
+                self.close(number);
+            }
+        }
+    }
+
+    fn serve(&mut self, number: u64, is_event: bool) {
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
+        let context = Context {
+            shared: &self.shared,
+            counters: &self.counters,
+            peer: &connection.peer.clone(),
+            now: self.shared.now(),
+        };
+        let fate = connection.turn(context, is_event, &mut self.input, &mut self.output);
+        self.output.clear();
+        if self.output.capacity() > OUTPUT_BYTES_KEPT {
+            self.output = Vec::new();
+        }
+        let fate = fate.and_then(|fate| {
+            connection.watch(&self.epoll, number)?;
+            Ok(fate)
+        });
+        if !matches!(fate, Ok(Fate::Keep)) {
+            self.close(number);
+        } else if connection.has_more && !connection.waits_to_send {
+            self.ready.push(number);
+        }
+    }
+
+    fn close_idle(&mut self) {
+        let Some(seconds_max) = self.shared.settings.idle_seconds_max else {
+            return;
+        };
+        let now = self.shared.now().seconds;
+        if now == self.idle_checked {
+            return;
+        }
+        self.idle_checked = now;
+        let is_idle = |connection: &Connection| {
+            now.saturating_sub(connection.peer.last_command.load(Relaxed)) > seconds_max
+        };
+        let idle = self.connections.iter().filter(|(_, connection)| is_idle(connection));
+        let idle: Vec<u64> = idle.map(|(number, _)| *number).collect();
+        for number in idle {
+            self.counters.idle_kicks.one();
+            self.close(number);
+        }
+    }
+
+    fn close(&mut self, number: u64) {
+        // The socket leaves the epoll with its last descriptor.
+        if self.connections.remove(&number).is_some() {
+            lock(&self.shared.peers).remove(&number);
+            self.shared.connections.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+impl Connection {
+    /// Sends what waits, reads once, and does what came.
+    fn turn(
+        &mut self,
+        context: Context<'_>,
+        is_event: bool,
+        buffer: &mut [u8],
+        output: &mut Vec<u8>,
+    ) -> io::Result<Fate> {
+        if !self.send_unsent(context)? {
+            return Ok(Fate::Keep);
+        }
+        if self.is_ending {
+            return Ok(Fate::Close);
+        }
+        let mut fresh: &[u8] = &[];
+        // With more to do than it has room to answer, nothing more is read.
+        if is_event && !self.has_more {
+            match self.read(buffer) {
+                Ok(0) => return Ok(Fate::Close),
+                Ok(read) => {
+                    context.counters.bytes_read.add(read as u64);
+                    if self.input.is_empty() {
+                        fresh = &buffer[..read];
+                    }
+                }
+                Err(error) if is_for_later(&error) => return Ok(Fate::Keep),
+                Err(error) => return Err(error),
+            }
+        }
+        let data = if fresh.is_empty() { &self.input } else { fresh };
+        let (taken, turn) = self.session.advance(context, data, output);
+        match fresh.is_empty() {
+            true if taken == self.input.len() => self.input = Vec::new(),
+            true => drop(self.input.drain(..taken)),
+            false => self.input.extend_from_slice(&fresh[taken..]),
+        }
+        self.has_more = turn == Turn::Yield;
+        self.is_ending = turn == Turn::Close;
+        self.send(context, output)?;
+        Ok(match self.is_ending && self.unsent.is_empty() {
+            true => Fate::Close,
+            false => Fate::Keep,
+        })
+    }
+
+    /// Reads once: into the buffer, or behind what was not taken yet.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let held = self.input.len();
+        if held == 0 {
+            return self.stream.read(buffer);
+        }
+        // What was announced is not allocated before it comes.
+        let missing = self.session.wanted_bytes().saturating_sub(held);
+        self.input.resize(held + missing.clamp(READ_BYTES, VALUE_READ_BYTES_MAX), 0);
+        let read = self.stream.read(&mut self.input[held..]);
+        self.input.truncate(held + read.as_ref().copied().unwrap_or(0));
+        read
+    }
+
+    /// Sends what waits. Returns whether nothing waits any more.
+    fn send_unsent(&mut self, context: Context<'_>) -> io::Result<bool> {
+        while self.unsent_at < self.unsent.len() {
+            match self.stream.write(&self.unsent[self.unsent_at..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(sent) => {
+                    context.counters.bytes_written.add(sent as u64);
+                    self.unsent_at += sent;
+                }
+                Err(error) if is_for_later(&error) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        self.unsent = Vec::new();
+        self.unsent_at = 0;
+        Ok(true)
+    }
+
+    fn send(&mut self, context: Context<'_>, output: &[u8]) -> io::Result<()> {
+        let mut sent = 0;
+        while sent < output.len() {
+            match self.stream.write(&output[sent..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(more) => sent += more,
+                Err(error) if is_for_later(&error) => {
+                    self.unsent = output[sent..].to_vec();
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        context.counters.bytes_written.add(sent as u64);
+        Ok(())
+    }
+
+    /// Waits for what it can go on with.
+    fn watch(&mut self, epoll: &OwnedFd, number: u64) -> io::Result<()> {
+        let waits_to_send = !self.unsent.is_empty();
+        if waits_to_send != self.waits_to_send {
+            self.waits_to_send = waits_to_send;
+            let flags = match waits_to_send {
+                true => epoll::EventFlags::OUT,
+                false => epoll::EventFlags::IN,
+            };
+            epoll::modify(epoll, &self.stream, epoll::EventData::new_u64(number), flags)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_for_later(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
