@@ -75,7 +75,11 @@ pub enum Command {
     #[command(disable_help_flag = true)]
     Serve {
         /// memcached's option letters and their values
-        #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
+        #[arg(
+            value_name = "OPTION",
+            trailing_var_arg = true,
+            allow_hyphen_values = true
+        )]
         arguments: Vec<String>,
     },
     /// Print the manual page

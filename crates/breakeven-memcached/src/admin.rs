@@ -30,9 +30,16 @@ pub(crate) fn run(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>)
         (b"quit", _) => (Next::Close, false),
         (b"shutdown", _) => (shutdown(words, context, output), false),
         (b"lru_crawler", _) => (crawler(words, context, output), false),
-        (b"watch", _) => (answer(output, Some("CLIENT_ERROR watch commands not allowed")), true),
+        (b"watch", _) => (
+            answer(output, Some("CLIENT_ERROR watch commands not allowed")),
+            true,
+        ),
         // What a browser or a forged request sends: a server of pages is not here.
-        _ if words.from(count.saturating_sub(1)).iter().any(|word| word.starts_with(b"HTTP/")) => {
+        _ if words
+            .from(count.saturating_sub(1))
+            .iter()
+            .any(|word| word.starts_with(b"HTTP/")) =>
+        {
             (Next::Close, false)
         }
         _ => (answer(output, Some("ERROR")), false),
@@ -61,7 +68,11 @@ fn flush_all(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) -> N
         return answer(output, Some(BAD_END));
     };
     let now = context.now;
-    let at = if delay > 0 { shared.clock.end(delay, now) } else { None };
+    let at = if delay > 0 {
+        shared.clock.end(delay, now)
+    } else {
+        None
+    };
     shared.objects.flush_all(at.unwrap_or(now.seconds), now);
     answer(output, Some("OK"))
 }
@@ -77,13 +88,15 @@ fn memory_limit(words: &Words<'_>, context: Context<'_>) -> Option<&'static str>
         return Some("MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes");
     }
     let bytes = u64::from(mebibytes) << 20;
-    Some(match context.shared.objects.set_memory(bytes, context.now) {
-        Ok(()) => {
-            context.shared.memory_bytes.store(bytes, Relaxed);
-            "OK"
-        }
-        Err(_) => "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust",
-    })
+    Some(
+        match context.shared.objects.set_memory(bytes, context.now) {
+            Ok(()) => {
+                context.shared.memory_bytes.store(bytes, Relaxed);
+                "OK"
+            }
+            Err(_) => "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust",
+        },
+    )
 }
 
 fn verbosity(words: &Words<'_>, context: Context<'_>) -> Option<&'static str> {
@@ -99,7 +112,8 @@ fn lru(words: &Words<'_>) -> Option<&'static str> {
     let decimal = |number: usize| str::from_utf8(words.at(number)).ok()?.parse::<f64>().ok();
     Some(match (words.at(1), words.count()) {
         (b"tune", 6..) => {
-            let hot_and_warm = number::unsigned_32(words.at(2)).zip(number::unsigned_32(words.at(3)));
+            let hot_and_warm =
+                number::unsigned_32(words.at(2)).zip(number::unsigned_32(words.at(3)));
             match (hot_and_warm, decimal(4), decimal(5)) {
                 (Some((hot, warm)), Some(_), Some(_)) if hot.saturating_add(warm) > 80 => {
                     "ERROR hot and warm pcts must not exceed 80"
@@ -127,10 +141,12 @@ fn slabs(words: &Words<'_>) -> Option<&'static str> {
             Some(_) => "BADCLASS invalid src or dst class id",
         },
         (b"automove", 3..) => match (words.at(2), number::unsigned_32(words.at(2))) {
-            (b"ratio", _) => match str::from_utf8(words.at(3)).is_ok_and(|text| text.parse::<f64>().is_ok()) {
-                true => "OK",
-                false => "ERROR",
-            },
+            (b"ratio", _) => {
+                match str::from_utf8(words.at(3)).is_ok_and(|text| text.parse::<f64>().is_ok()) {
+                    true => "OK",
+                    false => "ERROR",
+                }
+            }
             (_, Some(0..=2)) => "OK",
             (_, Some(_)) => "ERROR",
             (_, None) => BAD_LINE,
@@ -163,7 +179,9 @@ fn crawler(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) -> Nex
         (b"metadump", 3) if words.at(2) == b"all" || words.at(2) == b"hash" => return Next::Dump,
         (b"metadump", 3) => "BADCLASS invalid class id",
         (b"tocrawl" | b"sleep", 3) if argument.is_none() => BAD_LINE,
-        (b"sleep", 3) if argument > Some(1_000_000) => "CLIENT_ERROR sleep must be one second or less",
+        (b"sleep", 3) if argument > Some(1_000_000) => {
+            "CLIENT_ERROR sleep must be one second or less"
+        }
         (b"tocrawl" | b"sleep", 3) | (b"enable" | b"disable", 2) => "OK",
         _ => "ERROR",
     };
@@ -172,7 +190,8 @@ fn crawler(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) -> Nex
 
 /// Whether the words between commas are numbers of slab classes, of which memcached has up to 63.
 fn is_class(text: &[u8]) -> bool {
-    let is_one = |word: &[u8]| number::unsigned_32(word).is_some_and(|class| (1..64).contains(&class));
+    let is_one =
+        |word: &[u8]| number::unsigned_32(word).is_some_and(|class| (1..64).contains(&class));
     text.split(|byte| *byte == b',').all(is_one)
 }
 
@@ -180,19 +199,21 @@ fn is_class(text: &[u8]) -> bool {
 pub(crate) fn dump_shard(context: Context<'_>, shard: usize, output: &mut Vec<u8>) -> bool {
     let shared = context.shared;
     let clock = &shared.clock;
-    shared.objects.visit(shard, context.now, |key, item: ItemRef<'_>| {
-        output.extend_from_slice(b"key=");
-        key.iter().for_each(|byte| push_encoded(output, *byte));
-        let end = item.expires.map_or(-1, |second| clock.date(second) as i64);
-        let fetched = if item.is_fetched { "yes" } else { "no" };
-        let rest = format!(
-            " exp={end} la={} cas={} fetch={fetched} cls=1 size={}\n",
-            clock.date(item.last_access),
-            item.cas,
-            item.stored_bytes
-        );
-        output.extend_from_slice(rest.as_bytes());
-    });
+    shared
+        .objects
+        .visit(shard, context.now, |key, item: ItemRef<'_>| {
+            output.extend_from_slice(b"key=");
+            key.iter().for_each(|byte| push_encoded(output, *byte));
+            let end = item.expires.map_or(-1, |second| clock.date(second) as i64);
+            let fetched = if item.is_fetched { "yes" } else { "no" };
+            let rest = format!(
+                " exp={end} la={} cas={} fetch={fetched} cls=1 size={}\n",
+                clock.date(item.last_access),
+                item.cas,
+                item.stored_bytes
+            );
+            output.extend_from_slice(rest.as_bytes());
+        });
     let is_last = shard + 1 >= shared.objects.shard_count();
     if is_last {
         output.extend_from_slice(b"END\r\n");

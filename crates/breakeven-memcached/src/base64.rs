@@ -5,7 +5,10 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 /// Adds the text form of `bytes` to `target`.
 pub(crate) fn encode(bytes: &[u8], target: &mut Vec<u8>) {
     for group in bytes.chunks(3) {
-        let word = group.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
+        let word = group
+            .iter()
+            .fold(0_u32, |word, byte| word << 8 | u32::from(*byte))
+            << (8 * (3 - group.len()));
         for place in 0..4 {
             target.push(match place <= group.len() {
                 true => ALPHABET[(word >> (18 - 6 * place) & 63) as usize],
@@ -17,7 +20,10 @@ pub(crate) fn encode(bytes: &[u8], target: &mut Vec<u8>) {
 
 /// Returns the bytes of a text form; `None` if it is none, or of nothing.
 pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
-    let digits = || text.iter().filter_map(|byte| digit(*byte).map(|value| (value, *byte == b'=')));
+    let digits = || {
+        text.iter()
+            .filter_map(|byte| digit(*byte).map(|value| (value, *byte == b'=')))
+    };
     if digits().count() % 4 != 0 {
         return None;
     }

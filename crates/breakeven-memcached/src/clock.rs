@@ -19,7 +19,9 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn new() -> Clock {
-        let date = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let date = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
         Clock {
             start: Instant::now(),
             zero_date: date.saturating_sub(u64::from(SECONDS_AT_START)),
@@ -28,7 +30,9 @@ impl Clock {
 
     pub(crate) fn now(&self) -> Now {
         let passed = u32::try_from(self.start.elapsed().as_secs()).unwrap_or(u32::MAX);
-        Now { seconds: passed.saturating_add(SECONDS_AT_START) }
+        Now {
+            seconds: passed.saturating_add(SECONDS_AT_START),
+        }
     }
 
     /// Seconds since the start.
@@ -43,7 +47,14 @@ impl Clock {
 
     /// Returns the second that a client's end of life means; `None` for never. A negative one is over at once.
     pub(crate) fn end(&self, given: i32, now: Now) -> Option<u32> {
-        self.end_unchecked(if given < 0 { SPAN_SECONDS_MAX + 1 } else { given.into() }, now)
+        self.end_unchecked(
+            if given < 0 {
+                SPAN_SECONDS_MAX + 1
+            } else {
+                given.into()
+            },
+            now,
+        )
     }
 
     /// As [`Clock::end`], but a negative one is counted back from now, as `touch` has it.
@@ -69,9 +80,14 @@ mod tests {
 
     #[test]
     fn ends_of_life_are_spans_and_dates() {
-        let clock = Clock { start: Instant::now(), zero_date: 1_700_000_000 };
+        let clock = Clock {
+            start: Instant::now(),
+            zero_date: 1_700_000_000,
+        };
         let now = Now { seconds: 100 };
-        let check = |given: i32, expected: Option<u32>| assert_eq!(clock.end(given, now), expected, "{given}");
+        let check = |given: i32, expected: Option<u32>| {
+            assert_eq!(clock.end(given, now), expected, "{given}")
+        };
         check(0, None);
         check(1, Some(101));
         check(2_592_000, Some(2_592_100));

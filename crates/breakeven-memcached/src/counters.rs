@@ -9,7 +9,8 @@ pub(crate) struct Count(AtomicU64);
 impl Count {
     pub(crate) fn add(&self, more: u64) {
         // One writer needs no locked instruction.
-        self.0.store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
+        self.0
+            .store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
     }
 
     pub(crate) fn one(&self) {

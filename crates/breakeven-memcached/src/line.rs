@@ -12,7 +12,10 @@ pub(crate) struct Words<'a> {
 impl<'a> Words<'a> {
     /// Splits a line at spaces, which alone separate words.
     pub(crate) fn of(line: &'a [u8]) -> Words<'a> {
-        let mut words = Words { words: [&[]; WORDS_MAX], count: 0 };
+        let mut words = Words {
+            words: [&[]; WORDS_MAX],
+            count: 0,
+        };
         for word in split(line).take(WORDS_MAX) {
             words.words[words.count] = word;
             words.count += 1;
@@ -42,7 +45,8 @@ impl<'a> Words<'a> {
 
 /// Returns the words of a text of any length.
 pub(crate) fn split(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    text.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
+    text.split(|byte| *byte == b' ')
+        .filter(|word| !word.is_empty())
 }
 
 /// Returns the line at the beginning of the input, without its end and what follows a zero byte in it, and the bytes

@@ -1,8 +1,8 @@
 //! The meta commands: `mg ms md ma mn me`. Flags are letters, each once, answered in the order of the question.
 
 use breakeven::objects::{
-    Count, CountOutcome, Delete, DeleteOutcome, Fetch, ItemRef, KEY_BYTES_MAX, Now, Store, StoreMode, StoreOutcome,
-    Win,
+    Count, CountOutcome, Delete, DeleteOutcome, Fetch, ItemRef, KEY_BYTES_MAX, Now, Store,
+    StoreMode, StoreOutcome, Win,
 };
 
 use crate::line::Words;
@@ -70,10 +70,13 @@ pub(crate) fn run(name: u8, words: &Words<'_>, context: Context<'_>, output: &mu
         return set_line(words, context, output);
     }
     if words.count() > WORDS_MAX {
-        say(output, match name {
-            b'g' => "CLIENT_ERROR options flags are too long",
-            _ => "CLIENT_ERROR options flags too long",
-        });
+        say(
+            output,
+            match name {
+                b'g' => "CLIENT_ERROR options flags are too long",
+                _ => "CLIENT_ERROR options flags too long",
+            },
+        );
         return Next::Command;
     }
     let start = output.len();
@@ -135,10 +138,13 @@ fn flag(
         }),
         b'M' if text.len() == 1 => set(&mut flags.mode, text[0]),
         b'M' => Err(Some("CLIENT_ERROR incorrect length for M token")),
-        b'J' => number::unsigned(text).map_or(Err(Some("CLIENT_ERROR invalid numeric initial value")), |given| {
-            flags.initial = given;
-            Ok(())
-        }),
+        b'J' => number::unsigned(text).map_or(
+            Err(Some("CLIENT_ERROR invalid numeric initial value")),
+            |given| {
+                flags.initial = given;
+                Ok(())
+            },
+        ),
         b'D' => match number::unsigned(text) {
             Some(delta) => set(&mut flags.delta, delta),
             None => Err(Some("CLIENT_ERROR invalid numeric delta value")),
@@ -166,7 +172,9 @@ fn on(place: &mut bool) -> Result<(), Option<&'static str>> {
 fn key<'a>(word: &'a [u8], flags: &Flags) -> Result<std::borrow::Cow<'a, [u8]>, &'static str> {
     match flags.is_base64 {
         false => Ok(word.into()),
-        true => base64::decode(word).map(Into::into).ok_or("CLIENT_ERROR error decoding key"),
+        true => base64::decode(word)
+            .map(Into::into)
+            .ok_or("CLIENT_ERROR error decoding key"),
     }
 }
 
@@ -177,7 +185,9 @@ fn get(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) -> Result<
     let fetch = Fetch {
         touch: flags.touch,
         vivify: flags.vivify,
-        recache_below_seconds: flags.recache.and_then(|second| second.checked_sub(now.seconds)),
+        recache_below_seconds: flags
+            .recache
+            .and_then(|second| second.checked_sub(now.seconds)),
         ..Fetch::default()
     };
     let start = output.len();
@@ -223,7 +233,11 @@ fn answer_item(
             b't' => answer_seconds_left(output, item.expires, now),
             b'c' => answer_number(output, b'c', item.cas),
             b'f' => answer_number(output, b'f', item.flags.into()),
-            b'l' => answer_number(output, b'l', now.seconds.saturating_sub(item.last_access).into()),
+            b'l' => answer_number(
+                output,
+                b'l',
+                now.seconds.saturating_sub(item.last_access).into(),
+            ),
             b'h' => answer_number(output, b'h', item.is_fetched.into()),
             _ => answer_word(word, key, flags, output)?,
         }
@@ -259,11 +273,23 @@ fn answer_seconds_left(output: &mut Vec<u8>, expires: Option<u32>, now: Now) {
 }
 
 /// Answers the flags that need no item.
-fn answer_plain(words: &[&[u8]], key: &[u8], flags: &Flags, output: &mut Vec<u8>) -> Result<(), &'static str> {
-    words.iter().try_for_each(|word| answer_word(word, key, flags, output))
+fn answer_plain(
+    words: &[&[u8]],
+    key: &[u8],
+    flags: &Flags,
+    output: &mut Vec<u8>,
+) -> Result<(), &'static str> {
+    words
+        .iter()
+        .try_for_each(|word| answer_word(word, key, flags, output))
 }
 
-fn answer_word(word: &[u8], key: &[u8], flags: &Flags, output: &mut Vec<u8>) -> Result<(), &'static str> {
+fn answer_word(
+    word: &[u8],
+    key: &[u8],
+    flags: &Flags,
+    output: &mut Vec<u8>,
+) -> Result<(), &'static str> {
     match word[0] {
         b'O' if word.len() > OPAQUE_BYTES_MAX => return Err(LONG_OPAQUE),
         b'O' => {
@@ -298,10 +324,15 @@ fn set_line(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) -> Ne
         }
     };
     match storing(words, context, bytes) {
-        Ok(storing) => Next::Value { sender: Sender::Meta(storing), bytes },
+        Ok(storing) => Next::Value {
+            sender: Sender::Meta(storing),
+            bytes,
+        },
         Err(error) => {
             say(output, error);
-            Next::Swallow { bytes: bytes as u64 + 2 }
+            Next::Swallow {
+                bytes: bytes as u64 + 2,
+            }
         }
     }
 }
@@ -321,23 +352,48 @@ fn storing(words: &Words<'_>, context: Context<'_>, bytes: usize) -> Result<Stor
         (StoreMode::Set | StoreMode::Replace, Some(cas)) => StoreMode::Cas(cas),
         (mode, _) => mode,
     };
-    if words.from(3).iter().any(|word| word[0] == b'O' && word.len() > OPAQUE_BYTES_MAX) {
+    if words
+        .from(3)
+        .iter()
+        .any(|word| word[0] == b'O' && word.len() > OPAQUE_BYTES_MAX)
+    {
         return Err(LONG_OPAQUE);
     }
     let shared = context.shared;
-    if shared.objects.is_too_large(key.len(), bytes, flags.client_flags) {
+    if shared
+        .objects
+        .is_too_large(key.len(), bytes, flags.client_flags)
+    {
         context.counters.store_too_large.one();
         shared.objects.delete(&key, &Delete::default(), context.now);
         return Err(TOO_LARGE);
     }
-    let answered = words.from(3).iter().filter(|word| b"Okc".contains(&word[0]));
+    let answered = words
+        .from(3)
+        .iter()
+        .filter(|word| b"Okc".contains(&word[0]));
     let words = answered.map(|word| Box::from(*word)).collect();
-    Ok(Storing { mode, key: key.as_ref().into(), flags, words })
+    Ok(Storing {
+        mode,
+        key: key.as_ref().into(),
+        flags,
+        words,
+    })
 }
 
 /// Stores a value that has come; `None` if its end was not where it was said to be.
-pub(crate) fn store(context: Context<'_>, storing: Storing, value: Option<&[u8]>, output: &mut Vec<u8>) {
-    let Storing { mode, key, flags, words } = storing;
+pub(crate) fn store(
+    context: Context<'_>,
+    storing: Storing,
+    value: Option<&[u8]>,
+    output: &mut Vec<u8>,
+) {
+    let Storing {
+        mode,
+        key,
+        flags,
+        words,
+    } = storing;
     context.counters.cmd_set.one();
     let Some(value) = value else {
         return say(output, BAD_DATA);
@@ -371,14 +427,21 @@ pub(crate) fn store(context: Context<'_>, storing: Storing, value: Option<&[u8]>
     for word in &words {
         match word[0] {
             b'c' => answer_number(output, b'c', cas),
-            _ => answer_word(word, &key, &flags, output).expect("opaque flags were measured before"),
+            _ => {
+                answer_word(word, &key, &flags, output).expect("opaque flags were measured before")
+            }
         }
     }
     output.extend_from_slice(b"\r\n");
 }
 
-fn delete(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) -> Result<(), &'static str> {
-    let flags = flags(words.from(2), context).map_err(|_| "CLIENT_ERROR invalid or duplicate flag")?;
+fn delete(
+    words: &Words<'_>,
+    context: Context<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), &'static str> {
+    let flags =
+        flags(words.from(2), context).map_err(|_| "CLIENT_ERROR invalid or duplicate flag")?;
     let key = key(words.at(1), &flags).map_err(|_| "CLIENT_ERROR invalid or duplicate flag")?;
     let start = output.len();
     output.extend_from_slice(b"..");
@@ -408,8 +471,13 @@ fn delete(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) -> Resu
     Ok(())
 }
 
-fn count(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) -> Result<(), &'static str> {
-    let flags = flags(words.from(2), context).map_err(|_| "CLIENT_ERROR invalid or duplicate flag")?;
+fn count(
+    words: &Words<'_>,
+    context: Context<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), &'static str> {
+    let flags =
+        flags(words.from(2), context).map_err(|_| "CLIENT_ERROR invalid or duplicate flag")?;
     let key = key(words.at(1), &flags).map_err(|_| "CLIENT_ERROR invalid or duplicate flag")?;
     let is_decrement = match flags.mode {
         None | Some(b'I' | b'+') => false,
@@ -418,19 +486,32 @@ fn count(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) -> Resul
     };
     let count = Count {
         is_decrement,
-        initial: flags.vivify.map(|end| (flags.initial, flags.touch.unwrap_or(end))),
+        initial: flags
+            .vivify
+            .map(|end| (flags.initial, flags.touch.unwrap_or(end))),
         cas: flags.cas.filter(|cas| *cas != 0),
         cas_new: flags.cas_new,
         touch: flags.touch,
         ..Count::up(flags.delta.unwrap_or(1))
     };
     let outcome = context.shared.objects.count(&key, &count, context.now);
-    if !matches!(outcome, CountOutcome::Counted { is_vivified: true, .. }) {
+    if !matches!(
+        outcome,
+        CountOutcome::Counted {
+            is_vivified: true,
+            ..
+        }
+    ) {
         text::count_count(context, is_decrement, outcome);
     }
     let start = output.len();
     match outcome {
-        CountOutcome::Counted { number, cas, expires, is_vivified } => {
+        CountOutcome::Counted {
+            number,
+            cas,
+            expires,
+            is_vivified,
+        } => {
             let digits = number.to_string();
             match flags.returns_value {
                 true => output.extend_from_slice(format!("VA {}", digits.len()).as_bytes()),
@@ -453,7 +534,11 @@ fn count(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) -> Resul
             }
         }
         CountOutcome::NotFound | CountOutcome::Exists => {
-            output.extend_from_slice(if outcome == CountOutcome::Exists { b"EX" } else { b"NF" });
+            output.extend_from_slice(if outcome == CountOutcome::Exists {
+                b"EX"
+            } else {
+                b"NF"
+            });
             answer_plain(words.from(2), &key, &flags, output)?;
             output.extend_from_slice(b"\r\n");
         }
@@ -476,10 +561,15 @@ fn inspect(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) {
     };
     let now = context.now;
     let shown = context.shared.objects.get(&key, now, |item| {
-        let end = item.expires.map_or(-1, |second| i64::from(now.seconds) - i64::from(second));
+        let end = item
+            .expires
+            .map_or(-1, |second| i64::from(now.seconds) - i64::from(second));
         let idle = now.seconds.saturating_sub(item.last_access);
         let fetched = if item.is_fetched { "yes" } else { "no" };
-        format!("exp={end} la={idle} cas={} fetch={fetched} cls=1 size={}", item.cas, item.stored_bytes)
+        format!(
+            "exp={end} la={idle} cas={} fetch={fetched} cls=1 size={}",
+            item.cas, item.stored_bytes
+        )
     });
     match shown {
         None => say(output, "EN"),

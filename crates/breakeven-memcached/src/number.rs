@@ -40,13 +40,18 @@ fn magnitude(text: &[u8]) -> Option<(bool, u64)> {
         b'+' => (false, &text[1..]),
         _ => (false, text),
     };
-    let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    let end = text
+        .iter()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or(text.len());
     if end == 0 || text.get(end).is_some_and(|byte| !is_space(*byte)) {
         return None;
     }
     let mut number = 0_u64;
     for digit in &text[..end] {
-        number = number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
+        number = number
+            .checked_mul(10)?
+            .checked_add(u64::from(digit - b'0'))?;
     }
     Some((is_negative, number))
 }
@@ -68,7 +73,11 @@ mod tests {
     fn numbers_are_read_as_c_reads_them() {
         let check = |text: &str, long: Option<u64>, word: Option<u32>, signed: Option<i32>| {
             let text = text.as_bytes();
-            assert_eq!((unsigned(text), unsigned_32(text), signed_32(text)), (long, word, signed), "{text:?}");
+            assert_eq!(
+                (unsigned(text), unsigned_32(text), signed_32(text)),
+                (long, word, signed),
+                "{text:?}"
+            );
         };
         check("0", Some(0), Some(0), Some(0));
         check("+7", Some(7), Some(7), Some(7));
@@ -79,7 +88,12 @@ mod tests {
         check("-", None, None, None);
         check("-1", None, None, Some(-1));
         check("4294967296", Some(1 << 32), Some(0), Some(0));
-        check("4294967295", Some(u64::from(u32::MAX)), Some(u32::MAX), Some(-1));
+        check(
+            "4294967295",
+            Some(u64::from(u32::MAX)),
+            Some(u32::MAX),
+            Some(-1),
+        );
         check("18446744073709551615", Some(u64::MAX), Some(u32::MAX), None);
         check("18446744073709551616", None, None, None);
         check("-18446744073709551615", Some(1), Some(1), None);

@@ -50,11 +50,33 @@ const OPTIONS: &[(char, &str, bool)] = &[
 
 /// Words of `-o` that tune what is not here, and change nothing that a client sees.
 const TUNING: &[&str] = &[
-    "maxconns_fast", "no_maxconns_fast", "hashpower", "hash_algorithm", "no_hashexpand", "lru_crawler",
-    "no_lru_crawler", "lru_crawler_sleep", "lru_crawler_tocrawl", "lru_maintainer", "no_lru_maintainer",
-    "hot_lru_pct", "warm_lru_pct", "hot_max_factor", "warm_max_factor", "temporary_ttl", "slab_reassign",
-    "no_slab_reassign", "slab_automove", "slab_automove_window", "slab_chunk_max", "modern", "no_modern",
-    "relaxed_privileges", "tail_repair_time", "inline_ascii_response", "no_inline_ascii_response",
+    "maxconns_fast",
+    "no_maxconns_fast",
+    "hashpower",
+    "hash_algorithm",
+    "no_hashexpand",
+    "lru_crawler",
+    "no_lru_crawler",
+    "lru_crawler_sleep",
+    "lru_crawler_tocrawl",
+    "lru_maintainer",
+    "no_lru_maintainer",
+    "hot_lru_pct",
+    "warm_lru_pct",
+    "hot_max_factor",
+    "warm_max_factor",
+    "temporary_ttl",
+    "slab_reassign",
+    "no_slab_reassign",
+    "slab_automove",
+    "slab_automove_window",
+    "slab_chunk_max",
+    "modern",
+    "no_modern",
+    "relaxed_privileges",
+    "tail_repair_time",
+    "inline_ascii_response",
+    "no_inline_ascii_response",
 ];
 
 /// What a command line asks for.
@@ -76,8 +98,15 @@ pub enum Asked {
 /// # Errors
 /// A sentence about what is not understood or not supported.
 pub fn read(arguments: &[String]) -> Result<Asked, String> {
-    let mut draft = Draft { settings: Settings::default(), warnings: Vec::new(), port: None, hosts: Vec::new(),
-        socket: None, mode: 0o700, item_bytes: None };
+    let mut draft = Draft {
+        settings: Settings::default(),
+        warnings: Vec::new(),
+        port: None,
+        hosts: Vec::new(),
+        socket: None,
+        mode: 0o700,
+        item_bytes: None,
+    };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         if argument == "--" {
@@ -88,7 +117,9 @@ pub fn read(arguments: &[String]) -> Result<Asked, String> {
             value.ok_or_else(|| format!("option {name} wants a value"))
         };
         if let Some(long) = argument.strip_prefix("--") {
-            let (name, value) = long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
+            let (name, value) = long
+                .split_once('=')
+                .map_or((long, None), |(name, value)| (name, Some(value)));
             let known = OPTIONS.iter().find(|(_, known, _)| *known == name);
             let Some((letter, _, takes)) = known else {
                 return Err(format!("unknown option --{name}"));
@@ -104,18 +135,25 @@ pub fn read(arguments: &[String]) -> Result<Asked, String> {
             }
             continue;
         }
-        let Some(letters) = argument.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
+        let Some(letters) = argument
+            .strip_prefix('-')
+            .filter(|letters| !letters.is_empty())
+        else {
             return Err(format!("{argument} is no option"));
         };
         let mut rest = letters.chars();
         while let Some(letter) = rest.next() {
-            let known = OPTIONS.iter().find(|(known, _, _)| *known == letter && letter > '\u{1}');
+            let known = OPTIONS
+                .iter()
+                .find(|(known, _, _)| *known == letter && letter > '\u{1}');
             let Some((_, _, takes)) = known else {
                 return Err(format!("unknown option -{letter}"));
             };
             let value = match takes {
                 true if rest.as_str().is_empty() => value_after(&format!("-{letter}"))?,
-                true => std::mem::replace(&mut rest, "".chars()).as_str().to_string(),
+                true => std::mem::replace(&mut rest, "".chars())
+                    .as_str()
+                    .to_string(),
                 false => String::new(),
             };
             if let Some(text) = draft.take(letter, &value)? {
@@ -144,11 +182,19 @@ impl Draft {
             'p' => self.port = Some(number(letter, value, 0, u16::MAX.into())? as u16),
             's' => self.socket = Some(value.to_string()),
             'a' => {
-                let mode = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o777);
-                self.mode = mode.ok_or_else(|| format!("-a {value}: permission bits in octal are wanted"))?;
+                let mode = u32::from_str_radix(value, 8)
+                    .ok()
+                    .filter(|mode| *mode <= 0o777);
+                self.mode =
+                    mode.ok_or_else(|| format!("-a {value}: permission bits in octal are wanted"))?;
             }
             'A' => settings.allows_shutdown = true,
-            'l' => self.hosts.extend(value.split(',').filter(|host| !host.is_empty()).map(String::from)),
+            'l' => self.hosts.extend(
+                value
+                    .split(',')
+                    .filter(|host| !host.is_empty())
+                    .map(String::from),
+            ),
             'd' => settings.is_daemon = true,
             'r' => settings.dumps_core = true,
             'u' => settings.user = Some(value.to_string()),
@@ -190,10 +236,16 @@ impl Draft {
     fn foreign(&mut self, letter: char, value: &str) -> Result<(), String> {
         let refused = match letter {
             'U' if value.trim() == "0" => return Ok(()),
-            'U' => "-U: UDP is not served, because it amplifies what a forged sender asks for; use TCP",
+            'U' => {
+                "-U: UDP is not served, because it amplifies what a forged sender asks for; use TCP"
+            }
             'B' if ["ascii", "auto"].contains(&value) => return Ok(()),
-            'B' => "-B: the binary protocol is not served; the meta commands of the text protocol do what it did",
-            'S' => "-S: SASL belongs to the binary protocol, which is not served; -Y FILE asks for user and password",
+            'B' => {
+                "-B: the binary protocol is not served; the meta commands of the text protocol do what it did"
+            }
+            'S' => {
+                "-S: SASL belongs to the binary protocol, which is not served; -Y FILE asks for user and password"
+            }
             'Z' => "-Z: TLS is not served; put stunnel before the server",
             'e' => "-e: memory files are not supported: the store does not outlive the process",
             'C' => "-C: CAS is always on; it takes no memory that could be saved",
@@ -205,7 +257,8 @@ impl Draft {
                     // Nothing can be watched in any case.
                     _ => return Ok(()),
                 };
-                self.warnings.push(format!("-{letter} has no effect: {tuned}"));
+                self.warnings
+                    .push(format!("-{letter} has no effect: {tuned}"));
                 return Ok(());
             }
         };
@@ -221,12 +274,16 @@ impl Draft {
             }
             name if TUNING.contains(&name) => {}
             name if name.starts_with("ext_") => {
-                return Err(format!("-o {name}: there is no flash tier; all values are held in memory"));
+                return Err(format!(
+                    "-o {name}: there is no flash tier; all values are held in memory"
+                ));
             }
             name if name.starts_with("ssl_") || name.starts_with("proxy_") => {
                 return Err(format!("-o {name}: neither TLS nor the proxy is here"));
             }
-            name => self.warnings.push(format!("-o {name} is not known and has no effect")),
+            name => self
+                .warnings
+                .push(format!("-o {name} is not known and has no effect")),
         }
         Ok(())
     }
@@ -234,26 +291,47 @@ impl Draft {
     fn finish(mut self) -> Result<Asked, String> {
         let settings = &mut self.settings;
         match (self.socket, self.hosts) {
-            (Some(path), _) => settings.listen = Listen::Unix { path: path.into(), mode: self.mode },
+            (Some(path), _) => {
+                settings.listen = Listen::Unix {
+                    path: path.into(),
+                    mode: self.mode,
+                }
+            }
             (None, hosts) => {
-                let addresses = if hosts.is_empty() { vec!["127.0.0.1".into()] } else { hosts };
-                settings.listen = Listen::Tcp { addresses, port: self.port.unwrap_or(11211) };
+                let addresses = if hosts.is_empty() {
+                    vec!["127.0.0.1".into()]
+                } else {
+                    hosts
+                };
+                settings.listen = Listen::Tcp {
+                    addresses,
+                    port: self.port.unwrap_or(11211),
+                };
             }
         }
         let half = usize::try_from(settings.memory_bytes / 2).unwrap_or(usize::MAX);
         match self.item_bytes {
             Some(bytes) if bytes > half => {
-                return Err(format!("-I: an item of {bytes} bytes is more than half of the memory, {half} bytes"));
+                return Err(format!(
+                    "-I: an item of {bytes} bytes is more than half of the memory, {half} bytes"
+                ));
             }
             Some(bytes) => settings.item_bytes_max = bytes,
             None => settings.item_bytes_max = settings.item_bytes_max.min(half),
         }
-        Ok(Asked::Serve { settings: Box::new(self.settings), warnings: self.warnings })
+        Ok(Asked::Serve {
+            settings: Box::new(self.settings),
+            warnings: self.warnings,
+        })
     }
 }
 
 fn number(letter: char, value: &str, least: u64, most: u64) -> Result<u64, String> {
-    let number = value.trim().parse().ok().filter(|number| (least..=most).contains(number));
+    let number = value
+        .trim()
+        .parse()
+        .ok()
+        .filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("-{letter} {value}: a number of {least} to {most} is wanted"))
 }
 
@@ -261,20 +339,31 @@ fn number(letter: char, value: &str, least: u64, most: u64) -> Result<u64, Strin
 fn item_bytes(value: &str) -> Result<usize, String> {
     let (digits, shift) = match value.trim_end_matches(['k', 'K', 'm', 'M', 'g', 'G']) {
         digits if digits.len() == value.len() => (digits, 0),
-        digits => (digits, match &value[digits.len()..] {
-            "k" | "K" => 10,
-            "m" | "M" => 20,
-            "g" | "G" => 30,
-            _ => 64,
-        }),
+        digits => (
+            digits,
+            match &value[digits.len()..] {
+                "k" | "K" => 10,
+                "m" | "M" => 20,
+                "g" | "G" => 30,
+                _ => 64,
+            },
+        ),
     };
-    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1_u64.checked_shl(shift)?));
+    let bytes = digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(1_u64.checked_shl(shift)?));
     let bytes = bytes.filter(|bytes| (1 << 10..=1 << 30).contains(bytes));
-    bytes.map(|bytes| bytes as usize).ok_or_else(|| format!("-I {value}: a size of 1k to 1024m is wanted"))
+    bytes
+        .map(|bytes| bytes as usize)
+        .ok_or_else(|| format!("-I {value}: a size of 1k to 1024m is wanted"))
 }
 
 fn help() -> String {
-    let mut text = format!("breakeven serve {}: a memcached whose values may be compressed\n\n", crate::admin::VERSION);
+    let mut text = format!(
+        "breakeven serve {}: a memcached whose values may be compressed\n\n",
+        crate::admin::VERSION
+    );
     let says = |letter: char| match letter {
         'p' => "TCP port (default 11211)",
         's' => "serve a UNIX socket instead",
@@ -309,7 +398,11 @@ fn help() -> String {
     for (letter, name, takes) in OPTIONS {
         let what = says(*letter);
         if !what.is_empty() {
-            let short = if *letter > '\u{1}' { format!("-{letter},") } else { "   ".into() };
+            let short = if *letter > '\u{1}' {
+                format!("-{letter},")
+            } else {
+                "   ".into()
+            };
             let long = format!("--{name}{}", if *takes { "=<value>" } else { "" });
             text += &format!("{short} {long:<31} {what}\n");
         }
@@ -322,7 +415,11 @@ mod tests {
     use super::*;
 
     fn settings(line: &str) -> Result<Settings, String> {
-        let arguments: Vec<String> = line.split(' ').filter(|word| !word.is_empty()).map(String::from).collect();
+        let arguments: Vec<String> = line
+            .split(' ')
+            .filter(|word| !word.is_empty())
+            .map(String::from)
+            .collect();
         match read(&arguments)? {
             Asked::Serve { settings, .. } => Ok(*settings),
             Asked::Print(text) => Err(text),
@@ -331,15 +428,25 @@ mod tests {
 
     #[test]
     fn letters_are_read_as_getopt_reads_them() {
-        let read = settings("-m1024 -t 2 -vvA -c100 --port=7 --listen localhost,[::1]:8 -I 2m").unwrap();
+        let read =
+            settings("-m1024 -t 2 -vvA -c100 --port=7 --listen localhost,[::1]:8 -I 2m").unwrap();
         assert_eq!(read.memory_bytes, 1 << 30);
-        assert_eq!((read.threads, read.verbosity, read.connections_max), (2, 2, 100));
+        assert_eq!(
+            (read.threads, read.verbosity, read.connections_max),
+            (2, 2, 100)
+        );
         assert!(read.allows_shutdown);
         assert_eq!(read.item_bytes_max, 2 << 20);
         let addresses = vec!["localhost".into(), "[::1]:8".into()];
         assert_eq!(read.listen, Listen::Tcp { addresses, port: 7 });
         let read = settings("-s socket -a 770 -M").unwrap();
-        assert_eq!(read.listen, Listen::Unix { path: "socket".into(), mode: 0o770 });
+        assert_eq!(
+            read.listen,
+            Listen::Unix {
+                path: "socket".into(),
+                mode: 0o770
+            }
+        );
         assert!(!read.evict);
         assert_eq!(settings("-m 1").unwrap().item_bytes_max, 512 << 10);
     }

@@ -60,15 +60,27 @@ fn serve(settings: Settings) -> io::Result<()> {
     allow_descriptors(settings.connections_max);
     if settings.dumps_core {
         let limit = rustix::process::getrlimit(Resource::Core);
-        rustix::process::setrlimit(Resource::Core, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+        rustix::process::setrlimit(
+            Resource::Core,
+            Rlimit {
+                current: limit.maximum,
+                maximum: limit.maximum,
+            },
+        )?;
     }
-    let (user, pid_path, locks_memory) = (settings.user.clone(), settings.pid_path.clone(), settings.locks_memory);
+    let (user, pid_path, locks_memory) = (
+        settings.user.clone(),
+        settings.pid_path.clone(),
+        settings.locks_memory,
+    );
     let server = Server::open(settings)?;
     if let Some(user) = user.filter(|_| rustix::process::geteuid().is_root()) {
         become_user(&user)?;
     }
     if locks_memory {
-        rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE)?;
+        rustix::mm::mlockall(
+            rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE,
+        )?;
     }
     if let Some(path) = &pid_path {
         fs::write(path, format!("{}\n", std::process::id()))?;
@@ -104,9 +116,14 @@ fn allow_descriptors(connections: usize) {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < wanted) {
         let current = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
-        let limit = Rlimit { current: Some(current), maximum: limit.maximum };
+        let limit = Rlimit {
+            current: Some(current),
+            maximum: limit.maximum,
+        };
         if rustix::process::setrlimit(Resource::Nofile, limit).is_err() || current < wanted {
-            eprintln!("breakeven serve: only {current} descriptors are allowed, for {connections} connections");
+            eprintln!(
+                "breakeven serve: only {current} descriptors are allowed, for {connections} connections"
+            );
         }
     }
 }
@@ -114,10 +131,19 @@ fn allow_descriptors(connections: usize) {
 /// Becomes a user by name, before there are other threads.
 fn become_user(name: &str) -> io::Result<()> {
     let users = fs::read_to_string("/etc/passwd")?;
-    let user = users.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|user| user[0] == name);
-    let number = |at: usize| user.as_ref().and_then(|user| user.get(at)?.parse::<u32>().ok());
+    let user = users
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>())
+        .find(|user| user[0] == name);
+    let number = |at: usize| {
+        user.as_ref()
+            .and_then(|user| user.get(at)?.parse::<u32>().ok())
+    };
     let (Some(uid), Some(gid)) = (number(2), number(3)) else {
-        return Err(io::Error::new(io::ErrorKind::NotFound, format!("-u {name}: there is no such user")));
+        return Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("-u {name}: there is no such user"),
+        ));
     };
     if uid == 0 {
         return Ok(());

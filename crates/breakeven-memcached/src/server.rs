@@ -81,7 +81,8 @@ impl Server {
             seed: fastrand::u64(..),
             ..ObjectsOptions::default()
         });
-        let objects = objects.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let objects =
+            objects.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let logins = settings.login_path.as_deref().map(logins).transpose()?;
         let listeners = listen(&settings)?;
         let addresses: Vec<String> = listeners.iter().map(address).collect();
@@ -91,7 +92,11 @@ impl Server {
             // Connections count from 1; listeners from the other end.
             lock(&shared.peers).insert(u64::MAX - number as u64, Arc::new(peer));
         }
-        Ok(Server { shared: Arc::new(shared), listeners, addresses })
+        Ok(Server {
+            shared: Arc::new(shared),
+            listeners,
+            addresses,
+        })
     }
 
     /// Returns where clients come in, each `tcp:ADDRESS:PORT` or `unix:PATH`.
@@ -124,7 +129,9 @@ impl Server {
         inboxes.iter().for_each(|inbox| inbox.wake());
         maintainer.thread().unpark();
         for thread in threads.into_iter().chain([maintainer]) {
-            thread.join().expect("a worker that panicked has said why")?;
+            thread
+                .join()
+                .expect("a worker that panicked has said why")?;
         }
         for listener in &self.listeners {
             if let Listener::Unix(_, path) = listener {
@@ -142,9 +149,16 @@ impl Server {
             waits.extend(signals.map(|signals| PollFd::new(signals, PollFlags::IN)));
             let first = waits.len();
             if !is_out_of_descriptors {
-                waits.extend(self.listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
+                waits.extend(
+                    self.listeners
+                        .iter()
+                        .map(|listener| PollFd::new(listener, PollFlags::IN)),
+                );
             }
-            let pause = Timespec { tv_sec: 0, tv_nsec: DESCRIPTORS_PAUSE_MS * 1_000_000 };
+            let pause = Timespec {
+                tv_sec: 0,
+                tv_nsec: DESCRIPTORS_PAUSE_MS * 1_000_000,
+            };
             match poll(&mut waits, is_out_of_descriptors.then_some(&pause)) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
@@ -153,9 +167,17 @@ impl Server {
             if waits[..first].iter().any(|wait| !wait.revents().is_empty()) {
                 return Ok(());
             }
-            let has_come: Vec<bool> = waits[first..].iter().map(|wait| !wait.revents().is_empty()).collect();
+            let has_come: Vec<bool> = waits[first..]
+                .iter()
+                .map(|wait| !wait.revents().is_empty())
+                .collect();
             is_out_of_descriptors = false;
-            for (listener, _) in self.listeners.iter().zip(has_come).filter(|(_, has_come)| *has_come) {
+            for (listener, _) in self
+                .listeners
+                .iter()
+                .zip(has_come)
+                .filter(|(_, has_come)| *has_come)
+            {
                 is_out_of_descriptors |= !self.accept(listener, &mut number, inboxes)?;
             }
         }
@@ -163,7 +185,12 @@ impl Server {
     }
 
     /// Accepts all that wait at a socket. Returns false if there are no descriptors left.
-    fn accept(&self, listener: &Listener, number: &mut u64, inboxes: &[Arc<Inbox>]) -> io::Result<bool> {
+    fn accept(
+        &self,
+        listener: &Listener,
+        number: &mut u64,
+        inboxes: &[Arc<Inbox>],
+    ) -> io::Result<bool> {
         loop {
             let accepted = match listener {
                 Listener::Tcp(listener) => accept_tcp(listener),
@@ -173,10 +200,16 @@ impl Server {
                 Ok(accepted) => accepted,
                 Err(error) => match rustix::io::Errno::from_io_error(&error) {
                     Some(rustix::io::Errno::AGAIN) => return Ok(true),
-                    Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE | rustix::io::Errno::NOMEM) => {
+                    Some(
+                        rustix::io::Errno::MFILE
+                        | rustix::io::Errno::NFILE
+                        | rustix::io::Errno::NOMEM,
+                    ) => {
                         self.shared.accepts_disabled.fetch_add(1, Relaxed);
                         let pause = (DESCRIPTORS_PAUSE_MS * 1000) as u64;
-                        self.shared.accepts_disabled_microseconds.fetch_add(pause, Relaxed);
+                        self.shared
+                            .accepts_disabled_microseconds
+                            .fetch_add(pause, Relaxed);
                         return Ok(false);
                     }
                     Some(rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => continue,
@@ -195,12 +228,19 @@ impl Server {
             *number += 1;
             let peer = Arc::new(peer(from, to, false, self.shared.now().seconds));
             lock(&self.shared.peers).insert(*number, Arc::clone(&peer));
-            inboxes[*number as usize % inboxes.len()].send(Arrival { number: *number, stream, peer });
+            inboxes[*number as usize % inboxes.len()].send(Arrival {
+                number: *number,
+                stream,
+                peer,
+            });
         }
     }
 }
 
-fn start<T: Send + 'static>(name: String, work: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
+fn start<T: Send + 'static>(
+    name: String,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
     std::thread::Builder::new().name(name).spawn(work)
 }
 
@@ -219,13 +259,21 @@ fn accept_tcp(listener: &TcpListener) -> io::Result<(Stream, String, String)> {
     stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
     let to = stream.local_addr()?;
-    Ok((Stream::Tcp(stream), format!("tcp:{from}"), format!("tcp:{to}")))
+    Ok((
+        Stream::Tcp(stream),
+        format!("tcp:{from}"),
+        format!("tcp:{to}"),
+    ))
 }
 
 fn accept_unix(listener: &UnixListener, path: &Path) -> io::Result<(Stream, String, String)> {
     let (stream, _) = listener.accept()?;
     stream.set_nonblocking(true)?;
-    Ok((Stream::Unix(stream), "unix:".into(), format!("unix:{}", path.display())))
+    Ok((
+        Stream::Unix(stream),
+        "unix:".into(),
+        format!("unix:{}", path.display()),
+    ))
 }
 
 fn address(listener: &Listener) -> String {
@@ -239,7 +287,8 @@ fn address(listener: &Listener) -> String {
 }
 
 fn listen(settings: &Settings) -> io::Result<Vec<Listener>> {
-    let named = |what: &str, error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
+    let named =
+        |what: &str, error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
     match &settings.listen {
         Listen::Unix { path, mode } => {
             let listener = listen_unix(path, *mode, settings.backlog);
@@ -249,7 +298,9 @@ fn listen(settings: &Settings) -> io::Result<Vec<Listener>> {
         Listen::Tcp { addresses, port } => {
             let one = |address: &String| {
                 let listener = listen_tcp(address, *port, settings.backlog);
-                listener.map(Listener::Tcp).map_err(|error| named(address, error))
+                listener
+                    .map(Listener::Tcp)
+                    .map_err(|error| named(address, error))
             };
             addresses.iter().map(one).collect()
         }
@@ -257,7 +308,10 @@ fn listen(settings: &Settings) -> io::Result<Vec<Listener>> {
 }
 
 fn listen_tcp(address: &str, port: u16, backlog: i32) -> io::Result<TcpListener> {
-    let host = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
+    let host = address
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(address);
     let names_port = address.rsplit_once(':').is_some_and(|(host, port)| {
         port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
     });
@@ -291,9 +345,12 @@ fn listen_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<UnixListener>
 
 /// Reads the `user:password` lines of a file, as `user password`.
 fn logins(path: &Path) -> io::Result<Vec<Vec<u8>>> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let text = fs::read(path).map_err(named)?;
-    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let lines = text
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty());
     let login = |line: &[u8]| {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let colon = line.iter().position(|byte| *byte == b':')?;
@@ -301,7 +358,10 @@ fn logins(path: &Path) -> io::Result<Vec<Vec<u8>>> {
     };
     let logins: Option<Vec<Vec<u8>>> = lines.map(login).collect();
     logins.filter(|logins| !logins.is_empty()).ok_or_else(|| {
-        let reason = format!("{}: lines of USER:PASSWORD are wanted, at least one", path.display());
+        let reason = format!(
+            "{}: lines of USER:PASSWORD are wanted, at least one",
+            path.display()
+        );
         io::Error::new(io::ErrorKind::InvalidData, reason)
     })
 }
@@ -312,7 +372,8 @@ fn maintain(shared: &Shared) -> io::Result<()> {
     while shared.stop() == Stop::No {
         let now = shared.now();
         let is_more = shared.objects.maintain(MAINTAIN_ITEMS, now);
-        let is_due = metrics_written.is_none_or(|second| now.seconds >= second + METRICS_EVERY_SECONDS);
+        let is_due =
+            metrics_written.is_none_or(|second| now.seconds >= second + METRICS_EVERY_SECONDS);
         if let (Some(path), true) = (&shared.settings.metrics_path, is_due) {
             metrics_written = Some(now.seconds);
             if let Err(error) = write_metrics(path, &stats::prometheus(shared, now.seconds)) {

@@ -73,7 +73,10 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            listen: Listen::Tcp { addresses: vec!["127.0.0.1".into()], port: 11211 },
+            listen: Listen::Tcp {
+                addresses: vec!["127.0.0.1".into()],
+                port: 11211,
+            },
             memory_bytes: 64 << 20,
             item_bytes_max: 1 << 20,
             threads: 4,

@@ -71,7 +71,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(settings: Settings, objects: Objects, logins: Option<Vec<Vec<u8>>>) -> io::Result<Shared> {
+    pub(crate) fn new(
+        settings: Settings,
+        objects: Objects,
+        logins: Option<Vec<Vec<u8>>>,
+    ) -> io::Result<Shared> {
         Ok(Shared {
             clock: Clock::new(),
             workers: (0..settings.threads).map(|_| Arc::default()).collect(),

@@ -31,12 +31,15 @@ pub(crate) fn run(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>)
             return Next::Command;
         }
         (b"cachedump", _) => {
-            say(output, match words.count() {
-                _ if !shared.settings.allows_dump => "CLIENT_ERROR stats cachedump not allowed",
-                ..4 => "CLIENT_ERROR bad command line",
-                // The first keys of a class: there are no classes of that kind.
-                _ => "END",
-            });
+            say(
+                output,
+                match words.count() {
+                    _ if !shared.settings.allows_dump => "CLIENT_ERROR stats cachedump not allowed",
+                    ..4 => "CLIENT_ERROR bad command line",
+                    // The first keys of a class: there are no classes of that kind.
+                    _ => "END",
+                },
+            );
             return Next::Command;
         }
         _ => {
@@ -77,7 +80,10 @@ pub(crate) fn general(shared: &Shared, now: u32) -> Fields {
         .with("max_connections", shared.settings.connections_max)
         .with("curr_connections", shared.connections.load(Relaxed))
         .with("total_connections", shared.connections_total.load(Relaxed))
-        .with("rejected_connections", shared.connections_rejected.load(Relaxed))
+        .with(
+            "rejected_connections",
+            shared.connections_rejected.load(Relaxed),
+        )
         .with("connection_structures", lock(&shared.peers).len());
     with_memory(with_commands(fields, shared), shared)
 }
@@ -119,7 +125,10 @@ fn with_memory(fields: Fields, shared: &Shared) -> Fields {
         .with("limit_maxbytes", shared.memory_bytes.load(Relaxed))
         .with("accepting_conns", 1)
         .with("listen_disabled_num", shared.accepts_disabled.load(Relaxed))
-        .with("time_in_listen_disabled_us", shared.accepts_disabled_microseconds.load(Relaxed))
+        .with(
+            "time_in_listen_disabled_us",
+            shared.accepts_disabled_microseconds.load(Relaxed),
+        )
         .with("threads", shared.settings.threads)
         .with("hash_bytes", stats.index_bytes)
         .with("bytes", stats.bytes)
@@ -255,8 +264,12 @@ fn detail(word: &[u8], shared: &Shared, output: &mut Vec<u8>) {
             for (prefix, counts) in lock(&shared.prefixes).iter() {
                 output.extend_from_slice(b"PREFIX ");
                 output.extend_from_slice(prefix);
-                let (gets, hits, sets, deletes) = (counts.gets, counts.hits, counts.sets, counts.deletes);
-                say(output, &format!(" get {gets} hit {hits} set {sets} del {deletes}"));
+                let (gets, hits, sets, deletes) =
+                    (counts.gets, counts.hits, counts.sets, counts.deletes);
+                say(
+                    output,
+                    &format!(" get {gets} hit {hits} set {sets} del {deletes}"),
+                );
             }
             say(output, "END");
         }
@@ -268,10 +281,18 @@ fn detail(word: &[u8], shared: &Shared, output: &mut Vec<u8>) {
 fn processor_time() -> (String, String) {
     // The 14th and 15th field, behind a name that may hold anything but ends with the last parenthesis.
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = text.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+    let fields: Vec<&str> = text
+        .rsplit(") ")
+        .next()
+        .unwrap_or_default()
+        .split(' ')
+        .collect();
     let ticks = rustix::param::clock_ticks_per_second().max(1);
     let seconds = |at: usize| {
-        let used: u64 = fields.get(at).and_then(|field| field.parse().ok()).unwrap_or(0);
+        let used: u64 = fields
+            .get(at)
+            .and_then(|field| field.parse().ok())
+            .unwrap_or(0);
         format!("{}.{:06}", used / ticks, used % ticks * 1_000_000 / ticks)
     };
     (seconds(11), seconds(12))
@@ -282,7 +303,9 @@ pub(crate) fn prometheus(shared: &Shared, now: u32) -> String {
     let mut text = String::new();
     for (name, value) in general(shared, now).0 {
         if value.parse::<f64>().is_ok() {
-            text += &format!("# TYPE breakeven_memcached_{name} untyped\nbreakeven_memcached_{name} {value}\n");
+            text += &format!(
+                "# TYPE breakeven_memcached_{name} untyped\nbreakeven_memcached_{name} {value}\n"
+            );
         }
     }
     text

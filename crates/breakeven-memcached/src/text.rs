@@ -1,7 +1,8 @@
 //! The text commands that touch items: fetches, stores, counts, touches, deletes.
 
 use breakeven::objects::{
-    Count, CountOutcome, Delete, DeleteOutcome, Fetch, ItemRef, KEY_BYTES_MAX, Store, StoreMode, StoreOutcome,
+    Count, CountOutcome, Delete, DeleteOutcome, Fetch, ItemRef, KEY_BYTES_MAX, Store, StoreMode,
+    StoreOutcome,
 };
 
 use crate::line::{self, Words};
@@ -49,11 +50,26 @@ pub(crate) fn fetch_line(context: Context<'_>, line: &[u8]) -> Option<(Fetching,
     let first = words.next()?;
     let at = |word: &[u8]| word.as_ptr() as usize - line.as_ptr() as usize;
     if !touches {
-        return Some((Fetching { with_cas, touch: None }, at(first)));
+        return Some((
+            Fetching {
+                with_cas,
+                touch: None,
+            },
+            at(first),
+        ));
     }
-    let expires = context.shared.clock.end(number::signed_32(first)?, context.now);
+    let expires = context
+        .shared
+        .clock
+        .end(number::signed_32(first)?, context.now);
     let keys_at = words.next().map_or(line.len(), at);
-    Some((Fetching { with_cas, touch: Some(expires) }, keys_at))
+    Some((
+        Fetching {
+            with_cas,
+            touch: Some(expires),
+        },
+        keys_at,
+    ))
 }
 
 /// Answers the keys of a line. Returns where in it to go on, if the output has become long before its end.
@@ -81,7 +97,10 @@ pub(crate) fn fetch(
 
 fn fetch_one(context: Context<'_>, fetching: Fetching, key: &[u8], output: &mut Vec<u8>) {
     let Context { shared, now, .. } = context;
-    let fetch = Fetch { touch: fetching.touch, ..Fetch::default() };
+    let fetch = Fetch {
+        touch: fetching.touch,
+        ..Fetch::default()
+    };
     let answer = |item: ItemRef<'_>| {
         output.extend_from_slice(b"VALUE ");
         output.extend_from_slice(key);
@@ -156,7 +175,12 @@ fn done((): ()) -> Next {
     Next::Command
 }
 
-fn store_line(mode: StoreMode, words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) -> Next {
+fn store_line(
+    mode: StoreMode,
+    words: &Words<'_>,
+    context: Context<'_>,
+    output: &mut Vec<u8>,
+) -> Next {
     let key = words.at(1);
     let numbers = || {
         let flags = number::unsigned_32(words.at(2))?;
@@ -166,13 +190,19 @@ fn store_line(mode: StoreMode, words: &Words<'_>, context: Context<'_>, output: 
             StoreMode::Cas(_) => StoreMode::Cas(number::unsigned(words.at(5))?),
             other => other,
         };
-        (key.len() <= KEY_BYTES_MAX && (0..=VALUE_BYTES_MAX).contains(&bytes)).then_some((mode, flags, end, bytes))
+        (key.len() <= KEY_BYTES_MAX && (0..=VALUE_BYTES_MAX).contains(&bytes))
+            .then_some((mode, flags, end, bytes))
     };
     let Some((mode, flags, end, bytes)) = numbers() else {
         say(output, BAD_LINE);
         return Next::Command;
     };
-    let Context { shared, counters, now, .. } = context;
+    let Context {
+        shared,
+        counters,
+        now,
+        ..
+    } = context;
     shared.count_prefix(key, |counts| counts.sets += 1);
     let bytes = bytes as usize;
     if shared.objects.is_too_large(key.len(), bytes, flags) {
@@ -182,7 +212,9 @@ fn store_line(mode: StoreMode, words: &Words<'_>, context: Context<'_>, output: 
         if mode == StoreMode::Set {
             shared.objects.delete(key, &Delete::default(), now);
         }
-        return Next::Swallow { bytes: bytes as u64 + 2 };
+        return Next::Swallow {
+            bytes: bytes as u64 + 2,
+        };
     }
     let storing = Storing {
         mode,
@@ -191,13 +223,26 @@ fn store_line(mode: StoreMode, words: &Words<'_>, context: Context<'_>, output: 
         expires: shared.clock.end(end, now),
         is_silent: words.is_silent(),
     };
-    Next::Value { sender: Sender::Text(storing), bytes }
+    Next::Value {
+        sender: Sender::Text(storing),
+        bytes,
+    }
 }
 
 /// Stores a value that has come; `None` if its end was not where it was said to be.
-pub(crate) fn store(context: Context<'_>, storing: Storing, value: Option<&[u8]>, output: &mut Vec<u8>) {
+pub(crate) fn store(
+    context: Context<'_>,
+    storing: Storing,
+    value: Option<&[u8]>,
+    output: &mut Vec<u8>,
+) {
     let start = output.len();
-    let Context { shared, counters, now, .. } = context;
+    let Context {
+        shared,
+        counters,
+        now,
+        ..
+    } = context;
     counters.cmd_set.one();
     let Some(value) = value else {
         say(output, BAD_DATA);
@@ -214,16 +259,19 @@ pub(crate) fn store(context: Context<'_>, storing: Storing, value: Option<&[u8]>
     let outcome = shared.objects.store(&store, now);
     count_store(context, storing.mode, outcome);
     let joins = matches!(storing.mode, StoreMode::Append | StoreMode::Prepend);
-    say(output, match outcome {
-        StoreOutcome::Stored { .. } => "STORED",
-        StoreOutcome::Exists => "EXISTS",
-        StoreOutcome::NotFound => "NOT_FOUND",
-        StoreOutcome::NotStored => "NOT_STORED",
-        // The field's server has no other word for a value that has grown too long.
-        StoreOutcome::TooLarge | StoreOutcome::OutOfMemory if joins => "NOT_STORED",
-        StoreOutcome::TooLarge => TOO_LARGE,
-        StoreOutcome::OutOfMemory => NO_MEMORY,
-    });
+    say(
+        output,
+        match outcome {
+            StoreOutcome::Stored { .. } => "STORED",
+            StoreOutcome::Exists => "EXISTS",
+            StoreOutcome::NotFound => "NOT_FOUND",
+            StoreOutcome::NotStored => "NOT_STORED",
+            // The field's server has no other word for a value that has grown too long.
+            StoreOutcome::TooLarge | StoreOutcome::OutOfMemory if joins => "NOT_STORED",
+            StoreOutcome::TooLarge => TOO_LARGE,
+            StoreOutcome::OutOfMemory => NO_MEMORY,
+        },
+    );
     if storing.is_silent {
         output.truncate(start);
     }
@@ -250,7 +298,10 @@ fn count_line(is_decrement: bool, words: &Words<'_>, context: Context<'_>, outpu
     let Some(delta) = number::unsigned(words.at(2)) else {
         return say(output, "CLIENT_ERROR invalid numeric delta argument");
     };
-    let count = Count { is_decrement, ..Count::up(delta) };
+    let count = Count {
+        is_decrement,
+        ..Count::up(delta)
+    };
     let outcome = context.shared.objects.count(key, &count, context.now);
     count_count(context, is_decrement, outcome);
     match outcome {
@@ -296,13 +347,21 @@ fn delete(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) {
         _ => false,
     };
     if !is_valid {
-        return say(output, "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]");
+        return say(
+            output,
+            "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",
+        );
     }
     if key.len() > KEY_BYTES_MAX {
         return say(output, BAD_LINE);
     }
-    context.shared.count_prefix(key, |counts| counts.deletes += 1);
-    let outcome = context.shared.objects.delete(key, &Delete::default(), context.now);
+    context
+        .shared
+        .count_prefix(key, |counts| counts.deletes += 1);
+    let outcome = context
+        .shared
+        .objects
+        .delete(key, &Delete::default(), context.now);
     if outcome == DeleteOutcome::Deleted {
         context.counters.delete_hits.one();
         say(output, "DELETED");
@@ -327,7 +386,10 @@ pub(crate) fn login_line(line: &[u8], output: &mut Vec<u8>) -> Next {
     if bytes > LOGIN_BYTES_MAX {
         return Next::Close;
     }
-    Next::Value { sender: Sender::Login, bytes }
+    Next::Value {
+        sender: Sender::Login,
+        bytes,
+    }
 }
 
 /// Whether the value of the first line is one of the logins.
@@ -344,7 +406,9 @@ pub(crate) fn login(context: Context<'_>, value: Option<&[u8]>, output: &mut Vec
     let given = [words.at(0), words.at(1)].join(&b' ');
     let logins = context.shared.logins.as_deref().unwrap_or_default();
     // Every login is compared to its end, so that the time tells nothing of how much was right.
-    let is_known = logins.iter().fold(false, |known, login| known | is_equal(login, &given));
+    let is_known = logins
+        .iter()
+        .fold(false, |known, login| known | is_equal(login, &given));
     context.counters.auth_cmds.one();
     if is_known {
         say(output, "STORED");
@@ -356,6 +420,9 @@ pub(crate) fn login(context: Context<'_>, value: Option<&[u8]>, output: &mut Vec
 }
 
 fn is_equal(one: &[u8], other: &[u8]) -> bool {
-    let differs = one.iter().zip(other).fold(0, |differs, (one, other)| differs | (one ^ other));
+    let differs = one
+        .iter()
+        .zip(other)
+        .fold(0, |differs, (one, other)| differs | (one ^ other));
     one.len() == other.len() && std::hint::black_box(differs) == 0
 }

@@ -79,7 +79,10 @@ pub(crate) struct Inbox {
 impl Inbox {
     pub(crate) fn new() -> io::Result<Inbox> {
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Inbox { arrivals: Mutex::default(), wake })
+        Ok(Inbox {
+            arrivals: Mutex::default(),
+            wake,
+        })
     }
 
     pub(crate) fn send(&self, arrival: Arrival) {
@@ -130,7 +133,12 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, number: usize, inbox: Arc<Inbox>) -> io::Result<Worker> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &inbox.wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        epoll::add(
+            &epoll,
+            &inbox.wake,
+            epoll::EventData::new_u64(WAKE),
+            epoll::EventFlags::IN,
+        )?;
         Ok(Worker {
             counters: Arc::clone(&shared.workers[number]),
             shared,
@@ -149,12 +157,22 @@ impl Worker {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         while self.shared.stop() == Stop::No {
             let wait = match (self.ready.is_empty(), self.shared.settings.idle_seconds_max) {
-                (false, _) => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
-                (true, Some(_)) => Some(Timespec { tv_sec: 1, tv_nsec: 0 }),
+                (false, _) => Some(Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 0,
+                }),
+                (true, Some(_)) => Some(Timespec {
+                    tv_sec: 1,
+                    tv_nsec: 0,
+                }),
                 (true, None) => None,
             };
             events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), wait.as_ref()) {
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                wait.as_ref(),
+            ) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -165,7 +183,9 @@ impl Worker {
                     number => self.serve(number, true),
                 }
             }
-            ready.into_iter().for_each(|number| self.serve(number, false));
+            ready
+                .into_iter()
+                .for_each(|number| self.serve(number, false));
             self.close_idle();
         }
         let all: Vec<u64> = self.connections.keys().copied().collect();
@@ -177,7 +197,12 @@ impl Worker {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.inbox.wake, &mut count);
         let arrivals = std::mem::take(&mut *lock(&self.inbox.arrivals));
-        for Arrival { number, stream, peer } in arrivals {
+        for Arrival {
+            number,
+            stream,
+            peer,
+        } in arrivals
+        {
             let data = epoll::EventData::new_u64(number);
             let added = epoll::add(&self.epoll, &stream, data, epoll::EventFlags::IN);
             let connection = Connection {
@@ -236,7 +261,10 @@ impl Worker {
         let is_idle = |connection: &Connection| {
             now.saturating_sub(connection.peer.last_command.load(Relaxed)) > seconds_max
         };
-        let idle = self.connections.iter().filter(|(_, connection)| is_idle(connection));
+        let idle = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| is_idle(connection));
         let idle: Vec<u64> = idle.map(|(number, _)| *number).collect();
         for number in idle {
             self.counters.idle_kicks.one();
@@ -307,9 +335,11 @@ impl Connection {
         }
         // What was announced is not allocated before it comes.
         let missing = self.session.wanted_bytes().saturating_sub(held);
-        self.input.resize(held + missing.clamp(READ_BYTES, VALUE_READ_BYTES_MAX), 0);
+        self.input
+            .resize(held + missing.clamp(READ_BYTES, VALUE_READ_BYTES_MAX), 0);
         let read = self.stream.read(&mut self.input[held..]);
-        self.input.truncate(held + read.as_ref().copied().unwrap_or(0));
+        self.input
+            .truncate(held + read.as_ref().copied().unwrap_or(0));
         read
     }
 
@@ -357,12 +387,20 @@ impl Connection {
                 true => epoll::EventFlags::OUT,
                 false => epoll::EventFlags::IN,
             };
-            epoll::modify(epoll, &self.stream, epoll::EventData::new_u64(number), flags)?;
+            epoll::modify(
+                epoll,
+                &self.stream,
+                epoll::EventData::new_u64(number),
+                flags,
+            )?;
         }
         Ok(())
     }
 }
 
 fn is_for_later(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
 }

@@ -22,11 +22,18 @@ pub struct Ours {
 impl Ours {
     pub fn start(folder: &Path, settings: Settings) -> Ours {
         let path = folder.join("ours");
-        let listen = Listen::Unix { path: path.clone(), mode: 0o700 };
+        let listen = Listen::Unix {
+            path: path.clone(),
+            mode: 0o700,
+        };
         let server = Server::open(Settings { listen, ..settings }).unwrap();
         let stopper = server.stopper();
         let thread = std::thread::spawn(move || server.run(None));
-        Ours { path, stopper, thread: Some(thread) }
+        Ours {
+            path,
+            stopper,
+            thread: Some(thread),
+        }
     }
 }
 
@@ -98,7 +105,10 @@ impl Client {
         };
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Client { stream, received: Vec::new() }
+        Client {
+            stream,
+            received: Vec::new(),
+        }
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
@@ -109,12 +119,18 @@ impl Client {
     pub fn read_to(&mut self, end: &[u8]) -> Vec<u8> {
         let mut searched = 0;
         loop {
-            let found = self.received[searched..].windows(end.len()).position(|window| window == end);
+            let found = self.received[searched..]
+                .windows(end.len())
+                .position(|window| window == end);
             if let Some(at) = found {
                 return self.received.drain(..searched + at + end.len()).collect();
             }
             searched = self.received.len().saturating_sub(end.len() - 1);
-            assert!(self.read_some() > 0, "closed after {:?}", tail(&self.received));
+            assert!(
+                self.read_some() > 0,
+                "closed after {:?}",
+                tail(&self.received)
+            );
         }
     }
 

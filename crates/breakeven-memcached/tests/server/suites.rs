@@ -11,21 +11,38 @@ const ASCII_TESTS_MIN: usize = 26;
 
 #[test]
 fn memccapable_finds_nothing_wrong_with_the_text_protocol() {
-    let listen = Listen::Tcp { addresses: vec!["127.0.0.1".into()], port: 0 };
-    let server = Server::open(Settings { listen, ..Settings::default() }).unwrap();
-    let port = server.addresses()[0].rsplit(':').next().unwrap().to_string();
+    let listen = Listen::Tcp {
+        addresses: vec!["127.0.0.1".into()],
+        port: 0,
+    };
+    let server = Server::open(Settings {
+        listen,
+        ..Settings::default()
+    })
+    .unwrap();
+    let port = server.addresses()[0]
+        .rsplit(':')
+        .next()
+        .unwrap()
+        .to_string();
     let stopper = server.stopper();
     let thread = std::thread::spawn(move || server.run(None));
-    let output = Command::new("memccapable").args(["-h", "127.0.0.1", "-a", "-p", &port]).output();
+    let output = Command::new("memccapable")
+        .args(["-h", "127.0.0.1", "-a", "-p", &port])
+        .output();
     stopper.stop();
     thread.join().unwrap().unwrap();
     let output = match output {
         Ok(output) => output,
         Err(error) => return missing(&format!("memccapable: {error}")),
     };
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     let passed = text.matches("[pass]").count();
     println!("memccapable: {passed} passed");
-    assert!(output.status.success() && !text.contains("[FAIL]"), "{text}");
+    assert!(
+        output.status.success() && !text.contains("[FAIL]"),
+        "{text}"
+    );
     assert!(passed >= ASCII_TESTS_MIN, "{text}");
 }
