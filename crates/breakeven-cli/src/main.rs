@@ -19,6 +19,8 @@ mod prices;
 mod replay;
 mod standard;
 mod terms;
+#[cfg(feature = "vault")]
+mod vault;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -53,6 +55,8 @@ fn main() -> ExitCode {
         Command::Explain(options) => pack::explain(&options),
         Command::Repack(options) => pack::repack(&options),
         Command::Replay(options) => replay::run(&options),
+        #[cfg(feature = "vault")]
+        Command::Vault(options) => vault::run(&options),
         Command::Disk(command) => disk::run(&command),
         Command::Serve { arguments } => Ok(breakeven_memcached::run(&["serve".into()], &arguments)),
         Command::Man => manual::man(),

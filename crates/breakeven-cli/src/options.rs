@@ -68,6 +68,9 @@ pub enum Command {
     Repack(RepackOptions),
     /// Say what policies of the buffer cache would cost on a trace, over pages of these files
     Replay(Box<ReplayOptions>),
+    /// Store trees of files once, compressed and encrypted
+    #[cfg(feature = "vault")]
+    Vault(Box<crate::vault::VaultOptions>),
     /// Make, serve and copy compressed disks for programs that know nothing of them
     #[command(subcommand)]
     Disk(DiskCommand),

@@ -111,6 +111,9 @@ pub mod stream;
 #[cfg(test)]
 mod testing;
 pub mod units;
+#[cfg(feature = "vault")]
+#[doc(hidden)]
+pub mod vault;
 
 pub use codec::Method;
 pub use error::{Error, Result};

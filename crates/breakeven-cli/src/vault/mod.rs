@@ -1,0 +1,518 @@
+//! `breakeven vault`: opening it, the commands, and what they print.
+
+mod options;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use breakeven::pool::{Pool, PoolOptions};
+use breakeven::storage::RealStorage;
+use breakeven::vault::{
+    self, Compression, Entropy, Excludes, Preset, Progress, Retention, Snapshot, Source, Time,
+    Vault, WriterOptions,
+};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+
+use crate::standard;
+use breakeven_cli::text::printable;
+pub use options::VaultOptions;
+use options::{AddOptions, CollectOptions, ForgetOptions, Prices, RestoreOptions, VaultCommand};
+
+/// A snapshot was made or restored, but for some files.
+const PARTIAL: u8 = 3;
+/// How often the bar is drawn anew.
+const DRAWN_EVERY: Duration = Duration::from_millis(200);
+
+/// Runs a command of the vault.
+pub fn run(options: &VaultOptions) -> Result<ExitCode> {
+    let repo = options.repo.as_deref();
+    let repo =
+        repo.ok_or_else(|| crate::options::Usage("which vault? -r FOLDER names it".to_string()))?;
+    match &options.command {
+        VaultCommand::Init => init(options, repo),
+        VaultCommand::Add(add) => run_add(options, &mut open(options, repo)?, add),
+        VaultCommand::List => list(options, &open(options, repo)?),
+        VaultCommand::Restore(restore) => run_restore(options, &open(options, repo)?, restore),
+        VaultCommand::Verify { sample } => verify(options, &open(options, repo)?, *sample),
+        VaultCommand::Forget(forget) => run_forget(options, &mut open(options, repo)?, forget),
+        VaultCommand::Gc(collect) => run_collect(options, &mut open(options, repo)?, collect),
+        VaultCommand::Stats => stats(options, &open(options, repo)?),
+        VaultCommand::Key { add, remove } => key(
+            options,
+            &mut open(options, repo)?,
+            add.as_deref(),
+            remove.as_deref(),
+        ),
+    }
+}
+
+fn init(options: &VaultOptions, repo: &Path) -> Result<ExitCode> {
+    std::fs::create_dir_all(repo).with_context(|| format!("make {}", repo.display()))?;
+    let storage = Arc::new(RealStorage::open_folder(repo)?);
+    let password = password(options, true)?;
+    Vault::init(
+        storage,
+        vault::VaultOptions::default(),
+        &password,
+        vault::PasswordCost::default(),
+        Entropy::system()?,
+    )?;
+    tell(
+        options,
+        &json!({ "made": repo.display().to_string() }),
+        &format!("a vault is made in {}", repo.display()),
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn open(options: &VaultOptions, repo: &Path) -> Result<Vault> {
+    let storage = Arc::new(RealStorage::open_folder(repo)?);
+    let password = password(options, false)?;
+    Ok(Vault::open(storage, &password, Entropy::system()?)?)
+}
+
+fn password(options: &VaultOptions, is_new: bool) -> Result<Vec<u8>> {
+    let output = match (&options.password_file, &options.password_command) {
+        (Some(file), _) => return first_line_of(file),
+        (None, Some(command)) => {
+            let output = Command::new("sh")
+                .args(["-c", command])
+                .output()
+                .context("run the password command")?;
+            if !output.status.success() {
+                bail!("the password command failed: {}", output.status);
+            }
+            output.stdout
+        }
+        (None, None) => {
+            let terminal = console::Term::stderr();
+            terminal.write_str("password of the vault: ")?;
+            let password = terminal.read_secure_line()?;
+            if is_new {
+                terminal.write_str("once more: ")?;
+                if terminal.read_secure_line()? != password {
+                    bail!("the two passwords differ");
+                }
+            }
+            password.into_bytes()
+        }
+    };
+    first_line(output)
+}
+
+fn first_line_of(file: &Path) -> Result<Vec<u8>> {
+    first_line(std::fs::read(file).with_context(|| format!("read {}", file.display()))?)
+}
+
+fn first_line(mut bytes: Vec<u8>) -> Result<Vec<u8>> {
+    let end = bytes
+        .iter()
+        .position(|byte| matches!(byte, b'\n' | b'\r'))
+        .unwrap_or(bytes.len());
+    bytes.truncate(end);
+    match bytes.is_empty() {
+        true => bail!("the password is empty"),
+        false => Ok(bytes),
+    }
+}
+
+/// Prints the facts as JSON, or for people.
+fn tell(options: &VaultOptions, facts: &Value, text: &str) -> Result<()> {
+    let line = match options.json {
+        true => facts.to_string(),
+        false => text.to_string(),
+    };
+    Ok(standard::print(format!("{line}\n").as_bytes())?)
+}
+
+fn now() -> Result<Time> {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .context("a clock before 1970")?;
+    Ok(Time {
+        seconds: now.as_secs() as i64,
+        nanoseconds: now.subsec_nanos(),
+    })
+}
+
+fn pool() -> Result<Pool> {
+    Ok(Pool::new(PoolOptions::default())?)
+}
+
+fn writer_options(options: &VaultOptions, prices: Prices) -> WriterOptions {
+    let preset = match prices {
+        Prices::Fast => Preset::Fast,
+        Prices::Default => Preset::Default,
+        Prices::Best => Preset::Best,
+    };
+    WriterOptions {
+        compression: Compression::Chosen(preset),
+        index_bytes_max: options.index_memory << 20,
+    }
+}
+
+/// A bar on a terminal, with bytes and time left where the whole is known.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Result<Bar> {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
+        bar.set_style(ProgressStyle::with_template(
+            "{msg} {bytes}/{total_bytes} {wide_bar} {eta}",
+        )?);
+        bar.enable_steady_tick(DRAWN_EVERY);
+        Ok(Bar(bar))
+    }
+
+    fn show(&self, progress: &Progress) {
+        self.0.set_message(progress.phase);
+        self.0.set_length(progress.total.max(progress.done));
+        self.0.set_position(progress.done);
+    }
+}
+
+fn run_add(options: &VaultOptions, vault: &mut Vault, add: &AddOptions) -> Result<ExitCode> {
+    let bar = Bar::new()?;
+    let patterns = add
+        .exclude
+        .iter()
+        .map(|pattern| pattern.clone().into_bytes());
+    let settings = vault::AddOptions {
+        tags: add.tag.clone(),
+        host: add.host.clone().unwrap_or_else(host),
+        user: std::env::var("USER").unwrap_or_default(),
+        excludes: Excludes::new(patterns),
+        excludes_caches: add.exclude_caches,
+        one_file_system: add.one_file_system,
+        rereads: add.force,
+        now: now()?,
+        writer: writer_options(options, add.prices),
+    };
+    let is_stream = add.paths.iter().any(|path| path == Path::new("-"));
+    let added = match is_stream {
+        true if add.paths.len() > 1 => bail!("standard input is added by itself"),
+        true => vault.add_stream(
+            &pool()?,
+            add.stdin_filename.as_bytes(),
+            &mut Stdin,
+            &settings,
+        )?,
+        false => {
+            let absolute = |path: &PathBuf| {
+                std::fs::canonicalize(path).with_context(|| format!("find {}", path.display()))
+            };
+            let paths = add.paths.iter().map(absolute).collect::<Result<Vec<_>>>()?;
+            vault.add(&pool()?, &paths, &settings, &mut |progress| {
+                bar.show(progress)
+            })?
+        }
+    };
+    bar.0.finish_and_clear();
+    let snapshot = &added.snapshot;
+    let facts = json!({
+        "snapshot": added.epoch, "files": snapshot.files, "folders": snapshot.folders, "raw_bytes": snapshot.raw_bytes,
+        "new_raw_bytes": snapshot.new_raw_bytes, "stored_bytes": snapshot.stored_bytes, "unchanged_files": added.unchanged_files,
+        "index_bytes": added.index_bytes, "problems": problems(&added.problems),
+    });
+    let text = format!(
+        "snapshot {}: {} files ({} unchanged) in {} folders, {} bytes, {} new, stored in {}",
+        added.epoch,
+        snapshot.files,
+        added.unchanged_files,
+        snapshot.folders,
+        snapshot.raw_bytes,
+        snapshot.new_raw_bytes,
+        snapshot.stored_bytes
+    );
+    tell(options, &facts, &text)?;
+    Ok(partial(&added.problems))
+}
+
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_string()
+}
+
+struct Stdin;
+
+impl Source for Stdin {
+    fn read(&mut self, buffer: &mut [u8]) -> breakeven::Result<usize> {
+        let read = std::io::stdin().read(buffer);
+        read.map_err(|error| breakeven::Error::io("read", "standard input", error))
+    }
+
+    fn rewind(&mut self) -> breakeven::Result<bool> {
+        Ok(false)
+    }
+}
+
+fn problems(problems: &[(PathBuf, String)]) -> Value {
+    let named = |(path, reason): &(PathBuf, String)| json!({ "path": path.display().to_string(), "reason": reason });
+    problems.iter().map(named).collect()
+}
+
+fn partial(problems: &[(PathBuf, String)]) -> ExitCode {
+    for (path, reason) in problems {
+        eprintln!(
+            "breakeven: {}",
+            printable(&format!("{}: {reason}", path.display()))
+        );
+    }
+    match problems.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(PARTIAL),
+    }
+}
+
+fn facts_of(epoch: u64, snapshot: &Snapshot) -> Value {
+    let paths: Vec<_> = snapshot
+        .paths
+        .iter()
+        .map(|path| String::from_utf8_lossy(path))
+        .collect();
+    json!({
+        "snapshot": epoch, "seconds": snapshot.begun.seconds, "host": snapshot.host, "user": snapshot.user,
+        "tags": snapshot.tags, "paths": paths, "files": snapshot.files, "raw_bytes": snapshot.raw_bytes,
+        "new_raw_bytes": snapshot.new_raw_bytes, "stored_bytes": snapshot.stored_bytes,
+    })
+}
+
+fn list(options: &VaultOptions, vault: &Vault) -> Result<ExitCode> {
+    let snapshots = vault.snapshots()?;
+    let facts: Value = snapshots
+        .iter()
+        .map(|(epoch, snapshot)| facts_of(*epoch, snapshot))
+        .collect();
+    let line = |(epoch, snapshot): &(u64, Snapshot)| {
+        let paths: Vec<_> = snapshot
+            .paths
+            .iter()
+            .map(|path| String::from_utf8_lossy(path))
+            .collect();
+        let (host, tags) = (&snapshot.host, snapshot.tags.join(","));
+        let line = format!(
+            "{epoch}  @{}  {host}  {} bytes  {}  {tags}",
+            snapshot.begun.seconds,
+            snapshot.raw_bytes,
+            paths.join(" ")
+        );
+        printable(line.trim_end())
+    };
+    let lines: Vec<String> = snapshots.iter().map(line).collect();
+    tell(options, &facts, &lines.join("\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_restore(
+    options: &VaultOptions,
+    vault: &Vault,
+    restore: &RestoreOptions,
+) -> Result<ExitCode> {
+    let epoch = match restore.snapshot.as_str() {
+        "latest" => vault.snapshots()?.last().context("there is no snapshot")?.0,
+        number => number
+            .parse()
+            .context("a snapshot is a number, or latest")?,
+    };
+    let bar = Bar::new()?;
+    let patterns = restore
+        .exclude
+        .iter()
+        .map(|pattern| pattern.clone().into_bytes());
+    let settings = vault::RestoreOptions {
+        replaces: restore.overwrite,
+        excludes: Excludes::new(patterns),
+        index_bytes_max: options.index_memory << 20,
+        ..vault::RestoreOptions::default()
+    };
+    let restored = vault.restore(epoch, &restore.target, &settings, &mut |progress| {
+        bar.show(progress)
+    })?;
+    bar.0.finish_and_clear();
+    let facts = json!({
+        "snapshot": epoch, "files": restored.files, "folders": restored.folders, "bytes": restored.bytes,
+        "problems": problems(&restored.problems),
+    });
+    let text = format!(
+        "restored {} files of {} bytes",
+        restored.files, restored.bytes
+    );
+    tell(options, &facts, &text)?;
+    Ok(partial(&restored.problems))
+}
+
+fn verify(options: &VaultOptions, vault: &Vault, sample: f64) -> Result<ExitCode> {
+    let bar = Bar::new()?;
+    let settings = vault::VerifyOptions {
+        sample_share: sample,
+        seed: now()?.nanoseconds.into(),
+        index_bytes_max: options.index_memory << 20,
+    };
+    let verified = vault.verify(settings, &mut |progress| bar.show(progress))?;
+    bar.0.finish_and_clear();
+    let damages = verified.damages.iter();
+    let damages: Value = damages
+        .map(|it| json!({ "object": it.name, "reason": it.reason }))
+        .collect();
+    let facts = json!({
+        "packs": verified.packs, "bytes": verified.bytes, "chunks": verified.chunks, "snapshots": verified.snapshots,
+        "damages": damages,
+    });
+    let text = format!(
+        "read {} packs of {} bytes, {} chunks, followed {} snapshots: {} damages",
+        verified.packs,
+        verified.bytes,
+        verified.chunks,
+        verified.snapshots,
+        verified.damages.len()
+    );
+    tell(options, &facts, &text)?;
+    for damage in &verified.damages {
+        eprintln!(
+            "breakeven: {}",
+            printable(&format!("{}: {}", damage.name, damage.reason))
+        );
+    }
+    Ok(ExitCode::from(u8::from(!verified.damages.is_empty())))
+}
+
+fn run_forget(
+    options: &VaultOptions,
+    vault: &mut Vault,
+    forget: &ForgetOptions,
+) -> Result<ExitCode> {
+    let rule = Retention {
+        last: forget.keep_last,
+        daily: forget.keep_daily,
+        weekly: forget.keep_weekly,
+        monthly: forget.keep_monthly,
+        yearly: forget.keep_yearly,
+        tags: forget.keep_tag.clone(),
+    };
+    let kept = rule.apply(&vault.snapshots()?);
+    let gone = kept
+        .iter()
+        .filter(|it| it.reasons.is_empty())
+        .map(|it| it.epoch);
+    let gone: Vec<u64> = gone.chain(forget.snapshots.iter().copied()).collect();
+    if !gone.is_empty() && !forget.dry_run {
+        vault.forget(&gone)?;
+    }
+    let facts = json!({ "forgotten": gone, "dry_run": forget.dry_run });
+    let word = if forget.dry_run {
+        "would forget"
+    } else {
+        "forgot"
+    };
+    tell(
+        options,
+        &facts,
+        &format!(
+            "{word} {} of {} snapshots: {gone:?}",
+            gone.len(),
+            kept.len()
+        ),
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_collect(
+    options: &VaultOptions,
+    vault: &mut Vault,
+    collect: &CollectOptions,
+) -> Result<ExitCode> {
+    let bar = Bar::new()?;
+    let settings = writer_options(options, collect.prices);
+    let plan = vault.plan_collection(&settings, collect.live_below, &mut |progress| {
+        bar.show(progress)
+    })?;
+    let text = format!(
+        "{} of {} packs are dead ({} bytes); of {} the live part moves: {} bytes to read, about {} to write",
+        plan.dead_packs,
+        plan.packs,
+        plan.dead_bytes,
+        plan.moved_packs,
+        plan.read_bytes,
+        plan.rewritten_bytes
+    );
+    let mut facts = json!({
+        "packs": plan.packs, "dead_packs": plan.dead_packs, "dead_bytes": plan.dead_bytes, "moved_packs": plan.moved_packs,
+        "bytes_to_read": plan.read_bytes, "bytes_to_write": plan.rewritten_bytes, "dry_run": collect.dry_run,
+    });
+    if collect.dry_run {
+        bar.0.finish_and_clear();
+        tell(options, &facts, &text)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    bar.0.println(&text);
+    let times = (now()?.seconds, i64::from(collect.grace) * 3600);
+    let done = vault.collect(
+        &pool()?,
+        settings,
+        times,
+        collect.live_below,
+        &mut |progress| bar.show(progress),
+    )?;
+    bar.0.finish_and_clear();
+    facts["read_bytes"] = done.read_bytes.into();
+    facts["written_bytes"] = done.written_bytes.into();
+    facts["deleted_packs"] = done.deleted_packs.into();
+    let text = format!(
+        "{text}\nread {} bytes, wrote {}, deleted {} packs",
+        done.read_bytes, done.written_bytes, done.deleted_packs
+    );
+    tell(options, &facts, &text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn stats(options: &VaultOptions, vault: &Vault) -> Result<ExitCode> {
+    let snapshots = vault.snapshots()?;
+    let raw_bytes: u64 = snapshots
+        .iter()
+        .map(|(_, snapshot)| snapshot.raw_bytes)
+        .sum();
+    let new_raw_bytes: u64 = snapshots
+        .iter()
+        .map(|(_, snapshot)| snapshot.new_raw_bytes)
+        .sum();
+    let stored_bytes = vault.stored_bytes()?;
+    let facts = json!({
+        "snapshots": snapshots.len(), "raw_bytes": raw_bytes, "new_raw_bytes": new_raw_bytes, "stored_bytes": stored_bytes,
+    });
+    let text = format!(
+        "{} snapshots of {raw_bytes} bytes, of which {new_raw_bytes} were new; the vault takes {stored_bytes}, metadata counted",
+        snapshots.len()
+    );
+    tell(options, &facts, &text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn key(
+    options: &VaultOptions,
+    vault: &mut Vault,
+    add: Option<&Path>,
+    remove: Option<&str>,
+) -> Result<ExitCode> {
+    if let Some(file) = add {
+        vault.add_password(&first_line_of(file)?, vault::PasswordCost::default())?;
+    }
+    if let Some(name) = remove {
+        vault.remove_password(name)?;
+    }
+    let keys = vault.passwords(&password(options, false)?)?;
+    let facts: Value = keys
+        .iter()
+        .map(|(name, opens)| json!({ "key": name, "is_this": opens }))
+        .collect();
+    let line = |(name, opens): &(String, bool)| {
+        format!("{name}{}", if *opens { "  this password's" } else { "" })
+    };
+    let lines: Vec<String> = keys.iter().map(line).collect();
+    tell(options, &facts, &lines.join("\n"))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,191 @@
+//! What can be typed behind `breakeven vault`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+/// Options of `breakeven vault`.
+///
+/// A vault is a folder that holds trees of files once, compressed and encrypted. It exits 3 when a snapshot was made or
+/// restored but for some files, which are named.
+#[derive(Debug, Args)]
+pub struct VaultOptions {
+    #[command(subcommand)]
+    pub command: VaultCommand,
+
+    /// The vault's folder
+    #[arg(short = 'r', long, value_name = "FOLDER", global = true)]
+    pub repo: Option<PathBuf>,
+
+    /// Read the password from the first line of this file; it is asked for unless given
+    #[arg(short = 'p', long, value_name = "FILE", global = true)]
+    pub password_file: Option<PathBuf>,
+
+    /// Read the password from the first line that this shell command prints
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        global = true,
+        conflicts_with = "password_file"
+    )]
+    pub password_command: Option<String>,
+
+    /// Memory that the index may take, in MiB: 32 bytes for each chunk
+    #[arg(long, value_name = "MIB", default_value_t = 1024, global = true)]
+    pub index_memory: u64,
+
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// What to do with a vault.
+#[derive(Debug, Subcommand)]
+pub enum VaultCommand {
+    /// Make a vault in an empty folder
+    Init,
+    /// Add a snapshot of files and folders
+    Add(AddOptions),
+    /// List the snapshots
+    List,
+    /// Restore a snapshot into a folder
+    Restore(RestoreOptions),
+    /// Read the vault and say what is damaged
+    Verify {
+        /// Read only this share of the packs, picked at random: 5%
+        #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "100%")]
+        sample: f64,
+    },
+    /// Forget snapshots; what only they needed is given back by gc
+    Forget(ForgetOptions),
+    /// Give back what no snapshot needs
+    Gc(CollectOptions),
+    /// Say what the vault holds and takes
+    Stats,
+    /// List, add or remove passwords
+    Key {
+        /// Add the password that this file's first line holds
+        #[arg(long, value_name = "FILE", conflicts_with = "remove")]
+        add: Option<PathBuf>,
+        /// Remove a password by the name of its key
+        #[arg(long, value_name = "KEY")]
+        remove: Option<String>,
+    },
+}
+
+/// What trades time for space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Prices {
+    /// Bytes count little
+    Fast,
+    /// Bytes are worth some time
+    Default,
+    /// Bytes count for years
+    Best,
+}
+
+/// Options of `breakeven vault add`.
+#[derive(Debug, Args)]
+pub struct AddOptions {
+    /// Files and folders; - adds standard input as one file
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Tag the snapshot
+    #[arg(long, value_name = "TAG")]
+    pub tag: Vec<String>,
+    /// Leave out what matches: * ? [a-z] and ** for any folders
+    #[arg(short = 'e', long, value_name = "PATTERN")]
+    pub exclude: Vec<String>,
+    /// Leave out folders with a CACHEDIR.TAG, but for the tag
+    #[arg(long)]
+    pub exclude_caches: bool,
+    /// Leave out other file systems
+    #[arg(short = 'x', long)]
+    pub one_file_system: bool,
+    /// Read every file, unchanged or not
+    #[arg(short = 'f', long)]
+    pub force: bool,
+    /// Name this machine so
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// The name of the file that standard input becomes
+    #[arg(long, value_name = "NAME", default_value = "stdin")]
+    pub stdin_filename: String,
+    /// What trades time for space
+    #[arg(long, value_name = "LIST", value_enum, default_value = "default")]
+    pub prices: Prices,
+}
+
+/// Options of `breakeven vault restore`.
+#[derive(Debug, Args)]
+pub struct RestoreOptions {
+    /// The snapshot's number, or latest
+    #[arg(value_name = "SNAPSHOT")]
+    pub snapshot: String,
+    /// The folder to restore into
+    #[arg(short = 't', long, value_name = "FOLDER")]
+    pub target: PathBuf,
+    /// Replace files that exist; they are kept unless this is given
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Leave out what matches
+    #[arg(short = 'e', long, value_name = "PATTERN")]
+    pub exclude: Vec<String>,
+}
+
+/// Options of `breakeven vault forget`.
+#[derive(Debug, Args)]
+pub struct ForgetOptions {
+    /// Numbers of snapshots to forget
+    #[arg(value_name = "SNAPSHOT")]
+    pub snapshots: Vec<u64>,
+    /// Keep the newest so many of each host and paths
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub keep_last: usize,
+    /// Keep the newest of each of so many days
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub keep_daily: usize,
+    /// Keep the newest of each of so many weeks
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub keep_weekly: usize,
+    /// Keep the newest of each of so many months
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub keep_monthly: usize,
+    /// Keep the newest of each of so many years
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub keep_yearly: usize,
+    /// Keep all with this tag
+    #[arg(long, value_name = "TAG")]
+    pub keep_tag: Vec<String>,
+    /// Only say what would be forgotten
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+}
+
+/// Options of `breakeven vault gc`.
+#[derive(Debug, Args)]
+pub struct CollectOptions {
+    /// Move what is live out of packs of which less than this share is
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "60%")]
+    pub live_below: f64,
+    /// Hours for which packs stay that nothing needs any more, for readers that began before
+    #[arg(long, value_name = "HOURS", default_value_t = 24)]
+    pub grace: u32,
+    /// What trades time for space in what moves
+    #[arg(long, value_name = "LIST", value_enum, default_value = "default")]
+    pub prices: Prices,
+    /// Only say what would be done
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text);
+    let percent: f64 = number
+        .parse()
+        .map_err(|_| "a share is a number with %".to_string())?;
+    match (0.0..=100.0).contains(&percent) {
+        true => Ok(percent / 100.0),
+        false => Err("a share lies from 0% to 100%".to_string()),
+    }
+}

@@ -1,0 +1,336 @@
+//! Forgetting snapshots, and collecting what no snapshot needs.
+//!
+//! Collecting marks from the folders of all live snapshots. Packs without a live chunk are doomed; from packs of
+//! which less is live than a share that the caller gives, the live chunks go to new packs first. Doomed packs count no
+//! more from the commit on, and are deleted by the first collection after a grace time, so that a reader
+//! that began before still finds them. Interrupted, it leaves packs that the next writer takes over.
+//!
+//! Promises: nothing is deleted that the committed state needs; no more is rewritten than the plan says.
+
+use std::collections::BTreeSet;
+
+use crate::codec::Decompressor;
+use crate::error::Result;
+use crate::pool::Pool;
+
+use super::cipher::Id;
+use super::contents::Chunks;
+use super::index::{Index, PackPlace, write_pack};
+use super::pack::{Contents, FrameEntry, HEAD_BYTES, object_name, open_frame, read_head};
+use super::record::{Doomed, Record};
+use super::verify::follow;
+use super::writer::{Writer, WriterOptions};
+use super::{Progress, Vault};
+
+/// What a collection would do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CollectPlan {
+    /// Packs that are listed, and their bytes.
+    pub packs: u64,
+    /// Bytes of all of them.
+    pub packs_bytes: u64,
+    /// Packs without a live chunk.
+    pub dead_packs: u64,
+    /// Their bytes.
+    pub dead_bytes: u64,
+    /// Packs whose live chunks move.
+    pub moved_packs: u64,
+    /// Bytes that are read of them: the frames with a live chunk.
+    pub read_bytes: u64,
+    /// Bytes of live chunks in them, uncompressed.
+    pub live_raw_bytes: u64,
+    /// Bytes that writing them is expected to take.
+    pub rewritten_bytes: u64,
+    /// Bytes of packs doomed before, whose grace is over.
+    pub deleted_bytes: u64,
+}
+
+/// What a collection did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// What it was to do.
+    pub plan: CollectPlan,
+    /// Bytes that were read of packs.
+    pub read_bytes: u64,
+    /// Bytes of packs that were written.
+    pub written_bytes: u64,
+    /// Packs that were deleted.
+    pub deleted_packs: u64,
+}
+
+/// What is to become of a pack.
+struct Fate {
+    pack: PackPlace,
+    contents: Contents,
+    moves: bool,
+}
+
+impl Vault {
+    /// Forgets snapshots by their numbers, all at once. What only they needed stays until it is collected.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] for a number that does not live or while another writes; those of the storage.
+    pub fn forget(&mut self, epochs: &[u64]) -> Result<u64> {
+        let session = self.begin()?;
+        for epoch in epochs {
+            if !self.state.snapshots.contains(epoch) {
+                let reason = format!("there is no snapshot {epoch}");
+                return Err(crate::Error::invalid("snapshot", reason));
+            }
+        }
+        let mut state = self.state.clone();
+        state.snapshots.retain(|epoch| !epochs.contains(epoch));
+        self.commit(session, Record::Change(state))
+    }
+
+    /// Returns which chunks of a merged index are live.
+    fn mark(&self, index: &Index, progress: &mut dyn FnMut(&Progress)) -> Result<Vec<u64>> {
+        let mut live = vec![0u64; index.chunk_count().div_ceil(64)];
+        let mut chunks = Chunks::new(&self.far, &self.keys);
+        let mut seen = BTreeSet::new();
+        let total = self.state.snapshots.len() as u64;
+        for (done, epoch) in self.state.snapshots.iter().enumerate() {
+            let snapshot = self.snapshot(*epoch)?;
+            let roots = [snapshot.folder, snapshot.stamps];
+            follow(&mut chunks, index, roots, &mut seen, &mut |id| {
+                if let Some(number) = index.number_of(&id) {
+                    live[number / 64] |= 1 << (number % 64);
+                }
+            })?;
+            let done = done as u64 + 1;
+            progress(&Progress {
+                phase: "marking what is live",
+                done,
+                total,
+            });
+        }
+        Ok(live)
+    }
+
+    /// Says what a collection would do that moves what is live in packs of which a smaller share than
+    /// `share_min` is.
+    ///
+    /// # Errors
+    /// Damage in a folder of a live snapshot, since then nothing can be told to be dead; those of the storage.
+    pub fn plan_collection(
+        &self,
+        options: &WriterOptions,
+        share_min: f64,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<CollectPlan> {
+        let index = self.index(options.index_bytes_max)?;
+        let live = self.mark(&index, progress)?;
+        let mut plan = CollectPlan::default();
+        self.fates(&index, &live, share_min, &mut plan, &mut |_| Ok(()))?;
+        Ok(plan)
+    }
+
+    /// Hands out the packs that are dead or move.
+    fn fates(
+        &self,
+        index: &Index,
+        live: &[u64],
+        share_min: f64,
+        plan: &mut CollectPlan,
+        take: &mut dyn FnMut(Fate) -> Result<()>,
+    ) -> Result<()> {
+        let mut number = 0u32;
+        self.each_pack(|pack, contents| {
+            plan.packs += 1;
+            plan.packs_bytes += pack.size_bytes;
+            // A chunk that lies in two packs is live in the one that the index names.
+            let is_live = |number: u32, frame: &FrameEntry| -> u64 {
+                let chunks = frame.chunks.iter().filter(|chunk| {
+                    index
+                        .find(&chunk.id)
+                        .is_some_and(|place| place.frame == number)
+                        && is_marked(index, live, &chunk.id)
+                });
+                chunks.map(|chunk| u64::from(chunk.length_bytes)).sum()
+            };
+            let (mut raw, mut live_raw, mut read, mut rewritten) = (0u64, 0u64, 0u64, 0.0);
+            for frame in &contents.frames {
+                let frame_raw: u64 = frame
+                    .chunks
+                    .iter()
+                    .map(|chunk| u64::from(chunk.length_bytes))
+                    .sum();
+                let frame_live = is_live(number, frame);
+                number += 1;
+                raw += frame_raw;
+                live_raw += frame_live;
+                if frame_live > 0 {
+                    read += u64::from(frame.sealed_bytes);
+                    rewritten +=
+                        f64::from(frame.sealed_bytes) * frame_live as f64 / frame_raw as f64;
+                }
+            }
+            let moves = live_raw > 0 && (live_raw as f64) < share_min * raw as f64;
+            if live_raw == 0 {
+                plan.dead_packs += 1;
+                plan.dead_bytes += pack.size_bytes;
+            } else if moves {
+                plan.moved_packs += 1;
+                plan.read_bytes += read;
+                plan.live_raw_bytes += live_raw;
+                plan.rewritten_bytes += rewritten as u64;
+            } else {
+                return Ok(());
+            }
+            take(Fate {
+                pack,
+                contents,
+                moves,
+            })
+        })
+    }
+
+    /// Collects: see the head of this file. `now` and `grace` are in seconds; `share_min` as in
+    /// [`Vault::plan_collection`].
+    ///
+    /// # Errors
+    /// As [`Vault::plan_collection`], and [`crate::Error::Invalid`] while another writes.
+    pub fn collect(
+        &mut self,
+        pool: &Pool,
+        options: WriterOptions,
+        (now, grace): (i64, i64),
+        share_min: f64,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Collected> {
+        let mut writer = Writer::begin(self, pool, options)?;
+        let index = writer.vault().index(options.index_bytes_max)?;
+        let live = writer.vault().mark(&index, progress)?;
+        let mut collected = Collected::default();
+        let mut fates = Vec::new();
+        writer
+            .vault()
+            .fates(&index, &live, share_min, &mut collected.plan, &mut |fate| {
+                fates.push(fate);
+                Ok(())
+            })?;
+        let leaving: BTreeSet<Id> = fates.iter().map(|fate| fate.pack.name).collect();
+        let total = collected.plan.read_bytes;
+        writer.leave(&leaving, options.index_bytes_max)?;
+        for fate in fates.iter().filter(|fate| fate.moves) {
+            collected.read_bytes += writer.move_live(fate, &index, &live)?;
+            let done = collected.read_bytes;
+            progress(&Progress {
+                phase: "moving what is live",
+                done,
+                total,
+            });
+        }
+        collected.written_bytes = writer.commit_collection(&leaving, now)?;
+        self.delete_doomed(now, grace, &mut collected)?;
+        Ok(collected)
+    }
+
+    /// Deletes the packs that were doomed before the grace time, and then says so.
+    fn delete_doomed(&mut self, now: i64, grace: i64, collected: &mut Collected) -> Result<()> {
+        let is_over = |doomed: &Doomed| doomed.since.saturating_add(grace) <= now;
+        let over: Vec<Id> = (self.state.doomed.iter())
+            .filter(|doomed| is_over(doomed))
+            .map(|doomed| doomed.pack)
+            .collect();
+        for pack in &over {
+            let object = object_name(*pack);
+            collected.plan.deleted_bytes += self.far.size_bytes(&object).unwrap_or(0);
+            let (folder, name) = object.rsplit_once('/').expect("packs/xx/name");
+            self.far.delete(folder, &[name.to_string()])?;
+        }
+        collected.deleted_packs = over.len() as u64;
+        if over.is_empty() {
+            return Ok(());
+        }
+        let session = self.begin()?;
+        let mut state = self.state.clone();
+        state.doomed.retain(|doomed| !over.contains(&doomed.pack));
+        self.commit(session, Record::Change(state)).map(drop)
+    }
+}
+
+fn is_marked(index: &Index, live: &[u64], id: &Id) -> bool {
+    let number = index.number_of(id);
+    number.is_some_and(|number| live[number / 64] >> (number % 64) & 1 == 1)
+}
+
+impl Writer<'_> {
+    /// Forgets where chunks of these packs lie, so that those that are put again are new.
+    fn leave(&mut self, leaving: &BTreeSet<Id>, index_bytes_max: u64) -> Result<()> {
+        let mut index = Index::new(index_bytes_max);
+        self.vault()
+            .each_pack(|pack, contents| match leaving.contains(&pack.name) {
+                true => Ok(()),
+                false => index.add_contents(pack, &contents),
+            })?;
+        self.index = index;
+        Ok(())
+    }
+
+    /// Commits an index without the packs that leave, and dooms them; returns the bytes of packs written.
+    fn commit_collection(mut self, leaving: &BTreeSet<Id>, now: i64) -> Result<u64> {
+        self.flush()?;
+        let unlisted = self.unlisted()?;
+        let (vault, session, listed, written) = self.into_parts();
+        let mut merged = Vec::new();
+        vault.each_pack(|pack, contents| {
+            if !leaving.contains(&pack.name) {
+                write_pack(&mut merged, &pack, &contents);
+            }
+            Ok(())
+        })?;
+        let written_packs = index_names(&listed)?;
+        merged.extend(listed);
+        vault.put_index(&session, &merged)?;
+        let mut state = vault.state.clone();
+        state.indexes = vec![session.epoch];
+        let unlisted = unlisted.iter().filter(|pack| !written_packs.contains(pack));
+        for pack in leaving.iter().chain(unlisted) {
+            state.doomed.push(Doomed {
+                pack: *pack,
+                since: now,
+            });
+        }
+        vault.commit(session, Record::Change(state))?;
+        Ok(written)
+    }
+
+    /// Puts the live chunks of a pack into new frames; returns the bytes read.
+    fn move_live(&mut self, fate: &Fate, index: &Index, live: &[u64]) -> Result<u64> {
+        let object = object_name(fate.pack.name);
+        let far = &self.vault().far;
+        let (head, _) = read_head(&far.read_range(&object, 0, HEAD_BYTES)?)?;
+        let mut decompressor = Decompressor::new();
+        let mut read = 0;
+        for frame in &fate.contents.frames {
+            let is_live = |id: &Id| is_marked(index, live, id) && self.index.find(id).is_none();
+            if !frame.chunks.iter().any(|chunk| is_live(&chunk.id)) {
+                continue;
+            }
+            let (offset, length) = (u64::from(frame.offset), frame.sealed_bytes as usize);
+            let sealed = self.vault().far.read_range(&object, offset, length)?;
+            read += length as u64;
+            let open = open_frame(&self.vault().keys, &head, offset, sealed, &mut decompressor)?;
+            for (ordinal, chunk) in frame.chunks.iter().enumerate() {
+                if !is_marked(index, live, &chunk.id) {
+                    continue;
+                }
+                let bytes = open.chunk(ordinal);
+                let bytes =
+                    bytes.ok_or_else(|| super::fail("pack", offset, "a chunk", "the end"))?;
+                self.put_chunk(fate.pack.kind, chunk.kind, chunk.id, bytes)?;
+            }
+        }
+        Ok(read)
+    }
+}
+
+fn index_names(content: &[u8]) -> Result<BTreeSet<Id>> {
+    let mut names = BTreeSet::new();
+    super::index::read_packs(content, |pack, _| {
+        names.insert(pack.name);
+        Ok(())
+    })?;
+    Ok(names)
+}

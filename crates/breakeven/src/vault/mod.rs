@@ -1,0 +1,427 @@
+//! The vault: trees of files stored once, compressed as it pays, under a seal.
+//!
+//! A vault is a folder of objects that never change (docs/format.md). Contents are cut where they say so themselves
+//! ([`ChunkLimits`]), chunks are named by a keyed hash and stored once, neighbouring new ones together in frames
+//! that the chooser finds a method for ([`Compression`]). [`Writer`] adds a snapshot, [`Vault::restore`]
+//! brings it back, [`Vault::verify`] reads everything, [`Vault::change`] forgets and collects.
+//!
+//! Promises: a snapshot is there whole and for good when [`Writer::commit`] returns, and not at all before; no
+//! byte is returned that was not stored; nothing that a live snapshot needs is ever deleted; one writer at a time,
+//! and one that was thought dead cannot commit any more. Proved on the simulated disk (`proof.rs`).
+//!
+//! Not here: options of the command line, passwords' prompts, far ends beyond a folder.
+#![deny(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::storage::Storage;
+
+mod bytes;
+mod chunker;
+mod cipher;
+mod collect;
+mod compression;
+mod contents;
+mod excludes;
+mod far_end;
+mod folder;
+mod index;
+mod pack;
+#[cfg(test)]
+mod proof;
+mod record;
+mod restore;
+mod retention;
+mod session;
+#[cfg(test)]
+mod trees;
+mod verify;
+mod walk;
+mod writer;
+
+use bytes::fail;
+use chunker::Chunker;
+use cipher::{Keys, MasterKey};
+use index::Index;
+use pack::{FRAME_BYTES_LIMIT, PACK_BYTES_LIMIT};
+use record::{Record, State};
+
+pub use chunker::ChunkLimits;
+pub use cipher::{Entropy, Id, PasswordCost};
+pub use collect::{CollectPlan, Collected};
+pub use compression::{Compression, Preset};
+pub use excludes::Excludes;
+pub use far_end::{FarEnd, Put};
+pub use folder::{Entry, Node, Stamp, Time, is_safe_name};
+pub use record::Snapshot;
+pub use restore::{RestoreOptions, Restored};
+pub use retention::{Kept, Retention};
+pub use verify::{Damage, Verified, VerifyOptions};
+pub use walk::{AddOptions, Added};
+pub use writer::{Source, Writer, WriterOptions};
+
+const CONFIG: &str = "config";
+const VERSION: u32 = 1;
+/// The longest `config`, key record, record and index that a reader takes.
+const CONFIG_BYTES_MAX: u64 = 64 << 10;
+const RECORD_BYTES_MAX: u64 = 64 << 20;
+const INDEX_BYTES_MAX: u64 = 8 << 30;
+const RECORD: u8 = 1;
+const INDEX: u8 = 2;
+const LOCK: u8 = 3;
+/// A listing may be older than what a writer deleted since; so often it is made again.
+const TRIES: usize = 4;
+
+/// How far a phase of long work is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being done.
+    pub phase: &'static str,
+    /// How much of it is done: bytes, or snapshots where the phase says so.
+    pub done: u64,
+    /// How much there is; 0 where that is not known.
+    pub total: u64,
+}
+
+/// What a whole vault is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VaultOptions {
+    /// How long chunks are.
+    pub chunks: ChunkLimits,
+    /// How many bytes of neighbouring chunks are compressed together. Default 1 MiB: a larger frame gains
+    /// 1 or 2 % and costs a reader of one file as much more.
+    pub frame_bytes: usize,
+    /// How large packs are, about: one put each. Default 16 MiB.
+    pub pack_bytes: usize,
+}
+
+impl Default for VaultOptions {
+    fn default() -> VaultOptions {
+        VaultOptions {
+            chunks: ChunkLimits::default(),
+            frame_bytes: 1 << 20,
+            pack_bytes: 16 << 20,
+        }
+    }
+}
+
+impl VaultOptions {
+    fn check(&self) -> Result<()> {
+        self.chunks.check()?;
+        let is_right = self.frame_bytes <= FRAME_BYTES_LIMIT && self.pack_bytes <= PACK_BYTES_LIMIT;
+        match is_right && self.frame_bytes > 0 && self.frame_bytes <= self.pack_bytes {
+            true => Ok(()),
+            false => Err(Error::invalid(
+                "vault",
+                format!(
+                    "{self:?}: frames up to 4 MiB, packs up to 512 MiB and no less than a frame"
+                ),
+            )),
+        }
+    }
+}
+
+/// `config` as JSON.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    format: String,
+    version: u32,
+    id: String,
+    chunk_bytes_least: usize,
+    chunk_bytes_mean: usize,
+    chunk_bytes_most: usize,
+    frame_bytes: usize,
+    pack_bytes: usize,
+}
+
+/// An open vault.
+pub struct Vault {
+    far: Arc<FarEnd>,
+    keys: Arc<Keys>,
+    options: VaultOptions,
+    config: Vec<u8>,
+    chunker: Chunker,
+    entropy: Entropy,
+    /// The epoch of the newest record, 0 before the first.
+    epoch: u64,
+    state: State,
+}
+
+impl Vault {
+    /// Makes a vault in an empty folder.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is a vault, or an option is out of range; those of the storage.
+    pub fn init(
+        storage: Arc<dyn Storage>,
+        options: VaultOptions,
+        password: &[u8],
+        cost: PasswordCost,
+        mut entropy: Entropy,
+    ) -> Result<Vault> {
+        options.check()?;
+        let far = FarEnd::new(storage);
+        if far.list("")?.iter().any(|name| name == CONFIG) {
+            return Err(Error::invalid("vault", "there is one already"));
+        }
+        let id = Id(entropy.take());
+        let config = Config {
+            format: "breakeven-vault".to_string(),
+            version: VERSION,
+            id: id.hex(),
+            chunk_bytes_least: options.chunks.least_bytes,
+            chunk_bytes_mean: options.chunks.mean_bytes,
+            chunk_bytes_most: options.chunks.most_bytes,
+            frame_bytes: options.frame_bytes,
+            pack_bytes: options.pack_bytes,
+        };
+        let config = serde_json::to_vec_pretty(&config).expect("numbers and texts");
+        let master = MasterKey::random(&mut entropy);
+        far.make_folders(&["keys", "packs", "index", "snapshots", "locks"])?;
+        let record = master.wrap(&config, password, cost, &mut entropy)?;
+        put_key(&far, &record)?;
+        if far.put(CONFIG, &config)? == Put::Exists {
+            return Err(Error::invalid("vault", "somebody else has just made one"));
+        }
+        Vault::with_key(far, config, master, entropy)
+    }
+
+    /// Opens a vault.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the password opens none of its keys, [`Error::Corrupt`] for damage.
+    pub fn open(storage: Arc<dyn Storage>, password: &[u8], entropy: Entropy) -> Result<Vault> {
+        let far = FarEnd::new(storage);
+        let config = far.read(CONFIG, CONFIG_BYTES_MAX)?;
+        let mut damage = None;
+        for name in far.list("keys")? {
+            let record = far.read(&format!("keys/{name}"), CONFIG_BYTES_MAX)?;
+            match MasterKey::unwrap(&config, &record, password) {
+                Ok(Some(master)) => return Vault::with_key(far, config, master, entropy),
+                Ok(None) => {}
+                Err(error) => damage = Some(error),
+            }
+        }
+        let refused = "the password opens none of its keys, or config or key are damaged";
+        Err(damage.unwrap_or_else(|| Error::invalid("vault", refused)))
+    }
+
+    fn with_key(
+        far: FarEnd,
+        config: Vec<u8>,
+        master: MasterKey,
+        entropy: Entropy,
+    ) -> Result<Vault> {
+        let wrong = |reason: &dyn std::fmt::Display| fail(CONFIG, 0, "a vault's config", reason);
+        let parsed: Config = serde_json::from_slice(&config).map_err(|error| wrong(&error))?;
+        if parsed.version != VERSION {
+            return Err(Error::Unsupported {
+                what: format!("a vault of version {}", parsed.version),
+            });
+        }
+        let id = Id::from_hex(&parsed.id).ok_or_else(|| wrong(&parsed.id))?;
+        let options = VaultOptions {
+            chunks: ChunkLimits {
+                least_bytes: parsed.chunk_bytes_least,
+                mean_bytes: parsed.chunk_bytes_mean,
+                most_bytes: parsed.chunk_bytes_most,
+            },
+            frame_bytes: parsed.frame_bytes,
+            pack_bytes: parsed.pack_bytes,
+        };
+        options.check()?;
+        let keys = Keys::new(master, id.0);
+        let mut vault = Vault {
+            chunker: Chunker::new(&keys.cut_key(), options.chunks),
+            far: Arc::new(far),
+            keys: Arc::new(keys),
+            options,
+            config,
+            entropy,
+            epoch: 0,
+            state: State::default(),
+        };
+        vault.reload()?;
+        Ok(vault)
+    }
+
+    /// Adds a password; returns the name of its key record.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub fn add_password(&mut self, password: &[u8], cost: PasswordCost) -> Result<String> {
+        let record = self
+            .keys
+            .master
+            .wrap(&self.config, password, cost, &mut self.entropy)?;
+        put_key(&self.far, &record)
+    }
+
+    /// Returns the names of the key records, and which of them a password opens.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub fn passwords(&self, password: &[u8]) -> Result<Vec<(String, bool)>> {
+        let mut found = Vec::new();
+        for name in self.far.list("keys")? {
+            let record = self.far.read(&format!("keys/{name}"), CONFIG_BYTES_MAX)?;
+            let opens = MasterKey::unwrap(&self.config, &record, password)?.is_some();
+            found.push((name, opens));
+        }
+        Ok(found)
+    }
+
+    /// Removes a key record, unless it is the last one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for the last or an unknown one; those of the storage.
+    pub fn remove_password(&mut self, name: &str) -> Result<()> {
+        let names = self.far.list("keys")?;
+        if names.len() < 2 || !names.iter().any(|known| known == name) {
+            return Err(Error::invalid(
+                "key",
+                "it is the last one, or there is none of that name",
+            ));
+        }
+        self.far.delete("keys", &[name.to_string()])
+    }
+
+    /// Reads the newest state.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the newest record is not whole; those of the storage.
+    pub fn reload(&mut self) -> Result<()> {
+        for _ in 1..TRIES {
+            if self.try_reload().is_ok() {
+                return Ok(());
+            }
+        }
+        self.try_reload()
+    }
+
+    fn try_reload(&mut self) -> Result<()> {
+        let mut epochs = self.epochs("snapshots")?;
+        epochs.reverse();
+        for epoch in epochs {
+            match self.read_record(epoch)? {
+                Record::Fence => {}
+                Record::Snapshot(state, _) | Record::Change(state) => {
+                    (self.epoch, self.state) = (epoch, state);
+                    return Ok(());
+                }
+            }
+        }
+        (self.epoch, self.state) = (0, State::default());
+        Ok(())
+    }
+
+    /// Lists the epochs of objects in a folder, in rising order.
+    fn epochs(&self, folder: &str) -> Result<Vec<u64>> {
+        let names = self.far.list(folder)?;
+        Ok(names.iter().filter_map(|name| epoch_of(name)).collect())
+    }
+
+    fn read_record(&self, epoch: u64) -> Result<Record> {
+        let name = object("snapshots", epoch);
+        let content = self
+            .keys
+            .open(RECORD, &name, &self.far.read(&name, RECORD_BYTES_MAX)?)?;
+        Record::read(&content)
+    }
+
+    /// Returns the snapshots that live, oldest first.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if one is not whole; those of the storage.
+    pub fn snapshots(&self) -> Result<Vec<(u64, Snapshot)>> {
+        let epochs = self.state.snapshots.iter();
+        epochs
+            .map(|epoch| Ok((*epoch, self.snapshot(*epoch)?)))
+            .collect()
+    }
+
+    /// Returns one snapshot by its number.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it does not live; [`Error::Corrupt`] if it is not whole.
+    pub fn snapshot(&self, epoch: u64) -> Result<Snapshot> {
+        if !self.state.snapshots.contains(&epoch) {
+            return Err(Error::invalid(
+                "snapshot",
+                format!("there is no snapshot {epoch}"),
+            ));
+        }
+        match self.read_record(epoch)? {
+            Record::Snapshot(_, snapshot) => Ok(*snapshot),
+            other => Err(fail("record", 0, "a snapshot", format!("{other:?}"))),
+        }
+    }
+
+    /// Reads the index into memory, of which it may take `cap_bytes`.
+    fn index(&self, cap_bytes: u64) -> Result<Index> {
+        let mut index = Index::new(cap_bytes);
+        self.each_pack(|pack, contents| index.add_contents(pack, &contents))?;
+        index.merge()?;
+        Ok(index)
+    }
+
+    /// Hands out all packs that count, as the indexes name them.
+    fn each_pack(
+        &self,
+        mut take: impl FnMut(index::PackPlace, pack::Contents) -> Result<()>,
+    ) -> Result<()> {
+        for epoch in &self.state.indexes {
+            let name = object("index", *epoch);
+            let object = self.far.read(&name, INDEX_BYTES_MAX)?;
+            index::read_packs(&self.keys.open(INDEX, &name, &object)?, &mut take)?;
+        }
+        Ok(())
+    }
+
+    /// Returns what was chosen when the vault was made.
+    pub fn options(&self) -> VaultOptions {
+        self.options
+    }
+
+    /// Returns the bytes of all objects of the vault.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub fn stored_bytes(&self) -> Result<u64> {
+        let mut bytes = self.far.size_bytes(CONFIG)?;
+        let mut folders: Vec<String> = (self.far.list_folders("packs")?.iter())
+            .map(|folder| format!("packs/{folder}"))
+            .collect();
+        folders.extend(["keys", "index", "snapshots", "locks"].map(String::from));
+        for folder in folders {
+            for name in self.far.list(&folder)? {
+                bytes += self.far.size_bytes(&format!("{folder}/{name}"))?;
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+fn put_key(far: &FarEnd, record: &[u8]) -> Result<String> {
+    let hash = pack::name_of(record).hex();
+    let name = hash[..16].to_string();
+    match far.put(&format!("keys/{name}"), record)? {
+        Put::Created => Ok(name),
+        Put::Exists => Err(Error::invalid("key", format!("there is a {name} already"))),
+    }
+}
+
+/// Returns the name of an epoch's object.
+fn object(folder: &str, epoch: u64) -> String {
+    format!("{folder}/{epoch:016x}")
+}
+
+fn epoch_of(name: &str) -> Option<u64> {
+    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_epoch = name.len() == 16 && name.bytes().all(is_hex);
+    is_epoch
+        .then(|| u64::from_str_radix(name, 16).ok())
+        .flatten()
+}

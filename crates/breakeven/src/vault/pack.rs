@@ -1,0 +1,367 @@
+//! Packs: frames of chunks in one object, with what they hold behind them.
+//!
+//! A pack is built in memory, since one put makes it, and named by its content. Promises: what a pack says of
+//! itself is under the vault's seal, and every length in it is bounded before memory is taken.
+
+use crate::codec::{Compressor, Decoder, Decompressor, Method};
+use crate::error::{Error, Result};
+
+use super::bytes::{Reader, fail, put_number};
+use super::chunker::CHUNK_BYTES_LIMIT;
+use super::cipher::{Id, Keys, TAG_BYTES};
+use super::far_end::FarEnd;
+
+const MAGIC: &[u8; 4] = b"BEVP";
+const END_MAGIC: &[u8; 4] = b"BEVE";
+pub(super) const HEAD_BYTES: usize = 24;
+const TRAILER_BYTES: usize = 16;
+const FRAME_HEAD_BYTES: usize = 8;
+/// The longest frame that the format allows, and the longest pack.
+pub(super) const FRAME_BYTES_LIMIT: usize = 4 << 20;
+pub(super) const PACK_BYTES_LIMIT: usize = 512 << 20;
+/// Chunks in a frame, which are counted in 16 bits.
+pub(super) const FRAME_CHUNKS_MAX: usize = 65_535;
+/// What a chunk takes of a footer at the least: identity, kind, length.
+const CHUNK_ENTRY_BYTES: usize = 18;
+
+/// What a pack is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PackKind {
+    /// Contents of files, and their lists.
+    Data,
+    /// Folders and their stamps.
+    Folders,
+}
+
+impl PackKind {
+    pub(super) fn number(self) -> u8 {
+        match self {
+            PackKind::Data => 1,
+            PackKind::Folders => 2,
+        }
+    }
+
+    pub(super) fn from_number(number: u8) -> Option<PackKind> {
+        match number {
+            1 => Some(PackKind::Data),
+            2 => Some(PackKind::Folders),
+            _ => None,
+        }
+    }
+}
+
+/// What a chunk's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChunkKind {
+    /// A content, or a part of one.
+    Plain,
+    /// The list of a content.
+    List,
+}
+
+/// A chunk as a footer names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ChunkEntry {
+    pub id: Id,
+    pub kind: ChunkKind,
+    pub length_bytes: u32,
+}
+
+/// A frame as a footer names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FrameEntry {
+    pub offset: u32,
+    pub sealed_bytes: u32,
+    pub chunks: Vec<ChunkEntry>,
+}
+
+/// What a pack holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Contents {
+    pub frames: Vec<FrameEntry>,
+}
+
+impl Contents {
+    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
+        put_number(bytes, self.frames.len() as u64);
+        for frame in &self.frames {
+            put_number(bytes, frame.offset.into());
+            put_number(bytes, frame.sealed_bytes.into());
+            put_number(bytes, frame.chunks.len() as u64);
+            for chunk in &frame.chunks {
+                bytes.extend_from_slice(&chunk.id.0);
+                bytes.push(match chunk.kind {
+                    ChunkKind::Plain => 0,
+                    ChunkKind::List => 1,
+                });
+                put_number(bytes, chunk.length_bytes.into());
+            }
+        }
+    }
+
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Contents> {
+        let count = reader.count(3)?;
+        let mut frames = Vec::with_capacity(count);
+        for _ in 0..count {
+            let offset = reader.number_to(PACK_BYTES_LIMIT as u64)? as u32;
+            let sealed_bytes = reader.number_to(PACK_BYTES_LIMIT as u64)? as u32;
+            let chunk_count = reader.count(CHUNK_ENTRY_BYTES)?;
+            let mut chunks = Vec::with_capacity(chunk_count);
+            for _ in 0..chunk_count {
+                let id = reader.id()?;
+                let kind = match reader.byte()? {
+                    0 => ChunkKind::Plain,
+                    1 => ChunkKind::List,
+                    other => return Err(reader.wrong("kind 0 or 1 of a chunk", other)),
+                };
+                let length_bytes = reader.number_to(CHUNK_BYTES_LIMIT as u64)? as u32;
+                chunks.push(ChunkEntry {
+                    id,
+                    kind,
+                    length_bytes,
+                });
+            }
+            frames.push(FrameEntry {
+                offset,
+                sealed_bytes,
+                chunks,
+            });
+        }
+        Ok(Contents { frames })
+    }
+}
+
+/// Chunks that will be a frame.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RawFrame {
+    pub bytes: Vec<u8>,
+    pub chunks: Vec<ChunkEntry>,
+}
+
+/// A frame in the form it is stored in, before its seal.
+pub(super) struct EncodedFrame {
+    pub bytes: Vec<u8>,
+    pub chunks: Vec<ChunkEntry>,
+}
+
+impl RawFrame {
+    /// Compresses the frame, or leaves it as it is where that is no longer.
+    pub(super) fn encode(
+        self,
+        method: Method,
+        compressor: &mut Compressor,
+    ) -> Result<EncodedFrame> {
+        let raw_bytes = self.bytes.len();
+        let head_bytes = FRAME_HEAD_BYTES + 4 * self.chunks.len();
+        let mut bytes = Vec::with_capacity(head_bytes + raw_bytes + TAG_BYTES);
+        bytes.resize(head_bytes + raw_bytes, 0);
+        // A target one byte short of raw: what is not smaller is stored.
+        let room = &mut bytes[head_bytes..][..raw_bytes.saturating_sub(1)];
+        let compressed = compressor.compress(method, &self.bytes, room)?;
+        let decoder = match compressed {
+            Some(size) => {
+                bytes.truncate(head_bytes + size);
+                method.decoder()
+            }
+            None => {
+                bytes[head_bytes..].copy_from_slice(&self.bytes);
+                Method::STORE.decoder()
+            }
+        };
+        bytes[0] = decoder.codec;
+        bytes[1] = decoder.filter;
+        bytes[2..4].copy_from_slice(&(self.chunks.len() as u16).to_le_bytes());
+        bytes[4..8].copy_from_slice(&(raw_bytes as u32).to_le_bytes());
+        for (at, chunk) in self.chunks.iter().enumerate() {
+            bytes[FRAME_HEAD_BYTES + 4 * at..][..4]
+                .copy_from_slice(&chunk.length_bytes.to_le_bytes());
+        }
+        Ok(EncodedFrame {
+            bytes,
+            chunks: self.chunks,
+        })
+    }
+}
+
+/// A frame that was read: its chunks one behind another.
+pub(super) struct OpenFrame {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+impl OpenFrame {
+    /// Decodes a frame that was under its seal.
+    pub(super) fn decode(plain: &[u8], decompressor: &mut Decompressor) -> Result<OpenFrame> {
+        let mut reader = Reader::new("frame", plain);
+        let (codec, filter) = (reader.byte()?, reader.byte()?);
+        let count = u16::from_le_bytes(reader.array()?);
+        let raw_bytes = reader.u32()?;
+        if raw_bytes as usize > FRAME_BYTES_LIMIT + CHUNK_BYTES_LIMIT {
+            return Err(reader.wrong("a frame within the limit", raw_bytes));
+        }
+        let mut end = 0u32;
+        let mut ends = Vec::with_capacity(count.into());
+        for _ in 0..count {
+            let length_bytes = reader.u32()?;
+            end = end.saturating_add(length_bytes);
+            ends.push(end);
+        }
+        if end != raw_bytes {
+            return Err(reader.wrong(format_args!("chunks of {raw_bytes} bytes"), end));
+        }
+        let decoder = Decoder {
+            codec,
+            filter,
+            dictionary: 0,
+        };
+        let mut bytes = vec![0; raw_bytes as usize];
+        decompressor.decompress(decoder, reader.take(reader.left())?, &mut bytes)?;
+        Ok(OpenFrame { bytes, ends })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Returns a chunk by its place in the frame.
+    pub(super) fn chunk(&self, ordinal: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(ordinal)? as usize;
+        let start = ordinal
+            .checked_sub(1)
+            .map_or(0, |before| self.ends[before] as usize);
+        Some(&self.bytes[start..end])
+    }
+}
+
+/// A pack that grows.
+pub(super) struct PackBuilder {
+    head: [u8; HEAD_BYTES],
+    bytes: Vec<u8>,
+    contents: Contents,
+}
+
+impl PackBuilder {
+    pub(super) fn new(kind: PackKind, salt: [u8; 16]) -> PackBuilder {
+        let mut head = [0; HEAD_BYTES];
+        head[..4].copy_from_slice(MAGIC);
+        head[4] = kind.number();
+        head[8..].copy_from_slice(&salt);
+        PackBuilder {
+            head,
+            bytes: head.to_vec(),
+            contents: Contents { frames: Vec::new() },
+        }
+    }
+
+    /// Returns the bytes so far.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Appends a frame.
+    pub(super) fn push(&mut self, mut frame: EncodedFrame, keys: &Keys) -> FrameEntry {
+        let offset = self.bytes.len();
+        keys.seal_part(&self.head, offset as u64, &mut frame.bytes);
+        self.bytes.extend_from_slice(&frame.bytes);
+        let entry = FrameEntry {
+            offset: offset as u32,
+            sealed_bytes: frame.bytes.len() as u32,
+            chunks: frame.chunks,
+        };
+        self.contents.frames.push(entry.clone());
+        entry
+    }
+
+    /// Returns the pack's name, its bytes and what it holds.
+    pub(super) fn finish(mut self, keys: &Keys) -> (Id, Vec<u8>, Contents) {
+        let offset = self.bytes.len() as u64;
+        let mut footer = Vec::new();
+        self.contents.write(&mut footer);
+        keys.seal_part(&self.head, offset, &mut footer);
+        self.bytes.extend_from_slice(&footer);
+        self.bytes.extend_from_slice(&offset.to_le_bytes());
+        self.bytes
+            .extend_from_slice(&(footer.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(END_MAGIC);
+        (name_of(&self.bytes), self.bytes, self.contents)
+    }
+}
+
+/// Returns the name of a pack with these bytes.
+pub(super) fn name_of(pack: &[u8]) -> Id {
+    let hash = blake3::hash(pack);
+    Id(hash.as_bytes()[..16].try_into().expect("16 bytes of 32"))
+}
+
+/// Returns the name of a pack's object.
+pub(super) fn object_name(pack: Id) -> String {
+    let hex = pack.hex();
+    format!("packs/{}/{hex}", &hex[..2])
+}
+
+/// Reads the head of a pack.
+pub(super) fn read_head(bytes: &[u8]) -> Result<([u8; HEAD_BYTES], PackKind)> {
+    let head: Option<[u8; HEAD_BYTES]> = bytes
+        .get(..HEAD_BYTES)
+        .and_then(|head| head.try_into().ok());
+    let head = head.filter(|head| head[..4] == *MAGIC && head[5..8] == [0; 3]);
+    let head = head.ok_or_else(|| {
+        fail(
+            "pack",
+            0,
+            "BEVP and 24 bytes",
+            format!("{} bytes", bytes.len()),
+        )
+    })?;
+    let kind = PackKind::from_number(head[4]);
+    let kind = kind.ok_or_else(|| Error::Unsupported {
+        what: format!("a pack of kind {}", head[4]),
+    })?;
+    Ok((head, kind))
+}
+
+/// Reads what a pack holds from the pack itself.
+pub(super) fn read_contents(
+    far: &FarEnd,
+    name: Id,
+    keys: &Keys,
+) -> Result<(PackKind, u64, Contents)> {
+    let object = object_name(name);
+    let size_bytes = far.size_bytes(&object)?;
+    let least = (HEAD_BYTES + TRAILER_BYTES) as u64;
+    if size_bytes < least || size_bytes > PACK_BYTES_LIMIT as u64 * 2 {
+        return Err(fail("pack", 0, "a pack's length", size_bytes));
+    }
+    let (head, kind) = read_head(&far.read_range(&object, 0, HEAD_BYTES)?)?;
+    let trailer_at = size_bytes - TRAILER_BYTES as u64;
+    let trailer = far.read_range(&object, trailer_at, TRAILER_BYTES)?;
+    let footer_at = u64::from_le_bytes(trailer[..8].try_into().expect("8 bytes"));
+    let footer_bytes = u32::from_le_bytes(trailer[8..12].try_into().expect("4 bytes"));
+    let is_whole = footer_at.checked_add(footer_bytes.into()) == Some(trailer_at);
+    if !is_whole || trailer[12..] != *END_MAGIC {
+        return Err(fail(
+            "pack",
+            trailer_at,
+            "the trailer of a whole pack",
+            "another",
+        ));
+    }
+    let mut footer = far.read_range(&object, footer_at, footer_bytes as usize)?;
+    keys.open_part(&head, footer_at, &mut footer)?;
+    let mut reader = Reader::new("footer", &footer);
+    let contents = Contents::read(&mut reader)?;
+    reader.end()?;
+    Ok((kind, size_bytes, contents))
+}
+
+/// Opens a frame whose sealed bytes were read.
+pub(super) fn open_frame(
+    keys: &Keys,
+    head: &[u8; HEAD_BYTES],
+    offset: u64,
+    mut sealed: Vec<u8>,
+    decompressor: &mut Decompressor,
+) -> Result<OpenFrame> {
+    keys.open_part(head, offset, &mut sealed)?;
+    OpenFrame::decode(&sealed, decompressor).map_err(|error| error.moved_by(offset))
+}

@@ -1,0 +1,109 @@
+//! One change of a vault by one writer: its turn, its epoch, and the commit.
+
+use crate::error::{Error, Result};
+
+use super::far_end::{Put, Turn};
+use super::record::{Record, State};
+use super::{INDEX, LOCK, RECORD, Vault, object};
+
+/// The right to make one change.
+pub(super) struct Session {
+    pub(super) epoch: u64,
+    _turn: Turn,
+}
+
+impl Vault {
+    /// Begins a change: takes the turn, fences those who died, and reads the newest state.
+    pub(super) fn begin(&mut self) -> Result<Session> {
+        let turn = self.far.take_turn()?;
+        // What a dead writer left may be seen and not yet be durable.
+        for folder in ["locks", "index", "snapshots"] {
+            self.far.clear_temporaries(folder)?;
+            self.far.settle(folder)?;
+        }
+        let locks = self.epochs("locks")?;
+        let records = self.epochs("snapshots")?;
+        for epoch in &locks {
+            if !records.contains(epoch) {
+                self.put_record(*epoch, &Record::Fence)?;
+            }
+        }
+        self.reload()?;
+        let last = locks.last().max(records.last()).copied().unwrap_or(0);
+        let epoch = last
+            .checked_add(1)
+            .ok_or_else(|| Error::invalid("vault", "no epoch is left"))?;
+        let name = object("locks", epoch);
+        let lock = self.keys.seal(
+            LOCK,
+            &name,
+            &std::process::id().to_le_bytes(),
+            &mut self.entropy,
+        );
+        if self.far.put(&name, &lock)? == Put::Exists {
+            return Err(Error::invalid("vault", "another writer has just begun"));
+        }
+        let old: Vec<String> = locks.iter().map(|epoch| format!("{epoch:016x}")).collect();
+        self.far.delete("locks", &old)?;
+        Ok(Session { epoch, _turn: turn })
+    }
+
+    fn put_record(&mut self, epoch: u64, record: &Record) -> Result<Put> {
+        let name = object("snapshots", epoch);
+        let sealed = self
+            .keys
+            .seal(RECORD, &name, &record.write(), &mut self.entropy);
+        self.far.put(&name, &sealed)
+    }
+
+    /// Puts an index of this epoch.
+    pub(super) fn put_index(&mut self, session: &Session, content: &[u8]) -> Result<()> {
+        let name = object("index", session.epoch);
+        let sealed = self.keys.seal(INDEX, &name, content, &mut self.entropy);
+        match self.far.put(&name, &sealed)? {
+            Put::Created => Ok(()),
+            Put::Exists => Err(fenced(session.epoch)),
+        }
+    }
+
+    /// Makes a record the newest, and deletes what its state does not list.
+    pub(super) fn commit(&mut self, session: Session, record: Record) -> Result<u64> {
+        let epoch = session.epoch;
+        let (Record::Snapshot(state, _) | Record::Change(state)) = &record else {
+            unreachable!("a fence is no change");
+        };
+        let state = state.clone();
+        if self.put_record(epoch, &record)? == Put::Exists {
+            return Err(fenced(epoch));
+        }
+        let before = std::mem::replace(&mut self.state, state);
+        let before_epoch = std::mem::replace(&mut self.epoch, epoch);
+        self.sweep(&before, before_epoch)?;
+        Ok(epoch)
+    }
+
+    /// Deletes the records and indexes of the state before that this one does not list.
+    fn sweep(&mut self, before: &State, before_epoch: u64) -> Result<()> {
+        let gone = |old: &[u64], new: &[u64]| -> Vec<String> {
+            let gone = old.iter().filter(|epoch| !new.contains(epoch));
+            gone.map(|epoch| format!("{epoch:016x}")).collect()
+        };
+        let mut records = before.snapshots.clone();
+        if before_epoch > 0 && !records.contains(&before_epoch) {
+            records.push(before_epoch);
+        }
+        let (records, indexes) = (
+            gone(&records, &self.state.snapshots),
+            gone(&before.indexes, &self.state.indexes),
+        );
+        self.far.delete("snapshots", &records)?;
+        self.far.delete("index", &indexes)
+    }
+}
+
+fn fenced(epoch: u64) -> Error {
+    Error::invalid(
+        "vault",
+        format!("another writer took over and closed epoch {epoch}; nothing was changed"),
+    )
+}

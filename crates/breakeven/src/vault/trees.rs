@@ -1,0 +1,447 @@
+//! Trees of the real file system through a vault in a real folder, and those who would leave it.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fastrand::Rng;
+
+use crate::pool::{Pool, PoolOptions};
+use crate::storage::{MemoryStorage, RealStorage, Storage};
+
+use super::*;
+
+const PASSWORD: &[u8] = b"correct horse";
+const COST: PasswordCost = PasswordCost {
+    memory_kib: 8,
+    passes: 1,
+    lanes: 1,
+};
+
+fn memory_vault() -> (Arc<dyn Storage>, Vault) {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let made = Vault::init(
+        Arc::clone(&storage),
+        VaultOptions::default(),
+        PASSWORD,
+        COST,
+        Entropy::seeded(1),
+    );
+    (storage, made.unwrap())
+}
+
+fn pool() -> Pool {
+    Pool::new(PoolOptions { worker_count: 2 }).unwrap()
+}
+
+/// The time now, and a day later, when no file is young any more.
+fn options(days: i64) -> AddOptions {
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    AddOptions {
+        now: Time {
+            seconds: now.as_secs() as i64 + days * 86_400,
+            nanoseconds: 0,
+        },
+        ..AddOptions::default()
+    }
+}
+
+fn noise(random: &mut Rng, length: usize) -> Vec<u8> {
+    (0..length).map(|_| random.u8(..)).collect()
+}
+
+/// A tree with some of everything that needs no root.
+fn make_tree(root: &Path) {
+    let mut random = Rng::with_seed(crate::testing::seed(11));
+    fs::create_dir_all(root.join("deep/er/still")).unwrap();
+    fs::create_dir(root.join("empty")).unwrap();
+    fs::write(root.join("nothing"), b"").unwrap();
+    fs::write(root.join("text"), "one line of text\n".repeat(9000)).unwrap();
+    let big = noise(&mut random, 3_000_000);
+    fs::write(root.join("deep/big"), &big).unwrap();
+    fs::write(root.join("deep/er/clone"), &big).unwrap();
+    fs::write(root.join("deep/er/shifted"), [b"x", &big[..]].concat()).unwrap();
+    fs::hard_link(root.join("deep/big"), root.join("deep/er/still/same")).unwrap();
+    symlink("../nowhere", root.join("deep/link")).unwrap();
+    let sparse = fs::File::create(root.join("sparse")).unwrap();
+    sparse.write_all_at(b"in the middle", 5_000_000).unwrap();
+    sparse.set_len(20_000_000).unwrap();
+    fs::set_permissions(root.join("text"), fs::Permissions::from_mode(0o4751)).unwrap();
+    fs::set_permissions(root.join("empty"), fs::Permissions::from_mode(0o500)).unwrap();
+}
+
+/// Everything that can be seen of a tree, by path.
+fn seen(root: &Path) -> Vec<String> {
+    let mut seen = Vec::new();
+    let mut left = vec![PathBuf::new()];
+    while let Some(path) = left.pop() {
+        let full = root.join(&path);
+        let status = fs::symlink_metadata(&full).unwrap();
+        let content = if status.is_file() {
+            blake3::hash(&fs::read(&full).unwrap()).to_hex().to_string()
+        } else if status.is_symlink() {
+            fs::read_link(&full).unwrap().display().to_string()
+        } else {
+            left.extend(
+                fs::read_dir(&full)
+                    .unwrap()
+                    .map(|entry| path.join(entry.unwrap().file_name())),
+            );
+            String::new()
+        };
+        let links = if status.is_dir() { 0 } else { status.nlink() };
+        seen.push(format!(
+            "{} {:o} {} {} {}.{} {links} {content}",
+            path.display(),
+            status.mode(),
+            status.uid(),
+            status.gid(),
+            status.mtime(),
+            status.mtime_nsec()
+        ));
+    }
+    seen.sort();
+    seen
+}
+
+fn restored(vault: &Vault, epoch: u64, source: &Path) -> (tempfile::TempDir, PathBuf) {
+    let target = tempfile::tempdir().unwrap();
+    let done = vault
+        .restore(
+            epoch,
+            target.path(),
+            &RestoreOptions::default(),
+            &mut |_| (),
+        )
+        .unwrap();
+    assert!(done.problems.is_empty(), "{:?}", done.problems);
+    let path = target.path().join(source.strip_prefix("/").unwrap());
+    (target, path)
+}
+
+#[test]
+fn a_tree_comes_back_as_it_was() {
+    let source = tempfile::tempdir().unwrap();
+    let root = source.path().join("tree");
+    make_tree(&root);
+    let folder = tempfile::tempdir().unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(RealStorage::open_folder(folder.path()).unwrap());
+    let made = Vault::init(
+        Arc::clone(&storage),
+        VaultOptions::default(),
+        PASSWORD,
+        COST,
+        Entropy::system().unwrap(),
+    );
+    let mut vault = made.unwrap();
+    let added = vault
+        .add(
+            &pool(),
+            std::slice::from_ref(&root),
+            &options(1),
+            &mut |_| (),
+        )
+        .unwrap();
+    assert!(added.problems.is_empty(), "{:?}", added.problems);
+    // The clone costs nothing, the shifted one little, the holes nothing.
+    assert!(
+        added.snapshot.stored_bytes < 3_400_000,
+        "{:?}",
+        added.snapshot
+    );
+    drop(vault);
+    let vault = Vault::open(storage, PASSWORD, Entropy::system().unwrap()).unwrap();
+    let (_target, back) = restored(&vault, added.epoch, &root);
+    assert_eq!(seen(&back), seen(&root));
+    let sparse = fs::metadata(back.join("sparse")).unwrap();
+    assert!(
+        sparse.blocks() * 512 < 1_000_000,
+        "{} blocks",
+        sparse.blocks()
+    );
+    let verified = vault.verify(VerifyOptions::default(), &mut |_| ()).unwrap();
+    assert!(verified.damages.is_empty(), "{:?}", verified.damages);
+    assert!(verified.chunks > 40);
+}
+
+#[test]
+fn an_unchanged_tree_is_added_again_for_next_to_nothing() {
+    let source = tempfile::tempdir().unwrap();
+    let root = source.path().join("tree");
+    make_tree(&root);
+    let (_, mut vault) = memory_vault();
+    let first = vault
+        .add(
+            &pool(),
+            std::slice::from_ref(&root),
+            &options(1),
+            &mut |_| (),
+        )
+        .unwrap();
+    let before = vault.stored_bytes().unwrap();
+    let second = vault
+        .add(
+            &pool(),
+            std::slice::from_ref(&root),
+            &options(2),
+            &mut |_| (),
+        )
+        .unwrap();
+    assert_eq!(second.snapshot.parent, first.epoch);
+    assert_eq!(second.unchanged_files, second.snapshot.files);
+    assert_eq!(second.snapshot.folder, first.snapshot.folder);
+    let added = vault.stored_bytes().unwrap() - before;
+    assert!(added < 1000, "{added} bytes");
+    // One that is read again all the same makes no difference.
+    let rereads = AddOptions {
+        rereads: true,
+        ..options(3)
+    };
+    let third = vault
+        .add(&pool(), std::slice::from_ref(&root), &rereads, &mut |_| ())
+        .unwrap();
+    assert_eq!(
+        (third.unchanged_files, third.snapshot.folder),
+        (0, first.snapshot.folder)
+    );
+    fs::write(root.join("text"), "another").unwrap();
+    let fourth = vault
+        .add(
+            &pool(),
+            std::slice::from_ref(&root),
+            &options(4),
+            &mut |_| (),
+        )
+        .unwrap();
+    let (_target, back) = restored(&vault, fourth.epoch, &root);
+    assert_eq!(fs::read(back.join("text")).unwrap(), b"another");
+}
+
+/// A file of the same size, with its times and inode as before, that changed within the clock's grain.
+#[test]
+fn a_file_as_young_as_the_snapshot_is_read_again() {
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("young"), b"before").unwrap();
+    let (_, mut vault) = memory_vault();
+    let paths = [source.path().to_path_buf()];
+    vault
+        .add(&pool(), &paths, &options(0), &mut |_| ())
+        .unwrap();
+    let again = vault
+        .add(&pool(), &paths, &options(0), &mut |_| ())
+        .unwrap();
+    assert_eq!(again.unchanged_files, 0);
+}
+
+#[test]
+fn excludes_caches_and_streams_do_as_they_say() {
+    let source = tempfile::tempdir().unwrap();
+    let root = source.path();
+    fs::create_dir(root.join("cache")).unwrap();
+    fs::write(
+        root.join("cache/CACHEDIR.TAG"),
+        "Signature: 8a477f597d28d172789f06886806bc55\n",
+    )
+    .unwrap();
+    fs::write(root.join("cache/big"), vec![1; 1000]).unwrap();
+    fs::write(root.join("a.o"), b"object").unwrap();
+    fs::write(root.join("a.c"), b"source").unwrap();
+    let (_, mut vault) = memory_vault();
+    let options = AddOptions {
+        excludes: Excludes::new([b"*.o".to_vec()]),
+        excludes_caches: true,
+        ..options(1)
+    };
+    let added = vault
+        .add(&pool(), &[root.to_path_buf()], &options, &mut |_| ())
+        .unwrap();
+    let (_target, back) = restored(&vault, added.epoch, root);
+    let names: Vec<String> = seen(&back)
+        .iter()
+        .map(|line| line.split(' ').next().unwrap().to_string())
+        .collect();
+    assert_eq!(names, ["", "a.c", "cache", "cache/CACHEDIR.TAG"]);
+    let mut stream = &b"from a pipe"[..];
+    let added = vault
+        .add_stream(&pool(), b"stdin", &mut stream, &options)
+        .unwrap();
+    let (_target, back) = restored(&vault, added.epoch, Path::new("/stdin"));
+    assert_eq!(fs::read(back).unwrap(), b"from a pipe");
+}
+
+/// Stores entries as a hostile writer with the key would.
+fn hostile(vault: &mut Vault, entries: &[Entry]) -> u64 {
+    let mut writer = Writer::new(vault, &pool(), WriterOptions::default()).unwrap();
+    let stamps = vec![Stamp::default(); entries.len()];
+    let (folder, stamps) = writer.add_folder(entries, &stamps).unwrap();
+    writer
+        .commit(Snapshot {
+            folder,
+            stamps,
+            ..Snapshot::default()
+        })
+        .unwrap()
+}
+
+fn entry(name: &[u8], node: Node) -> Entry {
+    let changed = Time::default();
+    Entry {
+        name: name.to_vec(),
+        node,
+        mode: 0o644,
+        user: 0,
+        group: 0,
+        changed,
+        attributes: Vec::new(),
+    }
+}
+
+#[test]
+fn a_hostile_vault_writes_nothing_outside_and_fills_nothing() {
+    let (_, mut vault) = memory_vault();
+    let mut writer = Writer::new(&mut vault, &pool(), WriterOptions::default()).unwrap();
+    let (content, size_bytes) = writer.add_content(&mut &b"escaped"[..]).unwrap();
+    let file = |size_bytes| Node::File {
+        size_bytes,
+        link_group: 0,
+        is_sparse: false,
+        content,
+    };
+    let inner = [entry(b"victim", file(size_bytes))];
+    let (below, _) = writer.add_folder(&inner, &[Stamp::default()]).unwrap();
+    writer.commit(Snapshot::default()).unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    let check = |vault: &mut Vault, entries: &[Entry], options: &RestoreOptions| {
+        let epoch = hostile(vault, entries);
+        let target = outside.path().join("target");
+        fs::create_dir_all(&target).unwrap();
+        // A link that lies in the target already leads out of it.
+        let _ = symlink(outside.path(), target.join("out"));
+        let done = vault.restore(epoch, &target, options, &mut |_| ());
+        assert!(done.is_err() || done.is_ok_and(|it| !it.problems.is_empty()));
+        assert!(!outside.path().join("victim").exists());
+        let _ = fs::remove_dir_all(&target);
+    };
+    let keep = RestoreOptions::default();
+    for name in [&b"../victim"[..], b"..", b"/victim", b"a/b"] {
+        check(&mut vault, &[entry(name, file(size_bytes))], &keep);
+    }
+    check(
+        &mut vault,
+        &[entry(b"out", Node::Folder { content: below })],
+        &keep,
+    );
+    let replaces = RestoreOptions {
+        replaces: true,
+        ..RestoreOptions::default()
+    };
+    check(
+        &mut vault,
+        &[entry(b"out", Node::Folder { content: below })],
+        &replaces,
+    );
+    // A file that says to be longer than its content, and one that is no folder.
+    check(&mut vault, &[entry(b"long", file(1 << 60))], &keep);
+    check(&mut vault, &[entry(b"long", file(size_bytes + 1))], &keep);
+    check(
+        &mut vault,
+        &[entry(b"folder", Node::Folder { content })],
+        &keep,
+    );
+    let few = RestoreOptions {
+        entries_max: 1,
+        ..RestoreOptions::default()
+    };
+    check(
+        &mut vault,
+        &[entry(b"a", file(size_bytes)), entry(b"b", file(size_bytes))],
+        &few,
+    );
+}
+
+#[test]
+fn one_writes_at_a_time_and_a_late_one_is_fenced() {
+    let (storage, mut vault) = memory_vault();
+    let pool = pool();
+    let mut other = Vault::open(Arc::clone(&storage), PASSWORD, Entropy::seeded(2)).unwrap();
+    let writer = Writer::new(&mut vault, &pool, WriterOptions::default()).unwrap();
+    let second = Writer::new(&mut other, &pool, WriterOptions::default());
+    let message = second.err().expect("a second writer").to_string();
+    assert!(message.contains("another process writes"), "{message}");
+    // As on a file system that does not keep locks: the turn is given away while the first still writes.
+    storage.unlink("locks/turn").unwrap();
+    let taken = Writer::new(&mut other, &pool, WriterOptions::default()).unwrap();
+    let late = writer.commit(Snapshot::default()).unwrap_err().to_string();
+    assert!(late.contains("closed epoch 1"), "{late}");
+    assert_eq!(taken.commit(Snapshot::default()).unwrap(), 2);
+    let vault = Vault::open(storage, PASSWORD, Entropy::seeded(3)).unwrap();
+    assert_eq!(vault.snapshots().unwrap().len(), 1);
+}
+
+#[test]
+fn passwords_come_and_go() {
+    let (storage, mut vault) = memory_vault();
+    let open =
+        |password: &[u8]| Vault::open(Arc::clone(&storage), password, Entropy::seeded(4)).is_ok();
+    let other = vault.add_password(b"another", COST).unwrap();
+    assert!(open(PASSWORD) && open(b"another") && !open(b"wrong"));
+    let first = vault
+        .passwords(PASSWORD)
+        .unwrap()
+        .into_iter()
+        .find(|(_, opens)| *opens)
+        .unwrap()
+        .0;
+    vault.remove_password(&first).unwrap();
+    assert!(!open(PASSWORD) && open(b"another"));
+    assert!(vault.remove_password(&other).is_err(), "the last one");
+}
+
+#[test]
+fn collecting_gives_back_what_nobody_needs() {
+    let source = tempfile::tempdir().unwrap();
+    let root = source.path();
+    let mut random = Rng::with_seed(crate::testing::seed(12));
+    for at in 0..20 {
+        fs::write(root.join(format!("{at}")), noise(&mut random, 200_000)).unwrap();
+    }
+    let (storage, mut vault) = memory_vault();
+    let pool = pool();
+    let first = vault
+        .add(&pool, &[root.to_path_buf()], &options(1), &mut |_| ())
+        .unwrap();
+    for at in 0..10 {
+        fs::remove_file(root.join(format!("{}", 2 * at))).unwrap();
+    }
+    let second = vault
+        .add(&pool, &[root.to_path_buf()], &options(2), &mut |_| ())
+        .unwrap();
+    let before = vault.stored_bytes().unwrap();
+    vault.forget(&[first.epoch]).unwrap();
+    let plan = vault
+        .plan_collection(&WriterOptions::default(), 0.9, &mut |_| ())
+        .unwrap();
+    let collected = vault
+        .collect(&pool, WriterOptions::default(), (100, 0), 0.9, &mut |_| ())
+        .unwrap();
+    println!("{collected:?}");
+    let close = |is: u64, said: u64| is.abs_diff(said) * 10 <= said;
+    assert!(
+        close(collected.written_bytes, plan.rewritten_bytes),
+        "{collected:?} {plan:?}"
+    );
+    assert!(
+        close(collected.read_bytes, plan.read_bytes),
+        "{collected:?} {plan:?}"
+    );
+    let after = vault.stored_bytes().unwrap();
+    assert!(after < before * 6 / 10, "{before} to {after}");
+    let vault = Vault::open(storage, PASSWORD, Entropy::seeded(3)).unwrap();
+    let (_target, back) = restored(&vault, second.epoch, root);
+    assert_eq!(seen(&back), seen(root));
+    let verified = vault.verify(VerifyOptions::default(), &mut |_| ()).unwrap();
+    assert!(verified.damages.is_empty(), "{:?}", verified.damages);
+}

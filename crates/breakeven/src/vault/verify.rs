@@ -1,0 +1,284 @@
+//! Reading everything, and saying what is damaged.
+//!
+//! Promises: with a share of 1, every byte of every object counts: a flipped bit is found. Nothing is changed.
+
+use std::collections::BTreeSet;
+
+use crate::codec::Decompressor;
+use crate::error::Result;
+
+use super::cipher::Id;
+use super::contents::Chunks;
+use super::folder::Node;
+use super::index::{Index, PackPlace};
+use super::pack::{
+    self, ChunkKind, Contents, PACK_BYTES_LIMIT, object_name, open_frame, read_head,
+};
+use super::{CONFIG_BYTES_MAX, LOCK, Progress, Vault, object};
+
+/// Folders within folders that are followed: twice what a path of 4,096 bytes can hold.
+pub(super) const DEPTH_MAX: usize = 4096;
+
+/// What is read.
+#[derive(Clone, Copy, Debug)]
+pub struct VerifyOptions {
+    /// The share of packs that are read whole, picked at random. Default 1: all.
+    pub sample_share: f64,
+    /// What they are picked by. Default 0.
+    pub seed: u64,
+    /// Memory that the index may take. Default 1 GiB.
+    pub index_bytes_max: u64,
+}
+
+impl Default for VerifyOptions {
+    fn default() -> VerifyOptions {
+        VerifyOptions {
+            sample_share: 1.0,
+            seed: 0,
+            index_bytes_max: 1 << 30,
+        }
+    }
+}
+
+/// An object that is damaged, or a snapshot that needs one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The object's name, or that of a snapshot's record.
+    pub name: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// What was read, and what is wrong.
+#[derive(Clone, Debug, Default)]
+pub struct Verified {
+    /// Packs that were read whole.
+    pub packs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Chunks whose identity was computed again.
+    pub chunks: u64,
+    /// Snapshots whose folders were followed.
+    pub snapshots: u64,
+    /// What is wrong.
+    pub damages: Vec<Damage>,
+}
+
+impl Verified {
+    fn note<T>(&mut self, name: &str, result: Result<T>) -> Option<T> {
+        result
+            .map_err(|error| {
+                let (name, reason) = (name.to_string(), error.to_string());
+                self.damages.push(Damage { name, reason });
+            })
+            .ok()
+    }
+}
+
+impl Vault {
+    /// Reads the vault and says what is damaged.
+    ///
+    /// # Errors
+    /// Those of listing the far end, and [`crate::Error::Limit`] for an index that does not fit; damage is no error here.
+    pub fn verify(
+        &self,
+        options: VerifyOptions,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Verified> {
+        let mut verified = Verified::default();
+        self.verify_small(&mut verified)?;
+        let mut index = Index::new(options.index_bytes_max);
+        let mut packs: Vec<(PackPlace, Contents)> = Vec::new();
+        let listed = self.each_pack(|pack, contents| {
+            index.add_contents(pack, &contents)?;
+            packs.push((pack, contents));
+            Ok(())
+        });
+        verified.note("index", listed);
+        index.merge()?;
+        self.verify_unlisted(&packs, &mut verified)?;
+        let mut random = fastrand::Rng::with_seed(options.seed);
+        packs.retain(|_| random.f64() < options.sample_share);
+        let total = packs.iter().map(|(pack, _)| pack.size_bytes).sum();
+        let mut decompressor = Decompressor::new();
+        let mut done = 0;
+        for (pack, contents) in &packs {
+            let read = self.verify_pack(pack, contents, &mut decompressor);
+            if let Some(chunks) = verified.note(&object_name(pack.name), read) {
+                verified.chunks += chunks;
+            }
+            verified.packs += 1;
+            done += pack.size_bytes;
+            progress(&Progress {
+                phase: "reading packs",
+                done,
+                total,
+            });
+        }
+        verified.bytes = done;
+        self.verify_snapshots(&index, &mut verified, progress);
+        Ok(verified)
+    }
+
+    /// Checks keys, locks and records.
+    fn verify_small(&self, verified: &mut Verified) -> Result<()> {
+        for name in self.far.list("keys")? {
+            let name = format!("keys/{name}");
+            let record = self.far.read(&name, CONFIG_BYTES_MAX);
+            verified.note(
+                &name,
+                record.and_then(|record| self.keys.master.check_record(&record)),
+            );
+        }
+        for epoch in self.epochs("locks")? {
+            let name = object("locks", epoch);
+            let lock = self.far.read(&name, CONFIG_BYTES_MAX);
+            verified.note(
+                &name,
+                lock.and_then(|lock| self.keys.open(LOCK, &name, &lock)),
+            );
+        }
+        for epoch in self.epochs("snapshots")? {
+            verified.note(&object("snapshots", epoch), self.read_record(epoch));
+        }
+        Ok(())
+    }
+
+    /// Checks the names of packs that no index lists, which is all that can be asked of them.
+    fn verify_unlisted(
+        &self,
+        listed: &[(PackPlace, Contents)],
+        verified: &mut Verified,
+    ) -> Result<()> {
+        let listed: BTreeSet<Id> = listed.iter().map(|(pack, _)| pack.name).collect();
+        for folder in self.far.list_folders("packs")? {
+            for hex in self.far.list(&format!("packs/{folder}"))? {
+                let Some(name) = Id::from_hex(&hex).filter(|name| !listed.contains(name)) else {
+                    continue;
+                };
+                let bytes = self
+                    .far
+                    .read(&object_name(name), 2 * PACK_BYTES_LIMIT as u64);
+                let checked = bytes.and_then(|bytes| check_name(&bytes, name));
+                verified.note(&object_name(name), checked);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a pack whole; returns how many chunks were checked.
+    fn verify_pack(
+        &self,
+        pack: &PackPlace,
+        contents: &Contents,
+        decompressor: &mut Decompressor,
+    ) -> Result<u64> {
+        let bytes = self
+            .far
+            .read(&object_name(pack.name), 2 * PACK_BYTES_LIMIT as u64)?;
+        check_name(&bytes, pack.name)?;
+        let (head, _) = read_head(&bytes)?;
+        let mut chunks = 0;
+        for frame in &contents.frames {
+            let (offset, length) = (frame.offset as usize, frame.sealed_bytes as usize);
+            let sealed = bytes.get(offset..offset.saturating_add(length));
+            let sealed =
+                sealed.ok_or_else(|| super::fail("pack", offset as u64, "a frame", "the end"))?;
+            let open = open_frame(
+                &self.keys,
+                &head,
+                offset as u64,
+                sealed.to_vec(),
+                decompressor,
+            )?;
+            for (ordinal, chunk) in frame.chunks.iter().enumerate() {
+                let found = open.chunk(ordinal);
+                let is_right = found.is_some_and(|bytes| {
+                    bytes.len() == chunk.length_bytes as usize
+                        && (chunk.kind == ChunkKind::List || self.keys.id(bytes) == chunk.id)
+                });
+                if !is_right {
+                    return Err(super::fail(
+                        "pack",
+                        offset as u64,
+                        chunk.id.hex(),
+                        "another chunk",
+                    ));
+                }
+                chunks += 1;
+            }
+        }
+        Ok(chunks)
+    }
+
+    /// Follows the folders of all snapshots: whatever they need must be listed.
+    fn verify_snapshots(
+        &self,
+        index: &Index,
+        verified: &mut Verified,
+        progress: &mut dyn FnMut(&Progress),
+    ) {
+        let mut chunks = Chunks::new(&self.far, &self.keys);
+        let mut seen = BTreeSet::new();
+        let total = self.state.snapshots.len() as u64;
+        for (done, epoch) in self.state.snapshots.iter().enumerate() {
+            let followed = self.snapshot(*epoch).and_then(|snapshot| {
+                let roots = [snapshot.folder, snapshot.stamps];
+                follow(&mut chunks, index, roots, &mut seen, &mut |_| ())
+            });
+            verified.note(&object("snapshots", *epoch), followed);
+            verified.snapshots += 1;
+            let done = done as u64 + 1;
+            progress(&Progress {
+                phase: "following snapshots",
+                done,
+                total,
+            });
+        }
+    }
+}
+
+fn check_name(bytes: &[u8], name: Id) -> Result<()> {
+    match pack::name_of(bytes) == name {
+        true => Ok(()),
+        false => Err(super::fail("pack", 0, "the bytes of its name", "others")),
+    }
+}
+
+/// Hands out every chunk that a folder needs with all below it, and its stamps; folders that were seen are left out.
+pub(super) fn follow(
+    chunks: &mut Chunks,
+    index: &Index,
+    roots: [Id; 2],
+    seen: &mut BTreeSet<[Id; 2]>,
+    take: &mut dyn FnMut(Id),
+) -> Result<()> {
+    let mut left = vec![(roots, 0)];
+    while let Some(([folder, stamps], depth)) = left.pop() {
+        if folder == Id::NONE || !seen.insert([folder, stamps]) {
+            continue;
+        }
+        if depth > DEPTH_MAX {
+            return Err(super::fail(
+                "folder",
+                0,
+                format!("at most {DEPTH_MAX} within each other"),
+                "more",
+            ));
+        }
+        chunks.each_chunk(index, folder, take)?;
+        chunks.each_chunk(index, stamps, take)?;
+        let entries = chunks.folder(index, folder)?;
+        let stamps = chunks.stamps(index, &entries, stamps)?;
+        for (entry, stamp) in entries.iter().zip(&stamps) {
+            match entry.node {
+                Node::File { content, .. } if content != Id::NONE => {
+                    chunks.each_chunk(index, content, take)?;
+                }
+                Node::Folder { content } => left.push(([content, stamp.folder], depth + 1)),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}

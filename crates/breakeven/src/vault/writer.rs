@@ -1,0 +1,670 @@
+//! Adding a snapshot: contents in, chunks that are new into frames, frames into packs, and the commit.
+//!
+//! Frames are compressed by the pool while the next are filled. Memory: the index, a frame for each place of the ring, a
+//! pack of each kind. What an earlier writer left in packs without a commit is taken over.
+
+use std::collections::BTreeSet;
+
+use crate::codec::Compressor;
+use crate::error::{Error, Result};
+use crate::meter::thread_cpu;
+use crate::pool::{Pool, Stage};
+use crate::units::Seconds;
+
+use super::Vault;
+use super::bytes::put_number;
+use super::chunker::CHUNK_BYTES_LIMIT;
+use super::cipher::{Id, Keys};
+use super::compression::{Compression, Pick, Picker};
+use super::contents::{DEPTH_MAX, ZEROS_BIT};
+use super::folder::{Entry, Stamp, write_folder, write_stamps};
+use super::index::{FramePlace, Index, PackPlace, Place, write_pack};
+use super::pack::{
+    self, ChunkEntry, ChunkKind, Contents, EncodedFrame, FRAME_CHUNKS_MAX, FrameEntry, PackBuilder,
+    PackKind, RawFrame,
+};
+use super::record::{Record, Snapshot};
+use super::session::Session;
+
+/// Indexes that count before an add merges all of them into its own.
+const INDEXES_MAX: usize = 16;
+/// A list longer than this is cut, and listed itself.
+const LIST_BYTES_MAX: usize = 128 << 10;
+
+/// Where contents come from.
+pub trait Source {
+    /// Reads some bytes, as `read` does; 0 at the end.
+    ///
+    /// # Errors
+    /// Those of the medium.
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize>;
+
+    /// Goes back to the start, if that is possible.
+    ///
+    /// # Errors
+    /// Those of the medium.
+    fn rewind(&mut self) -> Result<bool>;
+}
+
+impl Source for &[u8] {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let count = self.len().min(buffer.len());
+        let (head, tail) = self.split_at(count);
+        buffer[..count].copy_from_slice(head);
+        *self = tail;
+        Ok(count)
+    }
+
+    fn rewind(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+/// How a snapshot is added.
+#[derive(Clone, Copy, Debug)]
+pub struct WriterOptions {
+    /// How methods of frames are found. Default by the chooser, at the prices of [`super::Preset::Default`].
+    pub compression: Compression,
+    /// Memory that the index may take. Default 1 GiB: some 35 million chunks.
+    pub index_bytes_max: u64,
+}
+
+impl Default for WriterOptions {
+    fn default() -> WriterOptions {
+        WriterOptions {
+            compression: Compression::Chosen(super::Preset::Default),
+            index_bytes_max: 1 << 30,
+        }
+    }
+}
+
+struct Job {
+    kind: PackKind,
+    number: u32,
+    pick: Pick,
+    frame: RawFrame,
+}
+
+struct Done {
+    kind: PackKind,
+    number: u32,
+    pick: Pick,
+    raw_bytes: usize,
+    encode: Seconds,
+    frame: EncodedFrame,
+}
+
+/// What is being filled for one kind of packs.
+struct Packer {
+    kind: PackKind,
+    frame: RawFrame,
+    number: u32,
+    pack: Option<PackBuilder>,
+    /// Frames in the pack, with their numbers.
+    placed: Vec<(u32, FrameEntry)>,
+}
+
+impl Packer {
+    fn new(kind: PackKind) -> Packer {
+        Packer {
+            kind,
+            frame: RawFrame::default(),
+            number: 0,
+            pack: None,
+            placed: Vec::new(),
+        }
+    }
+}
+
+/// Adds a snapshot to a vault.
+pub struct Writer<'v> {
+    vault: &'v mut Vault,
+    session: Session,
+    pub(super) index: Index,
+    packers: [Packer; 2],
+    stage: Stage<Job, Done, Compressor>,
+    picker: Picker,
+    /// What packs of this epoch hold, as its index will say.
+    listed: Vec<u8>,
+    buffer: Vec<u8>,
+    new_raw_bytes: u64,
+    stored_bytes: u64,
+}
+
+fn encode(compressor: &mut Compressor, job: Job) -> Result<Done> {
+    let raw_bytes = job.frame.bytes.len();
+    let begun = thread_cpu();
+    let frame = job.frame.encode(job.pick.method, compressor)?;
+    Ok(Done {
+        kind: job.kind,
+        number: job.number,
+        pick: job.pick,
+        raw_bytes,
+        encode: thread_cpu() - begun,
+        frame,
+    })
+}
+
+impl<'v> Writer<'v> {
+    /// Begins a snapshot.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] while another writes, [`Error::Limit`] if the index does not fit, those of the storage.
+    pub fn new(vault: &'v mut Vault, pool: &Pool, options: WriterOptions) -> Result<Writer<'v>> {
+        let mut writer = Writer::begin(vault, pool, options)?;
+        writer.take_over()?;
+        Ok(writer)
+    }
+
+    /// Begins a change without a look at what others left.
+    pub(super) fn begin(
+        vault: &'v mut Vault,
+        pool: &Pool,
+        options: WriterOptions,
+    ) -> Result<Writer<'v>> {
+        let session = vault.begin()?;
+        let index = vault.index(options.index_bytes_max)?;
+        Ok(Writer {
+            session,
+            index,
+            packers: [Packer::new(PackKind::Data), Packer::new(PackKind::Folders)],
+            stage: pool.stage(2 * pool.worker_count().max(1), Compressor::new, encode)?,
+            picker: Picker::new(options.compression),
+            listed: Vec::new(),
+            buffer: Vec::new(),
+            new_raw_bytes: 0,
+            stored_bytes: 0,
+            vault,
+        })
+    }
+
+    /// Returns vault, session, what the new packs hold, and their bytes.
+    pub(super) fn into_parts(self) -> (&'v mut Vault, Session, Vec<u8>, u64) {
+        (self.vault, self.session, self.listed, self.stored_bytes)
+    }
+
+    /// Returns the packs that neither an index lists nor the state dooms, and makes their names durable.
+    pub(super) fn unlisted(&self) -> Result<Vec<Id>> {
+        let known: BTreeSet<Id> = (self.index.packs().iter().map(|pack| pack.name))
+            .chain(self.vault.state.doomed.iter().map(|doomed| doomed.pack))
+            .collect();
+        let mut unlisted = Vec::new();
+        for folder in self.vault.far.list_folders("packs")? {
+            let folder = format!("packs/{folder}");
+            self.vault.far.clear_temporaries(&folder)?;
+            let before = unlisted.len();
+            let names = self.vault.far.list(&folder)?;
+            let names = names.iter().filter_map(|name| Id::from_hex(name));
+            unlisted.extend(names.filter(|name| !known.contains(name)));
+            if unlisted.len() > before {
+                self.vault.far.settle(&folder)?;
+            }
+        }
+        Ok(unlisted)
+    }
+
+    /// Returns the vault that is written to.
+    pub(super) fn vault(&self) -> &Vault {
+        self.vault
+    }
+
+    /// Returns the memory that the index takes now.
+    pub fn index_bytes(&self) -> u64 {
+        self.index.memory_bytes()
+    }
+
+    /// Takes over packs that no index lists: what an interrupted add left.
+    fn take_over(&mut self) -> Result<()> {
+        for name in self.unlisted()? {
+            // One that cannot be read is as good as none; the collector removes it.
+            let read = pack::read_contents(&self.vault.far, name, &self.vault.keys);
+            if let Ok((kind, size_bytes, contents)) = read {
+                let pack = PackPlace {
+                    name,
+                    kind,
+                    size_bytes,
+                };
+                self.index.add_contents(pack, &contents)?;
+                write_pack(&mut self.listed, &pack, &contents);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores a content of a file; returns its identity and length. An empty one is [`Id::NONE`].
+    ///
+    /// # Errors
+    /// Those of source and storage; after one of the storage nothing more can be added.
+    pub fn add_content(&mut self, source: &mut dyn Source) -> Result<(Id, u64)> {
+        self.add(PackKind::Data, source)
+    }
+
+    /// Stores a folder, whose entries are sorted by name, and its stamps.
+    ///
+    /// # Errors
+    /// As [`Writer::add_content`].
+    pub fn add_folder(&mut self, entries: &[Entry], stamps: &[Stamp]) -> Result<(Id, Id)> {
+        let (folder, stamps) = (write_folder(entries), write_stamps(entries, stamps));
+        let (folder, _) = self.add(PackKind::Folders, &mut &folder[..])?;
+        let (stamps, _) = self.add(PackKind::Folders, &mut &stamps[..])?;
+        Ok((folder, stamps))
+    }
+
+    /// Stores a content of either kind.
+    fn add(&mut self, kind: PackKind, source: &mut dyn Source) -> Result<(Id, u64)> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let result = self.add_buffered(kind, source, &mut buffer);
+        self.buffer = buffer;
+        result
+    }
+
+    fn add_buffered(
+        &mut self,
+        kind: PackKind,
+        source: &mut dyn Source,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(Id, u64)> {
+        let mut window = Window::new(buffer, self.vault.chunker.most_bytes());
+        window.fill(source)?;
+        let first = self.cut(&window);
+        if window.has_ended && first == window.bytes().len() {
+            return self.add_single(kind, window.bytes());
+        }
+        if let Some(known) = self.find_clone(source, &mut window, first)? {
+            return Ok(known);
+        }
+        let mut hasher = self.vault.keys.hasher();
+        let mut list = List::default();
+        while !window.bytes().is_empty() {
+            let length = self.cut(&window);
+            let chunk = &window.bytes()[..length];
+            hasher.update(chunk);
+            list.raw_bytes += length as u64;
+            if length == self.vault.chunker.most_bytes() && is_zeros(chunk) {
+                list.zeros += length as u64;
+            } else {
+                let id = self.vault.keys.id(chunk);
+                self.put_chunk(kind, ChunkKind::Plain, id, chunk)?;
+                list.push(length, id);
+                self.cut_list(kind, &mut list, LIST_BYTES_MAX)?;
+            }
+            window.consume(length);
+            window.fill(source)?;
+        }
+        let id = Keys::id_of(&hasher);
+        let list_bytes = self.finish_list(kind, list.raw_bytes, &mut list)?;
+        self.put_chunk(kind, ChunkKind::List, id, &list_bytes)?;
+        Ok((id, list.raw_bytes))
+    }
+
+    fn cut(&self, window: &Window<'_>) -> usize {
+        self.vault.chunker.cut(window.bytes())
+    }
+
+    fn add_single(&mut self, kind: PackKind, content: &[u8]) -> Result<(Id, u64)> {
+        if content.is_empty() {
+            return Ok((Id::NONE, 0));
+        }
+        let id = self.vault.keys.id(content);
+        self.put_chunk(kind, ChunkKind::Plain, id, content)?;
+        Ok((id, content.len() as u64))
+    }
+
+    /// Where the first chunk is known, the whole may be: it is hashed before it is cut, which costs a clone one
+    /// hash and another content one reading more.
+    fn find_clone(
+        &mut self,
+        source: &mut dyn Source,
+        window: &mut Window<'_>,
+        first: usize,
+    ) -> Result<Option<(Id, u64)>> {
+        let first = self.vault.keys.id(&window.bytes()[..first]);
+        if self.index.find(&first).is_none() {
+            return Ok(None);
+        }
+        let mut hasher = self.vault.keys.hasher();
+        let mut raw_bytes = 0;
+        if window.has_ended {
+            let id = self.vault.keys.id(window.bytes());
+            let known = self
+                .index
+                .find(&id)
+                .map(|_| (id, window.bytes().len() as u64));
+            return Ok(known);
+        }
+        if !source.rewind()? {
+            return Ok(None);
+        }
+        window.restart();
+        loop {
+            window.fill(source)?;
+            if window.bytes().is_empty() {
+                break;
+            }
+            hasher.update(window.bytes());
+            raw_bytes += window.bytes().len() as u64;
+            window.consume(window.bytes().len());
+        }
+        let id = Keys::id_of(&hasher);
+        if self.index.find(&id).is_some() {
+            return Ok(Some((id, raw_bytes)));
+        }
+        if !source.rewind()? {
+            return Err(Error::invalid("source", "it went back once and not twice"));
+        }
+        window.restart();
+        window.fill(source)?;
+        Ok(None)
+    }
+
+    /// Makes chunks of the levels of a list that are longer than `most_bytes`.
+    fn cut_list(&mut self, kind: PackKind, list: &mut List, most_bytes: usize) -> Result<()> {
+        let mut level = 0;
+        while level < list.levels.len() && list.levels[level].len() > most_bytes {
+            let items = std::mem::take(&mut list.levels[level]);
+            let id = self.vault.keys.id(&items);
+            self.put_chunk(kind, ChunkKind::Plain, id, &items)?;
+            list.push_at(level + 1, items.len(), id);
+            level += 1;
+        }
+        if list.levels.len() > usize::from(DEPTH_MAX) {
+            return Err(Error::invalid("content", "longer than a list can say"));
+        }
+        Ok(())
+    }
+
+    /// Returns the list of a content, whose lower levels become chunks.
+    fn finish_list(&mut self, kind: PackKind, raw_bytes: u64, list: &mut List) -> Result<Vec<u8>> {
+        list.flush_zeros();
+        let mut level = 0;
+        while level + 1 < list.levels.len() {
+            let items = std::mem::take(&mut list.levels[level]);
+            if !items.is_empty() {
+                let id = self.vault.keys.id(&items);
+                self.put_chunk(kind, ChunkKind::Plain, id, &items)?;
+                list.push_at(level + 1, items.len(), id);
+            }
+            level += 1;
+        }
+        let depth = list.levels.len().max(1);
+        assert!(depth <= usize::from(DEPTH_MAX), "depth {depth}");
+        let mut bytes = vec![depth as u8];
+        put_number(&mut bytes, raw_bytes);
+        bytes.extend(list.levels.pop().unwrap_or_default());
+        Ok(bytes)
+    }
+
+    /// Puts a chunk into the frame that is being filled, unless it is known.
+    pub(super) fn put_chunk(
+        &mut self,
+        kind: PackKind,
+        chunk: ChunkKind,
+        id: Id,
+        bytes: &[u8],
+    ) -> Result<()> {
+        assert!(
+            bytes.len() <= CHUNK_BYTES_LIMIT,
+            "a chunk of {}",
+            bytes.len()
+        );
+        if self.index.find(&id).is_some() {
+            return Ok(());
+        }
+        let frame_bytes = self.vault.options.frame_bytes;
+        let at = usize::from(kind == PackKind::Folders);
+        let packer = &self.packers[at];
+        let is_full = packer.frame.bytes.len() + bytes.len() > frame_bytes
+            || packer.frame.chunks.len() == FRAME_CHUNKS_MAX;
+        if is_full {
+            self.end_frame(at)?;
+        }
+        let packer = &mut self.packers[at];
+        if packer.frame.chunks.is_empty() {
+            packer.number = self.index.add_frame(FramePlace {
+                pack: FramePlace::PENDING,
+                offset: 0,
+                sealed_bytes: 0,
+            })?;
+        }
+        let place = Place {
+            frame: packer.number,
+            ordinal: packer.frame.chunks.len() as u32,
+            kind: chunk,
+        };
+        self.index.insert(id, place)?;
+        packer.frame.bytes.extend_from_slice(bytes);
+        packer.frame.chunks.push(ChunkEntry {
+            id,
+            kind: chunk,
+            length_bytes: bytes.len() as u32,
+        });
+        self.new_raw_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Has the frame compressed.
+    fn end_frame(&mut self, at: usize) -> Result<()> {
+        let packer = &mut self.packers[at];
+        let frame = std::mem::take(&mut packer.frame);
+        if frame.chunks.is_empty() {
+            return Ok(());
+        }
+        let (kind, number) = (packer.kind, packer.number);
+        let pick = self.picker.pick(&frame.bytes)?;
+        while self.stage.is_full() {
+            self.take_done()?;
+        }
+        let submitted = self.stage.submit(Job {
+            kind,
+            number,
+            pick,
+            frame,
+        });
+        if submitted.is_err() {
+            return Err(Error::invalid("pool", "it takes no jobs"));
+        }
+        Ok(())
+    }
+
+    /// Takes the oldest frame that is compressed into its pack; says whether there was one.
+    fn take_done(&mut self) -> Result<bool> {
+        let Some(done) = self.stage.next_result() else {
+            return Ok(false);
+        };
+        let done = done?;
+        self.picker.learn(
+            &done.pick,
+            done.raw_bytes,
+            done.frame.bytes.len(),
+            done.encode,
+        );
+        let at = usize::from(done.kind == PackKind::Folders);
+        let packer = &mut self.packers[at];
+        let pack = match &mut packer.pack {
+            Some(pack) => pack,
+            none => none.insert(PackBuilder::new(done.kind, self.vault.entropy.take())),
+        };
+        let entry = pack.push(done.frame, &self.vault.keys);
+        packer.placed.push((done.number, entry));
+        if pack.size_bytes() >= self.vault.options.pack_bytes {
+            self.end_pack(at)?;
+        }
+        Ok(true)
+    }
+
+    /// Puts a pack.
+    fn end_pack(&mut self, at: usize) -> Result<()> {
+        let packer = &mut self.packers[at];
+        let Some(builder) = packer.pack.take() else {
+            return Ok(());
+        };
+        let placed = std::mem::take(&mut packer.placed);
+        let kind = packer.kind;
+        let (name, bytes, contents) = builder.finish(&self.vault.keys);
+        self.vault.far.put(&pack::object_name(name), &bytes)?;
+        self.stored_bytes += bytes.len() as u64;
+        self.note(
+            PackPlace {
+                name,
+                kind,
+                size_bytes: bytes.len() as u64,
+            },
+            &placed,
+            &contents,
+        );
+        Ok(())
+    }
+
+    fn note(&mut self, pack: PackPlace, placed: &[(u32, FrameEntry)], contents: &Contents) {
+        let number = self.index.add_pack(pack);
+        for (frame, entry) in placed {
+            let place = FramePlace {
+                pack: number,
+                offset: entry.offset,
+                sealed_bytes: entry.sealed_bytes,
+            };
+            self.index.place_frame(*frame, place);
+        }
+        write_pack(&mut self.listed, &pack, contents);
+    }
+
+    /// Makes all chunks so far durable, without a snapshot of them.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        for at in 0..self.packers.len() {
+            self.end_frame(at)?;
+        }
+        while self.take_done()? {}
+        for at in 0..self.packers.len() {
+            self.end_pack(at)?;
+        }
+        Ok(())
+    }
+
+    /// Commits the snapshot and returns its number. Its folder, stamps and description are the caller's; what it
+    /// took is filled in here.
+    ///
+    /// # Errors
+    /// Those of the storage; [`Error::Invalid`] if another writer has closed this epoch. Whether the
+    /// snapshot is there after an error of the storage, the vault tells when it is opened again.
+    pub fn commit(mut self, mut snapshot: Snapshot) -> Result<u64> {
+        self.flush()?;
+        let Writer {
+            vault,
+            session,
+            listed,
+            ..
+        } = self;
+        let mut state = vault.state.clone();
+        if !listed.is_empty() {
+            let content = match state.indexes.len() < INDEXES_MAX {
+                true => listed,
+                false => {
+                    let mut merged = Vec::new();
+                    vault.each_pack(|pack, contents| {
+                        write_pack(&mut merged, &pack, &contents);
+                        Ok(())
+                    })?;
+                    merged.extend(listed);
+                    state.indexes.clear();
+                    merged
+                }
+            };
+            vault.put_index(&session, &content)?;
+            state.indexes.push(session.epoch);
+        }
+        state.snapshots.push(session.epoch);
+        snapshot.new_raw_bytes = self.new_raw_bytes;
+        snapshot.stored_bytes = self.stored_bytes;
+        vault.commit(session, Record::Snapshot(state, Box::new(snapshot)))
+    }
+}
+
+fn is_zeros(bytes: &[u8]) -> bool {
+    // 32 bytes at a time, which the compiler makes one comparison of.
+    let (chunks, rest) = bytes.as_chunks::<32>();
+    chunks.iter().all(|chunk| *chunk == [0; 32]) && rest.iter().all(|byte| *byte == 0)
+}
+
+/// The items of a list that is being made, level by level.
+#[derive(Default)]
+struct List {
+    levels: Vec<Vec<u8>>,
+    raw_bytes: u64,
+    /// Zeros that were met and not yet noted.
+    zeros: u64,
+}
+
+impl List {
+    fn push(&mut self, length: usize, id: Id) {
+        self.flush_zeros();
+        self.push_at(0, length, id);
+    }
+
+    fn flush_zeros(&mut self) {
+        let zeros = std::mem::take(&mut self.zeros);
+        if zeros > 0 {
+            put_number(self.level(0), zeros << 1 | ZEROS_BIT);
+        }
+    }
+
+    fn push_at(&mut self, level: usize, length: usize, id: Id) {
+        let items = self.level(level);
+        put_number(items, (length as u64) << 1);
+        items.extend_from_slice(&id.0);
+    }
+
+    fn level(&mut self, level: usize) -> &mut Vec<u8> {
+        if self.levels.len() <= level {
+            self.levels.resize(level + 1, Vec::new());
+        }
+        &mut self.levels[level]
+    }
+}
+
+/// What was read ahead of a source: at least the longest chunk, or all that is left.
+struct Window<'b> {
+    buffer: &'b mut Vec<u8>,
+    from: usize,
+    to: usize,
+    least: usize,
+    has_ended: bool,
+}
+
+impl<'b> Window<'b> {
+    fn new(buffer: &'b mut Vec<u8>, least: usize) -> Window<'b> {
+        // Room for four chunks, so that what is left is moved to the front once in three.
+        buffer.resize(4 * least, 0);
+        Window {
+            buffer,
+            from: 0,
+            to: 0,
+            least,
+            has_ended: false,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[self.from..self.to]
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.from += count;
+    }
+
+    fn restart(&mut self) {
+        (self.from, self.to, self.has_ended) = (0, 0, false);
+    }
+
+    fn fill(&mut self, source: &mut dyn Source) -> Result<()> {
+        while !self.has_ended && self.to - self.from < self.least + 1 {
+            if self.to == self.buffer.len() {
+                self.buffer.copy_within(self.from..self.to, 0);
+                (self.from, self.to) = (0, self.to - self.from);
+            }
+            let count = source.read(&mut self.buffer[self.to..])?;
+            self.to += count;
+            self.has_ended = count == 0;
+        }
+        Ok(())
+    }
+}
