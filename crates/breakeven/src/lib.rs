@@ -50,7 +50,7 @@
 //!
 //! # What is built
 //!
-//! Features are places (`cache`, `blocks`, `disk`, `stream`, `replay`, `advise`), codecs beside store, lz4 and zstd (`xz`, `deflate`,
+//! Features are places (`cache`, `blocks`, `disk`, `pages`, `stream`, `replay`, `advise`), codecs beside store, lz4 and zstd (`xz`, `deflate`,
 //! `bzip2`), and `dictionaries`, their names by content and their training. All are on by default. A program that wants the cache
 //! alone asks for `default-features = false, features = ["cache"]`.
 //!
@@ -98,6 +98,9 @@ pub mod model;
 #[cfg(feature = "objects")]
 #[doc(hidden)]
 pub mod objects;
+#[cfg(feature = "pages")]
+#[doc(hidden)]
+pub mod pages;
 pub mod pool;
 #[cfg(feature = "replay")]
 #[doc(hidden)]

@@ -17,6 +17,7 @@
 //! | `checkpoint` | writing down what changed, and freeing segments |
 //! | `clean` | moving what is live out of segments that are mostly dead |
 //! | `recovery` | reading a store back |
+//! | `refresh` | seeing what another process wrote |
 //! | `transaction`, `snapshot` | what callers hold |
 //! | `verify`, `stats` | looking at everything, and at little |
 //!
@@ -46,6 +47,7 @@ mod place;
 #[cfg(test)]
 mod proof;
 mod recovery;
+mod refresh;
 mod shared;
 mod snapshot;
 #[cfg(test)]
@@ -105,6 +107,11 @@ pub struct BlocksOptions {
     pub space_amp: f64,
     /// How blocks are written. What that does not shorten is stored as it is. Default `lz4:1`.
     pub method: Method,
+    /// The permission bits of a new store's file, of which the process's mask takes some away. Default 0o600.
+    pub mode: u32,
+    /// Whether the caller keeps processes apart by locks of its own: nobody writes while another has a
+    /// snapshot, and every turn begins with [`Blocks::refresh`]. Default: the store is locked while it is open.
+    pub is_guarded: bool,
     /// The seed of generations and of a new store's id; `None` takes one at random. A store that is
     /// opened twice with the same seed and the same past would write the same generations: for tests.
     pub seed: Option<u64>,
@@ -121,6 +128,8 @@ impl Default for BlocksOptions {
             clean_method: "zstd:3".parse().expect("a method"),
             space_amp: 1.5,
             method: "lz4:1".parse().expect("a method"),
+            mode: 0o600,
+            is_guarded: false,
             seed: None,
         }
     }
@@ -191,7 +200,7 @@ enum Turn {
     Idle(Box<Writer>),
     /// A transaction has it.
     Taken,
-    /// The store was opened for reading, or failed while it was being taken.
+    /// The store failed while it was being taken.
     Refused,
 }
 
@@ -202,8 +211,12 @@ impl Blocks {
     /// [`Error::Invalid`] for options out of range, and those of creating and writing.
     pub fn create(storage: &dyn Storage, name: &str, options: BlocksOptions) -> Result<Blocks> {
         let segment_bytes_min = options.segment_bytes()?;
-        let file = storage.open(name, OpenOptions::create_new())?;
-        lock(&*file, LockKind::Exclusive)?;
+        let new = OpenOptions {
+            mode: options.mode,
+            ..OpenOptions::create_new()
+        };
+        let file = storage.open(name, new)?;
+        lock(&*file, LockKind::Exclusive, &options)?;
         let mut random = random(&options, 0);
         let log_id = std::array::from_fn(|_| random.u8(..));
         let shared = Arc::new(Shared::new(State::default()));
@@ -251,7 +264,9 @@ impl Blocks {
         let turn = Turn::Idle(Box::new(writer));
         let cache_bytes = options.map_cache_bytes;
         let file = StoreFile::new(file, log_id, options.block_bytes_max, cache_bytes);
-        Ok(Blocks::new(file, options, payload, opened, shared, turn))
+        Ok(Blocks::new(
+            file, options, payload, opened, shared, turn, true,
+        ))
     }
 
     /// Opens a store for reading and writing. Nothing is written before the first transaction.
@@ -292,6 +307,7 @@ impl Blocks {
             } else {
                 LockKind::Shared
             },
+            &options,
         )?;
         let superblocks = Superblocks::open(Arc::clone(&file), KIND)?;
         let superblock = superblocks.current();
@@ -309,11 +325,16 @@ impl Blocks {
             replayed_commits: recovery.commits,
             is_torn: recovery.is_torn || superblocks.is_only_one(),
         };
-        let turn = match is_writable {
-            true => Turn::Untouched(Box::new(recovery), payload),
-            false => Turn::Refused,
-        };
-        Ok(Blocks::new(file, options, payload, opened, shared, turn))
+        let turn = Turn::Untouched(Box::new(recovery), payload);
+        Ok(Blocks::new(
+            file,
+            options,
+            payload,
+            opened,
+            shared,
+            turn,
+            is_writable,
+        ))
     }
 
     fn new(
@@ -323,6 +344,7 @@ impl Blocks {
         opened: Opened,
         shared: Arc<Shared>,
         turn: Turn,
+        is_writable: bool,
     ) -> Blocks {
         let number = u64::from_le_bytes(*file.log_id.first_chunk().expect("eight bytes"));
         let inner = Inner {
@@ -334,7 +356,7 @@ impl Blocks {
             },
             number,
             opened,
-            is_writable: !matches!(turn, Turn::Refused),
+            is_writable,
             shared,
             turn: Mutex::new(turn),
             turn_over: Condvar::new(),
@@ -535,8 +557,8 @@ impl Inner {
 
 /// Keeps others from the store for as long as the handle lives: one that writes from all, readers from
 /// writers.
-fn lock(file: &dyn StorageFile, kind: LockKind) -> Result<()> {
-    if !file.try_lock(LOCK_BYTE..LOCK_BYTE + 1, kind)? {
+fn lock(file: &dyn StorageFile, kind: LockKind, options: &BlocksOptions) -> Result<()> {
+    if !options.is_guarded && !file.try_lock(LOCK_BYTE..LOCK_BYTE + 1, kind)? {
         let reason = format!("{} is open elsewhere", file.path().display());
         return Err(Error::invalid("block store", reason));
     }

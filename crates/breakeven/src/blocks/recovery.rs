@@ -37,7 +37,16 @@ pub(super) struct Recovery {
     pub(super) commits: u64,
     /// Whether the log ended in anything but untouched space.
     pub(super) is_torn: bool,
+    /// Where the log may go on.
+    pub(super) position: Position,
+    /// What was read behind the last commit.
+    pending: Vec<Pending>,
+    /// What stood where the log ended.
+    tail: Tail,
 }
+
+/// The first bytes of two records.
+type Tail = [[u8; HEADER_BYTES]; 2];
 
 /// A record that waits for its commit.
 struct Pending {
@@ -67,27 +76,8 @@ enum Change {
 /// or if the log has a gap before something that was synced; and those of reading.
 pub(super) fn recover(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
     let mut recovery = load(file, payload)?;
-    let mut position = payload.log;
-    let mut pending = Vec::new();
-    let mut from = position.address;
-    loop {
-        let mut scanner = scanner(file, &position);
-        recovery.generation = position.segment.generation;
-        let is_full = recovery.replay(file, &mut scanner, &mut pending)?;
-        recovery.sequence = scanner.next_sequence();
-        recovery.replayed.push(from..scanner.address());
-        if !is_full {
-            let gap = recovery.sequence;
-            recovery.check_behind(file, scanner, &position, gap)?;
-            return Ok(recovery);
-        }
-        let sequence = recovery.sequence;
-        let Some(next) = follow(file, &position, |found| found == sequence)? else {
-            return Ok(recovery);
-        };
-        recovery.hold(&next)?;
-        (position, from) = (next, next.segment.start);
-    }
+    recovery.advance(file)?;
+    Ok(recovery)
 }
 
 fn scanner<'a>(file: &'a StoreFile, position: &Position) -> Scanner<'a> {
@@ -216,6 +206,9 @@ fn load(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
         generation: payload.log.segment.generation,
         commits: 0,
         is_torn: false,
+        position: payload.log,
+        pending: Vec::new(),
+        tail: Tail::default(),
     })
 }
 
@@ -251,6 +244,51 @@ fn take_listed(listed: Listed, state: &mut State, live: &mut Vec<u64>) -> Result
 }
 
 impl Recovery {
+    /// Reads the log on from where it ended.
+    pub(super) fn advance(&mut self, file: &StoreFile) -> Result<()> {
+        let mut pending = std::mem::take(&mut self.pending);
+        let mut from = self.position.address;
+        loop {
+            let position = self.position;
+            let mut scanner = scanner(file, &position);
+            self.generation = position.segment.generation;
+            let is_full = self.replay(file, &mut scanner, &mut pending)?;
+            self.sequence = scanner.next_sequence();
+            (self.position.address, self.position.sequence) = (scanner.address(), self.sequence);
+            self.replayed.push(from..scanner.address());
+            let gap = self.sequence;
+            if !is_full {
+                self.pending = pending;
+                self.tail = self.read_tail(file)?;
+                return self.check_behind(file, scanner, &position, gap);
+            }
+            let Some(next) = follow(file, &position, |found| found == gap)? else {
+                self.pending = pending;
+                self.tail = self.read_tail(file)?;
+                return Ok(());
+            };
+            self.hold(&next)?;
+            (self.position, from) = (next, next.segment.start);
+        }
+    }
+
+    /// Returns whether anything was written where the log ended.
+    pub(super) fn is_behind(&self, file: &StoreFile) -> Result<bool> {
+        Ok(self.read_tail(file)? != self.tail)
+    }
+
+    /// Reads the bytes that the next record would change: where the log ends, and the head of the next
+    /// segment.
+    fn read_tail(&self, file: &StoreFile) -> Result<Tail> {
+        let mut tail = Tail::default();
+        let places = [self.position.address, self.position.successor.0];
+        for (bytes, at) in tail.iter_mut().zip(places) {
+            let mut buffers = [std::io::IoSliceMut::new(bytes)];
+            file.file.read_at(&mut buffers, at)?;
+        }
+        Ok(tail)
+    }
+
     /// Writes what was read from the log again, where it lies: the page cache may have shown what the
     /// medium does not hold. The same bytes cannot tear what the medium does hold.
     pub(super) fn write_again(&self, file: &StoreFile) -> Result<()> {

@@ -21,6 +21,13 @@ pub struct Location {
     length_bytes: u32,
 }
 
+impl Location {
+    /// Returns what the block takes in the file, its record's header included.
+    pub fn stored_bytes(&self) -> u32 {
+        self.length_bytes
+    }
+}
+
 /// One state of the store. What it needs is not written over while it is held.
 pub struct Snapshot {
     inner: Arc<Inner>,

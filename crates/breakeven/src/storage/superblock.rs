@@ -25,7 +25,8 @@ pub const SLOT_BYTES: usize = 4096;
 /// The most bytes a store can put into a superblock.
 pub const PAYLOAD_BYTES_MAX: usize = SLOT_BYTES - PAYLOAD_AT;
 
-const MAGIC: [u8; 8] = *b"\x89BKVN\r\n\x1A";
+/// What every slot begins with.
+pub const MAGIC: [u8; 8] = *b"\x89BKVN\r\n\x1A";
 const PAYLOAD_AT: usize = 64;
 
 /// What a store says of itself, and checks when it is opened.

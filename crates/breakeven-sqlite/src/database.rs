@@ -1,0 +1,572 @@
+//! An open compressed database and its journal, in SQLite's calls.
+//!
+//! SQLite writes pages under EXCLUSIVE, then says SYNC by a file control, then syncs: the commit is made at
+//! the control, which comes even where the host asked for no syncs, and the sync makes it durable. What
+//! is cut off after it, and the pages that became free, follow at COMMIT_PHASETWO, when no rollback can
+//! come any more.
+//!
+//! `unsafe` here: SQLite calls by pointers, and lends memory that it allocated.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::os::unix::fs::MetadataExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use breakeven::error::{Error, Result};
+use breakeven::pages::{Connection, LockLevel, check};
+
+use crate::ffi::{self, Api, Code, File, IoMethods};
+use crate::journal::Journal;
+use crate::vfs::Opened;
+
+/// What SQLite allocates for a file of ours.
+pub const FILE_BYTES: c_int = size_of::<OwnFile>() as c_int;
+
+#[repr(C)]
+struct OwnFile {
+    file: File,
+    /// A [`Database`] or a [`Journal`], as the methods say.
+    state: *mut c_void,
+}
+
+/// An open compressed database.
+pub struct Database {
+    api: Api,
+    connection: Connection,
+    opened: Opened,
+    is_read_only: bool,
+    /// Whether commits are made visible and left to the system to write.
+    is_lazy: bool,
+    /// A child made by `fork` has the parent's locks and must not use them.
+    process: u32,
+    /// A call panicked.
+    is_broken: bool,
+}
+
+impl Database {
+    /// Takes an open connection.
+    pub fn new(
+        api: Api,
+        connection: Connection,
+        opened: Opened,
+        is_read_only: bool,
+        is_lazy: bool,
+    ) -> Database {
+        Database {
+            api,
+            connection,
+            opened,
+            is_read_only,
+            is_lazy,
+            process: std::process::id(),
+            is_broken: false,
+        }
+    }
+
+    /// Returns whether it can only be read.
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    fn lock(&mut self, level: c_int) -> Result<Code> {
+        if self.is_elsewhere() {
+            let why = "used by a child of the process that opened it";
+            return Err(Error::invalid("database", why));
+        }
+        Ok(match self.connection.lock(level_of(level))? {
+            true => ffi::OK,
+            false => ffi::BUSY,
+        })
+    }
+
+    fn unlock(&mut self, level: c_int) -> Result<Code> {
+        if !self.is_elsewhere() {
+            self.connection.unlock(level_of(level))?;
+        }
+        Ok(ffi::OK)
+    }
+
+    fn commit(&mut self) -> Result<Code> {
+        self.connection.commit().map(|()| ffi::OK)
+    }
+
+    /// What follows when a transaction is final. Failing here cannot undo it.
+    fn finish(&mut self) -> Result<Code> {
+        if self.connection.level() == LockLevel::Exclusive {
+            self.connection.commit()?;
+            self.connection.trim()?;
+        }
+        Ok(ffi::OK)
+    }
+
+    fn has_moved(&self) -> Result<bool> {
+        let identity = self.connection.status()?.identity;
+        Ok(match std::fs::metadata(self.opened.path()) {
+            Ok(now) => (now.dev(), now.ino()) != (identity.device, identity.inode),
+            Err(_) => true,
+        })
+    }
+
+    /// Answers a pragma; `None` leaves it to SQLite.
+    fn pragma(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
+        Ok(match name.to_ascii_lowercase().as_str() {
+            // There is no shared memory here, and SQLite would do without where it has the file alone.
+            "journal_mode" if value.is_some_and(|mode| mode.eq_ignore_ascii_case("wal")) => {
+                Some("delete".into())
+            }
+            "breakeven_stats" => Some(self.statistics()?),
+            "breakeven_verify" => Some(self.verify()?),
+            "breakeven_gc" => Some(self.collect()?),
+            _ => None,
+        })
+    }
+
+    /// Runs `work` under a lock, which may be there already.
+    fn with_lock(
+        &mut self,
+        level: LockLevel,
+        work: impl FnOnce(&mut Connection) -> Result<String>,
+    ) -> Result<String> {
+        let before = self.connection.level();
+        let is_locked = self.connection.lock(level)?;
+        let result = match is_locked {
+            true => work(&mut self.connection),
+            false => Ok("busy".into()),
+        };
+        if before <= LockLevel::Shared {
+            self.connection.unlock(before)?;
+        }
+        result
+    }
+
+    fn statistics(&mut self) -> Result<String> {
+        self.with_lock(LockLevel::Shared, |connection| {
+            let space = connection.space()?;
+            Ok(format!(
+                "logical_bytes={} stored_bytes={} file_bytes={} allocated_bytes={} \
+                 stored_blocks={} block_bytes={}",
+                space.logical_bytes,
+                space.stored_bytes,
+                space.file_bytes,
+                space.allocated_bytes,
+                space.stored_blocks,
+                space.block_bytes
+            ))
+        })
+    }
+
+    fn verify(&mut self) -> Result<String> {
+        let store = Arc::clone(self.connection.store());
+        self.with_lock(LockLevel::Shared, |_| {
+            let checked = check(store, &mut |_, _| true)?;
+            Ok(match checked.broken.first() {
+                None => "ok".into(),
+                Some((page, why)) => {
+                    format!("{} pages broken; page {page}: {why}", checked.broken.len())
+                }
+            })
+        })
+    }
+
+    fn collect(&mut self) -> Result<String> {
+        if self.connection.level() > LockLevel::Shared {
+            return Ok("busy".into());
+        }
+        self.with_lock(LockLevel::Exclusive, |connection| {
+            let trimmed = connection.trim()?;
+            connection.sync()?;
+            connection.checkpoint()?;
+            Ok(format!("trimmed_blocks={}", trimmed.blocks))
+        })
+    }
+}
+
+fn level_of(level: c_int) -> LockLevel {
+    match level {
+        0 => LockLevel::None,
+        1 => LockLevel::Shared,
+        2 => LockLevel::Reserved,
+        3 => LockLevel::Pending,
+        _ => LockLevel::Exclusive,
+    }
+}
+
+/// Returns SQLite's word for an error; `otherwise` for what has none of its own.
+fn code_of(error: &Error, otherwise: Code) -> Code {
+    match error {
+        Error::Limit { .. } => ffi::FULL,
+        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => ffi::FULL,
+        Error::Corrupt { .. } => ffi::IOERR_DATA,
+        _ => otherwise,
+    }
+}
+
+/// Gives the file to a database.
+///
+/// # Safety
+/// `file` has at least [`FILE_BYTES`].
+pub unsafe fn open(file: *mut File, database: Box<Database>) {
+    let own = OwnFile {
+        file: File { methods: &METHODS },
+        state: Box::into_raw(database).cast(),
+    };
+    // SAFETY: as the caller promises.
+    unsafe { file.cast::<OwnFile>().write(own) };
+}
+
+/// Gives the file to a new journal.
+///
+/// # Safety
+/// As [`open`].
+pub unsafe fn open_journal(file: *mut File) {
+    let own = OwnFile {
+        file: File {
+            methods: &JOURNAL_METHODS,
+        },
+        state: Box::into_raw(Box::<Journal>::default()).cast(),
+    };
+    // SAFETY: as the caller promises.
+    unsafe { file.cast::<OwnFile>().write(own) };
+}
+
+/// Runs `work` on the database of a file. An error is logged and becomes `otherwise` or its own code.
+///
+/// # Safety
+/// `file` was opened by [`open`].
+unsafe fn with(
+    file: *mut File,
+    otherwise: Code,
+    work: impl FnOnce(&mut Database) -> Result<Code>,
+) -> Code {
+    // SAFETY: SQLite uses a file by one thread at a time.
+    let database = unsafe { &mut *(*file.cast::<OwnFile>()).state.cast::<Database>() };
+    if database.is_broken {
+        return ffi::IOERR;
+    }
+    match catch_unwind(AssertUnwindSafe(|| work(database))) {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => {
+            let code = code_of(&error, otherwise);
+            let path = database.opened.path().display();
+            database
+                .api
+                .log(code, &format!("breakeven: {path}: {error}"));
+            code
+        }
+        Err(_) => {
+            database.is_broken = true;
+            ffi::IOERR
+        }
+    }
+}
+
+static METHODS: IoMethods = IoMethods {
+    version: 1,
+    close,
+    read,
+    write,
+    truncate,
+    sync,
+    file_size,
+    lock,
+    unlock,
+    check_reserved_lock,
+    file_control,
+    sector_size,
+    device_characteristics,
+};
+
+unsafe extern "C" fn close(file: *mut File) -> Code {
+    // SAFETY: made by `open`, and SQLite closes a file once.
+    let database = unsafe { Box::from_raw((*file.cast::<OwnFile>()).state.cast::<Database>()) };
+    // SAFETY: as above.
+    unsafe { (*file).methods = std::ptr::null() };
+    match catch_unwind(AssertUnwindSafe(|| drop(database))) {
+        Ok(()) => ffi::OK,
+        Err(_) => ffi::IOERR,
+    }
+}
+
+unsafe extern "C" fn read(file: *mut File, target: *mut c_void, count: c_int, offset: i64) -> Code {
+    // SAFETY: SQLite lends as many bytes.
+    let target = unsafe { std::slice::from_raw_parts_mut(target.cast::<u8>(), count as usize) };
+    let read = |database: &mut Database| {
+        let is_locked = database.connection.level() > LockLevel::None;
+        let there = match database.connection.read(offset as u64, target) {
+            Err(error) if is_locked => return Err(error),
+            // Before it locks SQLite only looks, and looks again.
+            Err(_) => {
+                target.fill(0);
+                0
+            }
+            Ok(there) => there,
+        };
+        Ok(match there == target.len() {
+            true => ffi::OK,
+            false => ffi::IOERR_SHORT_READ,
+        })
+    };
+    // SAFETY: SQLite's own file.
+    unsafe { with(file, ffi::IOERR_READ, read) }
+}
+
+unsafe extern "C" fn write(
+    file: *mut File,
+    source: *const c_void,
+    count: c_int,
+    offset: i64,
+) -> Code {
+    // SAFETY: SQLite lends as many bytes.
+    let source = unsafe { std::slice::from_raw_parts(source.cast::<u8>(), count as usize) };
+    let write = |database: &mut Database| {
+        let written = database.connection.write(offset as u64, source);
+        written.map(|()| ffi::OK)
+    };
+    // SAFETY: SQLite's own file.
+    unsafe { with(file, ffi::IOERR_WRITE, write) }
+}
+
+unsafe extern "C" fn truncate(file: *mut File, size: i64) -> Code {
+    let truncate = |database: &mut Database| {
+        let size_bytes = u64::try_from(size).unwrap_or(0);
+        database.connection.truncate(size_bytes).map(|()| ffi::OK)
+    };
+    // SAFETY: SQLite's own file.
+    unsafe { with(file, ffi::IOERR_TRUNCATE, truncate) }
+}
+
+unsafe extern "C" fn sync(file: *mut File, _flags: c_int) -> Code {
+    let sync = |database: &mut Database| {
+        if !database.is_lazy {
+            database.connection.sync()?;
+        }
+        Ok(ffi::OK)
+    };
+    // SAFETY: SQLite's own file.
+    unsafe { with(file, ffi::IOERR_FSYNC, sync) }
+}
+
+unsafe extern "C" fn file_size(file: *mut File, size: *mut i64) -> Code {
+    let measure = |database: &mut Database| {
+        let size_bytes = database.connection.size_bytes()?;
+        // SAFETY: SQLite lends it.
+        unsafe { *size = size_bytes as i64 };
+        Ok(ffi::OK)
+    };
+    // SAFETY: SQLite's own file.
+    unsafe { with(file, ffi::IOERR_FSTAT, measure) }
+}
+
+unsafe extern "C" fn lock(file: *mut File, level: c_int) -> Code {
+    // SAFETY: SQLite's own file.
+    unsafe { with(file, ffi::IOERR_LOCK, |database| database.lock(level)) }
+}
+
+unsafe extern "C" fn unlock(file: *mut File, level: c_int) -> Code {
+    // SAFETY: SQLite's own file.
+    unsafe { with(file, ffi::IOERR_UNLOCK, |database| database.unlock(level)) }
+}
+
+unsafe extern "C" fn check_reserved_lock(file: *mut File, result: *mut c_int) -> Code {
+    let look = |database: &mut Database| {
+        let is_reserved = database.connection.is_reserved()?;
+        // SAFETY: SQLite lends it.
+        unsafe { *result = is_reserved.into() };
+        Ok(ffi::OK)
+    };
+    // SAFETY: SQLite's own file.
+    unsafe { with(file, ffi::IOERR_LOCK, look) }
+}
+
+unsafe extern "C" fn sector_size(_file: *mut File) -> c_int {
+    4096
+}
+
+unsafe extern "C" fn device_characteristics(_file: *mut File) -> c_int {
+    ffi::IOCAP_POWERSAFE_OVERWRITE
+}
+
+unsafe extern "C" fn file_control(
+    file: *mut File,
+    operation: c_int,
+    argument: *mut c_void,
+) -> Code {
+    let control = |database: &mut Database| match operation {
+        ffi::FCNTL_SYNC => database.commit(),
+        ffi::FCNTL_COMMIT_PHASETWO => database.finish(),
+        ffi::FCNTL_SIZE_HINT | ffi::FCNTL_CHUNK_SIZE => Ok(ffi::OK),
+        ffi::FCNTL_HAS_MOVED => {
+            let has_moved = database.has_moved()?;
+            // SAFETY: SQLite lends an int.
+            unsafe { *argument.cast::<c_int>() = has_moved.into() };
+            Ok(ffi::OK)
+        }
+        ffi::FCNTL_VFSNAME => {
+            let name = database.api.text("breakeven");
+            // SAFETY: SQLite lends a pointer to a text that it will free.
+            unsafe { *argument.cast::<*mut c_char>() = name };
+            Ok(ffi::OK)
+        }
+        // SAFETY: SQLite lends two numbers.
+        ffi::FCNTL_PAGE_PLACE => page_place(database, unsafe { &mut *argument.cast::<[i64; 2]>() }),
+        // SAFETY: SQLite lends four pointers to texts.
+        ffi::FCNTL_PRAGMA => pragma(database, unsafe {
+            &mut *argument.cast::<[*mut c_char; 4]>()
+        }),
+        _ => Ok(ffi::NOTFOUND),
+    };
+    // SAFETY: SQLite's own file.
+    unsafe { with(file, ffi::IOERR, control) }
+}
+
+/// Tells `dbstat` where a page lies and what it takes.
+fn page_place(database: &mut Database, place: &mut [i64; 2]) -> Result<Code> {
+    let Ok(number) = u64::try_from(place[0]) else {
+        return Ok(ffi::NOTFOUND);
+    };
+    let (address, bytes) = database.connection.page_place(number)?;
+    *place = [address as i64, bytes as i64];
+    Ok(ffi::OK)
+}
+
+fn pragma(database: &mut Database, arguments: &mut [*mut c_char; 4]) -> Result<Code> {
+    let text = |at: usize| {
+        // SAFETY: SQLite lends texts, or null.
+        let text = (!arguments[at].is_null()).then(|| unsafe { CStr::from_ptr(arguments[at]) });
+        text.and_then(|text| text.to_str().ok())
+    };
+    let Some(name) = text(1) else {
+        return Ok(ffi::NOTFOUND);
+    };
+    let value = text(2);
+    Ok(match database.pragma(name, value) {
+        Ok(None) => ffi::NOTFOUND,
+        Ok(Some(answer)) => {
+            arguments[0] = database.api.text(&answer);
+            ffi::OK
+        }
+        Err(error) => {
+            arguments[0] = database.api.text(&error.to_string());
+            code_of(&error, ffi::ERROR)
+        }
+    })
+}
+
+/// Runs `work` on the journal of a file.
+///
+/// # Safety
+/// `file` was opened by [`open_journal`].
+unsafe fn with_journal(
+    file: *mut File,
+    otherwise: Code,
+    work: impl FnOnce(&mut Journal) -> std::io::Result<Code>,
+) -> Code {
+    // SAFETY: SQLite uses a file by one thread at a time.
+    let journal = unsafe { &mut *(*file.cast::<OwnFile>()).state.cast::<Journal>() };
+    match catch_unwind(AssertUnwindSafe(|| work(journal))) {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::StorageFull => ffi::FULL,
+        Ok(Err(_)) => otherwise,
+        Err(_) => ffi::IOERR,
+    }
+}
+
+static JOURNAL_METHODS: IoMethods = IoMethods {
+    version: 1,
+    close: journal_close,
+    read: journal_read,
+    write: journal_write,
+    truncate: journal_truncate,
+    sync: journal_sync,
+    file_size: journal_size,
+    lock: journal_lock,
+    unlock: journal_lock,
+    check_reserved_lock: journal_reserved,
+    file_control: journal_control,
+    sector_size,
+    device_characteristics,
+};
+
+unsafe extern "C" fn journal_close(file: *mut File) -> Code {
+    // SAFETY: made by `open_journal`, and SQLite closes a file once.
+    drop(unsafe { Box::from_raw((*file.cast::<OwnFile>()).state.cast::<Journal>()) });
+    // SAFETY: as above.
+    unsafe { (*file).methods = std::ptr::null() };
+    ffi::OK
+}
+
+unsafe extern "C" fn journal_read(
+    file: *mut File,
+    target: *mut c_void,
+    count: c_int,
+    offset: i64,
+) -> Code {
+    // SAFETY: SQLite lends as many bytes.
+    let target = unsafe { std::slice::from_raw_parts_mut(target.cast::<u8>(), count as usize) };
+    let read = |journal: &mut Journal| {
+        let there = journal.read(offset as u64, target)?;
+        target[there..].fill(0);
+        Ok(match there == target.len() {
+            true => ffi::OK,
+            false => ffi::IOERR_SHORT_READ,
+        })
+    };
+    // SAFETY: SQLite's own file.
+    unsafe { with_journal(file, ffi::IOERR_READ, read) }
+}
+
+unsafe extern "C" fn journal_write(
+    file: *mut File,
+    source: *const c_void,
+    count: c_int,
+    offset: i64,
+) -> Code {
+    // SAFETY: SQLite lends as many bytes.
+    let source = unsafe { std::slice::from_raw_parts(source.cast::<u8>(), count as usize) };
+    let write = |journal: &mut Journal| journal.write(offset as u64, source).map(|()| ffi::OK);
+    // SAFETY: SQLite's own file.
+    unsafe { with_journal(file, ffi::IOERR_WRITE, write) }
+}
+
+unsafe extern "C" fn journal_truncate(file: *mut File, size: i64) -> Code {
+    let truncate = |journal: &mut Journal| journal.truncate(size as u64).map(|()| ffi::OK);
+    // SAFETY: SQLite's own file.
+    unsafe { with_journal(file, ffi::IOERR_TRUNCATE, truncate) }
+}
+
+unsafe extern "C" fn journal_sync(_file: *mut File, _flags: c_int) -> Code {
+    ffi::OK
+}
+
+unsafe extern "C" fn journal_size(file: *mut File, size: *mut i64) -> Code {
+    let measure = |journal: &mut Journal| {
+        // SAFETY: SQLite lends it.
+        unsafe { *size = journal.size_bytes() as i64 };
+        Ok(ffi::OK)
+    };
+    // SAFETY: SQLite's own file.
+    unsafe { with_journal(file, ffi::IOERR_FSTAT, measure) }
+}
+
+unsafe extern "C" fn journal_lock(_file: *mut File, _level: c_int) -> Code {
+    ffi::OK
+}
+
+unsafe extern "C" fn journal_reserved(_file: *mut File, result: *mut c_int) -> Code {
+    // SAFETY: SQLite lends it.
+    unsafe { *result = 0 };
+    ffi::OK
+}
+
+unsafe extern "C" fn journal_control(
+    _file: *mut File,
+    _operation: c_int,
+    _argument: *mut c_void,
+) -> Code {
+    ffi::NOTFOUND
+}

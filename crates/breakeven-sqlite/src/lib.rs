@@ -1,0 +1,63 @@
+//! A loadable extension that gives any stock SQLite compressed database files.
+//!
+//! After `.load ./libbreakeven_sqlite`, `file:app.db?vfs=breakeven` is a database whose pages lie compressed in
+//! the file `app.db`. By the second entry, `sqlite3_breakeven_default_init`, every database that is opened
+//! afterwards is one, unless it is a plain one already: those are passed to the VFS that was the default.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `ffi` | SQLite's interface, as far as it is used |
+//! | `vfs` | the VFS: which files are compressed, which are passed on |
+//! | `database` | an open compressed database, in SQLite's calls |
+//! | `journal` | its rollback journal, which stays in memory |
+//!
+//! It promises what `breakeven::pages` does: a transaction is there whole or not at all, and one write and one
+//! sync make it durable. No panic crosses into SQLite: the call fails, and the handle after it.
+//!
+//! `unsafe` here and in the modules: SQLite calls by pointers, and lends memory that it allocated.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+mod database;
+mod ffi;
+mod journal;
+mod vfs;
+
+/// The entry that SQLite calls when it loads the extension: adds the VFS `breakeven`.
+///
+/// # Safety
+/// SQLite calls it, with its table of functions.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sqlite3_extension_init(
+    _database: *mut c_void,
+    _message: *mut *mut c_char,
+    table: *const c_void,
+) -> c_int {
+    register(table, false)
+}
+
+/// The entry that also makes it the default: databases that are opened from now on are compressed ones.
+///
+/// # Safety
+/// SQLite calls it, with its table of functions.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sqlite3_breakeven_default_init(
+    _database: *mut c_void,
+    _message: *mut *mut c_char,
+    table: *const c_void,
+) -> c_int {
+    register(table, true)
+}
+
+fn register(table: *const c_void, is_default: bool) -> c_int {
+    // SAFETY: the entries pass on what SQLite handed to them.
+    let api = unsafe { ffi::Api::new(table) };
+    let registered = catch_unwind(AssertUnwindSafe(|| vfs::register(api, is_default)));
+    match registered {
+        Ok(ffi::OK) => ffi::OK_LOAD_PERMANENTLY,
+        Ok(code) => code,
+        Err(_) => ffi::ERROR,
+    }
+}

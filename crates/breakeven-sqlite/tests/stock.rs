@@ -1,0 +1,225 @@
+//! The extension in stock hosts: Debian's `sqlite3` and Python, in processes of their own.
+
+mod hosts;
+mod killed;
+mod random;
+
+use std::fs;
+
+use hosts::{Hosts, sh};
+
+const OPEN: &str = ".open file:app.db?vfs=breakeven\n";
+
+#[test]
+fn two_hosts_write_and_read_one_compressed_file() {
+    let Some(hosts) = Hosts::find() else { return };
+    let made = "CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT); INSERT INTO t(b) VALUES('shell');";
+    hosts.sqlite(&format!("{OPEN}{made}"));
+    let found = hosts.python(
+        "d = connect('app.db')\n\
+         d.execute(\"INSERT INTO t(b) VALUES('python')\")\n\
+         d.commit()\n\
+         print(d.execute('SELECT group_concat(b) FROM t').fetchone()[0])",
+    );
+    assert_eq!(found, "shell,python\n");
+    let checks = "PRAGMA integrity_check; PRAGMA breakeven_verify; SELECT count(*) FROM t;";
+    assert_eq!(hosts.sqlite(&format!("{OPEN}{checks}")), "ok\nok\n2\n");
+    let bytes = fs::read(hosts.path("app.db")).unwrap();
+    assert!(!bytes.starts_with(b"SQLite format 3"));
+    let refused = hosts.sqlite_fails(".open app.db\nSELECT * FROM t;");
+    assert!(refused.contains("not a database"), "{refused}");
+}
+
+#[test]
+fn two_processes_write_at_the_same_time() {
+    let Some(hosts) = Hosts::find() else { return };
+    let program = "d = connect('app.db')\n\
+        d.isolation_level = None\n\
+        d.execute('CREATE TABLE IF NOT EXISTS t(n INTEGER, pad TEXT)')\n\
+        for i in range(150):\n\
+        \x20   d.execute('BEGIN IMMEDIATE')\n\
+        \x20   n = d.execute('SELECT count(*) FROM t').fetchone()[0]\n\
+        \x20   d.execute('INSERT INTO t VALUES(?, ?)', (n, 'x' * 100))\n\
+        \x20   d.execute('COMMIT')";
+    let running = [(); 2].map(|()| hosts.start_python(program));
+    for child in running {
+        let output = child.wait_with_output().unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    let count = "SELECT count(*), count(DISTINCT n), max(n) FROM t; PRAGMA integrity_check;";
+    assert_eq!(hosts.sqlite(&format!("{OPEN}{count}")), "300|300|299\nok\n");
+}
+
+/// A table that compresses about as databases do.
+const FILL: &str = "CREATE TABLE words(id INTEGER PRIMARY KEY, text TEXT);\n\
+    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)\n\
+    INSERT INTO words SELECT i, printf('row %d of many, hash %x', i, i * 2654435761 % 4294967296) || hex(i * i) FROM n;\n\
+    CREATE INDEX by_text ON words(text);\n";
+
+#[test]
+fn the_four_lines_of_the_guide_do_what_it_says() {
+    let Some(hosts) = Hosts::find() else { return };
+    hosts.sqlite(&format!(".open app.db\n{FILL}"));
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sqlite.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let block = |language: &str| {
+        let (_, rest) = guide.split_once(&format!("```{language}\n")).unwrap();
+        rest.split_once("```").unwrap().0.to_owned()
+    };
+    let told = sh(hosts.folder(), &block("sh"));
+    let number = |name: &str| -> u64 {
+        let (_, rest) = told.split_once(&format!("{name}=")).unwrap();
+        rest.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let file_bytes = fs::metadata(hosts.path("small.db")).unwrap().len();
+    assert_eq!(number("file_bytes"), file_bytes);
+    println!("{} bytes became {file_bytes}", number("logical_bytes"));
+    assert!(file_bytes * 2 < number("logical_bytes"), "{told}");
+    assert_eq!(hosts.run_python(&block("python")), "ok\n");
+    assert_eq!(
+        hosts.sum("app.db?vfs=unix"),
+        hosts.sum("small.db?vfs=breakeven")
+    );
+}
+
+#[test]
+fn vacuum_backup_and_attach_go_both_ways() {
+    let Some(hosts) = Hosts::find() else { return };
+    hosts.sqlite(&format!(".open plain.db\nPRAGMA journal_mode=WAL;\n{FILL}"));
+    hosts.sqlite(
+        ".open file:app.db?vfs=breakeven\n\
+         ATTACH 'file:plain.db?vfs=unix' AS plain;\n\
+         CREATE TABLE words(id INTEGER PRIMARY KEY, text TEXT);\n\
+         INSERT INTO words SELECT * FROM plain.words;\n\
+         CREATE INDEX by_text ON words(text);\n\
+         DETACH plain;\n\
+         PRAGMA page_size=8192;\nVACUUM;\nPRAGMA page_size=1024;\nVACUUM;\n\
+         VACUUM INTO 'file:into.db?vfs=unix';\n\
+         .backup unix.db",
+    );
+    hosts.python(
+        "a, b, c = connect('plain.db'), connect('copy.db'), sqlite3.connect('back.db')\n\
+         a.backup(b)\n\
+         b.backup(c)",
+    );
+    let sums = [
+        "plain.db?vfs=unix",
+        "app.db?vfs=breakeven",
+        "into.db?vfs=unix",
+    ]
+    .map(|it| hosts.sum(it));
+    assert!(sums[0] == sums[1] && sums[1] == sums[2], "{sums:?}");
+    let sums = ["copy.db?vfs=breakeven", "back.db?vfs=unix"].map(|it| hosts.sum(it));
+    assert!(
+        hosts.sum("plain.db?vfs=unix") == sums[0] && sums[0] == sums[1],
+        "{sums:?}"
+    );
+    let kinds = ["app.db", "copy.db", "into.db", "back.db", "plain.db"].map(|name| {
+        fs::read(hosts.path(name))
+            .unwrap()
+            .starts_with(b"SQLite format 3")
+    });
+    assert_eq!(kinds, [false, false, true, true, true]);
+}
+
+#[test]
+fn a_transaction_that_spills_is_rolled_back_or_kept() {
+    let Some(hosts) = Hosts::find() else { return };
+    let half = "UPDATE words SET text = text || '!' || id; DELETE FROM words WHERE id % 3 = 0;";
+    hosts.sqlite(&format!("{OPEN}{FILL}"));
+    hosts.sqlite(&format!(".open twin.db\n{FILL}"));
+    let before = hosts.sum("app.db?vfs=breakeven");
+    let spill = "PRAGMA cache_size=10; PRAGMA cache_spill=1;";
+    let rolled = format!(
+        "{OPEN}{spill}BEGIN; {half} SAVEPOINT s; DELETE FROM words; ROLLBACK TO s; SELECT count(*) FROM words; ROLLBACK;\n\
+         PRAGMA integrity_check;"
+    );
+    assert_eq!(hosts.sqlite(&rolled), "13334\nok\n");
+    assert_eq!(hosts.sum("app.db?vfs=breakeven"), before);
+    hosts.sqlite(&format!("{OPEN}{spill}BEGIN; {half} COMMIT;"));
+    hosts.sqlite(&format!(".open twin.db\n{half}"));
+    assert_eq!(
+        hosts.sum("app.db?vfs=breakeven"),
+        hosts.sum("twin.db?vfs=unix")
+    );
+}
+
+#[test]
+fn what_is_deleted_gives_its_room_back_without_vacuum() {
+    let Some(hosts) = Hosts::find() else { return };
+    hosts.sqlite(&format!("{OPEN}{FILL}"));
+    let stored = || -> u64 {
+        let told = hosts.sqlite(&format!("{OPEN}PRAGMA breakeven_stats;"));
+        let (_, rest) = told.split_once("stored_bytes=").unwrap();
+        rest.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let before = stored();
+    hosts.sqlite(&format!("{OPEN}DELETE FROM words WHERE id > 1000;"));
+    let after = stored();
+    println!("{before} bytes stored, {after} after 95 % were deleted");
+    assert!(after * 5 < before, "{before} and then {after}");
+    let checks = "PRAGMA integrity_check; SELECT count(*) FROM words;";
+    assert_eq!(hosts.sqlite(&format!("{OPEN}{checks}")), "ok\n1000\n");
+    // The free pages are used again.
+    let again = "INSERT INTO words SELECT id + 30000, text FROM words; PRAGMA integrity_check;";
+    assert_eq!(hosts.sqlite(&format!("{OPEN}{again}")), "ok\n");
+}
+
+#[test]
+fn a_stale_journal_a_reader_and_a_plain_file_get_what_is_right() {
+    let Some(hosts) = Hosts::find() else { return };
+    hosts.sqlite(&format!(
+        "{OPEN}CREATE TABLE t(a); INSERT INTO t VALUES(7);"
+    ));
+    let read_only = "file:app.db?vfs=breakeven&mode=ro";
+    assert_eq!(
+        hosts.sqlite(&format!(".open {read_only}\nSELECT a FROM t;")),
+        "7\n"
+    );
+    let refused = hosts.sqlite_fails(&format!(".open {read_only}\nINSERT INTO t VALUES(8);"));
+    assert!(refused.contains("readonly"), "{refused}");
+    assert_eq!(
+        hosts.sqlite(&format!("{OPEN}PRAGMA journal_mode=WAL; SELECT a FROM t;")),
+        "delete\n7\n"
+    );
+    let exclusive = "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; UPDATE t SET a = 9; SELECT a FROM t;";
+    assert_eq!(
+        hosts.sqlite(&format!("{OPEN}{exclusive}")),
+        "exclusive\ndelete\n9\n"
+    );
+    for mode in ["TRUNCATE", "PERSIST", "MEMORY", "OFF"] {
+        let script = format!(
+            "{OPEN}PRAGMA journal_mode={mode}; UPDATE t SET a = a + 1; BEGIN; DELETE FROM t; ROLLBACK; SELECT count(*) FROM t;"
+        );
+        assert!(hosts.sqlite(&script).ends_with("\n1\n"), "{mode}");
+    }
+    fs::write(hosts.path("app.db-journal"), b"another database's").unwrap();
+    let refused = hosts.sqlite_fails(&format!("{OPEN}SELECT a FROM t;"));
+    assert!(refused.contains("unable to open"), "{refused}");
+    fs::remove_file(hosts.path("app.db-journal")).unwrap();
+    let plain = ".open file:plain.db?vfs=unix\nCREATE TABLE t(a); INSERT INTO t VALUES(5);\n\
+                 .open file:plain.db?vfs=breakeven\nPRAGMA journal_mode=WAL; SELECT a FROM t;";
+    assert_eq!(hosts.sqlite(plain), "wal\n5\n");
+}
+
+#[test]
+fn as_the_default_a_plain_path_is_compressed() {
+    let Some(hosts) = Hosts::find() else { return };
+    let entry = "SELECT load_extension('LIBRARY', 'sqlite3_breakeven_default_init');";
+    let entry = entry.replace("LIBRARY", &hosts.library());
+    let script = format!(
+        "{entry}\n.open app.db\nCREATE TABLE t(a); INSERT INTO t VALUES(5);\n\
+         VACUUM INTO 'into.db';\nVACUUM INTO 'file:unix.db?vfs=unix';\nSELECT a FROM t;"
+    );
+    assert_eq!(hosts.sqlite_alone(&script).trim(), "5");
+    let kinds = ["app.db", "into.db", "unix.db"].map(|name| {
+        fs::read(hosts.path(name))
+            .unwrap()
+            .starts_with(b"SQLite format 3")
+    });
+    assert_eq!(kinds, [false, false, true]);
+}

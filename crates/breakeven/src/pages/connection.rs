@@ -1,0 +1,574 @@
+//! One connection to a compressed database, in SQLite's terms: lock, read, write, commit, unlock.
+//!
+//! Under SHARED a connection reads a snapshot; the first write begins a transaction of the store, which
+//! SQLite allows under EXCLUSIVE alone. Commit makes it visible, sync makes it durable, and to unlock
+//! with changes that were not committed takes them back.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::database::{HEADER_BYTES, Header, VERSIONS_AT, walk_freelist};
+use super::locks::{LockLevel, Locks};
+use super::store::{BLOCK_BYTES_MAX, Extent, PageStore, Space};
+use crate::blocks::{BLOCK_BYTES_MIN, Blocks, Durability, Location, Snapshot, Transaction};
+use crate::error::{Error, Result};
+use crate::storage::{FileStatus, StorageFile};
+
+/// Trunks of the freelist in a row that had nothing to trim, after which a walk ends: what lies behind was
+/// trimmed when it was freed.
+const IDLE_TRUNKS: usize = 2;
+
+/// Where the header counts changes.
+const CHANGES_AT: u64 = 24;
+
+/// What a connection sees.
+enum View {
+    /// It holds no lock.
+    None,
+    Read(Snapshot),
+    Write(Box<Transaction>),
+}
+
+/// The last block that was decoded for a read of a part of it: SQLite looks at 16 bytes of the first page
+/// whenever it begins to read.
+#[derive(Default)]
+struct LastBlock {
+    location: Option<Location>,
+    bytes: Vec<u8>,
+}
+
+/// What trimming gave back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trimmed {
+    /// How many blocks became holes.
+    pub blocks: u64,
+}
+
+/// One connection to a compressed database.
+pub struct Connection {
+    store: Arc<PageStore>,
+    file: Arc<dyn StorageFile>,
+    locks: Locks,
+    /// There from the first lock on.
+    blocks: Option<Blocks>,
+    view: View,
+    extent: Extent,
+    last: LastBlock,
+    /// The freelist as it was trimmed last: its first page and its count.
+    trimmed: (u32, u32),
+    /// Whether the first page was written otherwise than it was handed over, which the caller's own cache
+    /// does not know.
+    is_first_page_other: bool,
+}
+
+impl Connection {
+    /// Opens a connection; nothing is read yet.
+    ///
+    /// # Errors
+    /// Those of opening the file.
+    pub fn open(store: Arc<PageStore>) -> Result<Connection> {
+        let file = store.open_handle()?;
+        Ok(Connection {
+            locks: Locks::new(Arc::clone(&file)),
+            file,
+            store,
+            blocks: None,
+            view: View::None,
+            extent: Extent::default(),
+            last: LastBlock::default(),
+            trimmed: (0, 0),
+            is_first_page_other: false,
+        })
+    }
+
+    /// Returns size, allocation, mode and identity of the compressed file.
+    ///
+    /// # Errors
+    /// Those of asking for it.
+    pub fn status(&self) -> Result<FileStatus> {
+        self.file.status()
+    }
+
+    /// Returns the file, which other connections of this process share.
+    pub fn store(&self) -> &Arc<PageStore> {
+        &self.store
+    }
+
+    /// Returns how far the database is locked.
+    pub fn level(&self) -> LockLevel {
+        self.locks.level()
+    }
+
+    /// Raises the lock; returns whether it could, at once.
+    ///
+    /// # Errors
+    /// Those of locking, and of reading the store.
+    pub fn lock(&mut self, to: LockLevel) -> Result<bool> {
+        if self.locks.level() == LockLevel::None && to > LockLevel::None {
+            if !self.locks.raise(LockLevel::Shared)? {
+                return Ok(false);
+            }
+            if let Err(error) = self.look() {
+                self.locks.lower(LockLevel::None)?;
+                return Err(error);
+            }
+        }
+        self.locks.raise(to)
+    }
+
+    /// Lowers the lock to SHARED or to none. Changes that were not committed are taken back.
+    ///
+    /// # Errors
+    /// Those of unlocking.
+    pub fn unlock(&mut self, to: LockLevel) -> Result<()> {
+        if matches!(self.view, View::Write(_)) {
+            self.view = View::None;
+            self.take_snapshot()?;
+        }
+        if to == LockLevel::None {
+            self.view = View::None;
+        }
+        self.locks.lower(to)
+    }
+
+    /// Returns whether somebody is about to write.
+    ///
+    /// # Errors
+    /// Those of asking for the lock.
+    pub fn is_reserved(&self) -> Result<bool> {
+        self.locks.is_reserved()
+    }
+
+    /// Sees what is newest, under SHARED.
+    fn look(&mut self) -> Result<()> {
+        self.blocks = Some(self.store.blocks()?);
+        self.take_snapshot()
+    }
+
+    fn take_snapshot(&mut self) -> Result<()> {
+        let snapshot = self.opened()?.snapshot();
+        self.extent = Extent::in_snapshot(&snapshot)?;
+        self.view = View::Read(snapshot);
+        Ok(())
+    }
+
+    fn opened(&self) -> Result<&Blocks> {
+        let unlocked = || Error::invalid("database", "read or written without a lock");
+        self.blocks.as_ref().ok_or_else(unlocked)
+    }
+
+    /// Returns the length of the database.
+    ///
+    /// # Errors
+    /// As [`Connection::read`].
+    pub fn size_bytes(&mut self) -> Result<u64> {
+        let is_borrowed = self.borrow_lock()?;
+        let size_bytes = self.extent.size_bytes;
+        self.give_lock(is_borrowed)?;
+        Ok(size_bytes)
+    }
+
+    /// Reads at `offset`; returns how many bytes the database has there. The others become zeros.
+    ///
+    /// Without a lock it takes one for the moment. If somebody writes just then, there are no bytes:
+    /// SQLite looks at the header before it locks, and looks again.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if what lies there is not what was written, and those of reading.
+    pub fn read(&mut self, offset: u64, target: &mut [u8]) -> Result<usize> {
+        let is_borrowed = self.borrow_lock()?;
+        let read = match self.view {
+            View::None => {
+                target.fill(0);
+                Ok(0)
+            }
+            _ => self.read_seen(offset, target),
+        };
+        self.give_lock(is_borrowed)?;
+        read
+    }
+
+    fn borrow_lock(&mut self) -> Result<bool> {
+        Ok(self.locks.level() == LockLevel::None && self.lock(LockLevel::Shared)?)
+    }
+
+    fn give_lock(&mut self, is_borrowed: bool) -> Result<()> {
+        match is_borrowed {
+            true => self.unlock(LockLevel::None),
+            false => Ok(()),
+        }
+    }
+
+    fn read_seen(&mut self, offset: u64, target: &mut [u8]) -> Result<usize> {
+        let there = self.extent.size_bytes.saturating_sub(offset);
+        let count = there.min(target.len() as u64) as usize;
+        let (target, behind) = target.split_at_mut(count);
+        behind.fill(0);
+        for part in parts(offset, count, self.extent.block_bytes) {
+            let bytes = &mut target[part.of_buffer.clone()];
+            if part.is_whole {
+                self.read_block(part.index, bytes)?;
+            } else {
+                self.load_last(part.index)?;
+                bytes.copy_from_slice(&self.last.bytes[part.of_block]);
+            }
+        }
+        serve_versions(offset, target);
+        // SQLite asks for these bytes alone to learn whether what it caches is still true.
+        if (offset, count) == (CHANGES_AT, 16) && std::mem::take(&mut self.is_first_page_other) {
+            target[0] ^= 0x80;
+        }
+        Ok(count)
+    }
+
+    fn read_block(&self, index: u64, target: &mut [u8]) -> Result<()> {
+        match &self.view {
+            View::Read(snapshot) => snapshot.read(self.extent.volume, index, target),
+            View::Write(transaction) => transaction.read(self.extent.volume, index, target),
+            View::None => Err(Error::invalid("database", "read without a lock")),
+        }
+    }
+
+    /// Brings a block into `last`, which it may be in already.
+    fn load_last(&mut self, index: u64) -> Result<()> {
+        let location = match &self.view {
+            View::Read(snapshot) => snapshot.locate(self.extent.volume, index)?,
+            _ => None,
+        };
+        let block_bytes = self.extent.block_bytes as usize;
+        if location.is_none()
+            || location != self.last.location
+            || self.last.bytes.len() != block_bytes
+        {
+            let mut bytes = std::mem::take(&mut self.last.bytes);
+            self.last.location = None;
+            bytes.resize(block_bytes, 0);
+            self.read_block(index, &mut bytes)?;
+            self.last = LastBlock { location, bytes };
+        }
+        Ok(())
+    }
+
+    /// Writes at `offset`, which EXCLUSIVE allows.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] without the lock, and those of the store.
+    pub fn write(&mut self, offset: u64, source: &[u8]) -> Result<()> {
+        self.begin()?;
+        if self.extent.block_bytes == 0 {
+            self.create_volume(source.len())?;
+        }
+        let block_bytes = self.extent.block_bytes;
+        let is_header = offset == 0 && source.len() >= HEADER_BYTES;
+        for part in parts(offset, source.len(), block_bytes) {
+            let bytes = &source[part.of_buffer.clone()];
+            let volume = self.extent.volume;
+            if part.is_whole && !(is_header && part.index == 0) {
+                self.transaction()?.write(volume, part.index, bytes)?;
+                continue;
+            }
+            let mut block = vec![0; block_bytes as usize];
+            if !part.is_whole {
+                self.read_block(part.index, &mut block)?;
+            }
+            block[part.of_block].copy_from_slice(bytes);
+            if part.index == 0 {
+                self.is_first_page_other |= serve_versions(0, &mut block);
+            }
+            self.transaction()?.write(volume, part.index, &block)?;
+        }
+        self.extent.size_bytes = self.extent.size_bytes.max(offset + source.len() as u64);
+        Ok(())
+    }
+
+    /// Makes the volume, of blocks as long as the first write: SQLite writes whole pages.
+    fn create_volume(&mut self, write_bytes: usize) -> Result<()> {
+        let wanted = write_bytes.next_power_of_two() as u64;
+        let range = BLOCK_BYTES_MIN.into()..=BLOCK_BYTES_MAX.into();
+        let block_bytes = wanted.clamp(*range.start(), *range.end()) as u32;
+        self.extent.volume = self.transaction()?.create_volume(block_bytes)?;
+        self.extent.block_bytes = block_bytes;
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        if matches!(self.view, View::Write(_)) {
+            return Ok(());
+        }
+        if self.locks.level() != LockLevel::Exclusive {
+            return Err(Error::invalid("database", "written without EXCLUSIVE"));
+        }
+        let transaction = self.opened()?.begin()?;
+        self.view = View::Write(Box::new(transaction));
+        self.last = LastBlock::default();
+        Ok(())
+    }
+
+    fn transaction(&mut self) -> Result<&mut Transaction> {
+        match &mut self.view {
+            View::Write(transaction) => Ok(transaction),
+            _ => Err(Error::invalid("database", "no transaction")),
+        }
+    }
+
+    /// Cuts the database, or makes it longer by zeros.
+    ///
+    /// # Errors
+    /// As [`Connection::write`].
+    pub fn truncate(&mut self, size_bytes: u64) -> Result<()> {
+        if size_bytes == self.extent.size_bytes {
+            return Ok(());
+        }
+        self.begin()?;
+        let Extent {
+            block_bytes,
+            volume,
+            ..
+        } = self.extent;
+        if block_bytes > 0 {
+            let blocks = size_bytes.div_ceil(block_bytes.into());
+            self.transaction()?.resize(volume, blocks)?;
+            let kept = (size_bytes % u64::from(block_bytes)) as usize;
+            if size_bytes < self.extent.size_bytes && kept > 0 {
+                let mut block = vec![0; block_bytes as usize];
+                self.read_block(blocks - 1, &mut block)?;
+                block[kept..].fill(0);
+                self.transaction()?.write(volume, blocks - 1, &block)?;
+            }
+        }
+        self.extent.size_bytes = size_bytes;
+        Ok(())
+    }
+
+    /// Makes the changes visible, all at once; durable they are after [`Connection::sync`]. Does nothing
+    /// without changes.
+    ///
+    /// # Errors
+    /// Those of the store. The changes are then taken back, or may be found when it is opened again.
+    pub fn commit(&mut self) -> Result<()> {
+        let extent = self.extent;
+        let mut transaction = match std::mem::replace(&mut self.view, View::None) {
+            View::Write(transaction) => transaction,
+            other => {
+                self.view = other;
+                return Ok(());
+            }
+        };
+        let noted = match extent.block_bytes {
+            0 => Ok(()),
+            _ => extent.note_in(&mut transaction),
+        };
+        let committed = noted.and_then(|()| transaction.commit(Durability::Lazy));
+        if committed.is_ok() {
+            self.store.note_commit();
+        }
+        self.take_snapshot()?;
+        committed.map(drop)
+    }
+
+    /// Makes what was committed durable.
+    ///
+    /// # Errors
+    /// Those of syncing, after which the store refuses changes.
+    pub fn sync(&mut self) -> Result<()> {
+        match &self.blocks {
+            Some(blocks) => self.store.sync(blocks),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes holes of the leaves of the freelist, whose contents mean nothing. Losing this in a crash is
+    /// harmless. It must not come before the transaction that freed them is final: SQLite keeps no
+    /// journal of them.
+    ///
+    /// # Errors
+    /// As [`Connection::write`].
+    pub fn trim(&mut self) -> Result<Trimmed> {
+        let mut header = [0; HEADER_BYTES];
+        if self.read(0, &mut header)? < HEADER_BYTES {
+            return Ok(Trimmed::default());
+        }
+        let Some(header) = Header::parse(&header) else {
+            return Ok(Trimmed::default());
+        };
+        let freelist = (header.freelist_page, header.freelist_count);
+        if freelist == self.trimmed || header.freelist_count == 0 {
+            self.trimmed = freelist;
+            return Ok(Trimmed::default());
+        }
+        let ranges = self.trimmable(header)?;
+        let mut trimmed = Trimmed::default();
+        if !ranges.is_empty() {
+            self.begin()?;
+            let volume = self.extent.volume;
+            for range in ranges {
+                trimmed.blocks += range.end - range.start;
+                self.transaction()?.trim(volume, range)?;
+            }
+            self.commit()?;
+        }
+        self.trimmed = freelist;
+        Ok(trimmed)
+    }
+
+    /// Returns the blocks of free pages that hold anything.
+    fn trimmable(&mut self, header: Header) -> Result<Vec<Range<u64>>> {
+        let (page_bytes, block_bytes) = (header.page_bytes, self.extent.block_bytes);
+        // Of a page that shares its block with others nothing can be given back.
+        let blocks_a_page = u64::from(page_bytes / block_bytes.max(1));
+        if !page_bytes.is_multiple_of(block_bytes.max(1)) || blocks_a_page == 0 {
+            return Ok(Vec::new());
+        }
+        let View::Read(snapshot) = &self.view else {
+            return Ok(Vec::new());
+        };
+        let volume = self.extent.volume;
+        let page_count = self.extent.size_bytes / u64::from(page_bytes);
+        let blocks_of = |number: u64| (number - 1) * blocks_a_page..number * blocks_a_page;
+        let read = |number: u64, page: &mut [u8]| {
+            let blocks = page.chunks_exact_mut(block_bytes as usize);
+            let mut numbered = blocks_of(number).zip(blocks);
+            numbered.try_for_each(|(index, block)| snapshot.read(volume, index, block))
+        };
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        let mut idle = 0;
+        walk_freelist(header, page_count, read, |numbers| {
+            numbers.sort_unstable();
+            let before = ranges.len();
+            for number in numbers {
+                let blocks = blocks_of(*number);
+                if snapshot.locate(volume, blocks.start)?.is_none() {
+                    continue;
+                }
+                match ranges.last_mut() {
+                    Some(last) if last.end == blocks.start => last.end = blocks.end,
+                    _ => ranges.push(blocks),
+                }
+            }
+            idle = if ranges.len() == before { idle + 1 } else { 0 };
+            Ok(idle < IDLE_TRUNKS)
+        })?;
+        Ok(ranges)
+    }
+
+    /// Returns where a block lies, `None` for zeros; under a lock.
+    ///
+    /// # Errors
+    /// As [`Connection::read`].
+    pub fn locate(&self, offset: u64) -> Result<Option<Location>> {
+        match (&self.view, self.extent.block_bytes) {
+            (_, 0) => Ok(None),
+            (View::Read(snapshot), bytes) => {
+                snapshot.locate(self.extent.volume, offset / u64::from(bytes))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns where a page lies in the file, and what it takes; under a lock.
+    ///
+    /// # Errors
+    /// As [`Connection::read`].
+    pub fn page_place(&mut self, number: u64) -> Result<(u64, u64)> {
+        let mut header = [0; HEADER_BYTES];
+        self.read(0, &mut header)?;
+        let Some(header) = Header::parse(&header) else {
+            return Ok((0, 0));
+        };
+        let start = number.saturating_sub(1) * u64::from(header.page_bytes);
+        let end = start + u64::from(header.page_bytes);
+        let (mut address, mut bytes) = (0, 0);
+        for offset in (start..end).step_by(self.extent.block_bytes.max(512) as usize) {
+            if let Some(location) = self.locate(offset)? {
+                address = if bytes == 0 {
+                    location.address
+                } else {
+                    address
+                };
+                bytes += u64::from(location.stored_bytes());
+            }
+        }
+        Ok((address, bytes))
+    }
+
+    /// Adds up what the pages take; under a lock, without changes.
+    ///
+    /// # Errors
+    /// As [`Connection::read`].
+    ///
+    /// # Cost
+    /// A walk over the map.
+    pub fn space(&self) -> Result<Space> {
+        let status = self.file.status()?;
+        let mut space = Space {
+            logical_bytes: self.extent.size_bytes,
+            file_bytes: status.size_bytes,
+            allocated_bytes: status.allocated_bytes,
+            block_bytes: self.extent.block_bytes,
+            ..Space::default()
+        };
+        let block_bytes = u64::from(self.extent.block_bytes);
+        let mut offset = 0;
+        while offset < self.extent.size_bytes {
+            if let Some(location) = self.locate(offset)? {
+                space.stored_bytes += u64::from(location.stored_bytes());
+                space.stored_blocks += 1;
+            }
+            offset += block_bytes;
+        }
+        Ok(space)
+    }
+
+    /// Writes down what a later opening would have to read from the log, under EXCLUSIVE.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn checkpoint(&mut self) -> Result<()> {
+        self.opened()?.checkpoint()?;
+        self.take_snapshot()
+    }
+}
+
+/// A header says that a rollback journal writes and reads the database: there is no write-ahead log here,
+/// whatever the database that was copied had. Returns whether that changed anything.
+fn serve_versions(offset: u64, bytes: &mut [u8]) -> bool {
+    let mut is_changed = false;
+    for at in VERSIONS_AT..VERSIONS_AT + 2 {
+        let at = (at as u64).checked_sub(offset);
+        let byte = at.and_then(|at| bytes.get_mut(at as usize));
+        if let Some(byte) = byte.filter(|byte| **byte == 2) {
+            *byte = 1;
+            is_changed = true;
+        }
+    }
+    is_changed
+}
+
+/// A part of a range that lies in one block.
+struct Part {
+    index: u64,
+    of_block: Range<usize>,
+    of_buffer: Range<usize>,
+    is_whole: bool,
+}
+
+fn parts(offset: u64, count: usize, block_bytes: u32) -> impl Iterator<Item = Part> {
+    let block_bytes = u64::from(block_bytes.max(1));
+    let end = offset + count as u64;
+    let mut at = offset;
+    std::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let (index, start) = (at / block_bytes, at % block_bytes);
+        let bytes = (block_bytes - start).min(end - at);
+        let buffer_start = (at - offset) as usize;
+        at += bytes;
+        Some(Part {
+            index,
+            of_block: start as usize..(start + bytes) as usize,
+            of_buffer: buffer_start..buffer_start + bytes as usize,
+            is_whole: bytes == block_bytes,
+        })
+    })
+}

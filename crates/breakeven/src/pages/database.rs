@@ -1,0 +1,146 @@
+//! What is known of a SQLite database without SQLite: its header, kinds of pages, and the list of free
+//! pages. Everything read here may be anybody's bytes; what does not make sense is left alone.
+
+use crate::error::Result;
+
+/// The bytes that a plain database begins with.
+pub const PLAIN_MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// The length of a database's header.
+pub const HEADER_BYTES: usize = 100;
+/// Where the header tells the versions that write and read it: 1 is a rollback journal, 2 is WAL.
+pub(super) const VERSIONS_AT: usize = 18;
+const FREELIST_AT: usize = 32;
+
+/// A database's header, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The length of a page.
+    pub page_bytes: u32,
+    /// Whether the last writer used a write-ahead log.
+    pub is_wal: bool,
+    /// The first trunk page of the freelist, 0 for none.
+    pub freelist_page: u32,
+    /// How many pages are free.
+    pub freelist_count: u32,
+}
+
+impl Header {
+    /// Reads a header; `None` if these are not the first bytes of a plain database.
+    pub fn parse(bytes: &[u8]) -> Option<Header> {
+        if bytes.len() < HEADER_BYTES || !bytes.starts_with(PLAIN_MAGIC) {
+            return None;
+        }
+        let page_bytes = match u16::from_be_bytes([bytes[16], bytes[17]]) {
+            1 => 65_536,
+            bytes => u32::from(bytes),
+        };
+        (page_bytes.is_power_of_two() && page_bytes >= 512).then(|| Header {
+            page_bytes,
+            is_wal: bytes[VERSIONS_AT..VERSIONS_AT + 2].contains(&2),
+            freelist_page: u32_at(bytes, FREELIST_AT),
+            freelist_count: u32_at(bytes, FREELIST_AT + 4),
+        })
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(*bytes[at..].first_chunk().expect("four bytes"))
+}
+
+/// What a page is, by its first bytes: a class to choose methods by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PageKind {
+    /// The first page, with the header and the schema's root.
+    First,
+    /// An inner page of a table or an index: read on every way down.
+    Interior,
+    /// A leaf of a table.
+    TableLeaf,
+    /// A leaf of an index.
+    IndexLeaf,
+    /// Overflow, the freelist, the pointer map, or nothing of SQLite's.
+    Other,
+}
+
+impl PageKind {
+    /// Looks at the page's first byte.
+    pub fn of(number: u64, page: &[u8]) -> PageKind {
+        match page.first() {
+            _ if number == 1 => PageKind::First,
+            Some(0x02 | 0x05) => PageKind::Interior,
+            Some(0x0a) => PageKind::IndexLeaf,
+            Some(0x0d) => PageKind::TableLeaf,
+            _ => PageKind::Other,
+        }
+    }
+}
+
+/// Walks the freelist and calls `leaves` with the leaf pages of each trunk, until it returns false or the
+/// list ends. `read` fills a page.
+pub(super) fn walk_freelist(
+    header: Header,
+    page_count: u64,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<()>,
+    mut leaves: impl FnMut(&mut Vec<u64>) -> Result<bool>,
+) -> Result<()> {
+    let mut page = vec![0; header.page_bytes as usize];
+    let mut numbers = Vec::new();
+    let mut trunk = u64::from(header.freelist_page);
+    // A circle ends with the count of pages that the header tells.
+    let mut left = i64::from(header.freelist_count);
+    while trunk > 1 && trunk <= page_count && left > 0 {
+        read(trunk, &mut page)?;
+        let count = u32_at(&page, 4) as usize;
+        let listed = page[8..].chunks_exact(4).take(count);
+        numbers.clear();
+        numbers.extend(listed.map(|number| u64::from(u32_at(number, 0))));
+        numbers.retain(|number| (2..=page_count).contains(number));
+        left -= 1 + numbers.len() as i64;
+        trunk = u32_at(&page, 0).into();
+        if !leaves(&mut numbers)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_freelist_that_goes_in_a_circle_ends() {
+        let header = Header {
+            page_bytes: 512,
+            is_wal: false,
+            freelist_page: 2,
+            freelist_count: 10,
+        };
+        let mut reads = 0;
+        let mut seen = Vec::new();
+        let read = |number: u64, page: &mut [u8]| {
+            reads += 1;
+            page[..4].copy_from_slice(&(5 - number as u32).to_be_bytes());
+            page[4..8].copy_from_slice(&u32::MAX.to_be_bytes());
+            page[8..12].copy_from_slice(&7u32.to_be_bytes());
+            Ok(())
+        };
+        walk_freelist(header, 9, read, |numbers| {
+            seen.extend_from_slice(numbers);
+            Ok(true)
+        })
+        .unwrap();
+        assert_eq!((reads, seen), (5, vec![7; 5]));
+    }
+
+    #[test]
+    fn a_header_is_read_or_refused() {
+        let mut bytes = [0; 100];
+        bytes[..16].copy_from_slice(PLAIN_MAGIC);
+        bytes[16..20].copy_from_slice(&[0, 1, 2, 2]);
+        let header = Header::parse(&bytes).unwrap();
+        assert_eq!((header.page_bytes, header.is_wal), (65_536, true));
+        bytes[16..18].copy_from_slice(&[3, 0]);
+        assert_eq!(Header::parse(&bytes), None);
+    }
+}

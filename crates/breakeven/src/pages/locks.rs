@@ -1,0 +1,151 @@
+//! SQLite's locks, at SQLite's own bytes, by open file description.
+//!
+//! The bytes and their order are those of SQLite's file format and of its VFS for UNIX: a reader holds the
+//! range SHARED; who is about to write holds RESERVED; who waits for readers to leave holds PENDING,
+//! which keeps new ones out; and EXCLUSIVE is the whole range. So programs of both kinds keep out of each
+//! other's way, and `breakeven db` out of the way of either.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::storage::{LockKind, StorageFile};
+
+const PENDING: Range<u64> = 0x4000_0000..0x4000_0001;
+const RESERVED: Range<u64> = 0x4000_0001..0x4000_0002;
+const SHARED: Range<u64> = 0x4000_0002..0x4000_0002 + 510;
+
+/// How far a connection has locked its database, in SQLite's words and order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LockLevel {
+    /// Nothing: others may do anything.
+    #[default]
+    None,
+    /// It reads; nobody writes.
+    Shared,
+    /// It will write; others still read.
+    Reserved,
+    /// It waits for readers to end; no new ones come.
+    Pending,
+    /// It writes, alone.
+    Exclusive,
+}
+
+/// The locks of one connection.
+pub(super) struct Locks {
+    file: Arc<dyn StorageFile>,
+    level: LockLevel,
+}
+
+impl Locks {
+    /// Takes a handle of the connection's own: two connections of one handle would not see each other.
+    pub(super) fn new(file: Arc<dyn StorageFile>) -> Locks {
+        Locks {
+            file,
+            level: LockLevel::None,
+        }
+    }
+
+    pub(super) fn level(&self) -> LockLevel {
+        self.level
+    }
+
+    /// Raises the lock; returns whether it could, at once. A refused EXCLUSIVE leaves PENDING.
+    pub(super) fn raise(&mut self, to: LockLevel) -> Result<bool> {
+        if to <= self.level {
+            return Ok(true);
+        }
+        if self.level == LockLevel::None && !self.share()? {
+            return Ok(false);
+        }
+        // A hot journal would take SHARED to EXCLUSIVE without RESERVED, as SQLite allows.
+        if to == LockLevel::Reserved {
+            if !self.file.try_lock(RESERVED, LockKind::Exclusive)? {
+                return Ok(false);
+            }
+            self.level = LockLevel::Reserved;
+        }
+        if to >= LockLevel::Pending && self.level < LockLevel::Pending {
+            if !self.file.try_lock(PENDING, LockKind::Exclusive)? {
+                return Ok(false);
+            }
+            self.level = LockLevel::Pending;
+        }
+        if to == LockLevel::Exclusive {
+            if !self.file.try_lock(SHARED, LockKind::Exclusive)? {
+                return Ok(false);
+            }
+            self.level = LockLevel::Exclusive;
+        }
+        Ok(true)
+    }
+
+    /// Takes SHARED, by way of PENDING, so that a writer that waits is let in first.
+    fn share(&mut self) -> Result<bool> {
+        if !self.file.try_lock(PENDING, LockKind::Shared)? {
+            return Ok(false);
+        }
+        let locked = self.file.try_lock(SHARED, LockKind::Shared);
+        self.file.unlock(PENDING)?;
+        if locked? {
+            self.level = LockLevel::Shared;
+        }
+        Ok(self.level == LockLevel::Shared)
+    }
+
+    /// Lowers the lock to SHARED or to nothing.
+    pub(super) fn lower(&mut self, to: LockLevel) -> Result<()> {
+        if self.level <= to {
+            return Ok(());
+        }
+        let both = PENDING.start..RESERVED.end;
+        if to == LockLevel::None {
+            self.file.unlock(SHARED)?;
+        } else {
+            // A lock that this handle holds becomes a lesser one: nobody can be in the way.
+            self.file.try_lock(SHARED, LockKind::Shared)?;
+        }
+        self.file.unlock(both)?;
+        self.level = to;
+        Ok(())
+    }
+
+    /// Returns whether anybody, this connection too, is about to write.
+    pub(super) fn is_reserved(&self) -> Result<bool> {
+        if self.level >= LockLevel::Reserved {
+            return Ok(true);
+        }
+        let conflict = self.file.first_conflict(RESERVED, LockKind::Shared)?;
+        Ok(conflict.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{MemoryStorage, OpenOptions, Storage};
+
+    #[test]
+    fn locks_keep_apart_what_sqlite_keeps_apart() {
+        use LockLevel::{Exclusive, None, Reserved, Shared};
+        let storage = MemoryStorage::new();
+        storage.open("db", OpenOptions::create_new()).unwrap();
+        let open = || Locks::new(storage.open("db", OpenOptions::default()).unwrap());
+        let (mut one, mut two) = (open(), open());
+        assert!(one.raise(Shared).unwrap() && two.raise(Shared).unwrap());
+        assert!(one.raise(Reserved).unwrap() && !two.raise(Reserved).unwrap());
+        assert!(two.is_reserved().unwrap() && one.is_reserved().unwrap());
+        // The writer waits, and no reader comes in any more.
+        assert!(!one.raise(Exclusive).unwrap());
+        assert_eq!(one.level(), LockLevel::Pending);
+        let mut three = open();
+        assert!(!three.raise(Shared).unwrap());
+        two.lower(None).unwrap();
+        assert!(one.raise(Exclusive).unwrap() && !two.raise(Shared).unwrap());
+        one.lower(Shared).unwrap();
+        assert!(three.raise(Shared).unwrap() && !three.is_reserved().unwrap());
+        one.lower(None).unwrap();
+        // From SHARED at once, as a hot journal is played back.
+        assert!(three.raise(Exclusive).unwrap() && !one.raise(Shared).unwrap());
+    }
+}

@@ -1,0 +1,31 @@
+//! Database pages over compressed blocks: a file that is read and written at any offset, with SQLite's locks
+//! and transactions, in the space that the pages take compressed.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `store` | the compressed file of one process, which its connections share |
+//! | `connection` | one connection: locks, reads, writes, commit, abort, trim |
+//! | `locks` | SQLite's locks at SQLite's bytes |
+//! | `database` | a database's header, its kinds of pages, its list of free pages |
+//! | `transfer` | import, export and their proof |
+//!
+//! A database is one volume of a block store ([`crate::blocks`]), whose length in bytes is a note. It
+//! promises what the store does: a transaction is there whole or not at all, what was synced is there
+//! after a crash, and no read returns other bytes than were written. Between processes it keeps to SQLite's
+//! own locks: many readers, or one writer. It knows nothing of SQLite's programs, and calls none.
+
+#![deny(unsafe_code)]
+
+mod connection;
+mod database;
+mod locks;
+mod store;
+#[cfg(test)]
+mod tests;
+mod transfer;
+
+pub use connection::{Connection, Trimmed};
+pub use database::{HEADER_BYTES, Header, PLAIN_MAGIC, PageKind};
+pub use locks::LockLevel;
+pub use store::{FileKind, PageOptions, PageStore, Space, file_kind};
+pub use transfer::{Checked, Transferred, check, export, import};

@@ -1,0 +1,274 @@
+//! The compressed file, as one process has it: made, recognised, opened once, and seen anew under a lock.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::database::PLAIN_MAGIC;
+use crate::blocks::{Blocks, BlocksOptions, Snapshot, Transaction};
+use crate::codec::Method;
+use crate::error::{Error, Result};
+use crate::storage::superblock::{MAGIC, SLOT_BYTES};
+use crate::storage::{LockKind, OpenOptions, Storage, StorageFile};
+
+/// The longest block of a database: of pages that are longer, parts are blocks. Twice that and a head is
+/// the least segment, and two segments the least file.
+pub(super) const BLOCK_BYTES_MAX: u32 = 16 << 10;
+/// The key of the note that says where the database is and how long.
+const NOTE: u32 = 1;
+const NOTE_MAGIC: &[u8; 4] = b"PAGE";
+const NOTE_VERSION: u32 = 1;
+/// The byte that is locked while an empty file is replaced. SQLite's locks lie before it.
+const REPLACE_BYTE: u64 = 1 << 60;
+
+/// How a compressed database is made and opened.
+#[derive(Clone, Copy, Debug)]
+pub struct PageOptions {
+    /// How pages are written. Default `zstd:1`; what another wrote is read whatever this says.
+    pub method: Method,
+    /// Whether nothing is to be written. Default: no.
+    pub is_read_only: bool,
+    /// The permission bits of a new file, of which the process's mask takes some away. Default 0o644, as
+    /// SQLite makes its files.
+    pub mode: u32,
+    /// Makes what is written repeatable: for tests.
+    pub seed: Option<u64>,
+}
+
+impl Default for PageOptions {
+    fn default() -> PageOptions {
+        PageOptions {
+            method: "zstd:1".parse().expect("a method"),
+            is_read_only: false,
+            mode: 0o644,
+            seed: None,
+        }
+    }
+}
+
+impl PageOptions {
+    fn blocks(&self) -> BlocksOptions {
+        BlocksOptions {
+            block_bytes_max: BLOCK_BYTES_MAX,
+            method: self.method,
+            mode: self.mode,
+            is_guarded: true,
+            seed: self.seed,
+            ..BlocksOptions::default()
+        }
+    }
+}
+
+/// What a file is, by its first bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// No bytes: a database that nobody wrote to.
+    Empty,
+    /// A plain SQLite database.
+    Plain,
+    /// A store of this library.
+    Compressed,
+    /// Anything else.
+    Other,
+}
+
+/// Looks at the first bytes of a file.
+///
+/// # Errors
+/// Those of reading.
+pub fn file_kind(file: &dyn StorageFile) -> Result<FileKind> {
+    let mut bytes = vec![0; SLOT_BYTES + MAGIC.len()];
+    let read = file.read_at(&mut [std::io::IoSliceMut::new(&mut bytes)], 0)?;
+    // A crash may have torn either of the two superblocks.
+    let is_slot = |at: usize| bytes[at..].starts_with(&MAGIC);
+    Ok(match () {
+        () if read == 0 => FileKind::Empty,
+        () if bytes.starts_with(PLAIN_MAGIC) => FileKind::Plain,
+        () if is_slot(0) || is_slot(SLOT_BYTES) => FileKind::Compressed,
+        () => FileKind::Other,
+    })
+}
+
+/// Where the database lies in the store, and how long it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) volume: u32,
+    /// 0 before the first write.
+    pub(super) block_bytes: u32,
+    pub(super) size_bytes: u64,
+}
+
+impl Extent {
+    fn of(
+        note: Option<Arc<[u8]>>,
+        block_bytes: impl Fn(u32) -> Result<u32>,
+        has_volumes: bool,
+    ) -> Result<Extent> {
+        let Some(note) = note else {
+            let unsupported = || Error::Unsupported {
+                what: "a block store that is no database".into(),
+            };
+            return (!has_volumes).then(Extent::default).ok_or_else(unsupported);
+        };
+        let word = |at: usize| u32::from_le_bytes(*note[at..].first_chunk().expect("four bytes"));
+        if note.len() != 20 || note[..4] != NOTE_MAGIC[..] || word(4) != NOTE_VERSION {
+            return Err(Error::Unsupported {
+                what: format!("a database whose note is {note:02x?}"),
+            });
+        }
+        let volume = word(8);
+        Ok(Extent {
+            volume,
+            block_bytes: block_bytes(volume)?,
+            size_bytes: u64::from_le_bytes(*note[12..].first_chunk().expect("eight bytes")),
+        })
+    }
+
+    pub(super) fn in_snapshot(snapshot: &Snapshot) -> Result<Extent> {
+        let has_volumes = snapshot.volumes().next().is_some();
+        let block_bytes = |volume| snapshot.block_bytes(volume);
+        Extent::of(snapshot.note(NOTE), block_bytes, has_volumes)
+    }
+
+    pub(super) fn note_in(&self, transaction: &mut Transaction) -> Result<()> {
+        let mut note = Vec::with_capacity(20);
+        note.extend_from_slice(NOTE_MAGIC);
+        note.extend_from_slice(&NOTE_VERSION.to_le_bytes());
+        note.extend_from_slice(&self.volume.to_le_bytes());
+        note.extend_from_slice(&self.size_bytes.to_le_bytes());
+        transaction.note(NOTE, &note)
+    }
+}
+
+/// What a database takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// The database's length as SQLite sees it.
+    pub logical_bytes: u64,
+    /// What its pages take in the file, each with its record's header.
+    pub stored_bytes: u64,
+    /// The length of the file.
+    pub file_bytes: u64,
+    /// What the file takes on the medium.
+    pub allocated_bytes: u64,
+    /// How many blocks are stored; the others are zeros.
+    pub stored_blocks: u64,
+    /// The length of a block.
+    pub block_bytes: u32,
+}
+
+/// The compressed file of a database in this process, for all of its connections here.
+pub struct PageStore {
+    storage: Arc<dyn Storage>,
+    name: String,
+    options: PageOptions,
+    /// Opened under the first lock, because before it somebody may be writing.
+    blocks: Mutex<Option<Blocks>>,
+    is_unsynced: AtomicBool,
+}
+
+/// Names of files that are being made, in this process.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+impl PageStore {
+    /// Names a compressed file that exists. Nothing is read before a connection locks it.
+    pub fn new(storage: Arc<dyn Storage>, name: &str, options: PageOptions) -> PageStore {
+        PageStore {
+            storage,
+            name: name.into(),
+            options,
+            blocks: Mutex::new(None),
+            is_unsynced: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes an empty compressed file under `name` and returns true, or returns false if somebody else
+    /// made the file meanwhile. An empty file that stands there is replaced.
+    ///
+    /// # Errors
+    /// Those of creating, writing and renaming.
+    pub fn create(storage: &dyn Storage, name: &str, options: PageOptions) -> Result<bool> {
+        let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let partial = format!(".breakeven-{process}-{count}.partial");
+        let partial = match folder {
+            "" => partial,
+            folder => format!("{folder}/{partial}"),
+        };
+        drop(Blocks::create(storage, &partial, options.blocks())?);
+        let made = publish(storage, &partial, name);
+        match made {
+            Ok(true) => storage.sync_directory(folder)?,
+            // What went wrong is told already, if anything did.
+            _ => drop(storage.unlink(&partial)),
+        }
+        made
+    }
+
+    /// Returns the name of the file.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns how it was opened.
+    pub fn options(&self) -> &PageOptions {
+        &self.options
+    }
+
+    /// Opens a handle of the file, for one connection.
+    pub(super) fn open_handle(&self) -> Result<Arc<dyn StorageFile>> {
+        let options = match self.options.is_read_only {
+            true => OpenOptions::read_only(),
+            false => OpenOptions::default(),
+        };
+        self.storage.open(&self.name, options)
+    }
+
+    /// Returns the store with all that was committed anywhere. The caller holds SHARED at least, so that
+    /// nobody writes.
+    pub(super) fn blocks(&self) -> Result<Blocks> {
+        let mut opened = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(blocks) = &*opened {
+            blocks.refresh()?;
+            return Ok(blocks.clone());
+        }
+        let options = self.options.blocks();
+        let open = match self.options.is_read_only {
+            true => Blocks::open_read_only,
+            false => Blocks::open,
+        };
+        let blocks = open(&*self.storage, &self.name, options)?;
+        *opened = Some(blocks.clone());
+        Ok(blocks)
+    }
+
+    pub(super) fn note_commit(&self) {
+        self.is_unsynced.store(true, Ordering::Release);
+    }
+
+    /// Makes what was committed durable.
+    pub(super) fn sync(&self, blocks: &Blocks) -> Result<()> {
+        match self.is_unsynced.swap(false, Ordering::AcqRel) {
+            true => blocks.sync(),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Gives a finished file its name, unless there is one that is not empty.
+fn publish(storage: &dyn Storage, partial: &str, name: &str) -> Result<bool> {
+    match storage.publish(partial, name) {
+        Ok(()) => return Ok(true),
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let old = storage.open(name, OpenOptions::default())?;
+    if !old.try_lock(REPLACE_BYTE..REPLACE_BYTE + 1, LockKind::Exclusive)? {
+        return Ok(false);
+    }
+    // Who replaced it before has the lock no more, and the name is another file's.
+    let now = storage.open(name, OpenOptions::read_only())?.status()?;
+    if now.identity != old.status()?.identity || now.size_bytes > 0 {
+        return Ok(false);
+    }
+    storage.rename(partial, name).map(|()| true)
+}

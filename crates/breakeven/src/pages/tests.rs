@@ -1,0 +1,196 @@
+//! Connections against a plain array of bytes, on the simulated disk and in memory.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::storage::{MemoryStorage, OpenOptions, Storage};
+
+fn memory() -> Arc<dyn Storage> {
+    Arc::new(MemoryStorage::new())
+}
+
+fn open(storage: &Arc<dyn Storage>, name: &str) -> Connection {
+    let store = PageStore::new(Arc::clone(storage), name, PageOptions::default());
+    Connection::open(Arc::new(store)).unwrap()
+}
+
+fn page(seed: u64) -> Vec<u8> {
+    let line = format!("row {seed} says what rows say, ");
+    line.bytes().cycle().take(4096).collect()
+}
+
+/// Two processes, as far as the store can tell: each has opened it for itself.
+#[test]
+fn two_openings_write_in_turn_and_see_each_other() {
+    let storage = memory();
+    assert!(PageStore::create(&*storage, "db", PageOptions::default()).unwrap());
+    assert!(!PageStore::create(&*storage, "db", PageOptions::default()).unwrap());
+    let mut random = fastrand::Rng::with_seed(crate::testing::seed(4096));
+    let mut connections = [
+        open(&storage, "db"),
+        open(&storage, "db"),
+        open(&storage, "db"),
+    ];
+    let mut expected: Vec<u8> = Vec::new();
+    let (mut commits, mut aborts) = (0, 0);
+    for round in 0..400u64 {
+        let connection = &mut connections[random.usize(..3)];
+        assert!(connection.lock(LockLevel::Shared).unwrap());
+        let mut found = vec![1; expected.len() + 10];
+        assert_eq!(connection.read(0, &mut found).unwrap(), expected.len());
+        assert!(found[..expected.len()] == expected && found[expected.len()..] == [0; 10]);
+        if random.bool() {
+            connection.unlock(LockLevel::None).unwrap();
+            continue;
+        }
+        assert!(connection.lock(LockLevel::Exclusive).unwrap());
+        let before = expected.clone();
+        for _ in 0..random.usize(1..20) {
+            change(connection, &mut expected, round, &mut random);
+        }
+        if random.u8(..4) == 0 {
+            expected = before;
+            aborts += 1;
+        } else {
+            connection.commit().unwrap();
+            connection.sync().unwrap();
+            commits += 1;
+        }
+        if random.bool() {
+            connection.unlock(LockLevel::Shared).unwrap();
+        }
+        connection.unlock(LockLevel::None).unwrap();
+    }
+    println!("{commits} commits and {aborts} aborts by three openings");
+    assert!(commits > 80 && aborts > 20);
+}
+
+fn change(
+    connection: &mut Connection,
+    expected: &mut Vec<u8>,
+    round: u64,
+    random: &mut fastrand::Rng,
+) {
+    match random.u8(..10) {
+        0 => {
+            let size = random.usize(..60 * 4096);
+            connection.truncate(size as u64).unwrap();
+            expected.resize(size, 0);
+        }
+        1 => {
+            // Of any length at any offset.
+            let at = random.usize(..expected.len() + 1);
+            let bytes: Vec<u8> = (0..random.usize(1..9000)).map(|_| random.u8(3..)).collect();
+            put(connection, expected, at, &bytes);
+        }
+        _ => put(
+            connection,
+            expected,
+            random.usize(..40) * 4096,
+            &page(round),
+        ),
+    }
+    let at = random.usize(..expected.len() + 1);
+    let mut found = vec![0; random.usize(1..9000)];
+    let count = connection.read(at as u64, &mut found).unwrap();
+    assert_eq!(found[..count], expected[at..at + count]);
+}
+
+fn put(connection: &mut Connection, expected: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    connection.write(at as u64, bytes).unwrap();
+    expected.resize(expected.len().max(at + bytes.len()), 0);
+    expected[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+#[test]
+fn a_reader_keeps_a_writer_out_and_the_other_way_round() {
+    let storage = memory();
+    PageStore::create(&*storage, "db", PageOptions::default()).unwrap();
+    let (mut one, mut two) = (open(&storage, "db"), open(&storage, "db"));
+    assert!(one.lock(LockLevel::Shared).unwrap());
+    assert!(one.write(0, &page(1)).is_err(), "without EXCLUSIVE");
+    assert!(!two.lock(LockLevel::Exclusive).unwrap());
+    one.unlock(LockLevel::None).unwrap();
+    assert!(two.lock(LockLevel::Exclusive).unwrap());
+    two.write(0, &page(1)).unwrap();
+    // Without a lock, and while another writes, there is nothing to see.
+    let mut found = [1; 100];
+    assert_eq!((one.read(0, &mut found).unwrap(), found), (0, [0; 100]));
+    two.commit().unwrap();
+    two.unlock(LockLevel::None).unwrap();
+    assert_eq!(one.read(0, &mut found).unwrap(), 100);
+    assert_eq!(found[..], page(1)[..100]);
+}
+
+/// A database as SQLite would make it, as far as header and freelist go: pages 3 and 4 are leaves of the
+/// trunk on page 2.
+fn with_freelist() -> Vec<u8> {
+    let mut bytes: Vec<u8> = (1..=6).flat_map(page).collect();
+    bytes[..16].copy_from_slice(PLAIN_MAGIC);
+    bytes[16..20].copy_from_slice(&[16, 0, 2, 2]);
+    bytes[32..40].copy_from_slice(&[0, 0, 0, 2, 0, 0, 0, 3]);
+    bytes[4096..4096 + 16].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4]);
+    bytes
+}
+
+#[test]
+fn a_database_goes_in_and_comes_out_again_and_its_free_pages_are_trimmed() {
+    let storage = memory();
+    let mut plain = with_freelist();
+    let file = storage.open("plain", OpenOptions::create_new()).unwrap();
+    file.write_at(&[std::io::IoSlice::new(&plain)], 0).unwrap();
+    let go_on = &mut |_, _| true;
+    let to = (&storage, PageOptions::default());
+    let moved = import(&storage, ("plain", "db"), to, go_on).unwrap();
+    assert!(moved.was_wal && moved.logical_bytes == 6 * 4096);
+    assert!(
+        import(&storage, ("plain", "db"), to, go_on).is_err(),
+        "it exists"
+    );
+    let store = || {
+        Arc::new(PageStore::new(
+            Arc::clone(&storage),
+            "db",
+            PageOptions::default(),
+        ))
+    };
+    export(store(), (&storage, "back"), go_on).unwrap();
+    let mut back = vec![0; 6 * 4096];
+    let exported = storage.open("back", OpenOptions::read_only()).unwrap();
+    exported.read_exact_at(&mut back, 0).unwrap();
+    plain[18..20].copy_from_slice(&[1, 1]);
+    assert!(back == plain);
+    let mut connection = open(&storage, "db");
+    assert!(connection.lock(LockLevel::Exclusive).unwrap());
+    assert_eq!(connection.space().unwrap().stored_blocks, 6);
+    assert_eq!(connection.trim().unwrap().blocks, 2);
+    assert_eq!(connection.trim().unwrap().blocks, 0);
+    assert_eq!(connection.space().unwrap().stored_blocks, 4);
+    connection.unlock(LockLevel::None).unwrap();
+    let checked = check(store(), go_on).unwrap();
+    assert!(checked.broken.is_empty() && checked.page_bytes == 4096);
+    let names = storage
+        .list("")
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.name);
+    assert_eq!(
+        names.collect::<Vec<_>>(),
+        ["back", "db", "plain"],
+        "nothing is left over"
+    );
+}
+
+#[test]
+fn a_database_with_a_journal_is_not_imported() {
+    let storage = memory();
+    let put = |name: &str, bytes: &[u8]| {
+        let file = storage.open(name, OpenOptions::create_new()).unwrap();
+        file.write_at(&[std::io::IoSlice::new(bytes)], 0).unwrap();
+    };
+    put("plain", &with_freelist());
+    put("plain-wal", b"7");
+    let to = (&storage, PageOptions::default());
+    let refused = import(&storage, ("plain", "db"), to, &mut |_, _| true).unwrap_err();
+    assert!(refused.to_string().contains("write-ahead log"), "{refused}");
+}

@@ -1,0 +1,313 @@
+//! Import and export: a plain database becomes a compressed one and back, page by page, and what was written
+//! is read again and compared before it gets its name.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use super::connection::Connection;
+use super::database::{HEADER_BYTES, Header, PageKind, VERSIONS_AT};
+use super::locks::{LockLevel, Locks};
+use super::store::{PageOptions, PageStore, Space};
+use crate::error::{Error, Result};
+use crate::storage::{OpenOptions, Storage, StorageFile};
+
+/// What is moved at a time, a multiple of every page.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// What an import or an export came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Transferred {
+    /// The database's length.
+    pub logical_bytes: u64,
+    /// What the compressed file takes.
+    pub space: Space,
+    /// Whether the source's header asked for a write-ahead log, which the compressed one does not.
+    pub was_wal: bool,
+}
+
+/// What a check of a compressed database found.
+#[derive(Clone, Debug, Default)]
+pub struct Checked {
+    /// Pages by kind: how many, and what they take in the file.
+    pub kinds: Vec<(PageKind, u64, u64)>,
+    /// What it takes in all.
+    pub space: Space,
+    /// The length of a page.
+    pub page_bytes: u32,
+    /// Pages that could not be read: the number and why; the first hundred.
+    pub broken: Vec<(u64, String)>,
+}
+
+/// Progress of long work: bytes done, and bytes in all. Returns whether to go on.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
+
+/// Makes a compressed database at `target` of the plain one at `source`, which is locked for reading
+/// meanwhile and not changed. Nothing is there under `target` until all of it is written, durable and
+/// proved.
+///
+/// # Errors
+/// [`Error::Invalid`] if the source is no database, is being written, or has a journal that was not
+/// played back; [`Error::Io`] if the target exists; [`Error::Interrupted`] if `progress` says so; and
+/// those of both files.
+pub fn import(
+    storage: &Arc<dyn Storage>,
+    (source, target): (&str, &str),
+    to: (&Arc<dyn Storage>, PageOptions),
+    progress: Progress<'_>,
+) -> Result<Transferred> {
+    let (target_storage, options) = to;
+    let file = storage.open(source, OpenOptions::read_only())?;
+    let mut locks = Locks::new(Arc::clone(&file));
+    let header = settled_header(&**storage, source, &file, &mut locks)?;
+    let size_bytes = file.status()?.size_bytes;
+    if !size_bytes.is_multiple_of(header.page_bytes.into()) {
+        let reason = format!(
+            "{size_bytes} bytes, not whole pages of {}",
+            header.page_bytes
+        );
+        return Err(Error::invalid("database", reason));
+    }
+    let partial = partial_name(target);
+    PageStore::create(&**target_storage, &partial, options)?;
+    let mut moved = || {
+        let store = PageStore::new(Arc::clone(target_storage), &partial, options);
+        let mut connection = Connection::open(Arc::new(store))?;
+        lock(&mut connection, LockLevel::Exclusive)?;
+        write_pages(&*file, &mut connection, &header, size_bytes, progress)?;
+        let is_same = |found: &mut [u8], expected: &mut [u8], offset: u64| {
+            if offset == 0 && header.is_wal {
+                expected[VERSIONS_AT..VERSIONS_AT + 2].copy_from_slice(&[1, 1]);
+            }
+            found == expected
+        };
+        prove(&*file, &mut connection, size_bytes, is_same, progress)?;
+        let space = connection.space()?;
+        connection.unlock(LockLevel::None)?;
+        target_storage.publish(&partial, target)?;
+        target_storage.sync_directory(folder_of(target))?;
+        Ok(Transferred {
+            logical_bytes: size_bytes,
+            space,
+            was_wal: header.is_wal,
+        })
+    };
+    let moved = moved();
+    if moved.is_err() {
+        // The failure itself is what matters.
+        let _ = target_storage.unlink(&partial);
+    }
+    moved
+}
+
+/// Makes a plain database at `target` of the compressed one of `store`, which is locked for reading
+/// meanwhile and not changed.
+///
+/// # Errors
+/// As [`import`].
+pub fn export(
+    store: Arc<PageStore>,
+    (storage, target): (&Arc<dyn Storage>, &str),
+    progress: Progress<'_>,
+) -> Result<Transferred> {
+    let mode = store.options().mode;
+    let mut connection = Connection::open(store)?;
+    lock(&mut connection, LockLevel::Shared)?;
+    let size_bytes = connection.size_bytes()?;
+    let partial = partial_name(target);
+    let new = OpenOptions {
+        mode,
+        ..OpenOptions::create_new()
+    };
+    let file = storage.open(&partial, new)?;
+    let mut moved = || {
+        let mut buffer = vec![0; CHUNK_BYTES];
+        let mut at = 0;
+        while at < size_bytes {
+            let bytes = &mut buffer[..(size_bytes - at).min(CHUNK_BYTES as u64) as usize];
+            connection.read(at, bytes)?;
+            file.write_at(&[IoSlice::new(bytes)], at)?;
+            at += bytes.len() as u64;
+            report(progress, at, 2 * size_bytes)?;
+        }
+        file.sync()?;
+        let is_same = |found: &mut [u8], expected: &mut [u8], _| found == expected;
+        prove(&*file, &mut connection, size_bytes, is_same, progress)?;
+        storage.publish(&partial, target)?;
+        storage.sync_directory(folder_of(target))?;
+        Ok(Transferred {
+            logical_bytes: size_bytes,
+            space: connection.space()?,
+            was_wal: false,
+        })
+    };
+    let moved = moved();
+    if moved.is_err() {
+        // The failure itself is what matters.
+        let _ = storage.unlink(&partial);
+    }
+    moved
+}
+
+/// Reads every page of a compressed database, each checked by its record's checksum.
+///
+/// # Errors
+/// [`Error::Invalid`] if somebody writes, and those of opening; broken pages are in the result.
+pub fn check(store: Arc<PageStore>, progress: Progress<'_>) -> Result<Checked> {
+    let mut connection = Connection::open(store)?;
+    lock(&mut connection, LockLevel::Shared)?;
+    let mut bytes = [0; HEADER_BYTES];
+    connection.read(0, &mut bytes)?;
+    let size_bytes = connection.size_bytes()?;
+    let page_bytes = Header::parse(&bytes).map_or(4096, |header| header.page_bytes);
+    let mut checked = Checked {
+        page_bytes,
+        space: connection.space()?,
+        ..Checked::default()
+    };
+    let mut page = vec![0; page_bytes as usize];
+    for at in (0..size_bytes).step_by(page_bytes as usize) {
+        let number = at / u64::from(page_bytes) + 1;
+        if let Err(error) = connection.read(at, &mut page) {
+            if checked.broken.len() < 100 {
+                checked.broken.push((number, error.to_string()));
+            }
+            continue;
+        }
+        let location = connection.locate(at)?;
+        let stored = location.map_or(0, |location| location.stored_bytes());
+        let kind = PageKind::of(number, &page);
+        match checked.kinds.iter_mut().find(|(known, ..)| *known == kind) {
+            Some((_, count, bytes)) => (*count, *bytes) = (*count + 1, *bytes + u64::from(stored)),
+            None => checked.kinds.push((kind, 1, stored.into())),
+        }
+        report(progress, at, size_bytes)?;
+    }
+    checked.kinds.sort_unstable();
+    Ok(checked)
+}
+
+/// Locks a plain source and returns its header.
+fn settled_header(
+    storage: &dyn Storage,
+    name: &str,
+    file: &Arc<dyn StorageFile>,
+    locks: &mut Locks,
+) -> Result<Header> {
+    if !locks.raise(LockLevel::Shared)? {
+        return Err(Error::invalid(
+            "database",
+            format!("{name} is being written"),
+        ));
+    }
+    let mut bytes = [0; HEADER_BYTES];
+    let read = file.read_at(&mut [IoSliceMut::new(&mut bytes)], 0)?;
+    let header = Header::parse(&bytes[..read]);
+    let header = header.ok_or_else(|| {
+        let reason = format!("{} is no plain SQLite database", file.path().display());
+        Error::invalid("database", reason)
+    })?;
+    for (suffix, what) in [("-wal", "write-ahead log"), ("-journal", "journal")] {
+        if is_there(storage, &format!("{name}{suffix}"))? {
+            let reason = format!(
+                "{} has a {what} beside it: open it once with sqlite3 and run \
+                 \"PRAGMA wal_checkpoint(TRUNCATE); PRAGMA journal_mode=DELETE;\"",
+                file.path().display()
+            );
+            return Err(Error::invalid("database", reason));
+        }
+    }
+    Ok(header)
+}
+
+/// Returns whether a file is there and has anything in it. A journal begins with zeros when it is over.
+fn is_there(storage: &dyn Storage, name: &str) -> Result<bool> {
+    let file = match storage.open(name, OpenOptions::read_only()) {
+        Ok(file) => file,
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    let mut first = [0];
+    file.read_at(&mut [IoSliceMut::new(&mut first)], 0)?;
+    Ok(first != [0])
+}
+
+fn lock(connection: &mut Connection, level: LockLevel) -> Result<()> {
+    match connection.lock(level)? {
+        true => Ok(()),
+        false => Err(Error::invalid("database", "somebody is writing to it")),
+    }
+}
+
+fn write_pages(
+    source: &dyn StorageFile,
+    connection: &mut Connection,
+    header: &Header,
+    size_bytes: u64,
+    progress: Progress<'_>,
+) -> Result<()> {
+    let page_bytes = header.page_bytes as usize;
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut at = 0;
+    while at < size_bytes {
+        let bytes = &mut buffer[..(size_bytes - at).min(CHUNK_BYTES as u64) as usize];
+        source.read_exact_at(bytes, at)?;
+        for (page, offset) in bytes
+            .chunks_exact(page_bytes)
+            .zip((at..).step_by(page_bytes))
+        {
+            connection.write(offset, page)?;
+        }
+        at += bytes.len() as u64;
+        report(progress, at, 2 * size_bytes)?;
+    }
+    connection.commit()?;
+    connection.sync()?;
+    connection.checkpoint()
+}
+
+/// Compares a plain file with a compressed database, byte by byte.
+fn prove(
+    plain: &dyn StorageFile,
+    connection: &mut Connection,
+    size_bytes: u64,
+    is_same: impl Fn(&mut [u8], &mut [u8], u64) -> bool,
+    progress: Progress<'_>,
+) -> Result<()> {
+    let mut compressed = vec![0; CHUNK_BYTES];
+    let mut expected = vec![0; CHUNK_BYTES];
+    let mut at = 0;
+    while at < size_bytes {
+        let count = (size_bytes - at).min(CHUNK_BYTES as u64) as usize;
+        let (compressed, expected) = (&mut compressed[..count], &mut expected[..count]);
+        plain.read_exact_at(expected, at)?;
+        connection.read(at, compressed)?;
+        if !is_same(compressed, expected, at) {
+            let expected = "the bytes that were copied";
+            return Err(Error::corrupt("database", at, expected, "others"));
+        }
+        at += count as u64;
+        report(progress, size_bytes + at, 2 * size_bytes)?;
+    }
+    Ok(())
+}
+
+fn report(progress: Progress<'_>, done: u64, total: u64) -> Result<()> {
+    match progress(done, total) {
+        true => Ok(()),
+        false => Err(Error::Interrupted),
+    }
+}
+
+fn folder_of(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+fn partial_name(target: &str) -> String {
+    let process = std::process::id();
+    match target.rsplit_once('/') {
+        Some((folder, _)) => format!("{folder}/.breakeven-{process}.partial"),
+        None => format!(".breakeven-{process}.partial"),
+    }
+}
