@@ -8,6 +8,7 @@
 mod advise;
 mod calibrate;
 mod compare;
+mod db;
 mod disk;
 mod environment;
 mod learned;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         Command::Vault(options) => vault::run(&options),
         Command::Disk(command) => disk::run(&command),
         Command::Serve { arguments } => Ok(breakeven_memcached::run(&["serve".into()], &arguments)),
+        Command::Db { command } => db::run(&command),
         Command::Man => manual::man(),
         Command::Completions { shell } => manual::completions(shell),
     };

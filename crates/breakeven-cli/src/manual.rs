@@ -56,11 +56,8 @@ fn page() -> io::Result<Vec<u8>> {
     whole.render_description_section(&mut page)?;
     whole.render_options_section(&mut page)?;
     for command in commands(&command) {
-        writeln!(
-            page,
-            ".SH \"BREAKEVEN {}\"",
-            command.get_name().to_uppercase()
-        )?;
+        let title = command.get_bin_name().unwrap_or(command.get_name());
+        writeln!(page, ".SH \"{}\"", title.to_uppercase())?;
         let man = Man::new(command.clone());
         for render in [
             Man::render_description_section,
@@ -78,10 +75,11 @@ fn page() -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// The commands without clap's own `help`.
-fn commands(command: &Command) -> impl Iterator<Item = &Command> {
-    let all = command.get_subcommands();
-    all.filter(|command| command.get_name() != "help")
+/// The commands, each with those below it, without clap's own `help`.
+fn commands(command: &Command) -> Vec<&Command> {
+    let own = |command| Command::get_subcommands(command).filter(|it| it.get_name() != "help");
+    let with_below = |command| std::iter::once(command).chain(own(command));
+    own(command).flat_map(with_below).collect()
 }
 
 /// Makes sections subsections.
@@ -102,9 +100,10 @@ mod tests {
 
     /// The long options of every command, with the command's name.
     fn long_options() -> Vec<(String, String)> {
-        let command = Options::command();
+        let mut command = Options::command();
+        command.build();
         let of = |command: &Command| {
-            let name = command.get_name().to_string();
+            let name = command.get_bin_name().expect("a built command").to_string();
             let longs = command
                 .get_arguments()
                 .filter_map(|option| option.get_long());
@@ -112,7 +111,7 @@ mod tests {
                 .map(|long| (name.clone(), long.to_string()))
                 .collect::<Vec<_>>()
         };
-        let found: Vec<_> = commands(&command).flat_map(of).collect();
+        let found: Vec<_> = commands(&command).into_iter().flat_map(of).collect();
         assert!(found.len() > 25, "the table has its options: {found:?}");
         found
     }
@@ -124,7 +123,7 @@ mod tests {
         assert!(sections.next().is_some_and(|head| head.contains(".TH")));
         let sections: Vec<&str> = sections.collect();
         for (command, option) in long_options() {
-            let title = format!("\"BREAKEVEN {}\"", command.to_uppercase());
+            let title = format!("\"{}\"", command.to_uppercase());
             let section = sections
                 .iter()
                 .find(|section| section.starts_with(&title))

@@ -85,6 +85,12 @@ pub enum Command {
         )]
         arguments: Vec<String>,
     },
+    /// Keep SQLite databases compressed: bring them in and out, look at them
+    Db {
+        /// What to do
+        #[command(subcommand)]
+        command: DbCommand,
+    },
     /// Print the manual page
     Man,
     /// Print the completions of a shell, to be put where that shell looks for them
@@ -245,6 +251,66 @@ pub struct DiskRemoveOptions {
     /// The volume
     #[arg(value_name = "NAME")]
     pub volume: String,
+}
+
+/// What `breakeven db` does. No SQLite is needed; programs use what it makes by the extension
+/// `libbreakeven_sqlite`, as `docs/sqlite.md` says.
+#[derive(Debug, Subcommand)]
+pub enum DbCommand {
+    /// Make an empty compressed database
+    Create {
+        /// Where; nothing must be there
+        #[arg(value_name = "DATABASE")]
+        database: PathBuf,
+
+        /// How pages are written
+        #[arg(long, value_name = "METHOD", default_value = "zstd:1")]
+        codec: String,
+    },
+    /// Make a compressed database of a plain one, which is only read, and compare every page
+    Import {
+        /// The plain database
+        #[arg(value_name = "SOURCE")]
+        source: PathBuf,
+
+        /// Where the compressed one is to be; nothing must be there
+        #[arg(value_name = "DATABASE")]
+        database: PathBuf,
+
+        /// How pages are written
+        #[arg(long, value_name = "METHOD", default_value = "zstd:1")]
+        codec: String,
+    },
+    /// Make a plain database of a compressed one, which is only read, and compare every page
+    Export {
+        /// The compressed database
+        #[arg(value_name = "DATABASE")]
+        database: PathBuf,
+
+        /// Where the plain one is to be; nothing must be there
+        #[arg(value_name = "TARGET")]
+        target: PathBuf,
+    },
+    /// Say what a compressed database takes, by kind of page
+    Info {
+        /// The compressed database
+        #[arg(value_name = "DATABASE")]
+        database: PathBuf,
+
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read every page of a compressed database; exits 1 if one cannot be read
+    Fsck {
+        /// The compressed database
+        #[arg(value_name = "DATABASE")]
+        database: PathBuf,
+
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// What counts most in the one-sentence answer.

@@ -1,0 +1,263 @@
+//! `breakeven db`: compressed databases without SQLite. The source is only ever locked and read; what is
+//! written gets its name when it has been proved, and never replaces anything.
+
+use std::io::{self, IsTerminal, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, anyhow, bail};
+use breakeven::pages::{
+    Checked, FileKind, PageKind, PageOptions, PageStore, Space, check, export, file_kind, import,
+};
+use breakeven::storage::{OpenOptions, RealStorage, Storage};
+use breakeven_cli::text;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::options::{DbCommand, Usage};
+
+/// Runs a command on databases.
+pub fn run(command: &DbCommand) -> Result<ExitCode> {
+    match command {
+        DbCommand::Create { database, codec } => create(database, codec),
+        DbCommand::Import {
+            source,
+            database,
+            codec,
+        } => bring_in(source, database, codec),
+        DbCommand::Export { database, target } => bring_out(database, target),
+        DbCommand::Info { database, json } => look(database, *json, false),
+        DbCommand::Fsck { database, json } => look(database, *json, true),
+    }
+}
+
+/// A file as the library names it: its folder, and its name there.
+struct Named {
+    storage: Arc<dyn Storage>,
+    name: String,
+}
+
+impl Named {
+    fn new(path: &Path) -> Result<Named> {
+        // A link is followed; what does not exist yet has no link to follow.
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| anyhow!("{}: no name of a file", path.display()))?;
+        let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+        let storage = RealStorage::open_folder(folder.unwrap_or(Path::new(".")))?;
+        Ok(Named {
+            storage: Arc::new(storage),
+            name: name.into(),
+        })
+    }
+
+    /// Takes it for a compressed database that is only read.
+    fn store(&self, mode: u32) -> Result<Arc<PageStore>> {
+        let file = self.storage.open(&self.name, OpenOptions::read_only())?;
+        let kind = file_kind(&*file)?;
+        if kind != FileKind::Compressed {
+            let found = match kind {
+                FileKind::Plain => "a plain SQLite database",
+                FileKind::Empty => "empty",
+                _ => "something else",
+            };
+            bail!(
+                "{} is no compressed database: it is {found}",
+                file.path().display()
+            );
+        }
+        let options = PageOptions {
+            is_read_only: true,
+            mode,
+            ..PageOptions::default()
+        };
+        Ok(Arc::new(PageStore::new(
+            Arc::clone(&self.storage),
+            &self.name,
+            options,
+        )))
+    }
+}
+
+fn options(codec: &str) -> Result<PageOptions> {
+    let method = codec.parse().and_then(|method: breakeven::codec::Method| {
+        method.check()?;
+        Ok(method)
+    });
+    let method = method.map_err(|error: breakeven::Error| Usage(error.to_string()))?;
+    Ok(PageOptions {
+        method,
+        ..PageOptions::default()
+    })
+}
+
+/// What long work shows on a terminal, and the flag by which Ctrl-C ends it.
+struct Shown {
+    bar: ProgressBar,
+    is_stopped: Arc<AtomicBool>,
+}
+
+impl Shown {
+    fn new() -> Result<Shown> {
+        let target = match io::stderr().is_terminal() {
+            true => ProgressDrawTarget::stderr_with_hz(4),
+            false => ProgressDrawTarget::hidden(),
+        };
+        let style = ProgressStyle::with_template("{bar:40} {percent} % {elapsed}, {eta} left");
+        let bar = ProgressBar::with_draw_target(None, target);
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&is_stopped))
+            .context("listen for Ctrl-C")?;
+        Ok(Shown {
+            bar: bar.with_style(style.expect("a sound template")),
+            is_stopped,
+        })
+    }
+
+    fn tell(&self, done: u64, total: u64) -> bool {
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+        !self.is_stopped.load(Ordering::Relaxed)
+    }
+}
+
+fn create(database: &Path, codec: &str) -> Result<ExitCode> {
+    let named = Named::new(database)?;
+    match PageStore::create(&*named.storage, &named.name, options(codec)?)? {
+        true => Ok(ExitCode::SUCCESS),
+        false => bail!("{} exists", database.display()),
+    }
+}
+
+fn bring_in(source: &Path, database: &Path, codec: &str) -> Result<ExitCode> {
+    let (from, to) = (Named::new(source)?, Named::new(database)?);
+    let shown = Shown::new()?;
+    let names = (from.name.as_str(), to.name.as_str());
+    let target = (&to.storage, options(codec)?);
+    let moved = import(&from.storage, names, target, &mut |done, total| {
+        shown.tell(done, total)
+    });
+    shown.bar.finish_and_clear();
+    let moved = moved.with_context(|| source.display().to_string())?;
+    say(&format!(
+        "{}: {} became {}, {} of pages at {}; every page read again and compared",
+        database.display(),
+        size(moved.logical_bytes),
+        size(moved.space.file_bytes),
+        size(moved.space.stored_bytes),
+        share(&moved.space),
+    ))?;
+    if moved.was_wal {
+        say("its header asked for a write-ahead log, which a compressed database does not have")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn bring_out(database: &Path, target: &Path) -> Result<ExitCode> {
+    let (from, to) = (Named::new(database)?, Named::new(target)?);
+    let shown = Shown::new()?;
+    let store = from.store(0o644)?;
+    let name = (&to.storage, to.name.as_str());
+    let moved = export(store, name, &mut |done, total| shown.tell(done, total));
+    shown.bar.finish_and_clear();
+    let moved = moved.with_context(|| database.display().to_string())?;
+    let logical = size(moved.logical_bytes);
+    say(&format!(
+        "{}: {logical}; every page read again and compared",
+        target.display()
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn look(database: &Path, is_json: bool, is_check: bool) -> Result<ExitCode> {
+    let store = Named::new(database)?.store(0o644)?;
+    let shown = Shown::new()?;
+    let checked = check(store, &mut |done, total| shown.tell(done, total));
+    shown.bar.finish_and_clear();
+    let checked = checked.with_context(|| database.display().to_string())?;
+    match is_json {
+        true => say(&serde_json::to_string_pretty(&json(&checked))?)?,
+        false => say(&table(database, &checked, is_check))?,
+    }
+    Ok(ExitCode::from(u8::from(!checked.broken.is_empty())))
+}
+
+fn table(database: &Path, checked: &Checked, is_check: bool) -> String {
+    let space = &checked.space;
+    let mut lines = vec![
+        format!(
+            "{}: {} of database in {}",
+            database.display(),
+            size(space.logical_bytes),
+            size(space.file_bytes)
+        ),
+        format!(
+            "pages of {} bytes, compressed {} at {}",
+            checked.page_bytes,
+            size(space.stored_bytes),
+            share(space)
+        ),
+    ];
+    for (kind, count, bytes) in &checked.kinds {
+        let raw = count * u64::from(checked.page_bytes);
+        let per = raw as f64 / (*bytes).max(1) as f64;
+        lines.push(format!(
+            "  {:<14} {count:>9} pages  {:>9}  {per:.2}",
+            name_of(*kind),
+            size(*bytes)
+        ));
+    }
+    for (page, why) in &checked.broken {
+        lines.push(format!("page {page} cannot be read: {why}"));
+    }
+    if is_check && checked.broken.is_empty() {
+        lines.push("every page is as it was written".into());
+    }
+    lines.join("\n")
+}
+
+fn json(checked: &Checked) -> serde_json::Value {
+    let space = &checked.space;
+    let kinds = checked.kinds.iter().map(|(kind, count, bytes)| {
+        serde_json::json!({"kind": name_of(*kind), "pages": count, "stored_bytes": bytes})
+    });
+    let broken = checked
+        .broken
+        .iter()
+        .map(|(page, why)| serde_json::json!({"page": page, "why": why}));
+    serde_json::json!({
+        "logical_bytes": space.logical_bytes,
+        "stored_bytes": space.stored_bytes,
+        "file_bytes": space.file_bytes,
+        "allocated_bytes": space.allocated_bytes,
+        "page_bytes": checked.page_bytes,
+        "block_bytes": space.block_bytes,
+        "kinds": kinds.collect::<Vec<_>>(),
+        "broken": broken.collect::<Vec<_>>(),
+    })
+}
+
+fn name_of(kind: PageKind) -> &'static str {
+    match kind {
+        PageKind::First => "first",
+        PageKind::Interior => "interior",
+        PageKind::TableLeaf => "table leaves",
+        PageKind::IndexLeaf => "index leaves",
+        PageKind::Other => "other",
+    }
+}
+
+fn size(bytes: u64) -> String {
+    text::size(bytes as f64)
+}
+
+/// Returns the ratio of what is stored.
+fn share(space: &Space) -> String {
+    let ratio = space.logical_bytes as f64 / space.stored_bytes.max(1) as f64;
+    format!("ratio {ratio:.2}")
+}
+
+fn say(line: &str) -> io::Result<()> {
+    writeln!(io::stdout(), "{line}")
+}

@@ -1,0 +1,121 @@
+//! `breakeven db`: in and out again, and what is refused.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+use crate::page::left_out;
+use crate::run;
+
+/// Makes a plain database with some thousand rows, by stock SQLite; false without it.
+fn make(path: &Path, then: &str) -> bool {
+    let rows = "CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT);\
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)\
+        INSERT INTO t SELECT i, 'row ' || i || ' of many that are much alike' FROM n;";
+    let made = Command::new("sqlite3")
+        .arg(path)
+        .arg(format!("{rows}{then}"))
+        .output();
+    let Ok(made) = made else {
+        left_out("sqlite3 is not installed: nothing tried with it");
+        return false;
+    };
+    assert!(made.status.success(), "{made:?}");
+    true
+}
+
+fn said(output: &Output) -> String {
+    let both = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8_lossy(&both).into_owned()
+}
+
+#[test]
+fn a_database_goes_in_is_looked_at_and_comes_out_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    if !make(&path("plain"), "") {
+        return;
+    }
+    let db = |arguments: &[&str]| db(&folder, arguments);
+    let before = fs::read(path("plain")).unwrap();
+    let imported = db(&["import", "plain", "small"]);
+    assert!(imported.status.success(), "{}", said(&imported));
+    let (small, plain) = (
+        fs::metadata(path("small")).unwrap().len(),
+        before.len() as u64,
+    );
+    println!("{plain} bytes became {small}");
+    assert!(small < plain);
+    let info = db(&["info", "small", "--json"]);
+    let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
+    assert_eq!(
+        (&info["logical_bytes"], &info["file_bytes"]),
+        (&plain.into(), &small.into())
+    );
+    let checked = db(&["fsck", "small"]);
+    assert!(checked.status.success() && said(&checked).contains("every page is as it was written"));
+    let exported = db(&["export", "small", "back"]);
+    assert!(exported.status.success(), "{}", said(&exported));
+    assert!(
+        fs::read(path("back")).unwrap() == before && fs::read(path("plain")).unwrap() == before
+    );
+    // Nothing is ever replaced, and nothing is left over.
+    for arguments in [["import", "plain", "small"], ["export", "small", "plain"]] {
+        let refused = db(&arguments);
+        assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    for arguments in [
+        &["info", "plain"][..],
+        &["fsck", "none"],
+        &["export", "plain", "x"],
+    ] {
+        assert_eq!(db(arguments).status.code(), Some(1), "{arguments:?}");
+    }
+    assert_eq!(
+        db(&["create", "new", "--codec", "zstd:99"]).status.code(),
+        Some(2)
+    );
+    assert!(db(&["create", "new"]).status.success());
+    // A flipped bit is found.
+    let mut bytes = fs::read(path("small")).unwrap();
+    let middle = bytes.iter().rposition(|byte| *byte != 0).unwrap() / 2;
+    bytes[middle] ^= 4;
+    fs::write(path("small"), bytes).unwrap();
+    let broken = db(&["fsck", "small"]);
+    assert_eq!(broken.status.code(), Some(1), "{}", said(&broken));
+}
+
+#[test]
+fn a_database_with_a_log_beside_it_is_not_brought_in() {
+    let folder = tempfile::tempdir().unwrap();
+    if !make(&folder.path().join("plain"), "") {
+        return;
+    }
+    fs::write(folder.path().join("plain-wal"), b"7\x7f\x06\x82").unwrap();
+    let refused = db(&folder, &["import", "plain", "small"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        said(&refused).contains("wal_checkpoint"),
+        "{}",
+        said(&refused)
+    );
+    assert!(!folder.path().join("small").exists());
+}
+
+/// Runs the command with names as files of a folder.
+fn db(folder: &TempDir, arguments: &[&str]) -> Output {
+    let is_name =
+        |at: usize, word: &str| at > 0 && !word.starts_with('-') && arguments[at - 1] != "--codec";
+    let words: Vec<_> = (arguments.iter().enumerate())
+        .map(|(at, word)| match is_name(at, word) {
+            true => folder.path().join(word),
+            false => word.into(),
+        })
+        .collect();
+    let mut all: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&"db"];
+    all.extend(words.iter().map(|word| word as &dyn AsRef<std::ffi::OsStr>));
+    run(folder, &all)
+}
