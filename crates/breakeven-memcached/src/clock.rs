@@ -47,29 +47,12 @@ impl Clock {
 
     /// Returns the second that a client's end of life means; `None` for never. A negative one is over at once.
     pub(crate) fn end(&self, given: i32, now: Now) -> Option<u32> {
-        self.end_unchecked(
-            if given < 0 {
-                SPAN_SECONDS_MAX + 1
-            } else {
-                given.into()
-            },
-            now,
-        )
-    }
-
-    /// As [`Clock::end`], but a negative one is counted back from now, as `touch` has it.
-    pub(crate) fn end_of_touch(&self, given: i32, now: Now) -> Option<u32> {
-        self.end_unchecked(given.into(), now)
-    }
-
-    fn end_unchecked(&self, given: i64, now: Now) -> Option<u32> {
+        let given = i64::from(given);
         match given {
             0 => None,
-            1.. if given > SPAN_SECONDS_MAX => {
-                let second = given - self.zero_date as i64;
-                Some(u32::try_from(second.max(1)).unwrap_or(u32::MAX))
-            }
-            _ => Some((i64::from(now.seconds) + given) as u32).filter(|second| *second != 0),
+            1..=SPAN_SECONDS_MAX => Some(now.seconds.saturating_add(given as u32)),
+            // A date, of which one before the start, like all that is negative, is the first second.
+            _ => Some(u32::try_from((given - self.zero_date as i64).max(1)).unwrap_or(u32::MAX)),
         }
     }
 }
@@ -95,6 +78,5 @@ mod tests {
         check(1_700_000_500, Some(500));
         check(1_600_000_000, Some(1));
         check(-1, Some(1));
-        assert_eq!(clock.end_of_touch(-1, now), Some(99));
     }
 }

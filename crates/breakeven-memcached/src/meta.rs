@@ -403,7 +403,8 @@ pub(crate) fn store(
         flags: flags.client_flags,
         expires: flags.touch.flatten(),
         cas_new: flags.cas_new,
-        invalidates: flags.invalidates,
+        // A CAS of 0 is none, and never the older one.
+        invalidates: flags.invalidates && flags.cas != Some(0),
         cas: flags.cas.filter(|cas| joins && *cas != 0),
         ..Store::new(mode, &key, value)
     };

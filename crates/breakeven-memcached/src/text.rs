@@ -332,7 +332,7 @@ fn touch(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) {
     let Some(end) = number::signed_32(words.at(2)) else {
         return say(output, BAD_END);
     };
-    let expires = context.shared.clock.end_of_touch(end, context.now);
+    let expires = context.shared.clock.end(end, context.now);
     let is_hit = context.shared.objects.touch(key, expires, context.now);
     count_fetch(context, is_hit, true);
     say(output, if is_hit { "TOUCHED" } else { "NOT_FOUND" });
