@@ -1,6 +1,5 @@
-//! The server over its sockets: beside Debian's memcached, under its tools, and against clients that mean no good.
+//! The server over its sockets: beside Debian's memcached and under libmemcached's tests.
 
-mod abuse;
 mod differential;
 mod peer;
 mod suites;

@@ -134,12 +134,6 @@ impl Client {
         }
     }
 
-    /// Returns what comes until the other end closes.
-    pub fn read_to_close(&mut self) -> Vec<u8> {
-        while self.read_some() > 0 {}
-        std::mem::take(&mut self.received)
-    }
-
     /// Sends a command and returns its answer of one line.
     pub fn ask(&mut self, command: &str) -> String {
         self.send(command.as_bytes());

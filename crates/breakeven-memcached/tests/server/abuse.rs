@@ -1,1 +1,0 @@
-//! Clients that mean no good.
