@@ -81,6 +81,8 @@ mod tests {
     #[test]
     fn what_is_no_text_form_is_refused() {
         let check = |text: &str| assert_eq!(decode(text.as_bytes()), None, "{text:?}");
-        ["", "a", "abc", "a===", "====", "!!!!"].into_iter().for_each(check);
+        ["", "a", "abc", "a===", "====", "!!!!"]
+            .into_iter()
+            .for_each(check);
     }
 }

@@ -207,7 +207,10 @@ impl Disk {
     pub fn create_volume(&self, name: &str, size_bytes: u64) -> Result<()> {
         let block_bytes = self.inner.options.block_bytes;
         let size_blocks = size_bytes / u64::from(block_bytes);
-        if size_bytes == 0 || size_bytes % u64::from(block_bytes) != 0 || size_blocks > INDEX_MAX {
+        if size_bytes == 0
+            || !size_bytes.is_multiple_of(u64::from(block_bytes))
+            || size_blocks > INDEX_MAX
+        {
             let most = INDEX_MAX * u64::from(block_bytes);
             let reason =
                 format!("{size_bytes} bytes: expected a multiple of {block_bytes} up to {most}");
