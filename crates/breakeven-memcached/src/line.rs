@@ -54,10 +54,10 @@ pub(crate) fn split(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 pub(crate) fn take(input: &[u8]) -> Option<(&[u8], usize)> {
     let end = memchr::memchr(b'\n', input)?;
     let mut line = &input[..end];
-    if let [start @ .., b'\r'] = line {
-        if !start.is_empty() {
-            line = start;
-        }
+    if let [start @ .., b'\r'] = line
+        && !start.is_empty()
+    {
+        line = start;
     }
     if let Some(zero) = memchr::memchr(0, line) {
         line = &line[..zero];

@@ -188,7 +188,6 @@ fn get(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) -> Result<
         recache_below_seconds: flags
             .recache
             .and_then(|second| second.checked_sub(now.seconds)),
-        ..Fetch::default()
     };
     let start = output.len();
     let answered = context.shared.objects.fetch(&key, &fetch, now, |item| {

@@ -79,7 +79,6 @@ impl Server {
             shards_log2: shards.next_power_of_two().ilog2() as u8,
             evict: settings.evict,
             seed: fastrand::u64(..),
-            ..ObjectsOptions::default()
         });
         let objects =
             objects.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;

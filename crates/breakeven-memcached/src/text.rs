@@ -151,13 +151,13 @@ pub(crate) fn run(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>)
         (b"append", 5 | 6) => store_line(StoreMode::Append, words, context, output),
         (b"prepend", 5 | 6) => store_line(StoreMode::Prepend, words, context, output),
         (b"cas", 6 | 7) => store_line(StoreMode::Cas(0), words, context, output),
-        (b"incr", 3 | 4) => done(count_line(false, words, context, output)),
-        (b"decr", 3 | 4) => done(count_line(true, words, context, output)),
-        (b"touch", 3 | 4) => done(touch(words, context, output)),
-        (b"delete", 2..=4) => done(delete(words, context, output)),
+        (b"incr", 3 | 4) => answered(|| count_line(false, words, context, output)),
+        (b"decr", 3 | 4) => answered(|| count_line(true, words, context, output)),
+        (b"touch", 3 | 4) => answered(|| touch(words, context, output)),
+        (b"delete", 2..=4) => answered(|| delete(words, context, output)),
         (b"gat" | b"gats", 2..) => {
             is_silent = false;
-            done(say(output, BAD_END))
+            answered(|| say(output, BAD_END))
         }
         _ => {
             let (next, keeps) = admin::run(words, context, output);
@@ -171,7 +171,8 @@ pub(crate) fn run(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>)
     next
 }
 
-fn done((): ()) -> Next {
+fn answered(command: impl FnOnce()) -> Next {
+    command();
     Next::Command
 }
 
