@@ -495,13 +495,7 @@ fn count(
         ..Count::up(flags.delta.unwrap_or(1))
     };
     let outcome = context.shared.objects.count(&key, &count, context.now);
-    if !matches!(
-        outcome,
-        CountOutcome::Counted {
-            is_vivified: true,
-            ..
-        }
-    ) {
+    if !is_made_by(&outcome) {
         text::count_count(context, is_decrement, outcome);
     }
     let start = output.len();
@@ -534,11 +528,8 @@ fn count(
             }
         }
         CountOutcome::NotFound | CountOutcome::Exists => {
-            output.extend_from_slice(if outcome == CountOutcome::Exists {
-                b"EX"
-            } else {
-                b"NF"
-            });
+            let exists = outcome == CountOutcome::Exists;
+            output.extend_from_slice(if exists { b"EX" } else { b"NF" });
             answer_plain(words.from(2), &key, &flags, output)?;
             output.extend_from_slice(b"\r\n");
         }
@@ -546,6 +537,14 @@ fn count(
         CountOutcome::OutOfMemory => return Err("SERVER_ERROR out of memory"),
     }
     Ok(())
+}
+
+/// Returns whether counting made the item.
+fn is_made_by(outcome: &CountOutcome) -> bool {
+    let CountOutcome::Counted { is_vivified, .. } = outcome else {
+        return false;
+    };
+    *is_vivified
 }
 
 fn inspect(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) {

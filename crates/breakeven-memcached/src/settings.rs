@@ -1,4 +1,4 @@
-//! What the server is told to do.
+//! What the server is told to do: where clients come in, how much memory it has, and its limits against abuse.
 
 use std::path::PathBuf;
 

@@ -366,6 +366,16 @@ fn text_other(random: &mut fastrand::Rng, counts: bool, batch: &mut Vec<Part>) {
     batch.push(Part::Bytes(format!("{line}{end}").into_bytes()));
 }
 
+/// Returns the flags of a meta command that tell of the item.
+fn answers_of(name: &str) -> Vec<&'static str> {
+    match name {
+        "mg" => vec!["s", "v", "t", "f", "h", "l", "c", "k", "q", "Oab"],
+        "ms" => vec!["c", "k", "q", "Oab", "I"],
+        "md" => vec!["k", "q", "Oab", "I"],
+        _ => vec!["c", "k", "q", "Oab", "t", "v"],
+    }
+}
+
 /// Adds a meta command: flags that change the item before those that tell of it, whose order would tell.
 fn meta(random: &mut fastrand::Rng, counts: bool, batch: &mut Vec<Part>) {
     let names = if counts {
@@ -380,12 +390,7 @@ fn meta(random: &mut fastrand::Rng, counts: bool, batch: &mut Vec<Part>) {
         false => key(random),
     };
     let mut changes = Vec::new();
-    let mut answers = match name {
-        "mg" => vec!["s", "v", "t", "f", "h", "l", "c", "k", "q", "Oab"],
-        "ms" => vec!["c", "k", "q", "Oab", "I"],
-        "md" => vec!["k", "q", "Oab", "I"],
-        _ => vec!["c", "k", "q", "Oab", "t", "v"],
-    };
+    let mut answers = answers_of(name);
     if is_base64 {
         // Debian's answers in the form in which the item was stored, ours in the form of the question.
         answers.retain(|answer| *answer != "k");
@@ -408,10 +413,8 @@ fn meta(random: &mut fastrand::Rng, counts: bool, batch: &mut Vec<Part>) {
         if random.bool() {
             changes.push(format!("J{}", random.u64(..1000)));
         }
-        changes.push(format!(
-            "M{}",
-            random.choice(&["I", "D", "+", "-"]).unwrap()
-        ));
+        let mode = random.choice(&["I", "D", "+", "-"]).unwrap();
+        changes.push(format!("M{mode}"));
     }
     if name == "ms" {
         changes.push(format!("F{}", random.u32(..3)));
