@@ -11,7 +11,7 @@ pub struct Excludes {
 }
 
 impl Excludes {
-    /// Takes patterns as they were typed.
+    /// Takes patterns as they were typed. One without a part names nothing.
     pub fn new(patterns: impl IntoIterator<Item = Vec<u8>>) -> Excludes {
         let parts = |pattern: Vec<u8>| {
             let is_anchored = pattern.first() == Some(&b'/');
@@ -22,7 +22,11 @@ impl Excludes {
             open.into_iter().chain(parts.map(<[u8]>::to_vec)).collect()
         };
         Excludes {
-            patterns: patterns.into_iter().map(parts).collect(),
+            patterns: (patterns
+                .into_iter()
+                .filter(|pattern| pattern.iter().any(|byte| *byte != b'/')))
+            .map(parts)
+            .collect(),
         }
     }
 
@@ -119,5 +123,6 @@ mod tests {
         check("a*b*c", "/aXbXbc", true);
         check("a*b*c", "/aXbXbd", false);
         check("", "/a", false);
+        check("//", "/a", false);
     }
 }
