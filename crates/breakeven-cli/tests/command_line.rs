@@ -375,7 +375,7 @@ fn bad_options_are_usage_errors() {
         ("--skew=zipf:x", "zipf:S"),
         ("--offload=abacus", "fpga-lz4"),
         ("--block-size=2MiB", "4KiB to 1MiB"),
-        ("--page-size=8KiB", "16KiB"),
+        ("--page-size=6KiB", "128KiB"),
     ] {
         let path = data.path();
         let output = run(&cache, &[&"advise", &path, &option]);

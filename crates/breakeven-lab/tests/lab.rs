@@ -76,8 +76,9 @@ fn every_listed_experiment_runs_quickly_and_once() {
                 .map(|name| rows(&folder.path().join(format!("{name}.csv"))))
         };
         let before: Vec<usize> = rows_of().collect();
+        // Where a run is a whole program's, a quick one is a row behind two lines of head.
         assert!(
-            before.iter().all(|rows| *rows > 10),
+            before.iter().all(|rows| *rows > 2),
             "{new:?}: {before:?} lines"
         );
         let all = check(&run, 0, ": recorded ");
