@@ -22,6 +22,7 @@ pub(crate) fn run(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>)
     match (words.at(0), count) {
         (b"flush_all", 1..=3) => (flush_all(words, context, output), true),
         (b"cache_memlimit", 2 | 3) => (answer(output, memory_limit(words, context)), true),
+        (b"learning", 2 | 3) => (answer(output, learning(words, context)), true),
         (b"verbosity", 2 | 3) => (answer(output, verbosity(words, context)), true),
         (b"lru", 2..) => (answer(output, lru(words)), true),
         (b"slabs", _) => (answer(output, slabs(words)), words.at(1) == b"automove"),
@@ -97,6 +98,17 @@ fn memory_limit(words: &Words<'_>, context: Context<'_>) -> Option<&'static str>
             Err(_) => "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust",
         },
     )
+}
+
+/// Lets dictionaries and methods stay as they are, or go on learning.
+fn learning(words: &Words<'_>, context: Context<'_>) -> Option<&'static str> {
+    let is_on = match words.at(1) {
+        b"on" => true,
+        b"off" => false,
+        _ => return Some(BAD_LINE),
+    };
+    context.shared.objects.set_learning(is_on);
+    Some("OK")
 }
 
 fn verbosity(words: &Words<'_>, context: Context<'_>) -> Option<&'static str> {

@@ -188,6 +188,7 @@ fn get(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) -> Result<
         recache_below_seconds: flags
             .recache
             .and_then(|second| second.checked_sub(now.seconds)),
+        without_value: !flags.returns_value,
     };
     let start = output.len();
     let answered = context.shared.objects.fetch(&key, &fetch, now, |item| {
@@ -222,13 +223,13 @@ fn answer_item(
     match flags.returns_value {
         true => {
             output.extend_from_slice(b"VA ");
-            number::push(output, item.value.len());
+            number::push(output, item.value_bytes);
         }
         false => output.extend_from_slice(b"HD"),
     }
     for word in words {
         match word[0] {
-            b's' => answer_number(output, b's', item.value.len() as u64),
+            b's' => answer_number(output, b's', item.value_bytes as u64),
             b't' => answer_seconds_left(output, item.expires, now),
             b'c' => answer_number(output, b'c', item.cas),
             b'f' => answer_number(output, b'f', item.flags.into()),

@@ -272,6 +272,12 @@ impl Draft {
                 let seconds = number('o', value, 0, u32::MAX.into())? as u32;
                 self.settings.idle_seconds_max = Some(seconds).filter(|seconds| *seconds > 0);
             }
+            "no_compression" => self.settings.encodes = false,
+            "no_dictionaries" => self.settings.has_dictionaries = false,
+            "miss_microseconds" => {
+                let most = 1_000_000_000;
+                self.settings.miss_microseconds = number('o', value, 1, most)? as u32;
+            }
             name if TUNING.contains(&name) => {}
             name if name.starts_with("ext_") => {
                 return Err(format!(
@@ -361,7 +367,7 @@ fn item_bytes(value: &str) -> Result<usize, String> {
 
 fn help() -> String {
     let mut text = format!(
-        "breakeven serve {}: a memcached whose values may be compressed\n\n",
+        "breakeven serve {}: a memcached that compresses its values\n\n",
         crate::admin::VERSION
     );
     let says = |letter: char| match letter {
@@ -391,7 +397,10 @@ fn help() -> String {
         'X' => "refuse lists of all keys",
         'W' => "refuse watch, which is not here in any case",
         'Y' => "a file of USER:PASSWORD lines, one of which a client must send first",
-        'o' => "words between commas: idle_timeout=SECONDS; others of memcached's have no effect",
+        'o' => {
+            "words between commas: no_dictionaries, no_compression, miss_microseconds=NUMBER (what a miss costs its \
+             client, default 1000), idle_timeout=SECONDS; others of memcached's have no effect"
+        }
         '\u{1}' => "write Prometheus's text form to a file every ten seconds",
         _ => "",
     };

@@ -48,6 +48,12 @@ pub fn run(prefix: &[String], arguments: &[String]) -> ExitCode {
     }
 }
 
+/// Lets the calling thread run where no other thread wants the processor. It runs all the same if it may not.
+pub(crate) fn lower_priority() {
+    // On Linux a thread has a priority of its own, and no process means the thread that calls.
+    let _ = rustix::process::setpriority_process(None, 19);
+}
+
 fn serve(settings: Settings) -> io::Result<()> {
     // Signals become bytes before there is anything that a signal could leave half done.
     let (signals, sender) = UnixStream::pair()?;

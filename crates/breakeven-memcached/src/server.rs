@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use breakeven::objects::{Objects, ObjectsOptions};
 
+use crate::process;
 use crate::settings::{Listen, Settings};
 use crate::shared::{Peer, Shared, Stop, lock};
 use crate::stats;
@@ -27,6 +29,10 @@ const DESCRIPTORS_PAUSE_MS: i64 = 10;
 const MAINTAIN_EVERY_MS: i64 = 200;
 /// Items looked at in each shard at a time.
 const MAINTAIN_ITEMS: usize = 64;
+/// How often a class of values is looked at, and for how many times as long as that took nothing is.
+const LEARN_EVERY: Duration = Duration::from_millis(100);
+const LEARN_EVERY_MOST: Duration = Duration::from_secs(10);
+const LEARN_PAUSE: u32 = 9;
 /// Seconds between two metrics files.
 const METRICS_EVERY_SECONDS: u32 = 10;
 /// Shards a worker thread has at least, so that two rarely meet at one lock.
@@ -79,6 +85,9 @@ impl Server {
             shards_log2: shards.next_power_of_two().ilog2() as u8,
             evict: settings.evict,
             seed: fastrand::u64(..),
+            encode: settings.encodes,
+            dictionary_bytes_max: (!settings.has_dictionaries).then_some(0),
+            miss_microseconds: settings.miss_microseconds,
         });
         let objects =
             objects.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -123,11 +132,14 @@ impl Server {
         }
         let shared = Arc::clone(&self.shared);
         let maintainer = start("maintenance".into(), move || maintain(&shared))?;
+        let shared = Arc::clone(&self.shared);
+        let learner = start("learning".into(), move || learn(&shared))?;
         let accepted = self.accept_all(signals, &inboxes);
         self.shared.ask_stop(Stop::Graceful);
         inboxes.iter().for_each(|inbox| inbox.wake());
         maintainer.thread().unpark();
-        for thread in threads.into_iter().chain([maintainer]) {
+        learner.thread().unpark();
+        for thread in threads.into_iter().chain([maintainer, learner]) {
             thread
                 .join()
                 .expect("a worker that panicked has said why")?;
@@ -381,6 +393,20 @@ fn maintain(shared: &Shared) -> io::Result<()> {
         }
         let pause = if is_more { 1 } else { MAINTAIN_EVERY_MS as u64 };
         std::thread::park_timeout(std::time::Duration::from_millis(pause));
+    }
+    Ok(())
+}
+
+/// Learns how values are best encoded, where nobody else wants the processor, and no more than a share of the time.
+fn learn(shared: &Shared) -> io::Result<()> {
+    process::lower_priority();
+    while shared.stop() == Stop::No {
+        let start = Instant::now();
+        if let Err(error) = shared.objects.tune(shared.now()) {
+            eprintln!("breakeven serve: dictionaries: {error}");
+        }
+        let pause = start.elapsed() * LEARN_PAUSE;
+        std::thread::park_timeout(pause.clamp(LEARN_EVERY, LEARN_EVERY_MOST));
     }
     Ok(())
 }

@@ -40,6 +40,12 @@ pub struct Settings {
     pub requests_per_turn: usize,
     /// Whether items may be dropped to make room. Default true.
     pub evict: bool,
+    /// Whether values are encoded as they age. Default true.
+    pub encodes: bool,
+    /// Whether they are encoded with dictionaries trained on other values. Default true.
+    pub has_dictionaries: bool,
+    /// What a miss costs a client, in microseconds: what memory is worth follows from it. Default: 1,000.
+    pub miss_microseconds: u32,
     /// Whether `shutdown` stops the server. Default false.
     pub allows_shutdown: bool,
     /// Whether `flush_all` is obeyed. Default true.
@@ -84,6 +90,9 @@ impl Default for Settings {
             backlog: 1024,
             requests_per_turn: 20,
             evict: true,
+            encodes: true,
+            has_dictionaries: true,
+            miss_microseconds: 1000,
             allows_shutdown: false,
             allows_flush: true,
             allows_dump: true,

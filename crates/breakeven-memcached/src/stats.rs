@@ -4,6 +4,10 @@
 use std::fmt::Display;
 use std::sync::atomic::Ordering::Relaxed;
 
+use breakeven::decide::fields::{Row, Value};
+use breakeven::decide::ledger::LEDGER_FIELDS;
+use breakeven::objects::{CLASS_FIELDS, ClassStats};
+
 use crate::admin::VERSION;
 use crate::line::Words;
 use crate::session::{Context, Next, say};
@@ -143,7 +147,7 @@ fn with_memory(fields: Fields, shared: &Shared) -> Fields {
 
 fn breakeven(shared: &Shared) -> Fields {
     let stats = shared.objects.stats();
-    Fields::default()
+    let fields = Fields::default()
         .with("items", stats.items)
         .with("items_encoded", stats.encoded_items)
         .with("bytes_logical", stats.bytes_logical)
@@ -159,6 +163,46 @@ fn breakeven(shared: &Shared) -> Fields {
         .with("items_moved", stats.moved)
         .with("items_encoded_total", stats.encoded)
         .with("items_decoded_total", stats.decoded)
+        .with("items_promoted_total", stats.promoted)
+        .with("items_judged_total", stats.judged)
+        .with("items_judged_fetched_total", stats.judged_fetched)
+        .with("bytes_dictionaries", stats.dictionary_bytes);
+    with_classes(with_ledger(fields, shared), shared)
+}
+
+/// What compressing earned, in seconds of clients and cores.
+fn with_ledger(mut fields: Fields, shared: &Shared) -> Fields {
+    let stats = shared.objects.ledger().stats();
+    for field in LEDGER_FIELDS.fields() {
+        fields = fields.with(
+            format!("ledger_{}", field.key()),
+            value((field.value)(&stats)),
+        );
+    }
+    fields
+}
+
+fn with_classes(mut fields: Fields, shared: &Shared) -> Fields {
+    for class in shared.objects.classes() {
+        let name = &class.name;
+        fields = fields.with(format!("class:{name}:method"), class.method);
+        if let Some(runner_up) = class.runner_up {
+            fields = fields.with(format!("class:{name}:runner_up"), runner_up);
+        }
+        for field in CLASS_FIELDS.fields() {
+            let key = format!("class:{name}:{}", field.key());
+            fields = fields.with(key, value((field.value)(&class)));
+        }
+    }
+    fields
+}
+
+fn value(value: Value) -> String {
+    match value {
+        Value::Count(count) => count.to_string(),
+        Value::Real(real) => format!("{real:.6}"),
+        Value::Unknown => "-".into(),
+    }
 }
 
 /// All items are of one class, which is called 1.
@@ -308,5 +352,18 @@ pub(crate) fn prometheus(shared: &Shared, now: u32) -> String {
             );
         }
     }
-    text
+    let place = [
+        ("place", "objects".to_string()),
+        ("cost_unit", "seconds".to_string()),
+    ];
+    text += &shared.objects.ledger().prometheus(&place);
+    let classes = shared.objects.classes();
+    let labels = |class: &ClassStats| {
+        let method = ("method", class.method.to_string());
+        [("class", class.name.clone()), method]
+    };
+    let labels: Vec<_> = classes.iter().map(labels).collect();
+    let rows = classes.iter().zip(&labels);
+    let rows: Vec<_> = rows.map(|(stats, labels)| Row { labels, stats }).collect();
+    text + &CLASS_FIELDS.prometheus(&rows)
 }

@@ -366,6 +366,19 @@ impl Dictionaries {
         dropped
     }
 
+    /// Returns the generations that nobody but this collection holds: what a place that gives each value its generation
+    /// may let go of ([`Dictionaries::drop_unused`]).
+    pub fn unused(&self) -> Vec<u32> {
+        let is_unused = |it: &&Arc<Generation>| Arc::strong_count(it) == 1;
+        let unused = self.generations.values().filter(is_unused);
+        unused.map(|generation| generation.id).collect()
+    }
+
+    /// Returns the bytes of all samples.
+    pub fn sample_bytes(&self) -> usize {
+        self.classes.values().map(|state| state.sample_bytes).sum()
+    }
+
     /// Returns the memory of all generations.
     pub fn memory_bytes(&self) -> usize {
         let generations = self.generations.values();

@@ -85,7 +85,7 @@ pub mod error;
 #[cfg(feature = "stream")]
 #[doc(hidden)]
 pub mod frame;
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(any(all(test, feature = "default"), feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;
 #[cfg(feature = "advise")]

@@ -41,6 +41,8 @@ impl Decoder {
     pub const CODEC_XZ: u8 = 4;
     /// One standard `.bz2` stream.
     pub const CODEC_BZIP2: u8 = 5;
+    /// The content of the one block of a Zstandard frame.
+    pub const CODEC_ZSTD_BARE: u8 = 6;
     /// No filter.
     pub const FILTER_NONE: u8 = 0;
     /// Bytes of two-byte elements grouped by rank.
@@ -65,10 +67,10 @@ impl Decoder {
         DecoderRow::readable(3, "deflate", "one raw deflate stream (RFC 1951)"),
         DecoderRow::readable(4, "xz", "one standard .xz stream"),
         DecoderRow::readable(5, "bzip2", "one standard .bz2 stream"),
-        DecoderRow::reserved(
+        DecoderRow::readable(
             6,
             "zstd-bare",
-            "a Zstandard frame without magic, size and id",
+            "the content of one compressed Zstandard block",
         ),
         DecoderRow::reserved(7, "fsst", "codes of a static symbol table"),
         DecoderRow::reserved(

@@ -148,6 +148,35 @@ impl Compressor {
         }
     }
 
+    /// Compresses a block by a zstd method without the headers of its frame, for a decoder of
+    /// [`Decoder::CODEC_ZSTD_BARE`]: some 8 to 15 bytes less. `None` if it does not fit in `target`, is longer than
+    /// 128 KiB or is not made of one compressed block.
+    ///
+    /// # Errors
+    ///
+    /// As [`Compressor::compress`], and `Unsupported` for another codec or a filter.
+    pub fn compress_bare(
+        &mut self,
+        method: Method,
+        dictionary: Option<&Dictionary>,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<Option<usize>> {
+        method.check()?;
+        match (method.codec, method.filter, dictionary) {
+            (Codec::Zstd { level }, Filter::None, Some(dictionary)) => {
+                let dictionary = dictionary.zstd_encoder(level)?;
+                (self.zstd).compress_bare(Ok(dictionary), source, target)
+            }
+            (Codec::Zstd { level }, Filter::None, None) => {
+                self.zstd.compress_bare(Err(level), source, target)
+            }
+            _ => Err(Error::Unsupported {
+                what: format!("{method} without the headers of a frame"),
+            }),
+        }
+    }
+
     /// The one dispatch of compression.
     fn encode(
         &mut self,
@@ -307,6 +336,10 @@ impl Decompressor {
             (Decoder::CODEC_ZSTD, Some(dictionary)) => {
                 let dictionary = dictionary.zstd_decoder();
                 self.zstd.decompress_with(dictionary, source, target)
+            }
+            (Decoder::CODEC_ZSTD_BARE, dictionary) => {
+                let dictionary = dictionary.map(Dictionary::zstd_decoder);
+                self.zstd.decompress_bare(dictionary, source, target)
             }
             (Decoder::CODEC_DEFLATE, None) => self.deflate.decompress(source, target),
             (Decoder::CODEC_XZ, None) => xz::decompress(memory_limit_bytes, source, target),
@@ -524,6 +557,54 @@ mod tests {
     }
 
     #[test]
+    fn bare_blocks_come_back_and_are_shorter_by_their_headers() {
+        let method: Method = "zstd:3".parse().unwrap();
+        let (mut compressor, mut decompressor) = (Compressor::new(), Decompressor::new());
+        let dictionary =
+            Dictionary::new(&b"the lazy dog jumps over the quick brown fox; ".repeat(9));
+        let dictionary = dictionary.unwrap();
+        let (mut tried, mut bare_bytes, mut whole_bytes) = (0, 0, 0);
+        for block in blocks() {
+            for length in [0, 1, 40, 300, 4096, 131_072, 131_073, usize::MAX] {
+                let block = &block[..length.min(block.len())];
+                for with in [None, Some(&dictionary)] {
+                    let mut stored = vec![0; method.bound(block.len())];
+                    let size = compressor.compress_bare(method, with, block, &mut stored);
+                    let Some(size) = size.unwrap() else { continue };
+                    let decoder = Decoder {
+                        codec: Decoder::CODEC_ZSTD_BARE,
+                        dictionary: with.map_or(0, |_| 5),
+                        ..Decoder::STORE
+                    };
+                    let mut back = vec![7; block.len()];
+                    match with {
+                        None => decompressor.decompress(decoder, &stored[..size], &mut back),
+                        Some(it) => {
+                            decompressor.decompress_with(decoder, it, &stored[..size], &mut back)
+                        }
+                    }
+                    .unwrap();
+                    assert!(back == block && block.len() <= 131_072);
+                    let short =
+                        compressor.compress_bare(method, with, block, &mut stored[..size - 1]);
+                    assert_eq!(short.unwrap(), None);
+                    let whole = match with {
+                        None => compressor.compress(method, block, &mut stored),
+                        Some(it) => compressor.compress_with(method, it, block, &mut stored),
+                    };
+                    bare_bytes += size;
+                    whole_bytes += whole.unwrap().unwrap();
+                    tried += 1;
+                }
+            }
+        }
+        println!("bare: {tried} blocks, {bare_bytes} bytes, {whole_bytes} as frames");
+        assert!(tried >= 30 && whole_bytes >= bare_bytes + 8 * tried);
+        let lz4 = compressor.compress_bare("lz4:1".parse().unwrap(), None, &[0; 99], &mut [0; 99]);
+        assert!(matches!(lz4, Err(Error::Unsupported { .. })));
+    }
+
+    #[test]
     fn unknown_decoders_are_refused() {
         let mut decompressor = Decompressor::new();
         let mut check = |codec: u8, filter: u8, dictionary: u32| {
@@ -535,7 +616,7 @@ mod tests {
             let outcome = decompressor.decompress(decoder, &[1, 2, 3], &mut [0; 3]);
             assert!(matches!(outcome, Err(Error::Unsupported { .. })));
         };
-        check(6, 0, 0);
+        check(7, 0, 0);
         check(255, 0, 0);
         check(0, 4, 0);
         check(0, 0, 1);

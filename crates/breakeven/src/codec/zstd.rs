@@ -1,4 +1,5 @@
-//! Zstandard blocks: one standard frame each, content size on, checksum off.
+//! Zstandard blocks: one standard frame each, content size on, checksum off; or bare, the content of the one
+//! compressed block of such a frame, whose headers are told by its length.
 //!
 //! The frame's window is the block (the library picks it from the content size), so decoding
 //! needs no memory beyond the target. Contexts are reused; the level is set only when it changes.
@@ -21,12 +22,24 @@ pub(super) const LEVEL_MAX: i8 = 22;
 
 const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
+/// The longest block of the format, and so the longest that can be bare.
+pub(super) const BARE_BYTES_MAX: usize = 128 << 10;
+/// The header of a frame without content size, checksum and dictionary id, with a window of 128 KiB.
+const BARE_FRAME: [u8; 6] = [0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x38];
+const BLOCK_HEADER_BYTES: usize = 3;
+/// Most bytes of the headers that are left out.
+const HEADERS_BYTES_MAX: usize = 18 + BLOCK_HEADER_BYTES;
+/// A block header of the last block, compressed.
+const LAST_COMPRESSED: u32 = 1 | 2 << 1;
+
 /// Compression contexts that keep their tables between blocks.
 #[derive(Default)]
 pub(super) struct Encoder {
     context: Context,
     /// For prepared dictionaries.
     dictionary_context: Option<CCtx<'static>>,
+    /// A frame before its headers are taken off.
+    frame: Vec<u8>,
 }
 
 impl Encoder {
@@ -53,6 +66,45 @@ impl Encoder {
         };
         fitted(context.compress_using_cdict(target, source, dictionary))
     }
+
+    /// Compresses `source` as one bare block, with a prepared dictionary or at a level; `None` if it does not fit,
+    /// is longer than a block may be or comes in several.
+    pub(super) fn compress_bare(
+        &mut self,
+        how: std::result::Result<&CDict<'_>, i8>,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<Option<usize>> {
+        if source.len() > BARE_BYTES_MAX {
+            return Ok(None);
+        }
+        let mut frame = std::mem::take(&mut self.frame);
+        let bytes = bound(source.len()).min(target.len() + HEADERS_BYTES_MAX);
+        let room = super::room(&mut frame, bytes);
+        let size = match how {
+            Ok(dictionary) => self.compress_with(dictionary, source, room),
+            Err(level) => self.compress(level, source, room),
+        };
+        let bare = size.map(|size| {
+            let content = content_of(&room[..size?])?;
+            target.get_mut(..content.len())?.copy_from_slice(content);
+            Some(content.len())
+        });
+        self.frame = frame;
+        bare
+    }
+}
+
+/// Returns the content of the block of a frame, if that is one compressed block.
+fn content_of(frame: &[u8]) -> Option<&[u8]> {
+    // SAFETY: reads the slice alone.
+    let header = unsafe { zstd_sys::ZSTD_frameHeaderSize(frame.as_ptr().cast(), frame.len()) };
+    let (block, content) = frame
+        .get(checked(header).ok()?..)?
+        .split_at_checked(BLOCK_HEADER_BYTES)?;
+    let header = u32::from_le_bytes([block[0], block[1], block[2], 0]);
+    let is_whole = header & 7 == LAST_COMPRESSED && (header >> 3) as usize == content.len();
+    is_whole.then_some(content)
 }
 
 /// A compression context in memory that grows to what a level and a block need, and stays.
@@ -159,6 +211,8 @@ fn checked(code: usize) -> SafeResult {
 #[derive(Default)]
 pub(super) struct Reader {
     context: Option<DCtx<'static>>,
+    /// A bare block with the headers that were left out.
+    frame: Vec<u8>,
 }
 
 impl Reader {
@@ -182,6 +236,32 @@ impl Reader {
             context.decompress_using_ddict(target, source, dictionary),
             target.len(),
         )
+    }
+
+    /// Decodes one bare block that fills `target`, with the dictionary it was compressed with.
+    pub(super) fn decompress_bare(
+        &mut self,
+        dictionary: Option<&DDict<'_>>,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<()> {
+        if source.len() > BARE_BYTES_MAX {
+            let found = format!("{} bytes", source.len());
+            return Err(Error::corrupt(BLOCK, 0, "at most 128 KiB", found));
+        }
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.clear();
+        frame.extend_from_slice(&BARE_FRAME);
+        let header = LAST_COMPRESSED | (source.len() as u32) << 3;
+        frame.extend_from_slice(&header.to_le_bytes()[..BLOCK_HEADER_BYTES]);
+        frame.extend_from_slice(source);
+        let context = self.context()?;
+        let outcome = match dictionary {
+            Some(dictionary) => context.decompress_using_ddict(target, &frame[..], dictionary),
+            None => context.decompress(target, &frame[..]),
+        };
+        self.frame = frame;
+        filled(outcome, target.len())
     }
 
     fn context(&mut self) -> Result<&mut DCtx<'static>> {

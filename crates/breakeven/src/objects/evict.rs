@@ -2,18 +2,23 @@
 //!
 //! S3-FIFO (Yang et al. 2023): new items wait in a short queue, from which those that were fetched go on to the main
 //! one and the others go; the main queue gives each item as many more rounds as it was fetched, up to three. Here
-//! the queues consist of segments, and all items of the oldest are judged before it is freed.
+//! the queues consist of segments, and all items of the oldest are judged before it is freed. The short queue has two
+//! parts: fresh items as they came, and behind them those that nobody fetched so far, encoded. Whatever moves on is
+//! encoded as its class is (`recode.rs`).
 //!
-//! Without eviction items are only moved together, where enough of a segment is dead.
+//! Without eviction items are encoded as they leave the fresh queue, and else only moved together, where enough of a
+//! segment is dead.
 
 use super::index::Place;
-use super::item::{FETCHED, Header};
+use super::item::FETCHED;
 use super::log::Queue;
 use super::shard::{Found, Shard};
-use super::space::Purpose;
 
-/// Of a hundred slabs of a shard's share, those of new items from which the oldest of them are judged.
-const FRESH_PERCENT: u64 = 10;
+/// Of a hundred slabs of a shard's share, those of items as they came above which the oldest of them move on. Each is
+/// a slab of so many more encoded items; what is overwritten or deleted within that time is never encoded.
+const FRESH_PERCENT: u64 = 6;
+/// Of a hundred slabs of a shard's share, those of fresh and cold items from which the oldest of them are judged.
+const SHORT_PERCENT: u64 = 10;
 
 /// What a shard is told when it is to make room.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +46,7 @@ pub(super) enum Progress {
 impl Shard {
     /// Goes on with the segment that is being emptied, or begins with another.
     pub fn work(&mut self, duty: Duty) -> Progress {
+        self.follow();
         let progress = self
             .expire_segment(duty.now)
             .unwrap_or_else(|| self.empty_some(duty));
@@ -112,13 +118,21 @@ impl Shard {
     }
 
     fn choose_segment(&mut self, duty: Duty) -> Option<u32> {
-        if !duty.evicts {
-            return self.log.take_sparsest();
-        }
         let fresh = u64::from(self.log.slabs_of(Queue::Fresh));
-        let order = match fresh * 100 > duty.share_slabs * FRESH_PERCENT {
-            true => [Queue::Fresh, Queue::Main],
-            false => [Queue::Main, Queue::Fresh],
+        let short = fresh + u64::from(self.log.slabs_of(Queue::Cold));
+        let is_above = |slabs: u64, percent: u64| slabs * 100 > duty.share_slabs * percent;
+        let is_old = is_above(fresh, FRESH_PERCENT);
+        if !duty.evicts {
+            let oldest = match is_old && self.coding.is_some() {
+                true => self.log.oldest(Queue::Fresh),
+                false => None,
+            };
+            return oldest.or_else(|| self.log.take_sparsest());
+        }
+        let order = match (is_old, is_above(short, SHORT_PERCENT)) {
+            (true, _) => [Queue::Fresh, Queue::Cold, Queue::Main],
+            (false, true) => [Queue::Cold, Queue::Main, Queue::Fresh],
+            (false, false) => [Queue::Main, Queue::Cold, Queue::Fresh],
         };
         order.into_iter().find_map(|queue| self.log.oldest(queue))
     }
@@ -151,13 +165,22 @@ impl Shard {
         let frequency = self.index.frequency(found.spot);
         let queue = self.log.segment(found.place.segment).queue;
         if !duty.evicts {
+            let queue = match queue {
+                Queue::Fresh if self.coding.is_some() => Queue::Main,
+                queue => queue,
+            };
             return self.move_to(found, queue, frequency, duty.now);
         }
-        let left = match queue {
-            Queue::Main => frequency.saturating_sub(1),
-            Queue::Fresh | Queue::Cold => 0,
+        if queue != Queue::Fresh {
+            self.stats.judged += 1;
+            self.stats.judged_fetched += u64::from(frequency > 0);
+        }
+        let (stays, to, left) = match (queue, frequency) {
+            (Queue::Fresh, 0) => (self.coding.is_some(), Queue::Cold, 0),
+            (Queue::Main, _) => (frequency > 0, Queue::Main, frequency.saturating_sub(1)),
+            (Queue::Fresh | Queue::Cold, _) => (frequency > 0, Queue::Main, 0),
         };
-        if frequency == 0 || !self.move_to(found, Queue::Main, left, duty.now) {
+        if !stays || !self.move_to(found, to, left, duty.now) {
             self.evict(found);
         }
         true
@@ -167,28 +190,5 @@ impl Shard {
         self.stats.evictions += 1;
         self.stats.evicted_unfetched += u64::from(found.header.bits & FETCHED == 0);
         self.remove(found);
-    }
-
-    /// Copies an item as it is to the end of a queue. False if there is no slab.
-    fn move_to(&mut self, found: Found, queue: Queue, frequency: u8, now: u32) -> bool {
-        let Header {
-            key_bytes, stored, ..
-        } = found.header;
-        let key_bytes = usize::from(key_bytes);
-        let bytes = key_bytes + stored.inline_bytes();
-        let item = self
-            .log
-            .bytes(found.place.segment, found.key_at, bytes)
-            .to_vec();
-        let (key, inline) = item.split_at(key_bytes);
-        let to = (queue, Purpose::Moved);
-        let Some(place) = self.log.append(to, &found.header, key, [inline, &[]], now) else {
-            return false;
-        };
-        self.index.redirect(found.spot, place, frequency);
-        self.stats.moved += 1;
-        self.stats.bytes += self.log.item_bytes(place) as u64;
-        self.stats.bytes -= self.log.forget(found.place.segment, &found.header) as u64;
-        true
     }
 }

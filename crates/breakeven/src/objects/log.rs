@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::form::Form;
 use super::index::{OFFSET_BITS, Place, SEGMENT_BITS};
 use super::item::{Base, Header, Stored};
 use super::space::{Purpose, Room, Space};
@@ -46,6 +47,21 @@ pub(super) struct Segment {
     /// The second from which all of it is gone; `u32::MAX` for never.
     expires_last: u32,
     sequence: u32,
+    /// What its encoded items are decoded by: they name a place in this list.
+    forms: Vec<Arc<Form>>,
+}
+
+/// Forms of a segment, which items name by a byte.
+const FORMS_MAX: usize = 1 << 8;
+
+/// An item to be added: its stored bytes come in two parts.
+#[derive(Clone, Copy)]
+pub(super) struct Content<'a> {
+    pub header: &'a Header,
+    pub key: &'a [u8],
+    pub stored: [&'a [u8]; 2],
+    /// What decodes it, if it is encoded; the header's own number of it is not looked at.
+    pub form: Option<&'a Arc<Form>>,
 }
 
 /// Segments, their queues, and chains of slabs.
@@ -61,6 +77,8 @@ pub(super) struct Log {
     chains: Vec<Vec<Room>>,
     chains_vacant: Vec<u32>,
     chained_slabs: u32,
+    /// Places in all segments' lists of forms.
+    form_places: usize,
     sequence: u32,
     /// The CAS that was given last.
     pub newest_cas: u64,
@@ -80,6 +98,7 @@ impl Log {
             chains: Vec::new(),
             chains_vacant: Vec::new(),
             chained_slabs: 0,
+            form_places: 0,
             sequence: 0,
             newest_cas: 0,
             emptying: 0,
@@ -108,6 +127,7 @@ impl Log {
             + (self.vacant.capacity() + self.chains_vacant.capacity()) * size_of::<u32>()
             + self.chains.capacity() * size_of::<Vec<Room>>()
             + chains * size_of::<Room>()
+            + self.form_places * size_of::<Arc<Form>>()
     }
 
     pub fn segment(&self, number: u32) -> &Segment {
@@ -195,15 +215,19 @@ impl Log {
         &mut self.segment_mut(segment).room.slab[at..at + count]
     }
 
-    /// Adds an item to a queue, its stored bytes in two parts; `None` if there is no slab for it.
+    /// Returns what decodes an item of a segment.
+    pub fn form(&self, segment: u32, number: u8) -> &Arc<Form> {
+        &self.segment(segment).forms[usize::from(number)]
+    }
+
+    /// Adds an item to a queue; `None` if there is no slab for it.
     pub fn append(
         &mut self,
         (queue, purpose): (Queue, Purpose),
-        header: &Header,
-        key: &[u8],
-        stored: [&[u8]; 2],
+        content: Content<'_>,
         now: u32,
     ) -> Option<Place> {
+        let mut header = *content.header;
         let left = header.expires.saturating_sub(now);
         let life = match header.expires {
             0 => 0,
@@ -214,13 +238,16 @@ impl Log {
                     .unwrap_or(LIVES - 2)
             }
         };
-        let number = self.room_for(queue, purpose, life, header, now)?;
+        let number = self.room_for(queue, purpose, life, content, now)?;
+        if let (Stored::Encoded { form, .. }, Some(wanted)) = (&mut header.stored, content.form) {
+            *form = self.number_of_form(number, wanted);
+        }
         let slab_bytes = self.slab_bytes();
         let segment = self.segment_mut(number);
         let start = segment.used as usize;
         let mut at =
             start + header.write(segment.base, slab_bytes, &mut segment.room.slab[start..]);
-        for part in [key, stored[0], stored[1]] {
+        for part in [content.key, content.stored[0], content.stored[1]] {
             segment.room.slab[at..at + part.len()].copy_from_slice(part);
             at += part.len();
         }
@@ -244,20 +271,36 @@ impl Log {
         })
     }
 
+    /// Returns the place of a form in a segment's list, which has room for it.
+    fn number_of_form(&mut self, segment: u32, wanted: &Arc<Form>) -> u8 {
+        let forms = &mut self.segment_mut(segment).forms;
+        let found = forms.iter().position(|form| Arc::ptr_eq(form, wanted));
+        let number = found.unwrap_or(forms.len());
+        if found.is_none() {
+            forms.push(Arc::clone(wanted));
+            self.form_places += 1;
+        }
+        assert!(number < FORMS_MAX, "a segment has room for another form");
+        number as u8
+    }
+
     /// Returns the segment of a group that has room for an item, a new one where the last is full.
     fn room_for(
         &mut self,
         queue: Queue,
         purpose: Purpose,
         life: usize,
-        header: &Header,
+        content: Content<'_>,
         now: u32,
     ) -> Option<u32> {
+        let header = content.header;
         let slab_bytes = self.slab_bytes();
         let current = self.filling[queue as usize][life];
         if current != 0 {
             let segment = self.segment(current);
-            if segment.used as usize + header.item_bytes(segment.base) <= slab_bytes {
+            let is_new = |form: &Arc<Form>| !segment.forms.iter().any(|it| Arc::ptr_eq(it, form));
+            let is_full = segment.forms.len() >= FORMS_MAX && content.form.is_some_and(is_new);
+            if !is_full && segment.used as usize + header.item_bytes(segment.base) <= slab_bytes {
                 return Some(current);
             }
         }
@@ -284,6 +327,7 @@ impl Log {
             base,
             expires_last: 0,
             sequence: self.sequence,
+            forms: Vec::new(),
         };
         assert!(header.item_bytes(base) <= slab_bytes, "an item fits a slab");
         let number = self.vacant.pop().unwrap_or_else(|| {
@@ -348,6 +392,7 @@ impl Log {
             self.filling[group.0][group.1] = 0;
         }
         self.counts[segment.queue as usize] -= 1;
+        self.form_places -= segment.forms.len();
         self.vacant.push(number);
     }
 

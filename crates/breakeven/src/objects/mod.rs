@@ -5,9 +5,14 @@
 //! the front; when memory is short, segments are emptied a few items at a time by S3-FIFO (`evict.rs`), by whoever
 //! stores, or by a thread of the caller that calls [`Objects::maintain`].
 //!
+//! Values are stored raw as they come and encoded when they leave the fresh queue (`recode.rs`), each by the form that
+//! its class has (`class.rs`, `form.rs`): what that is, a dictionary maybe, is learned on a thread of the caller that
+//! calls [`Objects::tune`] (`coding.rs`) and decided by what memory is worth: an item in the place of the bytes saved
+//! would have spared misses. [`Objects::classes`] and [`Objects::ledger`] say what was chosen and what it earned.
+//!
 //! Promises: a value is the one that was stored under exactly this key, or there is none; an item is gone at the
 //! second that was set; CAS rises with each change of an item; slabs, indexes and books together stay within
-//! [`ObjectsOptions::memory_bytes`]; a request that finds memory short looks at a bounded number of items, of one
+//! [`ObjectsOptions::memory_bytes`], but for the moment in which a dictionary that was trained is taken in; a request that finds memory short looks at a bounded number of items, of one
 //! segment at most where nothing else helps.
 //!
 //! Every call is complete when it returns. Where values will once lie farther away than memory, a call that begins a
@@ -17,10 +22,15 @@
 //! Not here: clocks ([`Now`] is the caller's), threads, sockets, protocols.
 #![deny(unsafe_code)]
 
+mod books;
+mod class;
+mod coding;
 mod evict;
+mod form;
 mod index;
 mod item;
 mod log;
+mod recode;
 mod request;
 mod shard;
 mod space;
@@ -36,10 +46,15 @@ use foldhash::quality::FixedState;
 
 use crate::error::{Error, Result};
 
+use crate::decide::Ledger;
+use crate::units::Seconds;
+
+use coding::{Coding, Tally};
 use evict::{Duty, Progress};
 use shard::{Key, NoRoom, Shard};
 use space::Space;
 
+pub use books::{CLASS_FIELDS, ClassStats};
 pub use item::KEY_BYTES_MAX;
 pub use request::{
     Count, CountOutcome, Delete, DeleteOutcome, Fetch, ItemRef, Now, ObjectsStats, Store,
@@ -72,6 +87,13 @@ pub struct ObjectsOptions {
     pub evict: bool,
     /// What keys are hashed with: chosen at random where somebody else chooses keys. Default 0.
     pub seed: u64,
+    /// Whether values are encoded as they age. Default true.
+    pub encode: bool,
+    /// The most bytes of dictionaries, their prepared forms and samples; 0 for no dictionaries. Default: 2 % of the
+    /// memory.
+    pub dictionary_bytes_max: Option<u64>,
+    /// What a miss costs its client, in microseconds: what memory is worth follows from it. Default 1,000.
+    pub miss_microseconds: u32,
 }
 
 impl Default for ObjectsOptions {
@@ -82,6 +104,9 @@ impl Default for ObjectsOptions {
             shards_log2: 6,
             evict: true,
             seed: 0,
+            encode: true,
+            dictionary_bytes_max: None,
+            miss_microseconds: 1000,
         }
     }
 }
@@ -122,6 +147,7 @@ pub struct Objects {
     hasher: Hasher,
     item_bytes_max: usize,
     evicts: AtomicBool,
+    coding: Option<Arc<Coding>>,
     /// The shard whose turn it is to make room for others.
     turn: AtomicUsize,
 }
@@ -164,11 +190,20 @@ impl Objects {
             state: FixedState::with_seed(options.seed),
             mask: u64::MAX >> (64 - hash_bits),
         };
+        let coding = options.encode.then(|| {
+            let dictionary_bytes = options
+                .dictionary_bytes_max
+                .unwrap_or_else(|| Coding::dictionary_bytes(memory_bytes));
+            let miss = Seconds(f64::from(options.miss_microseconds) / 1e6);
+            Coding::new(dictionary_bytes.min(memory_bytes / 2), miss)
+        });
+        let coding = coding.transpose()?.map(Arc::new);
         let shard = || {
             Mutex::new(Shard::new(
                 Arc::clone(&space),
                 options.item_bytes_max,
                 hasher.clone(),
+                coding.clone(),
             ))
         };
         Ok(Objects {
@@ -177,6 +212,7 @@ impl Objects {
             hasher,
             item_bytes_max: options.item_bytes_max,
             evicts: AtomicBool::new(options.evict),
+            coding,
             turn: AtomicUsize::new(0),
         })
     }
@@ -254,6 +290,7 @@ impl Objects {
     pub fn touch(&self, key: &[u8], expires: Option<u32>, now: Now) -> bool {
         let fetch = Fetch {
             touch: Some(expires),
+            without_value: true,
             ..Fetch::default()
         };
         self.fetch(key, &fetch, now, |_| ()).is_some()
@@ -338,12 +375,109 @@ impl Objects {
         let mut is_more = false;
         for at in 0..self.shards.len() {
             let mut shard = self.lock(at, now);
+            shard.follow();
             is_more |= match self.is_tight() {
                 true => shard.work(self.duty(items, now)) == Progress::More,
                 false => shard.expire_segment(now.seconds).is_some(),
             };
         }
         is_more
+    }
+
+    /// Learns how classes of values are best encoded, from values that came to the end of the fresh queue: trains a
+    /// dictionary or measures one class, off the request path. For a thread of low priority, some times a second.
+    /// Returns whether there is more to do.
+    ///
+    /// # Errors
+    /// Those of compressing.
+    ///
+    /// # Cost
+    /// A training takes some tenths of a second of one core, a measurement some milliseconds. Shards are locked for
+    /// moments.
+    pub fn tune(&self, now: Now) -> Result<bool> {
+        let Some(coding) = &self.coding else {
+            return Ok(false);
+        };
+        let is_more = coding.tune(&self.space, &self.tally(), self.evicts.load(Relaxed))?;
+        self.give_way(now);
+        Ok(is_more)
+    }
+
+    /// Makes room where more is held than may be.
+    fn give_way(&self, now: Now) {
+        for _ in 0..ROUNDS_MAX * self.shards.len() * SHARD_SLABS_MIN as usize {
+            if self.space.slabs_left() >= 0 || !self.make_room(now) {
+                break;
+            }
+        }
+    }
+
+    /// Says whether values are learned from; what was learned stays in use. At first they are.
+    pub fn set_learning(&self, is_learning: bool) {
+        if let Some(coding) = &self.coding {
+            coding.set_learning(is_learning);
+        }
+    }
+
+    fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        for shard in &self.shards {
+            let shard = lock(shard);
+            let counts = &shard.books.classes;
+            if tally.classes.len() < counts.len() {
+                tally.classes.resize(counts.len(), Default::default());
+            }
+            for (sum, counts) in tally.classes.iter_mut().zip(counts) {
+                sum.add(counts);
+            }
+            tally.items += shard.stats.items;
+            tally.bytes += shard.stats.bytes;
+            tally.judged += shard.stats.judged;
+            tally.judged_fetched += shard.stats.judged_fetched;
+        }
+        tally
+    }
+
+    /// Returns what is told of each class of values that something was decided of.
+    pub fn classes(&self) -> Vec<ClassStats> {
+        let Some(coding) = &self.coding else {
+            return Vec::new();
+        };
+        let plan = coding.plan();
+        let tally = self.tally();
+        let stats = plan.classes().map(|(class, it)| {
+            let decision = it.decision();
+            let generation = it.form.as_ref().and_then(|form| form.generation.as_ref());
+            let counts = tally.classes.get(usize::from(class));
+            let counts = counts.copied().unwrap_or_default();
+            ClassStats {
+                name: plan.prefixes.name(class),
+                method: decision.method,
+                runner_up: decision.runner_up,
+                margin: decision.margin.mean / decision.cost.mean.max(1e-30),
+                generation: generation.map_or(0, |it| it.number),
+                dictionary_bytes: generation.map_or(0, |it| it.dictionary.memory_bytes() as u64),
+                demoted: counts.demoted,
+                encoded: counts.encoded,
+                refused: counts.refused,
+                raw_bytes: counts.raw_bytes,
+                stored_bytes: counts.stored_bytes,
+                decoded: counts.decoded,
+                promoted: counts.promoted,
+            }
+        });
+        stats.collect()
+    }
+
+    /// Returns the ledger of all values that came to the end of the fresh queue; its costs are seconds.
+    pub fn ledger(&self) -> Ledger {
+        let mut ledger = Ledger::default();
+        for shard in &self.shards {
+            if let Some(other) = &lock(shard).books.ledger {
+                ledger.merge(other);
+            }
+        }
+        ledger
     }
 
     /// Changes the most bytes that may be held. Items go as shards make room.
@@ -357,11 +491,7 @@ impl Objects {
             return Err(Error::invalid("memory of objects", reason));
         }
         self.space.set_memory(memory_bytes);
-        for _ in 0..ROUNDS_MAX * self.shards.len() * SHARD_SLABS_MIN as usize {
-            if self.space.slabs_left() >= 0 || !self.make_room(now) {
-                break;
-            }
-        }
+        self.give_way(now);
         Ok(())
     }
 
@@ -376,6 +506,7 @@ impl Objects {
             memory_bytes: self.space.memory_bytes(),
             held_bytes: self.space.held_bytes(),
             slab_bytes: self.space.slab_bytes() as u64,
+            dictionary_bytes: self.coding.as_ref().map_or(0, |it| it.held_bytes()),
             ..ObjectsStats::default()
         };
         for shard in &self.shards {

@@ -248,7 +248,7 @@ fn check(
     key_count: u32,
     length_max: usize,
     is_exact: bool,
-) -> Model {
+) -> ObjectsStats {
     let mut random = crate::testing::seeded("objects model", 20_200_304 + u64::from(hash_bits));
     let objects = Objects::with_hash_bits(options, hash_bits).expect("sane options");
     let mut model = Model {
@@ -267,6 +267,9 @@ fn check(
         step(&objects, &mut model, &mut random, key_count, length_max);
         let stats = objects.stats();
         assert!(stats.held_bytes <= options.memory_bytes, "{stats:?}");
+        if number % 100 == 0 {
+            while tune(&objects, model.now) {}
+        }
         if number % 1000 == 0 {
             audit(&objects, Now { seconds: model.now });
         }
@@ -279,7 +282,7 @@ fn check(
         model.hits, model.misses
     );
     assert!(model.hits > steps / 10 && model.misses > steps / 50);
-    model
+    stats
 }
 
 /// The counts are those of the items.
@@ -301,6 +304,7 @@ fn small() -> ObjectsOptions {
         memory_bytes: 2 << 20,
         item_bytes_max: 300 << 10,
         shards_log2: 2,
+        dictionary_bytes_max: Some(512 << 10),
         ..ObjectsOptions::default()
     }
 }
@@ -331,6 +335,22 @@ fn evicted_or_right() {
         );
     }
     assert!(objects.stats().evictions > 80_000);
+}
+
+/// Has one step of learning done.
+fn tune(objects: &Objects, seconds: u32) -> bool {
+    objects.tune(Now { seconds }).expect("codecs work")
+}
+
+#[test]
+fn encoded_or_right() {
+    let tiny = ObjectsOptions {
+        memory_bytes: 1 << 20,
+        dictionary_bytes_max: Some(256 << 10),
+        ..small()
+    };
+    let stats = check(tiny, 64, 3000, 8000, false);
+    assert!(stats.encoded > 400 && stats.decoded > 200, "{stats:?}");
 }
 
 #[test]
@@ -408,4 +428,179 @@ fn ends_are_exact_to_the_second_and_free_whole_segments() {
     assert_eq!(objects.stats().items, 0);
     while objects.maintain(1000, Now { seconds: 14 }) {}
     assert!(objects.stats().slabs <= 4 * objects.shard_count() as u64);
+}
+
+/// A value of one of several kinds that share no words.
+fn record(random: &mut fastrand::Rng, kind: usize) -> Vec<u8> {
+    let words = ["article", "delivery", "temperature"];
+    let others = ["warehouse", "customer", "sensor"];
+    let (word, other) = (words[kind], others[kind]);
+    let (number, price) = (random.u32(..), random.u16(..));
+    let text = format!(
+        "{{\"{word}_number\":{number},\"{other}\":\"{other}-{price}\",\"{word}_price\":{price}.99,\"is_{other}_known\":{},\
+         \"{other}_comment\":\"the {word} of this {other} was seen by nobody\",\"state\":\"{kind}{kind}\"}}",
+        random.bool()
+    );
+    text.into_bytes()
+}
+
+/// What was stored under a number.
+fn record_of(number: u32, kind: usize) -> Vec<u8> {
+    record(&mut fastrand::Rng::with_seed(number.into()), kind)
+}
+
+fn fill(objects: &Objects, numbers: std::ops::Range<u32>, kind: usize) {
+    let now = Now { seconds: 1 };
+    for number in numbers {
+        let (key, value) = (format!("item:{number}"), record_of(number, kind));
+        let store = Store::new(StoreMode::Set, key.as_bytes(), &value);
+        let outcome = objects.store(&store, now);
+        assert!(
+            matches!(outcome, StoreOutcome::Stored { .. }),
+            "{outcome:?}"
+        );
+        if number % 500 == 0 {
+            objects.maintain(100, now);
+            while tune(objects, 1) {}
+        }
+    }
+}
+
+/// Returns how many of the items there are, all of which are right.
+fn found(objects: &Objects, numbers: std::ops::Range<u32>, kind: usize) -> u64 {
+    let now = Now { seconds: 1 };
+    let is_there = |number: &u32| {
+        let key = format!("item:{number}");
+        let check = |item: ItemRef<'_>| assert!(item.value == record_of(*number, kind), "{number}");
+        objects.get(key.as_bytes(), now, check).is_some()
+    };
+    numbers.filter(is_there).count() as u64
+}
+
+fn with_dictionaries() -> ObjectsOptions {
+    ObjectsOptions {
+        memory_bytes: 8 << 20,
+        shards_log2: 2,
+        dictionary_bytes_max: Some(2 << 20),
+        ..ObjectsOptions::default()
+    }
+}
+
+#[test]
+fn values_that_age_are_encoded_and_more_of_them_are_held() {
+    let held = |options: ObjectsOptions| {
+        let objects = Objects::new(options).expect("sane options");
+        fill(&objects, 0..150_000, 0);
+        let there = found(&objects, 0..150_000, 0);
+        assert_eq!(there, objects.stats().items);
+        (there, objects)
+    };
+    let raw = ObjectsOptions {
+        encode: false,
+        ..with_dictionaries()
+    };
+    let plain = ObjectsOptions {
+        dictionary_bytes_max: Some(0),
+        ..with_dictionaries()
+    };
+    let ((raw, _), (plain, _), (dense, objects)) =
+        (held(raw), held(plain), held(with_dictionaries()));
+    let stats = objects.stats();
+    println!("items held: {raw} raw, {plain} without dictionaries, {dense} with them; {stats:?}");
+    assert!(plain >= raw && dense > 2 * raw);
+    assert!(stats.encoded_items > stats.items / 2 && stats.bytes < stats.bytes_logical);
+    assert!(stats.held_bytes <= 8 << 20 && stats.dictionary_bytes <= 2 << 20);
+    let classes = objects.classes();
+    println!("{classes:?}");
+    assert!(classes[0].generation == 1 && classes[0].method.dictionary);
+    assert!(classes[0].raw_bytes > 2 * classes[0].stored_bytes);
+    let ledger = objects.ledger().stats();
+    assert!(
+        ledger.samples > 100 && ledger.earnings.is_some(),
+        "{ledger:?}"
+    );
+}
+
+#[test]
+fn dictionaries_follow_the_values_and_live_as_long_as_their_last_one() {
+    let objects = Objects::new(with_dictionaries()).expect("sane options");
+    fill(&objects, 0..60_000, 0);
+    fill(&objects, 60_000..90_000, 1);
+    let generation = objects.classes()[0].generation;
+    assert!(generation >= 2, "{:?}", objects.classes());
+    // Values of both are there and right.
+    let (old, new) = (
+        found(&objects, 0..60_000, 0),
+        found(&objects, 60_000..90_000, 1),
+    );
+    println!("generation {generation}: {old} old values, {new} new ones");
+    assert!(old > 1000 && new > 1000);
+    let bytes = objects.stats().dictionary_bytes;
+    objects.flush_all(1, Now { seconds: 1 });
+    while objects.maintain(100, Now { seconds: 1 }) {}
+    tune(&objects, 1);
+    let after = objects.stats().dictionary_bytes;
+    assert!(after + (100 << 10) < bytes, "{bytes} bytes, then {after}");
+    objects.set_learning(false);
+    fill(&objects, 0..60_000, 2);
+    assert_eq!(objects.classes()[0].generation, generation);
+    assert!(found(&objects, 0..60_000, 2) > 10_000);
+}
+
+#[test]
+fn what_does_not_shrink_stays_raw_and_costs_nothing() {
+    let mut random = crate::testing::seeded("objects noise", 20_200_311);
+    let held = |encode: bool, random: &mut fastrand::Rng| {
+        let options = ObjectsOptions {
+            encode,
+            ..with_dictionaries()
+        };
+        let objects = Objects::new(options).expect("sane options");
+        for number in 0..60_000_u32 {
+            let value: Vec<u8> = (0..300).map(|_| random.u8(..)).collect();
+            let key = format!("noise:{number}");
+            objects.store(
+                &Store::new(StoreMode::Set, key.as_bytes(), &value),
+                Now { seconds: 1 },
+            );
+            if number % 500 == 0 {
+                while tune(&objects, 1) {}
+            }
+        }
+        assert_eq!(objects.stats().encoded, 0);
+        objects.stats().items
+    };
+    let (with, without) = (held(true, &mut random), held(false, &mut random));
+    println!("noise: {with} items held, {without} where nothing is encoded");
+    assert!(with * 10 >= without * 9);
+}
+
+#[test]
+fn what_is_fetched_often_is_stored_raw_again() {
+    let objects = Objects::new(with_dictionaries()).expect("sane options");
+    fill(&objects, 0..100_000, 0);
+    let there: Vec<u32> = (0..100_000)
+        .filter(|number| found(&objects, *number..number + 1, 0) == 1)
+        .collect();
+    let before = objects.stats();
+    // Of the oldest some are raw: nothing was known of their class when they moved on.
+    let middle = there.len() / 2;
+    for number in &there[middle..middle + 20] {
+        let key = format!("item:{number}");
+        for _ in 0..100_000 {
+            assert!(
+                objects
+                    .get(key.as_bytes(), Now { seconds: 1 }, |_| ())
+                    .is_some()
+            );
+        }
+    }
+    let stats = objects.stats();
+    let (decoded, promoted) = (
+        stats.decoded - before.decoded,
+        stats.promoted - before.promoted,
+    );
+    println!("20 items fetched 2,000,000 times: {decoded} decoded, {promoted} promoted");
+    assert!((5..=20).contains(&promoted) && decoded < 1_000_000);
+    assert_eq!(found(&objects, 0..100_000, 0) as usize, there.len());
 }

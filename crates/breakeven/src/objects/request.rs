@@ -95,6 +95,8 @@ pub struct Fetch {
     pub vivify: Option<Option<u32>>,
     /// Gives the win to one caller if fewer seconds than this are left.
     pub recache_below_seconds: Option<u32>,
+    /// Leaves the value out, so that nothing is decoded. Default false.
+    pub without_value: bool,
 }
 
 /// Whether the caller is the one to bring a new value.
@@ -111,8 +113,10 @@ pub enum Win {
 /// An item as it is found.
 #[derive(Clone, Copy, Debug)]
 pub struct ItemRef<'a> {
-    /// The value, decoded.
+    /// The value, decoded; empty where it was not asked for.
     pub value: &'a [u8],
+    /// Bytes of the value.
+    pub value_bytes: usize,
     /// The client's flags.
     pub flags: u32,
     /// Rises with each change of the item.
@@ -271,6 +275,14 @@ pub struct ObjectsStats {
     pub encoded: u64,
     /// Items that were decoded for a reader.
     pub decoded: u64,
+    /// Items that are stored raw again because they were decoded often.
+    pub promoted: u64,
+    /// Items that had come to the end of their queue.
+    pub judged: u64,
+    /// Of these, items that had been fetched meanwhile.
+    pub judged_fetched: u64,
+    /// Bytes of dictionaries, their prepared forms and the samples they are trained on.
+    pub dictionary_bytes: u64,
 }
 
 impl ObjectsStats {
@@ -293,6 +305,9 @@ impl ObjectsStats {
         self.moved += other.moved;
         self.encoded += other.encoded;
         self.decoded += other.decoded;
+        self.promoted += other.promoted;
+        self.judged += other.judged;
+        self.judged_fetched += other.judged_fetched;
     }
 
     /// Begins the counts of the past anew.

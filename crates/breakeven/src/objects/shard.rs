@@ -5,9 +5,12 @@
 
 use std::sync::Arc;
 
+use super::books::Books;
+use super::coding::{Coding, Plan};
+use super::form::{Form, on_bench};
 use super::index::{Index, Place, Spot};
 use super::item::{self, FETCHED, Header, STALE, Stored, TOKEN, chained};
-use super::log::{Log, Queue};
+use super::log::{Content, Log, Queue};
 use super::request::{
     Count, CountOutcome, Delete, DeleteOutcome, Fetch, ItemRef, ObjectsStats, Store, StoreMode,
     StoreOutcome, Win,
@@ -63,16 +66,31 @@ pub(super) struct Shard {
     /// What is charged to the space for index and log.
     charged_bytes: usize,
     scratch: Vec<u8>,
+    /// An item on the move.
+    pub moving: Vec<u8>,
     /// Where the emptying of a segment stands.
     pub cursor: u32,
     /// The second up to which segments past their end were looked for.
     pub expiry_scanned: u32,
     /// The state of the hash by which items on the move find their slot.
     pub hash: super::Hasher,
+    /// What tells how values are encoded, and what it said last; none where nothing is.
+    pub coding: Option<Arc<Coding>>,
+    pub plan: Arc<Plan>,
+    pub books: Books,
+    /// Values that pass before one is shown to who learns of them.
+    pub offers_in: u32,
+    /// A state of xorshift32 (Marsaglia 2003), never 0.
+    draws: u32,
 }
 
 impl Shard {
-    pub fn new(space: Arc<Space>, item_bytes_max: usize, hash: super::Hasher) -> Shard {
+    pub fn new(
+        space: Arc<Space>,
+        item_bytes_max: usize,
+        hash: super::Hasher,
+        coding: Option<Arc<Coding>>,
+    ) -> Shard {
         let mut shard = Shard {
             index: Index::new(),
             log: Log::new(Arc::clone(&space)),
@@ -82,9 +100,15 @@ impl Shard {
             item_bytes_max,
             charged_bytes: 0,
             scratch: Vec::new(),
+            moving: Vec::new(),
             cursor: 0,
             expiry_scanned: 0,
             hash,
+            plan: coding.as_ref().map(|it| it.plan()).unwrap_or_default(),
+            coding,
+            books: Books::default(),
+            offers_in: 0,
+            draws: 0x9E37_79B9,
         };
         shard.settle();
         shard
@@ -92,7 +116,7 @@ impl Shard {
 
     /// Charges what index and log take now.
     pub fn settle(&mut self) {
-        let bytes = self.index.memory_bytes() + self.log.memory_bytes();
+        let bytes = self.index.memory_bytes() + self.log.memory_bytes() + self.books.memory_bytes();
         self.space.charge(self.charged_bytes, bytes);
         self.charged_bytes = bytes;
     }
@@ -273,16 +297,25 @@ impl Shard {
         let place = if let Some(rooms) = chain {
             let number = self.log.add_chain(rooms);
             let first = number.to_le_bytes();
-            let place = self
-                .log
-                .append(queue, &header, key.bytes, [&first, inline], now);
+            let content = Content {
+                header: &header,
+                key: key.bytes,
+                stored: [&first, inline],
+                form: None,
+            };
+            let place = self.log.append(queue, content, now);
             if place.is_none() {
                 self.log.free_chain(number);
             }
             place
         } else {
-            self.log
-                .append(queue, &header, key.bytes, [inline, &[]], now)
+            let content = Content {
+                header: &header,
+                key: key.bytes,
+                stored: [inline, &[]],
+                form: None,
+            };
+            self.log.append(queue, content, now)
         };
         let place = place.ok_or(NoRoom)?;
         let frequency = old.map_or(0, |old| self.index.frequency(old.spot));
@@ -310,8 +343,32 @@ impl Shard {
                 target.extend_from_slice(self.log.bytes(segment, at, bytes as usize))
             }
             stored @ Stored::Chained { .. } => self.log.read_chain(segment, at, stored, target),
-            Stored::Encoded { .. } => unreachable!("nothing is encoded yet"),
+            Stored::Encoded {
+                bytes, raw_bytes, ..
+            } => {
+                let form = self.form_of(found).expect("an encoded item has a form");
+                let stored = self.log.bytes(segment, at, bytes as usize);
+                on_bench(|bench| bench.decode(form, stored, raw_bytes as usize, target));
+            }
         }
+    }
+
+    /// Returns what decodes an item; `None` if it is not encoded.
+    pub fn form_of(&self, found: &Found) -> Option<&Arc<Form>> {
+        match found.header.stored {
+            Stored::Encoded { form, .. } => Some(self.log.form(found.place.segment, form)),
+            _ => None,
+        }
+    }
+
+    /// Returns true once in so many times.
+    pub fn draw(&mut self, one_in: u32) -> bool {
+        let mut state = self.draws;
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        self.draws = state;
+        state.is_multiple_of(one_in.max(1))
     }
 
     /// Hands an item to a function, and counts the access.
@@ -356,6 +413,7 @@ impl Shard {
         self.index.touch(found.spot);
         let item = ItemRef {
             value: &[],
+            value_bytes: found.header.stored.raw_bytes(),
             flags: before.flags,
             cas: found.header.cas,
             expires: Some(found.header.expires).filter(|second| *second != 0),
@@ -366,14 +424,19 @@ impl Shard {
             is_vivified,
             stored_bytes: self.log.item_bytes(found.place),
         };
-        Ok(Some(self.look(&found, item, look)))
+        Ok(Some(match fetch.without_value {
+            true => look(item),
+            false => self.look(key, &found, item, look, now),
+        }))
     }
 
     fn look<R>(
         &mut self,
+        key: Key<'_>,
         found: &Found,
         item: ItemRef<'_>,
         look: impl FnOnce(ItemRef<'_>) -> R,
+        now: u32,
     ) -> R {
         if let Stored::Raw { bytes } = found.header.stored {
             let at = found.key_at + usize::from(found.header.key_bytes);
@@ -387,6 +450,9 @@ impl Shard {
             value: &scratch,
             ..item
         });
+        if let Stored::Encoded { .. } = found.header.stored {
+            self.after_decoding(key, *found, &scratch, now);
+        }
         if scratch.capacity() <= SCRATCH_BYTES_KEPT {
             self.scratch = scratch;
         }
@@ -427,10 +493,14 @@ impl Shard {
                 header.stored.inline_bytes(),
             ));
             let queue = (self.log.segment(found.place.segment).queue, Purpose::New);
-            let place = self
-                .log
-                .append(queue, &header, key.bytes, [&inline, &[]], now)
-                .ok_or(NoRoom)?;
+            let form = self.form_of(found).cloned();
+            let content = Content {
+                header: &header,
+                key: key.bytes,
+                stored: [&inline, &[]],
+                form: form.as_ref(),
+            };
+            let place = self.log.append(queue, content, now).ok_or(NoRoom)?;
             let frequency = self.index.frequency(found.spot);
             self.index.redirect(found.spot, place, frequency);
             self.stats.bytes += self.log.item_bytes(place) as u64;
@@ -561,6 +631,7 @@ impl Shard {
                 };
                 let item = ItemRef {
                     value: &[],
+                    value_bytes: header.stored.raw_bytes(),
                     flags: header.flags,
                     cas: header.cas,
                     expires: Some(header.expires).filter(|second| *second != 0),

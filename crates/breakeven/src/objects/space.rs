@@ -12,6 +12,9 @@ use crate::error::Result;
 /// Slabs that only items on the move may take, so that a segment can be emptied when all else is full.
 const RESERVED_SLABS: u64 = 4;
 
+/// What the arena's lists take for each slab, with room for those that it has reserved.
+const ARENA_SLAB_BYTES: u64 = 48;
+
 /// What a slab is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -78,7 +81,8 @@ impl Space {
 
     pub fn slabs_max(&self) -> u64 {
         let books = self.heap_bytes.load(Relaxed);
-        self.memory_bytes().saturating_sub(books) / self.slab_bytes as u64
+        let slab_bytes = self.slab_bytes as u64 + ARENA_SLAB_BYTES;
+        self.memory_bytes().saturating_sub(books) / slab_bytes
     }
 
     /// Returns slabs that new items may still take; negative where the limit was lowered.

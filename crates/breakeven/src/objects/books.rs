@@ -1,0 +1,150 @@
+//! What each class of values did in a shard, and the ledger of it.
+
+use crate::codec::Method;
+use crate::decide::Ledger;
+use crate::decide::fields::{Field, FieldTable, Unit, Value};
+
+/// The counts of a class in a shard.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ClassCounts {
+    /// Values that left the fresh queue.
+    pub demoted: u64,
+    pub encoded: u64,
+    /// Values that were to be encoded and did not shrink enough.
+    pub refused: u64,
+    pub raw_bytes: u64,
+    pub stored_bytes: u64,
+    pub decoded: u64,
+    pub promoted: u64,
+}
+
+impl ClassCounts {
+    pub fn add(&mut self, other: &ClassCounts) {
+        self.demoted += other.demoted;
+        self.encoded += other.encoded;
+        self.refused += other.refused;
+        self.raw_bytes += other.raw_bytes;
+        self.stored_bytes += other.stored_bytes;
+        self.decoded += other.decoded;
+        self.promoted += other.promoted;
+    }
+}
+
+/// The books of a shard.
+#[derive(Default)]
+pub(super) struct Books {
+    /// By the number of the class, as far as one was counted.
+    pub classes: Vec<ClassCounts>,
+    pub ledger: Option<Box<Ledger>>,
+}
+
+/// Bytes of a ledger with some accounts.
+const LEDGER_BYTES: usize = 4 << 10;
+
+impl Books {
+    pub fn of(&mut self, class: u16) -> &mut ClassCounts {
+        let class = usize::from(class);
+        if class >= self.classes.len() {
+            self.classes.resize(class + 1, ClassCounts::default());
+        }
+        &mut self.classes[class]
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        let ledger = self.ledger.as_ref().map_or(0, |_| LEDGER_BYTES);
+        self.classes.capacity() * size_of::<ClassCounts>() + ledger
+    }
+}
+
+/// What is told of a class of values: its counts since the store was made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClassStats {
+    /// The beginning of its keys, `-` for none and `*` for all that are not told apart, and the longest value.
+    pub name: String,
+    /// What its values are encoded by from now on.
+    pub method: Method,
+    /// What would be second best.
+    pub runner_up: Option<Method>,
+    /// What the runner-up would cost more, as a share of the cost.
+    pub margin: f64,
+    /// Which dictionary of its class that is, from 1; 0 for none.
+    pub generation: u32,
+    /// Bytes of that dictionary and its prepared forms.
+    pub dictionary_bytes: u64,
+    /// Values that left the fresh queue.
+    pub demoted: u64,
+    /// Values that were encoded.
+    pub encoded: u64,
+    /// Values that were to be encoded and did not shrink enough.
+    pub refused: u64,
+    /// Bytes of the values that were encoded.
+    pub raw_bytes: u64,
+    /// Bytes that they were encoded to.
+    pub stored_bytes: u64,
+    /// Values that were decoded for a reader.
+    pub decoded: u64,
+    /// Values that are stored raw again because they were decoded often.
+    pub promoted: u64,
+}
+
+/// What is told of each class; rows are labelled `class`, `method` and `runner_up`.
+pub const CLASS_FIELDS: FieldTable<ClassStats> = FieldTable::new(
+    "breakeven_class",
+    &[
+        Field::gauge(
+            "margin",
+            Unit::Ratio,
+            "What the runner-up would cost more",
+            |it| Value::Real(it.margin),
+        ),
+        Field::gauge(
+            "generation",
+            Unit::None,
+            "Which dictionary of its class is used",
+            |it| Value::Count(it.generation.into()),
+        ),
+        Field::gauge(
+            "dictionary",
+            Unit::Bytes,
+            "Memory of that dictionary",
+            |it| Value::Count(it.dictionary_bytes),
+        ),
+        Field::counter(
+            "demoted",
+            Unit::None,
+            "Values that left the fresh queue",
+            |it| Value::Count(it.demoted),
+        ),
+        Field::counter("encoded", Unit::None, "Values that were encoded", |it| {
+            Value::Count(it.encoded)
+        }),
+        Field::counter(
+            "refused",
+            Unit::None,
+            "Values that did not shrink enough",
+            |it| Value::Count(it.refused),
+        ),
+        Field::counter(
+            "raw",
+            Unit::Bytes,
+            "Bytes of values before encoding",
+            |it| Value::Count(it.raw_bytes),
+        ),
+        Field::counter(
+            "stored",
+            Unit::Bytes,
+            "Bytes of values after encoding",
+            |it| Value::Count(it.stored_bytes),
+        ),
+        Field::gauge("compression", Unit::Ratio, "Raw over stored bytes", |it| {
+            let ratio = it.raw_bytes as f64 / it.stored_bytes as f64;
+            Some(ratio).filter(|ratio| ratio.is_finite()).into()
+        }),
+        Field::counter("decoded", Unit::None, "Values decoded for a reader", |it| {
+            Value::Count(it.decoded)
+        }),
+        Field::counter("promoted", Unit::None, "Values stored raw again", |it| {
+            Value::Count(it.promoted)
+        }),
+    ],
+);

@@ -1,0 +1,533 @@
+//! How each class of values is encoded: learned from samples off the request path, told to the shards as a plan.
+//!
+//! Shards offer values that leave their fresh queues. [`Coding::tune`], on a thread of the caller, keeps some of them
+//! by class: four in five are what dictionaries are trained on, the fifth are held out, and every method is timed on
+//! those. A chooser then decides at this place's prices: a byte that is held is worth the misses it avoids, a value
+//! costs its encoding and the decodings that fetches are expected to ask for. What a class has is kept unless another
+//! method wins by [`GAIN_MIN`].
+//!
+//! A dictionary is trained anew when what it leaves of held-out values has grown by [`DECAY`]. Everything kept here is
+//! bounded by a share of the memory and charged to it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use super::books::ClassCounts;
+use super::class::{self, CLASSES, Prefixes};
+use super::form::{self, Form};
+use super::space::Space;
+use crate::codec::Method;
+use crate::decide::{
+    BlockLife, Candidate, Chooser, ChooserOptions, Class, Decision, Observation, Picked, Prices,
+    Profile,
+};
+use crate::dictionaries::{Dictionaries, DictionaryOptions};
+use crate::error::Result;
+use crate::units::{Estimate, Seconds};
+
+/// What is chosen from.
+const METHODS: [&str; 5] = ["store", "lz4:1", "lz4:1+dict", "zstd:3", "zstd:3+dict"];
+/// The share of the cost that a challenger must save.
+const GAIN_MIN: f64 = 0.05;
+/// What a dictionary leaves of a byte may grow to so many times what it left at first.
+const DECAY: f64 = 1.1;
+/// One offered value in so many is held out of training.
+const HELD_OUT_EVERY: u64 = 5;
+/// Held-out values of a class, and how many new ones it takes to measure again.
+const HELD_OUT_MAX: usize = 32;
+const HELD_OUT_FRESH: u64 = 8;
+/// Bytes of held-out values that there may be in any case.
+const HELD_OUT_BYTES_MIN: usize = 64 << 10;
+/// Bytes of values that wait to be looked at.
+const INBOX_BYTES: usize = 256 << 10;
+/// Of the memory, the share that dictionaries, their forms and samples may take.
+const MEMORY_SHARE: u64 = 50;
+/// Less is not worth a dictionary.
+const DICTIONARY_BYTES_MIN: u64 = 256 << 10;
+/// What a dictionary of 15 KiB and its prepared forms take.
+const GENERATION_BYTES: usize = 300 << 10;
+/// Longer values are not learned from.
+const OFFERED_BYTES_MAX: usize = 64 << 10;
+/// A dictionary must save so much of what is stored.
+const SAVING_MIN: f64 = 0.03;
+/// Of items that come to the end of their queue, the share that is believed to have been fetched at least: what holds
+/// no items that are fetched would be worth no memory at all.
+const FETCHED_SHARE_MIN: f64 = 0.01;
+/// What costs more than anything: a method that cannot be.
+const NEVER: f64 = 1e6;
+/// Decodings after which a value is stored raw again.
+const PROMOTE_AFTER: std::ops::RangeInclusive<f64> = 16.0..=65_536.0;
+
+/// What is decided of a class.
+#[derive(Clone, Debug)]
+pub(super) struct ClassPlan {
+    /// How values are encoded; `None` if they stay raw.
+    pub form: Option<Arc<Form>>,
+    /// The best codec where they stay raw.
+    pub alternative: Option<Arc<Form>>,
+    decision: Decision,
+    life: BlockLife,
+    pub prices: Prices,
+    /// Of decodings, one in so many stores the value raw again.
+    pub promote_one_in: u32,
+}
+
+impl ClassPlan {
+    /// Returns the life of a value of this length.
+    pub fn life_of(&self, value_bytes: usize) -> BlockLife {
+        BlockLife {
+            raw_bytes: value_bytes as u64,
+            ..self.life
+        }
+    }
+
+    /// Returns the decision as it is for a value of this length: costs and bytes in proportion.
+    pub fn decision_for(&self, value_bytes: usize) -> Decision {
+        let share = value_bytes as f64 / self.decision.raw_bytes.max(1) as f64;
+        let by = |it: Estimate| it.map(|value| value * share);
+        Decision {
+            raw_bytes: value_bytes as u64,
+            quantities: self.decision.quantities.shared(share, share),
+            cost: by(self.decision.cost),
+            store_cost: by(self.decision.store_cost),
+            saving: by(self.decision.saving),
+            ..self.decision
+        }
+    }
+
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+}
+
+/// What is decided of all classes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Plan {
+    pub version: u64,
+    pub prefixes: Prefixes,
+    classes: Vec<Option<ClassPlan>>,
+}
+
+impl Plan {
+    pub fn of(&self, class: u16) -> Option<&ClassPlan> {
+        self.classes.get(usize::from(class))?.as_ref()
+    }
+
+    pub fn classes(&self) -> impl Iterator<Item = (u16, &ClassPlan)> {
+        let numbered = (0_u16..).zip(&self.classes);
+        numbered.filter_map(|(number, plan)| Some((number, plan.as_ref()?)))
+    }
+}
+
+/// What all shards counted, as far as prices follow from it.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub classes: Vec<ClassCounts>,
+    pub items: u64,
+    pub bytes: u64,
+    pub judged: u64,
+    pub judged_fetched: u64,
+}
+
+impl Tally {
+    /// Returns what a byte is worth that is held from one end of the queue to the other: an item as long as the mean
+    /// would have its place, and is fetched there as often as those were that came to the end.
+    fn worth_of_byte(&self, miss: Seconds) -> f64 {
+        // As if a hundred items had come to the end before, of which one in twenty had been fetched.
+        let share = (self.judged_fetched as f64 + 5.0) / (self.judged as f64 + 100.0);
+        let index_bytes = 14.0;
+        let item_bytes = self.bytes as f64 / self.items.max(1) as f64 + index_bytes;
+        share.max(FETCHED_SHARE_MIN) * miss.0 / item_bytes
+    }
+}
+
+/// See the module.
+pub(super) struct Coding {
+    plan: RwLock<Arc<Plan>>,
+    version: AtomicU64,
+    is_learning: AtomicBool,
+    inbox: Mutex<Inbox>,
+    tuner: Mutex<Tuner>,
+    held_bytes: AtomicU64,
+}
+
+/// A value with the prefix of its key.
+struct Offered {
+    prefix: Box<[u8]>,
+    value: Box<[u8]>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    values: Vec<Offered>,
+    bytes: usize,
+}
+
+/// What is known of a class.
+#[derive(Default)]
+struct Learned {
+    /// Values that no dictionary saw, the newest last.
+    held_out: VecDeque<Box<[u8]>>,
+    fresh: u64,
+    offered: u64,
+    value_bytes: f64,
+    /// By candidate; the first is to store, which has none.
+    forms: Vec<Option<Arc<Form>>>,
+    chosen: usize,
+    /// What the dictionary left of a byte when it was new, and last.
+    stored_at_first: Option<f64>,
+    stored_last: f64,
+}
+
+struct Tuner {
+    dictionaries: Option<Dictionaries>,
+    chooser: Chooser,
+    miss: Seconds,
+    prefixes: Prefixes,
+    classes: Vec<Option<Box<Learned>>>,
+    charged: usize,
+    sample_bytes_max: usize,
+    /// Bytes of held-out values, and the most of all classes together.
+    held_out_bytes: usize,
+    held_out_bytes_max: usize,
+}
+
+impl Coding {
+    /// Makes what learns; `dictionary_bytes` is what dictionaries may take, 0 for none.
+    pub fn new(dictionary_bytes: u64, miss: Seconds) -> Result<Coding> {
+        let options = dictionary_options(dictionary_bytes);
+        let sample_bytes_max = options.sample_bytes_max;
+        let has_room = dictionary_bytes >= DICTIONARY_BYTES_MIN;
+        let dictionaries = has_room.then(|| Dictionaries::new(options)).transpose()?;
+        let candidate = |name: &str| Candidate::new(name.parse().expect("a method"));
+        let options = ChooserOptions {
+            // Held-out values tell of every method, so that nothing has to be tried.
+            trial_share: 0.0,
+            ..ChooserOptions::default()
+        };
+        let candidates = METHODS.map(candidate).to_vec();
+        Ok(Coding {
+            plan: RwLock::default(),
+            version: AtomicU64::new(0),
+            is_learning: AtomicBool::new(true),
+            inbox: Mutex::default(),
+            tuner: Mutex::new(Tuner {
+                dictionaries,
+                chooser: Chooser::new(candidates, Profile::default(), options),
+                miss,
+                prefixes: Prefixes::default(),
+                classes: (0..CLASSES).map(|_| None).collect(),
+                charged: 0,
+                sample_bytes_max,
+                held_out_bytes: 0,
+                held_out_bytes_max: (dictionary_bytes as usize / 8).max(HELD_OUT_BYTES_MIN),
+            }),
+            held_bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// The share of a memory that dictionaries may take.
+    pub fn dictionary_bytes(memory_bytes: u64) -> u64 {
+        memory_bytes / MEMORY_SHARE
+    }
+
+    pub fn version(&self) -> u64 {
+        self.version.load(Relaxed)
+    }
+
+    pub fn plan(&self) -> Arc<Plan> {
+        Arc::clone(&self.plan.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Bytes of dictionaries, their forms and samples.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Relaxed)
+    }
+
+    pub fn set_learning(&self, is_learning: bool) {
+        self.is_learning.store(is_learning, Relaxed);
+        if !is_learning {
+            *lock(&self.inbox) = Inbox::default();
+        }
+    }
+
+    /// Takes a value to be learned from, if nobody else is at it and few wait.
+    pub fn offer(&self, key: &[u8], value: &[u8]) {
+        if !self.is_learning.load(Relaxed) || value.len() > OFFERED_BYTES_MAX {
+            return;
+        }
+        let Ok(mut inbox) = self.inbox.try_lock() else {
+            return;
+        };
+        if inbox.bytes + value.len() <= INBOX_BYTES {
+            inbox.bytes += value.len();
+            inbox.values.push(Offered {
+                prefix: class::prefix(key).into(),
+                value: value.into(),
+            });
+        }
+    }
+
+    /// Takes in what was offered, trains one class or measures one, and tells the shards if anything changed. Returns
+    /// whether there is more to do.
+    pub fn tune(&self, space: &Space, tally: &Tally, evicts: bool) -> Result<bool> {
+        let mut tuner = lock(&self.tuner);
+        let inbox = std::mem::take(&mut *lock(&self.inbox));
+        for Offered { prefix, value } in inbox.values {
+            tuner.take(&prefix, value);
+        }
+        // Where nothing may be dropped, room for a dictionary is there or is not made.
+        let has_room = space.slabs_left() * space.slab_bytes() as i64 > GENERATION_BYTES as i64;
+        let trained = match tuner.to_train().filter(|_| has_room || evicts) {
+            Some(class) => Some(tuner.train(class)?),
+            None => None,
+        };
+        let measured = tuner.to_measure();
+        if let Some(class) = measured {
+            tuner.measure(class);
+            let plan = tuner.decide(class, tally);
+            self.publish(&tuner, class, plan);
+        }
+        self.charge(&mut tuner, space);
+        Ok(trained.is_some() || measured.is_some())
+    }
+
+    fn publish(&self, tuner: &Tuner, class: u16, decided: ClassPlan) {
+        let mut plan = Plan::clone(&self.plan());
+        plan.version += 1;
+        plan.prefixes = tuner.prefixes.clone();
+        plan.classes.resize_with(CLASSES, || None);
+        plan.classes[usize::from(class)] = Some(decided);
+        let version = plan.version;
+        *self.plan.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
+        self.version.store(version, Relaxed);
+    }
+
+    fn charge(&self, tuner: &mut Tuner, space: &Space) {
+        if let Some(dictionaries) = &mut tuner.dictionaries {
+            let unused = dictionaries.unused();
+            dictionaries.drop_unused(|id| !unused.contains(&id));
+        }
+        let bytes = tuner.held_bytes();
+        space.charge(tuner.charged, bytes);
+        tuner.charged = bytes;
+        self.held_bytes.store(bytes as u64, Relaxed);
+    }
+}
+
+/// What of `bytes` goes to how many classes, and for what.
+fn dictionary_options(bytes: u64) -> DictionaryOptions {
+    let classes_max = (bytes >> 19).clamp(2, 24) as usize;
+    let samples = bytes as usize / 4 / classes_max;
+    let sizes = [4 << 10, 15 << 10, 31 << 10, 63 << 10];
+    DictionaryOptions {
+        sample_bytes_max: samples.clamp(64 << 10, 1 << 20),
+        classes_max,
+        // The last one that is trained passes the limit.
+        memory_bytes_max: (bytes as usize / 2).saturating_sub(GENERATION_BYTES).max(1),
+        sizes: sizes[..if bytes >= 8 << 20 { 4 } else { 2 }].to_vec(),
+        saving_min: SAVING_MIN,
+        ..DictionaryOptions::default()
+    }
+}
+
+impl Tuner {
+    fn take(&mut self, prefix: &[u8], value: Box<[u8]>) {
+        let class = self.prefixes.class_or_new(prefix, value.len());
+        let learned = self.classes[usize::from(class)].get_or_insert_default();
+        if learned.forms.is_empty() {
+            learned.forms = plain_forms(class, &self.chooser);
+        }
+        learned.offered += 1;
+        let weight = 1.0 / learned.offered.min(64) as f64;
+        learned.value_bytes += (value.len() as f64 - learned.value_bytes) * weight;
+        if learned.offered.is_multiple_of(HELD_OUT_EVERY) {
+            learned.fresh += 1;
+            self.held_out_bytes += value.len();
+            learned.held_out.push_back(value);
+            // Where all of them are too many, the class that grows gives way.
+            while learned.held_out.len() > HELD_OUT_MAX
+                || learned.held_out.len() > 1 && self.held_out_bytes > self.held_out_bytes_max
+            {
+                let oldest = learned.held_out.pop_front();
+                self.held_out_bytes -= oldest.map_or(0, |value| value.len());
+            }
+        } else if let Some(dictionaries) = &mut self.dictionaries {
+            dictionaries.sample(class.into(), &value);
+        }
+    }
+
+    /// Returns the class most of whose values wait to be trained on.
+    fn to_train(&self) -> Option<u16> {
+        let dictionaries = self.dictionaries.as_ref()?;
+        let is_due = |class: u16, learned: &Learned| {
+            let is_decayed = match learned.stored_at_first {
+                Some(first) => learned.stored_last > first * DECAY,
+                None => true,
+            };
+            is_decayed && dictionaries.train_due(class.into())
+        };
+        let due = self.known().filter(|(class, it)| is_due(*class, it));
+        due.max_by_key(|(_, it)| it.offered).map(|(class, _)| class)
+    }
+
+    fn known(&self) -> impl Iterator<Item = (u16, &Learned)> {
+        let numbered = (0_u16..).zip(&self.classes);
+        numbered.filter_map(|(class, it)| Some((class, it.as_deref()?)))
+    }
+
+    fn to_measure(&self) -> Option<u16> {
+        let due = self.known().filter(|(_, it)| it.fresh >= HELD_OUT_FRESH);
+        due.max_by_key(|(_, it)| it.fresh).map(|(class, _)| class)
+    }
+
+    fn train(&mut self, class: u16) -> Result<()> {
+        let dictionaries = self
+            .dictionaries
+            .as_mut()
+            .expect("a class is to be trained");
+        let number = class.into();
+        let trained = dictionaries.train(number, self.sample_bytes_max, || false)?;
+        let Some(generation) = trained else {
+            return Ok(());
+        };
+        let learned = self.classes[usize::from(class)]
+            .as_mut()
+            .expect("a class that is known");
+        for (form, candidate) in learned.forms.iter_mut().zip(self.chooser.candidates()) {
+            if candidate.method.dictionary {
+                *form = Some(Arc::new(Form {
+                    class,
+                    method: candidate.method,
+                    generation: Some(Arc::clone(&generation)),
+                }));
+            }
+        }
+        learned.stored_at_first = None;
+        learned.fresh = learned.fresh.max(HELD_OUT_FRESH);
+        Ok(())
+    }
+
+    /// Runs every method over the values that were held out.
+    fn measure(&mut self, class: u16) {
+        let learned = self.classes[usize::from(class)]
+            .as_mut()
+            .expect("a class that is known");
+        learned.fresh = 0;
+        for at in 0..learned.forms.len() {
+            let Some(form) = &learned.forms[at] else {
+                continue;
+            };
+            let values = || learned.held_out.iter().map(|value| &**value);
+            // The first time makes tables and warms caches.
+            form::time(form, values());
+            let found = form::time(form, values());
+            if found.values == 0 {
+                continue;
+            }
+            let each = |bytes: usize| (bytes / found.values) as u64;
+            let observation = Observation {
+                class: Class::place(class),
+                method: form.method,
+                raw_bytes: each(found.raw_bytes),
+                stored_bytes: each(found.stored_bytes),
+                encode: Some(Seconds(found.encode.0 / found.values as f64)),
+                decode: Some(Seconds(found.decode.0 / found.values as f64)),
+            };
+            let picked = Picked {
+                candidate: at,
+                trial: None,
+            };
+            self.chooser.observe(&picked, &observation);
+            if form.generation.is_some() && at + 1 == learned.forms.len() {
+                learned.stored_last = found.stored_bytes as f64 / found.raw_bytes.max(1) as f64;
+                learned.stored_at_first.get_or_insert(learned.stored_last);
+            }
+        }
+        self.chooser.refresh();
+    }
+
+    /// Decides how a class is encoded, at what memory is worth and fetches cost.
+    fn decide(&mut self, class: u16, tally: &Tally) -> ClassPlan {
+        let learned = self.classes[usize::from(class)]
+            .as_mut()
+            .expect("a class that is known");
+        let counts = tally
+            .classes
+            .get(usize::from(class))
+            .copied()
+            .unwrap_or_default();
+        // As if one value had been encoded and decoded once before.
+        let reads = (counts.decoded as f64 + 1.0) / (counts.encoded as f64 + 1.0);
+        let life = BlockLife {
+            reads_per_write: Estimate::exact(reads),
+            held_seconds: Estimate::exact(1.0),
+            ..BlockLife::new(Class::place(class), learned.value_bytes.max(1.0) as u64)
+        };
+        let worth = tally.worth_of_byte(self.miss);
+        let prices = Prices {
+            per_core_second: Estimate::exact(1.0),
+            // For as long as it is held: from one end of the queue to the other.
+            per_byte_second_held: Estimate::exact(worth),
+            ..Prices::default()
+        };
+        let forms = learned.forms.clone();
+        let cost = move |at: usize| match at == 0 || forms[at].is_some() {
+            true => Estimate::exact(0.0),
+            false => Estimate::exact(NEVER),
+        };
+        let best = self.chooser.pick(&life, &prices, |at, _| cost(at).mean);
+        let best = self
+            .chooser
+            .decided(best.candidate, &life, &prices, |at, _| cost(at));
+        let kept = self
+            .chooser
+            .decided(learned.chosen, &life, &prices, |at, _| cost(at));
+        let candidates = self.chooser.candidates();
+        let place = |method: Method| candidates.iter().position(|it| it.method == method);
+        let decision = match best.cost.mean < kept.cost.mean * (1.0 - GAIN_MIN) {
+            true => best,
+            false => kept,
+        };
+        learned.chosen = place(decision.method).unwrap_or(0);
+        let alternative = decision.best_codec.and_then(|(method, _)| place(method));
+        let form = learned.forms[learned.chosen].clone();
+        let saved_bytes = decision.raw_bytes as f64 - decision.quantities.held_bytes.mean;
+        let decode = decision.quantities.decode_core_seconds.mean.max(1e-9);
+        let (low, high) = (PROMOTE_AFTER.start(), PROMOTE_AFTER.end());
+        ClassPlan {
+            form,
+            alternative: alternative.and_then(|at| learned.forms[at].clone()),
+            decision,
+            life,
+            prices,
+            promote_one_in: (worth * saved_bytes / decode).clamp(*low, *high) as u32,
+        }
+    }
+
+    fn held_bytes(&self) -> usize {
+        let known = self.held_out_bytes + self.known().count() * size_of::<Learned>();
+        let dictionaries = self.dictionaries.as_ref();
+        known + dictionaries.map_or(0, |it| it.memory_bytes() + it.sample_bytes())
+    }
+}
+
+fn plain_forms(class: u16, chooser: &Chooser) -> Vec<Option<Arc<Form>>> {
+    let form = |candidate: &Candidate| {
+        let method = candidate.method;
+        let is_plain = method != Method::STORE && !method.dictionary;
+        is_plain.then(|| {
+            Arc::new(Form {
+                class,
+                method,
+                generation: None,
+            })
+        })
+    };
+    chooser.candidates().iter().map(form).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,154 @@
+//! Forms: how a value is encoded, and the bench of each thread on which that is done.
+//!
+//! A [`Form`] is a method with its dictionary. Segments hold the forms of their items, so that a dictionary lives as
+//! long as the last value that needs it. Zstandard is stored bare: both lengths stand before the key.
+//!
+//! What is encoded here never leaves this process's memory, and what does not decode is a bug: it panics.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::codec::{Codec, Compressor, Decoder, Decompressor, Method};
+use crate::dictionaries::Generation;
+use crate::meter::thread_cpu;
+use crate::units::Seconds;
+
+/// Shorter values stay raw: what could be saved is less than what tells how to decode it.
+pub(super) const VALUE_BYTES_MIN: usize = 24;
+/// Longer values stay raw: nobody keeps them in a cache for small objects to save memory.
+pub(super) const VALUE_BYTES_MAX: usize = 128 << 10;
+/// What an encoded item has more in its header: its form and its raw length.
+pub(super) const HEADER_BYTES: usize = 3;
+/// A value of so many bytes must save one to be encoded.
+const SAVED_ONE_IN: usize = 16;
+/// Bytes that a bench keeps for values.
+const BENCH_BYTES_KEPT: usize = 256 << 10;
+
+/// How values of a class are encoded. Compared by address.
+#[derive(Debug)]
+pub(super) struct Form {
+    pub class: u16,
+    pub method: Method,
+    pub generation: Option<Arc<Generation>>,
+}
+
+impl Form {
+    fn decoder(&self) -> Decoder {
+        let plain = self.method.decoder();
+        Decoder {
+            codec: match plain.codec {
+                Decoder::CODEC_ZSTD => Decoder::CODEC_ZSTD_BARE,
+                other => other,
+            },
+            dictionary: self.generation.as_ref().map_or(0, |it| it.id),
+            ..plain
+        }
+    }
+
+    pub fn is(self: &Arc<Form>, other: Option<&Arc<Form>>) -> bool {
+        other.is_some_and(|other| Arc::ptr_eq(self, other))
+    }
+}
+
+/// The working memory of a thread.
+#[derive(Default)]
+pub(super) struct Bench {
+    compressor: Compressor,
+    decompressor: Decompressor,
+    stored: Vec<u8>,
+    /// For whoever has the bench.
+    pub value: Vec<u8>,
+}
+
+thread_local! {
+    static BENCH: RefCell<Bench> = RefCell::default();
+}
+
+/// Hands the thread's bench to a function, which must not ask for it again.
+pub(super) fn on_bench<R>(work: impl FnOnce(&mut Bench) -> R) -> R {
+    BENCH.with_borrow_mut(work)
+}
+
+/// Says whether values of this length may be encoded.
+pub(super) fn may_encode(value_bytes: usize) -> bool {
+    (VALUE_BYTES_MIN..=VALUE_BYTES_MAX).contains(&value_bytes)
+}
+
+impl Bench {
+    /// Encodes a value; `None` if that saves too little.
+    pub fn encode(&mut self, form: &Form, value: &[u8]) -> Option<&[u8]> {
+        let limit = value.len().checked_sub(HEADER_BYTES)?;
+        let limit = limit - (value.len() / SAVED_ONE_IN).max(1);
+        if self.stored.len() < limit || self.stored.len() > BENCH_BYTES_KEPT.max(limit) {
+            self.stored = vec![0; limit];
+        }
+        let target = &mut self.stored[..limit];
+        let dictionary = form.generation.as_ref().map(|it| &it.dictionary);
+        let method = form.method;
+        let size = match (method.codec, dictionary) {
+            (Codec::Zstd { .. }, dictionary) => self
+                .compressor
+                .compress_bare(method, dictionary, value, target),
+            (_, Some(dictionary)) => self
+                .compressor
+                .compress_with(method, dictionary, value, target),
+            (_, None) => self.compressor.compress(method, value, target),
+        };
+        // Where the system gives no memory for a codec's tables, values stay as they are.
+        size.ok().flatten().map(|size| &self.stored[..size])
+    }
+
+    /// Decodes a value of so many bytes to the end of `target`.
+    pub fn decode(&mut self, form: &Form, stored: &[u8], raw_bytes: usize, target: &mut Vec<u8>) {
+        let start = target.len();
+        target.resize(start + raw_bytes, 0);
+        let (decoder, room) = (form.decoder(), &mut target[start..]);
+        let outcome = match &form.generation {
+            Some(generation) => {
+                let dictionary = &generation.dictionary;
+                (self.decompressor).decompress_with(decoder, dictionary, stored, room)
+            }
+            None => self.decompressor.decompress(decoder, stored, room),
+        };
+        outcome.expect("what was encoded here decodes here");
+    }
+}
+
+/// What a method took and left of several values.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Measured {
+    pub values: usize,
+    pub raw_bytes: usize,
+    pub stored_bytes: usize,
+    pub encode: Seconds,
+    pub decode: Seconds,
+}
+
+/// Times the encoding of values and the decoding of those that shrink, without keeping anything.
+pub(super) fn time<'a>(form: &Form, values: impl Iterator<Item = &'a [u8]> + Clone) -> Measured {
+    on_bench(|bench| {
+        let mut measured = Measured::default();
+        let mut encoded: Vec<(Vec<u8>, usize)> = Vec::new();
+        let start = thread_cpu();
+        for value in values {
+            measured.values += 1;
+            measured.raw_bytes += value.len();
+            match bench.encode(form, value) {
+                Some(stored) => {
+                    measured.stored_bytes += stored.len() + HEADER_BYTES;
+                    encoded.push((stored.to_vec(), value.len()));
+                }
+                None => measured.stored_bytes += value.len(),
+            }
+        }
+        let middle = thread_cpu();
+        let mut target = Vec::new();
+        for (stored, raw_bytes) in &encoded {
+            target.clear();
+            bench.decode(form, stored, *raw_bytes, &mut target);
+        }
+        measured.encode = Seconds((middle.0 - start.0).max(0.0));
+        measured.decode = Seconds((thread_cpu().0 - middle.0).max(0.0));
+        measured
+    })
+}
