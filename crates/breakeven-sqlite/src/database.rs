@@ -100,6 +100,8 @@ impl Database {
         if self.connection.level() == LockLevel::Exclusive {
             self.connection.commit()?;
             self.connection.trim()?;
+            // The transaction is there. What went wrong here is told to the next one.
+            let _ = self.connection.tidy();
         }
         Ok(ffi::OK)
     }
@@ -180,8 +182,13 @@ impl Database {
         self.with_lock(LockLevel::Exclusive, |connection| {
             let trimmed = connection.trim()?;
             connection.sync()?;
-            connection.checkpoint()?;
-            Ok(format!("trimmed_blocks={}", trimmed.blocks))
+            let before = connection.status()?.size_bytes;
+            let cleaned = connection.shrink()?;
+            let after = connection.status()?.size_bytes;
+            Ok(format!(
+                "trimmed_blocks={} moved_bytes={} file_bytes_before={before} file_bytes={after}",
+                trimmed.blocks, cleaned.moved_bytes
+            ))
         })
     }
 }

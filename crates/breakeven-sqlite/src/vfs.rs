@@ -198,6 +198,40 @@ unsafe extern "C" fn open(
     }
 }
 
+/// Reads the options from the parameters of the URI; returns too whether commits are left to the system.
+fn options_of(
+    is_read_only: bool,
+    parameter: &dyn Fn(&CStr) -> Option<String>,
+) -> Result<(PageOptions, bool)> {
+    let mut options = PageOptions {
+        is_read_only,
+        ..PageOptions::default()
+    };
+    if let Some(method) = parameter(c"codec") {
+        options.method = method.parse()?;
+        options.method.check()?;
+    }
+    if let Some(space_amp) = parameter(c"space_amp") {
+        let number = space_amp.parse().ok();
+        let in_range = |number: &f64| (1.0..=100.0).contains(number);
+        options.space_amp = number.filter(in_range).ok_or_else(|| {
+            Error::invalid(
+                "space_amp",
+                format!("'{space_amp}': a number from 1 to 100"),
+            )
+        })?;
+    }
+    let is_lazy = match parameter(c"durability").as_deref() {
+        None | Some("full") => false,
+        Some("lazy") => true,
+        Some(other) => {
+            let reason = format!("'{other}': full or lazy");
+            return Err(Error::invalid("durability", reason));
+        }
+    };
+    Ok((options, is_lazy))
+}
+
 fn decide(
     api: Api,
     path: &Path,
@@ -212,22 +246,7 @@ fn decide(
         return Ok(Decision::Pass);
     };
     let storage: Arc<dyn Storage> = Arc::new(storage);
-    let mut options = PageOptions {
-        is_read_only,
-        ..PageOptions::default()
-    };
-    if let Some(method) = parameter(c"codec") {
-        options.method = method.parse()?;
-        options.method.check()?;
-    }
-    let is_lazy = match parameter(c"durability").as_deref() {
-        None | Some("full") => false,
-        Some("lazy") => true,
-        Some(other) => {
-            let reason = format!("'{other}': full or lazy");
-            return Err(Error::invalid("durability", reason));
-        }
-    };
+    let (mut options, is_lazy) = options_of(is_read_only, parameter)?;
     let kind = match storage.open(&name, OpenOptions::read_only()) {
         Ok(file) => file_kind(&*file)?,
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
+use super::BlocksOptions;
 use super::file::StoreFile;
+use super::goal::Goal;
 use super::layout::{
     Checkpoint, KIND_CHECKPOINT, KIND_CHUNK, KIND_LIST, KIND_NODE, Listed, Payload,
 };
@@ -30,6 +32,13 @@ pub(super) struct Writer {
     pub(super) freed_segments: usize,
 }
 
+/// The lists of a checkpoint.
+struct Lists {
+    places: Vec<(Segment, Place)>,
+    /// How many segments are left, if not all are listed.
+    kept: Option<usize>,
+}
+
 fn label(kind: u8) -> Label {
     Label {
         kind,
@@ -42,13 +51,18 @@ impl Writer {
     ///
     /// # Errors
     /// Those of writing. Before the superblock is written nothing has changed.
-    pub(super) fn checkpoint(&mut self, file: &StoreFile, state: &State) -> Result<State> {
+    pub(super) fn checkpoint(
+        &mut self,
+        file: &StoreFile,
+        state: &State,
+        options: &BlocksOptions,
+    ) -> Result<State> {
         self.log.reserved_bytes = 0;
         let mut new = state.clone();
         let mut live = LiveChanges::new();
         let nodes = self.write_nodes(file, &mut new, &mut live)?;
         let chunks = self.write_chunks(file, &mut new, &mut live)?;
-        let lists = self.write_lists(&new, &live)?;
+        let lists = self.write_lists(&new, &live, options)?;
         let checkpoint = Checkpoint {
             commit: new.commit,
             chain: new.chain,
@@ -57,7 +71,7 @@ impl Writer {
             table_height: new.table.height,
             next_frame: new.table.next_frame,
             free_head: new.table.free_head,
-            lists,
+            lists: lists.places,
         };
         let end = self
             .log
@@ -80,6 +94,11 @@ impl Writer {
         apply_live(&mut self.log.live, &live)?;
         self.free_unused(new.version);
         self.log.appended_bytes = 0;
+        // Neither superblock that a recovery may find leads here any more.
+        if let Some(kept) = lists.kept {
+            self.log.cut(kept)?;
+        }
+        new.segments = self.log.segments.clone();
         for (id, place, node) in &nodes {
             file.keep_node(*place, *id, &new.segments, node);
         }
@@ -143,14 +162,33 @@ impl Writer {
         Ok(written)
     }
 
-    /// Writes the lists of segments, volumes and notes; returns where.
-    fn write_lists(&mut self, new: &State, live: &LiveChanges) -> Result<Vec<(Segment, Place)>> {
+    /// Writes the lists of segments, volumes and notes, without the free segments at the end of a file that is
+    /// too long, where nothing is written.
+    fn write_lists(
+        &mut self,
+        new: &State,
+        live: &LiveChanges,
+        options: &BlocksOptions,
+    ) -> Result<Lists> {
         let mut after = self.log.live.clone();
         apply_live(&mut after, live)?;
-        let segments = new.segments.iter().zip(after);
+        let goal = Goal::of(after.iter().sum(), options);
+        let kept = self.log.kept_segments(&goal, new.list_bytes_max());
+        if let Some(kept) = kept {
+            self.log.hold_tail(kept);
+            after.truncate(kept);
+        }
+        Ok(Lists {
+            places: self.write_listed(new, &after)?,
+            kept,
+        })
+    }
+
+    fn write_listed(&mut self, new: &State, live: &[u64]) -> Result<Vec<(Segment, Place)>> {
+        let segments = new.segments.iter().zip(live);
         let segments = segments.map(|(segment, live_bytes)| Listed::Segment {
             segment,
-            live_bytes,
+            live_bytes: *live_bytes,
         });
         let volumes = new.volumes.iter().map(|(number, volume)| Listed::Volume {
             number: *number,

@@ -13,7 +13,7 @@ use super::layout::{
 use super::log::{BUFFER_BYTES_MAX, Use};
 use super::place::{Place, Segment};
 use super::transaction::encode;
-use super::{BLOCK_BYTES_MAX, Blocks, BlocksOptions, Durability, Transaction};
+use super::{BLOCK_BYTES_MAX, Blocks, BlocksOptions, Durability, Transaction, Turn};
 use crate::codec::Decoder;
 use crate::error::Result;
 use crate::storage::record::{
@@ -23,6 +23,11 @@ use crate::storage::record::{
 /// A segment is left alone when more than this part of it is live, whatever the options ask for: ten would
 /// have to be written to free one.
 const LIVE_SHARE_MAX: f64 = 0.9;
+/// A cleaning that is due reads at most this many times what was written since the last checkpoint: enough
+/// for segments that are four fifths live.
+const BUDGET_FACTOR: u64 = 6;
+/// Shrinking ends when this many cleanings in a row did not make the file shorter.
+const IDLE_ROUNDS_MAX: usize = 4;
 
 /// What a cleaning did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,22 +42,114 @@ pub struct Cleaned {
     pub freed_segments: usize,
 }
 
+impl Cleaned {
+    fn add(&mut self, other: &Cleaned) {
+        self.segments += other.segments;
+        self.read_bytes += other.read_bytes;
+        self.moved_bytes += other.moved_bytes;
+        self.freed_segments += other.freed_segments;
+    }
+}
+
 /// What is to be cleaned.
 #[derive(Debug, Default)]
 struct Plan {
     victims: Vec<usize>,
-    /// Whether a checkpoint alone frees something.
+    /// Whether a checkpoint alone frees or cuts something.
     has_dead: bool,
+    /// From where on the file is too long.
+    tail: Option<u64>,
+}
+
+impl Plan {
+    /// Takes the segments with the least live bytes for their length, until as much becomes free.
+    fn take_emptiest(
+        &mut self,
+        segments: &mut [Candidate],
+        wanted_bytes: u64,
+        budget: &mut Budget,
+    ) {
+        segments.sort_by(|a, b| a.live_share().total_cmp(&b.live_share()));
+        let mut freed_bytes = 0;
+        for segment in &*segments {
+            let is_dense = segment.live_share() > LIVE_SHARE_MAX;
+            let is_enough = freed_bytes >= wanted_bytes;
+            if is_enough || is_dense || !budget.allows(segment, self.victims.is_empty()) {
+                break;
+            }
+            self.victims.push(segment.index);
+            freed_bytes += segment.bytes - segment.live_bytes;
+        }
+    }
+
+    /// Takes the segments that are too much, from the file's end on.
+    fn take_tail(&mut self, segments: &mut [Candidate], budget: &mut Budget) {
+        segments.sort_by_key(|segment| std::cmp::Reverse(segment.start));
+        let Some(from) = self.tail else { return };
+        let tail = segments.iter().take_while(|segment| segment.start >= from);
+        for segment in tail {
+            if self.victims.contains(&segment.index) {
+                continue;
+            }
+            if !budget.allows(segment, self.victims.is_empty()) {
+                break;
+            }
+            self.victims.push(segment.index);
+        }
+    }
+}
+
+/// What a cleaning is for.
+#[derive(Clone, Copy, Debug)]
+struct Aim {
+    budget_bytes: u64,
+    /// Whether the segments in use are to keep to the file's measure by themselves, room or not.
+    is_thorough: bool,
+    may_grow: bool,
+}
+
+/// A segment that could be cleaned.
+#[derive(Debug)]
+struct Candidate {
+    index: usize,
+    start: u64,
+    bytes: u64,
+    live_bytes: u64,
+}
+
+impl Candidate {
+    fn live_share(&self) -> f64 {
+        self.live_bytes as f64 / self.bytes as f64
+    }
+}
+
+/// What is left of the work that a cleaning may do.
+struct Budget {
+    read_bytes: u64,
+    moved_bytes: u64,
+}
+
+impl Budget {
+    /// Takes a segment's work out of the budget, unless that is spent; of what is read the first may be more.
+    fn allows(&mut self, segment: &Candidate, is_first: bool) -> bool {
+        let fits = is_first || segment.bytes <= self.read_bytes;
+        let is_allowed = fits && segment.live_bytes <= self.moved_bytes;
+        if is_allowed {
+            self.read_bytes = self.read_bytes.saturating_sub(segment.bytes);
+            self.moved_bytes -= segment.live_bytes;
+        }
+        is_allowed
+    }
 }
 
 impl Blocks {
     /// Cleans segments of at most `budget_bytes` together, those with the least live bytes first, until no
-    /// more than [`BlocksOptions::space_amp`] is taken; one is cleaned whatever the budget. What moves
-    /// is encoded by [`BlocksOptions::clean_method`] where that is shorter. Held snapshots stay as they
+    /// more than [`BlocksOptions::space_amp`] is taken and there is room within that for what comes, and
+    /// those at the end of a file that is longer; one is cleaned whatever the budget. What moves is encoded by [`BlocksOptions::clean_method`] where that is shorter. Held snapshots stay as they
     /// are, and so do the segments that they need.
     ///
     /// A cleaning that moves anything is a transaction with a number of its own, and ends with a
-    /// checkpoint.
+    /// checkpoint, which cuts off what is free at the end of a file that is too long.
     ///
     /// # Errors
     /// As [`Blocks::begin`], and those of reading and writing. [`crate::Error::Limit`] if there is not even
@@ -62,23 +159,103 @@ impl Blocks {
     /// No other transaction runs meanwhile. The budget is read, the live part of it decoded, encoded and
     /// written, and a checkpoint.
     pub fn clean(&self, budget_bytes: u64) -> Result<Cleaned> {
-        let (cleaned, lacks_room) = self.clean_once(budget_bytes, true);
+        self.clean_by(Aim {
+            budget_bytes,
+            is_thorough: true,
+            may_grow: true,
+        })
+    }
+
+    fn clean_by(&self, aim: Aim) -> Result<Cleaned> {
+        let (cleaned, lacks_room) = self.clean_once(aim);
+        let within = Aim {
+            may_grow: false,
+            ..aim
+        };
         match cleaned {
             // The file was to grow and cannot: what is free already is there for this.
-            Err(_) if lacks_room => self.clean_once(budget_bytes, false).0,
+            Err(_) if lacks_room => self.clean_once(within).0,
             cleaned => cleaned,
         }
     }
 
+    /// Cleans if that is due: little room is left, or the file is too long, and enough was written since the
+    /// last checkpoint to pay for one. To be called behind every transaction, or every few.
+    ///
+    /// # Errors
+    /// As [`Blocks::clean`].
+    ///
+    /// # Cost
+    /// A look at the list of segments; if cleaning is due, that of reading a few times what was written since the
+    /// last checkpoint.
+    pub fn tidy(&self) -> Result<Cleaned> {
+        match self.cleaning_budget() {
+            Some(budget_bytes) => self.clean_by(Aim {
+                budget_bytes,
+                is_thorough: false,
+                may_grow: true,
+            }),
+            None => Ok(Cleaned::default()),
+        }
+    }
+
+    /// Returns whether [`Blocks::tidy`] would do anything. Held snapshots keep what it frees from use.
+    pub fn is_cleaning_due(&self) -> bool {
+        self.cleaning_budget().is_some()
+    }
+
+    fn cleaning_budget(&self) -> Option<u64> {
+        match &*self.inner.lock_turn() {
+            Turn::Idle(writer) => {
+                let log = &writer.log;
+                let goal = log.goal(&self.inner.options);
+                let written_bytes = log.appended_bytes.max(goal.segment_bytes);
+                (log.is_cleaning_due(&goal)).then_some(BUDGET_FACTOR * written_bytes)
+            }
+            // Who has not written since opening the store has nothing to pay for.
+            _ => None,
+        }
+    }
+
+    /// Cleans until the file is as short as [`BlocksOptions::space_amp`] asks for, or gets no shorter.
+    ///
+    /// # Errors
+    /// As [`Blocks::clean`].
+    ///
+    /// # Cost
+    /// What lies behind that length is read, decoded, encoded and written, with a checkpoint for each
+    /// [`BlocksOptions::checkpoint_bytes`].
+    pub fn shrink(&self) -> Result<Cleaned> {
+        let mut sum = Cleaned::default();
+        let (mut idle, mut is_too_long) = (0, true);
+        while is_too_long && idle < IDLE_ROUNDS_MAX {
+            let before = self.inner.shared.state().segments.end(0);
+            sum.add(&self.clean_by(Aim {
+                budget_bytes: self.inner.options.checkpoint_bytes,
+                is_thorough: false,
+                may_grow: true,
+            })?);
+            // What a cleaning freed is cut off behind the next one.
+            let after = self.inner.shared.state().segments.end(0);
+            idle = if after < before { 0 } else { idle + 1 };
+            self.with_writer(|inner, writer| {
+                let goal = writer.log.goal(&inner.options);
+                is_too_long = writer.log.is_too_long(&goal);
+                Ok(())
+            })?;
+        }
+        Ok(sum)
+    }
+
     /// Cleans; returns too whether it was for want of room that it failed.
-    fn clean_once(&self, budget_bytes: u64, may_grow: bool) -> (Result<Cleaned>, bool) {
+    fn clean_once(&self, aim: Aim) -> (Result<Cleaned>, bool) {
         let mut transaction = match self.begin() {
             Ok(transaction) => transaction,
             Err(error) => return (Err(error), false),
         };
         let log = &mut transaction.writer().log;
         (log.reserved_bytes, log.lacks_room) = (0, false);
-        let plan = transaction.plan(budget_bytes, may_grow);
+        let plan = transaction.plan(aim);
         let cleaned = transaction.carry_out(&plan);
         (cleaned, transaction.writer().log.lacks_room)
     }
@@ -86,38 +263,57 @@ impl Blocks {
 
 impl Transaction {
     /// Chooses the segments to be cleaned.
-    fn plan(&mut self, budget_bytes: u64, may_grow: bool) -> Plan {
+    fn plan(&mut self, aim: Aim) -> Plan {
         let options = self.inner.options;
         let writer = self.writer();
         let log = &writer.log;
-        let mut plan = Plan::default();
+        let goal = log.goal(&options);
+        let present_bytes = log.room_below(&goal);
+        let mut plan = Plan {
+            tail: log.is_too_long(&goal).then_some(goal.file_bytes),
+            ..Plan::default()
+        };
+        let mut room_bytes = present_bytes;
         let mut segments = Vec::new();
         for (index, used) in log.uses.iter().enumerate() {
+            let Segment { start, bytes, .. } = log.segments.get(index);
             match log.live[index] {
+                0 if *used != Use::Held => plan.has_dead |= plan.tail.is_some_and(|at| start >= at),
                 _ if *used != Use::Held || log.is_at(index) => {}
-                0 => plan.has_dead |= !writer.pinned.contains(&index),
-                live_bytes => segments.push((index, log.segments.get(index).bytes, live_bytes)),
+                0 if writer.pinned.contains(&index) => {}
+                0 => {
+                    plan.has_dead = true;
+                    room_bytes += if start < goal.file_bytes { bytes } else { 0 };
+                }
+                live_bytes => segments.push(Candidate {
+                    index,
+                    start,
+                    bytes,
+                    live_bytes,
+                }),
             }
         }
-        let share = |(_, bytes, live_bytes): &(usize, u64, u64)| *live_bytes as f64 / *bytes as f64;
-        segments.sort_by(|a, b| share(a).total_cmp(&share(b)));
-        let live_bytes: u64 = segments.iter().map(|segment| segment.2).sum();
-        let wanted_bytes = (live_bytes as f64 * options.space_amp) as u64;
-        let mut held_bytes: u64 = segments.iter().map(|segment| segment.1).sum();
-        // The other half is for the checkpoint, and for what does not fit at the ends of segments.
-        let room_bytes = log.room_bytes(may_grow) / 2;
-        let (mut read_bytes, mut moved_bytes) = (0, 0);
-        for (index, bytes, live_bytes) in &segments {
-            let is_over = !plan.victims.is_empty() && read_bytes + bytes > budget_bytes;
-            let is_dense = *live_bytes as f64 > *bytes as f64 * LIVE_SHARE_MAX;
-            moved_bytes += live_bytes;
-            if held_bytes <= wanted_bytes || is_over || is_dense || moved_bytes > room_bytes {
-                break;
-            }
-            plan.victims.push(*index);
-            read_bytes += bytes;
-            held_bytes -= bytes - live_bytes;
-        }
+        // What moves needs room before it frees any, and of the last room half is for the checkpoint and for
+        // what does not fit at the ends of segments.
+        let most_bytes = log.room_bytes(aim.may_grow) / 2;
+        let within_bytes = present_bytes.max(2 * goal.segment_bytes);
+        let mut budget = Budget {
+            read_bytes: aim.budget_bytes,
+            moved_bytes: match aim.is_thorough {
+                true => most_bytes,
+                false => most_bytes.min(within_bytes),
+            },
+        };
+        let live_bytes: u64 = segments.iter().map(|segment| segment.live_bytes).sum();
+        let held_bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
+        let allowed_bytes = (live_bytes as f64 * options.space_amp) as u64;
+        let excess_bytes = match aim.is_thorough {
+            true => held_bytes.saturating_sub(allowed_bytes),
+            false => 0,
+        };
+        let lacking_bytes = goal.room_bytes.saturating_sub(room_bytes);
+        plan.take_emptiest(&mut segments, lacking_bytes.max(excess_bytes), &mut budget);
+        plan.take_tail(&mut segments, &mut budget);
         plan
     }
 
@@ -126,6 +322,9 @@ impl Transaction {
         let mut cleaned = Cleaned::default();
         if plan.victims.is_empty() && !plan.has_dead {
             return Ok(cleaned);
+        }
+        if let Some(from) = plan.tail {
+            self.writer().log.leave_tail(from)?;
         }
         for victim in &plan.victims {
             let segment = self.state.segments.get(*victim);

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
+use super::goal::segment_bytes;
 use super::layout::{KIND_END, Position, SEGMENTS_START, encode_head};
 use super::place::{FILE_BYTES_MAX, Place, Segment, Segments};
 use super::shared::Shared;
-use super::{SEGMENT_BYTES_MAX, SEGMENT_SHARE};
 use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 use crate::storage::record::{
@@ -131,6 +131,16 @@ impl Log {
         self.segments.get(self.current)
     }
 
+    /// Returns how many bytes of records the present segment has room for.
+    pub(super) fn left_bytes(&self) -> u64 {
+        self.current().range().end - self.writer.next_address()
+    }
+
+    /// Returns the oldest version that anybody may still read.
+    pub(super) fn horizon(&self) -> u64 {
+        self.shared.horizon()
+    }
+
     /// Returns the bytes of a record that is laid out and not yet written.
     pub(super) fn unwritten(&self, place: Place) -> Option<(Region, &[u8])> {
         let (address, bytes) = self.writer.unwritten();
@@ -175,6 +185,31 @@ impl Log {
             let region = *self.writer.region();
             self.writer = RecordWriter::new(region, address, self.flushed_sequence, buffer_bytes);
         }
+    }
+
+    /// Goes on at lower places if there are any free, so that the file's end becomes free: the successor is
+    /// chosen when a segment is begun, so that it takes two steps. Readers of the log follow.
+    pub(super) fn leave_tail(&mut self, from: u64) -> Result<()> {
+        for _ in 0..2 {
+            let at = [self.current, self.successor].map(|index| self.segments.get(index).start);
+            let free = self.free().next();
+            let is_lower = free.is_some_and(|free| self.segments.get(free).start < from);
+            if at.iter().all(|start| *start < from) || !is_lower {
+                break;
+            }
+            self.next_segment()?;
+        }
+        Ok(())
+    }
+
+    /// Cuts the file behind the first `kept` segments, which nothing on the medium refers to any more.
+    pub(super) fn cut(&mut self, kept: usize) -> Result<()> {
+        let is_below = |index| index < kept;
+        assert!(is_below(self.current) && is_below(self.successor), "{kept}");
+        self.segments.truncate(kept);
+        self.live.truncate(kept);
+        self.uses.truncate(kept);
+        self.file.truncate(self.segments.end(SEGMENTS_START))
     }
 
     /// Says goodbye to the present segment and opens its successor.
@@ -233,7 +268,7 @@ impl Log {
 
     /// Returns the segments that are free for all readers, those that were never written left out.
     fn free(&self) -> impl Iterator<Item = usize> + '_ {
-        let horizon = self.shared.horizon();
+        let horizon = self.horizon();
         let uses = self.uses.iter().enumerate();
         let free = uses.filter(move |(_, used)| is_free(used, horizon));
         let free = free.map(|(index, _)| index);
@@ -260,9 +295,7 @@ impl Log {
     /// Returns a segment that may be written: the first that is free for all readers, or a new one.
     fn choose(&mut self) -> Result<usize> {
         let (start, limit) = (self.segments.end(SEGMENTS_START), self.limit_bytes());
-        let unit = self.geometry.segment_bytes_min;
-        let wanted = (start / SEGMENT_SHARE).min(SEGMENT_BYTES_MAX);
-        let bytes = (wanted / unit * unit).max(unit);
+        let bytes = segment_bytes(start, self.geometry.segment_bytes_min);
         let (kept, reserved_bytes) = match self.reserved_bytes {
             0 => (0, 0),
             reserved => (
@@ -338,7 +371,7 @@ impl Log {
     }
 }
 
-fn is_free(used: &Use, horizon: u64) -> bool {
+pub(super) fn is_free(used: &Use, horizon: u64) -> bool {
     matches!(used, Use::Free { since } if *since <= horizon)
 }
 

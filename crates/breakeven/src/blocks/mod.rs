@@ -15,6 +15,7 @@
 //! | `file` | reading frames, nodes and chunks |
 //! | `log` | writing records into segments |
 //! | `checkpoint` | writing down what changed, and freeing segments |
+//! | `goal` | how long the file should be, and when cleaning is due |
 //! | `clean` | moving what is live out of segments that are mostly dead |
 //! | `recovery` | reading a store back |
 //! | `refresh` | seeing what another process wrote |
@@ -38,6 +39,7 @@ use crate::storage::{LockKind, OpenOptions, Storage, StorageFile};
 mod checkpoint;
 mod clean;
 mod file;
+mod goal;
 mod layout;
 mod log;
 #[cfg(test)]
@@ -102,8 +104,8 @@ pub struct BlocksOptions {
     /// How the cleaner writes blocks that it moves for the first time, where that is shorter. Default `zstd:3`:
     /// nobody waits for it, and what was not written over until then is read more often than written.
     pub clean_method: Method,
-    /// Cleaning stops when the segments with anything live are this many times as long as what is live. Less
-    /// takes less room and moves more. Default 1.5.
+    /// Cleaning keeps the file to this many times what is live, the room for the next writes included, as far as
+    /// segments that are nine tenths full allow: about 1.25. Less takes less room and moves more. Default 1.5.
     pub space_amp: f64,
     /// How blocks are written. What that does not shorten is stored as it is. Default `lz4:1`.
     pub method: Method,
@@ -531,7 +533,7 @@ impl Inner {
             segments: writer.log.segments.clone(),
             ..recovery.state
         };
-        let state = writer.checkpoint(&self.file, &state)?;
+        let state = writer.checkpoint(&self.file, &state, &self.options)?;
         self.shared.publish(state);
         Ok(writer)
     }
@@ -540,7 +542,7 @@ impl Inner {
     fn checkpoint(&self, writer: &mut Writer) -> Result<()> {
         let state = self.shared.state();
         writer.log.lacks_room = false;
-        match writer.checkpoint(&self.file, &state) {
+        match writer.checkpoint(&self.file, &state, &self.options) {
             // The log goes on, and a checkpoint is due when as much has been written again.
             Err(error) if writer.log.lacks_room => {
                 writer.log.rewind();

@@ -117,6 +117,16 @@ impl Segments {
         }
     }
 
+    /// Forgets all segments but the first `count`.
+    pub(super) fn truncate(&mut self, count: usize) {
+        let chunks = Arc::make_mut(&mut self.chunks);
+        chunks.truncate(count.div_ceil(CHUNK));
+        if let Some(last) = chunks.last_mut() {
+            let left = count - (count - 1) / CHUNK * CHUNK;
+            Arc::make_mut(last).truncate(left);
+        }
+    }
+
     pub(super) fn set_generation(&mut self, index: usize, generation: u64) {
         let chunk = &mut Arc::make_mut(&mut self.chunks)[index / CHUNK];
         Arc::make_mut(chunk)[index % CHUNK].generation = generation;

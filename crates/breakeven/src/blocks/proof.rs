@@ -68,6 +68,8 @@ struct Driver {
     commits: usize,
     /// Cleanings that moved something.
     cleanings: usize,
+    /// Cleanings that made the file shorter.
+    cuts: usize,
 }
 
 impl Driver {
@@ -83,6 +85,7 @@ impl Driver {
             history: HashSet::from([fingerprint]),
             commits: 0,
             cleanings: 0,
+            cuts: 0,
         };
         driver.mark();
         driver
@@ -185,7 +188,9 @@ impl Driver {
         }
         self.mark();
         let budget_bytes = self.random.u64(1..40_000);
+        let length = self.store().stats().file_bytes;
         let cleaned = self.store().clean(budget_bytes);
+        self.cuts += usize::from(self.store().stats().file_bytes < length);
         let number = self.store().snapshot().commit();
         if cleaned.is_ok() && number == before.0 {
             self.candidates.truncate(known);
@@ -256,6 +261,7 @@ struct Counts {
     double_images: usize,
     commits: usize,
     cleanings: usize,
+    cuts: usize,
     struck: usize,
 }
 
@@ -307,6 +313,7 @@ fn try_run(seed: u64, counts: &mut Counts) -> std::result::Result<(), Failure> {
     counts.runs += 1;
     counts.commits += driver.commits;
     counts.cleanings += driver.cleanings;
+    counts.cuts += driver.cuts;
     let mut number = counts.images;
     let mut double_images = 0;
     counts.images += try_images(&driver, 0, |_, disk| {

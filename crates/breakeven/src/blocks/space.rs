@@ -84,16 +84,13 @@ fn a_cleaned_store_keeps_its_length_when_it_is_written_over() {
     let raw_bytes = BLOCKS * BLOCK_BYTES as u64;
     let mut lengths = Vec::new();
     let (mut read_bytes, mut moved_bytes) = (0, 0);
+    let mut longest = 0;
     for _ in 0..6 {
-        let mut batches = 0;
         overwrite(&blocks, volume, &mut random, |blocks| {
-            batches += 1;
-            if batches % 8 == 0 {
-                // As much as the eight wrote is enough once the store is in its steady state.
-                let cleaned = blocks.clean((8 * BATCH * BLOCK_BYTES) as u64).unwrap();
-                read_bytes += cleaned.read_bytes;
-                moved_bytes += cleaned.moved_bytes;
-            }
+            let cleaned = blocks.tidy().unwrap();
+            read_bytes += cleaned.read_bytes;
+            moved_bytes += cleaned.moved_bytes;
+            longest = longest.max(blocks.stats().file_bytes);
         });
         lengths.push(file_bytes(&storage));
     }
@@ -104,24 +101,21 @@ fn a_cleaned_store_keeps_its_length_when_it_is_written_over() {
         6 * raw_bytes
     );
     let last = *lengths.last().unwrap();
-    // Beside what is live and its share of dead: what is written between two cleanings, what one moves
-    // before it frees anything, and the segments that are reserved or being written. A MiB each.
-    let bound = (live_bytes as f64 * options().space_amp) as u64 + (3 << 20);
+    let bound = (live_bytes as f64 * options().space_amp) as u64;
+    assert!(held_bytes < bound, "{held_bytes} for {live_bytes}");
     assert!(
-        held_bytes <= live_bytes * 8 / 5,
-        "{held_bytes} for {live_bytes}"
-    );
-    assert!(last <= bound, "{last} above {bound}");
-    assert!(
-        last <= lengths[1] * 21 / 20 && last <= lengths[2],
-        "{lengths:?}"
+        last <= bound && longest <= bound * 21 / 20,
+        "{last} and {longest} above {bound}"
     );
     assert!(moved_bytes > 0 && live_bytes < raw_bytes);
     let stats = blocks.stats();
     assert_eq!(stats.live_bytes, Some(live_bytes));
-    assert_eq!(
-        (stats.held_bytes, stats.file_bytes),
-        (Some(held_bytes), last)
+    assert_eq!(stats.held_bytes, Some(held_bytes));
+    // The segment that comes next may be chosen and not yet there.
+    let ahead = stats.file_bytes.checked_sub(last);
+    assert!(
+        ahead.is_some_and(|bytes| bytes <= 1 << 20),
+        "{stats:?} {last}"
     );
     let text = STATS_FIELDS.text(&[Row {
         labels: &[],

@@ -112,6 +112,13 @@ impl State {
         (nodes + chunks + lists) as u64
     }
 
+    /// Returns more bytes than the lists of a checkpoint take and the record behind them.
+    pub(super) fn list_bytes_max(&self) -> u64 {
+        let notes: usize = self.notes.values().map(|note| note.len() + 8).sum();
+        let listed = (self.segments.len() + self.volumes.len()) * 33 + notes;
+        (listed + listed / 16 + 1024) as u64
+    }
+
     /// Returns a map node that must have this level.
     pub(super) fn node(&self, id: u32, level: u32, file: &StoreFile) -> Result<Arc<Node>> {
         let node = match self.nodes.get(id) {

@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use super::database::{HEADER_BYTES, Header, VERSIONS_AT, walk_freelist};
 use super::locks::{LockLevel, Locks};
-use super::store::{BLOCK_BYTES_MAX, Extent, PageStore, Space};
-use crate::blocks::{BLOCK_BYTES_MIN, Blocks, Durability, Location, Snapshot, Transaction};
+use super::store::{Extent, PageStore, Space};
+use crate::blocks::{
+    BLOCK_BYTES_MIN, Blocks, Cleaned, Durability, Location, Snapshot, Transaction,
+};
 use crate::error::{Error, Result};
 use crate::storage::{FileStatus, StorageFile};
 
@@ -284,7 +286,8 @@ impl Connection {
     /// Makes the volume, of blocks as long as the first write: SQLite writes whole pages.
     fn create_volume(&mut self, write_bytes: usize) -> Result<()> {
         let wanted = write_bytes.next_power_of_two() as u64;
-        let range = BLOCK_BYTES_MIN.into()..=BLOCK_BYTES_MAX.into();
+        let most = self.store.options().block_bytes_max;
+        let range = BLOCK_BYTES_MIN.into()..=most.into();
         let block_bytes = wanted.clamp(*range.start(), *range.end()) as u32;
         self.extent.volume = self.transaction()?.create_volume(block_bytes)?;
         self.extent.block_bytes = block_bytes;
@@ -409,6 +412,37 @@ impl Connection {
         }
         self.trimmed = freelist;
         Ok(trimmed)
+    }
+
+    /// Cleans the compressed file if that is due, so that it keeps its length; under EXCLUSIVE, without changes.
+    /// Losing this in a crash is harmless.
+    ///
+    /// # Errors
+    /// Those of the store. What was committed is there all the same.
+    pub fn tidy(&mut self) -> Result<Cleaned> {
+        match self.opened()?.is_cleaning_due() {
+            true => self.clean_with(Blocks::tidy),
+            false => Ok(Cleaned::default()),
+        }
+    }
+
+    /// Makes the compressed file as short as its options ask for, under EXCLUSIVE, without changes.
+    ///
+    /// # Errors
+    /// As [`Connection::tidy`].
+    pub fn shrink(&mut self) -> Result<Cleaned> {
+        self.clean_with(Blocks::shrink)
+    }
+
+    fn clean_with(&mut self, clean: fn(&Blocks) -> Result<Cleaned>) -> Result<Cleaned> {
+        if matches!(self.view, View::Write(_)) || self.level() != LockLevel::Exclusive {
+            return Err(Error::invalid("database", "cleaned while it is in use"));
+        }
+        // The snapshot would keep what is freed.
+        self.view = View::None;
+        let cleaned = clean(self.opened()?);
+        self.take_snapshot()?;
+        cleaned
     }
 
     /// Returns the blocks of free pages that hold anything.

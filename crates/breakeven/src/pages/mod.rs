@@ -19,6 +19,10 @@
 mod connection;
 mod database;
 mod locks;
+#[cfg(test)]
+mod proof;
+#[cfg(test)]
+mod space;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -10,9 +10,8 @@ use crate::error::{Error, Result};
 use crate::storage::superblock::{MAGIC, SLOT_BYTES};
 use crate::storage::{LockKind, OpenOptions, Storage, StorageFile};
 
-/// The longest block of a database: of pages that are longer, parts are blocks. Twice that and a head is
-/// the least segment, and two segments the least file.
-pub(super) const BLOCK_BYTES_MAX: u32 = 16 << 10;
+/// The longest block of a database. Twice that and a head is the least segment, and two segments the least file.
+const BLOCK_BYTES_MAX: u32 = 16 << 10;
 /// The key of the note that says where the database is and how long.
 const NOTE: u32 = 1;
 const NOTE_MAGIC: &[u8; 4] = b"PAGE";
@@ -27,9 +26,18 @@ pub struct PageOptions {
     pub method: Method,
     /// Whether nothing is to be written. Default: no.
     pub is_read_only: bool,
+    /// The file keeps to this many times what its pages take compressed, however they are written over; see
+    /// [`BlocksOptions::space_amp`]. Default 1.5.
+    pub space_amp: f64,
     /// The permission bits of a new file, of which the process's mask takes some away. Default 0o644, as
     /// SQLite makes its files.
     pub mode: u32,
+    /// The longest block, when the file is made: of pages that are longer, parts are blocks. Default 16 KiB.
+    pub block_bytes_max: u32,
+    /// As [`BlocksOptions::segment_bytes_min`], when the file is made. Default 0: four of the longest blocks.
+    pub segment_bytes_min: u32,
+    /// As [`BlocksOptions::checkpoint_bytes`]. Default 16 MiB.
+    pub checkpoint_bytes: u64,
     /// Makes what is written repeatable: for tests.
     pub seed: Option<u64>,
 }
@@ -39,7 +47,11 @@ impl Default for PageOptions {
         PageOptions {
             method: "zstd:1".parse().expect("a method"),
             is_read_only: false,
+            space_amp: 1.5,
             mode: 0o644,
+            block_bytes_max: BLOCK_BYTES_MAX,
+            segment_bytes_min: 0,
+            checkpoint_bytes: BlocksOptions::default().checkpoint_bytes,
             seed: None,
         }
     }
@@ -48,9 +60,12 @@ impl Default for PageOptions {
 impl PageOptions {
     fn blocks(&self) -> BlocksOptions {
         BlocksOptions {
-            block_bytes_max: BLOCK_BYTES_MAX,
+            block_bytes_max: self.block_bytes_max,
+            segment_bytes_min: self.segment_bytes_min,
+            checkpoint_bytes: self.checkpoint_bytes,
             method: self.method,
             mode: self.mode,
+            space_amp: self.space_amp,
             is_guarded: true,
             seed: self.seed,
             ..BlocksOptions::default()
@@ -247,10 +262,15 @@ impl PageStore {
 
     /// Makes what was committed durable.
     pub(super) fn sync(&self, blocks: &Blocks) -> Result<()> {
-        match self.is_unsynced.swap(false, Ordering::AcqRel) {
-            true => blocks.sync(),
-            false => Ok(()),
+        if !self.is_unsynced.swap(false, Ordering::AcqRel) {
+            return Ok(());
         }
+        let synced = blocks.sync();
+        if synced.is_err() {
+            // Whoever asks again is not told that all is well.
+            self.is_unsynced.store(true, Ordering::Release);
+        }
+        synced
     }
 }
 

@@ -1,0 +1,119 @@
+//! How long a store's file should be: what is live, a share of dead, and room for what comes next.
+//!
+//! A log that is cleaned needs room in three places: for what is written until the next cleaning, for what
+//! a cleaning moves before it frees anything, and in the segments that are begun or kept in reserve. All
+//! of it is part of the length that [`BlocksOptions::space_amp`] asks for, so that the file keeps to it
+//! and not only the segments in use.
+
+use super::layout::SEGMENTS_START;
+use super::log::{Log, Use, is_free};
+use super::{BlocksOptions, SEGMENT_BYTES_MAX, SEGMENT_SHARE};
+
+/// The file's goal is below what the option allows by this part, which is for what comes between.
+const MARGIN_SHARE: u64 = 32;
+/// Cleanings are this part of the file apart: the more often, the less room waits, and the more
+/// checkpoints are written.
+const INTERVAL_SHARE: u64 = 32;
+
+/// What a file should come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Goal {
+    /// The length at which it is neither cleaned for its length nor cut.
+    pub(super) file_bytes: u64,
+    /// What is written between two cleanings.
+    pub(super) interval_bytes: u64,
+    /// With less room than this cleaning is due.
+    pub(super) room_bytes_min: u64,
+    /// The room that a cleaning makes.
+    pub(super) room_bytes: u64,
+    /// The length of a segment in a file of that length.
+    pub(super) segment_bytes: u64,
+}
+
+impl Goal {
+    /// Returns the goal for so many live bytes.
+    pub(super) fn of(live_bytes: u64, options: &BlocksOptions) -> Goal {
+        let allowed_bytes = (live_bytes as f64 * options.space_amp.max(1.0)) as u64;
+        let segment_bytes = segment_bytes(allowed_bytes, options.segment_bytes_min.into());
+        let most = (options.checkpoint_bytes / 2).max(segment_bytes);
+        let interval_bytes = (allowed_bytes / INTERVAL_SHARE).clamp(segment_bytes, most);
+        // Two segments are kept for cleaning, and as much as was written may have to move.
+        let room_bytes_min = 2 * segment_bytes + interval_bytes;
+        let room_bytes = room_bytes_min + interval_bytes;
+        // Where the option asks for less than that takes, the segments would have to be full.
+        let least_bytes = live_bytes + live_bytes / 8 + room_bytes + segment_bytes;
+        let file_bytes = (allowed_bytes - allowed_bytes / MARGIN_SHARE).max(least_bytes);
+        Goal {
+            file_bytes: file_bytes + SEGMENTS_START,
+            interval_bytes,
+            room_bytes_min,
+            room_bytes,
+            segment_bytes,
+        }
+    }
+}
+
+/// Returns the length of a new segment in a file of `file_bytes`.
+pub(super) fn segment_bytes(file_bytes: u64, least: u64) -> u64 {
+    let wanted = (file_bytes / SEGMENT_SHARE).min(SEGMENT_BYTES_MAX);
+    (wanted / least * least).max(least)
+}
+
+impl Log {
+    /// Returns the goal for what is live now.
+    pub(super) fn goal(&self, options: &BlocksOptions) -> Goal {
+        Goal::of(self.live.iter().sum(), options)
+    }
+
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.segments.end(SEGMENTS_START)
+    }
+
+    /// Returns the room for what comes: what is free for all readers, and what the file may still grow by.
+    pub(super) fn room_below(&self, goal: &Goal) -> u64 {
+        let horizon = self.horizon();
+        let listed = self.segments.iter().zip(&self.uses);
+        let free = listed.filter(|(segment, used)| {
+            segment.start < goal.file_bytes && is_free(used, horizon) && segment.generation != 0
+        });
+        let free_bytes: u64 = free.map(|(segment, _)| segment.bytes).sum();
+        free_bytes + goal.file_bytes.saturating_sub(self.file_bytes())
+    }
+
+    /// Returns whether cleaning is due, once as much was written as makes it worth a checkpoint.
+    pub(super) fn is_cleaning_due(&self, goal: &Goal) -> bool {
+        let is_worth_it = self.appended_bytes >= goal.interval_bytes / 2;
+        is_worth_it && (self.room_below(goal) < goal.room_bytes_min || self.is_too_long(goal))
+    }
+
+    /// Returns whether the file passes its goal by more than comes and goes.
+    pub(super) fn is_too_long(&self, goal: &Goal) -> bool {
+        let slack_bytes = (goal.file_bytes / MARGIN_SHARE).max(goal.segment_bytes);
+        self.file_bytes() > goal.file_bytes + slack_bytes
+    }
+
+    /// Returns how many segments are left when those at the file's end go that are free for all readers
+    /// and lie behind the goal; `None` if there are none or `list_bytes` of records might not fit into what
+    /// is free before them.
+    pub(super) fn kept_segments(&self, goal: &Goal, list_bytes: u64) -> Option<usize> {
+        let horizon = self.horizon();
+        let is_tail = |index: &usize| {
+            is_free(&self.uses[*index], horizon)
+                && self.segments.get(*index).start >= goal.file_bytes
+        };
+        let cut = (0..self.uses.len()).rev().take_while(is_tail).count();
+        let kept = self.uses.len() - cut;
+        let free = (0..kept).filter(|index| is_free(&self.uses[*index], horizon));
+        let free_bytes: u64 = free.map(|index| self.segments.get(index).bytes).sum();
+        let longest_bytes = self.segments.iter().map(|segment| segment.bytes).max();
+        // Every segment but the last two that are begun takes a third of its length in records at least.
+        let fits = self.left_bytes() >= list_bytes
+            || free_bytes >= 3 * list_bytes + 2 * longest_bytes.unwrap_or(0);
+        (cut > 0 && fits).then_some(kept)
+    }
+
+    /// Keeps the segments from `kept` on from being written: a list without them is being written.
+    pub(super) fn hold_tail(&mut self, kept: usize) {
+        self.uses[kept..].fill(Use::Held);
+    }
+}
