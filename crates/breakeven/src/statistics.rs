@@ -1,6 +1,8 @@
 //! The two distributions that intervals are made of, of a mean and of a median; and the mean of what
 //! exceeds a limit.
 
+use crate::bisection::bisect;
+
 /// Degrees of freedom from which the expansion has six digits.
 const EXPANDED_FROM: usize = 30;
 
@@ -20,17 +22,7 @@ pub fn student_t_975(degrees: usize) -> f64 {
         return expansion(degrees as f64);
     }
     // The point for one degree is below 13.
-    let (mut low, mut high) = (0.0_f64, 16.0);
-    // Each step halves the bracket: 60 of them pass the precision of a double.
-    for _ in 0..60 {
-        let middle = 0.5 * (low + high);
-        *(if probability(middle, degrees) < 0.95 {
-            &mut low
-        } else {
-            &mut high
-        }) = middle;
-    }
-    0.5 * (low + high)
+    bisect(0.0..16.0, usize::MAX, |it| probability(it, degrees) < 0.95).end
 }
 
 fn expansion(degrees: f64) -> f64 {

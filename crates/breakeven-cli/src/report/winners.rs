@@ -1,6 +1,7 @@
 //! Which method is best, over the device's speed and the reads per write.
 
 use breakeven::advise::report::{ClassReport, MethodReport};
+use breakeven::bisection::bisect;
 use breakeven::medium::{Direction, Medium, Operation, Pattern};
 
 use super::model::{Metric, Model};
@@ -172,20 +173,13 @@ fn runs(winner: impl Fn(f64) -> Option<usize>) -> Vec<Run> {
         winner: winner(0.0),
     }];
     for row in 0..ROWS {
-        let (mut low, mut high) = (row as f64 / ROWS as f64, (row + 1) as f64 / ROWS as f64);
+        let (low, high) = (row as f64 / ROWS as f64, (row + 1) as f64 / ROWS as f64);
         let before = winner(low);
         let after = winner(high);
         if before == after {
             continue;
         }
-        for _ in 0..8 {
-            let middle = (low + high) / 2.0;
-            *(if winner(middle) == before {
-                &mut low
-            } else {
-                &mut high
-            }) = middle;
-        }
+        let high = bisect(low..high, 8, |it| winner(it) == before).end;
         if let Some(last) = found.last_mut() {
             last.to = high;
         }

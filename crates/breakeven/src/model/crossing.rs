@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use crate::bisection::bisect;
+
 /// Returns the point of `range` where `function` changes its sign, to the last bit; `None` when
 /// its two ends have the same sign. 0 counts as negative, so that a tie is not a gain.
 ///
@@ -13,7 +15,7 @@ use std::ops::RangeInclusive;
 /// # Cost
 /// At most about 1,100 evaluations, around 55 where the ends are of like size.
 pub fn crossing(range: RangeInclusive<f64>, function: impl Fn(f64) -> f64) -> Option<f64> {
-    let (mut low, mut high) = range.into_inner();
+    let (low, high) = range.into_inner();
     assert!(
         low.is_finite() && high.is_finite(),
         "a range from {low} to {high}"
@@ -22,17 +24,8 @@ pub fn crossing(range: RangeInclusive<f64>, function: impl Fn(f64) -> f64) -> Op
     if low_is_positive == (function(high) > 0.0) {
         return None;
     }
-    loop {
-        let middle = low + (high - low) / 2.0;
-        if middle <= low || middle >= high {
-            return Some(high);
-        }
-        if (function(middle) > 0.0) == low_is_positive {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
+    let is_before = |at: f64| (function(at) > 0.0) == low_is_positive;
+    Some(bisect(low..high, usize::MAX, is_before).end)
 }
 
 #[cfg(test)]

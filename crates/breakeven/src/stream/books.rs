@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::bisection::bisect;
 use crate::codec::Method;
 use crate::decide::{Class, Counterfactual, Ledger, Profile, Written};
 use crate::units::{BytesPerSecond, Joules, Seconds};
@@ -169,16 +170,9 @@ fn fewest(groups: &[Group], budget: f64) -> [f64; 3] {
         sums
     };
     // Bytes a second, over all magnitudes that mean anything.
-    let (mut low, mut high) = (-20.0, 80.0);
-    for _ in 0..HALVINGS {
-        let middle = (low + high) / 2.0;
-        match at(middle)[0] > budget {
-            true => low = middle,
-            false => high = middle,
-        }
-    }
+    let turn = bisect(-20.0..80.0, HALVINGS, |log| at(log)[0] > budget);
     // At that price two choices tie; a mix of them uses the budget up.
-    let (dense, light) = (at(low), at(high));
+    let (dense, light) = (at(turn.start), at(turn.end));
     let share = match dense[0] > light[0] {
         true => ((budget - light[0]) / (dense[0] - light[0])).clamp(0.0, 1.0),
         false => 0.0,

@@ -28,6 +28,8 @@
 
 use std::ops::Range;
 
+use crate::bisection::bisect;
+
 use super::simulate::{Cost, Matrix, Pipeline, Run, simulate_chosen, simulate_static};
 
 /// Halvings of the range of a price.
@@ -151,20 +153,16 @@ fn dual(pipeline: &Pipeline, rows: &[Vec<Cost>]) -> Dual {
     } else {
         (cheap.0, 0.0)
     };
-    let (mut low, mut high) = (0.0, 1.0);
-    for _ in 0..HALVINGS {
-        let price = (low + high) / 2.0;
+    bisect(0.0..1.0, HALVINGS, |price| {
         let found = at(price);
         if found.0 > best.0 {
             best = (found.0, price);
         }
         // The work falls as its price rises: where it is still the longer part, raise it.
-        if found.1.work > found.1.write {
-            (low, cheap) = (price, found);
-        } else {
-            (high, dear) = (price, found);
-        }
-    }
+        let is_too_low = found.1.work > found.1.write;
+        *(if is_too_low { &mut cheap } else { &mut dear }) = found;
+        is_too_low
+    });
     Dual {
         value: best.0,
         price: best.1,
@@ -297,18 +295,12 @@ fn priced_bytes(pipeline: &Pipeline, rows: &[Vec<Cost>], price: f64) -> f64 {
         let value = sums.stored_bytes + price * seconds(sums.work, sums.write);
         (value, sums.work > sums.write)
     };
-    let (mut low, mut high) = (0.0, 1.0);
-    let mut best = at(low).0.max(at(high).0);
-    for _ in 0..MEAN_HALVINGS {
-        let mean = (low + high) / 2.0;
+    let mut best = at(0.0).0.max(at(1.0).0);
+    bisect(0.0..1.0, MEAN_HALVINGS, |mean| {
         let (value, is_work_longer) = at(mean);
         best = best.max(value);
-        if is_work_longer {
-            low = mean
-        } else {
-            high = mean
-        }
-    }
+        is_work_longer
+    });
     best
 }
 

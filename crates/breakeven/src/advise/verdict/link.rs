@@ -7,6 +7,7 @@ use super::{
     turn,
 };
 use crate::advise::report::{Flip, VerdictReport};
+use crate::bisection::bisect;
 use crate::model::{CodecSpeeds, Outcome, Overlap};
 use crate::units::{BytesPerSecond, Estimate};
 
@@ -121,16 +122,14 @@ impl Link {
             let (raw, compressed) = self.totals(metric, costs, case, speed);
             compressed < raw
         };
-        let (mut slow, mut fast) = (1e3_f64, 1e13_f64);
+        let (slow, fast) = (1e3_f64, 1e13_f64);
         match (saves(slow), saves(fast)) {
             (false, _) => return Outcome::Never,
             (true, true) => return Outcome::Always,
             (true, false) => {}
         }
-        while fast / slow > 1.0 + 1e-6 {
-            let middle = (slow * fast).sqrt();
-            *(if saves(middle) { &mut slow } else { &mut fast }) = middle;
-        }
-        Outcome::Below((slow * fast).sqrt())
+        // To less than one part in a million.
+        let turn = bisect(slow.ln()..fast.ln(), 25, |ln| saves(ln.exp()));
+        Outcome::Below(f64::midpoint(turn.start, turn.end).exp())
     }
 }

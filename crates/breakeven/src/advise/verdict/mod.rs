@@ -13,6 +13,7 @@ mod metric;
 mod place;
 
 use crate::advise::report::{Flip, VerdictReport};
+use crate::bisection::bisect;
 use crate::codec::Method;
 use crate::decide::{BlockLife, Class, Decision, Offer, Prices, Quantities, choose};
 use crate::model::{Answer, Outcome, Verdict};
@@ -225,16 +226,21 @@ fn turn<Key: PartialEq, Found: Copy>(
         }
         found = look(outside)?;
     }
-    while (inside / outside - 1.0).abs() > 1e-3 {
-        let middle = (inside * outside).sqrt();
-        let seen = look(middle)?;
-        if seen.0 == now {
-            inside = middle;
-        } else {
-            (outside, found) = (middle, seen);
+    // A step is at most a doubling either way: what is left of it is less than one part in a thousand.
+    let at = |share: f64| inside * (outside / inside).powf(share);
+    let mut is_known = true;
+    let turned = bisect(0.0..1.0, 10, |share| match look(at(share)) {
+        Some(seen) if seen.0 == now => true,
+        Some(seen) => {
+            found = seen;
+            false
         }
-    }
-    Some((outside, found.1))
+        None => {
+            is_known = false;
+            true
+        }
+    });
+    is_known.then(|| (at(turned.end), found.1))
 }
 
 /// The answer as the report spells it.

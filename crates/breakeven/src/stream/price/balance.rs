@@ -3,6 +3,9 @@
 //! Prices are linear in one number, so what an arm costs at both ends tells what it costs at any
 //! price between.
 
+use std::ops::Range;
+
+use crate::bisection::bisect;
 use crate::decide::Class;
 
 use super::super::hint::Outlook;
@@ -96,14 +99,7 @@ pub fn join(groups: &mut Vec<Group>, new: &Group) {
 }
 
 /// Returns the point from which on a price is no longer too low, to one part in 2^30. This is asked
-/// for at most blocks, so it stops long before the last bit (`model::crossing` does not).
-pub fn turn(mut low: f64, mut high: f64, is_too_low: impl Fn(f64) -> bool) -> f64 {
-    for _ in 0..HALVINGS {
-        let middle = (low + high) / 2.0;
-        match is_too_low(middle) {
-            true => low = middle,
-            false => high = middle,
-        }
-    }
-    high
+/// for at most blocks, so it stops long before the last bit.
+pub fn turn(range: Range<f64>, is_too_low: impl Fn(f64) -> bool) -> f64 {
+    bisect(range, HALVINGS, is_too_low).end
 }

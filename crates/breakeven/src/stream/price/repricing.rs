@@ -114,7 +114,7 @@ impl Controller {
                     work > write
                 };
                 let odds_min = 1.0 / (1.0 + ODDS_MAX);
-                let lambda = turn(0.0, 1.0, is_too_low).clamp(odds_min, 1.0 - odds_min);
+                let lambda = turn(0.0..1.0, is_too_low).clamp(odds_min, 1.0 - odds_min);
                 // The dual's value: the same on both sides of a tie, where the sums are not.
                 let (work, write) = balance.needs_at(lambda);
                 self.prices = self.prices_of_time(lambda);
@@ -127,7 +127,7 @@ impl Controller {
                 let at = |log: f64| f64::exp2(log) / self.plant().workers as f64;
                 let balance = &self.scratch.balance;
                 let is_too_low = |log| balance.needs_at(at(log)).0 > factor * raw;
-                self.prices = self.prices_of_bytes(at(turn(-10.0, 60.0, is_too_low)));
+                self.prices = self.prices_of_bytes(at(turn(-10.0..60.0, is_too_low)));
                 let count: f64 = groups.iter().map(|it| it.count).sum();
                 if count > 0.0 {
                     self.period = factor * raw / count;
