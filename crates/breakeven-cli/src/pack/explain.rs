@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use breakeven::codec::Method;
+use breakeven::codec::{Features, Method};
 use breakeven::decide::{Class, Observation};
 use breakeven::frame::{Encoder, Kind, MAGIC_BYTES, frame_bytes_max};
 use breakeven::meter::thread_cpu;
@@ -390,7 +390,11 @@ impl Encoding {
 
     fn class_of(&mut self, length: usize) -> Result<Class> {
         let block = &self.block[..length];
-        Ok(Class::of_block(block, self.encoder.compressor())?)
+        Ok(Class::content(&Features::as_needed(
+            block,
+            self.encoder.compressor(),
+            Class::needs_probe,
+        )?))
     }
 
     /// Encodes the front of the block in parts: core time and bytes of the frames.

@@ -5,7 +5,7 @@
 //! is long, unless something was asked for that a long frame has not.
 
 use anyhow::Result;
-use breakeven::codec::{Codec, Compressor, Method};
+use breakeven::codec::{Codec, Compressor, Features, Method};
 use breakeven::decide::{
     BlockLife, Class, Counterfactual, Ledger, Offer, Prices, Profile, Quantities, Written, choose,
 };
@@ -127,7 +127,7 @@ pub fn long_options(
 /// Returns the level that costs least by what is known of the class of a content's first bytes, among those
 /// whose work is within a limit, told by its share of that of level 3.
 fn cheapest(setting: &Setting<'_>, head: &[u8], allows: impl Fn(f64) -> bool) -> Result<i8> {
-    let class = Class::of_block(head, &mut Compressor::new())?;
+    let class = class_of(head)?;
     let (profile, terms) = (setting.profile(), setting.terms()?);
     let of = |level: i8| {
         let [core, stored] = costs(&profile, class, level, head.len() as u64);
@@ -139,6 +139,12 @@ fn cheapest(setting: &Setting<'_>, head: &[u8], allows: impl Fn(f64) -> bool) ->
     let levels = levels.filter(|&level| level == LEVEL_USUAL || allows(of(level).0 / usual));
     let least = levels.min_by(|&a, &b| of(a).1.total_cmp(&of(b).1));
     Ok(least.expect("there is level 3"))
+}
+
+/// Returns the class of a content's first bytes.
+fn class_of(head: &[u8]) -> Result<Class> {
+    let features = Features::as_needed(head, &mut Compressor::new(), Class::needs_probe)?;
+    Ok(Class::content(&features))
 }
 
 /// Returns the core seconds and the stored bytes of a raw byte.
@@ -159,7 +165,7 @@ impl Booking {
     /// Opens the books of a frame that is about to be made.
     pub fn open(head: &[u8]) -> Result<Booking> {
         Ok(Booking {
-            class: Class::of_block(head, &mut Compressor::new())?,
+            class: class_of(head)?,
             begun: Reading::now(Scope::Process),
         })
     }

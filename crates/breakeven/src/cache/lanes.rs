@@ -96,7 +96,7 @@ impl<T> Lanes<T> {
     #[inline(always)]
     pub fn enter(&self) -> Option<Entered<'_, T>> {
         #[cfg(test)]
-        super::explore::switch();
+        super::explore_test::switch();
         let own = own_lane();
         let number = match self.lanes[own].take(FREE, READ) {
             true => own,
@@ -249,7 +249,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
 
-    use super::super::explore::{explore, switch};
+    use super::super::explore_test::{explore, switch};
     use super::*;
 
     /// Returns both halves of a value, with others let go on in between.

@@ -63,7 +63,7 @@ pub use replica::Events;
 pub use shard::{Handle, Lookup, Reservation, Restored, Shard, ShardOptions};
 
 #[cfg(test)]
-mod explore;
+mod explore_test;
 #[cfg(test)]
 mod faults_test;
 #[cfg(test)]

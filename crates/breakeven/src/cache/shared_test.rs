@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use super::explore::{Mutex, explore, switch};
+use super::explore_test::{Mutex, explore, switch};
 use super::model_test::Fixed;
 use super::shared::guard_bytes_max;
 use super::*;

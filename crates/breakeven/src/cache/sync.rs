@@ -9,7 +9,7 @@
 pub(super) use system::{Condvar, Guard, Mutex, ThreadId, current, let_others};
 
 #[cfg(test)]
-pub(super) use super::explore::{Condvar, Guard, Mutex, ThreadId, current, let_others};
+pub(super) use super::explore_test::{Condvar, Guard, Mutex, ThreadId, current, let_others};
 
 #[cfg(not(test))]
 mod system {

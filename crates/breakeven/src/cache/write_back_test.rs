@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use super::explore::{explore, switch};
+use super::explore_test::{explore, switch};
 use super::model_test::Fixed;
 use super::*;
 use crate::error::{Error, Result};

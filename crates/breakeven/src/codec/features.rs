@@ -82,6 +82,28 @@ impl Features {
         Ok(features)
     }
 
+    /// Takes the features of a block, with the ratio of LZ4 only where `needs_probe` says of the others that it
+    /// is wanted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Features::probe`].
+    ///
+    /// # Cost
+    ///
+    /// As [`Features::of`], and LZ4's time for 32 KiB where it is taken.
+    pub fn as_needed(
+        block: &[u8],
+        compressor: &mut Compressor,
+        needs_probe: impl FnOnce(&Features) -> bool,
+    ) -> Result<Features> {
+        let mut features = Features::of(block);
+        if needs_probe(&features) {
+            features.probe(block, compressor)?;
+        }
+        Ok(features)
+    }
+
     /// Adds the ratio of LZ4 to the features of a block, as [`Features::with_probe`] takes it.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::codec::{Compressor, Features};
+use crate::codec::Features;
 
 /// What kind of data a block is: an opaque number to everything but this file.
 ///
@@ -157,23 +157,10 @@ impl Class {
         }
     }
 
-    /// Returns the content class of a block, as of features with the probe. The probe is left out where
-    /// the rest has told the class.
-    ///
-    /// # Errors
-    ///
-    /// As [`Features::probe`].
-    ///
-    /// # Cost
-    /// As [`Features::of`], and LZ4's time for 32 KiB but for numbers and runs of one byte.
-    pub fn of_block(block: &[u8], compressor: &mut Compressor) -> crate::error::Result<Class> {
-        let mut features = Features::of(block);
-        let class = Class::content(&features);
-        if class < Class::TEXT && class != Class::INCOMPRESSIBLE && class != Class::PACKED {
-            return Ok(class);
-        }
-        features.probe(block, compressor)?;
-        Ok(Class::content(&features))
+    /// Returns whether the LZ4 probe could change the class: not of numbers and runs of one byte.
+    pub fn needs_probe(features: &Features) -> bool {
+        let class = Class::content(features);
+        class >= Class::TEXT || class == Class::INCOMPRESSIBLE || class == Class::PACKED
     }
 
     /// Returns class `number` of a place that tells its data apart by itself.
@@ -257,6 +244,7 @@ impl From<Class> for u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::Compressor;
 
     fn check(block: &[u8], expected: &str, expected_probed: &str) {
         let features = Features::of(block);
@@ -267,7 +255,9 @@ mod tests {
             expected_probed,
             "{probed:?}"
         );
-        let class = Class::of_block(block, &mut Compressor::new()).unwrap();
+        let class = Class::content(
+            &Features::as_needed(block, &mut Compressor::new(), Class::needs_probe).unwrap(),
+        );
         assert_eq!(class.name(), expected_probed);
     }
 

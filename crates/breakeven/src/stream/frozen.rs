@@ -6,7 +6,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::codec::Method;
+use crate::codec::{Features, Method};
 use crate::decide::{BlockLife, Candidate, Chooser, ChooserOptions, Class, Prices, Profile};
 use crate::error::{Error, Result};
 use crate::frame::Encoder;
@@ -138,7 +138,11 @@ impl Fixed {
     ///
     /// The block's features, and what [`Chooser::pick`] takes.
     pub fn pick(&self, encoder: &mut Encoder, block: &[u8], outlook: &Outlook) -> Result<Method> {
-        let class = Class::of_block(block, encoder.compressor())?;
+        let class = Class::content(&Features::as_needed(
+            block,
+            encoder.compressor(),
+            Class::needs_probe,
+        )?);
         let usual = BlockLife {
             reads_per_write: Estimate::exact(self.reads),
             held_seconds: Estimate::exact(self.held.0),

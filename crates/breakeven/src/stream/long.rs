@@ -20,7 +20,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crate::codec::Compressor;
+use crate::codec::{Compressor, Features};
 use crate::decide::Class;
 use crate::error::{Error, Result};
 use crate::frame::{EMPTY_FRAME, LongEncoder, LongOptions, Step};
@@ -331,7 +331,11 @@ impl<S: Write + Send + 'static> LongWriter<S> {
             return Ok(job);
         }
         let begun = self.begun.expect("it was set by the first bytes");
-        let class = Class::of_block(source, &mut paced.compressor)?;
+        let class = Class::content(&Features::as_needed(
+            source,
+            &mut paced.compressor,
+            Class::needs_probe,
+        )?);
         let sunk = self.sunk.load(Ordering::Relaxed);
         let left = paced
             .pledged

@@ -15,13 +15,13 @@
 
 mod books;
 #[cfg(test)]
-mod calls;
+mod calls_test;
 #[cfg(test)]
-mod controlled;
+mod controlled_test;
 mod decoding;
 mod drain;
 #[cfg(test)]
-mod faults;
+mod faults_test;
 mod feed;
 mod frozen;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -30,7 +30,7 @@ mod habit;
 mod hint;
 mod input;
 #[cfg(test)]
-mod kill;
+mod kill_test;
 mod long;
 #[doc(hidden)]
 pub mod oracle;
@@ -40,9 +40,9 @@ mod pick;
 pub mod price;
 mod reader;
 #[cfg(test)]
-mod recorded;
+mod recorded_test;
 #[cfg(test)]
-mod regimes;
+mod regimes_test;
 mod seekable;
 mod shared;
 #[doc(hidden)]
@@ -50,12 +50,12 @@ pub mod simulate;
 mod split;
 mod spread;
 #[cfg(test)]
-mod starts;
+mod starts_test;
+#[cfg(test)]
+mod stream_test;
 mod survey;
 #[cfg(test)]
-mod swings;
-#[cfg(test)]
-mod tests;
+mod swings_test;
 mod writer;
 
 pub use books::{Books, LinkBasis, Prospect, SeenLink};

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::codec::{Codec, Compressor, Method};
+use crate::codec::{Codec, Compressor, Features, Method};
 use crate::decide::{Class, Ledger, Observation, Profile, Written};
 use crate::error::{Error, Result};
 use crate::frame::Encoder;
@@ -26,7 +26,7 @@ use super::frozen::{Fixed, Frozen};
 use super::habit::{Glance, Habit};
 use super::hint::Outlook;
 #[cfg(test)]
-use super::kill;
+use super::kill_test as kill;
 use super::price::{Controller, Goal, HIDDEN_BYTES, Plant, Taken};
 use super::split::{Frames, Spent, Splits, Workspace};
 
@@ -346,7 +346,11 @@ fn class_of<'l>(
     }
     drop(guard);
     let begun = thread_cpu();
-    let class = Class::of_block(block, encoder.compressor())?;
+    let class = Class::content(&Features::as_needed(
+        block,
+        encoder.compressor(),
+        Class::needs_probe,
+    )?);
     let taken = thread_cpu() - begun;
     let mut guard = lock(live);
     let of_block = guard.controller.worker_seconds();

@@ -20,7 +20,7 @@ use crate::units::Seconds;
 
 use super::feed::Raw;
 #[cfg(test)]
-use super::kill;
+use super::kill_test as kill;
 
 /// Into how many parts a block may be split.
 pub const PARTS: [usize; 4] = [1, 2, 4, 8];
@@ -333,8 +333,8 @@ impl Split {
 
 #[cfg(test)]
 mod tests {
-    use super::super::kill::{self, Step};
-    use super::super::tests::{data, pool, read_by_table, read_in_order};
+    use super::super::kill_test::{self as kill, Step};
+    use super::super::stream_test::{data, pool, read_by_table, read_in_order};
     use super::super::{Choice, Container, Goal, Priced, ReaderOptions, Writer, WriterOptions};
     use super::*;
     use crate::decide::Profile;

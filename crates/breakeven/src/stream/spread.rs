@@ -243,7 +243,7 @@ mod tests {
     use std::ops::Range;
     use std::path::Path;
 
-    use super::super::tests::{data, pool, read_in_order};
+    use super::super::stream_test::{data, pool, read_in_order};
     use super::super::{ReaderOptions, Writer, WriterOptions};
     use super::*;
     use crate::storage::simulated::{Fault, FaultKind};

@@ -39,7 +39,7 @@ use super::drain::{Drain, Drained};
 use super::feed::{Buffer, Feed, Job, Part, Piece, Raw};
 use super::hint::{Hint, Hints, Outlook};
 #[cfg(test)]
-use super::kill;
+use super::kill_test as kill;
 use super::pick::{Choice, Picker, Priced};
 use super::price::Goal;
 use super::shared::Shared;

@@ -1,6 +1,6 @@
 //! The method of each frame: one for all, or what costs least at the prices of a preset.
 
-use crate::codec::{Compressor, Method};
+use crate::codec::{Compressor, Features, Method};
 use crate::decide::{
     BlockLife, Candidate, Chooser, ChooserOptions, Class, Observation, Picked, Prices, Profile,
 };
@@ -100,7 +100,11 @@ impl Picker {
                 chosen: None,
             });
         }
-        let class = Class::of_block(frame, &mut self.compressor)?;
+        let class = Class::content(&Features::as_needed(
+            frame,
+            &mut self.compressor,
+            Class::needs_probe,
+        )?);
         let life = life(class, frame.len() as u64);
         let picked = self.chooser.pick(&life, &self.prices, |_, _| 0.0);
         let method = self.chooser.candidates()[picked.candidate].method;

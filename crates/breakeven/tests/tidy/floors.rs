@@ -10,7 +10,7 @@ use crate::source::{Source, Token};
 
 /// The floors, bottom up. A module may use every module of the floors below its own.
 const FLOORS: &[&[&str]] = &[
-    &["units", "statistics", "error", "testing"],
+    &["units", "bisection", "statistics", "error", "testing"],
     &["codec", "meter", "model", "storage", "arena", "pool"],
     &["medium", "frame", "decide", "dictionaries"],
     &["cache", "blocks"],
@@ -21,12 +21,16 @@ const FLOORS: &[&[&str]] = &[
 ];
 
 /// The arrows within a floor that are allowed: from, to, why.
-const SIDEWAYS: &[(&str, &str, &str)] = &[];
+const SIDEWAYS: &[(&str, &str, &str)] = &[(
+    "statistics",
+    "bisection",
+    "the points of a distribution are found by halving",
+)];
 
 /// Modules that see less than the floors below them: the module, all that it may use.
 const NARROW: &[(&str, &[&str])] = &[
     // Pure arithmetic: no I/O, no clock, no allocation, cannot fail. Its tests have a seed.
-    ("model", &["units", "testing"]),
+    ("model", &["units", "bisection", "testing"]),
     // Numbers with their units stand on nothing.
     ("units", &[]),
 ];
@@ -48,9 +52,34 @@ pub fn findings(sources: &[Source]) -> Vec<String> {
             }
             graph.entry(from.to_string()).or_default().insert(to);
         }
+        findings.extend(policy_faults(source, from));
     }
     findings.extend(circle(&graph).map(|circle| format!("modules in a circle: {circle}")));
     findings
+}
+
+/// Returns where policy takes what works on bytes: blocks come to it as features.
+fn policy_faults(source: &Source, module: &str) -> Vec<String> {
+    let tokens = source.tokens();
+    let is_test = |at: usize| {
+        tokens[at].text == "cfg" && tokens.get(at + 2).is_some_and(|it| it.text == "test")
+    };
+    let end = (0..tokens.len())
+        .find(|at| is_test(*at))
+        .unwrap_or(tokens.len());
+    let works_on_bytes = |it: &&Token| ["Compressor", "Decompressor", "Encoder"].contains(&it.text);
+    let found = tokens[..end]
+        .iter()
+        .filter(works_on_bytes)
+        .filter(|_| module == "decide");
+    found
+        .map(|it| {
+            format!(
+                "{}:{}: policy never sees bytes: {}",
+                source.path, it.line, it.text
+            )
+        })
+        .collect()
 }
 
 /// Returns the module path of a file of the library, `None` for its root and for other files.
@@ -218,6 +247,23 @@ fn arrows_down_are_accepted() {
         "pub(crate) struct A; const TEXT: &str = \"crate::advise::x\";",
         &[],
     );
+}
+
+#[test]
+fn policy_never_sees_bytes() {
+    let check = |path: &str, expected: &[&str]| {
+        check(path, "\nuse crate::codec::Compressor;", expected);
+        check(
+            path,
+            "#[cfg(test)]\nmod tests { use crate::codec::Compressor; }",
+            &[],
+        );
+    };
+    check(
+        "decide/class.rs",
+        &["decide/class.rs:2: policy never sees bytes"],
+    );
+    check("advise/measure.rs", &[]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use super::simulate::{Cost, Matrix, Pipeline};
 use super::split::PARTS;
-use crate::codec::{Compressor, Method};
+use crate::codec::{Compressor, Features, Method};
 use crate::decide::Class;
 use crate::frame::{Encoder, frame_bytes_max};
 use crate::meter::thread_cpu;
@@ -76,7 +76,7 @@ pub fn block(kind: &str, seed: u64) -> Vec<u8> {
 
 pub fn class_of(block: &[u8]) -> Class {
     let mut compressor = Compressor::new();
-    Class::of_block(block, &mut compressor).unwrap()
+    Class::content(&Features::as_needed(block, &mut compressor, Class::needs_probe).unwrap())
 }
 
 /// A recorded block.

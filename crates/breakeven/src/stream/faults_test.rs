@@ -5,8 +5,8 @@ use std::io::{self, Cursor, ErrorKind, IoSlice, Read, Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 
-use super::kill::{self, STEPS, Step};
-use super::tests::{data, pack, pool, read_in_order, short_stream};
+use super::kill_test::{self as kill, STEPS, Step};
+use super::stream_test::{data, pack, pool, read_in_order, short_stream};
 use super::*;
 use crate::decide::Profile;
 use crate::error::Error;

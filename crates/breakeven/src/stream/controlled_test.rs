@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::hint::Outlook;
 use super::pick::{LINK_UNKNOWN, LinkMeters};
 use super::price::{Controller, Goal, Plant, Taken};
-use super::recorded::{BLOCK_BYTES, Blocks};
+use super::recorded_test::{BLOCK_BYTES, Blocks};
 use super::simulate::{Cost, Encoded, Event, Pipeline, Run, simulate_encoding};
 use crate::codec::Method;
 use crate::decide::{Class, Observation, Profile};
@@ -57,9 +57,11 @@ pub struct Beginning {
     pub is_told: bool,
     /// Of how many blocks in all it is told.
     pub pledged_blocks: Option<usize>,
-    /// Blocks during which somebody else has the cores too, so that all takes [`STRETCH`] times as long by
+    /// Blocks during which somebody else has the cores too, so that all takes `stretch` times as long by
     /// the clock.
     pub neighbour: Range<usize>,
+    /// Default [`STRETCH`].
+    pub stretch: f64,
 }
 
 pub const STRETCH: f64 = 1.5;
@@ -72,6 +74,7 @@ impl Default for Beginning {
             is_told: true,
             pledged_blocks: None,
             neighbour: 0..0,
+            stretch: STRETCH,
         }
     }
 }
@@ -139,9 +142,9 @@ pub fn control_as(
     let arms: Vec<Method> = blocks.arms.iter().map(|it| it.parse().unwrap()).collect();
     let mut meters = (!beginning.is_told).then(LinkMeters::default);
     let (mut compressed, mut written, mut split_blocks) = (0, 0, 0);
-    let neighbour = beginning.neighbour.clone();
+    let (neighbour, longer) = (beginning.neighbour.clone(), beginning.stretch);
     let stretch_of = |block| match neighbour.contains(&block) {
-        true => STRETCH,
+        true => longer,
         false => 1.0,
     };
     let controller = beginning.controller(goal, pipeline, arms.clone());

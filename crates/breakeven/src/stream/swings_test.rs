@@ -8,14 +8,14 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use super::controlled::{Beginning, Controlled, control_as};
+use super::controlled_test::{Beginning, Controlled, control_as};
 use super::hint::Outlook;
 use super::oracle::{best_static, fastest};
 use super::price::Goal;
-use super::recorded::{ARMS, Blocks, blocks, pipeline};
-use super::regimes::BETAS;
+use super::recorded_test::{ARMS, Blocks, blocks, pipeline};
+use super::regimes_test::BETAS;
 use super::simulate::{Event, Matrix, Pipeline, Run, simulate, simulate_chosen};
-use super::starts::earlier;
+use super::starts_test::earlier;
 use crate::decide::Profile;
 
 const COUNT: usize = 2000;

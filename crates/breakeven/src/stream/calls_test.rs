@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
-use super::tests::{data, pool, read_in_order};
+use super::kill_test as kill;
+use super::stream_test::{data, pool, read_in_order};
 use super::*;
 use crate::decide::Profile;
 use crate::error::Error;

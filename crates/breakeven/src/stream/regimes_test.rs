@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use super::controlled::{Beginning, Controlled, control, control_as, control_for};
+use super::controlled_test::{Beginning, Controlled, control, control_as, control_for};
 use super::hint::Outlook;
 use super::oracle::{best_static, fastest, fewest_bytes};
 use super::price::Goal;
-use super::recorded::{
+use super::recorded_test::{
     ARMS, BLOCK_BYTES, Blocks, KINDS, all_blocks, all_blocks_from, block, blocks, blocks_from,
     class_of, pipeline,
 };
@@ -260,7 +260,7 @@ fn blocks_as_believed(kind: &'static str, count: usize) -> Blocks {
 }
 
 /// Returns the goal of money for what is kept so long.
-fn money_for_days(days: f64) -> Goal {
+pub fn money_for_days(days: f64) -> Goal {
     const DAY: f64 = 86_400.0;
     Goal::Money {
         prices: Prices {
@@ -334,7 +334,7 @@ fn a_short_stream_by_more_methods_is_no_dearer() {
 }
 
 /// What blocks cost by arm at fixed prices, held as long as a goal says.
-fn money_of(goal: Goal, costs: &[Cost]) -> Vec<f64> {
+pub fn money_of(goal: Goal, costs: &[Cost]) -> Vec<f64> {
     let Goal::Money { prices, held, .. } = goal else {
         panic!("{goal:?} has no prices");
     };

@@ -1,12 +1,12 @@
 //! Short streams on the simulated pipeline: what an earlier run's profile is worth at the start, and
 //! how soon one of another machine is found out.
 
-use super::controlled::{Beginning, control_as, control_from};
+use super::controlled_test::{Beginning, control_as, control_from};
 use super::hint::Outlook;
 use super::oracle::best_static;
 use super::price::Goal;
-use super::recorded::{ARMS, BLOCK_BYTES, Blocks, blocks, pipeline};
-use super::regimes::BETAS;
+use super::recorded_test::{ARMS, BLOCK_BYTES, Blocks, blocks, pipeline};
+use super::regimes_test::BETAS;
 use super::simulate::Pipeline;
 use crate::codec::Method;
 use crate::decide::learned::{self, Fingerprint};
