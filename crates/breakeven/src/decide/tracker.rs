@@ -72,8 +72,6 @@ impl Tracker {
     const DRIFT_ALLOWANCE: f64 = 0.5;
     /// Farthest residual that counts in full: one odd block is no drift.
     const DRIFT_RESIDUAL_MAX: f64 = 3.0;
-    /// Least deviation residuals are measured in: rounding is no drift.
-    const DRIFT_DEVIATION_MIN: f64 = 0.02;
 
     pub fn of_moments(weight: f64, mean_ln: f64, variance_ln: f64, mean: f64) -> Tracker {
         Tracker {
@@ -101,7 +99,7 @@ impl Tracker {
             return false;
         }
         let deviation = self.block_variance(factor).sqrt();
-        let residual = (ln - self.mean_ln) / deviation.max(Tracker::DRIFT_DEVIATION_MIN);
+        let residual = (ln - self.mean_ln) / deviation;
         let limit = Tracker::DRIFT_RESIDUAL_MAX;
         let residual = residual.clamp(-limit, limit);
         self.up = (self.up + residual - Tracker::DRIFT_ALLOWANCE).max(0.0);

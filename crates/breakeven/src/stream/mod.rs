@@ -17,6 +17,8 @@ mod books;
 #[cfg(test)]
 mod calls_test;
 #[cfg(test)]
+mod cells_test;
+#[cfg(test)]
 mod controlled_test;
 mod decoding;
 mod drain;

@@ -460,9 +460,6 @@ const WRITES_UNWAITED: usize = 16;
 /// a slice of the scheduler.
 const HELD_UP_SECONDS: f64 = 4e-3;
 const HELD_UP_BYTES_PER_SECOND: f64 = 5e8;
-/// What counts of the writes before a sink has taken more than it can hold, when it has: its buffer may
-/// have grown meanwhile.
-const EARLIER: f64 = 0.25;
 
 impl LinkMeters {
     pub(super) fn wrote(&mut self, bytes: f64, seconds: f64, has_waiting: bool) {
@@ -476,9 +473,6 @@ impl LinkMeters {
         }
         if has_waiting {
             self.waited.add(bytes, seconds);
-        }
-        if may_hide && self.bytes >= HIDDEN_BYTES {
-            self.waited.fade(EARLIER);
         }
         if !may_hide {
             self.all.add(bytes, seconds);

@@ -5,8 +5,6 @@
 /// Pairs after which an older one counts half. With 64 a neighbour on the cores that had gone was reckoned with
 /// for so long that the next blocks took 4.6 % more time.
 const HALF_LIFE: f64 = 32.0;
-/// Pairs before a line is believed.
-const PAIRS_MIN: f64 = 3.0;
 /// Spread of x, as a share of its mean, from which constant and slope can be told apart.
 const SPREAD_MIN: f64 = 0.1;
 
@@ -46,9 +44,9 @@ impl Pairs {
     }
 
     /// Returns the line with a slope of at least `slope_min` and no constant below zero; where the pairs
-    /// do not show one, all is put on the slope. None before there are enough pairs.
+    /// do not show one, all is put on the slope. None before there are any.
     pub fn line(&self, slope_min: f64) -> Option<Line> {
-        if self.weight < PAIRS_MIN || self.y <= 0.0 || self.x <= 0.0 {
+        if self.y <= 0.0 || self.x <= 0.0 {
             return None;
         }
         let (x, y) = (self.x / self.weight, self.y / self.weight);

@@ -14,8 +14,6 @@ use super::{Controller, Goal};
 const ODDS_MAX: f64 = 1e3;
 /// How far full or empty buffers move the logarithm of these odds: as much to either side.
 const FILL_ODDS: f64 = 0.25;
-/// Blocks by which an application may be late before the odds of its workers' time double no more.
-const LATE_MAX: f64 = 10.0;
 /// Blocks' worth of time saved at which a goal with a time halves the price of work.
 const SAVED_BLOCKS: f64 = 4.0;
 
@@ -46,12 +44,11 @@ impl Controller {
                 if outlook.asynchronism > 0.0 {
                     // The buffers do not show that the application will be late.
                     let late = self.asked() - (now.0 - self.paused);
-                    tip *= (late / block).clamp(0.0, LATE_MAX).exp2();
+                    tip *= (late / block).max(0.0).exp2().min(ODDS_MAX);
                 }
                 let work = self.prices.per_core_second.mean * self.plant().workers as f64 * tip;
                 self.prices_of_time(work / (work + self.link_second(&self.prices)))
             }
-            Goal::Within(_) if self.is_ending(left.blocks_behind) => self.prices_of_bytes(0.0),
             Goal::Within(_) => {
                 // Near the end there are few blocks left to spend it on.
                 let halving = SAVED_BLOCKS.min((left.blocks_behind + 1.0) / 2.0);
