@@ -3,7 +3,9 @@
 mod advise_accuracy;
 mod advise_compare;
 mod block_race;
+mod classes;
 mod codec_overhead;
+mod decide;
 mod direct;
 mod stored_sizes;
 
@@ -14,4 +16,6 @@ pub const EXPERIMENTS: &[Experiment] = &[
     stored_sizes::EXPERIMENT,
     advise_accuracy::EXPERIMENT,
     advise_compare::EXPERIMENT,
+    decide::EXPERIMENT,
+    classes::EXPERIMENT,
 ];
