@@ -54,6 +54,8 @@ const OPTIONS_MAX: usize = 256;
 
 /// What was agreed on.
 pub struct Session {
+    /// What the export is a volume of.
+    pub disk: Disk,
     /// The export.
     pub volume: Volume,
     /// Whether nobody may write through this server.
@@ -70,6 +72,15 @@ pub struct Offer<'o> {
     /// The volume that a client gets which names none.
     pub default: &'o str,
     pub is_read_only: bool,
+}
+
+impl Session {
+    /// Keeps the disk to its length, behind a reply that nobody waits for any more.
+    pub fn tidy(&self) {
+        if let Err(error) = self.disk.tidy() {
+            eprintln!("breakeven: cleaning failed: {error}");
+        }
+    }
 }
 
 struct Handshake<'h, R, W> {
@@ -200,6 +211,7 @@ impl<R: Read, W: Write> Handshake<'_, R, W> {
 
     fn session(&self, name: &[u8], volume: Volume) -> Session {
         Session {
+            disk: self.offer.disk.clone(),
             is_read_only: self.offer.is_read_only || volume.status().is_read_only,
             volume,
             is_structured: self.is_structured,

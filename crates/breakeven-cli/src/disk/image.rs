@@ -60,7 +60,7 @@ pub fn mapped_bytes(volume: &Volume) -> Result<u64> {
 
 /// Makes a disk of a raw image.
 pub fn import(options: &DiskImportOptions) -> Result<()> {
-    let context = || format!("read {}", options.image.display());
+    let context = || format!("import {}", options.image.display());
     let mut image = File::open(&options.image).with_context(context)?;
     let image_bytes = image.seek(SeekFrom::End(0)).with_context(context)?;
     ensure!(image_bytes > 0, "{}: it is empty", options.image.display());
@@ -72,26 +72,32 @@ pub fn import(options: &DiskImportOptions) -> Result<()> {
          qemu-img convert -n -O raw IMAGE 'nbd+unix:///?socket=SOCKET'",
         options.image.display()
     );
-    let opened = Opened::create(&options.file.path, DiskOptions::default())?;
-    opened.reserve(options.reserve);
-    opened
-        .disk
-        .create_volume(&options.volume, image_bytes.next_multiple_of(4096))?;
-    let volume = opened.disk.volume(&options.volume)?;
+    image.seek(SeekFrom::Start(0)).with_context(context)?;
+    Opened::create(&options.file.path, DiskOptions::default(), |opened| {
+        opened.reserve(options.reserve);
+        let size_bytes = image_bytes.next_multiple_of(4096);
+        opened.disk.create_volume(&options.volume, size_bytes)?;
+        fill(
+            &opened.disk.volume(&options.volume)?,
+            &mut image,
+            image_bytes,
+        )
+        .with_context(context)
+    })
+}
+
+/// Writes an image's bytes into a volume.
+fn fill(volume: &Volume, image: &mut File, image_bytes: u64) -> Result<()> {
     let bar = progress(image_bytes);
     let mut buffer = vec![0; STEP_BYTES];
     let mut at = 0;
-    image.seek(SeekFrom::Start(0)).with_context(context)?;
     while at < image_bytes {
         let step = (image_bytes - at).min(STEP_BYTES as u64) as usize;
-        image
-            .read_exact(&mut buffer[..step])
-            .with_context(context)?;
+        image.read_exact(&mut buffer[..step])?;
         volume.write(at, &buffer[..step], Durability::Lazy)?;
         at += step as u64;
         bar.set_position(at);
     }
-    opened.disk.checkpoint()?;
     bar.finish_and_clear();
     Ok(())
 }

@@ -69,6 +69,12 @@ impl Metrics {
         lines("blocks_found_total", "counter", &[("", duplicates.found)]);
         let connections = self.connections.load(Ordering::Relaxed);
         lines("connections", "gauge", &[("", connections)]);
+        let stats = disk.stats();
+        // Unknown while a write has the store.
+        if let (Some(live), Some(free)) = (stats.live_bytes, stats.free_bytes) {
+            lines("live_bytes", "gauge", &[("", live)]);
+            lines("free_bytes", "gauge", &[("", free)]);
+        }
         lines("stored_bytes", "gauge", &[("", stored_bytes)]);
         lines("host_left_bytes", "gauge", &[("", left_bytes)]);
         text

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use breakeven::Error;
 use breakeven::blocks::BlocksOptions;
 use breakeven::disk::{Disk, DiskOptions, Room};
 use breakeven::storage::{OpenOptions, RealStorage, Storage as _};
@@ -68,23 +69,39 @@ impl Opened {
         Ok((storage, folder.to_path_buf(), name.to_string()))
     }
 
-    fn create(path: &Path, options: DiskOptions) -> Result<Opened> {
+    /// Makes a disk and fills it, and leaves none behind that could not be filled.
+    fn create(
+        path: &Path,
+        options: DiskOptions,
+        fill: impl FnOnce(&Opened) -> Result<()>,
+    ) -> Result<()> {
         let (storage, folder, name) = Opened::place(path)?;
         let disk = Disk::create(&storage, &name, options)?;
-        Ok(Opened {
+        let opened = Opened {
             disk,
             folder,
             storage,
             name,
-        })
+        };
+        let filled = fill(&opened).and_then(|()| Ok(opened.disk.checkpoint()?));
+        if filled.is_err() {
+            // Why it could not be filled is what matters.
+            let _ = opened.storage.unlink(&opened.name);
+        }
+        filled
     }
 
     fn open_with(path: &Path, options: DiskOptions, is_read_only: bool) -> Result<Opened> {
         let (storage, folder, name) = Opened::place(path)?;
         let disk = match is_read_only {
-            true => Disk::open_read_only(&storage, &name, options)?,
-            false => Disk::open(&storage, &name, options)?,
+            true => Disk::open_read_only(&storage, &name, options),
+            false => Disk::open(&storage, &name, options),
         };
+        let disk = disk.map_err(|error| match error {
+            Error::Invalid { .. } => anyhow::Error::new(error)
+                .context("a disk is open once; end its server or the command that has it"),
+            error => error.into(),
+        })?;
         Ok(Opened {
             disk,
             folder,
@@ -132,10 +149,9 @@ fn create(options: &DiskCreateOptions) -> Result<()> {
         },
         ..DiskOptions::default()
     };
-    let opened = Opened::create(&options.file.path, disk_options)?;
-    opened.disk.create_volume(&options.volume, options.size)?;
-    opened.disk.checkpoint()?;
-    Ok(())
+    Opened::create(&options.file.path, disk_options, |opened| {
+        Ok(opened.disk.create_volume(&options.volume, options.size)?)
+    })
 }
 
 fn copy(file: &DiskFile, from: &str, to: &str, is_read_only: bool) -> Result<()> {

@@ -290,6 +290,9 @@ pub fn transmit<R: Read, W: Write>(
         metrics.count(request.kind, request.length, result.is_err());
         reply(writer, session, &request, result, &buffer)?;
         writer.flush()?;
+        if matches!(request.kind, WRITE | WRITE_ZEROES) {
+            session.tidy();
+        }
         // A long request's memory is not kept for short ones.
         if buffer.capacity() > 1 << 20 {
             buffer = Vec::new();

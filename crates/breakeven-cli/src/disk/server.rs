@@ -2,6 +2,7 @@
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -108,7 +109,10 @@ impl Listener {
     /// Returns the address for a client's command line.
     pub fn address(&self) -> Result<String> {
         Ok(match self {
-            Listener::Unix(_, path) => format!("nbd+unix:///?socket={}", path.display()),
+            Listener::Unix(_, path) => {
+                let path = std::path::absolute(path).context("find the socket's folder")?;
+                format!("nbd+unix:///?socket={}", escaped(&path))
+            }
             Listener::Tcp(listener) => format!("nbd://{}", listener.local_addr()?),
         })
     }
@@ -243,6 +247,20 @@ impl Server {
     }
 }
 
+/// Returns a path as a part of an address: from any folder, whatever bytes it has.
+fn escaped(path: &Path) -> String {
+    let mut text = String::new();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            byte if byte.is_ascii_alphanumeric() || b"/-._~".contains(byte) => {
+                text.push(char::from(*byte));
+            }
+            byte => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
 /// Says why a connection ended, unless the client just left.
 fn report(error: &io::Error) {
     let is_leaving = matches!(
@@ -254,5 +272,18 @@ fn report(error: &io::Error) {
     );
     if !is_leaving {
         eprintln!("breakeven: a connection ended: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_part_of_an_address() {
+        let check = |path: &str, expected: &str| assert_eq!(escaped(Path::new(path)), expected);
+        check("/disks/my.disk.socket", "/disks/my.disk.socket");
+        check("/a b/50%?c&d=e#f", "/a%20b/50%25%3Fc%26d%3De%23f");
+        check("/\u{e4}", "/%C3%A4");
     }
 }

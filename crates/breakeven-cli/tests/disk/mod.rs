@@ -100,7 +100,13 @@ impl Drop for Server {
 }
 
 fn made(size: &str) -> TempDir {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    made_in("disk", size)
+}
+
+/// Makes a disk in a new folder whose name begins so.
+fn made_in(prefix: &str, size: &str) -> TempDir {
+    let folder = tempfile::Builder::new().prefix(prefix).tempdir();
+    let folder = folder.expect("a temporary folder");
     done(&mut breakeven(
         &["create", "d", "--size", size],
         folder.path(),
@@ -141,7 +147,8 @@ fn stock_clients_copy_images_in_and_out() {
     if !installed("nbdcopy") || !installed("nbdinfo") || !installed("qemu-img") {
         return;
     }
-    let folder = made("16MiB");
+    // A name that an address has to spell otherwise.
+    let folder = made_in("a disk & more", "16MiB");
     let path = |name: &str| folder.path().join(name);
     image(&path("image"), 16 << 20);
     let server = Server::start(folder.path(), &["--metrics", "metrics"]);
@@ -214,7 +221,7 @@ fn images_are_imported_copied_and_removed() {
     refused(
         &mut breakeven(&["clone", "d", "disk", "more"], folder.path()),
         1,
-        "open elsewhere",
+        "end its server",
     );
     server.stop();
     for (volume, file) in [("disk", "one"), ("before", "two"), ("test", "three")] {
@@ -246,6 +253,7 @@ fn images_are_imported_copied_and_removed() {
         1,
         "4096",
     );
+    assert!(!path("e").exists(), "a disk that was refused is left");
     refused(
         &mut breakeven(
             &["create", "e", "--size=1MiB", "--block-size=3KiB"],

@@ -7,19 +7,23 @@
 //! It promises what a device with a volatile cache does: a write is seen by every read that begins after
 //! it returned; after a crash everything is there that was written before a [`Disk::flush`] began or with
 //! [`Durability::Durable`]; of the rest everything up to some moment and nothing behind it, each write
-//! whole or not at all. It knows no network, keeps no clock, and starts no thread.
+//! whole or not at all. It knows no network, keeps no clock, and starts no thread: who writes calls
+//! [`Disk::tidy`] when nobody waits for it, and the file keeps to what is live.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | `volume` | reading, writing and trimming bytes |
 //! | `duplicates` | the index of blocks that are there already |
 //! | `names` | what volumes are called |
+//! | `tidy` | keeping the file to what is live |
 
 #![deny(unsafe_code)]
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::blocks::{Blocks, BlocksOptions, Durability, INDEX_MAX, Opened, Snapshot, Transaction};
+use crate::blocks::{
+    Blocks, BlocksOptions, Durability, INDEX_MAX, Opened, Snapshot, Stats, Transaction,
+};
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 
@@ -29,6 +33,7 @@ mod model;
 mod names;
 #[cfg(test)]
 mod proof;
+mod tidy;
 mod volume;
 
 pub use duplicates::DuplicateStats;
@@ -37,6 +42,7 @@ pub use volume::{Extent, Volume};
 
 use duplicates::Duplicates;
 use names::{KEY_DISK, MARK, Title};
+use tidy::Written;
 
 /// What a write may take beside its bytes: segments that are laid out ahead, and nodes of the map.
 const OVERHEAD_BYTES: u64 = 4 << 20;
@@ -98,6 +104,7 @@ struct Inner {
     blocks: Blocks,
     options: DiskOptions,
     room: OnceLock<Room>,
+    written: Written,
     /// Locked by whoever has a transaction, and never while waiting for one.
     duplicates: Mutex<Option<Duplicates>>,
 }
@@ -145,6 +152,7 @@ impl Disk {
             blocks,
             options,
             room: OnceLock::new(),
+            written: Written::default(),
             duplicates: Mutex::new(Duplicates::new(options.duplicates_bytes)),
         };
         Disk {
@@ -171,6 +179,11 @@ impl Disk {
         duplicates
             .as_ref()
             .map_or_else(Default::default, |index| index.stats)
+    }
+
+    /// Returns what the store below tells of itself.
+    pub fn stats(&self) -> Stats {
+        self.inner.blocks.stats()
     }
 
     /// Returns all volumes in the order of their numbers.

@@ -253,6 +253,8 @@ struct Writing<'v> {
     transaction: Transaction,
     /// Blocks of zeros that are not trimmed yet.
     zeros: Range<u64>,
+    /// The blocks that were written.
+    written_bytes: u64,
 }
 
 impl<'v> Writing<'v> {
@@ -262,6 +264,7 @@ impl<'v> Writing<'v> {
             inner: &volume.inner,
             transaction,
             zeros: 0..0,
+            written_bytes: 0,
         }
     }
 
@@ -297,6 +300,7 @@ impl<'v> Writing<'v> {
             return Ok(());
         }
         self.settle_zeros()?;
+        self.written_bytes += block.len() as u64;
         let inner = self.inner;
         let mut duplicates = inner.lock_duplicates();
         let Some(duplicates) = duplicates.as_mut() else {
@@ -335,7 +339,9 @@ impl<'v> Writing<'v> {
 
     fn commit(mut self, durability: Durability) -> Result<()> {
         self.settle_zeros()?;
-        self.transaction.commit(durability).map(drop)
+        self.transaction.commit(durability)?;
+        self.inner.written.add(self.written_bytes);
+        Ok(())
     }
 }
 

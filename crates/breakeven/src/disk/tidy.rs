@@ -1,0 +1,123 @@
+//! Keeping the file to what is live: a bounded part of it is cleaned behind writes.
+//!
+//! What is overwritten at random is dead here and there in all segments. Cleaning writes the rest of the
+//! emptiest ones again, and frees them; [`BlocksOptions::space_amp`](crate::blocks::BlocksOptions::space_amp)
+//! says how long the file may be.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Disk;
+use crate::blocks::Cleaned;
+use crate::error::{Error, Result};
+
+/// Whether cleaning is due is looked at once for so many bytes written: a look goes over the list of
+/// segments, of which a large disk has many.
+const LOOK_BYTES: u64 = 256 << 10;
+
+/// What was written since the last look.
+#[derive(Default)]
+pub(super) struct Written {
+    bytes: AtomicU64,
+}
+
+impl Written {
+    pub(super) fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns whether enough was written for a look, to one caller alone.
+    fn take_due(&self) -> bool {
+        let due = |bytes: u64| (bytes >= LOOK_BYTES).then_some(0);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.bytes.fetch_update(set, fetch, due).is_ok()
+    }
+}
+
+impl Disk {
+    /// Cleans a part of the file if that is due. To be called behind writes, when nobody waits for an
+    /// answer. Where the host has no room to clean in, nothing happens.
+    ///
+    /// # Errors
+    /// Those of reading and writing, after which the disk may refuse all changes until it is opened again.
+    ///
+    /// # Cost
+    /// A look at a counter, or that of [`crate::blocks::Blocks::tidy`], during which nothing else is changed.
+    pub fn tidy(&self) -> Result<Cleaned> {
+        if !self.inner.written.take_due() {
+            return Ok(Cleaned::default());
+        }
+        match self.inner.blocks.tidy() {
+            Err(Error::Limit { .. }) => Ok(Cleaned::default()),
+            cleaned => cleaned,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocks::{BlocksOptions, Durability, Stats};
+    use crate::disk::DiskOptions;
+    use crate::storage::MemoryStorage;
+    use crate::testing::seeded;
+
+    const SIZE_BYTES: u64 = 16 << 20;
+    const BLOCK_BYTES: usize = 4096;
+
+    /// Writes a disk over five times, a block here and there, a trim now and then; returns the longest
+    /// that its file was and what it tells in the end.
+    fn overwrite(is_tidied: bool) -> (u64, Stats, Cleaned) {
+        let mut random = seeded("disk tidy", 2510);
+        let storage = MemoryStorage::new();
+        let options = DiskOptions {
+            blocks: BlocksOptions {
+                checkpoint_bytes: 1 << 20,
+                ..BlocksOptions::default()
+            },
+            ..DiskOptions::default()
+        };
+        let disk = Disk::create(&storage, "disk", options).unwrap();
+        disk.create_volume("disk", SIZE_BYTES).unwrap();
+        let volume = disk.volume("disk").unwrap();
+        let mut expected = vec![0; SIZE_BYTES as usize];
+        let (mut longest, mut sum) = (0, Cleaned::default());
+        let blocks = SIZE_BYTES as usize / BLOCK_BYTES;
+        for write in 0..6 * blocks {
+            let at = match write {
+                first if first < blocks => first,
+                _ => random.usize(..blocks),
+            };
+            let at = at * BLOCK_BYTES;
+            // Half noise, half one byte.
+            let block = &mut expected[at..at + BLOCK_BYTES];
+            random.fill(&mut block[..BLOCK_BYTES / 2]);
+            block[BLOCK_BYTES / 2..].fill(random.u8(..));
+            let block = &*block;
+            volume.write(at as u64, block, Durability::Lazy).unwrap();
+            if is_tidied {
+                let cleaned = disk.tidy().unwrap();
+                sum.read_bytes += cleaned.read_bytes;
+                sum.moved_bytes += cleaned.moved_bytes;
+            }
+            longest = longest.max(disk.stats().file_bytes);
+        }
+        let mut shown = vec![0; SIZE_BYTES as usize];
+        volume.read(0, &mut shown).unwrap();
+        assert!(shown == expected, "other bytes than were written");
+        disk.flush().unwrap();
+        (longest, disk.stats(), sum)
+    }
+
+    #[test]
+    fn a_disk_that_is_written_over_keeps_its_length() {
+        let (wild, _, _) = overwrite(false);
+        let (longest, stats, cleaned) = overwrite(true);
+        let live_bytes = stats.live_bytes.unwrap();
+        println!("{live_bytes} live: {longest} long, untidied {wild}; {cleaned:?}");
+        let promised = live_bytes as f64 * BlocksOptions::default().space_amp;
+        // A twentieth is for what comes and goes between two cleanings.
+        assert!(longest as f64 <= promised * 1.05, "{longest}");
+        assert!(wild > longest * 3 / 2, "{wild}");
+        assert!(cleaned.moved_bytes > 0);
+    }
+}
