@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use breakeven::advise::database::sqlite_page_bytes;
-use breakeven::advise::population::Population;
+use breakeven::advise::population::{Population, special_kind};
 use breakeven::advise::sample::{PAGE_BYTES, SampleOptions};
 use breakeven::advise::{
     AdviseOptions, Preference, Progress, Setting, Trace, advise, default_data,
@@ -42,7 +42,7 @@ const SLOW: [&str; 7] = [
 pub fn run(typed: &Typed) -> Result<ExitCode> {
     let begun = Instant::now();
     // Nobody waits a minute to hear that there is nothing to print to.
-    crate::standard::check()?;
+    crate::standard::check().context("standard output")?;
     let stop = environment::stop_at_interrupt()?;
     let time = Duration::from_secs_f64(typed.time.min(86_400.0));
     typed.report.as_deref().map(page::check).transpose()?;
@@ -110,9 +110,12 @@ fn gather_setting(
 ) -> Result<Setting> {
     let prices = PriceFile::load(typed.prices.as_deref())?;
     for path in &typed.paths {
-        // A missing path is told before a probe of some other folder makes one wait.
-        path.metadata()
-            .with_context(|| format!("look at {}", path.display()))?;
+        // A missing path, or one that is a device, is told before a probe of some other folder makes one wait.
+        let context = || format!("look at {}", path.display());
+        let metadata = path.metadata().with_context(context)?;
+        if let Some(kind) = special_kind(&metadata) {
+            bail!("{} is a {kind}, not a file or folder", path.display());
+        }
     }
     let mut machine = Machine::read(&Roots::default());
     let power = choose_power(typed.watts, &machine)?;

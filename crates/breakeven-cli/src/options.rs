@@ -686,15 +686,15 @@ pub struct ExplainOptions {
     #[arg(value_name = "FILE")]
     pub path: PathBuf,
 
-    /// Of a file: how methods are picked, as for pack
-    #[arg(long, value_name = "STRATEGY", default_value = "fastest", value_parser = parse_strategy)]
-    pub strategy: Strategy,
+    /// Of a file: how it is packed, as for pack; unless this or a link is told, as pack packs it into a file
+    #[arg(long, value_name = "STRATEGY", value_parser = parse_strategy)]
+    pub strategy: Option<Strategy>,
 
-    /// Of a file: the speed of the link (117MB/s, 10Gbit/s)
-    #[arg(long, value_name = "RATE", default_value = "117MB/s", value_parser = parse_link)]
-    pub link: Link,
+    /// Of a file: the speed of the link (117MB/s, 10Gbit/s), 117MB/s where a strategy wants one
+    #[arg(long, value_name = "RATE", value_parser = parse_link)]
+    pub link: Option<Link>,
 
-    /// Of a file: workers that are simulated; the processors of this machine unless given
+    /// Of a file: workers; the processors of this machine unless given
     #[arg(short = 'T', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
 

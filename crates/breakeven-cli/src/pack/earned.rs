@@ -16,6 +16,7 @@ use breakeven_cli::text::{days as days_text, figures, percent, size};
 use serde_json::{Value, json};
 
 use super::choice::Kept;
+use super::hint::Hint;
 use crate::terms::Terms;
 
 /// The name and version of the JSON form. Fields are only added under the same one.
@@ -34,6 +35,8 @@ pub struct Earned<'a> {
     ledger: Ledger,
     link: Option<SeenLink>,
     prospects: Vec<(&'static str, Prospect)>,
+    /// Whether it is one long frame, in whole or for the most part.
+    is_long: bool,
 }
 
 /// A strategy that would have stored less, beside the one that was used.
@@ -70,6 +73,7 @@ impl<'a> Earned<'a> {
             }
             Booked::Long(ledger, link) => ((**ledger).clone(), *link, Vec::new()),
         };
+        let is_long = matches!(booked, Booked::Long(..));
         ledger.set_core_watts(terms.power.marginal_watts_per_core());
         Earned {
             name,
@@ -80,6 +84,7 @@ impl<'a> Earned<'a> {
             ledger,
             link,
             prospects,
+            is_long,
         }
     }
 
@@ -220,7 +225,7 @@ impl<'a> Earned<'a> {
             self.terms.date()
         );
         text += &self.booked();
-        text + &accounts(&self.ledger)
+        text + &accounts(&self.ledger, self.is_long)
     }
 
     /// Says what the decisions earned in the unit they were made in.
@@ -235,13 +240,43 @@ impl<'a> Earned<'a> {
             ref goal => goal.unit(),
         };
         match earnings {
+            // There was one, and what it earned is told above.
+            _ if self.is_long => String::new(),
             Some(earned) => format!(
-                "  decisions     saved {} of {} {unit} on blocks that were compressed\n",
+                "  decisions     saved {} of {} {unit} on blocks that were compressed{}\n",
                 figures(earned.saved_cost.mean),
-                figures(store_cost)
+                figures(store_cost),
+                self.rest(earned.saved_cost.mean)
             ),
             None => "  decisions     too few blocks to say\n".to_string(),
         }
+    }
+
+    /// Says what lies between the seconds that the decisions saved and those that were saved in all.
+    fn rest(&self, booked: f64) -> String {
+        let Some(raw) = self.raw_seconds().filter(|_| self.goal == Goal::Fastest) else {
+            return String::new();
+        };
+        let rest = raw.0 - self.summary.drained_after.0 - booked;
+        match rest < 0.0 {
+            true => format!("; starting and waiting took {}", figures(-rest)),
+            false => format!("; {} more were saved beside them", figures(rest)),
+        }
+    }
+
+    /// Says what another choice would have saved. Pieces see nothing of what repeats beyond them, so it may well be more.
+    pub fn hint(&self, hint: &Hint) -> String {
+        let gigabytes = hint.saved.low * self.summary.stored_bytes as f64 / 1e9;
+        let paid = self.terms.core_second() * hint.core.0;
+        let days = paid.0 / self.terms.keeping(gigabytes * 1e9, 1.0).0;
+        format!(
+            "  {} would save {} of that or more, for about {} core seconds; it pays from {} kept (prices of {})\n",
+            hint.choice,
+            percent(hint.saved.low),
+            figures(hint.core.0),
+            days_text(&figures(days)),
+            self.terms.date()
+        )
     }
 
     /// Renders the same facts as JSON.
@@ -308,8 +343,8 @@ fn basis(basis: LinkBasis) -> &'static str {
     }
 }
 
-/// A line for each class and method.
-fn accounts(ledger: &Ledger) -> String {
+/// A line for each class and method. What is expected is known of blocks, and not of long frames.
+fn accounts(ledger: &Ledger, is_long: bool) -> String {
     let mut text = format!(
         "  {:<18} {:<11} {:>7} {:>9} {:>7} {:>9} {:>9} {:>9}\n",
         "class", "method", "blocks", "raw", "ratio", "expected", "core MB/s", "expected"
@@ -324,15 +359,16 @@ fn accounts(ledger: &Ledger) -> String {
             true => figures(raw / 1e6 / seconds.0),
             false => "-".to_string(),
         };
+        let expected = |told: String| if is_long { "-".to_string() } else { told };
         let _ = writeln!(
             text,
             "  {class:<18} {method:<11} {:>7} {:>9} {:>7} {:>9} {:>9} {:>9}",
             account.blocks,
             size(raw),
             account.ratio().map_or("-".to_string(), figures),
-            figures(raw / account.expected_stored_bytes.max(1.0)),
+            expected(figures(raw / account.expected_stored_bytes.max(1.0))),
             speed(account.encode),
-            speed(account.expected_encode)
+            expected(speed(account.expected_encode))
         );
     }
     text

@@ -28,14 +28,16 @@ use serde_json::{Value, json};
 use super::choice::Setting;
 use super::container;
 use super::content::{Content, unreadable};
+use super::explain_long;
+use super::form::Aim;
 use super::place::Source;
-use crate::options::{ExplainOptions, Usage};
+use crate::options::{ExplainOptions, Link, Strategy, Usage};
 
 /// The names and versions of the JSON forms. Fields are only added under the same one.
 const FILE_SCHEMA: &str = "breakeven.explain-file/1";
 const STREAM_SCHEMA: &str = "breakeven.explain-stream/1";
 
-/// Bytes of a block, as `pack` has it.
+/// Bytes of a piece of a stream that is tried by every method.
 const BLOCK_BYTES: usize = 1 << 20;
 /// Rows that are printed unless all are asked for.
 const ROWS: usize = 20;
@@ -68,13 +70,13 @@ pub fn run(typed: &ExplainOptions) -> Result<ExitCode> {
 }
 
 /// What is printed.
-struct Shown {
-    summary: String,
-    header: String,
-    rows: Vec<String>,
+pub struct Shown {
+    pub summary: String,
+    pub header: String,
+    pub rows: Vec<String>,
     /// Follows the rows.
-    tail: String,
-    json: Value,
+    pub tail: String,
+    pub json: Value,
 }
 
 impl Shown {
@@ -104,12 +106,38 @@ struct Decided {
     price: f64,
 }
 
+/// The link that a strategy is explained for unless one is told.
+const LINK: BytesPerSecond = BytesPerSecond(117e6);
+
 fn explain_file(typed: &ExplainOptions, setting: &Setting, source: &mut Source) -> Result<Shown> {
-    let Some(link) = typed.link.0 else {
-        let reason = "--link auto: nothing is written here that could be measured; name a speed";
-        bail!(Usage(reason.to_string()));
+    let told = match typed.link {
+        Some(Link(None)) => {
+            let reason =
+                "--link auto: nothing is written here that could be measured; name a speed";
+            bail!(Usage(reason.to_string()));
+        }
+        Some(Link(told)) => told,
+        None => typed.strategy.map(|_| LINK),
     };
-    let workers = typed.threads.unwrap_or_else(|| setting.threads()).max(1) as usize;
+    let workers = typed.threads.unwrap_or_else(|| setting.threads()).max(1);
+    if let Some(aim) = Aim::of_strategy(typed.strategy, told, (typed.mixed, true), workers) {
+        return explain_long::explain(setting, source, aim, workers);
+    }
+    explain_row(
+        typed,
+        setting,
+        source,
+        (told.unwrap_or(LINK), workers as usize),
+    )
+}
+
+/// Explains a file that is packed into a row of frames.
+fn explain_row(
+    typed: &ExplainOptions,
+    setting: &Setting,
+    source: &mut Source,
+    (link, workers): (BytesPerSecond, usize),
+) -> Result<Shown> {
     let pipeline = Pipeline {
         workers,
         frames: 2 * workers + 4,
@@ -118,7 +146,7 @@ fn explain_file(typed: &ExplainOptions, setting: &Setting, source: &mut Source) 
         work_overhead: 0.0,
         hidden_bytes: 0.0,
     };
-    let goal = setting.goal(typed.strategy)?;
+    let goal = setting.goal(typed.strategy.unwrap_or(Strategy::Fastest))?;
     let (run, decided) = decide(source, setting, typed, &pipeline, goal)?;
     let sum = |of: &dyn Fn(&Decided) -> f64| decided.iter().map(of).sum::<f64>();
     let raw = sum(&|it| it.raw_bytes as f64);
@@ -269,10 +297,11 @@ fn decide(
     let mut controller = Controller::new(goal, arms, plant, setting.profile());
     controller.pledge(length);
     let controller = RefCell::new(controller);
-    let mut encoding = Encoding::default();
+    let block_bytes = super::block_bytes(goal, typed.mixed, Some(length));
+    let mut encoding = Encoding::of_blocks(block_bytes);
     let decided = RefCell::new(Vec::new());
     let mut failure = None;
-    let count = length.div_ceil(BLOCK_BYTES as u64) as usize;
+    let count = length.div_ceil(block_bytes as u64) as usize;
     let run = simulate_encoding(
         pipeline,
         count,
@@ -337,17 +366,15 @@ struct Encoding {
     frame: Vec<u8>,
 }
 
-impl Default for Encoding {
-    fn default() -> Encoding {
+impl Encoding {
+    fn of_blocks(block_bytes: usize) -> Encoding {
         Encoding {
             encoder: Encoder::new(),
-            block: vec![0; BLOCK_BYTES],
+            block: vec![0; block_bytes],
             frame: Vec::new(),
         }
     }
-}
 
-impl Encoding {
     /// Reads the next block, and encodes it by the arm that is picked for it.
     fn block(
         &mut self,
@@ -357,7 +384,7 @@ impl Encoding {
         now: Seconds,
     ) -> Result<(usize, Decided)> {
         let mut filled = 0;
-        while filled < BLOCK_BYTES {
+        while filled < self.block.len() {
             let count = source.read(&mut self.block[filled..])?;
             if count == 0 {
                 break;
@@ -441,7 +468,7 @@ fn explain_stream(typed: &ExplainOptions, setting: &Setting, source: &mut Source
         ..ReaderOptions::default()
     };
     let frames = frames_of(source, &options)?;
-    let mut encoding = Encoding::default();
+    let mut encoding = Encoding::of_blocks(BLOCK_BYTES);
     let (found, mut classes) = look(source, &options, &frames, &mut encoding)?;
     let deadline = Instant::now() + Duration::from_secs_f64(typed.time.min(86_400.0));
     let arms = container(typed.mixed).arms();

@@ -52,14 +52,29 @@ impl Aim {
         if is_row {
             return None;
         }
-        match typed.strategy {
+        Aim::of_strategy(
+            typed.strategy,
+            typed.link.0,
+            (typed.mixed, goes_to_file),
+            workers,
+        )
+    }
+
+    /// Returns the same for a strategy and a link, as far as they are told.
+    pub fn of_strategy(
+        strategy: Option<Strategy>,
+        link: Option<BytesPerSecond>,
+        (is_mixed, goes_to_file): (bool, bool),
+        workers: u32,
+    ) -> Option<Aim> {
+        match strategy {
             // Who tells the link wants to be through it.
-            None if goes_to_file && typed.link.0.is_none() => Some(Aim::Usual),
-            _ if typed.mixed => None,
+            None if goes_to_file && link.is_none() => Some(Aim::Usual),
+            _ if is_mixed => None,
             Some(Strategy::Money) => Some(Aim::Money),
             Some(Strategy::Smallest) => Some(Aim::Smallest),
             other => {
-                let link = typed.link.0.filter(|&link| is_slow(link, workers))?;
+                let link = link.filter(|&link| is_slow(link, workers))?;
                 Some(Aim::Paced(pace(other, link)))
             }
         }
@@ -102,48 +117,80 @@ pub fn long_options(
         matches_far: true,
         ..usual
     };
-    let jobs = content_bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(JOB_BYTES));
-    let at_once = (u64::from(workers)).min(jobs) as f64;
+    let limit = usual_limit(workers, content_bytes);
     Ok(match aim {
         Aim::Level(level) => LongOptions { level, ..usual },
         Aim::Smallest => LongOptions { level: 22, ..far },
         Aim::Paced(_) => unreachable!("its levels follow the link"),
-        Aim::Usual if at_once < 1.0 + FAR_SHARE => usual,
-        Aim::Usual => {
-            let limit = at_once - FAR_SHARE;
-            let level = cheapest(setting, head, |share| share <= limit)?;
-            LongOptions {
-                level: level.max(LEVEL_USUAL),
-                ..far
-            }
-        }
+        Aim::Usual if limit < 1.0 => usual,
+        Aim::Usual => LongOptions {
+            level: cheapest(setting, head, Some(limit))?.max(LEVEL_USUAL),
+            ..far
+        },
         Aim::Money => LongOptions {
-            level: cheapest(setting, head, |_| true)?,
+            level: cheapest(setting, head, None)?,
             ..far
         },
     })
 }
 
-/// Returns the level that costs least by what is known of the class of a content's first bytes, among those
-/// whose work is within a limit, told by its share of that of level 3.
-fn cheapest(setting: &Setting<'_>, head: &[u8], allows: impl Fn(f64) -> bool) -> Result<i8> {
-    let class = class_of(head)?;
-    let (profile, terms) = (setting.profile(), setting.terms()?);
-    let of = |level: i8| {
-        let [core, stored] = costs(&profile, class, level, head.len() as u64);
-        let kept = terms.keeping(1.0, setting.days).0;
-        (core, terms.core_second().0 * core + kept * stored)
-    };
-    let (usual, _) = of(LEVEL_USUAL);
-    let levels = LEVELS.into_iter();
-    let levels = levels.filter(|&level| level == LEVEL_USUAL || allows(of(level).0 / usual));
-    let least = levels.min_by(|&a, &b| of(a).1.total_cmp(&of(b).1));
-    Ok(least.expect("there is level 3"))
+/// A level that money may pick, by what is known of blocks of a class.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    pub level: i8,
+    /// Core seconds of a raw byte.
+    pub core: f64,
+    /// Bytes stored of it.
+    pub stored: f64,
+    /// Euros for both, over the days it is kept.
+    pub euros: f64,
+    /// Whether its work is within the limit.
+    pub is_allowed: bool,
 }
 
-/// Returns the class of a content's first bytes.
-fn class_of(head: &[u8]) -> Result<Class> {
-    let features = Features::as_needed(head, &mut Compressor::new(), Class::needs_probe)?;
+/// Returns the levels that money picks from for content of a class that begins so, of which those are allowed whose
+/// work is within a limit, told by its share of that of level 3; without one all are.
+pub fn candidates(
+    setting: &Setting<'_>,
+    head: &[u8],
+    limit: Option<f64>,
+) -> Result<Vec<Candidate>> {
+    let class = class_of(head, &mut Compressor::new())?;
+    let (profile, terms) = (setting.profile(), setting.terms()?);
+    let of = |level: i8| costs(&profile, class, level, head.len() as u64);
+    let kept = terms.keeping(1.0, setting.days).0;
+    let [usual, _] = of(LEVEL_USUAL);
+    let candidate = |level| {
+        let [core, stored] = of(level);
+        Candidate {
+            level,
+            core,
+            stored,
+            euros: terms.core_second().0 * core + kept * stored,
+            is_allowed: level == LEVEL_USUAL || limit.is_none_or(|limit| core / usual <= limit),
+        }
+    };
+    Ok(LEVELS.map(candidate).to_vec())
+}
+
+/// Returns the level that costs least of those allowed.
+fn cheapest(setting: &Setting<'_>, head: &[u8], limit: Option<f64>) -> Result<i8> {
+    let candidates = candidates(setting, head, limit)?;
+    let allowed = candidates.iter().filter(|it| it.is_allowed);
+    let least = allowed.min_by(|a, b| a.euros.total_cmp(&b.euros));
+    Ok(least.expect("there is level 3").level)
+}
+
+/// Returns how often the work of level 3 may be done in the time that stock `zstd` takes for it; less than
+/// looking for far matches takes where there are too few threads, or too little content for them.
+pub fn usual_limit(workers: u32, content_bytes: Option<u64>) -> f64 {
+    let jobs = content_bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(JOB_BYTES));
+    (u64::from(workers)).min(jobs) as f64 - FAR_SHARE
+}
+
+/// Returns the class of a piece of a content.
+pub fn class_of(piece: &[u8], compressor: &mut Compressor) -> Result<Class> {
+    let features = Features::as_needed(piece, compressor, Class::needs_probe)?;
     Ok(Class::content(&features))
 }
 
@@ -154,20 +201,46 @@ fn costs(profile: &Profile, class: Class, level: i8, block_bytes: u64) -> [f64; 
     [it.encode_seconds_per_byte, it.stored_per_raw].map(|it| it.value.mean)
 }
 
-/// What is booked of a long frame: one method for all of it, and the process's time, since libzstd's workers
-/// do not tell theirs.
+/// One of so many pieces is looked at to tell the class of a content.
+const PIECES_SKIPPED: u32 = 16;
+
+/// What is booked of a long frame: one method for all of it, under the class that most of it seems to be of, and
+/// the process's time, since libzstd's workers do not tell theirs.
 pub struct Booking {
-    class: Class,
+    compressor: Compressor,
+    /// How many pieces of each class were seen.
+    classes: Vec<(Class, u32)>,
+    pieces: u32,
     begun: Reading,
 }
 
 impl Booking {
     /// Opens the books of a frame that is about to be made.
-    pub fn open(head: &[u8]) -> Result<Booking> {
-        Ok(Booking {
-            class: class_of(head)?,
+    pub fn open() -> Booking {
+        Booking {
+            compressor: Compressor::new(),
+            classes: Vec::new(),
+            pieces: 0,
             begun: Reading::now(Scope::Process),
-        })
+        }
+    }
+
+    /// Looks at a piece of the content, if it is its turn.
+    pub fn see(&mut self, piece: &[u8]) -> Result<()> {
+        if self.pieces.is_multiple_of(PIECES_SKIPPED) {
+            let class = class_of(piece, &mut self.compressor)?;
+            match self.classes.iter_mut().find(|it| it.0 == class) {
+                Some(of_class) => of_class.1 += 1,
+                None => self.classes.push((class, 1)),
+            }
+        }
+        self.pieces += 1;
+        Ok(())
+    }
+
+    fn class(&self) -> Class {
+        let most = self.classes.iter().max_by_key(|it| it.1);
+        most.map_or(Class::UNSEEN, |it| it.0)
     }
 
     /// Closes them, in the unit of a goal: under the level that most of it went by.
@@ -178,10 +251,11 @@ impl Booking {
         profile: &Profile,
     ) -> Ledger {
         let method = Method::of(Codec::Zstd { level });
+        let class = self.class();
         let used = self
             .begun
             .until(&Reading::now(Scope::Process), summary.raw_bytes);
-        let mut life = BlockLife::new(self.class, summary.raw_bytes);
+        let mut life = BlockLife::new(class, summary.raw_bytes);
         life.reads_per_write = Estimate::exact(0.0);
         let prices = match goal {
             Goal::Money {
@@ -200,7 +274,7 @@ impl Booking {
             },
         };
         let block_bytes = summary.raw_bytes.clamp(1, 1 << 20);
-        let estimate = profile.estimate(self.class, method, block_bytes);
+        let estimate = profile.estimate(class, method, block_bytes);
         let written = Written {
             stored_bytes: summary.stored_bytes,
             encode: Seconds(used.cpu.total().0),

@@ -4,7 +4,9 @@ mod choice;
 mod content;
 mod earned;
 mod explain;
+mod explain_long;
 mod form;
+mod hint;
 mod info;
 mod place;
 mod repack;
@@ -33,6 +35,7 @@ use choice::Setting;
 use content::Content;
 use earned::{Booked, Earned};
 use form::{Aim, Booking};
+use hint::{Hint, Packed};
 use place::{Existing, Source, Target};
 use sink::Sink;
 
@@ -57,6 +60,8 @@ const ENDINGS: [(&str, &str); 10] = [
 ];
 /// Bytes of the smallest buffers of blocks. A file that grows is cut into blocks as long.
 const BLOCK_BYTES_MIN: u64 = 64 << 10;
+/// Bytes of the blocks that `smallest` has where xz may be picked.
+const BLOCK_BYTES_DENSE: u64 = 16 << 20;
 /// Bytes of a frame that `unpack` checks before it writes any of them.
 const HELD_BYTES_MAX: usize = 16 << 20;
 /// Bytes read from a file at a time.
@@ -95,6 +100,19 @@ pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
     })?;
     setting.keep(typed.files.quiet);
     Ok(outcome)
+}
+
+/// Bytes of a block of a row, by the length of its content where that is known.
+///
+/// A small file wants small buffers: to fault the usual ones in takes longer than to pack it. As small as can be
+/// with xz wants blocks of twice its window, since frames see nothing of each other.
+fn block_bytes(goal: Goal, is_mixed: bool, content_bytes: Option<u64>) -> usize {
+    let usual = match goal == Goal::Smallest && is_mixed {
+        true => BLOCK_BYTES_DENSE,
+        false => WriterOptions::default().block_bytes as u64,
+    };
+    let wanted = content_bytes.unwrap_or(u64::MAX);
+    wanted.clamp(BLOCK_BYTES_MIN, usual).next_power_of_two() as usize
 }
 
 fn container(is_mixed: bool) -> Container {
@@ -300,15 +318,13 @@ impl Packing<'_> {
                 self.setting.choice(self.goal, arms, link)
             }
         };
-        // A small file wants small buffers: to fault the usual ones in takes longer than to pack it.
+        let is_mixed = self.container == Container::Mixed;
         let usual = WriterOptions::default();
-        let wanted = (pledged_source_bytes.unwrap_or(u64::MAX))
-            .clamp(BLOCK_BYTES_MIN, usual.block_bytes as u64);
         Ok(WriterOptions {
             container: self.container,
             choice,
             pledged_source_bytes,
-            block_bytes: wanted.next_power_of_two() as usize,
+            block_bytes: block_bytes(self.goal, is_mixed, pledged_source_bytes),
             ..usual
         })
     }
@@ -359,9 +375,12 @@ impl Packing<'_> {
         let (mut writer, mut piece, mut count) =
             self.begin(source, sink, target.is_file()?, pool)?;
         let books = writer.books();
-        let mut booking = Booking::open(&piece[..count])?;
+        let mut booking = Booking::open();
         let mut before = Summary::default();
         // The first piece was read already, since it tells how to begin.
+        if self.typed.ledger {
+            booking.see(&piece[..count])?;
+        }
         while count > 0 {
             (writer.write_all(&piece[..count])).with_context(|| target.name.clone())?;
             read.fetch_add(count as u64, Ordering::Relaxed);
@@ -372,7 +391,10 @@ impl Packing<'_> {
                 let pace = form::pace(self.typed.strategy, link);
                 let long = writer.into_long(pace, workers(pool), left);
                 (writer, before) = long.with_context(|| target.name.clone())?;
-                booking = Booking::open(&piece[..count])?;
+                booking = Booking::open();
+            }
+            if self.typed.ledger {
+                booking.see(&piece[..count])?;
             }
         }
         let level = writer.main_level();
@@ -383,6 +405,7 @@ impl Packing<'_> {
             self.setting.learn(books);
         }
         let is_stdout = target.is_standard_output();
+        let is_kept = target.is_file()?;
         let is_told = job.tells(Some(&target));
         let name = source.name.clone();
         target.complete(source.metadata.as_ref(), job.typed.remove)?;
@@ -391,12 +414,20 @@ impl Packing<'_> {
         }
         let booked = match (books, level) {
             (Some(books), None) => (self.goal, Booked::Row(books)),
-            (books, Some(level)) if self.typed.ledger => {
-                self.booked(books.as_ref(), &booking, (level, &after))?
-            }
-            _ => return Ok(()),
+            (books, Some(level)) => self.booked(books.as_ref(), &booking, (level, &after))?,
+            (None, None) => return Ok(()),
         };
-        self.say_earned((&name, &summary), (booked.0, &booked.1), is_stdout)
+        // Where it goes over a link that was told or seen, that is what decided.
+        let packed = match level {
+            Some(level) if is_kept && self.typed.link.0.is_none() => Some(Packed::Level(level)),
+            None if is_kept => {
+                let stored = summary.stored_bytes as f64 / summary.raw_bytes.max(1) as f64;
+                Some(Packed::Row(stored))
+            }
+            _ => None,
+        };
+        let hint = || packed.map_or(Ok(None), |it| hint::hint(source, it, summary.drained_after));
+        self.say_earned((&name, &summary), (booked.0, &booked.1), is_stdout, hint)
     }
 
     /// Closes the books of a long frame, and of the row that it followed, if there was one.
@@ -449,6 +480,7 @@ impl Packing<'_> {
         named: (&str, &Summary),
         booked: (Goal, &Booked),
         is_stdout: bool,
+        hint: impl FnOnce() -> Result<Option<Hint>>,
     ) -> Result<()> {
         let files = &self.typed.files;
         let says_more = files.verbose || (!files.quiet && io::stderr().is_terminal());
@@ -459,7 +491,11 @@ impl Packing<'_> {
         let terms = (self.setting.terms()?, self.setting.kept());
         let earned = Earned::of(named, booked, terms);
         if says_prospects {
-            let _ = io::stderr().write_all(earned.prospects().as_bytes());
+            let mut text = earned.prospects();
+            if let Some(hint) = hint()? {
+                text += &earned.hint(&hint);
+            }
+            let _ = io::stderr().write_all(text.as_bytes());
         }
         if self.typed.ledger {
             let text = match self.typed.json {

@@ -415,6 +415,36 @@
       }
     }
   }
+  // The tables, which stand as they were written until something is moved.
+  const written = new Map();
+  const html = (tag, kind, words) => {
+    const made = document.createElement(tag);
+    made.className = kind;
+    made.append(words);
+    return made;
+  };
+  const bestOf = (s) => s.mark === "undecided" ? html("span", "undecided", "undecided")
+    : s.pays ? html("span", `chip ${colour[s.method] || "other-1"}`, s.method) : html("span", "chip store-1", "store raw");
+  function fill(cell, content) {
+    if (!written.has(cell)) written.set(cell, [...cell.childNodes]);
+    cell.replaceChildren(...(isStart() ? written.get(cell) : [content]));
+  }
+  function tables() {
+    for (const row of document.querySelectorAll("#verdicts tr[data-place]")) {
+      const isFile = row.dataset.place === "file", s = isFile && standing(row.dataset.metric, classes[chosen]);
+      row.classList.toggle("stale", !isFile && !isStart());
+      if (!s) continue;
+      const contents = [bestOf(s), percents(s), `${s.method}: ${boundsText(s)}`, ""];
+      row.querySelectorAll(".live").forEach((cell, i) => fill(cell, contents[i]));
+    }
+    for (const row of document.querySelectorAll("#classes tr[data-index]")) {
+      for (const cell of row.querySelectorAll(".live")) {
+        const s = standing(cell.dataset.metric, classes[+row.dataset.index]);
+        if (s) fill(cell, bestOf(s));
+      }
+    }
+    for (const line of document.querySelectorAll(".as-asked")) line.hidden = isStart();
+  }
   function outputs() {
     const units = { reads: "", speed: " MB/s", days: " days", core: " EUR/core-hour", storage: " EUR/TB-year", kwh: " EUR/kWh" };
     for (const input of document.querySelectorAll(".slider input")) {
@@ -432,7 +462,7 @@
     for (const group of document.querySelectorAll("[data-class]")) {
       group.classList.toggle("hidden", +group.dataset.class !== chosen);
     }
-    drawMap(); drawSavings(); drawRedemption(); drawBuffers(); say(); outputs();
+    drawMap(); drawSavings(); drawRedemption(); drawBuffers(); say(); tables(); outputs();
   }
   const soon = () => { if (!wanted) { wanted = true; requestAnimationFrame(draw); } };
 

@@ -55,7 +55,8 @@ fn caption(cache: &CacheReport) -> String {
     format!(
         "The cache's own rules on {} simulated accesses ({}), {} of memory before {} of data, {} of them \
          hit raw. Dashed lines compress, once the share is full, only what was asked for again; the band of the \
-         best one is that of ratios, codecs, misses and the simulation.{best}",
+         best one is that of ratios, codecs, misses and the simulation. The model beside it hits more: it holds the hottest \
+         buffers from the start, where these rules have to find them out.{best}",
         figures(cache.accesses as f64),
         escape(&cache.access),
         memory_size(cache.memory_bytes),

@@ -31,7 +31,10 @@ pub fn tables(scene: &Scene<'_>) -> String {
         "Verdicts",
         "At each place and in each metric the best method for all data, its cost beside storing \
          raw, and what would turn the choice.",
-        &verdicts(scene),
+        &(as_asked(
+            "The rows of a file at rest follow the sliders and the data chosen above. Links, pages and caches are \
+             as they were reported: what they rest on has no slider.",
+        ) + &verdicts(scene)),
     );
     out.push_str(&section(
         "classes",
@@ -45,7 +48,7 @@ pub fn tables(scene: &Scene<'_>) -> String {
             "Settings to try",
             "What that means for tools: the best of the methods each of them offers, for all data, \
              with the terms this report was made for.",
-            &suggestions(scene),
+            &(as_asked("As they were reported: no slider moves them.") + &suggestions(scene)),
         ));
     }
     out.push_str(&section(
@@ -61,6 +64,11 @@ pub fn tables(scene: &Scene<'_>) -> String {
         &(basis(report) + &notes(report)),
     ));
     out
+}
+
+/// A line that the page shows once a slider was moved.
+fn as_asked(text: &str) -> String {
+    format!("<p class=\"about as-asked\" hidden>{}</p>", escape(text))
 }
 
 pub(super) fn section(id: &str, title: &str, about: &str, body: &str) -> String {
@@ -124,13 +132,16 @@ fn verdicts(scene: &Scene<'_>) -> String {
                 _ => chip(scene, &verdict.method),
             };
             let start = if index == 0 { " class=\"start\"" } else { "" };
+            let metric = escape(&verdict.metric);
+            // The script fills the cells of files anew: what is best, its cost, the answer, what turns it.
             let _ = write!(
                 rows,
-                "<tr{start}>{first}{}<td>{best}</td>{}{}{}</tr>",
-                cell(&verdict.metric),
-                number(&percent_range(&verdict.cost_ratio)),
-                cell(&answer(verdict)),
-                cell(&turns(verdict))
+                "<tr{start} data-place=\"{place}\" data-metric=\"{metric}\">{first}<td>{metric}</td>\
+                 <td class=\"live\">{best}</td><td class=\"live n\">{}</td><td class=\"live\">{}</td>\
+                 <td class=\"live\">{}</td></tr>",
+                escape(&percent_range(&verdict.cost_ratio)),
+                escape(&answer(verdict)),
+                escape(&turns(verdict))
             );
         }
     }
@@ -151,7 +162,8 @@ fn classes(scene: &Scene<'_>) -> String {
     let report = scene.report;
     let total = report.sample.population_bytes as f64;
     let mut rows = String::new();
-    for class in report.classes.iter().filter(|class| class.name != "all") {
+    let classes = report.classes.iter().enumerate();
+    for (index, class) in classes.filter(|(_, class)| class.name != "all") {
         let share = class.bytes.mean / total;
         let best: String = Metric::ALL
             .into_iter()
@@ -161,18 +173,20 @@ fn classes(scene: &Scene<'_>) -> String {
                         && verdict.metric == metric.name()
                         && verdict.class == class.name
                 });
-                match verdict {
+                let best = match verdict {
                     Some(verdict) if verdict.answer == "undecided" => {
-                        "<td><span class=\"undecided\">undecided</span></td>".to_string()
+                        "<span class=\"undecided\">undecided</span>".to_string()
                     }
-                    Some(verdict) => format!("<td>{}</td>", chip(scene, &verdict.method)),
-                    None => "<td></td>".to_string(),
-                }
+                    Some(verdict) => chip(scene, &verdict.method),
+                    None => String::new(),
+                };
+                let name = metric.name();
+                format!("<td class=\"live\" data-metric=\"{name}\">{best}</td>")
             })
             .collect();
         let _ = write!(
             rows,
-            "<tr><th scope=\"row\">{}</th>{}<td class=\"bar\"><i style=\"width:{:.1}%\"></i>{}</td>{best}</tr>",
+            "<tr data-index=\"{index}\"><th scope=\"row\">{}</th>{}<td class=\"bar\"><i style=\"width:{:.1}%\"></i>{}</td>{best}</tr>",
             escape(&class.name),
             number(&size(class.bytes.mean)),
             (100.0 * share).clamp(0.0, 100.0),

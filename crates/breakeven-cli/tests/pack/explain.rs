@@ -1,5 +1,6 @@
 //! `explain`, of files to be packed and of streams.
 
+use std::ffi::OsStr;
 use std::fs;
 
 use serde_json::Value;
@@ -9,6 +10,49 @@ use crate::{run, stdout};
 
 fn blocks(found: &Value) -> &Vec<Value> {
     found["blocks"].as_array().expect("blocks")
+}
+
+/// What is told of a file is what `pack` makes of it.
+#[test]
+fn a_long_frame_is_told_as_it_is_packed() {
+    let (folder, data) = folder();
+    let (file, packed) = (folder.path().join("file"), folder.path().join("made.zst"));
+    for options in [
+        &[][..],
+        &["--strategy", "money"],
+        &["--strategy", "smallest"],
+    ] {
+        let explain = |more: &'static str| {
+            let mut words: Vec<&dyn AsRef<OsStr>> = vec![&"explain"];
+            options.iter().for_each(|it| words.push(it));
+            words.extend([&more as &dyn AsRef<OsStr>, &file]);
+            let output = run(&folder, &words);
+            ok(&output);
+            stdout(&output)
+        };
+        let found: Value = serde_json::from_str(&explain("--json")).expect("JSON");
+        let mut words: Vec<&dyn AsRef<OsStr>> = vec![&"pack", &"-f", &"-o", &packed];
+        options.iter().for_each(|it| words.push(it));
+        words.push(&file);
+        ok(&run(&folder, &words));
+        let stored = fs::metadata(&packed).expect("a stream").len();
+        assert_eq!(found["stored_bytes"], stored, "{options:?}: {found:#}");
+        assert_eq!(found["raw_bytes"], data.len());
+        form::check(&found, "breakeven.explain-long/1");
+        assert!(explain("--all").contains("one long frame"), "{options:?}");
+    }
+    let output = run(
+        &folder,
+        &[&"explain", &"--json", &"--link", &"2MB/s", &file],
+    );
+    ok(&output);
+    let found: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!(found["link_mb_s"], 2.0);
+    let levels = found["levels"].as_array().expect("levels").iter();
+    let raw: u64 = levels
+        .map(|it| it["raw_bytes"].as_u64().expect("bytes"))
+        .sum();
+    assert_eq!(raw, data.len() as u64);
 }
 
 #[test]
@@ -21,6 +65,7 @@ fn decisions_on_a_file_are_shown_block_by_block() {
             &[
                 &"explain",
                 &"--json",
+                &"--mixed",
                 &"--link",
                 &"2MB/s",
                 &"--strategy",
@@ -31,7 +76,12 @@ fn decisions_on_a_file_are_shown_block_by_block() {
         ok(&output);
         let found: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
         form::check(&found, "breakeven.explain-file/1");
-        let count = data.len().div_ceil(1 << 20);
+        let block_bytes = if strategy == "smallest" {
+            16 << 20
+        } else {
+            1 << 20
+        };
+        let count = data.len().div_ceil(block_bytes);
         assert_eq!(blocks(&found).len(), count, "{strategy}");
         let sum = |field: &str| -> u64 {
             let values = blocks(&found).iter().map(|it| it[field].as_u64());
@@ -65,10 +115,11 @@ fn rows_are_limited_unless_all_are_wanted() {
     let (folder, _) = folder();
     let file = folder.path().join("long");
     fs::write(&file, vec![7; 30 << 20]).expect("a file");
-    let output = run(&folder, &[&"explain", &file]);
+    let row = [&"explain" as &dyn AsRef<OsStr>, &"--link", &"10GB/s"];
+    let output = run(&folder, &[&row[..], &[&file]].concat());
     ok(&output);
     assert!(stdout(&output).contains("and 10 more; --all shows them"));
-    let all = run(&folder, &[&"explain", &"--all", &file]);
+    let all = run(&folder, &[&row[..], &[&"--all", &file]].concat());
     ok(&all);
     let rows = |text: String| {
         text.lines()

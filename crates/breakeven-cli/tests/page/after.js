@@ -4,7 +4,10 @@ const move = (id, value) => {
   input.value = value;
   input.dispatchEvent(new Event("input", { bubbles: true }));
 };
-const state = () => ({ texts: texts(), marks: marks() });
+const rows = (where) => [...document.querySelectorAll(where)].map((row) => row.textContent);
+const tables = () => ({ file: rows("#verdicts tr[data-place=file]"), others: rows("#verdicts tr:not([data-place=file])"),
+  classes: rows("#classes tr[data-index]"), told: !document.querySelector(".as-asked").hidden });
+const state = () => ({ texts: texts(), marks: marks(), tables: tables() });
 {
   const seen = { first: window.first, start: state(), steps: {} };
   const step = (name, act) => { act(); seen.steps[name] = state(); };

@@ -33,6 +33,17 @@ struct Seen {
 struct State {
     texts: Vec<String>,
     marks: std::collections::BTreeMap<String, Vec<Mark>>,
+    /// Not of the page before its script ran.
+    tables: Option<Tables>,
+}
+
+/// The rows of the tables, and whether it is told which of them stand still.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Tables {
+    file: Vec<String>,
+    others: Vec<String>,
+    classes: Vec<String>,
+    told: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -203,6 +214,22 @@ fn check_moved(what: &str, before: &State, after: &State, pictures: &[&str]) {
     }
 }
 
+/// The tables follow the sliders as the pictures do, and say what does not.
+fn check_tables(seen: &Seen) {
+    let of = |state: &State| state.tables.clone().expect("tables");
+    let (start, step) = (of(&seen.start), |name: &str| of(&seen.steps[name]));
+    assert!(start.file.len() == 4 && start.classes.len() >= 2 && !start.told);
+    for name in ["reads", "speed", "core", "storage", "class"] {
+        let moved = step(name);
+        assert!(moved.file != start.file && moved.told, "{name}: {moved:?}");
+        assert_eq!(moved.others, start.others, "{name}");
+    }
+    assert_ne!(step("core").classes, start.classes);
+    for name in ["reset", "reset again"] {
+        assert_eq!(step(name), start, "{name}");
+    }
+}
+
 #[test]
 fn the_page_works_in_a_browser() {
     let Some(browser) = chromium() else {
@@ -243,6 +270,7 @@ fn check_page(browser: &str, page: &Path) {
         );
     }
     check_same("the script at its start", &seen.first, &seen.start);
+    check_tables(&seen);
     let step = |name: &str| &seen.steps[name];
     check_moved(
         "reads",

@@ -124,8 +124,7 @@ impl Population {
                 let folder = population.add_folder(parent);
                 let name = path.file_name().unwrap_or(path.as_os_str()).to_os_string();
                 population.add_file(folder, name, &metadata);
-            } else {
-                let kind = special_kind(&metadata);
+            } else if let Some(kind) = special_kind(&metadata) {
                 return Err(Error::invalid(
                     "path",
                     format!("{} is a {kind}, not a file or folder", path.display()),
@@ -410,18 +409,21 @@ impl Population {
     }
 }
 
-fn special_kind(metadata: &Metadata) -> &'static str {
+/// Returns what stands under a path that is neither a file nor a folder.
+pub fn special_kind(metadata: &Metadata) -> Option<&'static str> {
     let kind = metadata.file_type();
-    if kind.is_fifo() {
-        "named pipe"
+    if kind.is_file() || kind.is_dir() {
+        None
+    } else if kind.is_fifo() {
+        Some("named pipe")
     } else if kind.is_socket() {
-        "socket"
+        Some("socket")
     } else if kind.is_block_device() {
-        "block device"
+        Some("block device")
     } else if kind.is_char_device() {
-        "character device"
+        Some("character device")
     } else {
-        "special file"
+        Some("special file")
     }
 }
 

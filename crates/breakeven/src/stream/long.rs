@@ -93,7 +93,9 @@ struct Paced {
     pledged: Option<u64>,
     compressor: Compressor,
     /// Bytes by each level.
-    levels: Vec<(i8, usize)>,
+    levels: Vec<(i8, u64)>,
+    /// For how long in all no buffer was free, since the sink was behind.
+    stalled: Seconds,
 }
 
 /// Pieces on their way to the sink and back.
@@ -177,6 +179,7 @@ impl<S: Write + Send + 'static> LongWriter<S> {
             pledged: content_bytes,
             compressor: Compressor::new(),
             levels: Vec::new(),
+            stalled: Seconds(0.0),
         });
         Ok(writer)
     }
@@ -188,9 +191,16 @@ impl<S: Write + Send + 'static> LongWriter<S> {
 
     /// Returns the level that most of the content went by so far.
     pub fn main_level(&self) -> i8 {
-        let paced = self.paced.as_ref();
-        let most = paced.and_then(|it| it.levels.iter().max_by_key(|it| it.1));
+        let most = self.levels().into_iter().max_by_key(|it| it.1);
         most.map_or(self.options.level, |it| it.0)
+    }
+
+    /// Returns the levels so far, each with the content that went by it.
+    pub fn levels(&self) -> Vec<(i8, u64)> {
+        match &self.paced {
+            Some(paced) => paced.levels.clone(),
+            None => vec![(self.options.level, self.summary.raw_bytes)],
+        }
     }
 
     /// Takes all of `bytes`; waits while the workers or the sink are behind.
@@ -288,8 +298,8 @@ impl<S: Write + Send + 'static> LongWriter<S> {
             paced.filled += now.len();
             let is_full = paced.filled == job.bytes;
             match paced.levels.iter_mut().find(|it| it.0 == job.level) {
-                Some(level) => level.1 += now.len(),
-                None => paced.levels.push((job.level, now.len())),
+                Some(level) => level.1 += now.len() as u64,
+                None => paced.levels.push((job.level, now.len() as u64)),
             }
             if is_full {
                 paced.job = None;
@@ -340,11 +350,15 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         let left = paced
             .pledged
             .map(|all| all.saturating_sub(self.frame_content));
+        let progress = encoder.progress();
         let job = paced.pacer.job(&Standing {
             now: Seconds(begun.elapsed().as_secs_f64()),
             raw_bytes: self.frame_content,
             left_bytes: left.filter(|&left| left > 0),
-            queued_bytes: encoder.progress().produced.saturating_sub(sunk),
+            consumed_bytes: progress.consumed,
+            produced_bytes: progress.produced,
+            queued_bytes: progress.produced.saturating_sub(sunk),
+            stalled: paced.stalled,
             is_hopeless: class == Class::INCOMPRESSIBLE || class == Class::PACKED,
         });
         encoder.set_level(job.level)?;
@@ -390,10 +404,17 @@ impl<S: Write + Send + 'static> LongWriter<S> {
                 pieces.count += 1;
                 Vec::with_capacity(PIECE_BYTES)
             }
-            Err(_) => match pieces.empty.recv() {
-                Ok(next) => next,
-                Err(_) => return self.fail(),
-            },
+            Err(_) => {
+                let begun = Instant::now();
+                let next = pieces.empty.recv();
+                if let Some(paced) = &mut self.paced {
+                    paced.stalled += Seconds(begun.elapsed().as_secs_f64());
+                }
+                match next {
+                    Ok(next) => next,
+                    Err(_) => return self.fail(),
+                }
+            }
         };
         let piece = std::mem::replace(&mut self.piece, next);
         self.put_bytes += piece.len() as u64;

@@ -7,6 +7,7 @@ mod classes;
 mod codec_overhead;
 mod decide;
 mod direct;
+mod pack_programs;
 mod stored_sizes;
 
 use super::Experiment;
@@ -18,4 +19,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     advise_compare::EXPERIMENT,
     decide::EXPERIMENT,
     classes::EXPERIMENT,
+    pack_programs::FILE,
+    pack_programs::LINK,
+    pack_programs::SMALLEST,
 ];

@@ -14,7 +14,7 @@ mod corpus;
 mod costs;
 mod fastest;
 mod figures;
-mod link;
+pub mod link;
 mod money;
 mod network;
 mod pictures;

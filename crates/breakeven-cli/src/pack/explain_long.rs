@@ -1,0 +1,273 @@
+//! `breakeven explain` of a file that is packed into one long frame: by which level, and why.
+//!
+//! The frame is really made, by the writer of `pack` and into nothing, so that what is told is what `pack`
+//! stores: the same bytes, or where levels follow a link, as many as another run would store. A link
+//! is one that is busy for as long as it takes the bytes, so this takes as long as packing would.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use breakeven::codec::Compressor;
+use breakeven::decide::Class;
+use breakeven::frame::LongOptions;
+use breakeven::meter::{Reading, Scope};
+use breakeven::stream::{LongWriter, Summary};
+use breakeven::units::{BytesPerSecond, Seconds};
+use breakeven_cli::text::{binary_size, figures, percent, size};
+use serde_json::{Value, json};
+
+use super::choice::Setting;
+use super::explain::Shown;
+use super::form::{self, Aim, Candidate};
+use super::place::Source;
+
+/// The name and version of the JSON form. Fields are only added under the same one.
+const SCHEMA: &str = "breakeven.explain-long/1";
+
+/// Bytes read from the file at a time, the first of which tell how to begin.
+const READ_BYTES: usize = 1 << 20;
+
+/// A frame that was made, and what it was made by.
+struct Made {
+    options: LongOptions,
+    /// Levels with the content that went by each.
+    levels: Vec<(i8, u64)>,
+    summary: Summary,
+    core: Seconds,
+}
+
+/// What is known before a frame is made.
+struct Asked {
+    aim: Aim,
+    name: String,
+    class: Class,
+    candidates: Vec<Candidate>,
+    days: f64,
+    workers: u32,
+}
+
+/// Packs a file into nothing, and tells how.
+pub fn explain(
+    setting: &Setting<'_>,
+    source: &mut Source,
+    aim: Aim,
+    workers: u32,
+) -> Result<Shown> {
+    let length = source.bytes_ahead();
+    let mut head = vec![0; READ_BYTES];
+    let count = source.fill(&mut head)?;
+    head.truncate(count);
+    let limit = match aim {
+        Aim::Usual => Some(form::usual_limit(workers, length)),
+        _ => None,
+    };
+    let asked = Asked {
+        aim,
+        name: source.name.clone(),
+        class: form::class_of(&head, &mut Compressor::new())?,
+        candidates: match aim {
+            Aim::Usual | Aim::Money => form::candidates(setting, &head, limit)?,
+            _ => Vec::new(),
+        },
+        days: setting.days,
+        workers,
+    };
+    let made = make(setting, source, (aim, workers), head, length)?;
+    Ok(asked.shown(&made))
+}
+
+fn make(
+    setting: &Setting<'_>,
+    source: &mut Source,
+    (aim, workers): (Aim, u32),
+    mut piece: Vec<u8>,
+    length: Option<u64>,
+) -> Result<Made> {
+    let begun = Reading::now(Scope::Process);
+    let mut writer = match aim {
+        Aim::Paced(pace) => LongWriter::paced(Slow::new(Some(pace.link())), pace, workers, length)?,
+        _ => {
+            let options = form::long_options(aim, setting, workers, (&piece, length))?;
+            LongWriter::new(Slow::new(None), options)?
+        }
+    };
+    let mut count = piece.len();
+    piece.resize(READ_BYTES, 0);
+    while count > 0 {
+        writer.write_all(&piece[..count])?;
+        count = source.read(&mut piece)?;
+    }
+    let (options, levels) = (*writer.options(), writer.levels());
+    let (_, summary) = writer.finish()?;
+    let used = begun.until(&Reading::now(Scope::Process), summary.raw_bytes);
+    Ok(Made {
+        options,
+        levels,
+        core: Seconds(used.cpu.total().0),
+        summary,
+    })
+}
+
+impl Asked {
+    fn shown(&self, made: &Made) -> Shown {
+        let (raw, stored) = (
+            made.summary.raw_bytes as f64,
+            made.summary.stored_bytes as f64,
+        );
+        let link = match self.aim {
+            Aim::Paced(pace) => Some(pace.link()),
+            _ => None,
+        };
+        let mut summary = format!(
+            "{}: one long frame, {} to {}, ratio {}, in {} s{} with {} workers, {} core seconds\n",
+            self.name,
+            size(raw),
+            size(stored),
+            figures(raw / stored.max(1.0)),
+            figures(made.summary.drained_after.0),
+            link.map_or(String::new(), |it| format!(
+                " over {} MB/s (uncompressed {} s)",
+                figures(it.mb_per_second()),
+                figures(it.time_for(raw).0)
+            )),
+            self.workers,
+            figures(made.core.0),
+        );
+        let _ = writeln!(summary, "{}", by_what(made));
+        let _ = writeln!(summary, "{}", self.why());
+        let header = match self.candidates.is_empty() {
+            true => String::new(),
+            false => format!(
+                "{:>6} {:>14} {:>12} {:>16}\n",
+                "level", "ratio", "core MB/s", "EUR/TB, all told"
+            ),
+        };
+        Shown {
+            summary,
+            header,
+            rows: self.candidates.iter().map(row).collect(),
+            tail: String::new(),
+            json: self.json(made, link),
+        }
+    }
+
+    /// Says what the level was picked by.
+    fn why(&self) -> String {
+        let of_class = format!(
+            "by this machine's profile of blocks\nof 1 MiB of class {}, as the content begins:",
+            self.class
+        );
+        let days = figures(self.days);
+        match self.aim {
+            Aim::Usual => format!(
+                "to a file: what costs least over {days} days in the time of zstd's default level on one thread,\n{of_class}"
+            ),
+            Aim::Money => format!("money: what costs least over {days} days, {of_class}"),
+            Aim::Smallest => "smallest: the densest level, in the longest window".to_string(),
+            Aim::Paced(_) => {
+                "the level follows what waits for the link, so another run stores other bytes, \
+                              about as many"
+                    .to_string()
+            }
+            Aim::Level(_) => "the level that was named".to_string(),
+        }
+    }
+
+    fn json(&self, made: &Made, link: Option<BytesPerSecond>) -> Value {
+        let candidate = |it: &Candidate| {
+            json!({
+                "level": it.level,
+                "ratio": 1.0 / it.stored,
+                "core_mb_s": 1e-6 / it.core,
+                "euros_per_tb": 1e12 * it.euros,
+                "is_allowed": it.is_allowed,
+            })
+        };
+        let level = |&(level, bytes): &(i8, u64)| json!({"level": level, "raw_bytes": bytes});
+        let raw = made.summary.raw_bytes as f64;
+        json!({
+            "schema": SCHEMA,
+            "file": self.name,
+            "class": self.class.to_string(),
+            "link_mb_s": link.map(BytesPerSecond::mb_per_second),
+            "workers": self.workers,
+            "raw_bytes": made.summary.raw_bytes,
+            "stored_bytes": made.summary.stored_bytes,
+            "seconds": made.summary.drained_after.0,
+            "seconds_raw": link.map(|it| it.time_for(raw).0),
+            "core_seconds": made.core.0,
+            "window_bytes": made.options.window_log.map(|log| 1_u64 << log),
+            "matches_far": made.options.matches_far,
+            "levels": made.levels.iter().map(level).collect::<Vec<_>>(),
+            "candidates": self.candidates.iter().map(candidate).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Names the levels, most of the content first, and the window.
+fn by_what(made: &Made) -> String {
+    let mut levels = made.levels.clone();
+    levels.sort_by_key(|it| std::cmp::Reverse(it.1));
+    let all = made.summary.raw_bytes.max(1) as f64;
+    let named = levels.iter().map(|&(level, bytes)| match levels.len() {
+        1 => format!("level {level}"),
+        _ => format!("level {level} {}", percent(bytes as f64 / all)),
+    });
+    let mut text = named.collect::<Vec<_>>().join(", ");
+    if let Some(log) = made.options.window_log {
+        let _ = write!(text, ", a window of {}", binary_size(1 << log));
+    }
+    if made.options.matches_far {
+        text += ", and matches looked for in all of it";
+    }
+    text
+}
+
+fn row(it: &Candidate) -> String {
+    let beyond = if it.is_allowed { "" } else { "  takes longer" };
+    format!(
+        "{:>6} {:>14} {:>12} {:>16}{beyond}\n",
+        it.level,
+        figures(1.0 / it.stored),
+        figures(1e-6 / it.core),
+        figures(1e12 * it.euros)
+    )
+}
+
+/// What is written to: nothing, or a link to nowhere.
+struct Slow {
+    link: Option<BytesPerSecond>,
+    /// When it is through with what it was given.
+    free_at: Instant,
+}
+
+impl Slow {
+    /// What it holds beside what it sends.
+    const HELD: Duration = Duration::from_millis(2);
+
+    fn new(link: Option<BytesPerSecond>) -> Slow {
+        Slow {
+            link,
+            free_at: Instant::now(),
+        }
+    }
+}
+
+impl Write for Slow {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(link) = self.link {
+            let takes = Duration::from_secs_f64(link.time_for(bytes.len() as f64).0);
+            self.free_at = self.free_at.max(Instant::now()) + takes;
+            let left = self.free_at.saturating_duration_since(Instant::now());
+            std::thread::sleep(left.saturating_sub(Slow::HELD));
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        std::thread::sleep(self.free_at.saturating_duration_since(Instant::now()));
+        Ok(())
+    }
+}
