@@ -189,6 +189,8 @@ fn get(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) -> Result<
             .recache
             .and_then(|second| second.checked_sub(now.seconds)),
         without_value: !flags.returns_value,
+        may_win: true,
+        leaves_access: flags.leaves_access,
     };
     let start = output.len();
     let answered = context.shared.objects.fetch(&key, &fetch, now, |item| {
@@ -560,7 +562,12 @@ fn inspect(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) {
         return say(output, BAD_LINE);
     };
     let now = context.now;
-    let shown = context.shared.objects.get(&key, now, |item| {
+    let fetch = Fetch {
+        without_value: true,
+        leaves_access: true,
+        ..Fetch::default()
+    };
+    let shown = context.shared.objects.fetch(&key, &fetch, now, |item| {
         let end = item
             .expires
             .map_or(-1, |second| i64::from(now.seconds) - i64::from(second));

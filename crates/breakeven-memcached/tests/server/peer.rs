@@ -10,7 +10,7 @@ use std::time::Duration;
 use breakeven_memcached::{Listen, Server, Settings, Stopper};
 
 /// Keeps a test that waits for what never comes from hanging.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Our server, in a thread of the test.
 pub struct Ours {
@@ -89,6 +89,7 @@ pub fn missing(what: &str) {
 /// A client that waits for what it expects.
 pub struct Client {
     pub stream: UnixStream,
+    server: String,
     received: Vec<u8>,
 }
 
@@ -107,6 +108,7 @@ impl Client {
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         Client {
             stream,
+            server: path.display().to_string(),
             received: Vec::new(),
         }
     }
@@ -128,7 +130,8 @@ impl Client {
             searched = self.received.len().saturating_sub(end.len() - 1);
             assert!(
                 self.read_some() > 0,
-                "closed after {:?}",
+                "{}: closed after {:?}",
+                self.server,
                 tail(&self.received)
             );
         }
@@ -145,7 +148,7 @@ impl Client {
         let read = match self.stream.read(&mut buffer) {
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
-            Err(error) => panic!("{error} after {:?}", tail(&self.received)),
+            Err(error) => panic!("{}: {error} after {:?}", self.server, tail(&self.received)),
         };
         self.received.extend_from_slice(&buffer[..read]);
         read

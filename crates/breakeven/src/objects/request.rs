@@ -97,6 +97,10 @@ pub struct Fetch {
     pub recache_below_seconds: Option<u32>,
     /// Leaves the value out, so that nothing is decoded. Default false.
     pub without_value: bool,
+    /// Gives the caller the win of an item that is stale, or near its end, if nobody has it. Default false.
+    pub may_win: bool,
+    /// Leaves no trace of the access. Default false.
+    pub leaves_access: bool,
 }
 
 /// Whether the caller is the one to bring a new value.

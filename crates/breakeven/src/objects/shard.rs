@@ -401,7 +401,8 @@ impl Shard {
             before.expires != 0 && before.expires.saturating_sub(now) < seconds
         });
         let is_stale = before.bits & STALE != 0;
-        if win == Win::None && (is_vivified || is_stale || is_near) {
+        let is_wanted = is_vivified || fetch.may_win && (is_stale || is_near);
+        if win == Win::None && is_wanted {
             win = Win::Won;
         }
         if let Some(expires) = fetch.touch {
@@ -409,8 +410,12 @@ impl Shard {
         }
         let token = if win == Win::Won { TOKEN } else { 0 };
         let (bytes, base) = self.log.item_mut(found.place);
-        item::mark(bytes, FETCHED | token, now, base.opened);
-        self.index.touch(found.spot);
+        if fetch.leaves_access {
+            item::mark(bytes, token, before.access, base.opened);
+        } else {
+            item::mark(bytes, FETCHED | token, now, base.opened);
+            self.index.touch(found.spot);
+        }
         let item = ItemRef {
             value: &[],
             value_bytes: found.header.stored.raw_bytes(),
@@ -558,6 +563,10 @@ impl Shard {
                 _ => CountOutcome::OutOfMemory,
             });
         };
+        // In the field's server an empty value is no number whatever its CAS; any other has its CAS compared first.
+        if found.header.stored.raw_bytes() == 0 {
+            return Ok(CountOutcome::NotNumeric);
+        }
         if count.cas.is_some_and(|cas| cas != found.header.cas) {
             return Ok(CountOutcome::Exists);
         }
@@ -585,6 +594,10 @@ impl Shard {
             bytes: digits.len() as u32,
         };
         header.access = now;
+        if digits.len() > width {
+            // As in the field's server, an item that grows is another one: nobody fetched it, and it is not stale.
+            header.bits = 0;
+        }
         if found.header.stored == header.stored && self.log.fits_over(found.place, &header) {
             self.change(key, &mut found, header, now)?;
             let at = found.key_at + key.bytes.len();
