@@ -6,6 +6,8 @@ mod disk;
 mod pack;
 mod page;
 mod replay;
+#[cfg(feature = "vault")]
+mod vault;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,6 +1,7 @@
 //! `breakeven vault`: opening it, the commands, and what they print.
 
 mod options;
+mod upkeep;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,8 +13,8 @@ use anyhow::{Context, Result, bail};
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::storage::RealStorage;
 use breakeven::vault::{
-    self, Compression, Entropy, Excludes, Preset, Progress, Retention, Snapshot, Source, Time,
-    Vault, WriterOptions,
+    self, Compression, Entropy, Excludes, FarEnd, FolderEnd, Preset, Progress, Retention, Snapshot,
+    Source, Time, Vault, WriterOptions,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
@@ -21,7 +22,9 @@ use serde_json::{Value, json};
 use crate::standard;
 use breakeven_cli::text::printable;
 pub use options::VaultOptions;
-use options::{AddOptions, CollectOptions, ForgetOptions, Prices, RestoreOptions, VaultCommand};
+use options::{
+    AddOptions, CollectOptions, ForgetOptions, FromOptions, Prices, RestoreOptions, VaultCommand,
+};
 
 /// A snapshot was made or restored, but for some files.
 const PARTIAL: u8 = 3;
@@ -34,13 +37,36 @@ pub fn run(options: &VaultOptions) -> Result<ExitCode> {
     let repo =
         repo.ok_or_else(|| crate::options::Usage("which vault? -r FOLDER names it".to_string()))?;
     match &options.command {
-        VaultCommand::Init => init(options, repo),
+        VaultCommand::Init { copy_cuts, from } => init(options, repo, copy_cuts.as_deref(), from),
         VaultCommand::Add(add) => run_add(options, &mut open(options, repo)?, add),
         VaultCommand::List => list(options, &open(options, repo)?),
         VaultCommand::Restore(restore) => run_restore(options, &open(options, repo)?, restore),
         VaultCommand::Verify { sample } => verify(options, &open(options, repo)?, *sample),
         VaultCommand::Forget(forget) => run_forget(options, &mut open(options, repo)?, forget),
         VaultCommand::Gc(collect) => run_collect(options, &mut open(options, repo)?, collect),
+        VaultCommand::Copy {
+            from_repo,
+            snapshots,
+            prices,
+            from,
+        } => {
+            let source = open_other(options, from_repo, from)?;
+            let writing = writer_options(options, *prices);
+            upkeep::copy(
+                options,
+                &mut open(options, repo)?,
+                &source,
+                snapshots,
+                writing,
+            )
+        }
+        VaultCommand::Repair => {
+            let entropy = Entropy::system()?;
+            let password = password(options, false)?;
+            let mut vault = Vault::open_damaged(far_end(repo)?, &password, entropy)?;
+            upkeep::repair(options, &mut vault)
+        }
+        VaultCommand::Unlock => upkeep::unlock(options, &mut open(options, repo)?),
         VaultCommand::Stats => stats(options, &open(options, repo)?),
         VaultCommand::Key { add, remove } => key(
             options,
@@ -51,17 +77,36 @@ pub fn run(options: &VaultOptions) -> Result<ExitCode> {
     }
 }
 
-fn init(options: &VaultOptions, repo: &Path) -> Result<ExitCode> {
+/// Returns where a vault's objects lie.
+fn far_end(repo: &Path) -> Result<Arc<dyn FarEnd>> {
+    let storage = RealStorage::open_folder(repo)?;
+    Ok(FolderEnd::shared(Arc::new(storage)))
+}
+
+fn init(
+    options: &VaultOptions,
+    repo: &Path,
+    copy_cuts: Option<&Path>,
+    from: &FromOptions,
+) -> Result<ExitCode> {
+    let other = copy_cuts
+        .map(|other| open_other(options, other, from))
+        .transpose()?;
     std::fs::create_dir_all(repo).with_context(|| format!("make {}", repo.display()))?;
-    let storage = Arc::new(RealStorage::open_folder(repo)?);
+    let far = far_end(repo)?;
     let password = password(options, true)?;
-    Vault::init(
-        storage,
-        vault::VaultOptions::default(),
-        &password,
-        vault::PasswordCost::default(),
-        Entropy::system()?,
-    )?;
+    let cost = vault::PasswordCost::default();
+    let entropy = Entropy::system()?;
+    match &other {
+        Some(other) => Vault::init_like(far, other, &password, cost, entropy)?,
+        None => Vault::init(
+            far,
+            vault::VaultOptions::default(),
+            &password,
+            cost,
+            entropy,
+        )?,
+    };
     tell(
         options,
         &json!({ "made": repo.display().to_string() }),
@@ -71,9 +116,18 @@ fn init(options: &VaultOptions, repo: &Path) -> Result<ExitCode> {
 }
 
 fn open(options: &VaultOptions, repo: &Path) -> Result<Vault> {
-    let storage = Arc::new(RealStorage::open_folder(repo)?);
+    let far = far_end(repo)?;
     let password = password(options, false)?;
-    Ok(Vault::open(storage, &password, Entropy::system()?)?)
+    Ok(Vault::open(far, &password, Entropy::system()?)?)
+}
+
+/// Opens a vault that is only read.
+fn open_other(options: &VaultOptions, repo: &Path, from: &FromOptions) -> Result<Vault> {
+    let password = match &from.from_password_file {
+        Some(file) => first_line_of(file)?,
+        None => password(options, false)?,
+    };
+    Ok(Vault::open(far_end(repo)?, &password, Entropy::system()?)?)
 }
 
 fn password(options: &VaultOptions, is_new: bool) -> Result<Vec<u8>> {
@@ -330,9 +384,13 @@ fn run_restore(
         index_bytes_max: options.index_memory << 20,
         ..vault::RestoreOptions::default()
     };
-    let restored = vault.restore(epoch, &restore.target, &settings, &mut |progress| {
-        bar.show(progress)
-    })?;
+    let restored = vault.restore(
+        &pool()?,
+        epoch,
+        &restore.target,
+        &settings,
+        &mut |progress| bar.show(progress),
+    )?;
     bar.0.finish_and_clear();
     let facts = json!({
         "snapshot": epoch, "files": restored.files, "folders": restored.folders, "bytes": restored.bytes,
@@ -353,7 +411,7 @@ fn verify(options: &VaultOptions, vault: &Vault, sample: f64) -> Result<ExitCode
         seed: now()?.nanoseconds.into(),
         index_bytes_max: options.index_memory << 20,
     };
-    let verified = vault.verify(settings, &mut |progress| bar.show(progress))?;
+    let verified = vault.verify(&pool()?, settings, &mut |progress| bar.show(progress))?;
     bar.0.finish_and_clear();
     let damages = verified.damages.iter();
     let damages: Value = damages

@@ -43,7 +43,13 @@ pub struct VaultOptions {
 #[derive(Debug, Subcommand)]
 pub enum VaultCommand {
     /// Make a vault in an empty folder
-    Init,
+    Init {
+        /// Cut contents where this vault does, so that what is copied from there lies in the same chunks
+        #[arg(long, value_name = "VAULT")]
+        copy_cuts: Option<PathBuf>,
+        #[command(flatten)]
+        from: FromOptions,
+    },
     /// Add a snapshot of files and folders
     Add(AddOptions),
     /// List the snapshots
@@ -60,6 +66,24 @@ pub enum VaultCommand {
     Forget(ForgetOptions),
     /// Give back what no snapshot needs
     Gc(CollectOptions),
+    /// Copy snapshots from another vault
+    Copy {
+        /// The vault to copy from
+        #[arg(long, value_name = "VAULT")]
+        from_repo: PathBuf,
+        /// Numbers of snapshots there; all unless given
+        #[arg(value_name = "SNAPSHOT")]
+        snapshots: Vec<u64>,
+        /// What trades time for space
+        #[arg(long, value_name = "LIST", value_enum, default_value = "default")]
+        prices: Prices,
+        #[command(flatten)]
+        from: FromOptions,
+    },
+    /// Drop what is damaged, save what is whole in it, and say what is lost
+    Repair,
+    /// Take the turn to write from a writer that is dead
+    Unlock,
     /// Say what the vault holds and takes
     Stats,
     /// List, add or remove passwords
@@ -71,6 +95,14 @@ pub enum VaultCommand {
         #[arg(long, value_name = "KEY")]
         remove: Option<String>,
     },
+}
+
+/// How another vault is opened.
+#[derive(Debug, Args)]
+pub struct FromOptions {
+    /// Read that vault's password from the first line of this file; it is taken for the same unless given
+    #[arg(long, value_name = "FILE")]
+    pub from_password_file: Option<PathBuf>,
 }
 
 /// What trades time for space.

@@ -141,6 +141,7 @@ impl PasswordCost {
 }
 
 /// The key that everything hangs on.
+#[derive(Clone)]
 pub(super) struct MasterKey(Zeroizing<[u8; 32]>);
 
 impl MasterKey {

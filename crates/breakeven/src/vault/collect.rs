@@ -235,7 +235,7 @@ impl Vault {
             .collect();
         for pack in &over {
             let object = object_name(*pack);
-            collected.plan.deleted_bytes += self.far.size_bytes(&object).unwrap_or(0);
+            collected.plan.deleted_bytes += self.far.size_bytes(&object)?.unwrap_or(0);
             let (folder, name) = object.rsplit_once('/').expect("packs/xx/name");
             self.far.delete(folder, &[name.to_string()])?;
         }
@@ -269,7 +269,7 @@ impl Writer<'_> {
     }
 
     /// Commits an index without the packs that leave, and dooms them; returns the bytes of packs written.
-    fn commit_collection(mut self, leaving: &BTreeSet<Id>, now: i64) -> Result<u64> {
+    pub(super) fn commit_collection(mut self, leaving: &BTreeSet<Id>, now: i64) -> Result<u64> {
         self.flush()?;
         let unlisted = self.unlisted()?;
         let (vault, session, listed, written) = self.into_parts();

@@ -4,18 +4,18 @@
 //! a caller that keeps what it was handed must drop it on an error.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::codec::Decompressor;
 use crate::error::{Error, Result};
 
-use super::bytes::{Reader, fail};
+use super::bytes::{Reader, fail, put_number};
 use super::cipher::{Id, Keys};
 use super::far_end::FarEnd;
 use super::folder::{Entry, Stamp, read_folder, read_stamps};
 use super::index::Index;
 use super::pack::{ChunkKind, HEAD_BYTES, OpenFrame, object_name, open_frame, read_head};
+use super::writer::Source;
 
 /// Frames kept decoded, which folders and files near each other share.
 const FRAMES_KEPT: usize = 24;
@@ -36,15 +36,15 @@ type Sink<'s> = dyn FnMut(Piece<'_>) -> Result<()> + 's;
 
 /// Reads contents.
 pub(super) struct Chunks {
-    far: Arc<FarEnd>,
+    far: Arc<dyn FarEnd>,
     keys: Arc<Keys>,
     decompressor: Decompressor,
-    frames: VecDeque<(u32, Rc<OpenFrame>)>,
+    frames: VecDeque<(u32, Arc<OpenFrame>)>,
     heads: VecDeque<(u32, [u8; HEAD_BYTES])>,
 }
 
 impl Chunks {
-    pub(super) fn new(far: &Arc<FarEnd>, keys: &Arc<Keys>) -> Chunks {
+    pub(super) fn new(far: &Arc<dyn FarEnd>, keys: &Arc<Keys>) -> Chunks {
         Chunks {
             far: Arc::clone(far),
             keys: Arc::clone(keys),
@@ -55,9 +55,9 @@ impl Chunks {
     }
 
     /// Returns a frame by its number in the index.
-    fn frame(&mut self, index: &Index, number: u32) -> Result<Rc<OpenFrame>> {
+    fn frame(&mut self, index: &Index, number: u32) -> Result<Arc<OpenFrame>> {
         if let Some((_, frame)) = self.frames.iter().find(|(known, _)| *known == number) {
-            return Ok(Rc::clone(frame));
+            return Ok(Arc::clone(frame));
         }
         let place = index.frame(number);
         let pack = index.pack(place.pack);
@@ -74,9 +74,9 @@ impl Chunks {
         let (offset, length) = (u64::from(place.offset), place.sealed_bytes as usize);
         let sealed = self.far.read_range(&object, offset, length)?;
         let frame = open_frame(&self.keys, &head, offset, sealed, &mut self.decompressor)?;
-        let frame = Rc::new(frame);
+        let frame = Arc::new(frame);
         self.frames.truncate(FRAMES_KEPT - 1);
-        self.frames.push_front((number, Rc::clone(&frame)));
+        self.frames.push_front((number, Arc::clone(&frame)));
         Ok(frame)
     }
 
@@ -200,6 +200,72 @@ impl Chunks {
         read_stamps(entries, &self.whole(index, id)?)
     }
 
+    /// Returns the entries and the stamps of a folder.
+    pub(super) fn folder_and_stamps(
+        &mut self,
+        index: &Index,
+        [folder, stamps]: [Id; 2],
+    ) -> Result<(Vec<Entry>, Vec<Stamp>)> {
+        let entries = self.folder(index, folder)?;
+        let stamps = self.stamps(index, &entries, stamps)?;
+        Ok((entries, stamps))
+    }
+
+    /// Returns a content as a source.
+    pub(super) fn source<'c>(&'c mut self, index: &'c Index, id: Id) -> Result<ContentSource<'c>> {
+        let (mut depth, raw_bytes, mut items) = match self.list(index, id)? {
+            Some(list) => list,
+            None => {
+                let place = index.find(&id).ok_or_else(|| missing(id))?;
+                let frame = self.frame(index, place.frame)?;
+                let raw_bytes = chunk_of(&frame, place.ordinal)?.len() as u64;
+                let mut items = Vec::new();
+                put_number(&mut items, raw_bytes << 1);
+                items.extend_from_slice(&id.0);
+                (1, raw_bytes, items)
+            }
+        };
+        while depth > 1 {
+            let mut below = Vec::new();
+            self.read_items(index, 1, &items, &mut |piece| match piece {
+                Piece::Bytes(bytes) => {
+                    below.extend_from_slice(bytes);
+                    Ok(())
+                }
+                Piece::Zeros(_) => Err(fail("list", 0, "a chunk of a list", "zeros")),
+            })?;
+            (items, depth) = (below, depth - 1);
+        }
+        Ok(ContentSource {
+            hasher: self.keys.hasher(),
+            chunks: self,
+            index,
+            id,
+            items,
+            at: 0,
+            part: Part::Zeros(0),
+            raw_bytes,
+            failure: None,
+        })
+    }
+
+    /// Returns depth, length and items of a list; nothing if the content is one chunk.
+    fn list(&mut self, index: &Index, id: Id) -> Result<Option<(u8, u64, Vec<u8>)>> {
+        let place = index.find(&id).ok_or_else(|| missing(id))?;
+        if place.kind == ChunkKind::Plain {
+            return Ok(None);
+        }
+        let frame = self.frame(index, place.frame)?;
+        let mut reader = Reader::new("list", chunk_of(&frame, place.ordinal)?);
+        let depth = reader.byte()?;
+        let raw_bytes = reader.number()?;
+        if !(1..=DEPTH_MAX).contains(&depth) {
+            return Err(reader.wrong("a depth from 1 to 4", depth));
+        }
+        let items = reader.take(reader.left())?.to_vec();
+        Ok(Some((depth, raw_bytes, items)))
+    }
+
     /// Hands out the identities of all chunks that a content consists of, its own among them.
     pub(super) fn each_chunk(
         &mut self,
@@ -240,6 +306,95 @@ impl Chunks {
             }
             (items, depth) = (below, depth - 1);
         }
+    }
+}
+
+/// A content that is read as a file is: from its start, and again if asked.
+pub(super) struct ContentSource<'c> {
+    chunks: &'c mut Chunks,
+    index: &'c Index,
+    id: Id,
+    /// The items of depth 1, and how many bytes of them were read.
+    items: Vec<u8>,
+    at: usize,
+    part: Part,
+    hasher: blake3::Hasher,
+    pub(super) raw_bytes: u64,
+    /// What is wrong with the content, if anything.
+    pub(super) failure: Option<String>,
+}
+
+/// What is left of an item.
+enum Part {
+    Zeros(u64),
+    /// A chunk of a frame from a byte on.
+    Chunk(Arc<OpenFrame>, u32, usize),
+}
+
+impl ContentSource<'_> {
+    fn try_read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        loop {
+            let count = match &mut self.part {
+                Part::Zeros(left) => {
+                    let count = (buffer.len() as u64).min(*left) as usize;
+                    buffer[..count].fill(0);
+                    *left -= count as u64;
+                    count
+                }
+                Part::Chunk(frame, ordinal, from) => {
+                    let left = &chunk_of(frame, *ordinal)?[*from..];
+                    let count = buffer.len().min(left.len());
+                    buffer[..count].copy_from_slice(&left[..count]);
+                    *from += count;
+                    count
+                }
+            };
+            if count > 0 {
+                self.hasher.update(&buffer[..count]);
+                return Ok(count);
+            }
+            if self.at == self.items.len() {
+                return match Keys::id_of(&self.hasher) == self.id {
+                    true => Ok(0),
+                    false => Err(wrong_content(self.id)),
+                };
+            }
+            self.next_part()?;
+        }
+    }
+
+    fn next_part(&mut self) -> Result<()> {
+        let mut reader = Reader::new("list", &self.items[self.at..]);
+        let head = reader.number()?;
+        if head & ZEROS_BIT != 0 {
+            self.part = Part::Zeros(head >> 1);
+        } else {
+            let id = reader.id()?;
+            let place = self.index.find(&id).ok_or_else(|| missing(id))?;
+            let frame = self.chunks.frame(self.index, place.frame)?;
+            if chunk_of(&frame, place.ordinal)?.len() as u64 != head >> 1 {
+                return Err(wrong_content(id));
+            }
+            self.part = Part::Chunk(frame, place.ordinal, 0);
+        }
+        self.at = self.items.len() - reader.left();
+        Ok(())
+    }
+}
+
+impl Source for ContentSource<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let read = self.try_read(buffer);
+        if let Err(error) = &read {
+            self.failure = Some(error.to_string());
+        }
+        read
+    }
+
+    fn rewind(&mut self) -> Result<bool> {
+        (self.at, self.part) = (0, Part::Zeros(0));
+        self.hasher = self.chunks.keys.hasher();
+        Ok(true)
     }
 }
 

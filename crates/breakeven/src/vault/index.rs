@@ -281,6 +281,21 @@ impl Index {
         Ok(())
     }
 
+    /// Says whether a content is known; an empty one always is.
+    pub(super) fn has_content(&self, id: &Id) -> bool {
+        *id == Id::NONE || self.find(id).is_some()
+    }
+
+    /// Returns the identities of all lists.
+    pub(super) fn lists(&self) -> Vec<Id> {
+        let recent = self.recent.iter().map(|(id, place)| (Id(*id), *place));
+        let all = self.sorted.iter().map(|entry| (entry.id, entry.place()));
+        let all = all.chain(recent);
+        all.filter(|(_, place)| place.kind == ChunkKind::List)
+            .map(|(id, _)| id)
+            .collect()
+    }
+
     /// Returns a number for each chunk that stays while nothing is inserted, for marking; all must be merged.
     pub(super) fn number_of(&self, id: &Id) -> Option<usize> {
         assert!(
@@ -368,12 +383,17 @@ mod tests {
         assert_eq!(index.chunk_count(), 40_000);
     }
 
+    /// Ten million in the long tests, where the last tables are as long as those of half a TB.
     #[test]
     fn a_chunk_takes_at_most_32_bytes() {
+        let count = match crate::testing::is_full() {
+            true => 10_000_000,
+            false => 300_000,
+        };
         let mut index = Index::new(u64::MAX);
         let mut most = 0.0f64;
         let mut random = fastrand::Rng::with_seed(crate::testing::seed(3));
-        for number in 0..300_000u32 {
+        for number in 0..count as u32 {
             index
                 .insert(Id(random.u128(..).to_le_bytes()), place(number))
                 .unwrap();
@@ -390,7 +410,7 @@ mod tests {
                 most = most.max(index.memory_bytes() as f64 / f64::from(number + 1));
             }
         }
-        println!("at most {most:.1} bytes a chunk");
+        println!("{count} chunks, at most {most:.1} bytes each");
         assert!(most <= 32.0, "{most}");
     }
 

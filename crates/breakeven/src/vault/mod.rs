@@ -14,8 +14,9 @@
 
 use std::sync::Arc;
 
+use zeroize::Zeroizing;
+
 use crate::error::{Error, Result};
-use crate::storage::Storage;
 
 mod bytes;
 mod chunker;
@@ -23,15 +24,22 @@ mod cipher;
 mod collect;
 mod compression;
 mod contents;
+mod copy;
 mod excludes;
 mod far_end;
 mod folder;
+mod folder_end;
 mod index;
+mod objects_end;
 mod pack;
 #[cfg(test)]
 mod proof;
+#[cfg(test)]
+mod proof_objects;
 mod record;
+mod repair;
 mod restore;
+mod restore_files;
 mod retention;
 mod session;
 #[cfg(test)]
@@ -51,10 +59,14 @@ pub use chunker::ChunkLimits;
 pub use cipher::{Entropy, Id, PasswordCost};
 pub use collect::{CollectPlan, Collected};
 pub use compression::{Compression, Preset};
+pub use copy::Copied;
 pub use excludes::Excludes;
-pub use far_end::{FarEnd, Put};
+pub use far_end::{FarEnd, Listed, Put, Turn};
 pub use folder::{Entry, Node, Stamp, Time, is_safe_name};
+pub use folder_end::FolderEnd;
+pub use objects_end::{ObjectHead, ObjectsEnd, Part, RequestError, Requests};
 pub use record::Snapshot;
+pub use repair::Repaired;
 pub use restore::{RestoreOptions, Restored};
 pub use retention::{Kept, Retention};
 pub use verify::{Damage, Verified, VerifyOptions};
@@ -70,6 +82,7 @@ const INDEX_BYTES_MAX: u64 = 8 << 30;
 const RECORD: u8 = 1;
 const INDEX: u8 = 2;
 const LOCK: u8 = 3;
+const CUTS: u8 = 4;
 /// A listing may be older than what a writer deleted since; so often it is made again.
 const TRIES: usize = 4;
 
@@ -134,39 +147,80 @@ struct Config {
     chunk_bytes_most: usize,
     frame_bytes: usize,
     pack_bytes: usize,
+    /// The key of the cut table under the seal, where it is another vault's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cuts: Option<String>,
 }
+
+type CutKey = Zeroizing<[u8; 32]>;
 
 /// An open vault.
 pub struct Vault {
-    far: Arc<FarEnd>,
+    far: Arc<dyn FarEnd>,
     keys: Arc<Keys>,
     options: VaultOptions,
     config: Vec<u8>,
     chunker: Chunker,
+    cut_key: CutKey,
     entropy: Entropy,
     /// The epoch of the newest record, 0 before the first.
     epoch: u64,
     state: State,
+    /// Whether a newest record that cannot be read is passed over.
+    is_lenient: bool,
 }
 
 impl Vault {
-    /// Makes a vault in an empty folder.
+    /// Makes a vault at an empty far end.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is a vault, or an option is out of range; those of the storage.
+    /// [`Error::Invalid`] if there is a vault, or an option is out of range; those of the far end.
     pub fn init(
-        storage: Arc<dyn Storage>,
+        far: Arc<dyn FarEnd>,
+        options: VaultOptions,
+        password: &[u8],
+        cost: PasswordCost,
+        entropy: Entropy,
+    ) -> Result<Vault> {
+        Vault::make(far, options, password, cost, entropy, None)
+    }
+
+    /// Makes a vault that cuts contents where another one does, with that one's lengths of chunks: what is copied
+    /// from there lies here in the same chunks as what is added to either.
+    ///
+    /// # Errors
+    /// As [`Vault::init`].
+    pub fn init_like(
+        far: Arc<dyn FarEnd>,
+        other: &Vault,
+        password: &[u8],
+        cost: PasswordCost,
+        entropy: Entropy,
+    ) -> Result<Vault> {
+        let cuts = Some(other.cut_key.clone());
+        Vault::make(far, other.options, password, cost, entropy, cuts)
+    }
+
+    fn make(
+        far: Arc<dyn FarEnd>,
         options: VaultOptions,
         password: &[u8],
         cost: PasswordCost,
         mut entropy: Entropy,
+        cuts: Option<CutKey>,
     ) -> Result<Vault> {
         options.check()?;
-        let far = FarEnd::new(storage);
-        if far.list("")?.iter().any(|name| name == CONFIG) {
+        let _turn = far.take_turn()?;
+        if far.size_bytes(CONFIG)?.is_some() {
             return Err(Error::invalid("vault", "there is one already"));
         }
         let id = Id(entropy.take());
+        let master = MasterKey::random(&mut entropy);
+        let cuts = cuts.map(|cuts| {
+            let keys = Keys::new(master.clone(), id.0);
+            let sealed = keys.seal(CUTS, CONFIG, &*cuts, &mut entropy);
+            hex(&sealed)
+        });
         let config = Config {
             format: "breakeven-vault".to_string(),
             version: VERSION,
@@ -176,30 +230,48 @@ impl Vault {
             chunk_bytes_most: options.chunks.most_bytes,
             frame_bytes: options.frame_bytes,
             pack_bytes: options.pack_bytes,
+            cuts,
         };
         let config = serde_json::to_vec_pretty(&config).expect("numbers and texts");
-        let master = MasterKey::random(&mut entropy);
-        far.make_folders(&["keys", "packs", "index", "snapshots", "locks"])?;
         let record = master.wrap(&config, password, cost, &mut entropy)?;
-        put_key(&far, &record)?;
+        put_key(&*far, &record)?;
         if far.put(CONFIG, &config)? == Put::Exists {
             return Err(Error::invalid("vault", "somebody else has just made one"));
         }
-        Vault::with_key(far, config, master, entropy)
+        Vault::with_key(far, config, master, entropy, false)
     }
 
     /// Opens a vault.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the password opens none of its keys, [`Error::Corrupt`] for damage.
-    pub fn open(storage: Arc<dyn Storage>, password: &[u8], entropy: Entropy) -> Result<Vault> {
-        let far = FarEnd::new(storage);
+    pub fn open(far: Arc<dyn FarEnd>, password: &[u8], entropy: Entropy) -> Result<Vault> {
+        Vault::open_as(far, password, entropy, false)
+    }
+
+    /// Opens a vault for [`Vault::repair`], even where the newest record cannot be read: what an older one says
+    /// counts then, with all snapshots whose records are whole.
+    ///
+    /// # Errors
+    /// As [`Vault::open`].
+    pub fn open_damaged(far: Arc<dyn FarEnd>, password: &[u8], entropy: Entropy) -> Result<Vault> {
+        Vault::open_as(far, password, entropy, true)
+    }
+
+    fn open_as(
+        far: Arc<dyn FarEnd>,
+        password: &[u8],
+        entropy: Entropy,
+        is_lenient: bool,
+    ) -> Result<Vault> {
         let config = far.read(CONFIG, CONFIG_BYTES_MAX)?;
         let mut damage = None;
-        for name in far.list("keys")? {
-            let record = far.read(&format!("keys/{name}"), CONFIG_BYTES_MAX)?;
+        for key in far.list("keys")? {
+            let record = far.read(&format!("keys/{}", key.name), CONFIG_BYTES_MAX)?;
             match MasterKey::unwrap(&config, &record, password) {
-                Ok(Some(master)) => return Vault::with_key(far, config, master, entropy),
+                Ok(Some(master)) => {
+                    return Vault::with_key(far, config, master, entropy, is_lenient);
+                }
                 Ok(None) => {}
                 Err(error) => damage = Some(error),
             }
@@ -209,10 +281,11 @@ impl Vault {
     }
 
     fn with_key(
-        far: FarEnd,
+        far: Arc<dyn FarEnd>,
         config: Vec<u8>,
         master: MasterKey,
         entropy: Entropy,
+        is_lenient: bool,
     ) -> Result<Vault> {
         let wrong = |reason: &dyn std::fmt::Display| fail(CONFIG, 0, "a vault's config", reason);
         let parsed: Config = serde_json::from_slice(&config).map_err(|error| wrong(&error))?;
@@ -233,15 +306,26 @@ impl Vault {
         };
         options.check()?;
         let keys = Keys::new(master, id.0);
+        let cut_key = match &parsed.cuts {
+            None => keys.cut_key(),
+            Some(sealed) => {
+                let sealed = from_hex(sealed).ok_or_else(|| wrong(sealed))?;
+                let key = Zeroizing::new(keys.open(CUTS, CONFIG, &sealed)?);
+                let key: [u8; 32] = key[..].try_into().map_err(|_| wrong(&key.len()))?;
+                Zeroizing::new(key)
+            }
+        };
         let mut vault = Vault {
-            chunker: Chunker::new(&keys.cut_key(), options.chunks),
-            far: Arc::new(far),
+            chunker: Chunker::new(&cut_key, options.chunks),
+            cut_key,
+            far,
             keys: Arc::new(keys),
             options,
             config,
             entropy,
             epoch: 0,
             state: State::default(),
+            is_lenient,
         };
         vault.reload()?;
         Ok(vault)
@@ -256,7 +340,7 @@ impl Vault {
             .keys
             .master
             .wrap(&self.config, password, cost, &mut self.entropy)?;
-        put_key(&self.far, &record)
+        put_key(&*self.far, &record)
     }
 
     /// Returns the names of the key records, and which of them a password opens.
@@ -265,7 +349,7 @@ impl Vault {
     /// Those of the storage.
     pub fn passwords(&self, password: &[u8]) -> Result<Vec<(String, bool)>> {
         let mut found = Vec::new();
-        for name in self.far.list("keys")? {
+        for Listed { name, .. } in self.far.list("keys")? {
             let record = self.far.read(&format!("keys/{name}"), CONFIG_BYTES_MAX)?;
             let opens = MasterKey::unwrap(&self.config, &record, password)?.is_some();
             found.push((name, opens));
@@ -279,7 +363,7 @@ impl Vault {
     /// [`Error::Invalid`] for the last or an unknown one; those of the storage.
     pub fn remove_password(&mut self, name: &str) -> Result<()> {
         let names = self.far.list("keys")?;
-        if names.len() < 2 || !names.iter().any(|known| known == name) {
+        if names.len() < 2 || !names.iter().any(|known| known.name == name) {
             return Err(Error::invalid(
                 "key",
                 "it is the last one, or there is none of that name",
@@ -304,23 +388,35 @@ impl Vault {
     fn try_reload(&mut self) -> Result<()> {
         let mut epochs = self.epochs("snapshots")?;
         epochs.reverse();
-        for epoch in epochs {
-            match self.read_record(epoch)? {
-                Record::Fence => {}
-                Record::Snapshot(state, _) | Record::Change(state) => {
-                    (self.epoch, self.state) = (epoch, state);
+        let mut passed_over = false;
+        for epoch in &epochs {
+            match self.read_record(*epoch) {
+                Ok(Record::Fence) => {}
+                Ok(Record::Snapshot(state, _) | Record::Change(state)) => {
+                    (self.epoch, self.state) = (*epoch, state);
+                    if passed_over {
+                        self.state.snapshots = self.whole_snapshots(&epochs);
+                    }
                     return Ok(());
                 }
+                Err(Error::Corrupt { .. }) if self.is_lenient => passed_over = true,
+                Err(error) => return Err(error),
             }
         }
         (self.epoch, self.state) = (0, State::default());
         Ok(())
     }
 
+    /// Returns the epochs of snapshots whose records can be read, in rising order.
+    fn whole_snapshots(&self, epochs: &[u64]) -> Vec<u64> {
+        let is_whole = |epoch: &&u64| matches!(self.read_record(**epoch), Ok(Record::Snapshot(..)));
+        epochs.iter().rev().filter(is_whole).copied().collect()
+    }
+
     /// Lists the epochs of objects in a folder, in rising order.
     fn epochs(&self, folder: &str) -> Result<Vec<u64>> {
         let names = self.far.list(folder)?;
-        Ok(names.iter().filter_map(|name| epoch_of(name)).collect())
+        Ok(names.iter().filter_map(|it| epoch_of(&it.name)).collect())
     }
 
     fn read_record(&self, epoch: u64) -> Result<Record> {
@@ -390,27 +486,36 @@ impl Vault {
     /// # Errors
     /// Those of the storage.
     pub fn stored_bytes(&self) -> Result<u64> {
-        let mut bytes = self.far.size_bytes(CONFIG)?;
-        let mut folders: Vec<String> = (self.far.list_folders("packs")?.iter())
-            .map(|folder| format!("packs/{folder}"))
-            .collect();
-        folders.extend(["keys", "index", "snapshots", "locks"].map(String::from));
-        for folder in folders {
-            for name in self.far.list(&folder)? {
-                bytes += self.far.size_bytes(&format!("{folder}/{name}"))?;
+        let mut bytes = self.far.size_bytes(CONFIG)?.unwrap_or(0);
+        for folder in ["keys", "packs", "index", "snapshots", "locks"] {
+            for Listed { name, size_bytes } in self.far.list(folder)? {
+                bytes += match size_bytes {
+                    Some(size_bytes) => size_bytes,
+                    None => (self.far.size_bytes(&format!("{folder}/{name}"))?).unwrap_or(0),
+                };
             }
         }
         Ok(bytes)
     }
 }
 
-fn put_key(far: &FarEnd, record: &[u8]) -> Result<String> {
+fn put_key(far: &dyn FarEnd, record: &[u8]) -> Result<String> {
     let hash = pack::name_of(record).hex();
     let name = hash[..16].to_string();
     match far.put(&format!("keys/{name}"), record)? {
         Put::Created => Ok(name),
         Put::Exists => Err(Error::invalid("key", format!("there is a {name} already"))),
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    pairs.map(byte).collect()
 }
 
 /// Returns the name of an epoch's object.

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use super::bytes::{Reader, fail, put_number};
 use super::chunker::CHUNK_BYTES_LIMIT;
 use super::cipher::{Id, Keys, TAG_BYTES};
-use super::far_end::FarEnd;
+use super::far_end::{FarEnd, not_there};
 
 const MAGIC: &[u8; 4] = b"BEVP";
 const END_MAGIC: &[u8; 4] = b"BEVE";
@@ -299,6 +299,12 @@ pub(super) fn object_name(pack: Id) -> String {
     format!("packs/{}/{hex}", &hex[..2])
 }
 
+/// Reads the name of a pack from that of its object below `packs`.
+pub(super) fn name_from(listed: &str) -> Option<Id> {
+    let (folder, hex) = listed.split_once('/')?;
+    hex.starts_with(folder).then(|| Id::from_hex(hex)).flatten()
+}
+
 /// Reads the head of a pack.
 pub(super) fn read_head(bytes: &[u8]) -> Result<([u8; HEAD_BYTES], PackKind)> {
     let head: Option<[u8; HEAD_BYTES]> = bytes
@@ -322,12 +328,13 @@ pub(super) fn read_head(bytes: &[u8]) -> Result<([u8; HEAD_BYTES], PackKind)> {
 
 /// Reads what a pack holds from the pack itself.
 pub(super) fn read_contents(
-    far: &FarEnd,
+    far: &dyn FarEnd,
     name: Id,
     keys: &Keys,
 ) -> Result<(PackKind, u64, Contents)> {
     let object = object_name(name);
     let size_bytes = far.size_bytes(&object)?;
+    let size_bytes = size_bytes.ok_or_else(|| not_there(&object))?;
     let least = (HEAD_BYTES + TRAILER_BYTES) as u64;
     if size_bytes < least || size_bytes > PACK_BYTES_LIMIT as u64 * 2 {
         return Err(fail("pack", 0, "a pack's length", size_bytes));

@@ -5,22 +5,23 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fastrand::Rng;
+pub(super) use fastrand::Rng;
 
 use crate::codec::Method;
 use crate::error::Result;
 use crate::pool::{Pool, PoolOptions};
-use crate::storage::proof::{self, CrashFloors, Found, State, Subject, digest};
+use crate::storage::proof::{self, CrashFloors, Found, digest};
+pub(super) use crate::storage::proof::{State, Subject};
 use crate::storage::simulated::{Damage, Fault, FaultKind};
-use crate::storage::{SimulatedDisk, Storage};
+use crate::storage::{MemoryStorage, SimulatedDisk, Storage};
 
 use super::contents::Chunks;
 use super::{
-    ChunkLimits, Compression, Entropy, Entry, Error, Node, PasswordCost, Snapshot, Stamp, Time,
-    Vault, VaultOptions, VerifyOptions, Writer, WriterOptions,
+    ChunkLimits, Compression, Entropy, Entry, Error, FarEnd, FolderEnd, Node, PasswordCost,
+    Snapshot, Stamp, Time, Vault, VaultOptions, VerifyOptions, Writer, WriterOptions,
 };
 
-const PASSWORD: &[u8] = b"a password";
+pub(super) const PASSWORD: &[u8] = b"a password";
 /// Snapshots that live at once, so that a store stays small.
 const SNAPSHOTS_MAX: usize = 3;
 
@@ -51,14 +52,14 @@ fn writer_options() -> WriterOptions {
     }
 }
 
-fn pool() -> Pool {
+pub(super) fn pool() -> Pool {
     Pool::new(PoolOptions { worker_count: 0 }).expect("a pool without threads")
 }
 
 type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A vault, and what its snapshots should hold.
-struct Subjected {
+pub(super) struct Subjected {
     vault: Vault,
     trees: BTreeMap<u64, Tree>,
     commits: u64,
@@ -67,8 +68,10 @@ struct Subjected {
 }
 
 #[derive(Clone)]
-enum Transaction {
+pub(super) enum Transaction {
     Add(Tree),
+    /// The same, by way of another vault.
+    Copy(Tree),
     Forget(u64),
 }
 
@@ -95,6 +98,10 @@ fn commits_of(trees: &BTreeMap<u64, Tree>, tags: u64) -> State {
 }
 
 fn add(vault: &mut Vault, tree: &Tree, number: u64) -> Result<u64> {
+    add_begun(vault, tree, number, 0)
+}
+
+fn add_begun(vault: &mut Vault, tree: &Tree, number: u64, seconds: i64) -> Result<u64> {
     let mut writer = Writer::new(vault, &pool(), writer_options())?;
     let mut entries = Vec::new();
     let mut raw_bytes = 0;
@@ -132,9 +139,24 @@ fn add(vault: &mut Vault, tree: &Tree, number: u64) -> Result<u64> {
         folder,
         stamps,
         raw_bytes,
+        begun: Time {
+            seconds,
+            nanoseconds: 0,
+        },
         tags: vec![number.to_string()],
         ..Snapshot::default()
     })
+}
+
+/// Makes a vault in memory, with other keys, that holds a tree.
+fn other_vault(tree: &Tree) -> Result<Vault> {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let mut entropy = Entropy::seeded(next_process() + (1 << 40));
+    let begun = i64::from_le_bytes(entropy.take());
+    let far = FolderEnd::shared(storage);
+    let mut vault = Vault::init(far, options(), b"another", cost(), entropy)?;
+    add_begun(&mut vault, tree, 0, begun >> 8)?;
+    Ok(vault)
 }
 
 /// Reads all snapshots back, every byte of them.
@@ -161,7 +183,7 @@ fn trees_of(vault: &Vault) -> Result<BTreeMap<u64, Tree>> {
 }
 
 fn open_seeded(storage: Arc<dyn Storage>, seed: u64) -> Result<Vault> {
-    Vault::open(storage, PASSWORD, Entropy::seeded(seed))
+    Vault::open(FolderEnd::shared(storage), PASSWORD, Entropy::seeded(seed))
 }
 
 thread_local! {
@@ -177,7 +199,7 @@ fn next_process() -> u64 {
 }
 
 impl Subjected {
-    fn found(vault: Vault) -> Result<Subjected> {
+    pub(super) fn of(vault: Vault) -> Result<Subjected> {
         let trees = trees_of(&vault)?;
         let commits = vault.epoch;
         Ok(Subjected {
@@ -187,6 +209,12 @@ impl Subjected {
             failed: false,
             now: 0,
         })
+    }
+
+    /// Makes a vault at a far end.
+    pub(super) fn made(far: Arc<dyn FarEnd>) -> Result<Subjected> {
+        let entropy = Entropy::seeded(next_process());
+        Subjected::of(Vault::init(far, options(), PASSWORD, cost(), entropy)?)
     }
 
     fn guard<T>(&mut self, work: impl FnOnce(&mut Subjected) -> Result<T>) -> Result<T> {
@@ -203,9 +231,7 @@ impl Subject for Subjected {
     fn mode(_: &mut Rng) {}
 
     fn create(storage: Arc<dyn Storage>, (): ()) -> Result<Subjected> {
-        let entropy = Entropy::seeded(next_process());
-        let vault = Vault::init(storage, options(), PASSWORD, cost(), entropy)?;
-        Subjected::found(vault)
+        Subjected::made(FolderEnd::shared(storage))
     }
 
     fn open(storage: Arc<dyn Storage>, (): ()) -> Result<Subjected> {
@@ -213,7 +239,7 @@ impl Subject for Subjected {
         // A writer makes durable what it saw.
         drop(vault.begin()?);
         vault.reload()?;
-        Subjected::found(vault)
+        Subjected::of(vault)
     }
 
     fn read(storage: Arc<dyn Storage>) -> Result<Found> {
@@ -248,13 +274,18 @@ impl Subject for Subjected {
             tree.insert(name, bytes);
         }
         tree.insert(b"number".to_vec(), random.u64(..).to_le_bytes().to_vec());
-        Transaction::Add(tree)
+        match random.u8(..3) {
+            0 => Transaction::Copy(tree),
+            _ => Transaction::Add(tree),
+        }
     }
 
     fn after(&self, transaction: &Transaction) -> State {
         let mut trees = self.trees.clone();
         match transaction {
-            Transaction::Add(tree) => drop(trees.insert(u64::MAX, tree.clone())),
+            Transaction::Add(tree) | Transaction::Copy(tree) => {
+                trees.insert(u64::MAX, tree.clone());
+            }
             Transaction::Forget(epoch) => drop(trees.remove(epoch)),
         }
         commits_of(&trees, 0)
@@ -268,6 +299,14 @@ impl Subject for Subjected {
                     let number = it.commits;
                     let epoch = add(&mut it.vault, &tree, number)?;
                     it.trees.insert(epoch, tree);
+                }
+                Transaction::Copy(tree) => {
+                    let other = other_vault(&tree)?;
+                    let copied =
+                        it.vault
+                            .copy_from(&other, &[], &pool(), writer_options(), &mut |_| ())?;
+                    assert!(copied.problems.is_empty(), "{:?}", copied.problems);
+                    it.trees.insert(copied.snapshots[0].1, tree);
                 }
                 Transaction::Forget(epoch) => {
                     it.vault.forget(&[epoch])?;
@@ -288,6 +327,14 @@ impl Subject for Subjected {
     fn maintain(&mut self, random: &mut Rng) -> Result<()> {
         self.sync()?;
         self.now += 10;
+        if random.u8(..3) == 0 {
+            let now = self.now;
+            let mut draws = random.fork();
+            return self.guard(|it| {
+                it.vault
+                    .move_packs(&pool(), writer_options(), now, || draws.bool())
+            });
+        }
         let (now, grace, share) = (self.now, random.i64(0..20), random.f64());
         self.guard(|it| {
             it.vault
@@ -384,7 +431,7 @@ fn every_flipped_bit_is_found_by_verify_and_never_returned() {
         let Ok(vault) = open_seeded(process, 0) else {
             return;
         };
-        let verified = vault.verify(VerifyOptions::default(), &mut |_| ());
+        let verified = vault.verify(&pool(), VerifyOptions::default(), &mut |_| ());
         let is_found = verified.is_err() || verified.is_ok_and(|it| !it.damages.is_empty());
         assert!(is_found, "a bit of {name} is not missed");
         if let Ok(trees) = trees_of(&vault) {

@@ -3,28 +3,31 @@
 //! Promises: nothing is written outside of the target, whatever the vault says: names were checked when they were
 //! read, folders are opened one within another without following links, and files are made anew. What exists is
 //! kept unless the caller says otherwise. Every content is checked by its identity; a file whose content is
-//! damaged is removed again and said.
+//! damaged is removed again and said. A content that was restored before is cloned from that file, unless that
+//! has changed since.
+//!
+//! One thread makes folders and links, the pool makes files, some at a time. A folder is given its mode and
+//! times when all that is in it is there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags,
-};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::pool::{Pool, Stage};
 
 use super::cipher::Id;
-use super::contents::{Chunks, Piece};
+use super::contents::Chunks;
 use super::excludes::Excludes;
 use super::folder::{Entry, Node};
 use super::index::Index;
+use super::restore_files::{Batch, FileJob, Files, Made, Place, finish, open_below};
 use super::verify::DEPTH_MAX;
 use super::{Progress, Vault};
 
@@ -71,15 +74,15 @@ pub struct Restored {
     pub problems: Vec<(PathBuf, String)>,
 }
 
-const FOLDER_FLAGS: OFlags = OFlags::RDONLY
+pub(super) const FOLDER_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-const FILE_FLAGS: OFlags = OFlags::WRONLY
-    .union(OFlags::CREATE)
-    .union(OFlags::EXCL)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+/// What a batch of files holds at the most, so that small ones share the decoding of a frame.
+const BATCH_BYTES: u64 = 1 << 20;
+const BATCH_FILES: usize = 256;
+/// Folders that wait for files in them, each of which is held open.
+const FOLDERS_WAITING: usize = 64;
 
 impl Vault {
     /// Restores a snapshot into a folder, which is made if it is missing.
@@ -89,13 +92,14 @@ impl Vault {
     /// else cannot be made or read is a problem.
     pub fn restore(
         &self,
+        pool: &Pool,
         epoch: u64,
         target: &Path,
         options: &RestoreOptions,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Restored> {
         let snapshot = self.snapshot(epoch)?;
-        let index = self.index(options.index_bytes_max)?;
+        let index = Arc::new(self.index(options.index_bytes_max)?);
         std::fs::create_dir_all(target)
             .map_err(|error| Error::io("create folder", target, error))?;
         let root = rustix::fs::openat(
@@ -104,33 +108,62 @@ impl Vault {
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         );
-        let root = root.map_err(|error| Error::io("open", target, error.into()))?;
+        let root = Arc::new(root.map_err(|error| Error::io("open", target, error.into()))?);
+        let files = Files::new(Arc::clone(&index), Arc::clone(&root), options);
+        let (far, keys) = (Arc::clone(&self.far), Arc::clone(&self.keys));
+        let create = move || Chunks::new(&far, &keys);
+        let work = move |chunks: &mut Chunks, batch: Batch| Ok(files.make(chunks, batch));
         let mut restore = Restore {
             chunks: Chunks::new(&self.far, &self.keys),
+            stage: pool.stage(pool.worker_count() + 1, create, work)?,
             index,
             options,
-            target,
+            root: Arc::clone(&root),
             path: Vec::new(),
             links: BTreeMap::new(),
             entries: 0,
+            planned_bytes: 0,
+            batch: Batch::default(),
+            submitted: 0,
+            completed: 0,
+            waiting: VecDeque::new(),
             restored: Restored::default(),
             total: snapshot.raw_bytes,
             progress,
         };
-        restore.folder(&root, snapshot.folder)?;
-        Ok(restore.restored)
+        let place = Arc::new(Place {
+            folder: root,
+            path: Vec::new(),
+        });
+        restore.folder(&place, snapshot.folder)?;
+        restore.wait_for(restore.last_batch())?;
+        let mut restored = restore.restored;
+        for (path, _) in &mut restored.problems {
+            *path = target.join(&*path);
+        }
+        restored.problems.sort();
+        Ok(restored)
     }
 }
 
 struct Restore<'r> {
     chunks: Chunks,
-    index: Index,
+    stage: Stage<Batch, Made, Chunks>,
+    index: Arc<Index>,
     options: &'r RestoreOptions,
-    target: &'r Path,
+    root: Arc<OwnedFd>,
     path: Vec<Vec<u8>>,
-    /// Where the first name of each group of hard links lies below the target.
-    links: BTreeMap<u64, Vec<Vec<u8>>>,
+    /// Where the first name of each group of hard links lies below the target, and the batch that makes it.
+    links: BTreeMap<u64, (Vec<Vec<u8>>, u64)>,
     entries: u64,
+    planned_bytes: u64,
+    /// Files that are not yet handed to the pool.
+    batch: Batch,
+    /// Batches that were handed over, and those that came back.
+    submitted: u64,
+    completed: u64,
+    /// Folders to finish behind a batch.
+    waiting: VecDeque<(Arc<Place>, Entry, u64)>,
     restored: Restored,
     total: u64,
     progress: &'r mut dyn FnMut(&Progress),
@@ -138,17 +171,12 @@ struct Restore<'r> {
 
 impl Restore<'_> {
     fn problem(&mut self, reason: impl std::fmt::Display) {
-        let path = self
-            .path
-            .iter()
-            .fold(self.target.to_path_buf(), |path, part| {
-                path.join(OsStr::from_bytes(part))
-            });
+        let path = path_of(&self.path);
         self.restored.problems.push((path, reason.to_string()));
     }
 
     /// Restores the entries of a folder.
-    fn folder(&mut self, folder: &OwnedFd, content: Id) -> Result<()> {
+    fn folder(&mut self, place: &Arc<Place>, content: Id) -> Result<()> {
         let entries = match self.chunks.folder(&self.index, content) {
             Ok(entries) => entries,
             Err(error) => {
@@ -156,7 +184,7 @@ impl Restore<'_> {
                 return Ok(());
             }
         };
-        for entry in &entries {
+        for entry in entries {
             self.entries += 1;
             if self.entries > self.options.entries_max {
                 return Err(Error::invalid(
@@ -166,9 +194,9 @@ impl Restore<'_> {
             }
             self.path.push(entry.name.clone());
             if !self.options.excludes.matches(&self.path)
-                && let Err(error) = self.entry(folder, entry)
+                && let Err(error) = self.entry(place, entry)
             {
-                if matches!(error, Error::Limit { .. }) {
+                if matches!(error, Error::Limit { .. } | Error::Panicked { .. }) {
                     return Err(error);
                 }
                 self.problem(error);
@@ -179,77 +207,151 @@ impl Restore<'_> {
         Ok(())
     }
 
-    fn entry(&mut self, folder: &OwnedFd, entry: &Entry) -> Result<()> {
-        if !matches!(entry.node, Node::Folder { .. }) {
-            self.make_room(folder, entry)?;
+    fn entry(&mut self, place: &Arc<Place>, entry: Entry) -> Result<()> {
+        let folder = &*place.folder;
+        if !matches!(entry.node, Node::Folder { .. } | Node::File { .. }) {
+            make_room(folder, &entry, self.options.replaces)?;
         }
-        let name = &entry.name[..];
         match &entry.node {
-            Node::File { link_group, .. } => {
-                let first = self
-                    .links
-                    .get(link_group)
-                    .filter(|_| *link_group != 0)
-                    .cloned();
-                if let Some(first) = first {
-                    return self.link(folder, name, &first);
-                }
-                self.file(folder, entry)?;
-                if *link_group != 0 {
-                    self.links.insert(*link_group, self.path.clone());
-                }
-                return Ok(());
+            Node::File { .. } => return self.file(place, entry),
+            Node::Folder { content } => {
+                let content = *content;
+                return self.below(place, entry, content);
             }
-            Node::Folder { content } => return self.below(folder, entry, *content),
             Node::Link { target } => {
-                let made = rustix::fs::symlinkat(&target[..], folder, name);
+                let made = rustix::fs::symlinkat(&target[..], folder, &entry.name[..]);
                 made.map_err(|error| io("make the link", error))?;
             }
-            Node::Pipe => make_node(folder, entry, FileType::Fifo, 0)?,
-            Node::Socket => make_node(folder, entry, FileType::Socket, 0)?,
+            Node::Pipe => make_node(folder, &entry, FileType::Fifo, 0)?,
+            Node::Socket => make_node(folder, &entry, FileType::Socket, 0)?,
             Node::CharacterDevice { device } => {
-                make_node(folder, entry, FileType::CharacterDevice, *device)?
+                make_node(folder, &entry, FileType::CharacterDevice, *device)?
             }
             Node::BlockDevice { device } => {
-                make_node(folder, entry, FileType::BlockDevice, *device)?
+                make_node(folder, &entry, FileType::BlockDevice, *device)?
             }
         }
-        self.finish_named(folder, entry)
+        self.finish_named(folder, &entry)
     }
 
-    /// Removes what has the name of an entry, or refuses to.
-    fn make_room(&mut self, folder: &OwnedFd, entry: &Entry) -> Result<()> {
-        if !self.options.replaces {
-            // Whatever is made is made so that it fails where the name is taken.
+    /// Has a file made, or makes another name of one that was.
+    fn file(&mut self, place: &Arc<Place>, entry: Entry) -> Result<()> {
+        let Node::File {
+            link_group,
+            size_bytes,
+            ..
+        } = entry.node
+        else {
+            unreachable!("a file");
+        };
+        if link_group != 0
+            && let Some((first, batch)) = self.links.get(&link_group).cloned()
+        {
+            self.wait_for(batch)?;
+            make_room(&place.folder, &entry, self.options.replaces)?;
+            return self.link(&place.folder, &entry.name, &first);
+        }
+        let needed_bytes = self.planned_bytes.saturating_add(size_bytes);
+        if needed_bytes > self.options.bytes_max {
+            return Err(Error::Limit {
+                what: "snapshot",
+                limit_bytes: self.options.bytes_max,
+                needed_bytes,
+            });
+        }
+        self.planned_bytes = needed_bytes;
+        if link_group != 0 {
+            let batch = self.submitted + 1;
+            self.links.insert(link_group, (self.path.clone(), batch));
+        }
+        self.batch.size_bytes += size_bytes;
+        self.batch.files.push(FileJob {
+            place: Arc::clone(place),
+            entry,
+        });
+        let is_full = self.batch.size_bytes >= BATCH_BYTES || self.batch.files.len() >= BATCH_FILES;
+        match is_full {
+            true => self.submit(),
+            false => Ok(()),
+        }
+    }
+
+    /// Hands the open batch to the pool.
+    fn submit(&mut self) -> Result<()> {
+        if self.batch.files.is_empty() {
             return Ok(());
         }
-        match rustix::fs::unlinkat(folder, &entry.name[..], AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(io("replace", error)),
+        while self.stage.is_full() {
+            self.take_made()?;
         }
+        let batch = std::mem::take(&mut self.batch);
+        if self.stage.submit(batch).is_err() {
+            return Err(Error::invalid("pool", "it takes no jobs"));
+        }
+        self.submitted += 1;
+        Ok(())
+    }
+
+    /// Takes the oldest batch that was made, and finishes the folders that waited for it.
+    fn take_made(&mut self) -> Result<()> {
+        let made = self.stage.next_result();
+        let made = made.expect("a batch that was handed over")?;
+        self.completed += 1;
+        self.restored.files += made.files;
+        self.restored.bytes += made.bytes;
+        self.restored.problems.extend(made.problems);
+        let (done, total) = (self.restored.bytes, self.total);
+        (self.progress)(&Progress {
+            phase: "restoring",
+            done,
+            total,
+        });
+        self.finish_folders();
+        Ok(())
+    }
+
+    fn finish_folders(&mut self) {
+        while let Some((_, _, batch)) = self.waiting.front()
+            && *batch <= self.completed
+        {
+            let (place, entry, _) = self.waiting.pop_front().expect("it was there");
+            let problems = &mut self.restored.problems;
+            let path = path_of(&place.path);
+            if let Err(error) = finish(&place.folder, &entry, &path, self.options.owners, problems)
+            {
+                problems.push((path, error.to_string()));
+            }
+        }
+    }
+
+    fn last_batch(&self) -> u64 {
+        self.submitted + u64::from(!self.batch.files.is_empty())
+    }
+
+    /// Waits until a batch is made.
+    fn wait_for(&mut self, batch: u64) -> Result<()> {
+        if batch > self.submitted {
+            self.submit()?;
+        }
+        while self.completed < batch {
+            self.take_made()?;
+        }
+        self.finish_folders();
+        Ok(())
     }
 
     /// Makes another name of a file that was restored; its path is followed without links.
     fn link(&mut self, folder: &OwnedFd, name: &[u8], first: &[Vec<u8>]) -> Result<()> {
         let (last, folders) = first.split_last().expect("a path of a file");
-        let opened = rustix::fs::openat(
-            CWD,
-            self.target,
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        );
-        let mut at = opened.map_err(|error| io("open the target", error))?;
-        for part in folders {
-            let opened = rustix::fs::openat(&at, &part[..], FOLDER_FLAGS, Mode::empty());
-            at = opened.map_err(|error| io("open the folder of a hard link", error))?;
-        }
+        let opened = open_below(&self.root, folders);
+        let at = opened.map_err(|error| io("open the folder of a hard link", error))?;
         let linked = rustix::fs::linkat(&at, &last[..], folder, name, AtFlags::empty());
         linked.map_err(|error| io("make the hard link", error))?;
         self.restored.files += 1;
         Ok(())
     }
 
-    fn below(&mut self, folder: &OwnedFd, entry: &Entry, content: Id) -> Result<()> {
+    fn below(&mut self, place: &Arc<Place>, entry: Entry, content: Id) -> Result<()> {
         if self.path.len() > DEPTH_MAX {
             return Err(Error::invalid(
                 "folder",
@@ -257,114 +359,28 @@ impl Restore<'_> {
             ));
         }
         let name = &entry.name[..];
-        match rustix::fs::mkdirat(folder, name, Mode::from_raw_mode(0o700)) {
+        match rustix::fs::mkdirat(&*place.folder, name, Mode::from_raw_mode(0o700)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(io("make the folder", error)),
         }
-        let opened = rustix::fs::openat(folder, name, FOLDER_FLAGS, Mode::empty());
-        let opened = opened.map_err(|error| io("open the folder", error))?;
+        let opened = rustix::fs::openat(&*place.folder, name, FOLDER_FLAGS, Mode::empty());
+        let opened = Arc::new(Place {
+            folder: Arc::new(opened.map_err(|error| io("open the folder", error))?),
+            path: self.path.clone(),
+        });
         if content == Id::NONE {
             self.restored.folders += 1;
         } else {
             self.folder(&opened, content)?;
         }
-        self.finish(&opened, entry)
+        self.waiting.push_back((opened, entry, self.last_batch()));
+        match self.waiting.len() > FOLDERS_WAITING {
+            true => self.wait_for(self.last_batch()),
+            false => Ok(()),
+        }
     }
 
-    fn file(&mut self, folder: &OwnedFd, entry: &Entry) -> Result<()> {
-        let Node::File {
-            size_bytes,
-            is_sparse,
-            content,
-            ..
-        } = entry.node
-        else {
-            unreachable!("a file");
-        };
-        let needed_bytes = self.restored.bytes.saturating_add(size_bytes);
-        if needed_bytes > self.options.bytes_max {
-            let limit_bytes = self.options.bytes_max;
-            return Err(Error::Limit {
-                what: "snapshot",
-                limit_bytes,
-                needed_bytes,
-            });
-        }
-        let name = &entry.name[..];
-        let opened = rustix::fs::openat(folder, name, FILE_FLAGS, Mode::from_raw_mode(0o600));
-        let file = File::from(opened.map_err(|error| io("make the file", error))?);
-        let written = self.write_file(&file, (size_bytes, is_sparse), content);
-        if let Err(error) = written {
-            let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
-            return Err(error);
-        }
-        self.restored.files += 1;
-        self.restored.bytes += size_bytes;
-        let (done, total) = (self.restored.bytes, self.total);
-        (self.progress)(&Progress {
-            phase: "restoring",
-            done,
-            total,
-        });
-        self.finish(&OwnedFd::from(file), entry)
-    }
-
-    fn write_file(
-        &mut self,
-        file: &File,
-        (size_bytes, is_sparse): (u64, bool),
-        content: Id,
-    ) -> Result<()> {
-        if size_bytes == 0 {
-            return Ok(());
-        }
-        let mut at = 0;
-        let wrong = |length: u64| super::fail("file", 0, format!("{size_bytes} bytes"), length);
-        let write = |error| Error::io("write", "the file", error);
-        self.chunks.read(&self.index, content, &mut |piece| {
-            let length = match &piece {
-                Piece::Bytes(bytes) => bytes.len() as u64,
-                Piece::Zeros(count) => *count,
-            };
-            let end = at + length;
-            if end > size_bytes {
-                return Err(wrong(end));
-            }
-            match piece {
-                Piece::Bytes(bytes) if is_sparse && bytes.iter().all(|byte| *byte == 0) => {}
-                Piece::Bytes(bytes) => file.write_all_at(bytes, at).map_err(write)?,
-                // A new file reads as zeros where nothing was written.
-                Piece::Zeros(_) => {}
-            }
-            at = end;
-            Ok(())
-        })?;
-        if at != size_bytes {
-            return Err(wrong(at));
-        }
-        file.set_len(size_bytes).map_err(write)
-    }
-
-    /// Gives an open file or folder what its entry says.
-    fn finish(&mut self, file: &OwnedFd, entry: &Entry) -> Result<()> {
-        if self.options.owners {
-            let (user, group) = owners(entry);
-            let owned = rustix::fs::fchown(file, user, group);
-            owned.map_err(|error| io("set the owner", error))?;
-        }
-        for (name, value) in &entry.attributes {
-            if let Err(error) = rustix::fs::fsetxattr(file, &name[..], value, XattrFlags::empty()) {
-                let name = String::from_utf8_lossy(name).into_owned();
-                self.problem(format_args!("attribute {name}: {error}"));
-            }
-        }
-        // After the owner, whose change takes some bits away.
-        let mode = rustix::fs::fchmod(file, Mode::from_raw_mode(entry.mode));
-        mode.map_err(|error| io("set the mode", error))?;
-        rustix::fs::futimens(file, &times(entry)).map_err(|error| io("set the times", error))
-    }
-
-    /// The same for what is not opened.
+    /// Gives what is not opened what its entry says.
     fn finish_named(&mut self, folder: &OwnedFd, entry: &Entry) -> Result<()> {
         let name = &entry.name[..];
         if self.options.owners {
@@ -377,7 +393,23 @@ impl Restore<'_> {
     }
 }
 
-fn owners(entry: &Entry) -> (Option<Uid>, Option<Gid>) {
+/// Removes what has the name of an entry where that is to be replaced; else whatever is made there fails.
+pub(super) fn make_room(folder: &OwnedFd, entry: &Entry, replaces: bool) -> Result<()> {
+    if !replaces {
+        return Ok(());
+    }
+    match rustix::fs::unlinkat(folder, &entry.name[..], AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(io("replace", error)),
+    }
+}
+
+/// Returns the path of names below the target.
+pub(super) fn path_of(names: &[Vec<u8>]) -> PathBuf {
+    names.iter().map(|name| OsStr::from_bytes(name)).collect()
+}
+
+pub(super) fn owners(entry: &Entry) -> (Option<Uid>, Option<Gid>) {
     // The highest number means "as it is" to the system.
     let number = |number: u32| (number != u32::MAX).then_some(number);
     (
@@ -386,7 +418,7 @@ fn owners(entry: &Entry) -> (Option<Uid>, Option<Gid>) {
     )
 }
 
-fn times(entry: &Entry) -> Timestamps {
+pub(super) fn times(entry: &Entry) -> Timestamps {
     let changed = Timespec {
         tv_sec: entry.changed.seconds,
         tv_nsec: entry.changed.nanoseconds.into(),
@@ -403,6 +435,6 @@ fn make_node(folder: &OwnedFd, entry: &Entry, kind: FileType, device: u64) -> Re
     made.map_err(|error| io("make the node", error))
 }
 
-fn io(operation: &'static str, error: Errno) -> Error {
+pub(super) fn io(operation: &'static str, error: Errno) -> Error {
     Error::io(operation, "the target", error.into())
 }

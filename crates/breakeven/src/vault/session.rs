@@ -18,7 +18,7 @@ impl Vault {
         let turn = self.far.take_turn()?;
         // What a dead writer left may be seen and not yet be durable.
         for folder in ["locks", "index", "snapshots"] {
-            self.far.clear_temporaries(folder)?;
+            self.far.clear(folder)?;
             self.far.settle(folder)?;
         }
         let locks = self.epochs("locks")?;

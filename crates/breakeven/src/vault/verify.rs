@@ -3,12 +3,15 @@
 //! Promises: with a share of 1, every byte of every object counts: a flipped bit is found. Nothing is changed.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::codec::Decompressor;
 use crate::error::Result;
+use crate::pool::Pool;
 
-use super::cipher::Id;
+use super::cipher::{Id, Keys};
 use super::contents::Chunks;
+use super::far_end::FarEnd;
 use super::folder::Node;
 use super::index::{Index, PackPlace};
 use super::pack::{
@@ -82,6 +85,7 @@ impl Vault {
     /// Those of listing the far end, and [`crate::Error::Limit`] for an index that does not fit; damage is no error here.
     pub fn verify(
         &self,
+        pool: &Pool,
         options: VerifyOptions,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Verified> {
@@ -99,31 +103,47 @@ impl Vault {
         self.verify_unlisted(&packs, &mut verified)?;
         let mut random = fastrand::Rng::with_seed(options.seed);
         packs.retain(|_| random.f64() < options.sample_share);
+        verified.bytes = self.verify_packs(pool, packs, &mut verified, progress)?;
+        self.verify_snapshots(&index, &mut verified, progress);
+        Ok(verified)
+    }
+
+    /// Reads packs, several at once; returns the bytes of them.
+    fn verify_packs(
+        &self,
+        pool: &Pool,
+        packs: Vec<(PackPlace, Contents)>,
+        verified: &mut Verified,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<u64> {
         let total = packs.iter().map(|(pack, _)| pack.size_bytes).sum();
-        let mut decompressor = Decompressor::new();
+        let (far, keys) = (Arc::clone(&self.far), Arc::clone(&self.keys));
+        let work = move |decompressor: &mut Decompressor,
+                         (pack, contents): (PackPlace, Contents)| {
+            let read = verify_pack(&*far, &keys, &pack, &contents, decompressor);
+            Ok((pack, read))
+        };
+        let capacity = pool.worker_count() + 1;
+        let mut stage = pool.stage(capacity, Decompressor::new, work)?;
         let mut done = 0;
-        for (pack, contents) in &packs {
-            let read = self.verify_pack(pack, contents, &mut decompressor);
+        stage.run(packs, |read| {
+            let (pack, read) = read?;
             if let Some(chunks) = verified.note(&object_name(pack.name), read) {
                 verified.chunks += chunks;
             }
             verified.packs += 1;
             done += pack.size_bytes;
-            progress(&Progress {
-                phase: "reading packs",
-                done,
-                total,
-            });
-        }
-        verified.bytes = done;
-        self.verify_snapshots(&index, &mut verified, progress);
-        Ok(verified)
+            let phase = "reading packs";
+            progress(&Progress { phase, done, total });
+            Ok(())
+        })?;
+        Ok(done)
     }
 
     /// Checks keys, locks and records.
     fn verify_small(&self, verified: &mut Verified) -> Result<()> {
-        for name in self.far.list("keys")? {
-            let name = format!("keys/{name}");
+        for key in self.far.list("keys")? {
+            let name = format!("keys/{}", key.name);
             let record = self.far.read(&name, CONFIG_BYTES_MAX);
             verified.note(
                 &name,
@@ -144,71 +164,27 @@ impl Vault {
         Ok(())
     }
 
-    /// Checks the names of packs that no index lists, which is all that can be asked of them.
+    /// Checks the names of packs that no index lists and nothing has doomed, which is all that can be asked of them.
     fn verify_unlisted(
         &self,
         listed: &[(PackPlace, Contents)],
         verified: &mut Verified,
     ) -> Result<()> {
-        let listed: BTreeSet<Id> = listed.iter().map(|(pack, _)| pack.name).collect();
-        for folder in self.far.list_folders("packs")? {
-            for hex in self.far.list(&format!("packs/{folder}"))? {
-                let Some(name) = Id::from_hex(&hex).filter(|name| !listed.contains(name)) else {
-                    continue;
-                };
-                let bytes = self
-                    .far
-                    .read(&object_name(name), 2 * PACK_BYTES_LIMIT as u64);
-                let checked = bytes.and_then(|bytes| check_name(&bytes, name));
-                verified.note(&object_name(name), checked);
-            }
+        let listed = listed.iter().map(|(pack, _)| pack.name);
+        let doomed = self.state.doomed.iter().map(|doomed| doomed.pack);
+        let listed: BTreeSet<Id> = listed.chain(doomed).collect();
+        for pack in self.far.list("packs")? {
+            let Some(name) = pack::name_from(&pack.name).filter(|name| !listed.contains(name))
+            else {
+                continue;
+            };
+            let bytes = self
+                .far
+                .read(&object_name(name), 2 * PACK_BYTES_LIMIT as u64);
+            let checked = bytes.and_then(|bytes| check_name(&bytes, name));
+            verified.note(&object_name(name), checked);
         }
         Ok(())
-    }
-
-    /// Reads a pack whole; returns how many chunks were checked.
-    fn verify_pack(
-        &self,
-        pack: &PackPlace,
-        contents: &Contents,
-        decompressor: &mut Decompressor,
-    ) -> Result<u64> {
-        let bytes = self
-            .far
-            .read(&object_name(pack.name), 2 * PACK_BYTES_LIMIT as u64)?;
-        check_name(&bytes, pack.name)?;
-        let (head, _) = read_head(&bytes)?;
-        let mut chunks = 0;
-        for frame in &contents.frames {
-            let (offset, length) = (frame.offset as usize, frame.sealed_bytes as usize);
-            let sealed = bytes.get(offset..offset.saturating_add(length));
-            let sealed =
-                sealed.ok_or_else(|| super::fail("pack", offset as u64, "a frame", "the end"))?;
-            let open = open_frame(
-                &self.keys,
-                &head,
-                offset as u64,
-                sealed.to_vec(),
-                decompressor,
-            )?;
-            for (ordinal, chunk) in frame.chunks.iter().enumerate() {
-                let found = open.chunk(ordinal);
-                let is_right = found.is_some_and(|bytes| {
-                    bytes.len() == chunk.length_bytes as usize
-                        && (chunk.kind == ChunkKind::List || self.keys.id(bytes) == chunk.id)
-                });
-                if !is_right {
-                    return Err(super::fail(
-                        "pack",
-                        offset as u64,
-                        chunk.id.hex(),
-                        "another chunk",
-                    ));
-                }
-                chunks += 1;
-            }
-        }
-        Ok(chunks)
     }
 
     /// Follows the folders of all snapshots: whatever they need must be listed.
@@ -236,6 +212,44 @@ impl Vault {
             });
         }
     }
+}
+
+/// Reads a pack whole; returns how many chunks were checked.
+pub(super) fn verify_pack(
+    far: &dyn FarEnd,
+    keys: &Keys,
+    pack: &PackPlace,
+    contents: &Contents,
+    decompressor: &mut Decompressor,
+) -> Result<u64> {
+    let bytes = far.read(&object_name(pack.name), 2 * PACK_BYTES_LIMIT as u64)?;
+    check_name(&bytes, pack.name)?;
+    let (head, _) = read_head(&bytes)?;
+    let mut chunks = 0;
+    for frame in &contents.frames {
+        let (offset, length) = (frame.offset as usize, frame.sealed_bytes as usize);
+        let sealed = bytes.get(offset..offset.saturating_add(length));
+        let sealed =
+            sealed.ok_or_else(|| super::fail("pack", offset as u64, "a frame", "the end"))?;
+        let open = open_frame(keys, &head, offset as u64, sealed.to_vec(), decompressor)?;
+        for (ordinal, chunk) in frame.chunks.iter().enumerate() {
+            let found = open.chunk(ordinal);
+            let is_right = found.is_some_and(|bytes| {
+                bytes.len() == chunk.length_bytes as usize
+                    && (chunk.kind == ChunkKind::List || keys.id(bytes) == chunk.id)
+            });
+            if !is_right {
+                return Err(super::fail(
+                    "pack",
+                    offset as u64,
+                    chunk.id.hex(),
+                    "another chunk",
+                ));
+            }
+            chunks += 1;
+        }
+    }
+    Ok(chunks)
 }
 
 fn check_name(bytes: &[u8], name: Id) -> Result<()> {

@@ -269,9 +269,17 @@ impl Walk<'_, '_> {
         let Some([folder, stamps]) = ids.filter(|_| !self.options.rereads) else {
             return Ok(Parent::default());
         };
-        let entries = self.chunks.folder(&self.writer.index, folder)?;
-        let stamps = self.chunks.stamps(&self.writer.index, &entries, stamps)?;
-        Ok(Parent { entries, stamps })
+        let index = &self.writer.index;
+        let entries = self.chunks.folder(index, folder);
+        let read = entries.and_then(|entries| {
+            let stamps = self.chunks.stamps(index, &entries, stamps)?;
+            Ok(Parent { entries, stamps })
+        });
+        match read {
+            // What a repair could not save is added as if it had not been there.
+            Err(Error::Corrupt { .. }) => Ok(Parent::default()),
+            read => read,
+        }
     }
 
     fn problem(&mut self, reason: impl std::fmt::Display) {
@@ -514,7 +522,9 @@ impl Walk<'_, '_> {
                 (Node::File { size_bytes: was, .. }, Node::File { size_bytes: is, .. }) if was == is);
         let is_old = entry.changed.seconds < self.unchanged_before
             && stamp.inode_changed.seconds < self.unchanged_before;
-        (is_same && is_old).then(|| before.node.clone())
+        let is_there = matches!(&before.node,
+            Node::File { content, .. } if self.writer.index.has_content(content));
+        (is_same && is_old && is_there).then(|| before.node.clone())
     }
 
     fn read_file(

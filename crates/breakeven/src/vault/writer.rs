@@ -125,7 +125,7 @@ pub struct Writer<'v> {
     stage: Stage<Job, Done, Compressor>,
     picker: Picker,
     /// What packs of this epoch hold, as its index will say.
-    listed: Vec<u8>,
+    pub(super) listed: Vec<u8>,
     buffer: Vec<u8>,
     new_raw_bytes: u64,
     stored_bytes: u64,
@@ -163,6 +163,16 @@ impl<'v> Writer<'v> {
         options: WriterOptions,
     ) -> Result<Writer<'v>> {
         let session = vault.begin()?;
+        Writer::with_session(vault, session, pool, options)
+    }
+
+    /// Goes on with a change that was begun.
+    pub(super) fn with_session(
+        vault: &'v mut Vault,
+        session: Session,
+        pool: &Pool,
+        options: WriterOptions,
+    ) -> Result<Writer<'v>> {
         let index = vault.index(options.index_bytes_max)?;
         Ok(Writer {
             session,
@@ -188,16 +198,16 @@ impl<'v> Writer<'v> {
         let known: BTreeSet<Id> = (self.index.packs().iter().map(|pack| pack.name))
             .chain(self.vault.state.doomed.iter().map(|doomed| doomed.pack))
             .collect();
-        let mut unlisted = Vec::new();
-        for folder in self.vault.far.list_folders("packs")? {
-            let folder = format!("packs/{folder}");
-            self.vault.far.clear_temporaries(&folder)?;
-            let before = unlisted.len();
-            let names = self.vault.far.list(&folder)?;
-            let names = names.iter().filter_map(|name| Id::from_hex(name));
-            unlisted.extend(names.filter(|name| !known.contains(name)));
-            if unlisted.len() > before {
-                self.vault.far.settle(&folder)?;
+        self.vault.far.clear("packs")?;
+        let listed = self.vault.far.list("packs")?;
+        let names = listed.iter().filter_map(|it| pack::name_from(&it.name));
+        let unlisted: Vec<Id> = names.filter(|name| !known.contains(name)).collect();
+        let mut settled = BTreeSet::new();
+        for name in &unlisted {
+            let object = pack::object_name(*name);
+            let (folder, _) = object.rsplit_once('/').expect("packs/xx/name");
+            if settled.insert(folder.to_string()) {
+                self.vault.far.settle(folder)?;
             }
         }
         Ok(unlisted)
@@ -214,10 +224,10 @@ impl<'v> Writer<'v> {
     }
 
     /// Takes over packs that no index lists: what an interrupted add left.
-    fn take_over(&mut self) -> Result<()> {
+    pub(super) fn take_over(&mut self) -> Result<()> {
         for name in self.unlisted()? {
             // One that cannot be read is as good as none; the collector removes it.
-            let read = pack::read_contents(&self.vault.far, name, &self.vault.keys);
+            let read = pack::read_contents(&*self.vault.far, name, &self.vault.keys);
             if let Ok((kind, size_bytes, contents)) = read {
                 let pack = PackPlace {
                     name,

@@ -1,0 +1,99 @@
+//! What a vault's keeper does now and then: copy, repair, unlock.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use breakeven::vault::{Vault, WriterOptions};
+use serde_json::{Value, json};
+
+use super::options::Prices;
+use super::{Bar, PARTIAL, VaultOptions, now, pool, tell, writer_options};
+use breakeven_cli::text::printable;
+
+pub fn copy(
+    options: &VaultOptions,
+    vault: &mut Vault,
+    source: &Vault,
+    snapshots: &[u64],
+    writing: WriterOptions,
+) -> Result<ExitCode> {
+    let bar = Bar::new()?;
+    let copied = vault.copy_from(source, snapshots, &pool()?, writing, &mut |progress| {
+        bar.show(progress)
+    })?;
+    bar.0.finish_and_clear();
+    let pairs: Value = (copied.snapshots.iter())
+        .map(|(theirs, ours)| json!({ "from": theirs, "snapshot": ours }))
+        .collect();
+    let problems: Value = (copied.problems.iter())
+        .map(|(epoch, reason)| json!({ "from": epoch, "reason": reason }))
+        .collect();
+    let facts = json!({
+        "copied": pairs, "present": copied.present, "read_bytes": copied.read_bytes, "problems": problems,
+    });
+    let text = format!(
+        "copied {} snapshots, {} were there; read {} bytes of files",
+        copied.snapshots.len(),
+        copied.present.len(),
+        copied.read_bytes
+    );
+    tell(options, &facts, &text)?;
+    for (epoch, reason) in &copied.problems {
+        let line = format!("snapshot {epoch} is not copied: {reason}");
+        eprintln!("breakeven: {}", printable(&line));
+    }
+    Ok(match copied.problems.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(PARTIAL),
+    })
+}
+
+pub fn repair(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
+    let bar = Bar::new()?;
+    let writing = writer_options(options, Prices::Default);
+    let repaired = vault.repair(&pool()?, writing, now()?.seconds, &mut |progress| {
+        bar.show(progress)
+    })?;
+    bar.0.finish_and_clear();
+    let damages: Value = (repaired.damages.iter())
+        .map(|it| json!({ "object": it.name, "reason": it.reason }))
+        .collect();
+    let lost: Value = (repaired.lost.iter())
+        .map(|(epoch, path)| json!({ "snapshot": epoch, "path": path.display().to_string() }))
+        .collect();
+    let facts = json!({
+        "damages": damages, "dropped_packs": repaired.dropped_packs, "saved_chunks": repaired.saved_chunks,
+        "lost_chunks": repaired.lost_chunks, "lost_snapshots": repaired.lost_snapshots, "lost": lost,
+    });
+    let text = match repaired.damages.is_empty() {
+        true => "nothing is damaged".to_string(),
+        false => format!(
+            "{} damages: dropped {} packs, saved {} chunks of them, lost {}; lost {} snapshots, and {} files and folders of others",
+            repaired.damages.len(),
+            repaired.dropped_packs,
+            repaired.saved_chunks,
+            repaired.lost_chunks,
+            repaired.lost_snapshots.len(),
+            repaired.lost.len()
+        ),
+    };
+    tell(options, &facts, &text)?;
+    for epoch in &repaired.lost_snapshots {
+        eprintln!("breakeven: snapshot {epoch} is lost");
+    }
+    for (epoch, path) in &repaired.lost {
+        let line = format!("snapshot {epoch} has lost {}", path.display());
+        eprintln!("breakeven: {}", printable(&line));
+    }
+    Ok(ExitCode::from(u8::from(!repaired.is_whole())))
+}
+
+pub fn unlock(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
+    let open = vault.unlock()?;
+    let text = match open {
+        0 => "nobody was writing".to_string(),
+        _ => "who was writing cannot commit any more".to_string(),
+    };
+    tell(options, &json!({ "fenced": open }), &text)?;
+    Ok(ExitCode::SUCCESS)
+}

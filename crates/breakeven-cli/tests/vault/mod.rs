@@ -1,0 +1,123 @@
+//! The vault's commands as the guide types them, and what they say when something is wrong.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+const GUIDE: &str = include_str!("../../../../docs/vault.md");
+
+/// A folder with what the guide takes for granted.
+fn places() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    fs::create_dir_all(path.join("srv/games/one")).expect("folders");
+    fs::create_dir(path.join("backup")).expect("a folder");
+    fs::write(path.join("srv/games/one/data"), crate::noise(300_000)).expect("a file");
+    fs::write(path.join("srv/games/text"), "a line\n".repeat(9000)).expect("a file");
+    fs::write(path.join("password.txt"), "a password\n").expect("a file");
+    fs::write(path.join("second.txt"), "another\n").expect("a file");
+    folder
+}
+
+/// Runs a line of the guide, whose folders lie in a place of the test's.
+fn run(folder: &Path, line: &str) -> Output {
+    let mut words = Vec::new();
+    for word in line.split_whitespace().skip(1) {
+        words.push(match word.strip_prefix('/') {
+            Some(below) => folder.join(below),
+            None => PathBuf::from(word),
+        });
+    }
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", "120", env!("CARGO_BIN_EXE_breakeven")]);
+    let output = command
+        .args(words)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output();
+    output.expect("the program starts")
+}
+
+#[track_caller]
+fn ok(folder: &Path, line: &str) -> String {
+    let output = run(folder, line);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {message}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn typed(heading: &str) -> Vec<&'static str> {
+    let (_, section) = GUIDE.split_once(heading).expect("the heading");
+    let section = section.split("\n## ").next().expect("a section");
+    let lines: Vec<_> = (section.lines())
+        .filter_map(|line| line.strip_prefix("    "))
+        .collect();
+    assert!(!lines.is_empty(), "{heading}");
+    lines
+}
+
+fn check_restored(folder: &Path, back: &str) {
+    let back = folder
+        .join(back)
+        .join(folder.strip_prefix("/").expect("a path"));
+    for name in ["srv/games/one/data", "srv/games/text"] {
+        let (was, is) = (fs::read(folder.join(name)), fs::read(back.join(name)));
+        assert!(was.expect("a file") == is.expect("a file"), "{name}");
+    }
+}
+
+#[test]
+fn what_the_guide_types_works() {
+    let folder = places();
+    let path = folder.path();
+    for line in typed("## From beginning to end\n") {
+        ok(path, line);
+    }
+    check_restored(path, "tmp/back");
+    for line in typed("## A second vault\n") {
+        ok(path, line);
+    }
+    let second = "breakeven vault -r /backup/second -p second.txt";
+    ok(path, &format!("{second} restore latest --target /again"));
+    check_restored(path, "again");
+    let said = ok(
+        path,
+        &format!("{second} copy --from-repo /backup/games --from-password-file password.txt"),
+    );
+    assert!(
+        said.starts_with("copied 0 snapshots, 1 were there"),
+        "{said}"
+    );
+    for line in typed("## When something is wrong\n") {
+        ok(path, line);
+    }
+}
+
+#[test]
+fn a_repair_says_what_is_lost_and_the_next_add_brings_it_back() {
+    let folder = places();
+    let path = folder.path();
+    let vault = "breakeven vault -r /backup/games -p password.txt";
+    ok(path, &format!("{vault} init"));
+    ok(path, &format!("{vault} add /srv/games"));
+    // The larger pack holds the files, the smaller one their folders.
+    let packs = fs::read_dir(path.join("backup/games/packs")).expect("packs");
+    let packs =
+        packs.flat_map(|below| fs::read_dir(below.expect("a folder").path()).expect("a pack"));
+    let largest = packs
+        .map(|pack| pack.expect("a pack").path())
+        .max_by_key(|pack| fs::metadata(pack).expect("its size").len());
+    fs::remove_file(largest.expect("a pack")).expect("it goes");
+    assert_eq!(run(path, &format!("{vault} verify")).status.code(), Some(1));
+    let repaired = run(path, &format!("{vault} repair"));
+    let message = String::from_utf8_lossy(&repaired.stderr);
+    assert_eq!(repaired.status.code(), Some(1), "{message}");
+    assert!(message.contains("snapshot 1 has lost"), "{message}");
+    assert!(message.contains("/srv/games/text"), "{message}");
+    ok(path, &format!("{vault} add /srv/games"));
+    ok(path, &format!("{vault} verify"));
+    ok(path, &format!("{vault} restore 1 --target /back"));
+    check_restored(path, "back");
+}

@@ -1,0 +1,272 @@
+//! The far end of a vault in a folder: objects that appear whole under names that are free.
+//!
+//! Promises: when [`FarEnd::put`] returns, the object is durable with its name, or was there before. An object is
+//! written under another name in its folder, synced, published, and the folder synced. After a failure in
+//! any of that, this far end refuses to change anything until the vault is opened again.
+
+use std::collections::BTreeSet;
+use std::io::IoSlice;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::storage::{EntryKind, LockKind, OpenOptions, Storage, StorageFile};
+
+use super::bytes::fail;
+use super::far_end::{FarEnd, Listed, Put, Turn, not_there};
+
+/// What names begin with that objects are written under, in the folder where they will lie: one sync of it makes
+/// both the file and its new name durable.
+const TEMPORARY: char = '~';
+/// What the writer of a vault holds a lock of.
+const TURN: &str = "locks/turn";
+
+/// The folder of a vault.
+pub struct FolderEnd {
+    storage: Arc<dyn Storage>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Folders that are known to be there.
+    folders: BTreeSet<String>,
+    temporaries: u64,
+    failure: Option<String>,
+}
+
+impl FolderEnd {
+    /// Makes the far end in a storage's root.
+    pub fn shared(storage: Arc<dyn Storage>) -> Arc<dyn FarEnd> {
+        Arc::new(FolderEnd {
+            storage,
+            state: Mutex::new(State::default()),
+        })
+    }
+
+    /// Runs what changes something, unless something failed before.
+    fn change<T>(&self, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cause) = &state.failure {
+            return Err(Error::Poisoned {
+                what: "vault".to_string(),
+                cause: cause.clone(),
+            });
+        }
+        let result = work(&mut state);
+        if let Err(error) = &result {
+            state.failure = Some(error.to_string());
+        }
+        result
+    }
+
+    /// Makes a new file. An old one is never taken: where publishing is linking, it may be an object's second name.
+    fn temporary(&self, state: &mut State, folder: &str) -> Result<(String, Arc<dyn StorageFile>)> {
+        loop {
+            state.temporaries += 1;
+            let name = format!("{TEMPORARY}{}.{}", std::process::id(), state.temporaries);
+            let name = within(folder, &name);
+            match self.storage.open(&name, OpenOptions::create_new()) {
+                Err(error) if is_errno(&error, libc::EEXIST) => {}
+                opened => return Ok((name, opened?)),
+            }
+        }
+    }
+
+    fn list_of(&self, folder: &str, kind: EntryKind) -> Result<Vec<String>> {
+        match self.storage.list(folder) {
+            Ok(entries) => {
+                let entries = entries.into_iter().filter(|entry| entry.kind == kind);
+                Ok(entries.map(|entry| entry.name).collect())
+            }
+            Err(error) if is_errno(&error, libc::ENOENT) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Hands out the names of files in a folder and below it.
+    fn each_file(&self, folder: &str, below: &str, take: &mut dyn FnMut(String)) -> Result<()> {
+        let path = within(folder, below);
+        for name in self.list_of(path.trim_end_matches('/'), EntryKind::File)? {
+            take(within(below, &name));
+        }
+        for name in self.list_of(path.trim_end_matches('/'), EntryKind::Folder)? {
+            self.each_file(folder, &within(below, &name), take)?;
+        }
+        Ok(())
+    }
+
+    fn open(&self, name: &str) -> Result<(Arc<dyn StorageFile>, u64)> {
+        let opened = self.storage.open(name, OpenOptions::read_only());
+        let file = match opened {
+            Err(error) if is_errno(&error, libc::ENOENT) => return Err(not_there(name)),
+            opened => opened?,
+        };
+        let size_bytes = file.status()?.size_bytes;
+        Ok((file, size_bytes))
+    }
+
+    fn make_folder(&self, state: &mut State, folder: &str) -> Result<()> {
+        if folder.is_empty() || state.folders.contains(folder) {
+            return Ok(());
+        }
+        let (above, _) = folder.rsplit_once('/').unwrap_or(("", folder));
+        self.make_folder(state, above)?;
+        self.storage.create_folder(folder)?;
+        self.storage.sync_directory(above)?;
+        state.folders.insert(folder.to_string());
+        Ok(())
+    }
+}
+
+impl FarEnd for FolderEnd {
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<Put> {
+        let (folder, _) = name.rsplit_once('/').unwrap_or(("", name));
+        self.change(|state| {
+            self.make_folder(state, folder)?;
+            let (temporary, file) = self.temporary(state, folder)?;
+            file.write_at(&[IoSlice::new(bytes)], 0)?;
+            file.sync()?;
+            drop(file);
+            let put = match self.storage.publish(&temporary, name) {
+                Ok(()) => Put::Created,
+                Err(error) if is_errno(&error, libc::EEXIST) => {
+                    self.storage.unlink(&temporary)?;
+                    Put::Exists
+                }
+                Err(error) => return Err(error),
+            };
+            // Also where it exists: whoever put it may have died before its name was durable.
+            self.storage.sync_directory(folder)?;
+            Ok(put)
+        })
+    }
+
+    fn read(&self, name: &str, most_bytes: u64) -> Result<Vec<u8>> {
+        let (file, needed_bytes) = self.open(name)?;
+        if needed_bytes > most_bytes {
+            return Err(Error::Limit {
+                what: "object",
+                limit_bytes: most_bytes,
+                needed_bytes,
+            });
+        }
+        let mut bytes = vec![0; needed_bytes as usize];
+        file.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+
+    fn read_range(&self, name: &str, offset: u64, length_bytes: usize) -> Result<Vec<u8>> {
+        let (file, size_bytes) = self.open(name)?;
+        check_range(name, offset, length_bytes, size_bytes)?;
+        let mut bytes = vec![0; length_bytes];
+        file.read_exact_at(&mut bytes, offset)?;
+        Ok(bytes)
+    }
+
+    fn size_bytes(&self, name: &str) -> Result<Option<u64>> {
+        match self.open(name) {
+            Ok((_, size_bytes)) => Ok(Some(size_bytes)),
+            Err(error) if is_errno(&error, libc::ENOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Listed>> {
+        let mut listed = Vec::new();
+        self.each_file(folder, "", &mut |name| {
+            if !is_temporary(&name) {
+                let size_bytes = None;
+                listed.push(Listed { name, size_bytes });
+            }
+        })?;
+        listed.sort();
+        Ok(listed)
+    }
+
+    fn delete(&self, folder: &str, names: &[String]) -> Result<()> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.change(|_| {
+            for name in names {
+                match self.storage.unlink(&within(folder, name)) {
+                    Err(error) if !is_errno(&error, libc::ENOENT) => return Err(error),
+                    _ => {}
+                }
+            }
+            self.storage.sync_directory(folder)
+        })
+    }
+
+    fn take_turn(&self) -> Result<Turn> {
+        self.settle("locks")?;
+        let options = OpenOptions {
+            write: true,
+            create: true,
+            ..OpenOptions::default()
+        };
+        let file = self.storage.open(TURN, options)?;
+        if !file.try_lock(0..1, LockKind::Exclusive)? {
+            let reason = "another process writes to it; try again when that has ended";
+            return Err(Error::invalid("vault", reason));
+        }
+        Ok(Turn::new(file))
+    }
+
+    fn break_turn(&self) -> Result<()> {
+        // Whoever holds a lock of the file keeps it, and nobody finds that file any more.
+        self.delete("locks", &["turn".to_string()])
+    }
+
+    fn settle(&self, folder: &str) -> Result<()> {
+        self.change(|state| {
+            self.make_folder(state, folder)?;
+            self.storage.sync_directory(folder)
+        })
+    }
+
+    fn clear(&self, folder: &str) -> Result<()> {
+        let mut temporaries: Vec<String> = Vec::new();
+        self.each_file(folder, "", &mut |name| {
+            if is_temporary(&name) {
+                temporaries.push(within(folder, &name));
+            }
+        })?;
+        for path in temporaries {
+            let (folder, name) = path.rsplit_once('/').unwrap_or(("", &path));
+            self.delete(folder, &[name.to_string()])?;
+        }
+        Ok(())
+    }
+}
+
+fn is_temporary(name: &str) -> bool {
+    let (_, last) = name.rsplit_once('/').unwrap_or(("", name));
+    last.starts_with(TEMPORARY)
+}
+
+/// Checks that a range lies within an object.
+pub(super) fn check_range(
+    name: &str,
+    offset: u64,
+    length_bytes: usize,
+    size_bytes: u64,
+) -> Result<()> {
+    if offset.saturating_add(length_bytes as u64) > size_bytes {
+        let expected = format!("{length_bytes} bytes of {name}");
+        let found = format!("{size_bytes} in all");
+        return Err(fail("object", offset, expected, found));
+    }
+    Ok(())
+}
+
+fn within(folder: &str, name: &str) -> String {
+    match folder {
+        "" => name.to_string(),
+        _ => format!("{folder}/{name}"),
+    }
+}
+
+pub(super) fn is_errno(error: &Error, errno: i32) -> bool {
+    matches!(error, Error::Io { source, .. } if source.raw_os_error() == Some(errno))
+}

@@ -1,0 +1,415 @@
+//! The far end of a vault in a store of objects that answers requests: Amazon's S3 and what speaks like it.
+//!
+//! A door makes the requests ([`Requests`]), each once; here they are made again when they fail, by waits that
+//! double. A put whose answer was lost may have been carried out: where a name is found to be taken, the object there
+//! is read, and bytes that are the same are its own, since no two objects of a vault are alike.
+//!
+//! **The turn** is a lease, since such a store keeps no locks: the newest `locks/turn/<number>` says who has it, by the
+//! store's own clock for [`LEASE_SECONDS`] since it was put, or that it was given back. Its holder puts the next
+//! one in good time; whoever would take it over puts that number first, or gives up. The lease keeps
+//! two writers apart who behave; that one which does not cannot commit is ensured by the fence of its epoch.
+//!
+//! Assumed is that a put under a name that is taken is refused (it is tried before anything is written), that
+//! what was put is read and listed from then on, and nothing else.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+use super::cipher::Entropy;
+use super::far_end::{FarEnd, Listed, Put, Turn, not_there};
+use super::folder_end::check_range;
+use super::{epoch_of, object};
+
+/// How long the turn stays with a writer that is not heard of any more.
+pub const LEASE_SECONDS: i64 = 300;
+/// A lease is renewed three times before it ends.
+const RENEWED_EVERY: Duration = Duration::from_secs(LEASE_SECONDS as u64 / 4);
+/// How often a request is made, and how long the first wait between two is: with doubling up to the longest some 40 s.
+const TRIES: u32 = 10;
+const WAIT_FIRST: Duration = Duration::from_millis(100);
+const WAIT_LONGEST: Duration = Duration::from_secs(10);
+const TURNS: &str = "locks/turn";
+const HELD: u8 = 1;
+const GIVEN_BACK: u8 = 0;
+/// The longest object of a turn.
+const TURN_BYTES_MAX: u64 = 64;
+
+/// Why a request failed.
+#[derive(Debug)]
+pub enum RequestError {
+    /// It may go well if it is made again: no answer, too many requests, an error of the server's.
+    Again(String),
+    /// It was refused for good.
+    Refused(Error),
+}
+
+/// What a store of objects is asked, each request once; every one may take time and fail. Names are as a vault gives them.
+pub trait Requests: Send + Sync {
+    /// Puts an object unless there is one of that name, in one step.
+    ///
+    /// # Errors
+    /// See [`RequestError`]; the object may be there or come yet.
+    fn put_new(&self, name: &str, bytes: &[u8]) -> std::result::Result<Put, RequestError>;
+
+    /// Reads `length_bytes` from an offset, or all of an object of at most `most_bytes`; nothing if it is not there.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    fn get(&self, name: &str, part: Part) -> std::result::Result<Option<Vec<u8>>, RequestError>;
+
+    /// Returns size and the second it was put at of an object, nothing if it is not there.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    fn head(&self, name: &str) -> std::result::Result<Option<ObjectHead>, RequestError>;
+
+    /// Lists all objects whose names begin with a folder's and `/`, with their names below it.
+    ///
+    /// # Errors
+    /// See [`RequestError`]; a listing that breaks off is one.
+    fn list(&self, folder: &str) -> std::result::Result<Vec<Listed>, RequestError>;
+
+    /// Deletes an object, if it is there.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    fn delete(&self, name: &str) -> std::result::Result<(), RequestError>;
+
+    /// Waits.
+    fn wait(&self, time: Duration);
+}
+
+/// What of an object is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of it, which is an error if that is longer.
+    Whole {
+        /// The most bytes.
+        most_bytes: u64,
+    },
+    /// A range, which may end early where the object does.
+    Range {
+        /// Where it begins.
+        offset: u64,
+        /// How long it is.
+        length_bytes: usize,
+    },
+}
+
+/// What is known of an object without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectHead {
+    /// Its size.
+    pub size_bytes: u64,
+    /// The second since 1970 it was put at, by the store's clock.
+    pub put_at: i64,
+}
+
+/// A store of objects.
+pub struct ObjectsEnd {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    requests: Arc<dyn Requests>,
+    failure: Mutex<Option<String>>,
+    entropy: Mutex<Entropy>,
+}
+
+impl ObjectsEnd {
+    /// Makes the far end of those requests.
+    pub fn shared(requests: Arc<dyn Requests>, entropy: Entropy) -> Arc<dyn FarEnd> {
+        Arc::new(ObjectsEnd {
+            inner: Arc::new(Inner {
+                requests,
+                failure: Mutex::new(None),
+                entropy: Mutex::new(entropy),
+            }),
+        })
+    }
+}
+
+fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inner {
+    /// Makes a request until it goes well, is refused, or was made often enough.
+    fn ask<T>(
+        &self,
+        name: &str,
+        mut request: impl FnMut(&dyn Requests) -> std::result::Result<T, RequestError>,
+    ) -> Result<T> {
+        let mut wait = WAIT_FIRST;
+        for _ in 1..TRIES {
+            match request(&*self.requests) {
+                Ok(answer) => return Ok(answer),
+                Err(RequestError::Refused(error)) => return Err(error),
+                Err(RequestError::Again(_)) => self.requests.wait(wait),
+            }
+            wait = (2 * wait).min(WAIT_LONGEST);
+        }
+        request(&*self.requests).map_err(|error| match error {
+            RequestError::Refused(error) => error,
+            RequestError::Again(reason) => {
+                let reason = format!("{reason}, {TRIES} times");
+                Error::io("ask for", name, std::io::Error::other(reason))
+            }
+        })
+    }
+
+    /// Runs what changes something, unless something failed before.
+    fn change<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        if let Some(cause) = &*guard(&self.failure) {
+            return Err(Error::Poisoned {
+                what: "vault".to_string(),
+                cause: cause.clone(),
+            });
+        }
+        let result = work();
+        if let Err(error) = &result {
+            *guard(&self.failure) = Some(error.to_string());
+        }
+        result
+    }
+
+    fn try_put(&self, name: &str, bytes: &[u8]) -> Result<Put> {
+        let put = self.ask(name, |requests| requests.put_new(name, bytes))?;
+        if put == Put::Created {
+            return Ok(put);
+        }
+        // On its way a request may also have been doubled.
+        let most_bytes = bytes.len() as u64;
+        let head = self.ask(name, |requests| requests.head(name))?;
+        if head.is_none_or(|head| head.size_bytes != most_bytes) {
+            return Ok(Put::Exists);
+        }
+        let part = Part::Whole { most_bytes };
+        let found = self.ask(name, |requests| requests.get(name, part))?;
+        Ok(match found.as_deref() == Some(bytes) {
+            true => Put::Created,
+            false => Put::Exists,
+        })
+    }
+
+    fn get(&self, name: &str, part: Part) -> Result<Vec<u8>> {
+        let found = self.ask(name, |requests| requests.get(name, part))?;
+        found.ok_or_else(|| not_there(name))
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        self.ask(name, |requests| requests.delete(name))
+    }
+
+    /// Returns the numbers of all turns there are, in rising order.
+    fn turns(&self) -> Result<Vec<u64>> {
+        let listed = self.ask(TURNS, |requests| requests.list(TURNS))?;
+        let mut turns: Vec<u64> = listed.iter().filter_map(|it| epoch_of(&it.name)).collect();
+        turns.sort_unstable();
+        Ok(turns)
+    }
+
+    /// Puts the turn of a number: held, or given back.
+    fn put_turn(&self, number: u64, state: u8) -> Result<Put> {
+        let mut content = guard(&self.entropy).take::<17>();
+        content[0] = state;
+        self.try_put(&object(TURNS, number), &content)
+    }
+
+    fn delete_turns(&self, numbers: &[u64]) -> Result<()> {
+        numbers
+            .iter()
+            .try_for_each(|number| self.delete(&object(TURNS, *number)))
+    }
+
+    /// Tries whether the store refuses to put over what is there; returns its time.
+    fn probe(&self) -> Result<i64> {
+        let name = format!("locks/probe-{:016x}", {
+            u64::from_le_bytes(guard(&self.entropy).take())
+        });
+        let first = self.try_put(&name, b"first")?;
+        let second = self.ask(&name, |requests| requests.put_new(&name, b"second"));
+        let head = self.ask(&name, |requests| requests.head(&name));
+        self.delete(&name)?;
+        if first != Put::Created || second? != Put::Exists {
+            return Err(Error::Unsupported {
+                what: "a store that puts over what is there: it needs If-None-Match".to_string(),
+            });
+        }
+        Ok(head?.ok_or_else(|| not_there(&name))?.put_at)
+    }
+
+    /// Returns the seconds that are left of the lease of a turn, nothing if it was given back or is over.
+    fn lease_left(&self, number: u64, now: i64) -> Result<Option<i64>> {
+        let name = object(TURNS, number);
+        let most_bytes = TURN_BYTES_MAX;
+        let part = Part::Whole { most_bytes };
+        let content = self.ask(&name, |requests| requests.get(&name, part))?;
+        let head = self.ask(&name, |requests| requests.head(&name))?;
+        let found = content.zip(head);
+        let held = found.filter(|(content, _)| content.first() == Some(&HELD));
+        let left = held.map(|(_, head)| head.put_at + LEASE_SECONDS - now);
+        Ok(left.filter(|left| *left > 0))
+    }
+
+    fn take_turn(&self) -> Result<u64> {
+        let now = self.probe()?;
+        let turns = self.turns()?;
+        if let Some(newest) = turns.last()
+            && let Some(left) = self.lease_left(*newest, now)?
+        {
+            let reason = format!(
+                "another process writes to it; if that is dead, wait {left} s or unlock the vault"
+            );
+            return Err(Error::invalid("vault", reason));
+        }
+        let number = turns.last().map_or(1, |newest| newest + 1);
+        if self.put_turn(number, HELD)? == Put::Exists {
+            let reason = "another process has just begun to write to it";
+            return Err(Error::invalid("vault", reason));
+        }
+        self.delete_turns(&turns)?;
+        Ok(number)
+    }
+}
+
+impl FarEnd for ObjectsEnd {
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<Put> {
+        self.inner.change(|| self.inner.try_put(name, bytes))
+    }
+
+    fn read(&self, name: &str, most_bytes: u64) -> Result<Vec<u8>> {
+        self.inner.get(name, Part::Whole { most_bytes })
+    }
+
+    fn read_range(&self, name: &str, offset: u64, length_bytes: usize) -> Result<Vec<u8>> {
+        let part = Part::Range {
+            offset,
+            length_bytes,
+        };
+        let bytes = self.inner.get(name, part)?;
+        check_range(name, offset, length_bytes, offset + bytes.len() as u64)?;
+        Ok(bytes)
+    }
+
+    fn size_bytes(&self, name: &str) -> Result<Option<u64>> {
+        let head = self.inner.ask(name, |requests| requests.head(name))?;
+        Ok(head.map(|head| head.size_bytes))
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Listed>> {
+        let mut listed = self.inner.ask(folder, |requests| requests.list(folder))?;
+        listed.sort();
+        Ok(listed)
+    }
+
+    fn delete(&self, folder: &str, names: &[String]) -> Result<()> {
+        self.inner.change(|| {
+            names
+                .iter()
+                .try_for_each(|name| self.inner.delete(&format!("{folder}/{name}")))
+        })
+    }
+
+    fn take_turn(&self) -> Result<Turn> {
+        let number = self.inner.change(|| Ok(self.inner.take_turn()))??;
+        Lease::keep(Arc::clone(&self.inner), number).map(Turn::new)
+    }
+
+    fn break_turn(&self) -> Result<()> {
+        self.inner.change(|| {
+            let turns = self.inner.turns()?;
+            if let Some(newest) = turns.last() {
+                // Whoever comes first with that number ends what the other has of the turn.
+                self.inner.put_turn(newest + 1, GIVEN_BACK)?;
+                self.inner.delete_turns(&turns)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A turn that is renewed by a thread until it is dropped.
+struct Lease {
+    kept: Arc<Kept>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Kept {
+    inner: Arc<Inner>,
+    /// The number that it has now, nothing if it was lost.
+    number: Mutex<Option<u64>>,
+    ends: Mutex<bool>,
+    ended: Condvar,
+}
+
+impl Lease {
+    fn keep(inner: Arc<Inner>, number: u64) -> Result<Lease> {
+        let kept = Arc::new(Kept {
+            inner,
+            number: Mutex::new(Some(number)),
+            ends: Mutex::new(false),
+            ended: Condvar::new(),
+        });
+        let renewed = Arc::clone(&kept);
+        let thread = std::thread::Builder::new()
+            .name("lease".to_string())
+            .spawn(move || renewed.renew_until_ended())
+            .map_err(|error| Error::io("start", "the thread of the lease", error))?;
+        Ok(Lease {
+            kept,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Kept {
+    fn renew_until_ended(&self) {
+        let mut ends = guard(&self.ends);
+        while !*ends {
+            let waited = self.ended.wait_timeout(ends, RENEWED_EVERY);
+            let (woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            ends = woken;
+            if timeout.timed_out() && !*ends {
+                drop(ends);
+                self.put_next(HELD);
+                ends = guard(&self.ends);
+            }
+        }
+    }
+
+    /// Puts the next number in place of the one it has. One that cannot be put is tried again at the next renewal;
+    /// one that another has put ends the turn, which its commit will find out.
+    fn put_next(&self, state: u8) {
+        let mut number = guard(&self.number);
+        let Some(old) = *number else {
+            return;
+        };
+        let put = self.inner.turns().and_then(|turns| match turns.last() {
+            Some(newest) if *newest == old => self.inner.put_turn(old + 1, state),
+            _ => Ok(Put::Exists),
+        });
+        match put {
+            Ok(Put::Created) => {
+                *number = Some(old + 1);
+                let _ = self.inner.delete_turns(&[old]);
+            }
+            Ok(Put::Exists) => *number = None,
+            Err(_) => {}
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        *guard(&self.kept.ends) = true;
+        self.kept.ended.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.kept.put_next(GIVEN_BACK);
+    }
+}

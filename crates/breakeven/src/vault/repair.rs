@@ -1,0 +1,351 @@
+//! Repairing: damaged packs leave, what is whole in them moves, and what is lost is named.
+//!
+//! A frame that still opens under its seal is saved; a list is dropped with the first chunk that it lacks, so that
+//! the next add of the same content finds nothing known and stores it anew, which makes older snapshots
+//! whole as well. An index that cannot be read is made again from the footers of its packs; a
+//! snapshot whose record cannot be read is lost. Packs that leave are doomed like those of a collection, and deleted by
+//! one after its grace.
+//!
+//! Promises: nothing that can be read is lost by repairing; a far end that does not answer is an error, not damage.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use crate::codec::Decompressor;
+use crate::error::{Error, Result};
+use crate::pool::Pool;
+
+use super::cipher::Id;
+use super::contents::Chunks;
+use super::far_end::FarEnd;
+use super::folder::Node;
+use super::folder_end::is_errno;
+use super::index::{Index, PackPlace, read_packs, write_pack};
+use super::pack::{
+    ChunkKind, Contents, OpenFrame, PACK_BYTES_LIMIT, object_name, open_frame, read_head,
+};
+use super::record::Record;
+use super::verify::DEPTH_MAX;
+use super::writer::{Writer, WriterOptions};
+use super::{Damage, INDEX, INDEX_BYTES_MAX, Progress, Vault, VerifyOptions, object};
+
+/// What a repair did.
+#[derive(Clone, Debug, Default)]
+pub struct Repaired {
+    /// What was damaged, by the names of objects.
+    pub damages: Vec<Damage>,
+    /// Packs that left.
+    pub dropped_packs: u64,
+    /// Chunks of them that were saved.
+    pub saved_chunks: u64,
+    /// Chunks that are lost.
+    pub lost_chunks: u64,
+    /// Snapshots whose records were lost.
+    pub lost_snapshots: Vec<u64>,
+    /// Files and folders that cannot be restored any more, by the numbers of their snapshots.
+    pub lost: Vec<(u64, PathBuf)>,
+}
+
+impl Repaired {
+    /// Says whether all that was stored can still be restored.
+    pub fn is_whole(&self) -> bool {
+        self.lost.is_empty() && self.lost_snapshots.is_empty()
+    }
+}
+
+impl Vault {
+    /// Repairs: see the head of this file. `now` is in seconds.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] while another writes; those of the far end.
+    pub fn repair(
+        &mut self,
+        pool: &Pool,
+        options: WriterOptions,
+        now: i64,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Repaired> {
+        let reading = VerifyOptions {
+            index_bytes_max: options.index_bytes_max,
+            ..VerifyOptions::default()
+        };
+        let damages = self.verify(pool, reading, progress)?.damages;
+        if damages.is_empty() {
+            return Ok(Repaired::default());
+        }
+        let mut repaired = Repaired {
+            damages,
+            ..Repaired::default()
+        };
+        let session = self.begin()?;
+        let gone = self.leave_unreadable(&mut repaired)?;
+        let mut writer = Writer::with_session(self, session, pool, options)?;
+        writer.take_over()?;
+        let damaged = writer.damaged_packs(progress)?;
+        writer.repair(damaged, options.index_bytes_max, now, &mut repaired)?;
+        for (folder, names) in gone {
+            self.far.delete(folder, &names)?;
+        }
+        let index = self.index(options.index_bytes_max)?;
+        for (epoch, snapshot) in self.snapshots()? {
+            self.list_lost(&index, epoch, snapshot.folder, &mut repaired.lost);
+        }
+        Ok(repaired)
+    }
+
+    /// Takes what cannot be read out of the state; returns the objects that the repaired one does not need.
+    fn leave_unreadable(
+        &mut self,
+        repaired: &mut Repaired,
+    ) -> Result<Vec<(&'static str, Vec<String>)>> {
+        let (mut records, mut indexes) = (Vec::new(), Vec::new());
+        for epoch in self.epochs("snapshots")? {
+            if is_damaged(self.read_record(epoch))? {
+                records.push(epoch);
+            }
+        }
+        for epoch in self.state.indexes.clone() {
+            let name = object("index", epoch);
+            let read = self.far.read(&name, INDEX_BYTES_MAX);
+            let read = read.and_then(|sealed| {
+                read_packs(&self.keys.open(INDEX, &name, &sealed)?, |_, _| Ok(()))
+            });
+            if is_damaged(read)? {
+                indexes.push(epoch);
+            }
+        }
+        let (snapshots, newest) = (&self.state.snapshots, self.epoch);
+        // What a record was that is newer than the state cannot be told.
+        let is_lost = |epoch: &&u64| snapshots.contains(epoch) || **epoch > newest;
+        repaired.lost_snapshots = records.iter().filter(is_lost).copied().collect();
+        self.state
+            .snapshots
+            .retain(|epoch| !records.contains(epoch));
+        self.state.indexes.retain(|epoch| !indexes.contains(epoch));
+        let names = |epochs: Vec<u64>| epochs.iter().map(|it| format!("{it:016x}")).collect();
+        Ok(vec![
+            ("snapshots", names(records)),
+            ("index", names(indexes)),
+        ])
+    }
+
+    /// Names what a snapshot lacks, below its root.
+    fn list_lost(&self, index: &Index, epoch: u64, root: Id, lost: &mut Vec<(u64, PathBuf)>) {
+        let mut chunks = Chunks::new(&self.far, &self.keys);
+        let mut left = vec![(PathBuf::from("/"), root, 0)];
+        while let Some((path, folder, depth)) = left.pop() {
+            if folder == Id::NONE {
+                continue;
+            }
+            let entries = match chunks.folder(index, folder) {
+                Ok(entries) if depth <= DEPTH_MAX => entries,
+                _ => {
+                    lost.push((epoch, path));
+                    continue;
+                }
+            };
+            for entry in entries {
+                let below = path.join(OsStr::from_bytes(&entry.name));
+                match entry.node {
+                    Node::File { content, .. } if !index.has_content(&content) => {
+                        lost.push((epoch, below));
+                    }
+                    Node::Folder { content } => left.push((below, content, depth + 1)),
+                    _ => {}
+                }
+            }
+        }
+        lost.sort();
+    }
+
+    /// Moves packs at random, as a repair moves damaged ones, for the proof.
+    #[cfg(test)]
+    pub(super) fn move_packs(
+        &mut self,
+        pool: &Pool,
+        options: WriterOptions,
+        now: i64,
+        mut leaves: impl FnMut() -> bool,
+    ) -> Result<()> {
+        let writer = Writer::new(self, pool, options)?;
+        let mut packs = writer.packs()?;
+        packs.retain(|_| leaves());
+        let cap = options.index_bytes_max;
+        writer.repair(packs, cap, now, &mut Repaired::default())
+    }
+}
+
+/// Tells damage from a far end that does not answer.
+fn is_damaged<T>(result: Result<T>) -> Result<bool> {
+    match result {
+        Ok(_) => Ok(false),
+        Err(Error::Corrupt { .. } | Error::Limit { .. } | Error::Unsupported { .. }) => Ok(true),
+        Err(error) if is_errno(&error, libc::ENOENT) || is_errno(&error, libc::EIO) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+type Packs = Vec<(PackPlace, Contents)>;
+
+impl Writer<'_> {
+    /// Returns all packs that count, those that were taken over among them.
+    fn packs(&self) -> Result<Packs> {
+        let mut packs = Vec::new();
+        let mut take = |pack, contents| {
+            packs.push((pack, contents));
+            Ok(())
+        };
+        self.vault().each_pack(&mut take)?;
+        read_packs(&self.listed, take)?;
+        Ok(packs)
+    }
+
+    fn damaged_packs(&self, progress: &mut dyn FnMut(&Progress)) -> Result<Packs> {
+        let packs = self.packs()?;
+        let total = packs.iter().map(|(pack, _)| pack.size_bytes).sum();
+        let (mut damaged, mut done) = (Vec::new(), 0);
+        let mut decompressor = Decompressor::new();
+        for (pack, contents) in packs {
+            let vault = self.vault();
+            let read = super::verify::verify_pack(
+                &*vault.far,
+                &vault.keys,
+                &pack,
+                &contents,
+                &mut decompressor,
+            );
+            done += pack.size_bytes;
+            if is_damaged(read)? {
+                damaged.push((pack, contents));
+            }
+            let phase = "looking for damaged packs";
+            progress(&Progress { phase, done, total });
+        }
+        Ok(damaged)
+    }
+
+    /// Moves what is whole out of damaged packs, drops lists that lack something, and commits.
+    fn repair(
+        mut self,
+        damaged: Packs,
+        index_bytes_max: u64,
+        now: i64,
+        repaired: &mut Repaired,
+    ) -> Result<()> {
+        let mut leaving: BTreeSet<Id> = damaged.iter().map(|(pack, _)| pack.name).collect();
+        let mut lost = self.move_whole(&damaged, &BTreeSet::new(), index_bytes_max, repaired)?;
+        lost.retain(|id| self.index.find(id).is_none());
+        if !lost.is_empty() {
+            let broken = self.broken_lists();
+            let mut packs = self.packs()?;
+            packs.retain(|(_, contents)| {
+                let mut chunks = contents.frames.iter().flat_map(|frame| &frame.chunks);
+                chunks.any(|chunk| chunk.kind == ChunkKind::List && broken.contains(&chunk.id))
+            });
+            leaving.extend(packs.iter().map(|(pack, _)| pack.name));
+            self.move_whole(&packs, &broken, index_bytes_max, &mut Repaired::default())?;
+        }
+        repaired.dropped_packs = damaged.len() as u64;
+        repaired.lost_chunks = lost.len() as u64;
+        self.commit_collection(&leaving, now).map(drop)
+    }
+
+    /// Puts chunks of packs that leave again, but for those that are damaged or to be dropped; returns the former.
+    fn move_whole(
+        &mut self,
+        packs: &Packs,
+        dropped: &BTreeSet<Id>,
+        index_bytes_max: u64,
+        repaired: &mut Repaired,
+    ) -> Result<BTreeSet<Id>> {
+        let leaving: BTreeSet<Id> = packs.iter().map(|(pack, _)| pack.name).collect();
+        let mut index = Index::new(index_bytes_max);
+        let listed = std::mem::take(&mut self.listed);
+        self.vault()
+            .each_pack(|pack, contents| match leaving.contains(&pack.name) {
+                true => Ok(()),
+                false => index.add_contents(pack, &contents),
+            })?;
+        read_packs(&listed, |pack, contents| {
+            if !leaving.contains(&pack.name) {
+                write_pack(&mut self.listed, &pack, &contents);
+                index.add_contents(pack, &contents)?;
+            }
+            Ok(())
+        })?;
+        self.index = index;
+        let mut lost = BTreeSet::new();
+        for (pack, contents) in packs {
+            let bytes = readable(&*self.vault().far, pack)?;
+            for frame in &contents.frames {
+                let open = bytes.as_deref().and_then(|bytes| {
+                    let at = frame.offset as usize;
+                    let sealed = bytes.get(at..)?.get(..frame.sealed_bytes as usize)?;
+                    let (head, _) = read_head(bytes).ok()?;
+                    let mut decompressor = Decompressor::new();
+                    let keys = &self.vault().keys;
+                    open_frame(keys, &head, at as u64, sealed.to_vec(), &mut decompressor).ok()
+                });
+                for (ordinal, chunk) in frame.chunks.iter().enumerate() {
+                    let bytes = open
+                        .as_ref()
+                        .and_then(|open| OpenFrame::chunk(open, ordinal));
+                    let keys = &self.vault().keys;
+                    let bytes = bytes.filter(|bytes| {
+                        chunk.kind == ChunkKind::List || keys.id(bytes) == chunk.id
+                    });
+                    match bytes {
+                        _ if dropped.contains(&chunk.id) => {}
+                        Some(bytes) => {
+                            self.put_chunk(pack.kind, chunk.kind, chunk.id, bytes)?;
+                            repaired.saved_chunks += 1;
+                        }
+                        None => drop(lost.insert(chunk.id)),
+                    }
+                }
+            }
+        }
+        self.flush()?;
+        Ok(lost)
+    }
+
+    /// Returns the lists of contents that lack a chunk.
+    fn broken_lists(&self) -> BTreeSet<Id> {
+        let mut chunks = Chunks::new(&self.vault().far, &self.vault().keys);
+        let is_broken = |id: &Id| {
+            let each = chunks.each_chunk(&self.index, *id, &mut |_| ());
+            each.is_err()
+        };
+        let lists = self.index.lists();
+        lists.into_iter().filter(is_broken).collect()
+    }
+}
+
+/// Returns the bytes of a damaged pack, nothing where there are none.
+fn readable(far: &dyn FarEnd, pack: &PackPlace) -> Result<Option<Vec<u8>>> {
+    let read = far.read(&object_name(pack.name), 2 * PACK_BYTES_LIMIT as u64);
+    match read {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) => is_damaged::<()>(Err(error)).map(|_| None),
+    }
+}
+
+impl Vault {
+    /// Breaks the turn of a writer that is dead, and fences the epochs that it left open; returns how many.
+    /// One that still lives loses what it has not committed.
+    ///
+    /// # Errors
+    /// Those of the far end.
+    pub fn unlock(&mut self) -> Result<u64> {
+        self.far.break_turn()?;
+        let records = self.epochs("snapshots")?;
+        let open = self.epochs("locks")?;
+        let open = open.iter().filter(|epoch| !records.contains(epoch)).count() as u64;
+        let session = self.begin()?;
+        let state = self.state.clone();
+        self.commit(session, Record::Change(state))?;
+        Ok(open)
+    }
+}

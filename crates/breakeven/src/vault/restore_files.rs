@@ -1,0 +1,291 @@
+//! Making the files of a restore, batch by batch, in threads of the pool.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, XattrFlags};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+
+use super::cipher::Id;
+use super::contents::{Chunks, Piece};
+use super::folder::{Entry, Node};
+use super::index::Index;
+use super::restore::{FOLDER_FLAGS, RestoreOptions, io, make_room, owners, path_of, times};
+
+/// A shorter content is decoded again sooner than another file is opened.
+const CLONE_BYTES_LEAST: u64 = 64 << 10;
+/// Contents whose first file is remembered: some 150 bytes each.
+const CLONES_MAX: usize = 1 << 16;
+
+const FILE_FLAGS: OFlags = OFlags::WRONLY
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+const FIRST_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC);
+
+/// A folder that is restored, and where it lies below the target.
+pub(super) struct Place {
+    pub folder: Arc<OwnedFd>,
+    pub path: Vec<Vec<u8>>,
+}
+
+/// A file that is to be made.
+pub(super) struct FileJob {
+    pub place: Arc<Place>,
+    pub entry: Entry,
+}
+
+/// Some files that are made one after another.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub files: Vec<FileJob>,
+    pub size_bytes: u64,
+}
+
+/// What became of a batch; paths are below the target.
+#[derive(Default)]
+pub(super) struct Made {
+    pub files: u64,
+    pub bytes: u64,
+    pub problems: Vec<(PathBuf, String)>,
+}
+
+/// A file that was made of a content, and what tells that nobody has changed it since.
+#[derive(Clone)]
+struct First {
+    path: Vec<Vec<u8>>,
+    state: FileState,
+}
+
+type FileState = (u64, u64, i64, i64, u64);
+
+fn state_of(status: &Stat) -> FileState {
+    let changed = (status.st_ctime, status.st_ctime_nsec as i64);
+    (
+        status.st_dev,
+        status.st_ino,
+        changed.0,
+        changed.1,
+        status.st_size as u64,
+    )
+}
+
+/// What all threads that make files have in common.
+pub(super) struct Files {
+    index: Arc<Index>,
+    root: Arc<OwnedFd>,
+    replaces: bool,
+    owners: bool,
+    firsts: Mutex<BTreeMap<Id, First>>,
+}
+
+impl Files {
+    pub(super) fn new(index: Arc<Index>, root: Arc<OwnedFd>, options: &RestoreOptions) -> Files {
+        Files {
+            index,
+            root,
+            replaces: options.replaces,
+            owners: options.owners,
+            firsts: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// Makes the files of a batch.
+    pub(super) fn make(&self, chunks: &mut Chunks, batch: Batch) -> Made {
+        let mut made = Made::default();
+        for FileJob { place, entry } in &batch.files {
+            let mut path = place.path.clone();
+            path.push(entry.name.clone());
+            match self.file(chunks, place, entry, &path, &mut made.problems) {
+                Ok(size_bytes) => {
+                    made.files += 1;
+                    made.bytes += size_bytes;
+                }
+                Err(error) => made.problems.push((path_of(&path), error.to_string())),
+            }
+        }
+        made
+    }
+
+    fn file(
+        &self,
+        chunks: &mut Chunks,
+        place: &Place,
+        entry: &Entry,
+        path: &[Vec<u8>],
+        problems: &mut Vec<(PathBuf, String)>,
+    ) -> Result<u64> {
+        let Node::File {
+            size_bytes,
+            is_sparse,
+            content,
+            ..
+        } = entry.node
+        else {
+            unreachable!("a file");
+        };
+        let (folder, name) = (&*place.folder, &entry.name[..]);
+        make_room(folder, entry, self.replaces)?;
+        let opened = rustix::fs::openat(folder, name, FILE_FLAGS, Mode::from_raw_mode(0o600));
+        let file = File::from(opened.map_err(|error| io("make the file", error))?);
+        let first = match size_bytes >= CLONE_BYTES_LEAST {
+            true => self.first(&content),
+            false => None,
+        };
+        if !first.is_some_and(|first| self.clone_first(&first, &file, is_sparse)) {
+            let written = self.write(chunks, &file, (size_bytes, is_sparse), content);
+            if let Err(error) = written {
+                let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
+                return Err(error);
+            }
+        }
+        finish(&file, entry, &path_of(path), self.owners, problems)?;
+        if size_bytes >= CLONE_BYTES_LEAST {
+            self.remember(content, &file, path);
+        }
+        Ok(size_bytes)
+    }
+
+    fn first(&self, content: &Id) -> Option<First> {
+        let firsts = self.firsts.lock().unwrap_or_else(PoisonError::into_inner);
+        firsts.get(content).cloned()
+    }
+
+    fn remember(&self, content: Id, file: &File, path: &[Vec<u8>]) {
+        let mut firsts = self.firsts.lock().unwrap_or_else(PoisonError::into_inner);
+        if firsts.len() < CLONES_MAX
+            && let Ok(status) = rustix::fs::fstat(file)
+        {
+            firsts.entry(content).or_insert_with(|| First {
+                path: path.to_vec(),
+                state: state_of(&status),
+            });
+        }
+    }
+
+    /// Makes a file of what another one of the same content holds; says whether that was done. Extents are
+    /// shared where the file system can; where there are holes to keep, in no other way.
+    fn clone_first(&self, first: &First, file: &File, is_sparse: bool) -> bool {
+        let is_same = |from: &OwnedFd| {
+            rustix::fs::fstat(from).is_ok_and(|status| state_of(&status) == first.state)
+        };
+        let Some((last, folders)) = first.path.split_last() else {
+            return false;
+        };
+        let opened = open_below(&self.root, folders)
+            .and_then(|at| rustix::fs::openat(&at, &last[..], FIRST_FLAGS, Mode::empty()));
+        let Ok(from) = opened else {
+            return false;
+        };
+        if !is_same(&from) {
+            return false;
+        }
+        let is_cloned = rustix::fs::ioctl_ficlone(file, &from).is_ok();
+        let is_made = is_cloned || !is_sparse && copy(&from, file, first.state.4).is_ok();
+        if is_made && is_same(&from) {
+            return true;
+        }
+        let _ = file.set_len(0);
+        false
+    }
+
+    fn write(
+        &self,
+        chunks: &mut Chunks,
+        file: &File,
+        (size_bytes, is_sparse): (u64, bool),
+        content: Id,
+    ) -> Result<()> {
+        if size_bytes == 0 {
+            return Ok(());
+        }
+        let (mut at, mut written_to) = (0, 0);
+        let wrong = |length: u64| super::fail("file", 0, format!("{size_bytes} bytes"), length);
+        let write = |error| Error::io("write", "the file", error);
+        chunks.read(&self.index, content, &mut |piece| {
+            let length = match &piece {
+                Piece::Bytes(bytes) => bytes.len() as u64,
+                Piece::Zeros(count) => *count,
+            };
+            let end = at + length;
+            if end > size_bytes {
+                return Err(wrong(end));
+            }
+            match piece {
+                Piece::Bytes(bytes) if is_sparse && bytes.iter().all(|byte| *byte == 0) => {}
+                Piece::Bytes(bytes) => {
+                    file.write_all_at(bytes, at).map_err(write)?;
+                    written_to = end;
+                }
+                // A new file reads as zeros where nothing was written.
+                Piece::Zeros(_) => {}
+            }
+            at = end;
+            Ok(())
+        })?;
+        if at != size_bytes {
+            return Err(wrong(at));
+        }
+        match written_to == size_bytes {
+            true => Ok(()),
+            false => file.set_len(size_bytes).map_err(write),
+        }
+    }
+}
+
+fn copy(from: &OwnedFd, to: &File, size_bytes: u64) -> rustix::io::Result<()> {
+    let (mut read_at, mut write_at) = (0, 0);
+    while write_at < size_bytes {
+        let left = (size_bytes - write_at).min(1 << 30) as usize;
+        let copied =
+            rustix::fs::copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), left)?;
+        if copied == 0 {
+            return Err(Errno::IO);
+        }
+    }
+    Ok(())
+}
+
+/// Opens a folder below another one, no part of its path by a link.
+pub(super) fn open_below(root: &OwnedFd, folders: &[Vec<u8>]) -> rustix::io::Result<OwnedFd> {
+    let mut at = rustix::fs::openat(root, c".", FOLDER_FLAGS, Mode::empty())?;
+    for part in folders {
+        at = rustix::fs::openat(&at, &part[..], FOLDER_FLAGS, Mode::empty())?;
+    }
+    Ok(at)
+}
+
+/// Gives an open file or folder what its entry says.
+pub(super) fn finish(
+    file: impl AsFd,
+    entry: &Entry,
+    path: &Path,
+    sets_owners: bool,
+    problems: &mut Vec<(PathBuf, String)>,
+) -> Result<()> {
+    if sets_owners {
+        let (user, group) = owners(entry);
+        let owned = rustix::fs::fchown(&file, user, group);
+        owned.map_err(|error| io("set the owner", error))?;
+    }
+    for (name, value) in &entry.attributes {
+        if let Err(error) = rustix::fs::fsetxattr(&file, &name[..], value, XattrFlags::empty()) {
+            let name = String::from_utf8_lossy(name);
+            problems.push((path.to_path_buf(), format!("attribute {name}: {error}")));
+        }
+    }
+    // After the owner, whose change takes some bits away.
+    let mode = rustix::fs::fchmod(&file, Mode::from_raw_mode(entry.mode));
+    mode.map_err(|error| io("set the mode", error))?;
+    rustix::fs::futimens(&file, &times(entry)).map_err(|error| io("set the times", error))
+}
