@@ -262,7 +262,7 @@ fn no_crash_and_no_late_request_loses_a_snapshot() {
 fn around(marks: &Marks, done: usize) -> Vec<Holds> {
     let next = marks.partition_point(|(length, _)| *length <= done);
     let states = &marks[next.saturating_sub(1)..(next + 1).min(marks.len())];
-    states.iter().map(|(_, state)| state.clone()).collect()
+    states.iter().map(|(_, state)| *state).collect()
 }
 
 /// The next process writes and collects, while the last request of the dead one arrives.
