@@ -87,7 +87,17 @@ impl Plan {
         segments.sort_by_key(|segment| std::cmp::Reverse(segment.start));
         let Some(from) = self.tail else { return };
         let tail = segments.iter().take_while(|segment| segment.start >= from);
-        for segment in tail {
+        self.take_all(tail, budget);
+    }
+
+    /// Takes the segments up to a generation.
+    fn take_old(&mut self, segments: &[Candidate], generation: u64, budget: &mut Budget) {
+        let is_old = |segment: &&Candidate| segment.generation <= generation;
+        self.take_all(segments.iter().filter(is_old), budget);
+    }
+
+    fn take_all<'a>(&mut self, segments: impl Iterator<Item = &'a Candidate>, budget: &mut Budget) {
+        for segment in segments {
             if self.victims.contains(&segment.index) {
                 continue;
             }
@@ -106,6 +116,8 @@ struct Aim {
     /// Whether the segments in use are to keep to the file's measure by themselves, room or not.
     is_thorough: bool,
     may_grow: bool,
+    /// All segments up to this generation are moved, dead or not; 0 for none.
+    rewritten: u64,
 }
 
 /// A segment that could be cleaned.
@@ -114,6 +126,7 @@ struct Candidate {
     index: usize,
     start: u64,
     bytes: u64,
+    generation: u64,
     live_bytes: u64,
 }
 
@@ -163,7 +176,40 @@ impl Blocks {
             budget_bytes,
             is_thorough: true,
             may_grow: true,
+            rewritten: 0,
         })
+    }
+
+    /// Moves everything, each block by [`BlocksOptions::clean_method`] where that is shorter and it was not moved
+    /// before, and then makes the file as short as [`Blocks::shrink`] does.
+    ///
+    /// # Errors
+    /// As [`Blocks::clean`].
+    ///
+    /// # Cost
+    /// All that is live is read, decoded, encoded and written, with a checkpoint for each
+    /// [`BlocksOptions::checkpoint_bytes`], by which the file may grow meanwhile.
+    pub fn rewrite(&self) -> Result<Cleaned> {
+        let mut rewritten = 0;
+        self.with_writer(|_, writer| {
+            rewritten = writer.log.current().generation;
+            Ok(())
+        })?;
+        let mut sum = Cleaned::default();
+        loop {
+            let cleaned = self.clean_by(Aim {
+                budget_bytes: self.inner.options.checkpoint_bytes,
+                is_thorough: false,
+                may_grow: true,
+                rewritten,
+            })?;
+            sum.add(&cleaned);
+            if cleaned.segments == 0 {
+                break;
+            }
+        }
+        sum.add(&self.shrink()?);
+        Ok(sum)
     }
 
     fn clean_by(&self, aim: Aim) -> Result<Cleaned> {
@@ -194,6 +240,7 @@ impl Blocks {
                 budget_bytes,
                 is_thorough: false,
                 may_grow: true,
+                rewritten: 0,
             }),
             None => Ok(Cleaned::default()),
         }
@@ -234,6 +281,7 @@ impl Blocks {
                 budget_bytes: self.inner.options.checkpoint_bytes,
                 is_thorough: false,
                 may_grow: true,
+                rewritten: 0,
             })?);
             // What a cleaning freed is cut off behind the next one.
             let after = self.inner.shared.state().segments.end(0);
@@ -276,7 +324,11 @@ impl Transaction {
         let mut room_bytes = present_bytes;
         let mut segments = Vec::new();
         for (index, used) in log.uses.iter().enumerate() {
-            let Segment { start, bytes, .. } = log.segments.get(index);
+            let Segment {
+                start,
+                bytes,
+                generation,
+            } = log.segments.get(index);
             match log.live[index] {
                 0 if *used != Use::Held => plan.has_dead |= plan.tail.is_some_and(|at| start >= at),
                 _ if *used != Use::Held || log.is_at(index) => {}
@@ -289,6 +341,7 @@ impl Transaction {
                     index,
                     start,
                     bytes,
+                    generation,
                     live_bytes,
                 }),
             }
@@ -299,7 +352,7 @@ impl Transaction {
         let within_bytes = present_bytes.max(2 * goal.segment_bytes);
         let mut budget = Budget {
             read_bytes: aim.budget_bytes,
-            moved_bytes: match aim.is_thorough {
+            moved_bytes: match aim.is_thorough || aim.rewritten > 0 {
                 true => most_bytes,
                 false => most_bytes.min(within_bytes),
             },
@@ -314,6 +367,7 @@ impl Transaction {
         let lacking_bytes = goal.room_bytes.saturating_sub(room_bytes);
         plan.take_emptiest(&mut segments, lacking_bytes.max(excess_bytes), &mut budget);
         plan.take_tail(&mut segments, &mut budget);
+        plan.take_old(&segments, aim.rewritten, &mut budget);
         plan
     }
 

@@ -15,6 +15,15 @@ use crate::codec::{Decoder, Method};
 use crate::error::{Error, Result};
 use crate::storage::record::{ALIGNMENT_BYTES, Label, Placed, parse};
 
+const ZSTD: Decoder = Decoder {
+    codec: Decoder::CODEC_ZSTD,
+    ..Decoder::STORE
+};
+const ZSTD_BARE: Decoder = Decoder {
+    codec: Decoder::CODEC_ZSTD_BARE,
+    ..Decoder::STORE
+};
+
 /// Operations are written as a record of their own above this, so that a commit stays short.
 const OPERATIONS_BYTES: usize = 2 << 10;
 
@@ -386,7 +395,8 @@ impl Drop for Transaction {
     }
 }
 
-/// Encodes a block into the workspace; returns how, and the length, or `None` if it is above `limit`.
+/// Encodes a block into the workspace; returns how, and the length, or `None` if it is above `limit`. zstd is
+/// written bare: the record says what the headers of its frame would.
 pub(super) fn encode(
     method: Method,
     workspace: &mut Workspace,
@@ -397,6 +407,12 @@ pub(super) fn encode(
         compressor, bytes, ..
     } = workspace;
     bytes.resize(limit, 0);
+    // One byte over and over makes a kind of block that cannot be bare.
+    let is_bare = method.decoder() == ZSTD && block[1..] != block[..block.len() - 1];
+    if is_bare {
+        let length = compressor.compress_bare(method, None, block, bytes)?;
+        return Ok(length.map(|length| (ZSTD_BARE, length)));
+    }
     let length = compressor.compress(method, block, bytes)?;
     Ok(length.map(|length| (method.decoder(), length)))
 }

@@ -434,6 +434,15 @@ impl Connection {
         self.clean_with(Blocks::shrink)
     }
 
+    /// Writes all pages again, as dense as [`PageOptions::clean_method`](super::PageOptions) makes them, and makes the
+    /// file as short as its options ask for; under EXCLUSIVE, without changes. Losing this in a crash is harmless.
+    ///
+    /// # Errors
+    /// As [`Connection::tidy`].
+    pub fn rewrite(&mut self) -> Result<Cleaned> {
+        self.clean_with(Blocks::rewrite)
+    }
+
     fn clean_with(&mut self, clean: fn(&Blocks) -> Result<Cleaned>) -> Result<Cleaned> {
         if matches!(self.view, View::Write(_)) || self.level() != LockLevel::Exclusive {
             return Err(Error::invalid("database", "cleaned while it is in use"));

@@ -115,6 +115,18 @@ fn what_is_deleted_goes_back_to_the_file_system() {
     for chunk in pages.chunks(64) {
         transact(&mut connection, &mut random, chunk);
     }
+    let loaded = connection.space().unwrap();
+    let cleaned = connection.rewrite().unwrap();
+    let dense = connection.space().unwrap();
+    println!("{loaded:?} became {dense:?}: {cleaned:?}");
+    assert!(
+        dense.stored_bytes <= loaded.stored_bytes && dense.file_bytes <= bound_bytes(&dense, 1.5)
+    );
+    // All of it was moved but for the segment in use.
+    assert!(
+        cleaned.moved_bytes >= dense.stored_bytes * 9 / 10,
+        "{cleaned:?}"
+    );
     let before = connection.status().unwrap().size_bytes;
     // A page in eight stays, all over the file; then the last half of it goes.
     for kept in [8, 16] {

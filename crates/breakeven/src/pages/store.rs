@@ -24,6 +24,8 @@ const REPLACE_BYTE: u64 = 1 << 60;
 pub struct PageOptions {
     /// How pages are written. Default `zstd:1`; what another wrote is read whatever this says.
     pub method: Method,
+    /// How the cleaner writes pages that it moves for the first time, where that is shorter. Default `zstd:3`.
+    pub clean_method: Method,
     /// Whether nothing is to be written. Default: no.
     pub is_read_only: bool,
     /// The file keeps to this many times what its pages take compressed, however they are written over; see
@@ -46,6 +48,7 @@ impl Default for PageOptions {
     fn default() -> PageOptions {
         PageOptions {
             method: "zstd:1".parse().expect("a method"),
+            clean_method: BlocksOptions::default().clean_method,
             is_read_only: false,
             space_amp: 1.5,
             mode: 0o644,
@@ -64,6 +67,7 @@ impl PageOptions {
             segment_bytes_min: self.segment_bytes_min,
             checkpoint_bytes: self.checkpoint_bytes,
             method: self.method,
+            clean_method: self.clean_method,
             mode: self.mode,
             space_amp: self.space_amp,
             is_guarded: true,
