@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
 use breakeven::pages::{
-    Checked, FileKind, PageKind, PageOptions, PageStore, Space, check, export, file_kind, import,
+    Checked, Connection, FileKind, LockLevel, PageKind, PageOptions, PageStore, Space, check,
+    export, file_kind, import,
 };
 use breakeven::storage::{OpenOptions, RealStorage, Storage};
 use breakeven_cli::text;
@@ -28,6 +29,7 @@ pub fn run(command: &DbCommand) -> Result<ExitCode> {
         } => bring_in(source, database, codec),
         DbCommand::Export { database, target } => bring_out(database, target),
         DbCommand::Info { database, json } => look(database, *json, false),
+        DbCommand::Compact { database, codec } => compact(database, codec),
         DbCommand::Fsck { database, json } => look(database, *json, true),
     }
 }
@@ -54,6 +56,14 @@ impl Named {
 
     /// Takes it for a compressed database that is only read.
     fn store(&self, mode: u32) -> Result<Arc<PageStore>> {
+        self.store_with(PageOptions {
+            is_read_only: true,
+            mode,
+            ..PageOptions::default()
+        })
+    }
+
+    fn store_with(&self, options: PageOptions) -> Result<Arc<PageStore>> {
         let file = self.storage.open(&self.name, OpenOptions::read_only())?;
         let kind = file_kind(&*file)?;
         if kind != FileKind::Compressed {
@@ -67,11 +77,6 @@ impl Named {
                 file.path().display()
             );
         }
-        let options = PageOptions {
-            is_read_only: true,
-            mode,
-            ..PageOptions::default()
-        };
         Ok(Arc::new(PageStore::new(
             Arc::clone(&self.storage),
             &self.name,
@@ -128,6 +133,34 @@ fn create(database: &Path, codec: &str) -> Result<ExitCode> {
         true => Ok(ExitCode::SUCCESS),
         false => bail!("{} exists", database.display()),
     }
+}
+
+/// What is written meanwhile is there beside the old, so that a crash or Ctrl-C loses nothing.
+fn compact(database: &Path, codec: &str) -> Result<ExitCode> {
+    let store = Named::new(database)?.store_with(PageOptions {
+        clean_method: options(codec)?.method,
+        // As short as it gets: whoever writes next makes room again.
+        space_amp: 1.0,
+        ..PageOptions::default()
+    })?;
+    let mut connection = Connection::open(store)?;
+    if !connection.lock(LockLevel::Exclusive)? {
+        bail!("{} is in use", database.display());
+    }
+    let before = connection.space()?;
+    connection.trim()?;
+    connection.rewrite()?;
+    let after = connection.space()?;
+    connection.unlock(LockLevel::None)?;
+    say(&format!(
+        "{}: {} of pages became {}, a file of {} one of {}",
+        database.display(),
+        size(before.stored_bytes),
+        size(after.stored_bytes),
+        size(before.file_bytes),
+        size(after.file_bytes)
+    ))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn bring_in(source: &Path, database: &Path, codec: &str) -> Result<ExitCode> {

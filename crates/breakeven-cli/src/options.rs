@@ -301,6 +301,16 @@ pub enum DbCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Write all pages of a compressed database again, denser, and give back the room that is left over
+    Compact {
+        /// The compressed database, which nobody else may be using
+        #[arg(value_name = "DATABASE")]
+        database: PathBuf,
+
+        /// How pages are written that were never moved before
+        #[arg(long, value_name = "METHOD", default_value = "zstd:9")]
+        codec: String,
+    },
     /// Read every page of a compressed database; exits 1 if one cannot be read
     Fsck {
         /// The compressed database

@@ -98,6 +98,42 @@ fn a_database_goes_in_is_looked_at_and_comes_out_the_same() {
 }
 
 #[test]
+fn a_compacted_database_is_shorter_and_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    if !make(&path("plain"), "") {
+        return;
+    }
+    let db = |arguments: &[&str]| db(&folder, arguments);
+    let imported = db(&["import", "plain", "small", "--codec", "lz4:1"]);
+    assert!(imported.status.success(), "{}", said(&imported));
+    let before = fs::metadata(path("small")).unwrap().len();
+    let compacted = db(&["compact", "small"]);
+    assert!(compacted.status.success(), "{}", said(&compacted));
+    let after = fs::metadata(path("small")).unwrap().len();
+    println!("{before} bytes became {after}: {}", said(&compacted));
+    let stored = |told: &Output| {
+        let info: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+        info["stored_bytes"].as_u64().unwrap()
+    };
+    assert!(after <= before);
+    let dense = stored(&db(&["info", "small", "--json"]));
+    assert!(
+        db(&["import", "plain", "quick", "--codec", "lz4:1"])
+            .status
+            .success()
+    );
+    assert!(
+        dense * 10 < stored(&db(&["info", "quick", "--json"])) * 9,
+        "{dense}"
+    );
+    assert!(db(&["fsck", "small"]).status.success());
+    assert!(db(&["export", "small", "back"]).status.success());
+    assert!(fs::read(path("back")).unwrap() == fs::read(path("plain")).unwrap());
+    assert_eq!(db(&["compact", "plain"]).status.code(), Some(1));
+}
+
+#[test]
 fn a_database_with_a_log_beside_it_is_not_brought_in() {
     let folder = tempfile::tempdir().unwrap();
     if !make(&folder.path().join("plain"), "") {
