@@ -2,6 +2,7 @@
 //! data, and the code that measures.
 
 mod breakeven;
+mod das2014;
 mod harper2018;
 pub mod harper2018_cache;
 pub mod hirsch2017;
@@ -17,6 +18,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
         .chain(harper2018::EXPERIMENTS)
         .chain(harper2018_cache::EXPERIMENTS)
         .chain(hirsch2017::EXPERIMENTS)
+        .chain(das2014::EXPERIMENTS)
 }
 
 /// Returns the experiments that a word means: `all`, a paper, or `paper/name`.

@@ -1,0 +1,185 @@
+//! Transactions of one row, each durable before the next begins.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::worker::{self, COLUMNS, CONTENDERS, CPU, DELETE, OURS, SECONDS, WAL, WRITTEN};
+use crate::experiment::{Experiment, no_pictures};
+use crate::interleave;
+use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::record::{CellRecord, Record, Row};
+use crate::statistics::{Interval, Target, Verdict};
+use crate::tables::{self, Shown};
+
+pub const EXPERIMENT: Experiment = Experiment {
+    key: "das2014/commits",
+    claim: "Commits of one row are at least 4 times as fast as with SQLite's rollback journal and as fast as with its write-ahead log, for a quarter and half of the bytes written.",
+    source: "this project's own target; Das and others 2014 write each page once by atomic writes",
+    figure: "seconds over ours; bytes given to the block device, ours over theirs",
+    target: Target::at_least(1.0),
+    parameters: &[
+        (
+            "database",
+            "3,000 made-up messages as JSON (quick: 30), pages of 4 KiB, `synchronous=FULL`: each commit is durable",
+        ),
+        (
+            "work",
+            "as many commits: two rows inserted, then one changed, and so on",
+        ),
+        (
+            "runs",
+            "10 of 300 commits (quick: 2 of 30), the three databases in turn",
+        ),
+    ],
+    analysis: "The time is Python's and SQLite's too, the same for all three. The log's bytes are those before it is written into the database.",
+    run: |laboratory| Ok(findings(&measure(laboratory)?)),
+    table,
+    pictures: no_pictures,
+};
+
+const TASK: &str = "commits";
+
+/// A figure of the cell: its name, against whom, the column, and its target. Times are theirs over ours, bytes ours over theirs.
+const QUESTIONS: [(&str, &str, usize, Target); 4] = [
+    ("time, delete", DELETE, SECONDS, Target::at_least(4.0)),
+    ("time, wal", WAL, SECONDS, Target::at_least(1.0)),
+    ("bytes written, delete", DELETE, WRITTEN, at_most(0.25)),
+    ("bytes written, wal", WAL, WRITTEN, at_most(0.5)),
+];
+
+const fn at_most(high: f64) -> Target {
+    Target { low: 0.0, high }
+}
+
+fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
+    let (runs, filled, count) = match laboratory.quick {
+        true => (2, 30, 30),
+        false => (10, 3000, 300),
+    };
+    let parts = worker::parts();
+    let is_missing = parts.starts_with("missing");
+    let cell = Cell {
+        name: "one row".to_string(),
+        parameters: format!("runs={runs} filled={filled} count={count} {parts}"),
+        measure: Box::new(move || match is_missing {
+            true => Ok(CONTENDERS
+                .map(|name| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
+                .into()),
+            false => rows(laboratory, runs, filled, count),
+        }),
+    };
+    laboratory.measure(EXPERIMENT.key, COLUMNS, vec![cell])
+}
+
+fn rows(laboratory: &Laboratory, runs: usize, filled: usize, count: usize) -> Result<Vec<Row>> {
+    std::fs::create_dir_all(&laboratory.records)?;
+    let folder = tempfile::Builder::new()
+        .prefix(".databases")
+        .tempdir_in(&laboratory.records)?;
+    for contender in CONTENDERS {
+        worker::run(folder.path(), contender, "fill", filled, 0)?;
+    }
+    let mut rows = Vec::new();
+    for run in 0..runs {
+        rows.extend(interleave::in_turn(run, CONTENDERS.len(), |index| {
+            let contender = CONTENDERS[index];
+            let values = worker::run(folder.path(), contender, TASK, count, run + 1)?;
+            Ok(row(contender, run, runs, values))
+        })?);
+    }
+    Ok(rows)
+}
+
+fn row(contender: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
+    Row {
+        task: TASK.to_string(),
+        run: run + 1,
+        runs,
+        contender: contender.to_string(),
+        values,
+    }
+}
+
+fn findings(cells: &[CellRecord]) -> Vec<Finding> {
+    cells.iter().flat_map(findings_of).collect()
+}
+
+fn findings_of(cell: &CellRecord) -> Vec<Finding> {
+    let missing = cell.parameter("missing");
+    let finding = |(question, peer, column, target): &(&str, &str, usize, Target)| {
+        let of = |contender| cell.column(TASK, contender, *column);
+        let found = match *column {
+            _ if missing.is_some() => Interval::exact(f64::NAN),
+            SECONDS => Interval::of_quotients(&of(peer), &of(OURS)),
+            _ => Interval::of_quotients(&of(OURS), &of(peer)),
+        };
+        let note = match missing {
+            Some(missing) => format!("not measured without {missing}"),
+            None => format!("target {target}"),
+        };
+        Finding {
+            question: question.to_string(),
+            core: true,
+            found,
+            verdict: match missing {
+                Some(_) => Verdict::CannotTell,
+                None => target.judge(found),
+            },
+            note,
+        }
+    };
+    QUESTIONS.iter().map(finding).collect()
+}
+
+fn table(records: &Path) -> Result<Shown> {
+    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
+    let mut shown = tables::judged(tables::origin(records, &cells), findings(&cells));
+    let whole = |cell: &&CellRecord| cell.parameter("missing").is_none();
+    for cell in cells.iter().filter(whole) {
+        shown.push_str(
+            "\nMedians for one commit.\n\n| database | ms | core ms | KiB written |\n|---|---:|---:|---:|\n",
+        );
+        let count = cell
+            .parameter("count")
+            .and_then(|it| it.parse::<f64>().ok());
+        for contender in CONTENDERS {
+            let each = |column| cell.median(TASK, contender, column) / count.unwrap_or(f64::NAN);
+            shown.push_str(&format!(
+                "| {contender} | {:.2} | {:.2} | {:.1} |\n",
+                1e3 * each(SECONDS),
+                1e3 * each(CPU),
+                each(WRITTEN) / 1024.0,
+            ));
+        }
+    }
+    Ok(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_peer_has_targets_and_missing_parts_prove_nothing() {
+        let check = |parameters: &str, peer: f64, expected: [Verdict; 4]| {
+            let rows = (0..10).flat_map(|run| {
+                let values = |factor: f64| vec![factor * (1.0 + run as f64), 1.0, factor, 1.0];
+                [
+                    row(OURS, run, 10, values(1.0)),
+                    row(DELETE, run, 10, values(peer)),
+                    row(WAL, run, 10, values(peer)),
+                ]
+            });
+            let cell = CellRecord::made_up("one row", parameters, rows.collect());
+            let found = findings(&[cell]);
+            let verdicts: Vec<Verdict> = found.iter().map(|it| it.verdict).collect();
+            assert_eq!(verdicts, expected, "{found:?}");
+        };
+        use Verdict::{CannotTell, Differs, Holds};
+        check("with=it", 4.5, [Holds; 4]);
+        check("with=it", 3.0, [Differs, Holds, Differs, Holds]);
+        check("with=it", 0.9, [Differs; 4]);
+        check("missing=python3", 4.5, [CannotTell; 4]);
+    }
+}

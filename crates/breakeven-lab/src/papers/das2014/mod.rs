@@ -1,0 +1,17 @@
+//! Das and others 2014, "NVM compression - hybrid flash-aware application level compression": database pages
+//! compressed at each flush and written once. Here the database is a stock SQLite with the loadable extension,
+//! against the same SQLite with its rollback journal and with its write-ahead log.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `worker` | a database's work in a process of Debian's Python |
+//! | `commits` | transactions of one row, each durable |
+//! | `size` | what a database takes when it was made, and after it was written over |
+
+mod commits;
+mod size;
+mod worker;
+
+use super::Experiment;
+
+pub const EXPERIMENTS: &[Experiment] = &[commits::EXPERIMENT, size::EXPERIMENT];
