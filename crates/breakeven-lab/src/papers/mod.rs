@@ -3,6 +3,7 @@
 
 mod breakeven;
 mod das2014;
+mod das2014_disk;
 mod harper2018;
 pub mod harper2018_cache;
 pub mod hirsch2017;
@@ -19,6 +20,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
         .chain(harper2018_cache::EXPERIMENTS)
         .chain(hirsch2017::EXPERIMENTS)
         .chain(das2014::EXPERIMENTS)
+        .chain(das2014_disk::EXPERIMENTS)
 }
 
 /// Returns the experiments that a word means: `all`, a paper, or `paper/name`.

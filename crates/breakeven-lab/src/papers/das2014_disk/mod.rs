@@ -1,0 +1,17 @@
+//! Das and others 2014, "NVM compression - hybrid flash-aware application level compression": a layer with a sparse
+//! address space, trim and atomic writes, below programs that know nothing of it. Here it is a disk
+//! served by NBD, against a plain file served by nbdkit to the same client.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `servers` | the two servers as child processes, and fio as their client |
+//! | `speed` | reads and writes through both, in turn |
+//! | `space` | clones, and what overwriting leaves |
+
+mod servers;
+mod space;
+mod speed;
+
+use super::Experiment;
+
+pub const EXPERIMENTS: &[Experiment] = &[speed::EXPERIMENT, space::EXPERIMENT];

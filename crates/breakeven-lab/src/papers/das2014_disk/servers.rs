@@ -1,0 +1,233 @@
+//! The servers that are measured, as child processes on sockets of their own, and fio's NBD engine
+//! in front of either.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The name of this project's server in records.
+pub const OURS: &str = "breakeven";
+/// The name of the peer.
+pub const PEER: &str = "nbdkit file";
+
+/// A server has to listen by then.
+const START: Duration = Duration::from_secs(20);
+/// The kernel's ticks, in which it tells processor time.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Returns the program of this project that stands beside the laboratory.
+fn own_program() -> Result<PathBuf> {
+    let laboratory = std::env::current_exe().context("find this program")?;
+    let program = laboratory.with_file_name("breakeven");
+    ensure!(program.exists(), "breakeven");
+    Ok(program)
+}
+
+fn version(program: &str) -> Option<String> {
+    let output = Command::new(program).arg("--version").output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    output.status.success().then(|| words.join("-"))
+}
+
+/// Returns which programs race, as one word of a cell's parameters; those that are missing are named.
+pub fn peers() -> String {
+    let mut missing = Vec::new();
+    let mut found = Vec::new();
+    for program in ["fio", "nbdkit"] {
+        match version(program) {
+            Some(version) => found.push(version),
+            None => missing.push(program),
+        }
+    }
+    if own_program().is_err() {
+        missing.push("breakeven");
+    }
+    match missing.is_empty() {
+        true => format!("peers={}", found.join("+")).replace(',', ""),
+        false => format!("missing={}", missing.join("+")),
+    }
+}
+
+/// A server; it ends when it is forgotten.
+pub struct Server {
+    child: Child,
+    pub address: String,
+}
+
+impl Server {
+    /// Makes a disk of a size and serves it.
+    pub fn ours(folder: &Path, sockets: &Path, size_bytes: u64) -> Result<Server> {
+        let program = own_program()?;
+        let disk = folder.join("disk");
+        let made = Command::new(&program)
+            .args(["disk", "create"])
+            .arg(&disk)
+            .args(["--size", &size_bytes.to_string()])
+            .status();
+        ensure!(made.context("make a disk")?.success(), "make a disk");
+        let mut child = Command::new(&program)
+            .args(["disk", "serve"])
+            .arg(&disk)
+            .arg("--socket")
+            .arg(sockets.join("breakeven"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("start the server")?;
+        let out = child.stdout.take().context("a pipe")?;
+        let mut server = Server {
+            child,
+            address: String::new(),
+        };
+        BufReader::new(out).read_line(&mut server.address)?;
+        server.address.truncate(server.address.trim_end().len());
+        ensure!(!server.address.is_empty(), "the server did not start");
+        Ok(server)
+    }
+
+    /// Makes a sparse file of a size and serves it by nbdkit.
+    pub fn peer(folder: &Path, sockets: &Path, size_bytes: u64) -> Result<Server> {
+        let (image, socket) = (folder.join("image"), sockets.join("nbdkit"));
+        let ready = sockets.join("ready");
+        fs::File::create(&image)?.set_len(size_bytes)?;
+        let child = Command::new("nbdkit")
+            .arg("--foreground")
+            .arg("--unix")
+            .arg(&socket)
+            // Written when it listens.
+            .arg("--pidfile")
+            .arg(&ready)
+            .arg("file")
+            .arg(&image)
+            .stdin(Stdio::null())
+            .spawn()
+            .context("start nbdkit")?;
+        let server = Server {
+            child,
+            address: format!("nbd+unix:///?socket={}", socket.display()),
+        };
+        let begun = Instant::now();
+        while !ready.exists() {
+            ensure!(begun.elapsed() < START, "nbdkit does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(server)
+    }
+
+    /// Returns the processor time that the server took until now.
+    pub fn cpu_seconds(&self) -> Result<f64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let (_, fields) = stat.rsplit_once(')').context("a name in brackets")?;
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let [user, system] = fields.get(11..13).context("two times")? else {
+            bail!("not two times");
+        };
+        Ok((user.parse::<f64>()? + system.parse::<f64>()?) / TICKS_PER_SECOND)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // One that is dead already needs nothing.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What fio tells of a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Told {
+    pub bytes: f64,
+    pub seconds: f64,
+    pub p99_us: f64,
+}
+
+/// Runs a job of fio against a server.
+pub fn fio(server: &Server, job: &[String]) -> Result<Told> {
+    let output = Command::new("fio")
+        .args(["--name=job", "--ioengine=nbd", "--output-format=terse"])
+        .args(["--terse-version=3", "--randrepeat=1", "--refill_buffers"])
+        .args([
+            "--buffer_compress_percentage=67",
+            "--buffer_compress_chunk=4k",
+        ])
+        .arg(format!("--uri={}", server.address))
+        .args(job)
+        .stdin(Stdio::null())
+        .output()
+        .context("start fio")?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "fio {job:?}: {errors}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().rfind(|line| line.starts_with("3;"));
+    told(line.with_context(|| format!("fio {job:?} told nothing: {text}{errors}"))?)
+}
+
+/// Reads a line of fio's terse output, version 3: reads first, the same of writes 41 fields behind.
+fn told(line: &str) -> Result<Told> {
+    let fields: Vec<&str> = line.split(';').collect();
+    let field = |index: usize| fields.get(index).copied().context("a field of fio's line");
+    ensure!(field(4)? == "0", "fio failed: {line}");
+    let mut sum = Told::default();
+    for first in [5, 46] {
+        let p99 = field(first + 24)?;
+        let (name, p99) = p99.split_once('=').context("a percentile")?;
+        ensure!(name.starts_with("99.0"), "'{name}' is no 99th percentile");
+        let bytes = field(first)?.parse::<f64>()? * 1024.0;
+        if bytes > 0.0 {
+            sum.bytes += bytes;
+            sum.seconds += field(first + 3)?.parse::<f64>()? / 1000.0;
+            sum.p99_us = p99.parse()?;
+        }
+    }
+    ensure!(sum.seconds > 0.0, "fio took no time: {line}");
+    Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_fio_is_read() {
+        let mut fields = vec!["0".to_string(); 130];
+        fields[0] = "3".to_string();
+        for first in [5, 46] {
+            fields[first + 24] = "99.000000%=84".to_string();
+        }
+        (fields[46], fields[49]) = ("956".to_string(), "2000".to_string());
+        let check = |fields: &[String], expected: Option<Told>| {
+            assert_eq!(told(&fields.join(";")).ok(), expected);
+        };
+        let expected = Told {
+            bytes: 956.0 * 1024.0,
+            seconds: 2.0,
+            p99_us: 84.0,
+        };
+        check(&fields, Some(expected));
+        check(&fields[..50], None);
+        fields[4] = "5".to_string();
+        check(&fields, None);
+        fields[4] = "0".to_string();
+        fields[70] = "99.500000%=84".to_string();
+        check(&fields, None);
+    }
+
+    #[test]
+    fn a_server_is_gone_when_it_is_forgotten() {
+        let sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = PathBuf::from(format!("/proc/{}", sleeper.id()));
+        let server = Server {
+            child: sleeper,
+            address: String::new(),
+        };
+        assert!(process.exists() && server.cpu_seconds().unwrap() < 1.0);
+        drop(server);
+        assert!(!process.exists());
+    }
+}

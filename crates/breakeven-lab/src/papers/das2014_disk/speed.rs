@@ -1,0 +1,288 @@
+//! Reads and writes of a disk through NBD against a plain file through nbdkit.
+//!
+//! Both servers run all the time and serve one client in turn; files lie in a folder beside the records.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::servers::{OURS, PEER, Server, fio, peers};
+use crate::experiment::{Experiment, no_pictures};
+use crate::interleave;
+use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::record::{CellRecord, Record, Row};
+use crate::statistics::{Interval, Target, Verdict};
+use crate::tables::{self, Shown};
+
+pub const EXPERIMENT: Experiment = Experiment {
+    key: "das2014-disk/speed",
+    claim: "A served disk reads and writes long pieces at 0.9 of a plain file's speed at least, reads blocks at 0.8, and writes blocks with flushes at 1.5 times it.",
+    source: "this project's own target; nbdkit's file plugin is the plain file",
+    figure: "bytes per second over nbdkit's",
+    target: Target::at_least(0.8),
+    parameters: &[
+        (
+            "data",
+            "fio's, of which each 4 KiB shrink to about a third; 256 MiB, written once before (quick: 4 MiB)",
+        ),
+        (
+            "client",
+            "fio's NBD engine, one connection on a UNIX socket, both servers with their defaults",
+        ),
+        (
+            "jobs",
+            "1 MiB in order, writes with a flush at the end; 4 KiB at random for 2 s with 1 and 16 requests in flight; writes of 4 KiB at random with a flush behind each 32",
+        ),
+        ("runs", "10 (quick: 2), both servers in turn"),
+    ],
+    analysis: "Reads come from the host's page cache on both sides, so that what is measured is the way through the server: nothing is won by \
+        there being less to read. On a device slower than the codec that is otherwise, and is not measured here. fio's engine has one \
+        connection, on which our server answers one request at a time and nbdkit sixteen. Processor time is the server's.",
+    run: |laboratory| Ok(findings(&measure(laboratory)?)),
+    table,
+    pictures: no_pictures,
+};
+
+const COLUMNS: &[&str] = &["bytes", "seconds", "p99_us", "server_cpu_seconds"];
+const BYTES: usize = 0;
+const SECONDS: usize = 1;
+const P99: usize = 2;
+const CPU: usize = 3;
+
+const CONTENDERS: [&str; 2] = [OURS, PEER];
+const TASK: &str = "job";
+
+/// One cell.
+struct Case {
+    name: &'static str,
+    words: &'static [&'static str],
+    /// Whether it is bounded by time instead of bytes.
+    is_timed: bool,
+    target: Target,
+}
+
+const CASES: [Case; 5] = [
+    case(
+        "write 1 MiB",
+        &["--rw=write", "--bs=1M", "--end_fsync=1"],
+        0.9,
+    ),
+    case("read 1 MiB", &["--rw=read", "--bs=1M"], 0.9),
+    timed("read 4 KiB", &["--rw=randread", "--bs=4k"], 0.8),
+    timed(
+        "read 4 KiB 16 in flight",
+        &["--rw=randread", "--bs=4k", "--iodepth=16"],
+        0.8,
+    ),
+    timed(
+        "write 4 KiB flushed",
+        &["--rw=randwrite", "--bs=4k", "--fsync=32"],
+        1.5,
+    ),
+];
+
+const fn case(name: &'static str, words: &'static [&'static str], least: f64) -> Case {
+    Case {
+        name,
+        words,
+        is_timed: false,
+        target: Target::at_least(least),
+    }
+}
+
+const fn timed(name: &'static str, words: &'static [&'static str], least: f64) -> Case {
+    Case {
+        is_timed: true,
+        ..case(name, words, least)
+    }
+}
+
+/// How much is done.
+#[derive(Clone, Copy)]
+struct Length {
+    size_bytes: u64,
+    milliseconds: u64,
+    runs: usize,
+}
+
+impl Length {
+    fn job(&self, case: &Case) -> Vec<String> {
+        let mut job: Vec<String> = case.words.iter().map(ToString::to_string).collect();
+        job.push(format!("--size={}", self.size_bytes));
+        if case.is_timed {
+            job.push("--time_based".to_string());
+            job.push(format!("--runtime={}ms", self.milliseconds));
+        }
+        job
+    }
+}
+
+fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
+    let length = match laboratory.quick {
+        true => Length {
+            size_bytes: 4 << 20,
+            milliseconds: 100,
+            runs: 2,
+        },
+        false => Length {
+            size_bytes: 256 << 20,
+            milliseconds: 2000,
+            runs: 10,
+        },
+    };
+    let peers = peers();
+    let are_missing = peers.starts_with("missing");
+    let cells = CASES.iter().map(|case| Cell {
+        name: case.name.to_string(),
+        parameters: format!(
+            "size_bytes={} milliseconds={} runs={} {peers}",
+            length.size_bytes, length.milliseconds, length.runs
+        ),
+        measure: Box::new(move || match are_missing {
+            true => Ok(CONTENDERS
+                .map(|name| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
+                .into()),
+            false => rows(laboratory, case, length),
+        }),
+    });
+    laboratory.measure(EXPERIMENT.key, COLUMNS, cells.collect())
+}
+
+fn row(contender: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
+    Row {
+        task: TASK.to_string(),
+        run: run + 1,
+        runs,
+        contender: contender.to_string(),
+        values,
+    }
+}
+
+fn rows(laboratory: &Laboratory, case: &Case, length: Length) -> Result<Vec<Row>> {
+    std::fs::create_dir_all(&laboratory.records)?;
+    let folder = tempfile::Builder::new()
+        .prefix(".served-disks")
+        .tempdir_in(&laboratory.records)?;
+    // The way to a socket is short, wherever the records are.
+    let sockets = tempfile::tempdir()?;
+    let servers = [
+        Server::ours(folder.path(), sockets.path(), length.size_bytes)?,
+        Server::peer(folder.path(), sockets.path(), length.size_bytes)?,
+    ];
+    for server in &servers {
+        let size = format!("--size={}", length.size_bytes);
+        let words = ["--rw=write", "--bs=1M", "--end_fsync=1", &size];
+        fio(server, &words.map(str::to_string))?;
+    }
+    let job = length.job(case);
+    let mut rows = Vec::new();
+    for run in 0..length.runs {
+        rows.extend(interleave::in_turn(run, servers.len(), |index| {
+            let before = servers[index].cpu_seconds()?;
+            let told = fio(&servers[index], &job)?;
+            let cpu_seconds = servers[index].cpu_seconds()? - before;
+            let values = vec![told.bytes, told.seconds, told.p99_us, cpu_seconds];
+            Ok(row(CONTENDERS[index], run, length.runs, values))
+        })?);
+    }
+    Ok(rows)
+}
+
+fn speeds(cell: &CellRecord, contender: &str) -> Vec<f64> {
+    let bytes = cell.column(TASK, contender, BYTES);
+    let seconds = cell.column(TASK, contender, SECONDS);
+    bytes
+        .iter()
+        .zip(seconds)
+        .map(|(one, other)| one / other)
+        .collect()
+}
+
+fn findings(cells: &[CellRecord]) -> Vec<Finding> {
+    let finding = |cell: &CellRecord| {
+        let case = CASES.iter().find(|case| case.name == cell.cell);
+        let target = case.map_or(EXPERIMENT.target, |case| case.target);
+        let (found, verdict, note) = match cell.parameter("missing") {
+            Some(missing) => {
+                let note = format!("not measured without {}", missing.replace('+', " and "));
+                (Interval::exact(f64::NAN), Verdict::CannotTell, note)
+            }
+            None => {
+                let found = Interval::of_quotients(&speeds(cell, OURS), &speeds(cell, PEER));
+                let p99 = |name| cell.median(TASK, name, P99);
+                let note = format!(
+                    "target {target}; 99th percentile {:.0} us against {:.0} us",
+                    p99(OURS),
+                    p99(PEER)
+                );
+                (found, target.judge(found), note)
+            }
+        };
+        Finding {
+            question: cell.cell.clone(),
+            core: true,
+            found,
+            verdict,
+            note,
+        }
+    };
+    cells.iter().map(finding).collect()
+}
+
+fn table(records: &Path) -> Result<Shown> {
+    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
+    let mut shown = tables::judged(tables::origin(records, &cells), findings(&cells));
+    if cells.is_empty() {
+        return Ok(shown);
+    }
+    shown.push_str(
+        "\nMedians of the runs: MiB per second, and the server's processor time for each GiB.\n\n\
+         | cell | server | MiB/s | core s/GiB |\n|---|---|---:|---:|\n",
+    );
+    for cell in cells
+        .iter()
+        .filter(|cell| cell.parameter("missing").is_none())
+    {
+        for contender in CONTENDERS {
+            let speed = Interval::of_pairs(&speeds(cell, contender)).middle;
+            let cpu = cell.median(TASK, contender, CPU) / cell.median(TASK, contender, BYTES);
+            shown.push_str(&format!(
+                "| {} | {contender} | {:.1} | {:.2} |\n",
+                cell.cell,
+                speed / f64::from(1 << 20),
+                cpu * f64::from(1 << 30),
+            ));
+        }
+    }
+    Ok(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_job_has_a_target_and_missing_peers_prove_nothing() {
+        let cell = |name: &str, parameters: &str, factor: f64| {
+            let values = |speed: f64| vec![speed, 1.0, 1.0, 1.0];
+            let rows = (0..10).flat_map(|run| {
+                let speed = 100.0 + run as f64;
+                [
+                    row(OURS, run, 10, values(factor * speed)),
+                    row(PEER, run, 10, values(speed)),
+                ]
+            });
+            CellRecord::made_up(name, parameters, rows.collect())
+        };
+        let check = |name: &str, parameters: &str, factor: f64, expected: Verdict| {
+            let found = findings(&[cell(name, parameters, factor)]);
+            assert_eq!(found[0].verdict, expected, "{found:?}");
+        };
+        let raced = "peers=fio+nbdkit";
+        check("write 1 MiB", raced, 0.91, Verdict::Holds);
+        check("read 4 KiB", raced, 0.85, Verdict::Holds);
+        check("read 1 MiB", raced, 0.85, Verdict::Differs);
+        check("write 4 KiB flushed", raced, 1.4, Verdict::Differs);
+        check("read 4 KiB", "missing=nbdkit", 2.0, Verdict::CannotTell);
+    }
+}
