@@ -491,8 +491,14 @@ fn values_that_age_are_encoded_and_more_of_them_are_held() {
     let held = |options: ObjectsOptions| {
         let objects = Objects::new(options).expect("sane options");
         fill(&objects, 0..150_000, 0);
+        let before = objects.stats().items;
         let there = found(&objects, 0..150_000, 0);
-        assert_eq!(there, objects.stats().items);
+        // Values that are fetched may be stored raw again, for which others go.
+        let after = objects.stats().items;
+        assert!(
+            (after..=before).contains(&there),
+            "{after} <= {there} <= {before}"
+        );
         (there, objects)
     };
     let raw = ObjectsOptions {
