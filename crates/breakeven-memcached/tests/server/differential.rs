@@ -392,11 +392,8 @@ fn answers_of(name: &str) -> Vec<&'static str> {
 
 /// Adds a meta command: flags that change the item before those that tell of it, whose order would tell.
 fn meta(random: &mut fastrand::Rng, counts: bool, batch: &mut Vec<Part>) {
-    let names = if counts {
-        ["ma", "ma", "ms", "md"]
-    } else {
-        ["mg", "mg", "ms", "md"]
-    };
+    let first = if counts { "ma" } else { "mg" };
+    let names = [first, first, "ms", "md"];
     let name = *random.choice(&names).unwrap();
     let is_base64 = random.u32(..10) == 0;
     let key = match is_base64 {

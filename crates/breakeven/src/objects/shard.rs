@@ -544,24 +544,7 @@ impl Shard {
 
     pub fn count(&mut self, key: Key<'_>, count: &Count, now: u32) -> Result<CountOutcome, NoRoom> {
         let Some(mut found) = self.find(key, now) else {
-            let Some((number, expires)) = count.initial else {
-                return Ok(CountOutcome::NotFound);
-            };
-            let value = number.to_string();
-            let store = Store {
-                expires,
-                cas_new: count.cas_new,
-                ..Store::new(StoreMode::Set, key.bytes, value.as_bytes())
-            };
-            return Ok(match self.store(&store, key, now)? {
-                StoreOutcome::Stored { cas } => CountOutcome::Counted {
-                    number,
-                    cas,
-                    expires,
-                    is_vivified: true,
-                },
-                _ => CountOutcome::OutOfMemory,
-            });
+            return self.count_new(key, count, now);
         };
         // In the field's server an empty value is no number whatever its CAS; any other has its CAS compared first.
         if found.header.stored.raw_bytes() == 0 {
@@ -614,6 +597,28 @@ impl Shard {
             cas: header.cas,
             expires,
             is_vivified: false,
+        })
+    }
+
+    /// Counts where there is no item: the initial number is stored, if one was given.
+    fn count_new(&mut self, key: Key<'_>, count: &Count, now: u32) -> Result<CountOutcome, NoRoom> {
+        let Some((number, expires)) = count.initial else {
+            return Ok(CountOutcome::NotFound);
+        };
+        let value = number.to_string();
+        let store = Store {
+            expires,
+            cas_new: count.cas_new,
+            ..Store::new(StoreMode::Set, key.bytes, value.as_bytes())
+        };
+        Ok(match self.store(&store, key, now)? {
+            StoreOutcome::Stored { cas } => CountOutcome::Counted {
+                number,
+                cas,
+                expires,
+                is_vivified: true,
+            },
+            _ => CountOutcome::OutOfMemory,
         })
     }
 
