@@ -120,7 +120,7 @@ pub const SMALLEST: Experiment = Experiment {
             "pack --strategy smallest, the same with --mixed, and --strategy money; zstd -19, xz -6",
         ),
     ],
-    analysis: "Sizes have no noise, so one run is enough. A mixed stream is a row of frames of 1 MiB, each by zstd or xz: what repeats over \
+    analysis: "Sizes have no noise, so one run is enough. A mixed stream is a row of frames of 16 MiB, each by zstd or xz: what repeats over \
         more than that is found by xz in a whole file and not there.",
     run: |laboratory| Ok(sizes_judged(&measure_sizes(laboratory)?)),
     table: |records| table(records, SMALLEST.key, sizes_judged),
