@@ -172,9 +172,9 @@ pub struct DiskServeOptions {
     #[arg(long)]
     pub read_only: bool,
 
-    /// How blocks are compressed
-    #[arg(long, value_name = "METHOD", default_value = "lz4:1")]
-    pub method: Method,
+    /// How blocks are compressed; unless given, each kind of block as it pays
+    #[arg(long, value_name = "METHOD")]
+    pub method: Option<Method>,
 
     /// Memory of the index of blocks that are there already; 1 for none
     #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = parse_bytes)]
@@ -263,9 +263,9 @@ pub enum DbCommand {
         #[arg(value_name = "DATABASE")]
         database: PathBuf,
 
-        /// How pages are written
-        #[arg(long, value_name = "METHOD", default_value = "zstd:1")]
-        codec: String,
+        /// How pages are written; unless given, each kind of page as it pays
+        #[arg(long, value_name = "METHOD")]
+        codec: Option<String>,
     },
     /// Make a compressed database of a plain one, which is only read, and compare every page
     Import {
@@ -277,9 +277,9 @@ pub enum DbCommand {
         #[arg(value_name = "DATABASE")]
         database: PathBuf,
 
-        /// How pages are written
-        #[arg(long, value_name = "METHOD", default_value = "zstd:1")]
-        codec: String,
+        /// How pages are written; unless given, each kind of page as it pays
+        #[arg(long, value_name = "METHOD")]
+        codec: Option<String>,
     },
     /// Make a plain database of a compressed one, which is only read, and compare every page
     Export {
@@ -307,9 +307,10 @@ pub enum DbCommand {
         #[arg(value_name = "DATABASE")]
         database: PathBuf,
 
-        /// How pages are written that were never moved before
-        #[arg(long, value_name = "METHOD", default_value = "zstd:9")]
-        codec: String,
+        /// How pages are written that were never moved before; unless given, each kind of page as dense as is worth
+        /// the wait
+        #[arg(long, value_name = "METHOD")]
+        codec: Option<String>,
     },
     /// Read every page of a compressed database; exits 1 if one cannot be read
     Fsck {

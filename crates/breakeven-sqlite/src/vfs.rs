@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use breakeven::codec::Method;
 use breakeven::error::{Error, Result};
 use breakeven::pages::{Connection, FileKind, PageOptions, PageStore, file_kind};
 use breakeven::storage::{OpenOptions, RealStorage, Storage};
@@ -208,8 +209,9 @@ fn options_of(
         ..PageOptions::default()
     };
     if let Some(method) = parameter(c"codec") {
-        options.method = method.parse()?;
-        options.method.check()?;
+        let method: Method = method.parse()?;
+        method.check()?;
+        options.method = Some(method);
     }
     if let Some(space_amp) = parameter(c"space_amp") {
         let number = space_amp.parse().ok();

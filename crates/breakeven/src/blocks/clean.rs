@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
+use super::coding::{Coding, Hidden, Moment, Subject};
 use super::file::{Workspace, decode_frame, frame_prefix};
 use super::layout::{
     FRAME_PREFIX_BYTES, KIND_CHUNK, KIND_FRAME, KIND_MOVE, KIND_NODE, NODE_PREFIX_BYTES, u32_at,
 };
 use super::log::{BUFFER_BYTES_MAX, Use};
 use super::place::{Place, Segment};
-use super::transaction::encode;
-use super::{BLOCK_BYTES_MAX, Blocks, BlocksOptions, Durability, Transaction, Turn};
+use super::{BLOCK_BYTES_MAX, Blocks, Durability, Transaction, Turn};
 use crate::codec::Decoder;
 use crate::error::Result;
 use crate::storage::record::{
@@ -158,7 +158,8 @@ impl Budget {
 impl Blocks {
     /// Cleans segments of at most `budget_bytes` together, those with the least live bytes first, until no
     /// more than [`BlocksOptions::space_amp`] is taken and there is room within that for what comes, and
-    /// those at the end of a file that is longer; one is cleaned whatever the budget. What moves is encoded by [`BlocksOptions::clean_method`] where that is shorter. Held snapshots stay as they
+    /// those at the end of a file that is longer; one is cleaned whatever the budget. What moves for the first time is
+    /// encoded anew where that is shorter. Held snapshots stay as they
     /// are, and so do the segments that they need.
     ///
     /// A cleaning that moves anything is a transaction with a number of its own, and ends with a
@@ -180,8 +181,7 @@ impl Blocks {
         })
     }
 
-    /// Moves everything, each block by [`BlocksOptions::clean_method`] where that is shorter and it was not moved
-    /// before, and then makes the file as short as [`Blocks::shrink`] does.
+    /// Moves everything, each block encoded anew where that is shorter and it was not moved before, and then makes the file as short as [`Blocks::shrink`] does.
     ///
     /// # Errors
     /// As [`Blocks::clean`].
@@ -459,7 +459,7 @@ impl Transaction {
     fn move_frame(&mut self, record: &Record<'_>, id: u32) -> Result<Place> {
         let inner = Arc::clone(&self.inner);
         inner.file.with_workspace(|workspace| {
-            let dense = encode_densely(record, id, &inner.options, workspace);
+            let dense = encode_densely(record, id, &inner.coding, workspace);
             let label = |decoder: Decoder| Label {
                 kind: KIND_MOVE,
                 codec: decoder.codec,
@@ -490,7 +490,7 @@ impl Transaction {
 fn encode_densely(
     record: &Record<'_>,
     id: u32,
-    options: &BlocksOptions,
+    coding: &Coding,
     workspace: &mut Workspace,
 ) -> Option<(Decoder, usize)> {
     let raw_bytes = record.label.raw_bytes;
@@ -502,7 +502,15 @@ fn encode_densely(
     let decoded = decode_frame(record, id, &mut workspace.decompressor, &mut block);
     let stored_bytes = record.body.len() - FRAME_PREFIX_BYTES;
     let limit = stored_bytes.saturating_sub(ALIGNMENT_BYTES);
-    let encoded = decoded.and_then(|()| encode(options.clean_method, workspace, &block, limit));
+    let encoded = decoded.and_then(|()| {
+        let subject = Subject {
+            block: &block,
+            moment: Moment::Moved,
+            hash: record.sequence,
+            limit,
+        };
+        coding.encode(&subject, &mut Hidden::NONE.clone(), workspace)
+    });
     workspace.block = block;
     encoded.ok().flatten()
 }

@@ -36,7 +36,8 @@ pub(super) fn options(seed: u64) -> BlocksOptions {
         segment_bytes_min: 8192,
         checkpoint_bytes: 20_000,
         map_cache_bytes: 1 << 20,
-        clean_method: "zstd:1".parse().expect("a method"),
+        clean_method: Some("zstd:1".parse().expect("a method")),
+        method: Some("lz4:1".parse().expect("a method")),
         seed: Some(seed),
         ..BlocksOptions::default()
     }

@@ -5,24 +5,16 @@ use std::sync::Arc;
 
 use super::Inner;
 use super::checkpoint::{Writer, apply_live, place_of};
-use super::file::{Workspace, decode_frame};
+use super::coding::{Hidden, Moment, Subject};
+use super::file::decode_frame;
 use super::layout::{Commit, FramePrefix, KIND_COMMIT, KIND_FRAME, KIND_OPERATIONS, Operation};
 use super::place::Place;
 use super::recovery::chain;
 use super::snapshot::find;
 use super::state::{INDEX_MAX, LiveChanges, NOTE_BYTES_MAX, State, Work};
-use crate::codec::{Decoder, Method};
+use crate::codec::Decoder;
 use crate::error::{Error, Result};
 use crate::storage::record::{ALIGNMENT_BYTES, Label, Placed, parse};
-
-const ZSTD: Decoder = Decoder {
-    codec: Decoder::CODEC_ZSTD,
-    ..Decoder::STORE
-};
-const ZSTD_BARE: Decoder = Decoder {
-    codec: Decoder::CODEC_ZSTD_BARE,
-    ..Decoder::STORE
-};
 
 /// Operations are written as a record of their own above this, so that a commit stays short.
 const OPERATIONS_BYTES: usize = 2 << 10;
@@ -50,6 +42,8 @@ pub struct Transaction {
     operations: Vec<u8>,
     is_changed: bool,
     failure: Option<Error>,
+    /// What of the blocks' encoding the commit's sync still hides.
+    hidden: Hidden,
 }
 
 impl Transaction {
@@ -67,6 +61,7 @@ impl Transaction {
             operations: Vec::new(),
             is_changed: false,
             failure: None,
+            hidden: Hidden::default(),
         }
     }
 
@@ -131,10 +126,16 @@ impl Transaction {
         let id = self.work().claim(volume, index)?;
         let prefix = FramePrefix { id, volume, index };
         let inner = Arc::clone(&self.inner);
+        let commit = self.state.commit;
         let place = inner.file.with_workspace(|workspace| {
-            // What does not save a record's unit is not worth decoding.
-            let limit = block.len().saturating_sub(ALIGNMENT_BYTES);
-            let encoded = encode(inner.options.method, workspace, block, limit)?;
+            let subject = Subject {
+                block,
+                moment: Moment::Written,
+                hash: index ^ u64::from(volume) << 40 ^ commit.rotate_left(24),
+                // What does not save a record's unit is not worth decoding.
+                limit: block.len().saturating_sub(ALIGNMENT_BYTES),
+            };
+            let encoded = inner.coding.encode(&subject, &mut self.hidden, workspace)?;
             let (decoder, length) = encoded.unwrap_or((Decoder::STORE, block.len()));
             let label = Label {
                 kind: KIND_FRAME,
@@ -393,26 +394,4 @@ impl Drop for Transaction {
             self.inner.give_turn(writer);
         }
     }
-}
-
-/// Encodes a block into the workspace; returns how, and the length, or `None` if it is above `limit`. zstd is
-/// written bare: the record says what the headers of its frame would.
-pub(super) fn encode(
-    method: Method,
-    workspace: &mut Workspace,
-    block: &[u8],
-    limit: usize,
-) -> Result<Option<(Decoder, usize)>> {
-    let Workspace {
-        compressor, bytes, ..
-    } = workspace;
-    bytes.resize(limit, 0);
-    // One byte over and over makes a kind of block that cannot be bare.
-    let is_bare = method.decoder() == ZSTD && block[1..] != block[..block.len() - 1];
-    if is_bare {
-        let length = compressor.compress_bare(method, None, block, bytes)?;
-        return Ok(length.map(|length| (ZSTD_BARE, length)));
-    }
-    let length = compressor.compress(method, block, bytes)?;
-    Ok(length.map(|length| (method.decoder(), length)))
 }

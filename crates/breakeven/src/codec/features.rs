@@ -2,7 +2,8 @@
 //!
 //! [`Features::of`] reads 4 KiB of a block, in 64 pieces spread over it, and all of it only as long
 //! as every byte is the same. [`Features::with_probe`] compresses two pieces with LZ4 besides. The
-//! places read are fixed by the block's length, so equal blocks have equal features.
+//! places read are fixed by the block's length, so equal blocks have equal features. A [`Glance`] is what can be had
+//! in a fiftieth of the time.
 //!
 //! No policy here: no thresholds, no classes.
 
@@ -144,6 +145,39 @@ impl Features {
     }
 }
 
+/// What 256 bytes spread over a block tell, for whoever finds a class in less time than encoding the block takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Glance {
+    /// How many different bytes are among them.
+    pub distinct: u32,
+    /// How many of them are printable ASCII, tab, newline or carriage return.
+    pub printable: u32,
+}
+
+impl Glance {
+    /// The bytes that are looked at, fewer in a shorter block.
+    pub const BYTES: usize = 256;
+
+    /// Looks at a block.
+    ///
+    /// # Cost
+    ///
+    /// Some 200 nanoseconds. No allocation.
+    pub fn of(block: &[u8]) -> Glance {
+        let step = (block.len() / Glance::BYTES).max(1);
+        let mut seen = [0u64; 4];
+        let mut printable = 0;
+        for byte in block.iter().step_by(step).take(Glance::BYTES) {
+            seen[usize::from(byte >> 6)] |= 1 << (byte & 63);
+            printable += u32::from(is_printable(*byte));
+        }
+        Glance {
+            distinct: seen.iter().map(|word| word.count_ones()).sum(),
+            printable,
+        }
+    }
+}
+
 const PROBE: Method = Method::of(Codec::Lz4 { acceleration: 1 });
 
 /// Histograms of the bytes and of their differences at each stride.
@@ -277,6 +311,21 @@ mod tests {
         let features = Features::of(&four);
         near(features.entropy_bits, 2.0, 0.02);
         assert_eq!(features.printable_share, 1.0);
+    }
+
+    #[test]
+    fn a_glance_counts_what_it_sees() {
+        let check = |block: &[u8], distinct: std::ops::RangeInclusive<u32>, printable: u32| {
+            let glance = Glance::of(block);
+            assert!(distinct.contains(&glance.distinct), "{glance:?}");
+            assert!(glance.printable.abs_diff(printable) <= 30, "{glance:?}");
+        };
+        // Of 256 draws from 256 bytes 162 differ, five more or less.
+        check(&noise(4096), 145..=180, 98);
+        check(&noise(100), 60..=100, 38);
+        check(&[7; 4096], 1..=1, 0);
+        check(b"words and spaces ".repeat(300).as_slice(), 5..=11, 256);
+        check(&[], 0..=0, 0);
     }
 
     #[test]

@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 
 pub use decoder::{Decoder, DecoderRow};
 pub use dictionary::{DICTIONARY_BYTES_MAX, Dictionary, DictionaryHash, TRAINED_BYTES_MIN};
-pub use features::Features;
+pub use features::{Features, Glance};
 pub use method::{Codec, Filter, Method};
 use xz::Check;
 

@@ -18,7 +18,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::codec::Features;
+use crate::codec::{Features, Glance};
 
 /// What kind of data a block is: an opaque number to everything but this file.
 ///
@@ -81,6 +81,9 @@ const NOISE_SHORT_BITS: f64 = 7.3;
 const NOISE_SHORT_BYTES: usize = 1024;
 const NOISE_PROBE_RATIO: f64 = 1.05;
 const PACKED_BITS: f64 = 7.2;
+/// Different bytes among those of a glance from which a block counts as noise: of 256 draws from 256 bytes 162
+/// differ, with a deviation of 5; pages of a database of rows show 60 mostly and 126 at most.
+const NOISE_DISTINCT: u32 = 145;
 /// Ratios of the probe that part dense, plain, structured and repetitive blocks.
 const PROBE_CUTS: [f64; 3] = [1.5, 2.5, 5.0];
 /// Entropies below which blocks without a probe are narrow: a small alphabet, or much of one byte.
@@ -154,6 +157,20 @@ impl Class {
                 };
                 Class(first + bin)
             }
+        }
+    }
+
+    /// Returns the content class of a block at a glance: noise, text, or anything else.
+    ///
+    /// # Cost
+    /// Two comparisons.
+    pub fn glance(glance: &Glance) -> Class {
+        match () {
+            () if glance.distinct >= NOISE_DISTINCT => Class::INCOMPRESSIBLE,
+            () if f64::from(glance.printable) >= TEXT_PRINTABLE_SHARE * Glance::BYTES as f64 => {
+                Class::TEXT
+            }
+            () => Class::BINARY,
         }
     }
 
@@ -304,6 +321,22 @@ mod tests {
             "narrow-binary",
             "plain-binary",
         );
+    }
+
+    #[test]
+    fn a_glance_tells_noise_and_text() {
+        let mut random = fastrand::Rng::with_seed(2);
+        let (mut told, blocks) = (0, 2000);
+        for _ in 0..blocks {
+            let noise: Vec<u8> = (0..4096).map(|_| random.u8(..)).collect();
+            told += usize::from(Class::glance(&Glance::of(&noise)) == Class::INCOMPRESSIBLE);
+        }
+        println!("{told} of {blocks} told as noise");
+        assert!(told >= blocks * 99 / 100, "{told}");
+        let nibbles: Vec<u8> = (0..4096).map(|_| random.u8(..16)).collect();
+        assert_eq!(Class::glance(&Glance::of(&nibbles)), Class::BINARY);
+        let text = b"what is told at a glance ".repeat(200);
+        assert_eq!(Class::glance(&Glance::of(&text)), Class::TEXT);
     }
 
     #[test]

@@ -434,7 +434,7 @@ impl Connection {
         self.clean_with(Blocks::shrink)
     }
 
-    /// Writes all pages again, as dense as [`PageOptions::clean_method`](super::PageOptions) makes them, and makes the
+    /// Writes all pages again, as dense as [`PageOptions`](super::PageOptions) say, and makes the
     /// file as short as its options ask for; under EXCLUSIVE, without changes. Losing this in a crash is harmless.
     ///
     /// # Errors

@@ -1,6 +1,9 @@
 //! What is known of a SQLite database without SQLite: its header, kinds of pages, and the list of free
 //! pages. Everything read here may be anybody's bytes; what does not make sense is left alone.
 
+use crate::blocks::Kind;
+use crate::codec::Glance;
+use crate::decide::Class;
 use crate::error::Result;
 
 /// The bytes that a plain database begins with.
@@ -72,6 +75,29 @@ impl PageKind {
             Some(0x0d) => PageKind::TableLeaf,
             _ => PageKind::Other,
         }
+    }
+}
+
+/// An inner page stands above a hundred leaves or more. SQLite's own cache keeps most of them, but what comes to be
+/// read is read for all that is below.
+const INTERIOR_READS: f64 = 32.0;
+
+/// Returns what a page is to who chooses how it is stored. Pages of noise, such as hold pictures or what is compressed
+/// already, are of one class whatever they are to SQLite.
+pub(super) fn kind_of(page: &[u8]) -> Kind {
+    let class = Class::glance(&Glance::of(page));
+    if class == Class::INCOMPRESSIBLE {
+        return Kind::of(class);
+    }
+    let number = u64::from(page.starts_with(PLAIN_MAGIC));
+    let kind = PageKind::of(number, page);
+    let reads_per_write = match kind {
+        PageKind::Interior => INTERIOR_READS,
+        _ => Kind::of(class).reads_per_write,
+    };
+    Kind {
+        class: Class::place(kind as u16),
+        reads_per_write,
     }
 }
 

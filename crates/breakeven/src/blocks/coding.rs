@@ -1,0 +1,383 @@
+//! How each block is encoded: picked by the chooser at this place's prices, when the block is written and again when
+//! the cleaner moves it.
+//!
+//! What a byte of the file is worth is the caller's to say ([`BlocksOptions::seconds_per_gb`]), and what kind of block
+//! one is ([`BlocksOptions::kind`]). A writer waits for the encoding, less what its sync hides; behind the cleaner
+//! nobody waits, and what it moves stays, so that bytes count more there.
+//!
+//! No clock is read: what a method takes is what is published of it ([`crate::decide`]). What it leaves is measured
+//! here: of the first blocks of a kind, and of one in so many of the others, every method is run in memory and what
+//! comes of it thrown away. So the same blocks are stored in the same way, whoever else has the machine.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::BlocksOptions;
+use super::file::Workspace;
+use crate::codec::{Decoder, Glance, Method};
+use crate::decide::holdout::Holdout;
+use crate::decide::{
+    BlockLife, Candidate, Chooser, ChooserOptions, Class, Observation, Prices, Profile,
+};
+use crate::error::Result;
+use crate::model::Allocation;
+use crate::storage::record::{ALIGNMENT_BYTES, HEADER_BYTES};
+use crate::units::Estimate;
+
+const ZSTD: Decoder = Decoder {
+    codec: Decoder::CODEC_ZSTD,
+    ..Decoder::STORE
+};
+const ZSTD_BARE: Decoder = Decoder {
+    codec: Decoder::CODEC_ZSTD_BARE,
+    ..Decoder::STORE
+};
+
+/// What is chosen from when a block is written, and when it is moved.
+const METHODS: [&[&str]; 2] = [
+    &["store", "lz4:1", "zstd:1", "zstd:3"],
+    &["store", "lz4:1", "zstd:3", "zstd:6", "zstd:9", "zstd:15"],
+];
+/// What a byte counts for when it is moved, beside what it does when it is written: it outlived the others around it,
+/// each later cleaning moves it again, and nobody waits for its encoding.
+const CLEAN_WORTH: f64 = 10.0;
+/// Encoding that a transaction may take unnoticed: a tenth of a sync of 100 microseconds, which is a fast one.
+const HIDDEN_SECONDS: f64 = 10e-6;
+/// So many blocks of each kind are measured first.
+const FIRST_BLOCKS: u64 = 4;
+
+/// What a block is to whoever chooses how it is stored.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kind {
+    /// What kind of data it is: blocks of one class are stored alike.
+    pub class: Class,
+    /// How often it is read after it was written once.
+    pub reads_per_write: f64,
+}
+
+impl Kind {
+    /// Returns the kind of a block that is read three times, the middle of what servers do (Kothiyal 2009, section 5.6).
+    pub fn of(class: Class) -> Kind {
+        Kind {
+            class,
+            reads_per_write: 3.0,
+        }
+    }
+
+    /// Returns the kind of a block by a glance at its bytes.
+    pub fn at_a_glance(block: &[u8]) -> Kind {
+        Kind::of(Class::glance(&Glance::of(block)))
+    }
+}
+
+/// When a block is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    Written,
+    Moved,
+}
+
+/// A block that is to be encoded.
+pub(super) struct Subject<'a> {
+    pub(super) block: &'a [u8],
+    pub(super) moment: Moment,
+    /// What tells it from others, to draw by.
+    pub(super) hash: u64,
+    /// It is not worth more than this.
+    pub(super) limit: usize,
+}
+
+/// How a store's blocks are encoded.
+pub(super) struct Coding {
+    kind: fn(&[u8]) -> Kind,
+    ways: Mutex<[Way; 2]>,
+}
+
+/// One of the two moments.
+struct Way {
+    /// The one method, if there is one.
+    fixed: Option<Method>,
+    chooser: Chooser,
+    prices: Prices,
+    /// How many blocks of each class were measured.
+    measured: BTreeMap<Class, u64>,
+}
+
+/// What is to be done with a block.
+struct Pick {
+    method: Method,
+    /// The core time that is expected of it.
+    encode: f64,
+}
+
+/// What of a transaction's encoding nobody notices, as far as it is left.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hidden(f64);
+
+impl Default for Hidden {
+    fn default() -> Hidden {
+        Hidden(HIDDEN_SECONDS)
+    }
+}
+
+impl Hidden {
+    /// Where nobody waits there is nothing to hide.
+    pub(super) const NONE: Hidden = Hidden(0.0);
+}
+
+impl Coding {
+    pub(super) fn new(options: &BlocksOptions) -> Coding {
+        let per_byte = options.seconds_per_gb.max(0.0) / 1e9;
+        let way = |fixed, names: &[&str], per_byte_written| {
+            let candidate = |name: &&str| Candidate::new(name.parse().expect("a method"));
+            let options = ChooserOptions {
+                // What is drawn tells of every method, so that nothing has to be tried.
+                trial_share: 0.0,
+                ..ChooserOptions::default()
+            };
+            Way {
+                fixed,
+                chooser: Chooser::new(
+                    names.iter().map(candidate).collect(),
+                    Profile::default(),
+                    options,
+                ),
+                prices: Prices {
+                    per_core_second: Estimate::exact(1.0),
+                    per_byte_written: Estimate::exact(per_byte_written),
+                    ..Prices::default()
+                },
+                measured: BTreeMap::new(),
+            }
+        };
+        let written = way(options.method, METHODS[0], per_byte);
+        let moved = way(options.clean_method, METHODS[1], per_byte * CLEAN_WORTH);
+        Coding {
+            kind: options.kind,
+            ways: Mutex::new([written, moved]),
+        }
+    }
+
+    fn ways(&self) -> MutexGuard<'_, [Way; 2]> {
+        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Encodes a block into the workspace as is best at its moment; returns how, and the length, or `None` if it is
+    /// to stay as it is.
+    pub(super) fn encode(
+        &self,
+        subject: &Subject<'_>,
+        hidden: &mut Hidden,
+        workspace: &mut Workspace,
+    ) -> Result<Option<(Decoder, usize)>> {
+        let at = subject.moment as usize;
+        let fixed = self.ways()[at].fixed;
+        if let Some(method) = fixed {
+            return encode(method, workspace, subject.block, subject.limit);
+        }
+        let kind = (self.kind)(subject.block);
+        let life = life(&kind, subject.block.len());
+        let is_drawn = self.ways()[at].draws(&life, subject.hash);
+        if is_drawn {
+            self.measure(at, &life, subject.block, workspace)?;
+        }
+        let pick = self.ways()[at].pick(&life, *hidden);
+        hidden.0 = (hidden.0 - pick.encode).max(0.0);
+        match pick.method {
+            Method::STORE => Ok(None),
+            method => encode(method, workspace, subject.block, subject.limit),
+        }
+    }
+
+    /// Runs every method on a block, and learns what each leaves.
+    fn measure(
+        &self,
+        at: usize,
+        life: &BlockLife,
+        block: &[u8],
+        workspace: &mut Workspace,
+    ) -> Result<()> {
+        let candidates = self.ways()[at].chooser.candidates().to_vec();
+        let limit = block.len().saturating_sub(ALIGNMENT_BYTES);
+        for (candidate, of) in candidates.iter().enumerate() {
+            let stored = match of.method {
+                Method::STORE => None,
+                method => encode(method, workspace, block, limit)?,
+            };
+            let observation = Observation {
+                class: life.class,
+                method: of.method,
+                raw_bytes: life.raw_bytes,
+                stored_bytes: stored.map_or(life.raw_bytes, |(_, length)| length as u64),
+                encode: None,
+                decode: None,
+            };
+            self.ways()[at].chooser.learn(candidate, &observation);
+        }
+        Ok(())
+    }
+}
+
+impl Way {
+    /// Says whether a block is one of those that every method is run on.
+    fn draws(&mut self, life: &BlockLife, hash: u64) -> bool {
+        let measured = self.measured.entry(life.class).or_default();
+        let is_drawn = *measured < FIRST_BLOCKS || Holdout::default().draws(hash);
+        *measured += u64::from(is_drawn);
+        is_drawn
+    }
+
+    fn pick(&mut self, life: &BlockLife, hidden: Hidden) -> Pick {
+        // What is hidden costs nothing.
+        let place_cost =
+            |_: usize, it: &crate::decide::Quantities| -it.encode_core_seconds.mean.min(hidden.0);
+        let picked = self.chooser.pick(life, &self.prices, place_cost);
+        let mut expected = self.chooser.expected(life.class, life.raw_bytes);
+        let asks = expected.nth(picked.candidate);
+        Pick {
+            method: self.chooser.candidates()[picked.candidate].method,
+            encode: asks.map_or(0.0, |it| it.encode_core_seconds.mean),
+        }
+    }
+}
+
+fn life(kind: &Kind, raw_bytes: usize) -> BlockLife {
+    BlockLife {
+        reads_per_write: Estimate::exact(kind.reads_per_write),
+        allocation: Allocation {
+            unit_bytes: ALIGNMENT_BYTES as u64,
+            minimum_bytes: 0,
+        },
+        moves_whole_units: true,
+        overhead_bytes: HEADER_BYTES as u64 + super::layout::FRAME_PREFIX_BYTES as u64,
+        ..BlockLife::new(kind.class, raw_bytes as u64)
+    }
+}
+
+/// Encodes a block into the workspace; returns how, and the length, or `None` if it is above `limit`. zstd is
+/// written bare: the record says what the headers of its frame would.
+fn encode(
+    method: Method,
+    workspace: &mut Workspace,
+    block: &[u8],
+    limit: usize,
+) -> Result<Option<(Decoder, usize)>> {
+    let Workspace {
+        compressor, bytes, ..
+    } = workspace;
+    bytes.resize(limit, 0);
+    // One byte over and over makes a kind of block that cannot be bare.
+    let is_bare = method.decoder() == ZSTD && block[1..] != block[..block.len() - 1];
+    if is_bare {
+        let length = compressor.compress_bare(method, None, block, bytes)?;
+        return Ok(length.map(|length| (ZSTD_BARE, length)));
+    }
+    let length = compressor.compress(method, block, bytes)?;
+    Ok(length.map(|length| (method.decoder(), length)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::seeded;
+
+    const BLOCK_BYTES: usize = 4096;
+
+    fn often_read(block: &[u8]) -> Kind {
+        Kind {
+            reads_per_write: 10_000.0,
+            ..Kind::at_a_glance(block)
+        }
+    }
+
+    /// What `coding` does with many blocks, in the order in which they come.
+    fn encode_all(coding: &Coding, moment: Moment, blocks: &[Vec<u8>]) -> Vec<(u8, usize)> {
+        let mut workspace = Workspace::default();
+        let mut outcomes = Vec::new();
+        for (hash, block) in (0..).zip(blocks) {
+            let subject = Subject {
+                block,
+                moment,
+                hash,
+                limit: BLOCK_BYTES - ALIGNMENT_BYTES,
+            };
+            let encoded = coding.encode(&subject, &mut Hidden::NONE.clone(), &mut workspace);
+            let (decoder, length) = encoded.unwrap().unwrap_or((Decoder::STORE, BLOCK_BYTES));
+            outcomes.push((decoder.codec, length));
+        }
+        outcomes
+    }
+
+    fn check(options: &BlocksOptions, moment: Moment, blocks: &[Vec<u8>], expected: u8) -> usize {
+        let outcomes = encode_all(&Coding::new(options), moment, blocks);
+        // Of the first ones less is known.
+        let late = &outcomes[FIRST_BLOCKS as usize..];
+        assert!(late.iter().all(|(codec, _)| *codec == expected), "{late:?}");
+        assert_eq!(outcomes, encode_all(&Coding::new(options), moment, blocks));
+        late.iter().map(|(_, length)| length).sum()
+    }
+
+    #[test]
+    fn blocks_are_encoded_as_they_pay_and_always_alike() {
+        let mut random = seeded("blocks coding", 41);
+        let mut block = |of: &[u8]| -> Vec<u8> {
+            let bytes = (0..BLOCK_BYTES).map(|_| of[random.usize(..of.len())]);
+            bytes.collect()
+        };
+        let every: Vec<u8> = (0..=255).collect();
+        let words: Vec<Vec<u8>> = (0..40).map(|_| block(b"etaoin shrdlu ")).collect();
+        let noise: Vec<Vec<u8>> = (0..40).map(|_| block(&every)).collect();
+        let dear = BlocksOptions {
+            seconds_per_gb: 240.0,
+            ..BlocksOptions::default()
+        };
+        let [stored, zstd] = [Decoder::STORE.codec, ZSTD_BARE.codec];
+        let written = check(&dear, Moment::Written, &words, zstd);
+        let moved = check(&dear, Moment::Moved, &words, zstd);
+        println!("{written} bytes when written, {moved} when moved");
+        assert!(moved <= written);
+        check(&dear, Moment::Written, &noise, stored);
+        check(&dear, Moment::Moved, &noise, stored);
+        let worthless = BlocksOptions {
+            seconds_per_gb: 0.0,
+            ..dear
+        };
+        check(&worthless, Moment::Written, &words, stored);
+        // What is decoded again and again is not worth decoding.
+        let kind: fn(&[u8]) -> Kind = often_read;
+        check(
+            &BlocksOptions { kind, ..dear },
+            Moment::Written,
+            &words,
+            stored,
+        );
+        let lz4 = Some("lz4:1".parse().unwrap());
+        let fixed = BlocksOptions {
+            method: lz4,
+            ..worthless
+        };
+        check(&fixed, Moment::Written, &words, Decoder::CODEC_LZ4);
+    }
+
+    #[test]
+    fn what_the_sync_hides_is_spent_once() {
+        let mut hidden = Hidden::default();
+        let coding = Coding::new(&BlocksOptions::default());
+        let mut workspace = Workspace::default();
+        let block = b"what is written ".repeat(256);
+        for hash in 0..8 {
+            let before = hidden.0;
+            let subject = Subject {
+                block: &block,
+                moment: Moment::Written,
+                hash,
+                limit: BLOCK_BYTES - ALIGNMENT_BYTES,
+            };
+            coding
+                .encode(&subject, &mut hidden, &mut workspace)
+                .unwrap();
+            assert!(hidden.0 <= before);
+        }
+        assert_eq!(hidden.0, 0.0);
+    }
+}
