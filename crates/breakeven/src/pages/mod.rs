@@ -27,6 +27,8 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod transfer;
+#[cfg(test)]
+mod writes;
 
 pub use connection::{Connection, Trimmed};
 pub use database::{HEADER_BYTES, Header, PLAIN_MAGIC, PageKind};

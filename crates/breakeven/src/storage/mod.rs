@@ -66,6 +66,8 @@ pub mod simulated;
 mod sparse;
 pub mod superblock;
 mod transfer;
+#[cfg(test)]
+pub(crate) mod watched;
 
 pub use batch::{Batch, Completion, Operation, Outcome, Submission};
 pub use buffer::AlignedBuffer;
