@@ -80,6 +80,7 @@ impl Database {
         }
         Ok(match self.connection.lock(level_of(level))? {
             true => ffi::OK,
+            false if self.connection.is_stale() => ffi::BUSY_SNAPSHOT,
             false => ffi::BUSY,
         })
     }
@@ -141,7 +142,7 @@ impl Database {
             false => Ok("busy".into()),
         };
         if before <= LockLevel::Shared {
-            self.connection.unlock(before)?;
+            self.connection.unlock_unseen(before)?;
         }
         result
     }

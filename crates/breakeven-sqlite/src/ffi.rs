@@ -12,6 +12,8 @@ pub type Code = c_int;
 pub const OK: Code = 0;
 pub const ERROR: Code = 1;
 pub const BUSY: Code = 5;
+/// What was read is not the newest any more.
+pub const BUSY_SNAPSHOT: Code = BUSY | 2 << 8;
 pub const IOERR: Code = 10;
 pub const NOTFOUND: Code = 12;
 pub const FULL: Code = 13;

@@ -199,11 +199,16 @@ unsafe extern "C" fn open(
     }
 }
 
-/// Reads the options from the parameters of the URI; returns too whether commits are left to the system.
-fn options_of(
-    is_read_only: bool,
-    parameter: &dyn Fn(&CStr) -> Option<String>,
-) -> Result<(PageOptions, bool)> {
+/// What the parameters of a URI ask for.
+struct Asked {
+    options: PageOptions,
+    /// Whether commits are left to the system to write.
+    is_lazy: bool,
+    /// Whether who reads keeps writers out.
+    keeps_writers_out: bool,
+}
+
+fn options_of(is_read_only: bool, parameter: &dyn Fn(&CStr) -> Option<String>) -> Result<Asked> {
     let mut options = PageOptions {
         is_read_only,
         ..PageOptions::default()
@@ -231,7 +236,16 @@ fn options_of(
             return Err(Error::invalid("durability", reason));
         }
     };
-    Ok((options, is_lazy))
+    let keeps_writers_out = match parameter(c"snapshot").as_deref() {
+        None | Some("1") => false,
+        Some("0") => true,
+        Some(other) => return Err(Error::invalid("snapshot", format!("'{other}': 0 or 1"))),
+    };
+    Ok(Asked {
+        options,
+        is_lazy,
+        keeps_writers_out,
+    })
 }
 
 fn decide(
@@ -248,7 +262,8 @@ fn decide(
         return Ok(Decision::Pass);
     };
     let storage: Arc<dyn Storage> = Arc::new(storage);
-    let (mut options, is_lazy) = options_of(is_read_only, parameter)?;
+    let asked = options_of(is_read_only, parameter)?;
+    let mut options = asked.options;
     let kind = match storage.open(&name, OpenOptions::read_only()) {
         Ok(file) => file_kind(&*file)?,
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
@@ -269,15 +284,19 @@ fn decide(
         }
         FileKind::Compressed => refuse_journals(path)?,
     }
-    let connection = match connect(&storage, &name, options) {
+    let mut connection = match connect(&storage, &name, options) {
         Err(Error::Io { source, .. }) if is_unwritable(&source) && !is_read_only => {
             options.is_read_only = true;
             connect(&storage, &name, options)?
         }
         other => other?,
     };
+    if asked.keeps_writers_out {
+        connection.keep_writers_out();
+    }
     let opened = Opened::new(path);
-    let database = Database::new(api, connection, opened, options.is_read_only, is_lazy);
+    let (is_read_only, is_lazy) = (options.is_read_only, asked.is_lazy);
+    let database = Database::new(api, connection, opened, is_read_only, is_lazy);
     Ok(Decision::Compressed(Box::new(database)))
 }
 

@@ -5,6 +5,7 @@ mod killed;
 mod random;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 
 use hosts::{Hosts, sh};
 
@@ -52,6 +53,72 @@ fn two_processes_write_at_the_same_time() {
     }
     let count = "SELECT count(*), count(DISTINCT n), max(n) FROM t; PRAGMA integrity_check;";
     assert_eq!(hosts.sqlite(&format!("{OPEN}{count}")), "300|300|299\nok\n");
+}
+
+/// Neither waits for the other, and cleaning goes on meanwhile.
+#[test]
+fn one_process_reads_what_it_began_with_while_another_writes() {
+    let Some(hosts) = Hosts::find() else { return };
+    hosts.python(
+        "import random\n\
+         words = ['%x' % random.getrandbits(40) for _ in range(200)]\n\
+         d = connect('app.db')\n\
+         d.execute('CREATE TABLE t(id INTEGER PRIMARY KEY, n INTEGER, text TEXT)')\n\
+         for i in range(2000): d.execute('INSERT INTO t VALUES(?, 0, ?)', (i, ' '.join(random.choice(words) for _ in range(60))))\n\
+         d.commit()",
+    );
+    let writer = "import random\n\
+        d = connect('app.db')\n\
+        d.isolation_level = None\n\
+        d.execute('PRAGMA busy_timeout=0')\n\
+        for i in range(1, 101):\n\
+        \x20   d.execute('BEGIN IMMEDIATE')\n\
+        \x20   for _ in range(40): d.execute('UPDATE t SET n = ?, text = text || ? WHERE id = ?', (i, 'x', random.randrange(2000)))\n\
+        \x20   d.execute('UPDATE t SET n = ? WHERE id = 0', (i,))\n\
+        \x20   d.execute('COMMIT')\n\
+        print(d.execute('SELECT n FROM t WHERE id = 0').fetchone()[0])";
+    let reader = "d = connect('app.db')\n\
+        d.isolation_level = None\n\
+        d.execute('PRAGMA busy_timeout=0')\n\
+        whole = lambda: d.execute('SELECT count(*), sum(n), sum(length(text)) FROM t').fetchone()\n\
+        d.execute('BEGIN')\n\
+        before = whole()\n\
+        print('reading', flush=True)\n\
+        input()\n\
+        assert whole() == before and before[1] == 0, (before, whole())\n\
+        try:\n\
+        \x20   d.execute('UPDATE t SET n = 7 WHERE id = 1')\n\
+        except sqlite3.OperationalError as error:\n\
+        \x20   print(error, getattr(error, 'sqlite_errorcode', 517))\n\
+        assert whole() == before, whole()\n\
+        d.execute('COMMIT')\n\
+        print(d.execute('SELECT n FROM t WHERE id = 0').fetchone()[0])\n\
+        d.execute('UPDATE t SET n = 7 WHERE id = 1')";
+    let size = || fs::metadata(hosts.path("app.db")).unwrap().len();
+    let before = size();
+    let mut reading = hosts.start_python(reader);
+    let mut output = BufReader::new(reading.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "reading\n");
+    for _ in 0..2 {
+        assert_eq!(hosts.python(writer), "100\n");
+    }
+    let held = size();
+    reading.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let mut told = String::new();
+    output.read_to_string(&mut told).unwrap();
+    let ended = reading.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{told}{said}");
+    assert_eq!(told, "database is locked 517\n100\n");
+    hosts.python(writer);
+    hosts.sqlite(&format!("{OPEN}PRAGMA breakeven_gc;"));
+    let after = size();
+    println!("{before} bytes, {held} while a reader stayed, {after} behind it");
+    assert!(held > before && after < held);
+    let checks = "PRAGMA integrity_check; PRAGMA breakeven_verify;";
+    assert_eq!(hosts.sqlite(&format!("{OPEN}{checks}")), "ok\nok\n");
 }
 
 /// A table that compresses about as databases do.

@@ -135,8 +135,6 @@ pub struct Server {
     pub default: String,
     pub is_read_only: bool,
     pub connections_max: usize,
-    /// How many requests of a connection are done at a time.
-    pub threads: usize,
     pub metrics: Metrics,
     /// The connections that are open, and whether there may be more.
     open: Mutex<Open>,
@@ -151,19 +149,12 @@ struct Open {
 }
 
 impl Server {
-    pub fn new(
-        disk: Disk,
-        default: String,
-        is_read_only: bool,
-        connections_max: usize,
-        threads: usize,
-    ) -> Server {
+    pub fn new(disk: Disk, default: String, is_read_only: bool, connections_max: usize) -> Server {
         Server {
             disk,
             default,
             is_read_only,
             connections_max,
-            threads,
             metrics: Metrics::default(),
             open: Mutex::default(),
         }
@@ -230,8 +221,7 @@ impl Server {
             return Ok(());
         };
         stream.set_timeout(None)?;
-        let metrics = &self.metrics;
-        transmit(&mut reader, &mut writer, &session, metrics, self.threads)
+        transmit(&mut reader, &mut writer, &session, &self.metrics)
     }
 
     /// Lets nobody in any more, ends all connections behind the requests that run, and makes everything

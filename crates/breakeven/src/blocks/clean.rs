@@ -321,7 +321,7 @@ impl Transaction {
             tail: log.is_too_long(&goal).then_some(goal.file_bytes),
             ..Plan::default()
         };
-        let mut room_bytes = present_bytes;
+        let mut room_bytes = log.room_without_readers(&goal);
         let mut segments = Vec::new();
         for (index, used) in log.uses.iter().enumerate() {
             let Segment {

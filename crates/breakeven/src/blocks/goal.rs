@@ -71,7 +71,16 @@ impl Log {
 
     /// Returns the room for what comes: what is free for all readers, and what the file may still grow by.
     pub(super) fn room_below(&self, goal: &Goal) -> u64 {
-        let horizon = self.horizon();
+        self.room_at(goal, self.horizon())
+    }
+
+    /// Returns what the room would be without readers. What only they keep from use comes back by itself, and
+    /// cleaning more meanwhile would lengthen the file.
+    pub(super) fn room_without_readers(&self, goal: &Goal) -> u64 {
+        self.room_at(goal, u64::MAX)
+    }
+
+    fn room_at(&self, goal: &Goal, horizon: u64) -> u64 {
         let listed = self.segments.iter().zip(&self.uses);
         let free = listed.filter(|(segment, used)| {
             segment.start < goal.file_bytes && is_free(used, horizon) && segment.generation != 0
@@ -82,8 +91,12 @@ impl Log {
 
     /// Returns whether cleaning is due, once as much was written as makes it worth a checkpoint.
     pub(super) fn is_cleaning_due(&self, goal: &Goal) -> bool {
-        let is_worth_it = self.appended_bytes >= goal.interval_bytes / 2;
-        is_worth_it && (self.room_below(goal) < goal.room_bytes_min || self.is_too_long(goal))
+        if self.appended_bytes < goal.interval_bytes / 2 {
+            return false;
+        }
+        // What lies behind the goal needs room before it to move to.
+        let lacks_room = self.room_without_readers(goal) < goal.room_bytes_min;
+        lacks_room || (self.is_too_long(goal) && self.room_below(goal) >= goal.room_bytes_min)
     }
 
     /// Returns whether the file passes its goal by more than comes and goes.

@@ -26,7 +26,8 @@
 //! It promises that what was acknowledged as durable is there after a crash, that a transaction is
 //! there whole or not at all, and that no read returns other bytes than were written. It knows neither
 //! databases nor caches, keeps no clock, and starts no thread. A store that is open for writing is open once, by a
-//! lock on a byte of its file; several readers may have one that nobody writes.
+//! lock on a byte of its file; several readers may have one that nobody writes. A caller that keeps writers apart
+//! itself may have it open in several processes, which write in turn and read all the time.
 
 #![deny(unsafe_code)]
 
@@ -68,7 +69,7 @@ pub use file::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 pub use snapshot::{Location, Snapshot};
 pub use state::INDEX_MAX;
 pub use stats::{STATS_FIELDS, Stats};
-pub use transaction::{Durability, EncodedBlock, Transaction};
+pub use transaction::{Durability, Transaction};
 pub use verify::Verified;
 
 use checkpoint::Writer;
@@ -77,7 +78,8 @@ use file::StoreFile;
 use layout::{KIND, Payload};
 use log::{Geometry, Log, Start};
 use place::Segments;
-use recovery::{Recovery, recover};
+use recovery::Recovery;
+use refresh::recover_newest;
 use shared::Shared;
 use state::State;
 
@@ -120,8 +122,9 @@ pub struct BlocksOptions {
     pub kind: fn(&[u8]) -> Kind,
     /// The permission bits of a new store's file, of which the process's mask takes some away. Default 0o600.
     pub mode: u32,
-    /// Whether the caller keeps processes apart by locks of its own: nobody writes while another has a
-    /// snapshot, and every turn begins with [`Blocks::refresh`]. Default: the store is locked while it is open.
+    /// Whether the caller keeps processes that write apart by locks of its own. Each begins its turn with
+    /// [`Blocks::newest`], and so does who reads, whoever writes meanwhile. Default: the store is locked while it is
+    /// open.
     pub is_guarded: bool,
     /// The seed of generations and of a new store's id; `None` takes one at random. A store that is
     /// opened twice with the same seed and the same past would write the same generations: for tests.
@@ -233,7 +236,8 @@ impl Blocks {
         lock(&*file, LockKind::Exclusive, &options)?;
         let mut random = random(&options, 0);
         let log_id = std::array::from_fn(|_| random.u8(..));
-        let shared = Arc::new(Shared::new(State::default()));
+        let told = options.is_guarded.then(|| Arc::clone(&file));
+        let shared = Arc::new(Shared::new(State::default(), told));
         let geometry = geometry(&options, segment_bytes_min);
         let start = Start {
             segments: Segments::default(),
@@ -327,14 +331,15 @@ impl Blocks {
         let superblock = superblocks.current();
         let payload = decode_payload(&superblock.payload)?;
         let cache_bytes = options.map_cache_bytes;
+        let told = options.is_guarded.then(|| Arc::clone(&file));
         let file = StoreFile::new(
             file,
             superblock.log_id,
             payload.block_bytes_max,
             cache_bytes,
         );
-        let recovery = recover(&file, &payload)?;
-        let shared = Arc::new(Shared::new(recovery.state.clone()));
+        let (superblocks, payload, recovery) = recover_newest(&file, superblocks)?;
+        let shared = Arc::new(Shared::new(recovery.state.clone(), told));
         let opened = Opened {
             replayed_commits: recovery.commits,
             is_torn: recovery.is_torn || superblocks.is_only_one(),
@@ -386,17 +391,21 @@ impl Blocks {
         self.inner.opened
     }
 
-    /// Returns the newest state, for reading.
+    /// Returns the newest state that this process knows, for reading. Where others may write, it is for who keeps
+    /// them from it; all others call [`Blocks::newest`].
+    ///
+    /// # Panics
+    /// If others may write and the system refuses a lock, which [`Blocks::try_snapshot`] tells.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::new(Arc::clone(&self.inner))
+        self.try_snapshot().expect("a lock of a byte")
     }
 
-    /// Encodes a block for [`Transaction::write_encoded`] at this address, without waiting for the turn to write.
+    /// As [`Blocks::snapshot`].
     ///
     /// # Errors
-    /// Those of the codec.
-    pub fn encode(&self, address: (u32, u64), block: &[u8]) -> Result<EncodedBlock> {
-        EncodedBlock::new(&self.inner, block, address)
+    /// Those of locking, if others may write.
+    pub fn try_snapshot(&self) -> Result<Snapshot> {
+        Snapshot::new(Arc::clone(&self.inner))
     }
 
     /// Begins a transaction, waiting for the one that runs. The first one after opening writes a

@@ -20,7 +20,7 @@ use super::place::{Place, Segment, Segments, is_segment};
 use super::state::{LiveChanges, State, Work};
 use crate::error::{Error, Result};
 use crate::storage::record::{
-    Found, Gap, HEADER_BYTES, KIND_HEAD, Record, Region, Scanner, parse, parse_head,
+    Found, Gap, HEADER_BYTES, KIND_HEAD, Record, Region, Scanner, is_begun, parse, parse_head,
 };
 
 /// What a reading of the store found.
@@ -41,12 +41,9 @@ pub(super) struct Recovery {
     pub(super) position: Position,
     /// What was read behind the last commit.
     pending: Vec<Pending>,
-    /// What stood where the log ended.
-    tail: Tail,
+    /// Whether the segment is at its end, and its successor is what comes next.
+    is_full: bool,
 }
-
-/// The first bytes of two records.
-type Tail = [[u8; HEADER_BYTES]; 2];
 
 /// A record that waits for its commit.
 struct Pending {
@@ -191,8 +188,10 @@ fn load(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
         held.push(index);
     }
     live.resize(state.segments.len(), 0);
+    // Whoever reads an older state may need any of them.
+    let since = state.version;
     let uses = live.iter().map(|live_bytes| match live_bytes {
-        0 => Use::Free { since: 0 },
+        0 => Use::Free { since },
         _ => Use::Held,
     });
     let mut uses: Vec<Use> = uses.collect();
@@ -208,7 +207,7 @@ fn load(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
         is_torn: false,
         position: payload.log,
         pending: Vec::new(),
-        tail: Tail::default(),
+        is_full: false,
     })
 }
 
@@ -252,41 +251,52 @@ impl Recovery {
             let position = self.position;
             let mut scanner = scanner(file, &position);
             self.generation = position.segment.generation;
-            let is_full = self.replay(file, &mut scanner, &mut pending)?;
+            // Once at its end, a segment has nothing behind it but old bytes.
+            let is_full = self.is_full || self.replay(file, &mut scanner, &mut pending)?;
+            self.is_full = is_full;
             self.sequence = scanner.next_sequence();
             (self.position.address, self.position.sequence) = (scanner.address(), self.sequence);
             self.replayed.push(from..scanner.address());
             let gap = self.sequence;
             if !is_full {
                 self.pending = pending;
-                self.tail = self.read_tail(file)?;
                 return self.check_behind(file, scanner, &position, gap);
             }
             let Some(next) = follow(file, &position, |found| found == gap)? else {
                 self.pending = pending;
-                self.tail = self.read_tail(file)?;
                 return Ok(());
             };
             self.hold(&next)?;
             (self.position, from) = (next, next.segment.start);
+            self.is_full = false;
         }
     }
 
-    /// Returns whether anything was written where the log ended.
+    /// Returns whether a record was begun where the log ended: there, or at the head of the next segment.
     pub(super) fn is_behind(&self, file: &StoreFile) -> Result<bool> {
-        Ok(self.read_tail(file)? != self.tail)
-    }
-
-    /// Reads the bytes that the next record would change: where the log ends, and the head of the next
-    /// segment.
-    fn read_tail(&self, file: &StoreFile) -> Result<Tail> {
-        let mut tail = Tail::default();
-        let places = [self.position.address, self.position.successor.0];
-        for (bytes, at) in tail.iter_mut().zip(places) {
-            let mut buffers = [std::io::IoSliceMut::new(bytes)];
+        let Position {
+            segment,
+            successor: (start, bytes),
+            address,
+            sequence,
+        } = self.position;
+        let next = (start..start + bytes, segment.generation + 1);
+        for ((range, generation), at) in [
+            ((segment.range(), segment.generation), address),
+            (next, start),
+        ] {
+            let mut header = [0; HEADER_BYTES];
+            let mut buffers = [std::io::IoSliceMut::new(&mut header)];
             file.file.read_at(&mut buffers, at)?;
+            if is_begun(
+                &header,
+                &Region::new(file.log_id, generation, range),
+                sequence,
+            ) {
+                return Ok(true);
+            }
         }
-        Ok(tail)
+        Ok(false)
     }
 
     /// Writes what was read from the log again, where it lies: the page cache may have shown what the

@@ -1,14 +1,25 @@
 //! What the handles of one store in one process share: the newest state, and who reads which.
+//!
+//! Where other processes may write, the versions that this one reads are told to them by locks of the file: a
+//! shared one on the byte of each. They end with the process, however it ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::state::State;
 use crate::error::{Error, Result};
+use crate::storage::seeded::{SeededBug, is_seeded};
+use crate::storage::{LockKind, StorageFile};
+
+/// A reader of version n has a lock on the byte this far behind the file's start, and n. Versions are numbers
+/// of records, below 2^48.
+const READERS_BYTE: u64 = 1 << 62;
 
 /// The newest state and the snapshots that are held.
 pub(super) struct Shared {
     published: Mutex<Published>,
+    /// Where versions that are held are told to other processes.
+    told: Option<Arc<dyn StorageFile>>,
 }
 
 struct Published {
@@ -20,8 +31,10 @@ struct Published {
 }
 
 impl Shared {
-    pub(super) fn new(state: State) -> Shared {
+    /// `told` is the store's file if other processes may write it.
+    pub(super) fn new(state: State, told: Option<Arc<dyn StorageFile>>) -> Shared {
         Shared {
+            told,
             published: Mutex::new(Published {
                 state: Arc::new(state),
                 held: BTreeMap::new(),
@@ -45,12 +58,22 @@ impl Shared {
         self.lock().state = Arc::new(state);
     }
 
-    /// Returns the newest state and keeps what it needs from being written over.
-    pub(super) fn hold(&self) -> Arc<State> {
+    /// Returns the newest state and keeps what it needs from being written over, by this process and by
+    /// others: by those if it is still there to be found.
+    ///
+    /// # Errors
+    /// Those of locking.
+    pub(super) fn hold(&self) -> Result<Arc<State>> {
         let mut published = self.lock();
         let state = Arc::clone(&published.state);
+        if let Some(file) = &self.told
+            && !published.held.contains_key(&state.version)
+        {
+            // Nobody locks these bytes otherwise than shared.
+            file.try_lock(reader_byte(state.version), LockKind::Shared)?;
+        }
         *published.held.entry(state.version).or_default() += 1;
-        state
+        Ok(state)
     }
 
     /// Gives back what [`Shared::hold`] gave.
@@ -60,6 +83,10 @@ impl Shared {
         *count -= 1;
         if *count == 0 {
             published.held.remove(&version);
+            if let Some(file) = &self.told {
+                // One that stays keeps room from being used, and nothing else.
+                let _ = file.unlock(reader_byte(version));
+            }
         }
     }
 
@@ -72,7 +99,12 @@ impl Shared {
     pub(super) fn horizon(&self) -> u64 {
         let published = self.lock();
         let oldest = published.held.keys().next().copied();
-        oldest.unwrap_or(published.state.version)
+        let own = oldest.unwrap_or(published.state.version);
+        drop(published);
+        match &self.told {
+            Some(file) if !is_seeded(SeededBug::ReadersIgnored) => oldest_told(&**file, own),
+            _ => own,
+        }
     }
 
     /// Refuses all changes from now on.
@@ -92,4 +124,33 @@ impl Shared {
             }),
         }
     }
+}
+
+fn reader_byte(version: u64) -> std::ops::Range<u64> {
+    READERS_BYTE + version..READERS_BYTE + version + 1
+}
+
+/// Returns the oldest version that another process reads, if that is below `below`.
+///
+/// A segment that a checkpoint freed is of no use to whoever comes later: a reader looks, once it has its
+/// lock, whether there is a newer superblock, and lets go if there is. So one question is enough, without
+/// keeping others out, as long as it comes behind the superblock.
+fn oldest_told(file: &dyn StorageFile, below: u64) -> u64 {
+    let mut oldest = below;
+    while oldest > 0 {
+        let older = READERS_BYTE..READERS_BYTE + oldest;
+        match file.first_conflict(older, LockKind::Exclusive) {
+            Ok(None) => break,
+            // Of several the system tells any.
+            Ok(Some(lock)) => {
+                oldest = lock
+                    .range
+                    .start
+                    .saturating_sub(READERS_BYTE)
+                    .min(oldest - 1);
+            }
+            Err(_) => return 0,
+        }
+    }
+    oldest
 }

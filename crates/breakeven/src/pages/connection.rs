@@ -1,6 +1,7 @@
 //! One connection to a compressed database, in SQLite's terms: lock, read, write, commit, unlock.
 //!
-//! Under SHARED a connection reads a snapshot; the first write begins a transaction of the store, which
+//! Under SHARED a connection reads a snapshot, whoever writes meanwhile; RESERVED is refused if the snapshot is not
+//! the newest then. The first write begins a transaction of the store, which
 //! SQLite allows under EXCLUSIVE alone. Commit makes it visible, sync makes it durable, and to unlock
 //! with changes that were not committed takes them back.
 
@@ -61,6 +62,9 @@ pub struct Connection {
     /// Whether the first page was written otherwise than it was handed over, which the caller's own cache
     /// does not know.
     is_first_page_other: bool,
+    /// The transaction that the caller saw last.
+    seen: Option<u64>,
+    is_stale: bool,
 }
 
 impl Connection {
@@ -71,7 +75,7 @@ impl Connection {
     pub fn open(store: Arc<PageStore>) -> Result<Connection> {
         let file = store.open_handle()?;
         Ok(Connection {
-            locks: Locks::new(Arc::clone(&file)),
+            locks: Locks::of_snapshots(Arc::clone(&file)),
             file,
             store,
             blocks: None,
@@ -80,7 +84,16 @@ impl Connection {
             last: LastBlock::default(),
             trimmed: (0, 0),
             is_first_page_other: false,
+            seen: None,
+            is_stale: false,
         })
+    }
+
+    /// Locks as SQLite does without a write-ahead log, from the next lock on: who reads keeps writers out, and
+    /// writers keep this connection out.
+    pub fn keep_writers_out(&mut self) {
+        assert_eq!(self.level(), LockLevel::None, "between two locks");
+        self.locks = Locks::new(Arc::clone(&self.file));
     }
 
     /// Returns size, allocation, mode and identity of the compressed file.
@@ -106,7 +119,9 @@ impl Connection {
     /// # Errors
     /// Those of locking, and of reading the store.
     pub fn lock(&mut self, to: LockLevel) -> Result<bool> {
-        if self.locks.level() == LockLevel::None && to > LockLevel::None {
+        let before = self.locks.level();
+        self.is_stale = false;
+        if before == LockLevel::None && to > LockLevel::None {
             if !self.locks.raise(LockLevel::Shared)? {
                 return Ok(false);
             }
@@ -115,7 +130,24 @@ impl Connection {
                 return Err(error);
             }
         }
+        if before < LockLevel::Reserved && to >= LockLevel::Reserved {
+            if !self.locks.raise(LockLevel::Reserved)? {
+                return Ok(false);
+            }
+            let looked = self.look_again(before);
+            if !matches!(looked, Ok(true)) {
+                self.unlock_unseen(before)?;
+                self.is_stale = looked.is_ok();
+                return looked;
+            }
+        }
         self.locks.raise(to)
+    }
+
+    /// Returns whether the last lock was refused because somebody committed since this connection began to read:
+    /// it will not be given before it has read anew.
+    pub fn is_stale(&self) -> bool {
+        self.is_stale
     }
 
     /// Lowers the lock to SHARED or to none. Changes that were not committed are taken back.
@@ -123,14 +155,35 @@ impl Connection {
     /// # Errors
     /// Those of unlocking.
     pub fn unlock(&mut self, to: LockLevel) -> Result<()> {
-        if matches!(self.view, View::Write(_)) {
-            self.view = View::None;
-            self.take_snapshot()?;
-        }
-        if to == LockLevel::None {
-            self.view = View::None;
-        }
-        self.locks.lower(to)
+        let seen = self.unlock_unseen(to)?;
+        self.seen = seen.or(self.seen);
+        Ok(())
+    }
+
+    /// As [`Connection::unlock`], for a lock under which nothing was read that the caller keeps. Returns the last
+    /// transaction that could be seen under it, if it is given up.
+    ///
+    /// # Errors
+    /// As [`Connection::unlock`].
+    pub fn unlock_unseen(&mut self, to: LockLevel) -> Result<Option<u64>> {
+        let seen = match &self.view {
+            View::None => None,
+            View::Read(snapshot) => Some(snapshot.commit()),
+            View::Write(transaction) => Some(transaction.base_commit()),
+        };
+        let viewed = match (&self.view, to) {
+            (_, LockLevel::None) => {
+                self.view = View::None;
+                Ok(())
+            }
+            (View::Write(_), _) => {
+                self.view = View::None;
+                self.take_snapshot()
+            }
+            _ => Ok(()),
+        };
+        self.locks.lower(to)?;
+        viewed.map(|()| seen.filter(|_| to == LockLevel::None))
     }
 
     /// Returns whether somebody is about to write.
@@ -143,12 +196,33 @@ impl Connection {
 
     /// Sees what is newest, under SHARED.
     fn look(&mut self) -> Result<()> {
-        self.blocks = Some(self.store.blocks()?);
-        self.take_snapshot()
+        let (blocks, snapshot) = self.store.newest()?;
+        self.blocks = Some(blocks);
+        self.see(snapshot)
     }
 
+    /// Sees what is newest, under RESERVED, from where on nobody else writes; returns whether it is what was seen
+    /// before, if that was under a lock of the caller's.
+    fn look_again(&mut self, before: LockLevel) -> Result<bool> {
+        let snapshot = self.opened()?.newest()?;
+        let is_seen = match &self.view {
+            View::Read(seen) => seen.commit() == snapshot.commit(),
+            _ => false,
+        };
+        if before > LockLevel::None && !is_seen {
+            return Ok(false);
+        }
+        self.see(snapshot)?;
+        Ok(true)
+    }
+
+    /// Sees what this process knows, under RESERVED at least.
     fn take_snapshot(&mut self) -> Result<()> {
-        let snapshot = self.opened()?.snapshot();
+        let snapshot = self.opened()?.try_snapshot()?;
+        self.see(snapshot)
+    }
+
+    fn see(&mut self, snapshot: Snapshot) -> Result<()> {
         self.extent = Extent::in_snapshot(&snapshot)?;
         self.view = View::Read(snapshot);
         Ok(())
@@ -165,6 +239,9 @@ impl Connection {
     /// As [`Connection::read`].
     pub fn size_bytes(&mut self) -> Result<u64> {
         let is_borrowed = self.borrow_lock()?;
+        if matches!(self.view, View::None) && self.level() > LockLevel::None {
+            return Err(unseen());
+        }
         let size_bytes = self.extent.size_bytes;
         self.give_lock(is_borrowed)?;
         Ok(size_bytes)
@@ -172,7 +249,7 @@ impl Connection {
 
     /// Reads at `offset`; returns how many bytes the database has there. The others become zeros.
     ///
-    /// Without a lock it takes one for the moment. If somebody writes just then, there are no bytes:
+    /// Without a lock it takes one for the moment. If somebody keeps it out just then, there are no bytes:
     /// SQLite looks at the header before it locks, and looks again.
     ///
     /// # Errors
@@ -180,10 +257,11 @@ impl Connection {
     pub fn read(&mut self, offset: u64, target: &mut [u8]) -> Result<usize> {
         let is_borrowed = self.borrow_lock()?;
         let read = match self.view {
-            View::None => {
+            View::None if self.level() == LockLevel::None => {
                 target.fill(0);
                 Ok(0)
             }
+            View::None => Err(unseen()),
             _ => self.read_seen(offset, target),
         };
         self.give_lock(is_borrowed)?;
@@ -195,10 +273,10 @@ impl Connection {
     }
 
     fn give_lock(&mut self, is_borrowed: bool) -> Result<()> {
-        match is_borrowed {
-            true => self.unlock(LockLevel::None),
-            false => Ok(()),
+        if is_borrowed {
+            self.unlock_unseen(LockLevel::None)?;
         }
+        Ok(())
     }
 
     fn read_seen(&mut self, offset: u64, target: &mut [u8]) -> Result<usize> {
@@ -216,9 +294,16 @@ impl Connection {
             }
         }
         serve_versions(offset, target);
-        // SQLite asks for these bytes alone to learn whether what it caches is still true.
-        if (offset, count) == (CHANGES_AT, 16) && std::mem::take(&mut self.is_first_page_other) {
-            target[0] ^= 0x80;
+        // SQLite asks for these bytes alone to learn whether what it caches is still true. One that has the
+        // database for itself counts its first transaction only.
+        if (offset, count) == (CHANGES_AT, 16) {
+            let is_other = match &self.view {
+                View::Read(snapshot) => self.seen.is_some_and(|seen| seen != snapshot.commit()),
+                _ => false,
+            };
+            if std::mem::take(&mut self.is_first_page_other) || is_other {
+                target[0] ^= 0x80;
+            }
         }
         Ok(count)
     }
@@ -227,7 +312,7 @@ impl Connection {
         match &self.view {
             View::Read(snapshot) => snapshot.read(self.extent.volume, index, target),
             View::Write(transaction) => transaction.read(self.extent.volume, index, target),
-            View::None => Err(Error::invalid("database", "read without a lock")),
+            View::None => Err(unseen()),
         }
     }
 
@@ -301,6 +386,9 @@ impl Connection {
         if self.locks.level() != LockLevel::Exclusive {
             return Err(Error::invalid("database", "written without EXCLUSIVE"));
         }
+        if matches!(self.view, View::None) {
+            self.take_snapshot()?;
+        }
         let transaction = self.opened()?.begin()?;
         self.view = View::Write(Box::new(transaction));
         self.last = LastBlock::default();
@@ -365,7 +453,8 @@ impl Connection {
         if committed.is_ok() {
             self.store.note_commit();
         }
-        self.take_snapshot()?;
+        // The transaction is there, or is not, whatever is seen of it now: without a snapshot reads are refused.
+        let _ = self.take_snapshot();
         committed.map(drop)
     }
 
@@ -570,6 +659,10 @@ impl Connection {
         self.opened()?.checkpoint()?;
         self.take_snapshot()
     }
+}
+
+fn unseen() -> Error {
+    Error::invalid("database", "read without a snapshot")
 }
 
 /// A header says that a rollback journal writes and reads the database: there is no write-ahead log here,

@@ -1,5 +1,9 @@
 //! SQLite's locks, at SQLite's own bytes, by open file description.
 //!
+//! Who writes holds RESERVED from the moment it decides to until it has ended, so that there is one writer at a
+//! time. A connection that reads a snapshot needs no lock here to read; one that does not keeps writers
+//! out while it reads, and is kept out by them.
+//!
 //! The bytes and their order are those of SQLite's file format and of its VFS for UNIX: a reader holds the
 //! range SHARED; who is about to write holds RESERVED; who waits for readers to leave holds PENDING,
 //! which keeps new ones out; and EXCLUSIVE is the whole range. So programs of both kinds keep out of each
@@ -35,6 +39,8 @@ pub enum LockLevel {
 pub(super) struct Locks {
     file: Arc<dyn StorageFile>,
     level: LockLevel,
+    /// Whether who reads keeps writers out.
+    keeps_out: bool,
 }
 
 impl Locks {
@@ -43,6 +49,15 @@ impl Locks {
         Locks {
             file,
             level: LockLevel::None,
+            keeps_out: true,
+        }
+    }
+
+    /// Makes locks of a connection that reads snapshots.
+    pub(super) fn of_snapshots(file: Arc<dyn StorageFile>) -> Locks {
+        Locks {
+            keeps_out: false,
+            ..Locks::new(file)
         }
     }
 
@@ -58,8 +73,8 @@ impl Locks {
         if self.level == LockLevel::None && !self.share()? {
             return Ok(false);
         }
-        // A hot journal would take SHARED to EXCLUSIVE without RESERVED, as SQLite allows.
-        if to == LockLevel::Reserved {
+        // SQLite would play a hot journal back without RESERVED; there is none here, and others rely on it.
+        if to >= LockLevel::Reserved && self.level < LockLevel::Reserved {
             if !self.file.try_lock(RESERVED, LockKind::Exclusive)? {
                 return Ok(false);
             }
@@ -82,6 +97,10 @@ impl Locks {
 
     /// Takes SHARED, by way of PENDING, so that a writer that waits is let in first.
     fn share(&mut self) -> Result<bool> {
+        if !self.keeps_out {
+            self.level = LockLevel::Shared;
+            return Ok(true);
+        }
         if !self.file.try_lock(PENDING, LockKind::Shared)? {
             return Ok(false);
         }
@@ -99,7 +118,7 @@ impl Locks {
             return Ok(());
         }
         let both = PENDING.start..RESERVED.end;
-        if to == LockLevel::None {
+        if to == LockLevel::None || !self.keeps_out {
             self.file.unlock(SHARED)?;
         } else {
             // A lock that this handle holds becomes a lesser one: nobody can be in the way.

@@ -12,7 +12,7 @@
 //! A database is one volume of a block store ([`crate::blocks`]), whose length in bytes is a note. It
 //! promises what the store does: a transaction is there whole or not at all, what was synced is there
 //! after a crash, and no read returns other bytes than were written. Between processes it keeps to SQLite's
-//! own locks: many readers, or one writer. It knows nothing of SQLite's programs, and calls none.
+//! own locks as far as one writer at a time goes; readers have snapshots, which need none. It knows nothing of SQLite's programs, and calls none.
 
 #![deny(unsafe_code)]
 
@@ -21,6 +21,8 @@ mod database;
 mod locks;
 #[cfg(test)]
 mod proof;
+#[cfg(test)]
+mod readers;
 #[cfg(test)]
 mod space;
 mod store;

@@ -188,7 +188,7 @@ pub struct PageStore {
     storage: Arc<dyn Storage>,
     name: String,
     options: PageOptions,
-    /// Opened under the first lock, because before it somebody may be writing.
+    /// Opened by the first who reads.
     blocks: Mutex<Option<Blocks>>,
     is_unsynced: AtomicBool,
 }
@@ -250,12 +250,16 @@ impl PageStore {
         self.storage.open(&self.name, options)
     }
 
-    /// Returns the store with all that was committed anywhere. The caller holds SHARED at least, so that
-    /// nobody writes.
+    /// Returns the store, and all that was committed anywhere.
+    pub(super) fn newest(&self) -> Result<(Blocks, Snapshot)> {
+        let blocks = self.blocks()?;
+        let snapshot = blocks.newest()?;
+        Ok((blocks, snapshot))
+    }
+
     pub(super) fn blocks(&self) -> Result<Blocks> {
         let mut opened = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(blocks) = &*opened {
-            blocks.refresh()?;
             return Ok(blocks.clone());
         }
         let options = self.options.blocks();

@@ -103,10 +103,11 @@ fn put(connection: &mut Connection, expected: &mut Vec<u8>, at: usize, bytes: &[
 }
 
 #[test]
-fn a_reader_keeps_a_writer_out_and_the_other_way_round() {
+fn who_asks_for_it_keeps_writers_out_and_is_kept_out() {
     let storage = memory();
     PageStore::create(&*storage, "db", PageOptions::default()).unwrap();
     let (mut one, mut two) = (open(&storage, "db"), open(&storage, "db"));
+    one.keep_writers_out();
     assert!(one.lock(LockLevel::Shared).unwrap());
     assert!(one.write(0, &page(1)).is_err(), "without EXCLUSIVE");
     assert!(!two.lock(LockLevel::Exclusive).unwrap());

@@ -61,7 +61,7 @@ mod namespace;
 pub mod proof;
 mod real;
 pub mod record;
-mod seeded;
+pub(crate) mod seeded;
 pub mod simulated;
 mod sparse;
 pub mod superblock;

@@ -5,7 +5,7 @@
 /// A mistake that some log, here or elsewhere, once made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code))]
-pub(super) enum SeededBug {
+pub(crate) enum SeededBug {
     /// The checksum does not cover where the record lies.
     ChecksumWithoutAddress,
     /// Neither header nor checksum tell the uses of a region apart.
@@ -36,6 +36,10 @@ pub(super) enum SeededBug {
     HoleSkipped,
     /// The reference log works on after a failed write or sync, and syncs again.
     FailureIgnored,
+    /// A block store uses room again that readers in other processes need.
+    ReadersIgnored,
+    /// A reader of a block store does not look again once it has told what it reads.
+    NotLookedAgain,
 }
 
 #[cfg(test)]
@@ -45,19 +49,19 @@ thread_local! {
 
 /// Returns whether a test has switched the safety step off.
 #[cfg(test)]
-pub(super) fn is_seeded(bug: SeededBug) -> bool {
+pub(crate) fn is_seeded(bug: SeededBug) -> bool {
     SEEDED.get() == Some(bug)
 }
 
 /// Returns whether a test has switched the safety step off: never, outside of tests.
 #[cfg(not(test))]
-pub(super) const fn is_seeded(_: SeededBug) -> bool {
+pub(crate) const fn is_seeded(_: SeededBug) -> bool {
     false
 }
 
 /// Runs `work` with a safety step switched off on this thread.
 #[cfg(test)]
-pub(super) fn with_seeded<T>(bug: SeededBug, work: impl FnOnce() -> T) -> T {
+pub(crate) fn with_seeded<T>(bug: SeededBug, work: impl FnOnce() -> T) -> T {
     SEEDED.set(Some(bug));
     let result = work();
     SEEDED.set(None);

@@ -18,6 +18,7 @@ pub(crate) enum Call<'a> {
     },
     Sync,
     Truncate,
+    Lock,
 }
 
 /// What hears of each call.
@@ -131,6 +132,7 @@ impl StorageFile for WatchedFile {
     }
 
     fn try_lock(&self, range: Range<u64>, kind: LockKind) -> Result<bool> {
+        (self.watch)(&Call::Lock);
         self.inner.try_lock(range, kind)
     }
 

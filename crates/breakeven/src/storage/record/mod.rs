@@ -326,6 +326,15 @@ pub fn parse<'a>(
     Ok(header.record(address, bytes))
 }
 
+/// Returns whether `bytes` begin with the header of a record of this region that has this number, whatever
+/// follows: a writer may be in the middle of it.
+pub fn is_begun(bytes: &[u8; HEADER_BYTES], region: &Region, sequence: u64) -> bool {
+    Header::decode(bytes).is_ok_and(|header| {
+        let is_of_region = header.generation == region.generation as u32;
+        header.version == VERSION && is_of_region && header.sequence == sequence
+    })
+}
+
 /// Checks the head of a region that `bytes` begin with, and returns the region and the head's body
 /// behind the generation.
 ///
