@@ -34,8 +34,7 @@ const DRAWN_EVERY: Duration = Duration::from_millis(200);
 /// Runs a command of the vault.
 pub fn run(options: &VaultOptions) -> Result<ExitCode> {
     let repo = options.repo.as_deref();
-    let repo =
-        repo.ok_or_else(|| crate::options::Usage("which vault? -r FOLDER names it".to_string()))?;
+    let repo = repo.ok_or_else(|| crate::options::Usage("which vault? -r names it".to_string()))?;
     match &options.command {
         VaultCommand::Init { copy_cuts, from } => init(options, repo, copy_cuts.as_deref(), from),
         VaultCommand::Add(add) => run_add(options, &mut open(options, repo)?, add),
@@ -63,7 +62,7 @@ pub fn run(options: &VaultOptions) -> Result<ExitCode> {
         VaultCommand::Repair => {
             let entropy = Entropy::system()?;
             let password = password(options, false)?;
-            let mut vault = Vault::open_damaged(far_end(repo)?, &password, entropy)?;
+            let mut vault = Vault::open_damaged(far_end(options, repo)?, &password, entropy)?;
             upkeep::repair(options, &mut vault)
         }
         VaultCommand::Unlock => upkeep::unlock(options, &mut open(options, repo)?),
@@ -78,9 +77,33 @@ pub fn run(options: &VaultOptions) -> Result<ExitCode> {
 }
 
 /// Returns where a vault's objects lie.
-fn far_end(repo: &Path) -> Result<Arc<dyn FarEnd>> {
+fn far_end(options: &VaultOptions, repo: &Path) -> Result<Arc<dyn FarEnd>> {
+    if let Some(address) = store_address(repo) {
+        return store_of_objects(options, address);
+    }
     let storage = RealStorage::open_folder(repo)?;
     Ok(FolderEnd::shared(Arc::new(storage)))
+}
+
+/// Returns the address of a vault that is not in a folder.
+fn store_address(repo: &Path) -> Option<&str> {
+    repo.to_str().filter(|it| it.starts_with("s3://"))
+}
+
+#[cfg(feature = "s3")]
+fn store_of_objects(options: &VaultOptions, address: &str) -> Result<Arc<dyn FarEnd>> {
+    let s3 = breakeven_vault::S3Options {
+        endpoint: options.endpoint.clone(),
+        ..breakeven_vault::S3Options::default()
+    };
+    Ok(breakeven_vault::open(address, &s3)?)
+}
+
+#[cfg(not(feature = "s3"))]
+fn store_of_objects(_options: &VaultOptions, address: &str) -> Result<Arc<dyn FarEnd>> {
+    bail!(
+        "{address}: this program is built without stores of objects; `make install` builds it with them"
+    )
 }
 
 fn init(
@@ -92,8 +115,10 @@ fn init(
     let other = copy_cuts
         .map(|other| open_other(options, other, from))
         .transpose()?;
-    std::fs::create_dir_all(repo).with_context(|| format!("make {}", repo.display()))?;
-    let far = far_end(repo)?;
+    if store_address(repo).is_none() {
+        std::fs::create_dir_all(repo).with_context(|| format!("make {}", repo.display()))?;
+    }
+    let far = far_end(options, repo)?;
     let password = password(options, true)?;
     let cost = vault::PasswordCost::default();
     let entropy = Entropy::system()?;
@@ -116,7 +141,7 @@ fn init(
 }
 
 fn open(options: &VaultOptions, repo: &Path) -> Result<Vault> {
-    let far = far_end(repo)?;
+    let far = far_end(options, repo)?;
     let password = password(options, false)?;
     Ok(Vault::open(far, &password, Entropy::system()?)?)
 }
@@ -127,7 +152,11 @@ fn open_other(options: &VaultOptions, repo: &Path, from: &FromOptions) -> Result
         Some(file) => first_line_of(file)?,
         None => password(options, false)?,
     };
-    Ok(Vault::open(far_end(repo)?, &password, Entropy::system()?)?)
+    Ok(Vault::open(
+        far_end(options, repo)?,
+        &password,
+        Entropy::system()?,
+    )?)
 }
 
 fn password(options: &VaultOptions, is_new: bool) -> Result<Vec<u8>> {

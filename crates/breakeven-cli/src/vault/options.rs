@@ -6,16 +6,20 @@ use clap::{Args, Subcommand, ValueEnum};
 
 /// Options of `breakeven vault`.
 ///
-/// A vault is a folder that holds trees of files once, compressed and encrypted. It exits 3 when a snapshot was made or
+/// A vault is a folder, or a part of a store of objects, that holds trees of files once, compressed and encrypted. It exits 3 when a snapshot was made or
 /// restored but for some files, which are named.
 #[derive(Debug, Args)]
 pub struct VaultOptions {
     #[command(subcommand)]
     pub command: VaultCommand,
 
-    /// The vault's folder
-    #[arg(short = 'r', long, value_name = "FOLDER", global = true)]
+    /// The vault: a folder, or s3://BUCKET/PREFIX with the credentials and region of the AWS_* variables
+    #[arg(short = 'r', long, value_name = "VAULT", global = true)]
     pub repo: Option<PathBuf>,
+
+    /// The server of s3:// vaults unless it is Amazon's: http://HOST:9000
+    #[arg(long, value_name = "URL", global = true)]
+    pub endpoint: Option<String>,
 
     /// Read the password from the first line of this file; it is asked for unless given
     #[arg(short = 'p', long, value_name = "FILE", global = true)]
@@ -42,7 +46,7 @@ pub struct VaultOptions {
 /// What to do with a vault.
 #[derive(Debug, Subcommand)]
 pub enum VaultCommand {
-    /// Make a vault in an empty folder
+    /// Make a vault, in a folder that is empty
     Init {
         /// Cut contents where this vault does, so that what is copied from there lies in the same chunks
         #[arg(long, value_name = "VAULT")]

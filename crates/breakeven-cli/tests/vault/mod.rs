@@ -4,6 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+#[cfg(feature = "s3")]
+#[path = "../../../breakeven-vault/tests/server/mod.rs"]
+mod server;
+
 use tempfile::TempDir;
 
 const GUIDE: &str = include_str!("../../../../docs/vault.md");
@@ -23,6 +27,10 @@ fn places() -> TempDir {
 
 /// Runs a line of the guide, whose folders lie in a place of the test's.
 fn run(folder: &Path, line: &str) -> Output {
+    run_with(folder, line, &[])
+}
+
+fn run_with(folder: &Path, line: &str, variables: &[(&str, &str)]) -> Output {
     let mut words = Vec::new();
     for word in line.split_whitespace().skip(1) {
         words.push(match word.strip_prefix('/') {
@@ -34,6 +42,7 @@ fn run(folder: &Path, line: &str) -> Output {
     command.args(["--signal=KILL", "120", env!("CARGO_BIN_EXE_breakeven")]);
     let output = command
         .args(words)
+        .envs(variables.iter().copied())
         .current_dir(folder)
         .stdin(Stdio::null())
         .output();
@@ -92,6 +101,50 @@ fn what_the_guide_types_works() {
     );
     for line in typed("## When something is wrong\n") {
         ok(path, line);
+    }
+}
+
+#[cfg(feature = "s3")]
+#[test]
+fn what_the_guide_types_works_on_a_store_of_objects() {
+    let Some(server) = server::Server::start() else {
+        return;
+    };
+    let folder = places();
+    let path = folder.path();
+    let lines = typed("## On a store of objects\n");
+    let (exported, lines) = lines.split_first().expect("variables");
+    let variables: Vec<_> = (exported.split_whitespace().skip(1))
+        .map(|it| it.split_once('=').expect("a variable"))
+        .collect();
+    let here = format!("http://{}:{}", std::net::Ipv4Addr::LOCALHOST, server.port);
+    let run_here = |line: &str| {
+        let line = line.replace("http://HOST:9000", &here);
+        let output = run_with(path, &line, &variables);
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        (output.status.code(), said)
+    };
+    for line in lines {
+        let (code, said) = run_here(line);
+        assert_eq!(code, Some(0), "{line}: {said}");
+    }
+    check_restored(path, "tmp/back");
+    let vault = format!("breakeven vault -r s3://bucket/games --endpoint {here} -p password.txt");
+    for command in ["init", "add /srv/none"] {
+        let (code, said) = run_here(&format!("{vault} {command}"));
+        assert!(
+            code != Some(0) && !said.contains("panicked"),
+            "{command}: {said}"
+        );
+    }
+    let (code, said) = run_here(&format!(
+        "breakeven vault -r s3://none/games --endpoint {here} -p password.txt list"
+    ));
+    assert!(code == Some(1) && said.contains("there is none"), "{said}");
+    for command in ["verify", "forget 1", "gc --grace 0", "stats", "list"] {
+        let (code, said) = run_here(&format!("{vault} {command}"));
+        assert_eq!(code, Some(0), "{command}: {said}");
     }
 }
 

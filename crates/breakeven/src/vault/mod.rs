@@ -264,6 +264,12 @@ impl Vault {
         entropy: Entropy,
         is_lenient: bool,
     ) -> Result<Vault> {
+        if far.size_bytes(CONFIG)?.is_none() {
+            return Err(Error::invalid(
+                "vault",
+                "there is none: its config is not there",
+            ));
+        }
         let config = far.read(CONFIG, CONFIG_BYTES_MAX)?;
         let mut damage = None;
         for key in far.list("keys")? {
