@@ -28,6 +28,8 @@ use server::{Listener, Server};
 
 /// How often the metrics and what the host has left are looked at.
 const UPKEEP: Duration = Duration::from_secs(10);
+/// The threads of a connection, and of a long request, however many processors there are.
+const THREADS_MAX: usize = 8;
 
 /// Runs one of the commands.
 pub fn run(command: &DiskCommand) -> Result<ExitCode> {
@@ -205,8 +207,11 @@ fn listen(options: &DiskServeOptions) -> Result<Listener> {
 
 fn serve(options: &DiskServeOptions) -> Result<()> {
     let path = &options.file.path;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = threads.clamp(2, THREADS_MAX);
     let disk_options = DiskOptions {
         duplicates_bytes: options.duplicates as usize,
+        threads,
         blocks: BlocksOptions {
             method: options.method,
             ..BlocksOptions::default()
@@ -228,7 +233,8 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("wait for signals")?;
     let connections = options.connections as usize;
     let disk = opened.disk.clone();
-    let server = Arc::new(Server::new(disk, default, options.read_only, connections));
+    let server = Server::new(disk, default, options.read_only, connections, threads);
+    let server = Arc::new(server);
     crate::standard::print(format!("{}\n", listener.address()?).as_bytes())?;
     let socket = match &listener {
         Listener::Unix(_, path) => Some(path.clone()),

@@ -1,9 +1,11 @@
-//! The transmission phase of the NBD protocol: one request, one reply, until the client leaves.
+//! The transmission phase of the NBD protocol: requests and their replies, until the client leaves.
 //!
-//! Source: the protocol's published specification, "Transmission phase". A connection holds one request of
-//! at most 32 MiB at a time; several requests at once are for several connections.
+//! Source: the protocol's published specification, "Transmission phase". A few threads serve a connection: one of them
+//! waits for the next request, the others do theirs, so that replies come in the order in which they are ready. Each
+//! holds one request of at most 32 MiB.
 
 use std::io::{self, Read, Write};
+use std::sync::{Mutex, PoisonError};
 
 use breakeven::Error;
 use breakeven::blocks::Durability;
@@ -265,18 +267,27 @@ fn reply<W: Write>(
     }
 }
 
-/// Serves requests until the client leaves.
-pub fn transmit<R: Read, W: Write>(
-    reader: &mut R,
-    writer: &mut W,
-    session: &Session,
-    metrics: &Metrics,
-) -> io::Result<()> {
-    let mut buffer = Vec::new();
-    loop {
+/// One connection: requests are read in turn, done side by side, and answered as they are done.
+struct Conversation<'c, R, W> {
+    /// Nothing once the client has left.
+    reader: Mutex<Option<&'c mut R>>,
+    writer: Mutex<&'c mut W>,
+    session: &'c Session,
+    metrics: &'c Metrics,
+}
+
+impl<R: Read, W: Write> Conversation<'_, R, W> {
+    /// Returns the next request, with what it writes in `buffer`; `None` if the client has left. Behind an error
+    /// nobody reads any more.
+    fn next(&self, buffer: &mut Vec<u8>) -> io::Result<Option<Request>> {
+        let mut turn = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        // Where this returns early, the stream is at no request's start.
+        let Some(reader) = turn.take() else {
+            return Ok(None);
+        };
         let request = Request::read(reader)?;
         if request.kind == DISCONNECT {
-            return Ok(());
+            return Ok(None);
         }
         if request.kind == WRITE {
             // What follows would have to be read to find the next request.
@@ -284,18 +295,58 @@ pub fn transmit<R: Read, W: Write>(
                 return Err(broken("a write of more than 32 MiB"));
             }
             buffer.resize(request.length as usize, 0);
-            reader.read_exact(&mut buffer)?;
+            reader.read_exact(buffer)?;
         }
-        let result = request.run(session, &mut buffer);
-        metrics.count(request.kind, request.length, result.is_err());
-        reply(writer, session, &request, result, &buffer)?;
-        writer.flush()?;
-        if matches!(request.kind, WRITE | WRITE_ZEROES) {
-            session.tidy();
-        }
-        // A long request's memory is not kept for short ones.
-        if buffer.capacity() > 1 << 20 {
-            buffer = Vec::new();
-        }
+        *turn = Some(reader);
+        Ok(Some(request))
     }
+
+    /// Serves requests until there are no more.
+    fn serve(&self) -> io::Result<()> {
+        let mut buffer = Vec::new();
+        while let Some(request) = self.next(&mut buffer)? {
+            let result = request.run(self.session, &mut buffer);
+            let (kind, length) = (request.kind, request.length);
+            self.metrics.count(kind, length, result.is_err());
+            {
+                let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+                reply(&mut **writer, self.session, &request, result, &buffer)?;
+                writer.flush()?;
+            }
+            if matches!(kind, WRITE | WRITE_ZEROES) {
+                self.session.tidy();
+            }
+            // A long request's memory is not kept for short ones.
+            if buffer.capacity() > 1 << 20 {
+                buffer = Vec::new();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Serves requests until the client leaves, at most `threads` at a time.
+pub fn transmit<R: Read + Send, W: Write + Send>(
+    reader: &mut R,
+    writer: &mut W,
+    session: &Session,
+    metrics: &Metrics,
+    threads: usize,
+) -> io::Result<()> {
+    let conversation = Conversation {
+        reader: Mutex::new(Some(reader)),
+        writer: Mutex::new(writer),
+        session,
+        metrics,
+    };
+    std::thread::scope(|scope| {
+        let serve = || conversation.serve();
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(serve)).collect();
+        let mut result = serve();
+        for other in others {
+            let other = other.join();
+            result = result.and(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        result
+    })
 }

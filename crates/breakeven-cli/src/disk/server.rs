@@ -135,6 +135,8 @@ pub struct Server {
     pub default: String,
     pub is_read_only: bool,
     pub connections_max: usize,
+    /// How many requests of a connection are done at a time.
+    pub threads: usize,
     pub metrics: Metrics,
     /// The connections that are open, and whether there may be more.
     open: Mutex<Open>,
@@ -149,12 +151,19 @@ struct Open {
 }
 
 impl Server {
-    pub fn new(disk: Disk, default: String, is_read_only: bool, connections_max: usize) -> Server {
+    pub fn new(
+        disk: Disk,
+        default: String,
+        is_read_only: bool,
+        connections_max: usize,
+        threads: usize,
+    ) -> Server {
         Server {
             disk,
             default,
             is_read_only,
             connections_max,
+            threads,
             metrics: Metrics::default(),
             open: Mutex::default(),
         }
@@ -221,7 +230,8 @@ impl Server {
             return Ok(());
         };
         stream.set_timeout(None)?;
-        transmit(&mut reader, &mut writer, &session, &self.metrics)
+        let metrics = &self.metrics;
+        transmit(&mut reader, &mut writer, &session, metrics, self.threads)
     }
 
     /// Lets nobody in any more, ends all connections behind the requests that run, and makes everything

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 pub const READ: u16 = 0;
 pub const WRITE: u16 = 1;
+pub const DISCONNECT: u16 = 2;
 pub const FLUSH: u16 = 3;
 pub const TRIM: u16 = 4;
 pub const WRITE_ZEROES: u16 = 6;
@@ -60,10 +61,21 @@ impl Client {
     }
 
     pub fn send(&mut self, flags: u16, kind: u16, offset: u64, length: u32) -> io::Result<()> {
+        self.send_as(7, (flags, kind), offset, length)
+    }
+
+    /// Sends a request under a number that its reply will have.
+    pub fn send_as(
+        &mut self,
+        cookie: u64,
+        (flags, kind): (u16, u16),
+        offset: u64,
+        length: u32,
+    ) -> io::Result<()> {
         let mut bytes = 0x2560_9513u32.to_be_bytes().to_vec();
         bytes.extend_from_slice(&flags.to_be_bytes());
         bytes.extend_from_slice(&kind.to_be_bytes());
-        bytes.extend_from_slice(&7u64.to_be_bytes());
+        bytes.extend_from_slice(&cookie.to_be_bytes());
         bytes.extend_from_slice(&offset.to_be_bytes());
         bytes.extend_from_slice(&length.to_be_bytes());
         self.stream.write_all(&bytes)
@@ -71,10 +83,16 @@ impl Client {
 
     /// Reads a reply's error.
     pub fn error(&mut self) -> io::Result<u32> {
+        Ok(self.reply()?.1)
+    }
+
+    /// Reads a reply's number and error.
+    pub fn reply(&mut self) -> io::Result<(u64, u32)> {
         let mut head = [0; 16];
         self.stream.read_exact(&mut head)?;
         assert_eq!(head[..4], 0x6744_6698u32.to_be_bytes());
-        Ok(u32::from_be_bytes(head[4..8].try_into().unwrap()))
+        let error = u32::from_be_bytes(head[4..8].try_into().unwrap());
+        Ok((u64::from_be_bytes(head[8..].try_into().unwrap()), error))
     }
 
     pub fn write(&mut self, flags: u16, offset: u64, bytes: &[u8]) -> io::Result<u32> {

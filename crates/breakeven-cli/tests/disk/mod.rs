@@ -3,14 +3,14 @@
 mod client;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use client::{Client, FLUSH, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
+use client::{Client, DISCONNECT, FLUSH, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
 
 const BLOCK_BYTES: usize = 4096;
 
@@ -308,6 +308,56 @@ fn check_blocks(kill: u64, client: &mut Client, allowed: &mut [Allowed]) {
             last: found,
         };
     }
+}
+
+#[test]
+fn requests_in_flight_are_each_answered_whatever_the_order() {
+    const COUNT: u64 = 48;
+    let folder = made("64MiB");
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.client();
+    // Short ones, and some that several threads encode and read together.
+    let length = |number: u64| BLOCK_BYTES << (number % 8);
+    let offset = |number: u64| number << 20;
+    let content = |number: u64| {
+        let blocks = (0..length(number) / BLOCK_BYTES).map(|at| stamped(number + 1 + at as u64));
+        blocks.collect::<Vec<_>>().concat()
+    };
+    let mut sending = client.stream.try_clone().map(|stream| Client { stream });
+    let sending = sending.as_mut().expect("the same stream");
+    let replies = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..COUNT {
+                let bytes = content(number);
+                let sent = sending.send_as(number, (0, WRITE), offset(number), bytes.len() as u32);
+                sent.and_then(|()| sending.stream.write_all(&bytes))
+                    .expect("a request");
+            }
+        });
+        (0..COUNT)
+            .map(|_| client.reply().expect("a reply"))
+            .collect()
+    });
+    let mut replies: Vec<(u64, u32)> = replies;
+    replies.sort_unstable();
+    assert!(replies.into_iter().eq((0..COUNT).map(|number| (number, 0))));
+    for number in 0..COUNT {
+        let bytes = length(number) as u32;
+        let sent = client.send_as(number, (0, READ), offset(number), bytes);
+        sent.expect("a request");
+    }
+    client.send(0, DISCONNECT, 0, 0).expect("the last request");
+    let mut seen = 0;
+    for _ in 0..COUNT {
+        let (number, error) = client.reply().expect("a reply");
+        assert_eq!(error, 0);
+        let mut bytes = vec![0; length(number)];
+        client.stream.read_exact(&mut bytes).expect("its bytes");
+        assert!(bytes == content(number), "request {number}");
+        seen |= 1u64 << number;
+    }
+    assert_eq!(seen, (1 << COUNT) - 1);
+    assert!(client.reply().is_err(), "more than was asked for");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::layout::{
     NODE_PREFIX_BYTES, u32_at,
 };
 use super::overlay::NodeCache;
-use super::place::{Place, Segments};
+use super::place::{Place, Segment, Segments};
 use super::state::{NODE_SLOTS, Node};
 use super::table::Chunk;
 use crate::codec::{Compressor, Decoder, Decompressor};
@@ -19,6 +19,11 @@ use crate::storage::record::{Record, Region, parse};
 pub const BLOCK_BYTES_MIN: u32 = 512;
 /// The longest block.
 pub const BLOCK_BYTES_MAX: u32 = 65_536;
+
+/// What is read at once at most: it stays in the processor's cache until it is decoded.
+const READ_BYTES_MAX: u64 = 256 << 10;
+/// What is read for nothing between two frames: it costs less than a second read.
+const READ_GAP_BYTES: u64 = 4 << 10;
 
 /// Working memory of one thread at a time.
 #[derive(Default)]
@@ -86,6 +91,58 @@ impl StoreFile {
         result
     }
 
+    /// Reads the blocks of a run of frames into `target`, zeros for those without a place. What lies close together
+    /// in the file is read at once.
+    pub(super) fn read_frames(
+        &self,
+        ids: &[u32],
+        places: &[Place],
+        segments: &Segments,
+        target: &mut [u8],
+    ) -> Result<()> {
+        let block_bytes = target.len() / ids.len().max(1);
+        let mut blocks = target.chunks_exact_mut(block_bytes.max(1));
+        let mut from = 0;
+        while from < ids.len() {
+            if ids[from] == 0 {
+                blocks.next().expect("a block for each frame").fill(0);
+                from += 1;
+                continue;
+            }
+            let segment = self.segment_of(places[from], segments)?;
+            let count = close_together(&places[from..], segment.range().end);
+            let (start, last) = (places[from].address(), places[from + count - 1]);
+            let region = Region::new(self.log_id, segment.generation, segment.range());
+            self.with_workspace(|workspace| {
+                let bytes = &mut workspace.bytes;
+                bytes.resize((last.address() + last.record_bytes() - start) as usize, 0);
+                self.file.read_exact_at(bytes, start)?;
+                for (id, place) in ids[from..].iter().zip(&places[from..]).take(count) {
+                    let address = place.address();
+                    let record =
+                        &bytes[(address - start) as usize..][..place.record_bytes() as usize];
+                    let record =
+                        parse(record, &region, address).map_err(|gap| gap.into_error(address))?;
+                    let block = blocks.next().expect("a block for each frame");
+                    decode_frame(&record, *id, &mut workspace.decompressor, block)?;
+                }
+                Ok(())
+            })?;
+            from += count;
+        }
+        Ok(())
+    }
+
+    /// Returns the segment that holds all of a record.
+    fn segment_of(&self, place: Place, segments: &Segments) -> Result<Segment> {
+        let (address, bytes) = (place.address(), place.record_bytes());
+        let segment = segments.find(address).map(|segment| segments.get(segment));
+        let inside = segment.filter(|it| address + bytes <= it.range().end && !place.is_none());
+        inside.ok_or_else(|| {
+            Error::corrupt("block store", address, "a place", format!("{bytes} bytes"))
+        })
+    }
+
     /// Reads the record at `place` and hands it to `take`.
     pub(super) fn with_record<R>(
         &self,
@@ -94,13 +151,7 @@ impl StoreFile {
         take: impl FnOnce(&Record<'_>, &mut Decompressor) -> Result<R>,
     ) -> Result<R> {
         let (address, bytes) = (place.address(), place.record_bytes());
-        let misplaced =
-            || Error::corrupt("block store", address, "a place", format!("{bytes} bytes"));
-        let segment = segments.find(address).ok_or_else(misplaced)?;
-        let segment = segments.get(segment);
-        if address + bytes > segment.range().end || place.is_none() {
-            return Err(misplaced());
-        }
+        let segment = self.segment_of(place, segments)?;
         self.with_workspace(|workspace| {
             workspace.bytes.resize(bytes as usize, 0);
             self.file.read_exact_at(&mut workspace.bytes, address)?;
@@ -205,6 +256,25 @@ impl StoreFile {
             decode_frame(record, id, decompressor, target)
         })
     }
+}
+
+/// Returns how many of the first places follow each other so closely that one read is for all of them.
+fn close_together(places: &[Place], end_max: u64) -> usize {
+    let start = places[0].address();
+    let mut end = start + places[0].record_bytes();
+    let mut count = 1;
+    for place in &places[1..] {
+        let (address, bytes) = (place.address(), place.record_bytes());
+        let is_close = !place.is_none()
+            && (end..=end + READ_GAP_BYTES).contains(&address)
+            && address + bytes <= end_max.min(start + READ_BYTES_MAX);
+        if !is_close {
+            break;
+        }
+        end = address + bytes;
+        count += 1;
+    }
+    count
 }
 
 /// Decodes the block in a record that must be that of frame `id`.

@@ -69,7 +69,7 @@ pub use file::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 pub use snapshot::{Location, Snapshot};
 pub use state::INDEX_MAX;
 pub use stats::{STATS_FIELDS, Stats};
-pub use transaction::{Durability, Transaction};
+pub use transaction::{Durability, EncodedBlock, Transaction};
 pub use verify::Verified;
 
 use checkpoint::Writer;
@@ -406,6 +406,14 @@ impl Blocks {
     /// Those of locking, if others may write.
     pub fn try_snapshot(&self) -> Result<Snapshot> {
         Snapshot::new(Arc::clone(&self.inner))
+    }
+
+    /// Encodes a block for [`Transaction::write_encoded`] at this address, without waiting for the turn to write.
+    ///
+    /// # Errors
+    /// Those of the codec.
+    pub fn encode(&self, address: (u32, u64), block: &[u8]) -> Result<EncodedBlock> {
+        EncodedBlock::new(&self.inner, block, address)
     }
 
     /// Begins a transaction, waiting for the one that runs. The first one after opening writes a

@@ -159,9 +159,15 @@ pub(super) fn shown(snapshot: &Snapshot) -> Result<Model> {
         let mut from = 0;
         while let Some(range) = snapshot.next_mapped(volume, from)? {
             from = range.end;
-            for index in range {
-                let mut block = vec![0; BLOCK_BYTES];
-                snapshot.read(volume, index, &mut block)?;
+            // The first one alone, and all of them with the hole behind them at once.
+            let mut block = vec![0; BLOCK_BYTES];
+            snapshot.read(volume, range.start, &mut block)?;
+            let count = (range.end - range.start) as usize;
+            let mut run = vec![1; (count + 1) * BLOCK_BYTES];
+            snapshot.read_run(volume, range.start, &mut run)?;
+            let (blocks, behind) = run.split_at(count * BLOCK_BYTES);
+            assert!(blocks.starts_with(&block) && behind.iter().all(|byte| *byte == 0));
+            for (index, block) in range.zip(blocks.chunks_exact(BLOCK_BYTES)) {
                 found.blocks.insert(index, Arc::from(block));
             }
         }

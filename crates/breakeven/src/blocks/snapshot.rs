@@ -94,6 +94,30 @@ impl Snapshot {
         Ok(())
     }
 
+    /// Reads a run of blocks from block `first` on; holes, and what lies behind the volume's end, are zeros.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read`], if `target` is not whole blocks.
+    ///
+    /// # Cost
+    /// One read for up to 256 KiB that lie together in the file, as blocks do that were written together.
+    pub fn read_run(&self, volume: u32, first: u64, target: &mut [u8]) -> Result<()> {
+        let found = self.state.volume(volume)?;
+        let block_bytes = found.block_bytes as usize;
+        let count = (target.len() / block_bytes) as u64;
+        if !target.len().is_multiple_of(block_bytes) || first.checked_add(count).is_none() {
+            let reason = format!(
+                "{} bytes at {first} for blocks of {block_bytes}",
+                target.len()
+            );
+            return Err(Error::invalid("run of blocks", reason));
+        }
+        let file = &self.inner.file;
+        let ids = self.state.frames(&found, first..first + count, file)?;
+        let places = self.state.places(&ids, file)?;
+        file.read_frames(&ids, &places, &self.state.segments, target)
+    }
+
     /// Returns where a block lies, `None` for a hole.
     ///
     /// # Errors

@@ -100,6 +100,11 @@ impl State {
         self.table.get(id, file, &self.segments)
     }
 
+    /// Returns the places of frames, none of the frame 0.
+    pub(super) fn places(&self, ids: &[u32], file: &StoreFile) -> Result<Vec<Place>> {
+        self.table.places(ids, file, &self.segments)
+    }
+
     /// Returns more bytes than a checkpoint of this state takes, roughly.
     pub(super) fn checkpoint_bytes_max(&self) -> u64 {
         // A node of 4 KiB is a frame, whose entry is in a chunk of 3 KiB, below one of 2 KiB.
@@ -134,17 +139,42 @@ impl State {
 
     /// Returns the frame of a block, 0 for a hole.
     pub(super) fn frame(&self, volume: &Volume, index: u64, file: &StoreFile) -> Result<u32> {
-        if index >> (NODE_BITS * volume.height) != 0 {
-            return Ok(0);
+        let leaf = self.leaf(volume, index, file)?;
+        Ok(leaf.map_or(0, |leaf| leaf.slot(slot_of(index, 0))))
+    }
+
+    /// Returns the frames of a run of blocks, 0 for those that are holes.
+    pub(super) fn frames(
+        &self,
+        volume: &Volume,
+        run: Range<u64>,
+        file: &StoreFile,
+    ) -> Result<Vec<u32>> {
+        let mut frames = Vec::with_capacity((run.end - run.start) as usize);
+        let mut at = run.start;
+        while at < run.end {
+            let end = run.end.min((at | (NODE_SLOTS as u64 - 1)) + 1);
+            let leaf = self.leaf(volume, at, file)?;
+            let slot = |index| leaf.as_ref().map_or(0, |leaf| leaf.slot(slot_of(index, 0)));
+            frames.extend((at..end).map(slot));
+            at = end;
         }
-        let mut id = volume.root;
-        for level in (0..volume.height).rev() {
-            if id == 0 {
-                return Ok(0);
-            }
-            id = self.node(id, level, file)?.slot(slot_of(index, level));
+        Ok(frames)
+    }
+
+    /// Returns the lowest node above a block, `None` if all that it would hold are holes.
+    fn leaf(&self, volume: &Volume, index: u64, file: &StoreFile) -> Result<Option<Arc<Node>>> {
+        if index >> (NODE_BITS * volume.height) != 0 || volume.root == 0 || volume.height == 0 {
+            return Ok(None);
         }
-        Ok(id)
+        let mut node = self.node(volume.root, volume.height - 1, file)?;
+        for level in (0..volume.height - 1).rev() {
+            node = match node.slot(slot_of(index, level + 1)) {
+                0 => return Ok(None),
+                id => self.node(id, level, file)?,
+            };
+        }
+        Ok(Some(node))
     }
 
     /// Returns the first mapped block at or behind `from`.

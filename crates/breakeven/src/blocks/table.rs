@@ -165,6 +165,32 @@ impl Table {
         })
     }
 
+    /// Returns the places of frames, none of the frame 0; a chunk is looked for once for neighbours.
+    pub(super) fn places(
+        &self,
+        ids: &[u32],
+        file: &StoreFile,
+        segments: &Segments,
+    ) -> Result<Vec<Place>> {
+        let mut leaf = None;
+        let mut number = None;
+        let mut places = Vec::with_capacity(ids.len());
+        for id in ids {
+            if *id != 0 && number != Some(id >> FANOUT_BITS) {
+                number = Some(id >> FANOUT_BITS);
+                leaf = self.chunk(0, id >> FANOUT_BITS, file, segments)?;
+            }
+            places.push(match leaf.as_deref() {
+                Some(Chunk::Leaf(entries)) if *id != 0 => {
+                    let entry = entries.get(*id as usize % FANOUT);
+                    entry.copied().unwrap_or_default().place
+                }
+                _ => Place::NONE,
+            });
+        }
+        Ok(places)
+    }
+
     /// Changes the entry of a frame.
     pub(super) fn set(
         &mut self,

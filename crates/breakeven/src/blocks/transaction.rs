@@ -29,6 +29,39 @@ pub enum Durability {
     Lazy,
 }
 
+/// A block as it will be stored, encoded before its transaction begins: by several threads side by side, none of which
+/// has the turn to write.
+#[derive(Debug, Default)]
+pub struct EncodedBlock {
+    /// `None` if it is to be stored as it is.
+    stored: Option<(Decoder, Vec<u8>)>,
+}
+
+impl EncodedBlock {
+    pub(super) fn new(inner: &Inner, block: &[u8], address: (u32, u64)) -> Result<EncodedBlock> {
+        let subject = subject_of(block, address, inner.shared.state().commit);
+        inner.file.with_workspace(|workspace| {
+            // A sync hides little of so many blocks.
+            let encoded = inner
+                .coding
+                .encode(&subject, &mut Hidden::NONE.clone(), workspace)?;
+            let stored =
+                encoded.map(|(decoder, length)| (decoder, workspace.bytes[..length].to_vec()));
+            Ok(EncodedBlock { stored })
+        })
+    }
+}
+
+fn subject_of(block: &[u8], (volume, index): (u32, u64), commit: u64) -> Subject<'_> {
+    Subject {
+        block,
+        moment: Moment::Written,
+        hash: index ^ u64::from(volume) << 40 ^ commit.rotate_left(24),
+        // What does not save a record's unit is not worth decoding.
+        limit: block.len().saturating_sub(ALIGNMENT_BYTES),
+    }
+}
+
 /// A transaction that runs; dropping it aborts.
 pub struct Transaction {
     pub(super) inner: Arc<Inner>,
@@ -111,45 +144,62 @@ impl Transaction {
     /// there is no room for it, and those of writing what does not fit in memory. After an error other
     /// than the first the transaction can only be dropped.
     pub fn write(&mut self, volume: u32, index: u64, block: &[u8]) -> Result<()> {
+        self.check_block(volume, index, block)?;
+        let inner = Arc::clone(&self.inner);
+        let written = inner.file.with_workspace(|workspace| {
+            let subject = subject_of(block, (volume, index), self.state.commit);
+            let encoded = inner.coding.encode(&subject, &mut self.hidden, workspace)?;
+            let encoded = encoded.map(|(decoder, length)| (decoder, &workspace.bytes[..length]));
+            self.write_frame((volume, index), block, encoded)
+        });
+        self.watch(written)
+    }
+
+    /// Writes a block that was encoded before, as [`Transaction::write`] does; `encoded` must be of these bytes.
+    ///
+    /// # Errors
+    /// As [`Transaction::write`].
+    pub fn write_encoded(
+        &mut self,
+        (volume, index): (u32, u64),
+        block: &[u8],
+        encoded: &EncodedBlock,
+    ) -> Result<()> {
+        self.check_block(volume, index, block)?;
+        let encoded = encoded.stored.as_ref();
+        let encoded = encoded.map(|(decoder, bytes)| (*decoder, &bytes[..]));
+        let written = self.write_frame((volume, index), block, encoded);
+        self.watch(written)
+    }
+
+    fn check_block(&self, volume: u32, index: u64, block: &[u8]) -> Result<()> {
         self.check()?;
         let block_bytes = self.state.volume(volume)?.block_bytes;
         if block.len() != block_bytes as usize || index >= INDEX_MAX {
             let reason = format!("{} bytes for block {index} of {block_bytes}", block.len());
             return Err(Error::invalid("block", reason));
         }
-        let written = self.write_frame(volume, index, block);
-        self.watch(written)
+        Ok(())
     }
 
-    fn write_frame(&mut self, volume: u32, index: u64, block: &[u8]) -> Result<()> {
+    fn write_frame(
+        &mut self,
+        (volume, index): (u32, u64),
+        block: &[u8],
+        encoded: Option<(Decoder, &[u8])>,
+    ) -> Result<()> {
         self.flush_operations()?;
         let id = self.work().claim(volume, index)?;
         let prefix = FramePrefix { id, volume, index };
-        let inner = Arc::clone(&self.inner);
-        let commit = self.state.commit;
-        let place = inner.file.with_workspace(|workspace| {
-            let subject = Subject {
-                block,
-                moment: Moment::Written,
-                hash: index ^ u64::from(volume) << 40 ^ commit.rotate_left(24),
-                // What does not save a record's unit is not worth decoding.
-                limit: block.len().saturating_sub(ALIGNMENT_BYTES),
-            };
-            let encoded = inner.coding.encode(&subject, &mut self.hidden, workspace)?;
-            let (decoder, length) = encoded.unwrap_or((Decoder::STORE, block.len()));
-            let label = Label {
-                kind: KIND_FRAME,
-                codec: decoder.codec,
-                filter: decoder.filter,
-                dictionary: decoder.dictionary,
-                raw_bytes: block.len() as u32,
-            };
-            let stored = match decoder {
-                Decoder::STORE => block,
-                _ => &workspace.bytes[..length],
-            };
-            self.append(label, &[&prefix.encode(), stored])
-        })?;
+        let (decoder, stored) = encoded.unwrap_or((Decoder::STORE, block));
+        let label = Label {
+            kind: KIND_FRAME,
+            codec: decoder.codec,
+            filter: decoder.filter,
+            dictionary: decoder.dictionary,
+            raw_bytes: block.len() as u32,
+        };
+        let place = self.append(label, &[&prefix.encode(), stored])?;
         self.work().set_place(id, place)
     }
 

@@ -80,6 +80,16 @@ impl Duplicates {
         (hash & !u64::from(u32::MAX)) | u64::from(volume)
     }
 
+    /// Says whether a block may be there already, of what is known without comparing.
+    pub(super) fn may_have(&self, block: &[u8]) -> bool {
+        let tag = |hash: u64| hash >> 32;
+        self.rests == 0 && {
+            let hash = xxh64(block, 0);
+            let mut entries = self.entries[self.bucket(hash)].iter();
+            entries.any(|[word, index]| *index != 0 && tag(*word) == tag(hash))
+        }
+    }
+
     /// Returns the addresses that may show a block of this hash.
     pub(super) fn candidates(&mut self, hash: u64) -> impl Iterator<Item = Address> + use<> {
         self.stats.looked += 1;

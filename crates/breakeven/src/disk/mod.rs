@@ -7,8 +7,8 @@
 //! It promises what a device with a volatile cache does: a write is seen by every read that begins after
 //! it returned; after a crash everything is there that was written before a [`Disk::flush`] began or with
 //! [`Durability::Durable`]; of the rest everything up to some moment and nothing behind it, each write
-//! whole or not at all. It knows no network, keeps no clock, and starts no thread: who writes calls
-//! [`Disk::tidy`] when nobody waits for it, and the file keeps to what is live.
+//! whole or not at all. It knows no network, keeps no clock, and starts no thread that outlives a
+//! call: who writes calls [`Disk::tidy`] when nobody waits for it, and the file keeps to what is live.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -56,6 +56,8 @@ pub struct DiskOptions {
     /// The memory of the index of blocks that are there already, 16 bytes for each; 0 stores every block.
     /// Default 16 MiB, which knows the last 4 GiB written in blocks of 4 KiB.
     pub duplicates_bytes: usize,
+    /// How many threads read or encode a long request, the caller's among them. Default 1, which starts none.
+    pub threads: usize,
     /// How blocks are stored.
     pub blocks: BlocksOptions,
 }
@@ -65,6 +67,7 @@ impl Default for DiskOptions {
         DiskOptions {
             block_bytes: 4096,
             duplicates_bytes: 16 << 20,
+            threads: 1,
             blocks: BlocksOptions::default(),
         }
     }

@@ -44,7 +44,11 @@ fn a_disk_shows_what_plain_bytes_would() {
     let (mut requests, mut extents, mut found) = (0, 0, 0);
     for _ in 0..runs {
         let storage = MemoryStorage::new();
-        let mut disk = Disk::create(&storage, "disk", options()).unwrap();
+        let threaded = || DiskOptions {
+            threads: 3,
+            ..options()
+        };
+        let mut disk = Disk::create(&storage, "disk", threaded()).unwrap();
         disk.create_volume("one", SIZE_BYTES as u64).unwrap();
         let mut content = shown(&disk).unwrap();
         for round in 0..rounds {
@@ -56,7 +60,7 @@ fn a_disk_shows_what_plain_bytes_would() {
             if round % 50 == 49 {
                 found += disk.duplicate_stats().found;
                 drop(disk);
-                disk = Disk::open(&storage, "disk", options()).unwrap();
+                disk = Disk::open(&storage, "disk", threaded()).unwrap();
             }
             if round % 5 == 0 {
                 assert!(shown(&disk).unwrap() == content, "{request:?}");

@@ -30,6 +30,8 @@ pub(super) fn options() -> DiskOptions {
     DiskOptions {
         block_bytes: BLOCK_BYTES as u32,
         duplicates_bytes: 4096,
+        // The order of several threads would be another one in each run.
+        threads: 1,
         blocks: BlocksOptions {
             block_bytes_max: BLOCK_BYTES as u32,
             segment_bytes_min: 8192,

@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use super::duplicates::Duplicates;
 use super::{Inner, VolumeStatus};
-use crate::blocks::{Durability, Transaction};
+use crate::blocks::{Durability, EncodedBlock, Snapshot, Transaction};
 use crate::error::{Error, Result};
+
+/// What a thread of its own is worth starting for: some ten times what starting one takes. Tests have shorter disks.
+const SHARE_BYTES: usize = if cfg!(test) { 2 << 10 } else { 256 << 10 };
 
 /// A run of bytes that is stored, or a hole, which reads as zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,19 +97,82 @@ impl Volume {
     pub fn read(&self, offset: u64, target: &mut [u8]) -> Result<()> {
         self.check(offset, target.len() as u64)?;
         let snapshot = self.inner.blocks.snapshot();
+        let whole = self.whole_blocks(offset, target.len() as u64);
         let block_bytes = self.block_bytes();
+        if !whole.is_empty() {
+            let from = (whole.start * block_bytes as u64 - offset) as usize;
+            let length = (whole.end - whole.start) as usize * block_bytes;
+            self.read_whole(&snapshot, whole.start, &mut target[from..from + length])?;
+        }
         let mut block = Vec::new();
-        for piece in self.pieces(offset, target.len()) {
-            let target = &mut target[piece.from..piece.from + piece.within.len()];
-            if target.len() == block_bytes {
-                snapshot.read(self.status.number, piece.index, target)?;
-            } else {
-                block.resize(block_bytes, 0);
-                snapshot.read(self.status.number, piece.index, &mut block)?;
-                target.copy_from_slice(&block[piece.within]);
-            }
+        let partial = |piece: &Piece| piece.within.len() < block_bytes;
+        for piece in self.pieces(offset, target.len()).filter(partial) {
+            block.resize(block_bytes, 0);
+            snapshot.read(self.status.number, piece.index, &mut block)?;
+            target[piece.from..piece.from + piece.within.len()]
+                .copy_from_slice(&block[piece.within]);
         }
         Ok(())
+    }
+
+    /// Reads whole blocks, a long run in several threads.
+    fn read_whole(&self, snapshot: &Snapshot, first: u64, target: &mut [u8]) -> Result<()> {
+        let block_bytes = self.block_bytes();
+        let shares = self.shares(target.len());
+        let blocks = (target.len() / block_bytes).div_ceil(shares);
+        let read = |(share, target): (usize, &mut [u8])| {
+            let first = first + (share * blocks) as u64;
+            snapshot.read_run(self.status.number, first, target)
+        };
+        side_by_side(target.chunks_mut(blocks * block_bytes).enumerate(), &read)
+    }
+
+    /// Returns in how many shares the work on so many bytes is done at a time.
+    fn shares(&self, bytes: usize) -> usize {
+        (bytes / SHARE_BYTES).clamp(1, self.inner.options.threads.max(1))
+    }
+
+    /// Encodes the whole blocks of a long write before its transaction begins, in several threads; nothing of a short
+    /// one. A block of zeros, or one that may be there already, is left out.
+    fn encode_ahead(&self, offset: u64, bytes: &[u8]) -> Result<Vec<Option<EncodedBlock>>> {
+        if bytes.len() < SHARE_BYTES {
+            return Ok(Vec::new());
+        }
+        let block_bytes = self.block_bytes();
+        let encode = |piece: &Piece| {
+            let block = &bytes[piece.from..piece.from + piece.within.len()];
+            let is_left_out =
+                block.len() < block_bytes || is_zero(block) || self.may_be_there(block);
+            match is_left_out {
+                true => Ok(None),
+                false => {
+                    let address = (self.status.number, piece.index);
+                    self.inner.blocks.encode(address, block).map(Some)
+                }
+            }
+        };
+        let pieces: Vec<Piece> = self.pieces(offset, bytes.len()).collect();
+        let mut encoded: Vec<Option<EncodedBlock>> = Vec::new();
+        encoded.resize_with(pieces.len(), || None);
+        let count = pieces.len().div_ceil(self.shares(bytes.len()));
+        let shares = pieces.chunks(count).zip(encoded.chunks_mut(count));
+        side_by_side(shares, &|(pieces, encoded): (
+            &[Piece],
+            &mut [Option<EncodedBlock>],
+        )| {
+            for (piece, encoded) in pieces.iter().zip(encoded) {
+                *encoded = encode(piece)?;
+            }
+            Ok(())
+        })?;
+        Ok(encoded)
+    }
+
+    fn may_be_there(&self, block: &[u8]) -> bool {
+        let duplicates = self.inner.lock_duplicates();
+        duplicates
+            .as_ref()
+            .is_some_and(|index| index.may_have(block))
     }
 
     /// Writes `bytes` at `offset`: after a crash all of them or none.
@@ -121,17 +187,19 @@ impl Volume {
         self.check(offset, bytes.len() as u64)?;
         self.check_writable()?;
         let block_bytes = self.block_bytes();
+        let encoded = self.encode_ahead(offset, bytes)?;
         let mut writing = self.begin(bytes.len() as u64)?;
         let mut block = Vec::new();
-        for piece in self.pieces(offset, bytes.len()) {
+        for (at, piece) in self.pieces(offset, bytes.len()).enumerate() {
             let new = &bytes[piece.from..piece.from + piece.within.len()];
             if new.len() == block_bytes {
-                writing.put(piece.index, new)?;
+                let encoded = encoded.get(at).and_then(Option::as_ref);
+                writing.put(piece.index, new, encoded)?;
             } else {
                 block.resize(block_bytes, 0);
                 writing.read(piece.index, &mut block)?;
                 block[piece.within].copy_from_slice(new);
-                writing.put(piece.index, &block)?;
+                writing.put(piece.index, &block, None)?;
             }
         }
         writing.commit(durability)
@@ -158,7 +226,7 @@ impl Volume {
             for piece in self.pieces(edge.start, (edge.end - edge.start) as usize) {
                 writing.read(piece.index, &mut block)?;
                 block[piece.within].fill(0);
-                writing.put(piece.index, &block)?;
+                writing.put(piece.index, &block, None)?;
             }
         }
         writing.trim(whole)?;
@@ -290,7 +358,7 @@ impl<'v> Writing<'v> {
     }
 
     /// Writes a block: as a hole, as another address of one that is there, or its bytes.
-    fn put(&mut self, index: u64, block: &[u8]) -> Result<()> {
+    fn put(&mut self, index: u64, block: &[u8], encoded: Option<&EncodedBlock>) -> Result<()> {
         if is_zero(block) {
             if self.zeros.end != index || self.zeros.is_empty() {
                 self.settle_zeros()?;
@@ -303,23 +371,28 @@ impl<'v> Writing<'v> {
         self.written_bytes += block.len() as u64;
         let inner = self.inner;
         let mut duplicates = inner.lock_duplicates();
-        let Some(duplicates) = duplicates.as_mut() else {
-            return self.transaction.write(self.volume, index, block);
+        let here = (self.volume, index);
+        let is_there = match duplicates.as_mut() {
+            Some(duplicates) => self.show_other(duplicates, here, block)?,
+            None => false,
         };
-        match duplicates.hash(block) {
+        match encoded {
+            _ if is_there => Ok(()),
             None => self.transaction.write(self.volume, index, block),
-            Some(hash) => self.put_hashed(duplicates, hash, index, block),
+            Some(encoded) => self.transaction.write_encoded(here, block, encoded),
         }
     }
 
-    fn put_hashed(
+    /// Shows a block that is there already, if one of the same bytes is found; notes this one otherwise.
+    fn show_other(
         &mut self,
         duplicates: &mut Duplicates,
-        hash: u64,
-        index: u64,
+        here: (u32, u64),
         block: &[u8],
-    ) -> Result<()> {
-        let here = (self.volume, index);
+    ) -> Result<bool> {
+        let Some(hash) = duplicates.hash(block) else {
+            return Ok(false);
+        };
         let mut other = vec![0; block.len()];
         for from in duplicates.candidates(hash) {
             // A volume that is gone, or one of other blocks, is no candidate any more.
@@ -331,10 +404,10 @@ impl<'v> Writing<'v> {
             if from != here {
                 self.transaction.alias(from, here)?;
             }
-            return Ok(());
+            return Ok(true);
         }
         duplicates.insert(hash, here);
-        self.transaction.write(self.volume, index, block)
+        Ok(false)
     }
 
     fn commit(mut self, durability: Durability) -> Result<()> {
@@ -343,6 +416,29 @@ impl<'v> Writing<'v> {
         self.inner.written.add(self.written_bytes);
         Ok(())
     }
+}
+
+/// Does the shares of some work, the first in this thread and the others beside it; returns the first error.
+fn side_by_side<S: Send>(
+    mut shares: impl Iterator<Item = S>,
+    work: &(impl Fn(S) -> Result<()> + Sync),
+) -> Result<()> {
+    let Some(first) = shares.next() else {
+        return Ok(());
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = shares
+            .map(|share| scope.spawn(move || work(share)))
+            .collect();
+        let mut result = work(first);
+        for other in others {
+            let other = other
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            result = result.and(other);
+        }
+        result
+    })
 }
 
 /// Says whether a block is all zeros; the first bytes tell most that are not.
