@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod advise;
+mod bench;
 mod calibrate;
 mod compare;
 mod db;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Command::Vault(options) => vault::run(&options),
         Command::Disk(command) => disk::run(&command),
         Command::Serve { arguments } => Ok(breakeven_memcached::run(&["serve".into()], &arguments)),
+        Command::Bench(options) => bench::run(&options),
         Command::Db { command } => db::run(&command),
         Command::Man => manual::man(),
         Command::Completions { shell } => manual::completions(shell),

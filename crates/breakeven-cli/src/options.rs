@@ -85,6 +85,8 @@ pub enum Command {
         )]
         arguments: Vec<String>,
     },
+    /// Load a memcached, any memcached, and compare every value that comes back
+    Bench(Box<BenchOptions>),
     /// Keep SQLite databases compressed: bring them in and out, look at them
     Db {
         /// What to do
@@ -322,6 +324,88 @@ pub enum DbCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// What a load asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BenchShape {
+    /// Gets of 20 keys
+    Batched,
+    /// 50 gets of one key every 50 ms on each connection, of which there are as many as the rate asks for
+    Paced,
+    /// Gets of one key, several at once
+    Single,
+    /// Sets, several at once
+    Sets,
+}
+
+/// Options of `breakeven bench`.
+///
+/// It stores a value under each of its keys, `bench:00000000` and so on, and then asks for them; they stay there.
+/// Without `--rate` and `--flat-out` it seeks the most keys a second at which fewer than 1 % of the requests take
+/// longer than `--limit`. Requests come when they are due, whether earlier ones were answered or not, and latencies
+/// count from then. One thread makes the load: pin it and the server to processors of their own (`taskset`).
+#[derive(Debug, Args)]
+pub struct BenchOptions {
+    /// The server: HOST:PORT, or the path of a UNIX socket
+    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:11211")]
+    pub address: String,
+
+    /// What is asked
+    #[arg(long, value_name = "SHAPE", value_enum, default_value = "batched")]
+    pub shape: BenchShape,
+
+    /// Requests that `single` and `sets` send at once
+    #[arg(long, value_name = "N", default_value = "8", value_parser = parse_pipeline)]
+    pub pipeline: usize,
+
+    /// Offer so many keys a second
+    #[arg(long, value_name = "KEYS", value_parser = parse_positive)]
+    pub rate: Option<f64>,
+
+    /// Let each connection ask again as soon as it was answered
+    #[arg(long, conflicts_with = "rate")]
+    pub flat_out: bool,
+
+    /// What requests may take
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_time)]
+    pub limit: f64,
+
+    /// Seconds for each rate
+    #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = parse_positive)]
+    pub seconds: f64,
+
+    /// Rates that are tried
+    #[arg(long, value_name = "N", default_value = "6", value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub steps: u32,
+
+    /// How many keys there are
+    #[arg(long, value_name = "N", default_value = "100000", value_parser = clap::value_parser!(u32).range(1..=99_999_999))]
+    pub keys: u32,
+
+    /// Values: the lines of this file; else records of JSON of 200 to 1000 bytes are made up
+    #[arg(long, value_name = "FILE")]
+    pub values: Option<PathBuf>,
+
+    /// How unevenly keys are asked for: even, pareto (80 % of the requests for 20 % of the keys) or zipf:S
+    #[arg(long, value_name = "SKEW", default_value = "even", value_parser = parse_skew)]
+    pub skew: Access,
+
+    /// Connections, where the shape does not decide it
+    #[arg(long, value_name = "N", default_value = "50", value_parser = parse_connections)]
+    pub connections: usize,
+
+    /// Store nothing first
+    #[arg(long)]
+    pub no_fill: bool,
+
+    /// Seed of values, keys and times
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: u64,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What counts most in the one-sentence answer.
@@ -1053,6 +1137,22 @@ fn parse_metric(text: &str) -> Result<breakeven::advise::Preference, String> {
 fn parse_skew(text: &str) -> Result<Access, String> {
     let expected = "expected even, pareto or zipf:S with S from 0 to 100";
     text::access(text).ok_or_else(|| expected.to_string())
+}
+
+fn parse_pipeline(text: &str) -> Result<usize, String> {
+    let count = text
+        .parse::<usize>()
+        .ok()
+        .filter(|count| (1..=1000).contains(count));
+    count.ok_or_else(|| "expected a number from 1 to 1000".to_string())
+}
+
+fn parse_connections(text: &str) -> Result<usize, String> {
+    let count = text
+        .parse::<usize>()
+        .ok()
+        .filter(|count| (1..=10_000).contains(count));
+    count.ok_or_else(|| "expected a number from 1 to 10000".to_string())
 }
 
 fn parse_offload(text: &str) -> Result<Offload, String> {

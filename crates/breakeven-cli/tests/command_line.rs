@@ -1,5 +1,6 @@
 //! The binary as a user meets it: what it prints, what it refuses, what it leaves behind.
 
+mod bench;
 mod compare;
 mod db;
 mod disk;

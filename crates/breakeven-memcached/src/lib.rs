@@ -1,12 +1,13 @@
 //! A memcached: the text and meta protocols over the library's store of small objects, on TCP or a UNIX socket.
 //!
 //! [`run`] is the command `breakeven serve`, with memcached's option letters; [`Server`] is for those who start one
-//! inside of a program. What is answered is what Debian's memcached 1.6.18 answers, byte for byte, except where
+//! inside of a program, and [`client`] for those who talk to one, or to any other memcached. What is answered is what Debian's memcached 1.6.18 answers, byte for byte, except where
 //! `docs/serve.md` says otherwise.
 #![deny(unsafe_code)]
 
 mod admin;
 mod base64;
+pub mod client;
 mod clock;
 mod counters;
 mod line;
@@ -19,6 +20,7 @@ mod session;
 mod settings;
 mod shared;
 mod stats;
+mod stream;
 mod text;
 mod worker;
 
@@ -26,3 +28,4 @@ pub use options::{Asked, read};
 pub use process::run;
 pub use server::{Server, Stopper};
 pub use settings::{Listen, Settings};
+pub use stream::Stream;

@@ -21,7 +21,8 @@ use crate::process;
 use crate::settings::{Listen, Settings};
 use crate::shared::{Peer, Shared, Stop, lock};
 use crate::stats;
-use crate::worker::{Arrival, Inbox, Stream, Worker};
+use crate::stream::Stream;
+use crate::worker::{Arrival, Inbox, Worker};
 
 /// How long no connection is accepted when there are no descriptors left, in milliseconds; memcached's 10.
 const DESCRIPTORS_PAUSE_MS: i64 = 10;

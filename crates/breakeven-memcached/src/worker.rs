@@ -7,9 +7,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
@@ -18,6 +16,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use crate::counters::Counters;
 use crate::session::{Context, Session, Turn};
 use crate::shared::{Peer, Shared, Stop, lock};
+use crate::stream::Stream;
 
 /// Bytes that one call reads; a value on its way is read in larger pieces.
 const READ_BYTES: usize = 16 << 10;
@@ -28,38 +27,6 @@ const OUTPUT_BYTES_KEPT: usize = 1 << 20;
 const EVENTS_MAX: usize = 256;
 /// The event of the worker's own eventfd; connections count from 1.
 const WAKE: u64 = 0;
-
-/// A client's socket.
-#[derive(Debug)]
-pub(crate) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.read(target),
-            Stream::Unix(stream) => stream.read(target),
-        }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
-        }
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
-        }
-    }
-}
 
 /// A connection that was accepted.
 #[derive(Debug)]

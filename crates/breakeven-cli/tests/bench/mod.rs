@@ -1,0 +1,165 @@
+//! A memcached under load: ours, Debian's, and one that answers wrong values.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use breakeven_memcached::client::Client;
+use serde_json::Value;
+
+/// Keeps a test that waits for what never comes from hanging.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server on a UNIX socket, killed when it is forgotten.
+pub struct Server {
+    child: Child,
+    pub socket: PathBuf,
+}
+
+impl Server {
+    pub fn ours(folder: &Path, more: &[&str]) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_breakeven"));
+        command.arg("serve");
+        Server::start(command, folder, more).expect("the program starts")
+    }
+
+    /// Starts Debian's; `None` if it is not installed, which is an error where everything has to be.
+    pub fn debian(folder: &Path) -> Option<Server> {
+        let mut command = Command::new("memcached");
+        command.args(["-u", "root"]);
+        let server = Server::start(command, folder, &[]);
+        if server.is_none() {
+            println!("memcached is not installed: nothing tried with it");
+            assert!(std::env::var_os("CI").is_none(), "memcached");
+        }
+        server
+    }
+
+    fn start(mut command: Command, folder: &Path, more: &[&str]) -> Option<Server> {
+        let socket = folder.join("socket");
+        command.args(["-t", "1", "-s"]).arg(&socket).args(more);
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().ok()?;
+        let server = Server { child, socket };
+        let start = Instant::now();
+        while Client::connect(server.address()).is_err() {
+            assert!(start.elapsed() < PATIENCE, "the server does not listen");
+            std::thread::yield_now();
+        }
+        Some(server)
+    }
+
+    pub fn address(&self) -> &str {
+        self.socket.to_str().expect("a plain path")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn bench(server: &Server, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_breakeven"));
+    command.args(["bench", server.address(), "--keys=2000", "--connections=5"]);
+    command.args(arguments).stdin(Stdio::null());
+    command.output().expect("the program starts")
+}
+
+fn report(server: &Server, arguments: &[&str]) -> Value {
+    let output = bench(server, &[arguments, &["--json"]].concat());
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {message}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn every_shape_is_answered(server: &Server) {
+    let mut keys = 0;
+    for shape in ["batched", "paced", "single", "sets"] {
+        for pace in ["--flat-out", "--rate=20000"] {
+            let found = report(
+                server,
+                &["--shape", shape, pace, "--seconds=0.2", "--skew=zipf:0.99"],
+            );
+            let step = &found["steps"][0];
+            assert_eq!(step["hit_share"], 1.0, "{found}");
+            assert_eq!(step["unanswered"], 0, "{found}");
+            keys += step["keys"].as_u64().expect("a number");
+        }
+    }
+    println!("bench: {keys} keys verified");
+    assert!(keys > 8 * 1000, "{keys}");
+}
+
+#[test]
+fn every_shape_is_answered_by_our_server() {
+    let folder = tempfile::tempdir().unwrap();
+    every_shape_is_answered(&Server::ours(folder.path(), &[]));
+}
+
+#[test]
+fn every_shape_is_answered_by_debians_server() {
+    let folder = tempfile::tempdir().unwrap();
+    if let Some(server) = Server::debian(folder.path()) {
+        every_shape_is_answered(&server);
+    }
+}
+
+#[test]
+fn the_rate_that_is_found_is_one_that_was_tried() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::ours(folder.path(), &[]);
+    // Any answer is in time, so that no machine is too slow.
+    let found = report(
+        &server,
+        &["--seconds=0.1", "--steps=2", "--limit=30s", "--rate=100"],
+    );
+    assert!(found["sustained_keys_per_second"].is_null(), "{found}");
+    let found = report(&server, &["--seconds=0.1", "--steps=2", "--limit=30s"]);
+    assert_eq!(found["steps"].as_array().map(Vec::len), Some(3), "{found}");
+    let output = bench(&server, &["--seconds=0.1", "--steps=1", "--limit=0us"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("no rate that was tried"), "{text}");
+    assert!(text.contains("s/M keys"), "{text}");
+}
+
+#[test]
+fn wrong_values_and_missing_ones_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::ours(folder.path(), &[]);
+    let lines = folder.path().join("lines");
+    std::fs::write(&lines, "one\n\ntwo and more\nthree\n").unwrap();
+    let values = format!("--values={}", lines.display());
+    let all = ["--flat-out", "--seconds=0.2", &values];
+    assert_eq!(report(&server, &all)["steps"][0]["hit_share"], 1.0);
+    let mut client = Client::connect(server.address()).unwrap();
+    client.send(b"delete bench:00000007\r\n").unwrap();
+    assert_eq!(client.line().unwrap(), "DELETED");
+    let kept = [&all[..], &["--no-fill"]].concat();
+    let share = report(&server, &kept)["steps"][0]["hit_share"]
+        .as_f64()
+        .unwrap();
+    assert!((0.99..1.0).contains(&share), "{share}");
+    client
+        .store([("bench:00000007", "another")].into_iter())
+        .unwrap();
+    let output = bench(&server, &kept);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(
+        message.contains("a wrong value: VALUE bench:00000007 0 7"),
+        "{message}"
+    );
+}
+
+#[test]
+fn nobody_there_is_told() {
+    let output = Command::new(env!("CARGO_BIN_EXE_breakeven"))
+        .args(["bench", "/nowhere/socket"])
+        .output();
+    let output = output.expect("the program starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("connect to /nowhere/socket"));
+}
