@@ -335,7 +335,7 @@ pub enum BenchShape {
     Paced,
     /// Gets of one key, several at once
     Single,
-    /// Sets, several at once
+    /// Sets of other values than before, several at once; gets without a new fill would find them wrong
     Sets,
 }
 

@@ -274,8 +274,8 @@ impl<'a> Running<'a> {
         self.next_draw += load.shape.keys();
         self.waiting += 1;
         let connection = &mut self.connections[number];
-        let keys = &load.draws[first..self.next_draw];
-        load.shape.push(&mut connection.output, keys, load.values);
+        let output = &mut connection.output;
+        load.shape.push(output, load.draws, first, load.values);
         connection.waiting.push_back(Waiting {
             since_ns,
             first,

@@ -92,8 +92,9 @@ impl Shape {
         }
     }
 
-    /// Writes what is sent at once for these keys.
-    pub fn push(self, target: &mut Vec<u8>, keys: &[u32], values: &Values) {
+    /// Writes what is sent at once for the draws from a number on.
+    pub fn push(self, target: &mut Vec<u8>, draws: &[u32], first: usize, values: &Values) {
+        let keys = &draws[first..first + self.keys()];
         match self.kind {
             Kind::Gets { keys: of_one, .. } => {
                 for some in keys.chunks(of_one) {
@@ -107,10 +108,10 @@ impl Shape {
             }
             Kind::Sets { .. } => {
                 let mut text = Vec::with_capacity(16);
-                for key in keys {
+                for (number, key) in keys.iter().enumerate() {
                     text.clear();
                     push_key(&mut text, *key);
-                    push_set(target, &text, values.of(*key));
+                    push_set(target, &text, values.another(*key, first + number));
                 }
             }
         }
@@ -194,18 +195,20 @@ mod tests {
     #[test]
     fn requests_are_what_the_shape_says() {
         let values = Values::load(None, 100, 1).unwrap();
+        let draws: Vec<u32> = [9, 9, 9].into_iter().chain(1..=20).collect();
         let check = |shape: Shape, expected: &str| {
             let mut text = Vec::new();
-            shape.push(&mut text, &[1, 2], &values);
+            shape.push(&mut text, &draws, 3, &values);
             assert_eq!(String::from_utf8(text).unwrap(), expected);
         };
-        check(Shape::BATCHED, "get bench:00000001 bench:00000002\r\n");
+        let keys: String = (1..=20).map(|key| format!(" bench:{key:08}")).collect();
+        check(Shape::BATCHED, &format!("get{keys}\r\n"));
         check(
             Shape::single(2),
             "get bench:00000001\r\nget bench:00000002\r\n",
         );
         let set = |key: u32| {
-            let value = std::str::from_utf8(values.of(key)).unwrap();
+            let value = std::str::from_utf8(values.another(key, 2 + key as usize)).unwrap();
             format!("set bench:{key:08} 0 0 {}\r\n{value}\r\n", value.len())
         };
         check(Shape::sets(2), &(set(1) + &set(2)));

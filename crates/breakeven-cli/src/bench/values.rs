@@ -43,7 +43,16 @@ impl Values {
 
     /// Returns the value of a key.
     pub fn of(&self, key: u32) -> &[u8] {
-        &self.values[(mixed(key.into()) % self.values.len() as u64) as usize]
+        self.drawn(key.into())
+    }
+
+    /// Returns another value for a key, mostly of another length, as programs overwrite what they keep.
+    pub fn another(&self, key: u32, number: usize) -> &[u8] {
+        self.drawn(u64::from(key) | (number as u64 + 1) << 32)
+    }
+
+    fn drawn(&self, number: u64) -> &[u8] {
+        &self.values[(mixed(number) % self.values.len() as u64) as usize]
     }
 
     /// Returns the mean length of the values.

@@ -8,17 +8,24 @@
 //!
 //! Without eviction items are encoded as they leave the fresh queue, and else only moved together, where enough of a
 //! segment is dead.
+//!
+//! While memory is not short, what is overwritten would lie dead until it is. More than twice what is live is not taken
+//! from the system, though: the items of mostly dead segments then move together as they are ([`Shard::tidy`]).
 
 use super::index::Place;
 use super::item::FETCHED;
-use super::log::Queue;
+use super::log::{Content, Queue};
 use super::shard::{Found, Shard};
+use super::space::Purpose;
 
 /// Of a hundred slabs of a shard's share, those of items as they came above which the oldest of them move on. Each is
 /// a slab of so many more encoded items; what is overwritten or deleted within that time is never encoded.
 const FRESH_PERCENT: u64 = 6;
 /// Of a hundred slabs of a shard's share, those of fresh and cold items from which the oldest of them are judged.
 const SHORT_PERCENT: u64 = 10;
+
+/// Slabs that a shard may hold in any case before it looks for dead bytes: those that are being filled are not full.
+const TIDY_SLABS_MIN: u64 = 2;
 
 /// What a shard is told when it is to make room.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +90,78 @@ impl Shard {
         Some(Progress::Freed)
     }
 
+    /// Goes on to free a mostly dead segment, where more is dead than live.
+    pub fn tidy(&mut self, items: usize, now: u32) {
+        if self.log.emptying == 0 {
+            let wasted = self.log.items_bytes() as u64
+                > 2 * self.stats.bytes + TIDY_SLABS_MIN * self.log.slab_bytes() as u64;
+            let Some(number) = wasted.then(|| self.log.take_sparsest()).flatten() else {
+                return;
+            };
+            self.log.emptying = number;
+            self.cursor = 0;
+            self.is_tidying = true;
+        } else if !self.is_tidying {
+            return;
+        }
+        let number = self.log.emptying;
+        let end = self.log.used(number);
+        for _ in 0..items {
+            if self.cursor >= end {
+                break;
+            }
+            let place = Place {
+                segment: number,
+                offset: self.cursor,
+            };
+            let (found, next) = self.item_at(place);
+            match found {
+                Some(found) if found.header.is_expired(now) => self.expire(found),
+                Some(found) if !self.shift(found, now) => {
+                    self.log.emptying = 0;
+                    self.log.put_back(number);
+                    return;
+                }
+                _ => {}
+            }
+            self.cursor = next;
+        }
+        if self.cursor >= end {
+            self.log.emptying = 0;
+            self.log.free(number);
+            self.settle();
+        }
+    }
+
+    /// Moves an item to the end of its queue as it is. False if there is no slab.
+    fn shift(&mut self, found: Found, now: u32) -> bool {
+        let queue = self.log.segment(found.place.segment).queue;
+        let mut item = std::mem::take(&mut self.moving);
+        item.clear();
+        let key_bytes = usize::from(found.header.key_bytes);
+        let bytes = key_bytes + found.header.stored.inline_bytes();
+        item.extend_from_slice(self.log.bytes(found.place.segment, found.key_at, bytes));
+        let form = self.form_of(&found).cloned();
+        let content = Content {
+            header: &found.header,
+            key: &item[..key_bytes],
+            stored: [&item[key_bytes..], &[]],
+            form: form.as_ref(),
+        };
+        let place = self.log.append((queue, Purpose::New), content, now);
+        if let Some(place) = place {
+            let frequency = self.index.frequency(found.spot);
+            self.index.redirect(found.spot, place, frequency);
+            self.stats.moved += 1;
+            self.stats.bytes += self.log.item_bytes(place) as u64;
+            self.stats.bytes -= self.log.forget(found.place.segment, &found.header) as u64;
+        }
+        self.moving = item;
+        place.is_some()
+    }
+
     fn empty_some(&mut self, duty: Duty) -> Progress {
+        self.is_tidying = false;
         if self.log.emptying == 0 {
             let Some(number) = self.choose_segment(duty) else {
                 return Progress::Nothing;
@@ -140,7 +218,11 @@ impl Shard {
     /// Returns the item at a place if it is still the one that the index points to, and where the next one begins.
     pub fn item_at(&self, place: Place) -> (Option<Found>, u32) {
         let (header, key_at) = self.log.header(place);
-        let next = place.offset + self.log.item_bytes(place) as u32;
+        let base = self.log.segment(place.segment).base;
+        let next = place.offset + header.item_bytes(base) as u32;
+        if self.log.is_dead(place) {
+            return (None, next);
+        }
         let key = self
             .log
             .bytes(place.segment, key_at, header.key_bytes.into());

@@ -3,7 +3,8 @@
 //! ```text
 //! 0  u8   key length, 1 to 250
 //! 1  u8   bits: FLAGS 1, WIDE_CAS 2, EXPIRES 4, LONG 8, ENCODED 16, FETCHED 32, STALE 64, TOKEN 128
-//! 2  u16  last access: seconds since the segment was opened; above 32,767 in steps of 64 seconds
+//! 2  u16  last access: seconds since the segment was opened; above 32,767 in steps of 64 seconds; 65,535 in an item
+//!         that was removed or overwritten
 //! 4  u16  CAS: what it is above the segment's base
 //! 6  u16  stored length
 //!    u32  if LONG: the stored length, bit 31 set where it is a raw length whose slabs are chained
@@ -36,6 +37,8 @@ const CHAINED: u32 = 1 << 31;
 const FIXED_BYTES: usize = 8;
 /// The longest header: all that is optional together.
 pub(super) const HEADER_BYTES_MAX: usize = FIXED_BYTES + 4 + 4 + 4 + 8 + 5;
+/// What stands for the last access of an item that is dead. One that moved elsewhere may lack it.
+const DEAD: [u8; 2] = u16::MAX.to_le_bytes();
 /// Seconds of access that are told exactly.
 const ACCESS_EXACT: u32 = 1 << 15;
 const ACCESS_STEP: u32 = 64;
@@ -249,13 +252,23 @@ fn header_bytes(bits: u8) -> usize {
     FIXED_BYTES + 4 * (has(LONG) + has(FLAGS) + has(EXPIRES)) + 8 * has(WIDE_CAS) + encoded
 }
 
+/// Marks an item as dead, so that whoever walks over it need not ask the index.
+pub(super) fn mark_dead(item: &mut [u8]) {
+    item[2..4].copy_from_slice(&DEAD);
+}
+
+/// Whether an item is marked as dead.
+pub(super) fn is_dead(item: &[u8]) -> bool {
+    item[2..4] == DEAD
+}
+
 fn access_code(access: u32, opened: u32) -> u16 {
     let seconds = access.saturating_sub(opened);
     match seconds < ACCESS_EXACT {
         true => seconds as u16,
         false => {
             let steps = (seconds - ACCESS_EXACT) / ACCESS_STEP;
-            (ACCESS_EXACT + steps.min(ACCESS_EXACT - 1)) as u16
+            (ACCESS_EXACT + steps.min(ACCESS_EXACT - 2)) as u16
         }
     }
 }
@@ -318,7 +331,7 @@ mod tests {
     fn an_access_long_ago_is_told_in_steps() {
         for seconds in [0, 1, 32_767, 32_768, 100_000, 2_000_000, u32::MAX] {
             let told = access_second(access_code(seconds, 5), 5);
-            let last = 5 + ACCESS_EXACT + (ACCESS_EXACT - 1) * ACCESS_STEP;
+            let last = 5 + ACCESS_EXACT + (ACCESS_EXACT - 2) * ACCESS_STEP;
             let seconds = seconds.max(5);
             assert!(
                 told <= seconds && (seconds - told < ACCESS_STEP || told == last),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::form::Form;
 use super::index::{OFFSET_BITS, Place, SEGMENT_BITS};
-use super::item::{Base, Header, Stored};
+use super::item::{self, Base, Header, Stored};
 use super::space::{Purpose, Room, Space};
 
 /// A segment is a slab, whose offsets an index slot can hold.
@@ -114,6 +114,11 @@ impl Log {
         self.counts[queue as usize]
     }
 
+    /// Bytes of the segments, dead ones and free ones too.
+    pub fn items_bytes(&self) -> usize {
+        self.counts.iter().sum::<u32>() as usize * self.slab_bytes()
+    }
+
     /// Slabs that are held altogether.
     pub fn slabs(&self) -> u32 {
         self.counts.iter().sum::<u32>() + self.chained_slabs
@@ -154,6 +159,11 @@ impl Log {
     pub fn item_bytes(&self, place: Place) -> usize {
         let base = self.segment(place.segment).base;
         self.header(place).0.item_bytes(base)
+    }
+
+    /// Says whether the item at a place is known to be dead.
+    pub fn is_dead(&self, place: Place) -> bool {
+        item::is_dead(&self.segment(place.segment).room.slab[place.offset as usize..])
     }
 
     /// Says whether the item at a place has this key: a look at its bytes that reads no more of the header.
@@ -364,6 +374,7 @@ impl Log {
             let chain = self.chain_at(place.segment, key_at + usize::from(header.key_bytes));
             self.free_chain(chain);
         }
+        item::mark_dead(self.item_mut(place).0);
         self.forget(place.segment, &header)
     }
 

@@ -574,8 +574,9 @@ impl Objects {
                 shard.settle();
             }
             if result.is_ok() {
-                if self.is_tight() {
-                    shard.work(self.duty(ITEMS_A_REQUEST, now));
+                match self.is_tight() {
+                    true => drop(shard.work(self.duty(ITEMS_A_REQUEST, now))),
+                    false => shard.tidy(ITEMS_A_REQUEST, now.seconds),
                 }
                 return result;
             }

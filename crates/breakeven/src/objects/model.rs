@@ -373,6 +373,54 @@ fn without_eviction_nothing_goes_and_dead_bytes_are_used_again() {
 }
 
 #[test]
+fn what_is_overwritten_takes_no_more_than_what_is_live_while_there_is_room() {
+    let options = ObjectsOptions {
+        memory_bytes: 256 << 20,
+        ..ObjectsOptions::default()
+    };
+    let objects = Objects::new(options).expect("sane options");
+    let mut random = fastrand::Rng::with_seed(5);
+    let now = Now { seconds: 1 };
+    let mut lengths = vec![0_usize; 40_000];
+    let mut stored_bytes = 0;
+    let value = |number: usize, length: usize| vec![(number + length) as u8; length];
+    for round in 0..400_000 {
+        let number = if round < lengths.len() {
+            round
+        } else {
+            random.usize(..lengths.len())
+        };
+        lengths[number] = random.usize(100..900);
+        let (key, value) = (number.to_string(), value(number, lengths[number]));
+        let outcome = objects.store(&Store::new(StoreMode::Set, key.as_bytes(), &value), now);
+        assert!(
+            matches!(outcome, StoreOutcome::Stored { .. }),
+            "{outcome:?}"
+        );
+        stored_bytes += value.len();
+    }
+    audit(&objects, now);
+    for (number, length) in lengths.iter().enumerate() {
+        let found = objects.get(number.to_string().as_bytes(), now, |item| {
+            item.value.to_vec()
+        });
+        assert_eq!(found, Some(value(number, *length)), "{number}");
+    }
+    let stats = objects.stats();
+    let segments_bytes = 4 * objects.shard_count() as u64 * stats.slab_bytes;
+    println!(
+        "overwritten: {stored_bytes} bytes, {} live, {} held",
+        stats.bytes, stats.held_bytes
+    );
+    assert!(stored_bytes as u64 > 7 * stats.bytes);
+    assert!(
+        stats.held_bytes < 2 * stats.bytes + segments_bytes + (2 << 20),
+        "{stats:?}"
+    );
+    assert!(stats.evictions == 0 && stats.encoded == 0, "{stats:?}");
+}
+
+#[test]
 fn memory_a_key_stays_low_over_a_growth() {
     let options = ObjectsOptions {
         memory_bytes: 512 << 20,

@@ -68,8 +68,9 @@ pub(super) struct Shard {
     scratch: Vec<u8>,
     /// An item on the move.
     pub moving: Vec<u8>,
-    /// Where the emptying of a segment stands.
+    /// Where the emptying of a segment stands, and whether its items stay as they are.
     pub cursor: u32,
+    pub is_tidying: bool,
     /// The second up to which segments past their end were looked for.
     pub expiry_scanned: u32,
     /// The state of the hash by which items on the move find their slot.
@@ -102,6 +103,7 @@ impl Shard {
             scratch: Vec::new(),
             moving: Vec::new(),
             cursor: 0,
+            is_tidying: false,
             expiry_scanned: 0,
             hash,
             plan: coding.as_ref().map(|it| it.plan()).unwrap_or_default(),
@@ -141,6 +143,7 @@ impl Shard {
         self.log = Log::new(Arc::clone(&self.space));
         self.log.newest_cas = newest_cas;
         self.cursor = 0;
+        self.is_tidying = false;
         self.stats.items = 0;
         self.stats.bytes = 0;
         self.stats.bytes_logical = 0;
