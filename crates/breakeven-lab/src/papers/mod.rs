@@ -8,6 +8,7 @@ mod harper2018;
 pub mod harper2018_cache;
 pub mod hirsch2017;
 pub mod kothiyal2009;
+mod peng2020;
 
 use crate::experiment::Experiment;
 
@@ -19,6 +20,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
         .chain(harper2018::EXPERIMENTS)
         .chain(harper2018_cache::EXPERIMENTS)
         .chain(hirsch2017::EXPERIMENTS)
+        .chain(peng2020::EXPERIMENTS)
         .chain(das2014::EXPERIMENTS)
         .chain(das2014_disk::EXPERIMENTS)
 }

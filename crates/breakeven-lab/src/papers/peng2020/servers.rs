@@ -1,0 +1,223 @@
+//! The servers that are compared, Debian's memcached and ours, as child processes, and `breakeven bench` in front of
+//! either.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use breakeven_memcached::client::Client;
+use serde_json::Value;
+
+/// The name of this project's server in records.
+pub const OURS: &str = "breakeven";
+/// The name of the peer.
+pub const PEER: &str = "memcached";
+
+/// A server has to listen by then.
+const START: Duration = Duration::from_secs(20);
+/// The processors of server and client, where each has one.
+const SERVER_PROCESSOR: &str = "0";
+const CLIENT_PROCESSOR: &str = "1";
+
+/// Which server, with its own options beside those of both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Memcached,
+    Ours(&'static str),
+}
+
+/// Returns the program of this project that stands beside the laboratory.
+fn own_program() -> Result<PathBuf> {
+    let laboratory = std::env::current_exe().context("find this program")?;
+    let program = laboratory.with_file_name("breakeven");
+    ensure!(program.exists(), "breakeven");
+    Ok(program)
+}
+
+/// Returns which programs take part, as words of a cell's parameters; those that are missing are named.
+pub fn peers() -> String {
+    let output = Command::new("memcached").arg("-V").output();
+    let version = output
+        .ok()
+        .and_then(|output| String::from_utf8(output.stdout).ok());
+    let mut missing = Vec::new();
+    if version.is_none() {
+        missing.push(PEER);
+    }
+    if own_program().is_err() {
+        missing.push(OURS);
+    }
+    match version.filter(|_| missing.is_empty()) {
+        Some(version) => format!(
+            "peer={} pinned={}",
+            version.trim().replace([' ', ','], "-"),
+            can_pin()
+        ),
+        None => format!("missing={}", missing.join("+")),
+    }
+}
+
+/// Whether server and client can have a processor each.
+fn can_pin() -> bool {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    processors > 1 && Command::new("taskset").arg("--version").output().is_ok()
+}
+
+/// Returns the command that starts a program on one processor, where that can be.
+fn pinned(program: &Path, processor: Option<&str>) -> Command {
+    match processor.filter(|_| can_pin()) {
+        None => Command::new(program),
+        Some(processor) => {
+            let mut command = Command::new("taskset");
+            command.args(["-c", processor]).arg(program);
+            command
+        }
+    }
+}
+
+/// A server; it ends when it is forgotten.
+pub struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    /// Starts a server with so much memory and so many threads; one thread has one processor.
+    pub fn start(kind: Kind, memory_mib: usize, threads: usize) -> Result<Server> {
+        // It is free again until the server takes it; nobody else looks for one.
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let processor = Some(SERVER_PROCESSOR).filter(|_| threads == 1);
+        let mut command = match kind {
+            Kind::Memcached => pinned(Path::new(PEER), processor),
+            Kind::Ours(_) => pinned(&own_program()?, processor),
+        };
+        match kind {
+            Kind::Ours(more) => command.arg("serve").args(more.split_whitespace()),
+            Kind::Memcached => command.args(["-U", "0"]),
+        };
+        if kind == Kind::Memcached && rustix::process::getuid().is_root() {
+            command.args(["-u", "nobody"]);
+        }
+        command.args(["-l", "127.0.0.1", "-c", "2048"]);
+        command.args(["-p", &port.to_string(), "-m", &memory_mib.to_string()]);
+        command.args(["-t", &threads.to_string()]);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child = command.spawn().with_context(|| format!("start {kind:?}"))?;
+        let address = format!("127.0.0.1:{port}");
+        let server = Server { child, address };
+        let begun = Instant::now();
+        while server.connect().is_err() {
+            ensure!(begun.elapsed() < START, "{kind:?} does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(server)
+    }
+
+    pub fn connect(&self) -> Result<Client> {
+        Ok(Client::connect(&self.address)?)
+    }
+
+    /// Returns the bytes of the process that are resident.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        Ok(kib.context("no VmRSS")? << 10)
+    }
+
+    /// Runs `breakeven bench` against it with these words, and returns its only step.
+    pub fn bench(&self, words: &[String]) -> Result<Step> {
+        let output = pinned(&own_program()?, Some(CLIENT_PROCESSOR))
+            .args(["bench", &self.address, "--json"])
+            .args(words)
+            .stdin(Stdio::null())
+            .output()
+            .context("start the bench")?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "bench {words:?}: {errors}");
+        step(&serde_json::from_slice(&output.stdout)?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // One that is dead already needs nothing.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns a number of `stats`.
+pub fn count(control: &mut Client, name: &str) -> Result<u64> {
+    let stats = control.stats("")?;
+    let value = stats
+        .get(name)
+        .with_context(|| format!("no {name} in stats"))?;
+    value.parse().with_context(|| format!("{name} {value}"))
+}
+
+/// Lets our server learn no more.
+pub fn stop_learning(control: &mut Client) -> Result<()> {
+    control.send(b"learning off\r\n")?;
+    match control.line()?.as_str() {
+        "OK" => Ok(()),
+        other => bail!("learning goes on: {other}"),
+    }
+}
+
+/// What a bench tells of a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Step {
+    pub keys_per_second: f64,
+    pub server_us_a_key: f64,
+    pub client_busy: f64,
+    pub hit_share: f64,
+    pub p99_us: f64,
+}
+
+fn step(report: &Value) -> Result<Step> {
+    let steps = report["steps"].as_array().context("no steps")?;
+    let [step] = steps.as_slice() else {
+        bail!("{} steps", steps.len());
+    };
+    let number = |name: &str| {
+        step[name]
+            .as_f64()
+            .with_context(|| format!("no {name} in {step}"))
+    };
+    Ok(Step {
+        keys_per_second: number("keys_per_second")?,
+        server_us_a_key: 1e6 * number("server_cpu_seconds")? / number("keys")?,
+        client_busy: number("client_cpu_seconds")? / number("seconds")?,
+        hit_share: number("hit_share")?,
+        p99_us: number("p99_us")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_of_a_bench_is_read() {
+        let text = r#"{"steps": [{"keys_per_second": 2e5, "server_cpu_seconds": 0.5, "keys": 250000, "seconds": 2.0,
+            "client_cpu_seconds": 1.0, "hit_share": 1.0, "p99_us": 900.5}]}"#;
+        let found = step(&serde_json::from_str(text).unwrap()).unwrap();
+        let expected = Step {
+            keys_per_second: 2e5,
+            server_us_a_key: 2.0,
+            client_busy: 0.5,
+            hit_share: 1.0,
+            p99_us: 900.5,
+        };
+        assert_eq!(found, expected);
+        assert!(step(&serde_json::from_str(r#"{"steps": []}"#).unwrap()).is_err());
+        assert!(step(&serde_json::from_str(r#"{"steps": [{}]}"#).unwrap()).is_err());
+    }
+}

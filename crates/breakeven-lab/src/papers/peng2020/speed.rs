@@ -1,0 +1,443 @@
+//! Gets and sets as fast as they go: the same load on both servers in turn, each with a processor of its own.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::servers::{Kind, OURS, PEER, Server, Step, peers};
+use crate::experiment::{Experiment, no_pictures};
+use crate::interleave;
+use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::record::{CellRecord, Record, Row};
+use crate::statistics::{Interval, Target, Verdict};
+use crate::tables::{self, Shown};
+
+pub const GETS: Experiment = Experiment {
+    key: "peng2020/gets",
+    claim: "Gets of 20 keys are at least 1.1 times as fast as memcached's where values are raw, as fast where they are compressed as it pays, and single gets as fast.",
+    source: "this project's own target; the deck's batched load",
+    figure: "keys per second over memcached's",
+    target: Target::at_least(1.0),
+    parameters: &[
+        VALUES,
+        SERVERS,
+        CLIENT,
+        (
+            "as it pays",
+            "ours has three quarters of the values' bytes as memory, so that it compresses what is cold; memcached has room for all",
+        ),
+        (
+            "all compressed",
+            "the same, told that a miss costs 100 ms, so that hardly any value is stored raw again",
+        ),
+    ],
+    analysis: "A server that has all of its processor is what is measured; where the client is busy more than the server, the ratio of \
+        keys says little and that of processor time is the better one. All keys are there, but for what the note says. Processor time is the \
+        server's process, all of its threads, as both tell it themselves.",
+    run: |laboratory| run(laboratory, &GETS, GET_CASES),
+    table: |records| table(records, &GETS, GET_CASES),
+    pictures: no_pictures,
+};
+
+pub const SETS: Experiment = Experiment {
+    key: "peng2020/sets",
+    claim: "Sets take at most 1/1.2 of memcached's processor time, at no fewer in a second.",
+    source: "this project's own target",
+    figure: "memcached's processor time over ours; keys per second over memcached's",
+    target: Target::at_least(1.0),
+    parameters: &[VALUES, SERVERS, CLIENT],
+    analysis: "Keys are overwritten with other values, mostly of another length. Where memory is full both servers drop the oldest; ours compresses what leaves its \
+        newest segments, and what that takes is in its processor time.",
+    run: |laboratory| run(laboratory, &SETS, SET_CASES),
+    table: |records| table(records, &SETS, SET_CASES),
+    pictures: no_pictures,
+};
+
+const VALUES: (&str, &str) = (
+    "values",
+    "made-up JSON of 200 to 1000 bytes under 200,000 keys (quick: 5,000), all compared",
+);
+const SERVERS: (&str, &str) = (
+    "servers",
+    "one worker thread, 1024 MiB, pinned to one processor and the client to another",
+);
+const CLIENT: (&str, &str) = (
+    "client",
+    "`breakeven bench --flat-out`, 50 connections, 10 runs of 1 s (quick: 2 of 0.1 s), both servers in turn",
+);
+
+const COLUMNS: &[&str] = &[
+    "keys_per_second",
+    "server_us_a_key",
+    "client_busy",
+    "hit_share",
+    "p99_us",
+];
+const SPEED: usize = 0;
+const CPU: usize = 1;
+const BUSY: usize = 2;
+const HITS: usize = 3;
+const TASK: &str = "load";
+const CONTENDERS: [&str; 2] = [OURS, PEER];
+/// What all servers have where nothing else is said.
+const MEMORY_MIB: usize = 1024;
+/// The mean length of the made-up values with key and header, by which memory is made scarce.
+const ITEM_BYTES: usize = 640;
+
+/// How much memory our server has.
+#[derive(Clone, Copy, PartialEq)]
+enum Memory {
+    Plenty,
+    /// Of what the values take, so many percent; memcached has plenty.
+    Scarce(usize),
+    /// Both have so many percent of what the values take.
+    Short(usize),
+}
+
+/// One cell.
+struct Case {
+    name: &'static str,
+    words: &'static [&'static str],
+    ours: &'static str,
+    memory: Memory,
+    threads: usize,
+    /// What is to be reached in speed, and in processor time.
+    speed: Option<f64>,
+    cpu: Option<f64>,
+}
+
+const CASE: Case = Case {
+    name: "",
+    words: &[],
+    ours: "",
+    memory: Memory::Plenty,
+    threads: 1,
+    speed: None,
+    cpu: None,
+};
+
+const GET_CASES: &[Case] = &[
+    Case {
+        name: "20 keys raw",
+        words: &["--shape=batched"],
+        ours: "-o no_compression",
+        speed: Some(1.1),
+        ..CASE
+    },
+    Case {
+        name: "20 keys zipf as it pays",
+        words: &["--shape=batched", "--skew=zipf:0.99"],
+        memory: Memory::Scarce(75),
+        speed: Some(1.0),
+        ..CASE
+    },
+    Case {
+        name: "1 key 8 at once",
+        words: &["--shape=single"],
+        ours: "-o no_compression",
+        speed: Some(1.0),
+        ..CASE
+    },
+    Case {
+        name: "20 keys all compressed",
+        words: &["--shape=batched"],
+        ours: "-o miss_microseconds=100000",
+        memory: Memory::Scarce(75),
+        ..CASE
+    },
+    Case {
+        name: "20 keys raw two threads",
+        words: &["--shape=batched"],
+        ours: "-o no_compression",
+        threads: 2,
+        ..CASE
+    },
+    Case {
+        name: "20 keys raw 1000 connections",
+        words: &["--shape=batched", "--connections=1000"],
+        ours: "-o no_compression",
+        ..CASE
+    },
+    Case {
+        name: "20 keys raw 1 connection",
+        words: &["--shape=batched", "--connections=1"],
+        ours: "-o no_compression",
+        ..CASE
+    },
+];
+
+const SET_CASES: &[Case] = &[
+    Case {
+        name: "8 at once",
+        words: &["--shape=sets"],
+        speed: Some(1.0),
+        cpu: Some(1.2),
+        ..CASE
+    },
+    Case {
+        name: "1 at once",
+        words: &["--shape=sets", "--pipeline=1"],
+        ..CASE
+    },
+    Case {
+        name: "8 at once memory full",
+        words: &["--shape=sets"],
+        memory: Memory::Short(40),
+        ..CASE
+    },
+];
+
+/// How much is done.
+#[derive(Clone, Copy)]
+struct Length {
+    keys: usize,
+    seconds: f64,
+    runs: usize,
+    /// How long our server has to learn, between two fills.
+    learning_seconds: f64,
+}
+
+impl Length {
+    fn words(&self, case: &Case) -> Vec<String> {
+        let mut words: Vec<String> = case.words.iter().map(ToString::to_string).collect();
+        words.extend(["--flat-out".to_string(), format!("--keys={}", self.keys)]);
+        words
+    }
+
+    fn memory_mib(&self, percent: usize) -> usize {
+        ((self.keys * ITEM_BYTES * percent / 100) >> 20).max(16)
+    }
+}
+
+fn run(
+    laboratory: &Laboratory,
+    experiment: &Experiment,
+    cases: &'static [Case],
+) -> Result<Vec<Finding>> {
+    let length = match laboratory.quick {
+        true => Length {
+            keys: 5000,
+            seconds: 0.1,
+            runs: 2,
+            learning_seconds: 0.3,
+        },
+        false => Length {
+            keys: 200_000,
+            seconds: 1.0,
+            runs: 10,
+            learning_seconds: 3.0,
+        },
+    };
+    let peers = peers();
+    let is_missing = peers.starts_with("missing");
+    // A quick run shows that everything works by the first cells alone.
+    let shown = if laboratory.quick { 2 } else { cases.len() };
+    let cells = cases[..shown].iter().map(|case| Cell {
+        name: case.name.to_string(),
+        parameters: format!(
+            "keys={} seconds={} runs={} {peers}",
+            length.keys, length.seconds, length.runs
+        ),
+        measure: Box::new(move || match is_missing {
+            true => Ok(CONTENDERS
+                .map(|name| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
+                .into()),
+            false => measure(case, length),
+        }),
+    });
+    let cells = laboratory.measure(experiment.key, COLUMNS, cells.collect())?;
+    Ok(findings(&cells, cases))
+}
+
+fn row(contender: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
+    Row {
+        task: TASK.to_string(),
+        run: run + 1,
+        runs,
+        contender: contender.to_string(),
+        values,
+    }
+}
+
+/// Starts a server with all values in it.
+fn filled(case: &Case, length: Length, kind: Kind) -> Result<Server> {
+    let memory_mib = match (case.memory, kind) {
+        (Memory::Short(percent), _) | (Memory::Scarce(percent), Kind::Ours(_)) => {
+            length.memory_mib(percent)
+        }
+        _ => MEMORY_MIB,
+    };
+    let server = Server::start(kind, memory_mib, case.threads)?;
+    let mut words = length.words(case);
+    // As long as a run: what a first run would find new is none of the others'.
+    words.push(format!("--seconds={}", length.seconds));
+    server.bench(&words)?;
+    if case.memory != Memory::Plenty && matches!(kind, Kind::Ours(_)) {
+        // What came before it had learned was dropped instead of compressed.
+        for _ in 0..2 {
+            std::thread::sleep(Duration::from_secs_f64(length.learning_seconds));
+            server.bench(&words)?;
+        }
+    }
+    Ok(server)
+}
+
+fn measure(case: &Case, length: Length) -> Result<Vec<Row>> {
+    let servers = [
+        filled(case, length, Kind::Ours(case.ours))?,
+        filled(case, length, Kind::Memcached)?,
+    ];
+    let mut words = length.words(case);
+    words.extend([
+        "--no-fill".to_string(),
+        format!("--seconds={}", length.seconds),
+    ]);
+    let mut rows = Vec::new();
+    for run in 0..length.runs {
+        rows.extend(interleave::in_turn(run, servers.len(), |index| {
+            let Step {
+                keys_per_second,
+                server_us_a_key,
+                client_busy,
+                hit_share,
+                p99_us,
+            } = servers[index].bench(&words)?;
+            let values = vec![
+                keys_per_second,
+                server_us_a_key,
+                client_busy,
+                hit_share,
+                p99_us,
+            ];
+            Ok(row(CONTENDERS[index], run, length.runs, values))
+        })?);
+    }
+    Ok(rows)
+}
+
+fn findings(cells: &[CellRecord], cases: &[Case]) -> Vec<Finding> {
+    cells
+        .iter()
+        .flat_map(|cell| findings_of(cell, cases))
+        .collect()
+}
+
+fn findings_of(cell: &CellRecord, cases: &[Case]) -> Vec<Finding> {
+    let case = cases
+        .iter()
+        .find(|case| case.name == cell.cell)
+        .unwrap_or(&CASE);
+    let missing = cell.parameter("missing");
+    let finding = |what: &str, aim: Option<f64>, column: usize, [over, under]: [&str; 2]| {
+        let target = Target::at_least(aim.unwrap_or(1.0));
+        let values = |contender| cell.column(TASK, contender, column);
+        let found = match missing {
+            Some(_) => Interval::exact(f64::NAN),
+            None => Interval::of_quotients(&values(over), &values(under)),
+        };
+        let of = |contender, column| cell.median(TASK, contender, column);
+        let busy = |contender| 100.0 * of(contender, SPEED) * of(contender, CPU) / 1e6;
+        Finding {
+            question: format!("{} {what}", cell.cell),
+            core: aim.is_some(),
+            found,
+            verdict: match missing {
+                Some(_) => Verdict::CannotTell,
+                None => target.judge(found),
+            },
+            note: match missing {
+                Some(missing) => format!("not measured without {}", missing.replace('+', " and ")),
+                None => format!(
+                    "target {target}; servers busy {:.0} % and {:.0} %, clients {:.0} % and {:.0} %; hits {:.1} % and {:.1} %",
+                    busy(OURS),
+                    busy(PEER),
+                    100.0 * of(OURS, BUSY),
+                    100.0 * of(PEER, BUSY),
+                    100.0 * of(OURS, HITS),
+                    100.0 * of(PEER, HITS)
+                ),
+            },
+        }
+    };
+    vec![
+        finding("keys", case.speed, SPEED, [OURS, PEER]),
+        finding("processor time", case.cpu, CPU, [PEER, OURS]),
+    ]
+}
+
+fn table(records: &Path, experiment: &Experiment, cases: &[Case]) -> Result<Shown> {
+    let cells = Record::new(records, experiment.key, COLUMNS).latest()?;
+    let mut shown = tables::judged(tables::origin(records, &cells), findings(&cells, cases));
+    let whole: Vec<&CellRecord> = cells
+        .iter()
+        .filter(|cell| cell.parameter("missing").is_none())
+        .collect();
+    if whole.is_empty() {
+        return Ok(shown);
+    }
+    shown.push_str(
+        "\nMedians of the runs: keys per second, the server's processor time for a million keys, the 99th percentile of \
+         requests, and keys that were there.\n\n\
+         | cell | server | keys/s | core s/M keys | p99 us | hits |\n|---|---|---:|---:|---:|---:|\n",
+    );
+    for cell in whole {
+        for contender in CONTENDERS {
+            let of = |column| cell.median(TASK, contender, column);
+            shown.push_str(&format!(
+                "| {} | {contender} | {:.0} | {:.2} | {:.0} | {:.1} % |\n",
+                cell.cell,
+                of(SPEED),
+                of(CPU),
+                of(4),
+                100.0 * of(HITS),
+            ));
+        }
+    }
+    Ok(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speed_and_processor_time_have_targets_of_their_own() {
+        let check = |case: &str, parameters: &str, speed: f64, cpu: f64, expected: [Verdict; 2]| {
+            let rows = (0..10).flat_map(|run| {
+                let base = 100.0 + f64::from(run);
+                let values = |speed: f64, cpu: f64| vec![base * speed, base * cpu, 0.5, 1.0, 1.0];
+                [
+                    row(OURS, run as usize, 10, values(speed, cpu)),
+                    row(PEER, run as usize, 10, values(1.0, 1.0)),
+                ]
+            });
+            let cell = CellRecord::made_up(case, parameters, rows.collect());
+            let cases = if case.contains("keys") {
+                GET_CASES
+            } else {
+                SET_CASES
+            };
+            let found = findings_of(&cell, cases);
+            assert_eq!([found[0].verdict, found[1].verdict], expected, "{found:?}");
+        };
+        use Verdict::{CannotTell, Differs, Holds};
+        check("20 keys raw", "peer=x", 1.15, 1.5, [Holds, Differs]);
+        check("20 keys raw", "peer=x", 1.05, 0.5, [Differs, Holds]);
+        check("8 at once", "peer=x", 1.0, 0.8, [Holds, Holds]);
+        check("8 at once", "peer=x", 0.9, 0.9, [Differs, Differs]);
+        check(
+            "8 at once",
+            "missing=memcached",
+            9.0,
+            0.1,
+            [CannotTell, CannotTell],
+        );
+        assert!(
+            GET_CASES
+                .iter()
+                .chain(SET_CASES)
+                .all(|case| !case.name.contains(','))
+        );
+    }
+}
