@@ -31,7 +31,7 @@ use crate::options::{AdviseOptions as Typed, Preference as Typed_Preference};
 use crate::page;
 use crate::prices::PriceFile;
 use crate::replay::read_trace;
-use crate::{screen, text};
+use crate::{screen, small_objects, text};
 
 /// A method that takes longer than this for a mebibyte is measured on a subsample.
 const SLOW: [&str; 7] = [
@@ -40,6 +40,9 @@ const SLOW: [&str; 7] = [
 
 /// Runs the command.
 pub fn run(typed: &Typed) -> Result<ExitCode> {
+    if typed.memcached.is_some() || typed.values.is_some() {
+        return small_objects::run(typed);
+    }
     let begun = Instant::now();
     // Nobody waits a minute to hear that there is nothing to print to.
     crate::standard::check().context("standard output")?;

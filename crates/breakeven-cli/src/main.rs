@@ -19,6 +19,7 @@ mod pack;
 mod page;
 mod prices;
 mod replay;
+mod small_objects;
 mod standard;
 mod terms;
 #[cfg(feature = "vault")]

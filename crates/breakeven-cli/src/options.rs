@@ -433,6 +433,19 @@ pub struct AdviseOptions {
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 
+    /// Advise on what a running memcached holds, HOST:PORT or the path of a UNIX socket: keys and a sample of the
+    /// values are read
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["paths", "values", "report", "all"])]
+    pub memcached: Option<String>,
+
+    /// Advise on values of a cache for small objects: a file with one a line, or a key, a tab and a value
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "report", "all"])]
+    pub values: Option<PathBuf>,
+
+    /// With --memcached and --values: what a miss costs a client
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_time)]
+    pub miss: f64,
+
     /// How often data is read for each time it is written: a number or a range
     #[arg(long, value_name = "N[..M]", default_value = "2..4", value_parser = parse_range)]
     pub reads: (f64, f64),
@@ -1349,7 +1362,7 @@ mod tests {
         }
         assert!(refused >= 45, "{refused} options");
         // What is free text cannot be mistyped.
-        let mut free = vec!["calibrate --meter"];
+        let mut free = vec!["advise --memcached", "calibrate --meter"];
         if cfg!(feature = "vault") {
             free.push("vault --password-command");
         }

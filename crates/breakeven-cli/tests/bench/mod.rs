@@ -1,4 +1,4 @@
-//! A memcached under load: ours, Debian's, and one that answers wrong values.
+//! A memcached under load and under advice: ours, Debian's, and one that answers wrong values.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -152,6 +152,111 @@ fn wrong_values_and_missing_ones_are_told() {
         message.contains("a wrong value: VALUE bench:00000007 0 7"),
         "{message}"
     );
+}
+
+/// Fills a server with records of JSON and with noise, and advises on it.
+fn advise_on(server: &Server) {
+    let mut client = Client::connect(server.address()).unwrap();
+    let mut random = 7_u32;
+    let mut draw = || {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        random >> 8
+    };
+    for number in 0..3000 {
+        let record = format!(
+            "{{\"id\":{},\"name\":\"user {}\",\"mail\":\"user{}@example.org\",\"active\":true,\"score\":{}}}",
+            draw(),
+            draw() % 10_000,
+            draw() % 10_000,
+            draw() % 100
+        );
+        let noise: String = (0..60)
+            .map(|_| format!("{:06x}", draw() & 0xff_ffff))
+            .collect();
+        let items = [
+            (format!("user:{number}"), record),
+            (format!("token:{number}"), noise),
+        ];
+        client.store(items.into_iter()).unwrap();
+    }
+    let before = client.stats("").unwrap();
+    let advise = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_breakeven"));
+        command
+            .args(["advise", "--memcached", server.address()])
+            .args(more);
+        let output = command.output().expect("the program starts");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{message}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    // Whatever the machine, memory is worth more than its work.
+    let text = advise(&["--miss=1s"]);
+    assert!(
+        text.starts_with("Compress: the same memory would hold"),
+        "{text}"
+    );
+    assert!(
+        text.contains("user/256") && text.contains("+dict"),
+        "{text}"
+    );
+    assert!(text.lines().all(|line| line.len() <= 110), "{text}");
+    let report: Value = serde_json::from_str(&advise(&["--json"])).unwrap();
+    assert_eq!(
+        (&report["items"], &report["sampled"]),
+        (&6000.into(), &6000.into()),
+        "{report}"
+    );
+    let cheap = advise(&["--miss=1ns"]);
+    assert!(
+        cheap.contains("leave raw") && !cheap.contains("Compress:"),
+        "{cheap}"
+    );
+    let after = client.stats("").unwrap();
+    assert_eq!(before["curr_items"], after["curr_items"]);
+    assert_eq!(before["cmd_set"], after["cmd_set"]);
+}
+
+#[test]
+fn advice_on_our_server() {
+    let folder = tempfile::tempdir().unwrap();
+    advise_on(&Server::ours(folder.path(), &[]));
+}
+
+#[test]
+fn advice_on_debians_server() {
+    let folder = tempfile::tempdir().unwrap();
+    if let Some(server) = Server::debian(folder.path()) {
+        advise_on(&server);
+    }
+}
+
+#[test]
+fn advice_on_a_file_of_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = folder.path().join("lines");
+    let line = |number: u32| {
+        format!(
+            "key:{number}\t{{\"number\":{number},\"square\":{}}}\n",
+            number * number
+        )
+    };
+    std::fs::write(&lines, (0..5000).map(line).collect::<String>()).unwrap();
+    let advise = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_breakeven"));
+        command
+            .arg("advise")
+            .args(words)
+            .output()
+            .expect("the program starts")
+    };
+    let path = lines.to_str().unwrap();
+    let output = advise(&["--values", path]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("key/64"), "{text}");
+    assert_eq!(advise(&["--values", path, path]).status.code(), Some(2));
+    std::fs::write(&lines, "\n").unwrap();
+    assert_eq!(advise(&["--values", path]).status.code(), Some(1));
 }
 
 #[test]

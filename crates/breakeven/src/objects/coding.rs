@@ -133,7 +133,7 @@ pub(super) struct Tally {
 impl Tally {
     /// Returns what a byte is worth that is held from one end of the queue to the other: an item as long as the mean
     /// would have its place, and is fetched there as often as those were that came to the end.
-    fn worth_of_byte(&self, miss: Seconds) -> f64 {
+    pub fn worth_of_byte(&self, miss: Seconds) -> f64 {
         // As if a hundred items had come to the end before, of which one in twenty had been fetched.
         let share = (self.judged_fetched as f64 + 5.0) / (self.judged as f64 + 100.0);
         let index_bytes = 14.0;
@@ -238,6 +238,18 @@ impl Coding {
 
     pub fn plan(&self) -> Arc<Plan> {
         Arc::clone(&self.plan.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns all forms that values of a class could have, with the dictionary that it has now.
+    pub fn forms_of(&self, class: u16) -> Vec<Arc<Form>> {
+        let tuner = lock(&self.tuner);
+        let learned = tuner
+            .classes
+            .get(usize::from(class))
+            .and_then(Option::as_ref);
+        learned.map_or(Vec::new(), |it| {
+            it.forms.iter().flatten().cloned().collect()
+        })
     }
 
     /// Bytes of dictionaries, their forms and samples.

@@ -20,7 +20,7 @@ use super::space::Purpose;
 
 /// Of a hundred slabs of a shard's share, those of items as they came above which the oldest of them move on. Each is
 /// a slab of so many more encoded items; what is overwritten or deleted within that time is never encoded.
-const FRESH_PERCENT: u64 = 6;
+pub(super) const FRESH_PERCENT: u64 = 6;
 /// Of a hundred slabs of a shard's share, those of fresh and cold items from which the oldest of them are judged.
 const SHORT_PERCENT: u64 = 10;
 

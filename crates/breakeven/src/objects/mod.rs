@@ -30,6 +30,7 @@ mod form;
 mod index;
 mod item;
 mod log;
+mod predict;
 mod recode;
 mod request;
 mod shard;
@@ -56,6 +57,7 @@ use space::Space;
 
 pub use books::{CLASS_FIELDS, ClassStats};
 pub use item::KEY_BYTES_MAX;
+pub use predict::{ClassForecast, Forecast, Prospect, Sampled, predict};
 pub use request::{
     Count, CountOutcome, Delete, DeleteOutcome, Fetch, ItemRef, Now, ObjectsStats, Store,
     StoreMode, StoreOutcome, Win,
