@@ -18,8 +18,8 @@ pub struct VaultOptions {
     pub repo: Option<PathBuf>,
 
     /// The server of s3:// vaults unless it is Amazon's: http://HOST:9000
-    #[arg(long, value_name = "URL", global = true)]
-    pub endpoint: Option<String>,
+    #[arg(long, value_name = "URL", value_parser = parse_endpoint, global = true)]
+    pub endpoint: Option<Endpoint>,
 
     /// Read the password from the first line of this file; it is asked for unless given
     #[arg(short = 'p', long, value_name = "FILE", global = true)]
@@ -99,6 +99,18 @@ pub enum VaultCommand {
         #[arg(long, value_name = "KEY")]
         remove: Option<String>,
     },
+}
+
+/// The address of a server of S3.
+#[derive(Clone, Debug)]
+pub struct Endpoint(pub String);
+
+fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
+    let host = (text.strip_prefix("https://")).or_else(|| text.strip_prefix("http://"));
+    match host.is_some_and(|host| !host.is_empty() && !host.contains(char::is_whitespace)) {
+        true => Ok(Endpoint(text.to_string())),
+        false => Err("expected http://HOST:PORT or https://HOST".to_string()),
+    }
 }
 
 /// How another vault is opened.
