@@ -13,6 +13,7 @@ mod laboratory;
 mod origin;
 mod pages;
 mod papers;
+mod programs;
 mod record;
 mod statistics;
 mod tables;

@@ -9,6 +9,7 @@ pub mod harper2018_cache;
 pub mod hirsch2017;
 pub mod kothiyal2009;
 mod peng2020;
+mod peng2020_dedup;
 
 use crate::experiment::Experiment;
 
@@ -23,6 +24,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
         .chain(peng2020::EXPERIMENTS)
         .chain(das2014::EXPERIMENTS)
         .chain(das2014_disk::EXPERIMENTS)
+        .chain(peng2020_dedup::EXPERIMENTS)
 }
 
 /// Returns the experiments that a word means: `all`, a paper, or `paper/name`.

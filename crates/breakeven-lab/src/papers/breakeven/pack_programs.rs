@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use breakeven::meter::{Meter, Scope};
@@ -20,6 +20,7 @@ use crate::data;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::programs::{self, own_program, resident};
 use crate::record::{CellRecord, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -144,19 +145,6 @@ fn scratch(laboratory: &Laboratory) -> Result<TempDir> {
     Ok(scratch?)
 }
 
-/// Returns the program that stands beside this one.
-fn own_program() -> Result<PathBuf> {
-    let program = std::env::current_exe()
-        .context("find this program")?
-        .with_file_name("breakeven");
-    ensure!(
-        program.is_file(),
-        "{} is not there: cargo build -p breakeven-cli",
-        program.display()
-    );
-    Ok(program)
-}
-
 /// Archives folders of this machine; the archive ends after so many bytes, if there are more.
 fn archive(folders: &[&str], bytes_max: u64, target: &Path) -> Result<()> {
     let mut child = Command::new("tar")
@@ -234,15 +222,6 @@ fn run(words: &[String], input: &Path, sink: &mut impl Write) -> Result<Used> {
     })
 }
 
-/// Returns the most memory that a process had resident so far.
-fn resident(child: &Child) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", child.id()));
-    let status = status.unwrap_or_default();
-    let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|it| it.trim().trim_end_matches("kB").trim().parse::<f64>().ok());
-    1024.0 * kib.unwrap_or(0.0)
-}
-
 fn finish(words: &[String], mut child: Child) -> Result<()> {
     let status = child.wait()?;
     ensure!(status.success(), "'{}': {status}", words.join(" "));
@@ -252,22 +231,12 @@ fn finish(words: &[String], mut child: Child) -> Result<()> {
 /// Runs a program that writes a file of its own, and returns what it used.
 fn run_to_file(words: &[String], made: &Path) -> Result<Used> {
     let _ = fs::remove_file(made);
-    let (begun, meter) = (Instant::now(), Meter::start(Scope::Children));
-    let child = Command::new(&words[0]).args(&words[1..]).spawn();
-    let mut child = child.with_context(|| format!("start '{}'", words.join(" ")))?;
-    let mut resident_bytes = 0.0_f64;
-    while child.try_wait()?.is_none() {
-        resident_bytes = resident_bytes.max(resident(&child));
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    let wall_seconds = begun.elapsed().as_secs_f64();
-    finish(words, child)?;
-    let stored_bytes = fs::metadata(made)?.len();
+    let used = programs::run(Command::new(&words[0]).args(&words[1..]))?;
     Ok(Used {
-        stored_bytes,
-        wall_seconds,
-        cpu_seconds: meter.stop(stored_bytes).cpu.total().0,
-        resident_bytes,
+        stored_bytes: fs::metadata(made)?.len(),
+        wall_seconds: used.wall_seconds,
+        cpu_seconds: used.cpu_seconds,
+        resident_bytes: used.resident_bytes,
     })
 }
 

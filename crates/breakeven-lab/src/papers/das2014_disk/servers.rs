@@ -3,11 +3,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+
+use crate::programs::{self, own_program};
 
 /// The name of this project's server in records.
 pub const OURS: &str = "breakeven";
@@ -19,38 +21,9 @@ const START: Duration = Duration::from_secs(20);
 /// The kernel's ticks, in which it tells processor time.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Returns the program of this project that stands beside the laboratory.
-fn own_program() -> Result<PathBuf> {
-    let laboratory = std::env::current_exe().context("find this program")?;
-    let program = laboratory.with_file_name("breakeven");
-    ensure!(program.exists(), "breakeven");
-    Ok(program)
-}
-
-fn version(program: &str) -> Option<String> {
-    let output = Command::new(program).arg("--version").output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let words: Vec<&str> = text.split_whitespace().collect();
-    output.status.success().then(|| words.join("-"))
-}
-
 /// Returns which programs race, as one word of a cell's parameters; those that are missing are named.
 pub fn peers() -> String {
-    let mut missing = Vec::new();
-    let mut found = Vec::new();
-    for program in ["fio", "nbdkit"] {
-        match version(program) {
-            Some(version) => found.push(version),
-            None => missing.push(program),
-        }
-    }
-    if own_program().is_err() {
-        missing.push("breakeven");
-    }
-    match missing.is_empty() {
-        true => format!("peers={}", found.join("+")).replace(',', ""),
-        false => format!("missing={}", missing.join("+")),
-    }
+    programs::peers(&[("fio", "--version"), ("nbdkit", "--version")])
 }
 
 /// A server; it ends when it is forgotten.
@@ -192,6 +165,7 @@ fn told(line: &str) -> Result<Told> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
 
     #[test]
     fn the_line_of_fio_is_read() {

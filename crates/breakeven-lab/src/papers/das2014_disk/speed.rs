@@ -10,8 +10,9 @@ use super::servers::{OURS, PEER, Server, fio, peers};
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::programs;
 use crate::record::{CellRecord, Record, Row};
-use crate::statistics::{Interval, Target, Verdict};
+use crate::statistics::{Interval, Target};
 use crate::tables::{self, Shown};
 
 pub const EXPERIMENT: Experiment = Experiment {
@@ -37,7 +38,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     ],
     analysis: "Reads come from the host's page cache on both sides, so that what is measured is the way through the server: nothing is won by \
         there being less to read. On a device slower than the codec that is otherwise, and is not measured here. fio's engine has one \
-        connection, on which our server answers one request at a time and nbdkit sixteen. Processor time is the server's.",
+        connection, on which our server does as many requests at a time as there are processors and nbdkit sixteen. Processor time is the server's.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
     pictures: no_pictures,
@@ -202,28 +203,21 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
     let finding = |cell: &CellRecord| {
         let case = CASES.iter().find(|case| case.name == cell.cell);
         let target = case.map_or(EXPERIMENT.target, |case| case.target);
-        let (found, verdict, note) = match cell.parameter("missing") {
-            Some(missing) => {
-                let note = format!("not measured without {}", missing.replace('+', " and "));
-                (Interval::exact(f64::NAN), Verdict::CannotTell, note)
-            }
-            None => {
-                let found = Interval::of_quotients(&speeds(cell, OURS), &speeds(cell, PEER));
-                let p99 = |name| cell.median(TASK, name, P99);
-                let note = format!(
-                    "target {target}; 99th percentile {:.0} us against {:.0} us",
-                    p99(OURS),
-                    p99(PEER)
-                );
-                (found, target.judge(found), note)
-            }
-        };
+        if let Some(missing) = programs::missing(cell) {
+            return missing;
+        }
+        let found = Interval::of_quotients(&speeds(cell, OURS), &speeds(cell, PEER));
+        let p99 = |name| cell.median(TASK, name, P99);
         Finding {
             question: cell.cell.clone(),
             core: true,
             found,
-            verdict,
-            note,
+            verdict: target.judge(found),
+            note: format!(
+                "target {target}; 99th percentile {:.0} us against {:.0} us",
+                p99(OURS),
+                p99(PEER)
+            ),
         }
     };
     cells.iter().map(finding).collect()
@@ -260,6 +254,7 @@ fn table(records: &Path) -> Result<Shown> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::Verdict;
 
     #[test]
     fn each_job_has_a_target_and_missing_peers_prove_nothing() {

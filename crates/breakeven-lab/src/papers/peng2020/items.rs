@@ -11,6 +11,7 @@ use super::values::{MADE_UP, SETS, Set, Split, Value};
 use crate::data::{Random, SEED};
 use crate::experiment::{Experiment, no_pictures};
 use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::programs;
 use crate::record::{CellRecord, Row};
 use crate::statistics::{Interval, Target, Verdict};
 use crate::tables;
@@ -213,14 +214,8 @@ fn judge(cell: &CellRecord) -> Finding {
         Some("random") => Target::at_least(1.0),
         _ => EXPERIMENT.target,
     };
-    if let Some(missing) = cell.parameter("missing") {
-        return Finding {
-            question: cell.cell.clone(),
-            core: true,
-            found: Interval::exact(f64::NAN),
-            verdict: Verdict::CannotTell,
-            note: format!("not measured without {}", missing.replace('+', " and ")),
-        };
+    if let Some(missing) = programs::missing(cell) {
+        return missing;
     }
     let found = Interval::exact(density(OURS) / density(PEER));
     let memory_mib = cell.parameter("memory_mib").and_then(|it| it.parse().ok());

@@ -3,13 +3,15 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use breakeven_memcached::client::Client;
 use serde_json::Value;
+
+use crate::programs::{self, own_program};
 
 /// The name of this project's server in records.
 pub const OURS: &str = "breakeven";
@@ -29,34 +31,12 @@ pub enum Kind {
     Ours(&'static str),
 }
 
-/// Returns the program of this project that stands beside the laboratory.
-fn own_program() -> Result<PathBuf> {
-    let laboratory = std::env::current_exe().context("find this program")?;
-    let program = laboratory.with_file_name("breakeven");
-    ensure!(program.exists(), "breakeven");
-    Ok(program)
-}
-
 /// Returns which programs take part, as words of a cell's parameters; those that are missing are named.
 pub fn peers() -> String {
-    let output = Command::new("memcached").arg("-V").output();
-    let version = output
-        .ok()
-        .and_then(|output| String::from_utf8(output.stdout).ok());
-    let mut missing = Vec::new();
-    if version.is_none() {
-        missing.push(PEER);
-    }
-    if own_program().is_err() {
-        missing.push(OURS);
-    }
-    match version.filter(|_| missing.is_empty()) {
-        Some(version) => format!(
-            "peer={} pinned={}",
-            version.trim().replace([' ', ','], "-"),
-            can_pin()
-        ),
-        None => format!("missing={}", missing.join("+")),
+    let peers = programs::peers(&[(PEER, "-V")]);
+    match peers.starts_with("missing") {
+        true => peers,
+        false => format!("{peers} pinned={}", can_pin()),
     }
 }
 

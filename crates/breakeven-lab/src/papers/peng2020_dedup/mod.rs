@@ -1,0 +1,15 @@
+//! Peng 2020, the deduplication of big files that repeat: trees of files put into `breakeven vault`, beside restic and borg.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `trees` | what is stored |
+//! | `stores` | the programs, started anew for each step |
+//! | `race` | adding, adding again and restoring by each in turn, and what lies in the stores |
+
+mod race;
+mod stores;
+mod trees;
+
+use super::Experiment;
+
+pub const EXPERIMENTS: &[Experiment] = &[race::DEFAULTS, race::BEST];

@@ -1,0 +1,154 @@
+//! The programs that store trees, each step a process of its own, with everything they keep in one folder.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, ensure};
+
+use super::trees;
+use crate::programs::{self, Used, own_program};
+
+const PASSWORD: &str = "a password";
+
+/// Returns which programs race, as one word of a cell's parameters.
+pub fn peers() -> String {
+    programs::peers(&[("restic", "version"), ("borg", "--version")])
+}
+
+/// A program with its settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// This project's, with one of its lists of prices.
+    Vault(&'static str),
+    /// With its compression.
+    Restic(&'static str),
+    Borg(&'static str),
+}
+
+impl Program {
+    /// Returns what it is called in records.
+    pub fn name(&self) -> String {
+        match self {
+            Program::Vault(prices) => format!("breakeven {prices}"),
+            Program::Restic(compression) => format!("restic {compression}"),
+            Program::Borg(compression) => format!("borg {}", compression.replace(',', ":")),
+        }
+    }
+}
+
+/// One store of one program.
+pub struct Store {
+    program: Program,
+    folder: PathBuf,
+}
+
+impl Store {
+    /// Makes a new one in a folder of its own, which must not be there.
+    pub fn create(program: Program, folder: PathBuf) -> Result<Store> {
+        std::fs::create_dir(&folder)?;
+        std::fs::write(folder.join("password"), PASSWORD)?;
+        let store = Store { program, folder };
+        programs::run(&mut match program {
+            Program::Vault(_) => store.command(&["init"])?,
+            Program::Restic(_) => store.command(&["init"])?,
+            Program::Borg(_) => {
+                let mut command = store.command(&["init", "-e", "repokey-blake2"])?;
+                command.arg(store.kept());
+                command
+            }
+        })?;
+        Ok(store)
+    }
+
+    fn kept(&self) -> PathBuf {
+        self.folder.join("kept")
+    }
+
+    fn command(&self, words: &[&str]) -> Result<Command> {
+        let mut command = match self.program {
+            Program::Vault(_) => {
+                let mut command = Command::new(own_program()?);
+                command.arg("vault").arg("-r").arg(self.kept());
+                command.arg("-p").arg(self.folder.join("password"));
+                command
+            }
+            Program::Restic(compression) => {
+                let mut command = Command::new("restic");
+                command.arg("-q").arg("-r").arg(self.kept());
+                command.args(["--compression", compression, "--cache-dir"]);
+                command.arg(self.folder.join("cache"));
+                command.env("RESTIC_PASSWORD", PASSWORD);
+                command
+            }
+            Program::Borg(_) => {
+                let mut command = Command::new("borg");
+                command.env("BORG_PASSPHRASE", PASSWORD);
+                command.env("BORG_BASE_DIR", &self.folder);
+                command
+            }
+        };
+        command.args(words).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(command)
+    }
+
+    /// Adds a tree under a name that was not used before.
+    pub fn add(&self, tree: &Path, name: &str) -> Result<Used> {
+        let mut command = match self.program {
+            Program::Vault(prices) => self.command(&["add", "--prices", prices])?,
+            Program::Restic(_) => self.command(&["backup"])?,
+            Program::Borg(compression) => {
+                let mut command = self.command(&["create", "-C", compression])?;
+                command.arg(self.archive(name));
+                command
+            }
+        };
+        programs::run(command.arg(tree))
+    }
+
+    fn archive(&self, name: &str) -> OsString {
+        let mut archive = self.kept().into_os_string();
+        archive.push("::");
+        archive.push(name);
+        archive
+    }
+
+    /// Restores what was added under a name, and checks that it is the tree.
+    pub fn restore(&self, tree: &Path, name: &str) -> Result<Used> {
+        let target = self.folder.join("restored");
+        std::fs::create_dir(&target)?;
+        let mut command = match self.program {
+            Program::Vault(_) | Program::Restic(_) => {
+                let mut command = self.command(&["restore", "latest", "--target"])?;
+                command.arg(&target);
+                command
+            }
+            Program::Borg(_) => {
+                let mut command = self.command(&["extract"])?;
+                command.arg(self.archive(name)).current_dir(&target);
+                command
+            }
+        };
+        let used = programs::run(&mut command)?;
+        let mut same = Command::new("diff");
+        same.args(["-r", "-q", "--no-dereference"]).arg(tree);
+        same.arg(target.join(tree.strip_prefix("/")?));
+        let status = same.status()?;
+        ensure!(status.success(), "{:?} restored other files", self.program);
+        std::fs::remove_dir_all(&target)?;
+        Ok(used)
+    }
+
+    /// Returns what the store takes, without what the program keeps beside it to be faster.
+    pub fn stored_bytes(&self) -> Result<u64> {
+        Ok(trees::measure(&self.kept())?.0)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // What is left lies in a folder that is removed at the end.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
