@@ -26,6 +26,8 @@ const LIVE_SHARE_MAX: f64 = 0.9;
 /// A cleaning that is due reads at most this many times what was written since the last checkpoint: enough
 /// for segments that are four fifths live.
 const BUDGET_FACTOR: u64 = 6;
+/// Where writers take turns, a cleaning makes room for so many of them.
+const TURNS_AHEAD: u64 = 4;
 /// Shrinking ends when this many cleanings in a row did not make the file shorter.
 const IDLE_ROUNDS_MAX: usize = 4;
 
@@ -364,7 +366,9 @@ impl Transaction {
             true => held_bytes.saturating_sub(allowed_bytes),
             false => 0,
         };
-        let lacking_bytes = goal.room_bytes.saturating_sub(room_bytes);
+        // Where writers take turns each begins a segment, and the ones before are nearly empty: several at a time.
+        let wanted_bytes = goal.room_bytes + TURNS_AHEAD * log.given_up_bytes;
+        let lacking_bytes = wanted_bytes.saturating_sub(room_bytes);
         plan.take_emptiest(&mut segments, lacking_bytes.max(excess_bytes), &mut budget);
         plan.take_tail(&mut segments, &mut budget);
         plan.take_old(&segments, aim.rewritten, &mut budget);
@@ -392,6 +396,7 @@ impl Transaction {
         let inner = Arc::clone(&self.inner);
         let writer = self.writer();
         inner.checkpoint(writer)?;
+        writer.log.given_up_bytes = 0;
         cleaned.freed_segments = writer.freed_segments;
         Ok(cleaned)
     }

@@ -91,7 +91,7 @@ impl Log {
 
     /// Returns whether cleaning is due, once as much was written as makes it worth a checkpoint.
     pub(super) fn is_cleaning_due(&self, goal: &Goal) -> bool {
-        if self.appended_bytes < goal.interval_bytes / 2 {
+        if self.appended_bytes + self.given_up_bytes < goal.interval_bytes / 2 {
             return false;
         }
         // What lies behind the goal needs room before it to move to.

@@ -22,6 +22,10 @@ pub(super) const BUFFER_BYTES_MAX: u64 = 256 << 10;
 /// Transactions leave this many free segments alone, so that a full store can be cleaned: one for what
 /// moves, one for the checkpoint behind it.
 const RESERVED_SEGMENTS: usize = 2;
+/// What a file system writes at least, and so what a sync costs for each that was touched.
+const BLOCK_BYTES: u64 = 4096;
+/// At most this much of a block is left empty for the next transaction to touch one less.
+const PADDING_BYTES_MAX: u64 = BLOCK_BYTES / 4;
 /// What a new part of the file is filled with at a time.
 const ZERO_BYTES: usize = 64 << 10;
 
@@ -60,6 +64,11 @@ pub(super) struct Log {
     /// Every record below this number is durable.
     pub(super) synced_sequence: u64,
     pub(super) appended_bytes: u64,
+    /// What another writer left of its last segment, until a cleaning: it is as good as written.
+    pub(super) given_up_bytes: u64,
+    /// What was laid out since the last sync of a transaction, and what that usually comes to.
+    unsynced_bytes: u64,
+    usual_bytes: u64,
     /// The room that must be left below the limit beside [`RESERVED_SEGMENTS`]; 0 for those that it is
     /// left for.
     pub(super) reserved_bytes: u64,
@@ -103,6 +112,9 @@ impl Log {
             flushed_sequence: start.sequence,
             synced_sequence: 0,
             appended_bytes: 0,
+            given_up_bytes: 0,
+            unsynced_bytes: 0,
+            usual_bytes: 0,
             reserved_bytes: 0,
             lacks_room: false,
         };
@@ -155,6 +167,7 @@ impl Log {
             match self.writer.append(label, parts)? {
                 Appended::At(placed) => {
                     self.appended_bytes += placed.record_bytes;
+                    self.unsynced_bytes += placed.record_bytes;
                     return Ok(placed);
                 }
                 Appended::BufferFull => self.flush()?,
@@ -168,6 +181,35 @@ impl Log {
         self.writer.write_to(&*self.file)?;
         self.flushed_sequence = self.writer.next_sequence();
         Ok(())
+    }
+
+    /// Makes transactions durable, and goes on in the next block of the file system where that is near and
+    /// what usually comes next would touch one more.
+    pub(super) fn sync_transactions(&mut self) -> Result<()> {
+        let bytes = std::mem::take(&mut self.unsynced_bytes);
+        if bytes > 0 {
+            self.usual_bytes = match self.usual_bytes {
+                0 => bytes,
+                usual => (3 * usual + bytes) / 4,
+            };
+            self.pad()?;
+        }
+        self.sync()
+    }
+
+    fn pad(&mut self) -> Result<()> {
+        let used_bytes = self.writer.next_address() % BLOCK_BYTES;
+        let left_bytes = BLOCK_BYTES - used_bytes;
+        let blocks = (used_bytes + self.usual_bytes).div_ceil(BLOCK_BYTES);
+        let saves_one = blocks > self.usual_bytes.div_ceil(BLOCK_BYTES);
+        let is_near = (HEADER_BYTES as u64..=PADDING_BYTES_MAX).contains(&left_bytes);
+        if !saves_one || !is_near {
+            return Ok(());
+        }
+        if let Some(Appended::At(placed)) = self.writer.pad_to(BLOCK_BYTES)? {
+            self.appended_bytes += placed.record_bytes;
+        }
+        self.flush()
     }
 
     /// Makes all that was written durable.

@@ -441,7 +441,7 @@ impl Blocks {
     /// # Errors
     /// As [`Blocks::begin`], and those of the sync.
     pub fn sync(&self) -> Result<()> {
-        self.with_writer(|inner, writer| inner.watch(writer.log.sync()))
+        self.with_writer(|inner, writer| inner.watch(writer.log.sync_transactions()))
     }
 
     /// Writes down what changed since the last checkpoint, so that opening reads no log, and frees the
@@ -544,6 +544,10 @@ impl Inner {
     fn take_over(&self, recovery: Recovery, payload: Payload) -> Result<Writer> {
         let file = Arc::clone(&self.file.file);
         let mut superblocks = Superblocks::open(Arc::clone(&file), KIND)?;
+        if recovery.commits > 0 {
+            // Whoever wrote a transaction behind it had synced it, or would have refused.
+            superblocks.trust();
+        }
         superblocks.rewrite()?;
         recovery.write_again(&self.file)?;
         let mut random = random(&self.options, superblocks.current().sequence);
@@ -572,6 +576,8 @@ impl Inner {
             ..recovery.state
         };
         let state = writer.checkpoint(&self.file, &state, &self.options)?;
+        // Or processes that write in turn, each a little, would never clean.
+        writer.log.given_up_bytes = payload.log.segment.bytes;
         self.shared.publish(state);
         Ok(writer)
     }

@@ -354,7 +354,7 @@ impl Transaction {
         let inner = Arc::clone(&self.inner);
         inner.watch(self.writer().log.flush())?;
         if is_durable {
-            inner.watch(self.writer().log.sync())?;
+            inner.watch(self.writer().log.sync_transactions())?;
         }
         let writer = self.writer.as_mut().expect("a running transaction");
         let mut state = std::mem::take(&mut self.state);

@@ -298,6 +298,12 @@ impl Superblocks {
         Ok(())
     }
 
+    /// Takes the newest superblock for durable: the store has seen something that its writer wrote only when the
+    /// sync of this one had succeeded.
+    pub fn trust(&mut self) {
+        self.is_durable = true;
+    }
+
     /// Returns the newest superblock.
     pub fn current(&self) -> &Superblock {
         &self.current
