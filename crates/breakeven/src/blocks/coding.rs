@@ -2,8 +2,8 @@
 //! the cleaner moves it.
 //!
 //! What a byte of the file is worth is the caller's to say ([`BlocksOptions::seconds_per_gb`]), and what kind of block
-//! one is ([`BlocksOptions::kind`]). A writer waits for the encoding, less what its sync hides; behind the cleaner
-//! nobody waits, and what it moves stays, so that bytes count more there.
+//! one is ([`BlocksOptions::kind`]). A writer waits for the encoding, less what its sync hides; what the cleaner
+//! moves stays, so that bytes count more there.
 //!
 //! No clock is read: what a method takes is what is published of it ([`crate::decide`]). What it leaves is measured
 //! here: of the first blocks of a kind, and of one in so many of the others, every method is run in memory and what
@@ -39,8 +39,8 @@ const METHODS: [&[&str]; 2] = [
     &["store", "lz4:1", "zstd:3", "zstd:6", "zstd:9", "zstd:15"],
 ];
 /// What a byte counts for when it is moved, beside what it does when it is written: it outlived the others around it,
-/// each later cleaning moves it again, and nobody waits for its encoding.
-const CLEAN_WORTH: f64 = 10.0;
+/// and each later cleaning moves it again. More would be spent behind commits, which wait for the cleaning.
+const CLEAN_WORTH: f64 = 2.0;
 /// Encoding that a transaction may take unnoticed: a tenth of a sync of 100 microseconds, which is a fast one.
 const HIDDEN_SECONDS: f64 = 10e-6;
 /// So many blocks of each kind are measured first.

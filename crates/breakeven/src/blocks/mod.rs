@@ -108,7 +108,7 @@ pub struct BlocksOptions {
     /// blocks of 4 KiB has nodes of 4 MiB.
     pub map_cache_bytes: usize,
     /// How the cleaner writes blocks that it moves for the first time, where that is shorter. Default: as the
-    /// chooser finds at ten times what a byte is worth when it is written.
+    /// chooser finds at twice what a byte is worth when it is written.
     pub clean_method: Option<Method>,
     /// Cleaning keeps the file to this many times what is live, the room for the next writes included, as far as
     /// segments that are nine tenths full allow: about 1.25. Less takes less room and moves more. Default 1.5.
