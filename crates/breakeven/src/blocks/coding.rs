@@ -36,7 +36,9 @@ const ZSTD_BARE: Decoder = Decoder {
 /// What is chosen from when a block is written, and when it is moved.
 const METHODS: [&[&str]; 2] = [
     &["store", "lz4:1", "zstd:1", "zstd:3"],
-    &["store", "lz4:1", "zstd:3", "zstd:6", "zstd:9", "zstd:15"],
+    &[
+        "store", "lz4:1", "zstd:1", "zstd:3", "zstd:6", "zstd:9", "zstd:15",
+    ],
 ];
 /// What a byte counts for when it is moved, beside what it does when it is written: it outlived the others around it,
 /// and each later cleaning moves it again. More would be spent behind commits, which wait for the cleaning.
