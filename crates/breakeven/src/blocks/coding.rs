@@ -92,13 +92,13 @@ pub(super) struct Subject<'a> {
 /// How a store's blocks are encoded.
 pub(super) struct Coding {
     kind: fn(&[u8]) -> Kind,
+    /// The one method of each moment, if there is one.
+    fixed: [Option<Method>; 2],
     ways: Mutex<[Way; 2]>,
 }
 
 /// One of the two moments.
 struct Way {
-    /// The one method, if there is one.
-    fixed: Option<Method>,
     chooser: Chooser,
     prices: Prices,
     /// How many blocks of each class were measured.
@@ -130,7 +130,7 @@ impl Hidden {
 impl Coding {
     pub(super) fn new(options: &BlocksOptions) -> Coding {
         let per_byte = options.seconds_per_gb.max(0.0) / 1e9;
-        let way = |fixed, names: &[&str], per_byte_written| {
+        let way = |names: &[&str], per_byte_written| {
             let candidate = |name: &&str| Candidate::new(name.parse().expect("a method"));
             let options = ChooserOptions {
                 // What is drawn tells of every method, so that nothing has to be tried.
@@ -138,7 +138,6 @@ impl Coding {
                 ..ChooserOptions::default()
             };
             Way {
-                fixed,
                 chooser: Chooser::new(
                     names.iter().map(candidate).collect(),
                     Profile::default(),
@@ -152,10 +151,11 @@ impl Coding {
                 measured: BTreeMap::new(),
             }
         };
-        let written = way(options.method, METHODS[0], per_byte);
-        let moved = way(options.clean_method, METHODS[1], per_byte * CLEAN_WORTH);
+        let written = way(METHODS[0], per_byte);
+        let moved = way(METHODS[1], per_byte * CLEAN_WORTH);
         Coding {
             kind: options.kind,
+            fixed: [options.method, options.clean_method],
             ways: Mutex::new([written, moved]),
         }
     }
@@ -173,17 +173,20 @@ impl Coding {
         workspace: &mut Workspace,
     ) -> Result<Option<(Decoder, usize)>> {
         let at = subject.moment as usize;
-        let fixed = self.ways()[at].fixed;
-        if let Some(method) = fixed {
+        if let Some(method) = self.fixed[at] {
             return encode(method, workspace, subject.block, subject.limit);
         }
         let kind = (self.kind)(subject.block);
         let life = life(&kind, subject.block.len());
-        let is_drawn = self.ways()[at].draws(&life, subject.hash);
-        if is_drawn {
+        let mut ways = self.ways();
+        if ways[at].draws(&life, subject.hash) {
+            // Others may choose meanwhile.
+            drop(ways);
             self.measure(at, &life, subject.block, workspace)?;
+            ways = self.ways();
         }
-        let pick = self.ways()[at].pick(&life, *hidden);
+        let pick = ways[at].pick(&life, *hidden);
+        drop(ways);
         hidden.0 = (hidden.0 - pick.encode).max(0.0);
         match pick.method {
             Method::STORE => Ok(None),

@@ -98,6 +98,17 @@ fn key(level: u32, number: u32) -> u32 {
     level << 24 | number
 }
 
+/// Returns the entry of a frame in the leaf that is its own; one that is not there is free.
+fn entry_of(leaf: Option<&Chunk>, id: u32) -> Entry {
+    match leaf {
+        Some(Chunk::Leaf(entries)) => {
+            let entry = entries.get(id as usize % FANOUT);
+            entry.copied().unwrap_or_default()
+        }
+        _ => Entry::default(),
+    }
+}
+
 impl Table {
     /// Makes the table that a checkpoint describes.
     pub(super) fn stored(root: Place, height: u32, next_frame: u32, free_head: u32) -> Table {
@@ -156,13 +167,7 @@ impl Table {
     /// Returns the entry of a frame; of an id that was never given, the empty one.
     pub(super) fn get(&self, id: u32, file: &StoreFile, segments: &Segments) -> Result<Entry> {
         let leaf = self.chunk(0, id >> FANOUT_BITS, file, segments)?;
-        Ok(match leaf.as_deref() {
-            Some(Chunk::Leaf(entries)) => {
-                let entry = entries.get(id as usize % FANOUT);
-                entry.copied().unwrap_or_default()
-            }
-            _ => Entry::default(),
-        })
+        Ok(entry_of(leaf.as_deref(), id))
     }
 
     /// Returns the places of frames, none of the frame 0; a chunk is looked for once for neighbours.
@@ -180,12 +185,9 @@ impl Table {
                 number = Some(id >> FANOUT_BITS);
                 leaf = self.chunk(0, id >> FANOUT_BITS, file, segments)?;
             }
-            places.push(match leaf.as_deref() {
-                Some(Chunk::Leaf(entries)) if *id != 0 => {
-                    let entry = entries.get(*id as usize % FANOUT);
-                    entry.copied().unwrap_or_default().place
-                }
-                _ => Place::NONE,
+            places.push(match id {
+                0 => Place::NONE,
+                id => entry_of(leaf.as_deref(), *id).place,
             });
         }
         Ok(places)
