@@ -7,6 +7,7 @@
 mod chart;
 mod clock;
 mod data;
+mod device;
 mod experiment;
 mod interleave;
 mod laboratory;

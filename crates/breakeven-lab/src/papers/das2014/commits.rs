@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::device::Device;
 use super::worker::{self, COLUMNS, CONTENDERS, CPU, DELETE, OURS, SECONDS, WAL, WRITTEN};
+use crate::device::Device;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};

@@ -5,12 +5,10 @@
 //! | file | what it is |
 //! |---|---|
 //! | `worker` | a database's work in a process of Debian's Python |
-//! | `device` | a file system of its own, to count what its device is given |
 //! | `commits` | transactions of one row, each durable |
 //! | `size` | what a database takes when it was made, and after it was written over |
 
 mod commits;
-mod device;
 mod size;
 mod worker;
 

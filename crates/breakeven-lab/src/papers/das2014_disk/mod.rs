@@ -6,12 +6,14 @@
 //! |---|---|
 //! | `servers` | the two servers as child processes, and fio as their client |
 //! | `speed` | reads and writes through both, in turn |
+//! | `paced` | the same on a slow device |
 //! | `space` | clones, and what overwriting leaves |
 
+mod paced;
 mod servers;
 mod space;
 mod speed;
 
 use super::Experiment;
 
-pub const EXPERIMENTS: &[Experiment] = &[speed::EXPERIMENT, space::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[speed::EXPERIMENT, paced::EXPERIMENT, space::EXPERIMENT];

@@ -37,7 +37,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ("runs", "10 (quick: 2), both servers in turn"),
     ],
     analysis: "Reads come from the host's page cache on both sides, so that what is measured is the way through the server: nothing is won by \
-        there being less to read. On a device slower than the codec that is otherwise, and is not measured here. fio's engine has one \
+        there being less to read. On a device slower than the codec that is otherwise (das2014-disk/paced). fio's engine has one \
         connection, on which our server does as many requests at a time as there are processors and nbdkit sixteen. Processor time is the server's.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
@@ -45,13 +45,13 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const COLUMNS: &[&str] = &["bytes", "seconds", "p99_us", "server_cpu_seconds"];
-const BYTES: usize = 0;
+pub(super) const BYTES: usize = 0;
 const SECONDS: usize = 1;
 const P99: usize = 2;
 const CPU: usize = 3;
 
-const CONTENDERS: [&str; 2] = [OURS, PEER];
-const TASK: &str = "job";
+pub(super) const CONTENDERS: [&str; 2] = [OURS, PEER];
+pub(super) const TASK: &str = "job";
 
 /// One cell.
 struct Case {
@@ -149,7 +149,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     laboratory.measure(EXPERIMENT.key, COLUMNS, cells.collect())
 }
 
-fn row(contender: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
+pub(super) fn row(contender: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
     Row {
         task: TASK.to_string(),
         run: run + 1,
@@ -189,7 +189,7 @@ fn rows(laboratory: &Laboratory, case: &Case, length: Length) -> Result<Vec<Row>
     Ok(rows)
 }
 
-fn speeds(cell: &CellRecord, contender: &str) -> Vec<f64> {
+pub(super) fn speeds(cell: &CellRecord, contender: &str) -> Vec<f64> {
     let bytes = cell.column(TASK, contender, BYTES);
     let seconds = cell.column(TASK, contender, SECONDS);
     bytes
@@ -226,17 +226,21 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
 fn table(records: &Path) -> Result<Shown> {
     let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     let mut shown = tables::judged(tables::origin(records, &cells), findings(&cells));
-    if cells.is_empty() {
-        return Ok(shown);
+    shown.push_str(&medians(&cells));
+    Ok(shown)
+}
+
+/// Returns the table of both servers' speeds and processor time, nothing of no cells.
+pub(super) fn medians(cells: &[CellRecord]) -> String {
+    let measured = |cell: &&CellRecord| cell.parameter("missing").is_none();
+    if !cells.iter().any(|cell| measured(&cell)) {
+        return String::new();
     }
-    shown.push_str(
+    let mut shown =
         "\nMedians of the runs: MiB per second, and the server's processor time for each GiB.\n\n\
-         | cell | server | MiB/s | core s/GiB |\n|---|---|---:|---:|\n",
-    );
-    for cell in cells
-        .iter()
-        .filter(|cell| cell.parameter("missing").is_none())
-    {
+         | cell | server | MiB/s | core s/GiB |\n|---|---|---:|---:|\n"
+            .to_string();
+    for cell in cells.iter().filter(measured) {
         for contender in CONTENDERS {
             let speed = Interval::of_pairs(&speeds(cell, contender)).middle;
             let cpu = cell.median(TASK, contender, CPU) / cell.median(TASK, contender, BYTES);
@@ -248,7 +252,7 @@ fn table(records: &Path) -> Result<Shown> {
             ));
         }
     }
-    Ok(shown)
+    shown
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! A file system of its own on a loop device, so that what the device is given is what one program wrote.
+//! A file system of its own on a loop device, so that what the device is given is what one program wrote, and so that it
+//! can be as slow as one likes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,11 +10,19 @@ const BYTES: u64 = 1 << 30;
 /// What `/sys/block/*/stat` counts in.
 const SECTOR_BYTES: u64 = 512;
 
+/// Where the system holds devices to a pace, of reads and of writes.
+const PACES: [&str; 2] = [
+    "/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device",
+    "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device",
+];
+
 /// A mounted file system; dropping it unmounts it.
 pub struct Device {
     point: PathBuf,
     /// Where the system counts what the device is given.
     counts: PathBuf,
+    /// The number by which it is held to a pace, if it is.
+    paced: Option<String>,
 }
 
 impl Device {
@@ -39,6 +48,7 @@ impl Device {
         let mut device = Device {
             point,
             counts: PathBuf::new(),
+            paced: None,
         };
         let told = run(Command::new("findmnt")
             .args(["-n", "-o", "SOURCE"])
@@ -48,6 +58,23 @@ impl Device {
         device.counts = Path::new("/sys/block").join(name).join("stat");
         device.written_bytes()?;
         Ok(device)
+    }
+
+    /// Returns whether [`Device::pace`] has what it needs.
+    pub fn is_pace_possible() -> bool {
+        Device::is_possible() && PACES.iter().all(|path| Path::new(path).exists())
+    }
+
+    /// Holds its reads to so many bytes a second, and its writes.
+    ///
+    /// # Errors
+    /// If the system does not do that.
+    pub fn pace(&mut self, bytes_per_second: u64) -> Result<()> {
+        let number = std::fs::read_to_string(self.counts.with_file_name("dev"))?;
+        let number = number.trim().to_string();
+        set_pace(&number, bytes_per_second)?;
+        self.paced = Some(number);
+        Ok(())
     }
 
     /// Returns the folder that it is mounted at.
@@ -69,8 +96,20 @@ impl Device {
     /// # Errors
     /// If the system does not tell.
     pub fn written_bytes(&self) -> Result<u64> {
+        self.counted_bytes(6)
+    }
+
+    /// Returns the bytes that were read from the device so far.
+    ///
+    /// # Errors
+    /// If the system does not tell.
+    pub fn read_bytes(&self) -> Result<u64> {
+        self.counted_bytes(2)
+    }
+
+    fn counted_bytes(&self, field: usize) -> Result<u64> {
         let text = std::fs::read_to_string(&self.counts)?;
-        let sectors = text.split_whitespace().nth(6);
+        let sectors = text.split_whitespace().nth(field);
         let sectors: Option<u64> = sectors.and_then(|sectors| sectors.parse().ok());
         let sectors = sectors.with_context(|| format!("the device tells {text}"))?;
         Ok(sectors * SECTOR_BYTES)
@@ -79,9 +118,21 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        // The pace would stay for whoever has this number next.
+        if let Some(number) = &self.paced {
+            let _ = set_pace(number, 0);
+        }
         // The loop device goes with it.
         let _ = run(Command::new("umount").arg(&self.point));
     }
+}
+
+/// Holds a device to a pace, 0 to none.
+fn set_pace(number: &str, bytes_per_second: u64) -> Result<()> {
+    let line = format!("{number} {bytes_per_second}");
+    PACES.iter().try_for_each(|path| {
+        std::fs::write(path, &line).with_context(|| format!("write '{line}' to {path}"))
+    })
 }
 
 fn run(command: &mut Command) -> Result<String> {
@@ -109,7 +160,9 @@ mod tests {
         let device = Device {
             point: folder.path().join("nowhere"),
             counts,
+            paced: None,
         };
+        assert_eq!(device.read_bytes().unwrap(), 88 * 512);
         assert_eq!(device.written_bytes().unwrap(), 4821 * 512);
         std::fs::write(&device.counts, "1 2 3").unwrap();
         assert!(device.written_bytes().is_err());
