@@ -1,5 +1,5 @@
 //! Cleaning: what is still live in segments that are mostly dead is written again at the end of the log,
-//! denser than before, so that the segments become free.
+//! denser than before if somebody asked for it, so that the segments become free.
 //!
 //! A frame is moved by one entry of the frame table, whoever refers to it. Map nodes and chunks of the
 //! table are marked as changed: the checkpoint behind the moves writes them elsewhere.
@@ -61,6 +61,7 @@ struct Plan {
     has_dead: bool,
     /// From where on the file is too long.
     tail: Option<u64>,
+    recodes: bool,
 }
 
 impl Plan {
@@ -117,6 +118,8 @@ struct Aim {
     budget_bytes: u64,
     /// Whether the segments in use are to keep to the file's measure by themselves, room or not.
     is_thorough: bool,
+    /// Whether blocks are encoded anew where that is shorter.
+    recodes: bool,
     may_grow: bool,
     /// All segments up to this generation are moved, dead or not; 0 for none.
     rewritten: u64,
@@ -160,8 +163,8 @@ impl Budget {
 impl Blocks {
     /// Cleans segments of at most `budget_bytes` together, those with the least live bytes first, until no
     /// more than [`BlocksOptions::space_amp`] is taken and there is room within that for what comes, and
-    /// those at the end of a file that is longer; one is cleaned whatever the budget. What moves for the first time is
-    /// encoded anew where that is shorter. Held snapshots stay as they
+    /// those at the end of a file that is longer; one is cleaned whatever the budget. What moves is encoded anew where
+    /// that is shorter. Held snapshots stay as they
     /// are, and so do the segments that they need.
     ///
     /// A cleaning that moves anything is a transaction with a number of its own, and ends with a
@@ -178,12 +181,14 @@ impl Blocks {
         self.clean_by(Aim {
             budget_bytes,
             is_thorough: true,
+            recodes: true,
             may_grow: true,
             rewritten: 0,
         })
     }
 
-    /// Moves everything, each block encoded anew where that is shorter and it was not moved before, and then makes the file as short as [`Blocks::shrink`] does.
+    /// Moves everything, each block encoded anew where that is shorter, and then makes the file as short as
+    /// [`Blocks::shrink`] does.
     ///
     /// # Errors
     /// As [`Blocks::clean`].
@@ -202,6 +207,7 @@ impl Blocks {
             let cleaned = self.clean_by(Aim {
                 budget_bytes: self.inner.options.checkpoint_bytes,
                 is_thorough: false,
+                recodes: true,
                 may_grow: true,
                 rewritten,
             })?;
@@ -228,7 +234,8 @@ impl Blocks {
     }
 
     /// Cleans if that is due: little room is left, or the file is too long, and enough was written since the
-    /// last checkpoint to pay for one. To be called behind every transaction, or every few.
+    /// last checkpoint to pay for one. What moves keeps its encoding: where blocks are written over, most of what
+    /// moves is soon dead, and commits wait. To be called behind every transaction, or every few.
     ///
     /// # Errors
     /// As [`Blocks::clean`].
@@ -241,6 +248,7 @@ impl Blocks {
             Some(budget_bytes) => self.clean_by(Aim {
                 budget_bytes,
                 is_thorough: false,
+                recodes: false,
                 may_grow: true,
                 rewritten: 0,
             }),
@@ -272,7 +280,7 @@ impl Blocks {
     /// As [`Blocks::clean`].
     ///
     /// # Cost
-    /// What lies behind that length is read, decoded, encoded and written, with a checkpoint for each
+    /// What lies behind that length is read, encoded anew where that is shorter, and written, with a checkpoint for each
     /// [`BlocksOptions::checkpoint_bytes`].
     pub fn shrink(&self) -> Result<Cleaned> {
         let mut sum = Cleaned::default();
@@ -282,6 +290,7 @@ impl Blocks {
             sum.add(&self.clean_by(Aim {
                 budget_bytes: self.inner.options.checkpoint_bytes,
                 is_thorough: false,
+                recodes: true,
                 may_grow: true,
                 rewritten: 0,
             })?);
@@ -321,6 +330,7 @@ impl Transaction {
         let present_bytes = log.room_below(&goal);
         let mut plan = Plan {
             tail: log.is_too_long(&goal).then_some(goal.file_bytes),
+            recodes: aim.recodes,
             ..Plan::default()
         };
         let mut room_bytes = log.room_without_readers(&goal);
@@ -388,7 +398,7 @@ impl Transaction {
             let segment = self.state.segments.get(*victim);
             cleaned.segments += 1;
             cleaned.read_bytes += segment.bytes;
-            cleaned.moved_bytes += self.move_segment(segment)?;
+            cleaned.moved_bytes += self.move_segment(segment, plan.recodes)?;
         }
         if !plan.victims.is_empty() {
             self.publish(Durability::Lazy)?;
@@ -402,7 +412,7 @@ impl Transaction {
     }
 
     /// Moves what is live in a segment; returns how many bytes were written again.
-    fn move_segment(&mut self, segment: Segment) -> Result<u64> {
+    fn move_segment(&mut self, segment: Segment, recodes: bool) -> Result<u64> {
         let inner = Arc::clone(&self.inner);
         let (file, log_id) = (&*inner.file.file, inner.file.log_id);
         let mut head = [0; 2 * HEADER_BYTES];
@@ -417,14 +427,14 @@ impl Transaction {
         while let Some(found) = scanner.next()? {
             // A gap is the end, or what is behind it: what is live there stays, and the segment with it.
             if let Found::Record(record) = found {
-                moved_bytes += self.move_record(&record)?;
+                moved_bytes += self.move_record(&record, recodes)?;
             }
         }
         Ok(moved_bytes)
     }
 
     /// Moves a record if it is live; returns how many bytes were written now.
-    fn move_record(&mut self, record: &Record<'_>) -> Result<u64> {
+    fn move_record(&mut self, record: &Record<'_>, recodes: bool) -> Result<u64> {
         let place = Place::new(record.address, record.end() - record.address);
         let inner = Arc::clone(&self.inner);
         let has_prefix = record.body.len() >= NODE_PREFIX_BYTES;
@@ -435,7 +445,7 @@ impl Transaction {
                 if entry.references == 0 || entry.place != place {
                     return Ok(0);
                 }
-                let new = self.move_frame(record, id)?;
+                let new = self.move_frame(record, id, recodes)?;
                 self.work().set_place(id, new)?;
                 Ok(new.record_bytes())
             }
@@ -461,10 +471,13 @@ impl Transaction {
     }
 
     /// Writes a block again; returns where.
-    fn move_frame(&mut self, record: &Record<'_>, id: u32) -> Result<Place> {
+    fn move_frame(&mut self, record: &Record<'_>, id: u32, recodes: bool) -> Result<Place> {
         let inner = Arc::clone(&self.inner);
         inner.file.with_workspace(|workspace| {
-            let dense = encode_densely(record, id, &inner.coding, workspace);
+            let dense = match recodes {
+                true => encode_densely(record, id, &inner.coding, workspace),
+                false => None,
+            };
             let label = |decoder: Decoder| Label {
                 kind: KIND_MOVE,
                 codec: decoder.codec,
@@ -490,8 +503,7 @@ impl Transaction {
 }
 
 /// Encodes the block of a frame by the denser method; returns how and the length in the workspace, or
-/// `None` if that is not worth it, was tried before, or if the block cannot be decoded: then it is no worse
-/// elsewhere.
+/// `None` if that is not worth it, or if the block cannot be decoded: then it is no worse elsewhere.
 fn encode_densely(
     record: &Record<'_>,
     id: u32,
@@ -499,7 +511,7 @@ fn encode_densely(
     workspace: &mut Workspace,
 ) -> Option<(Decoder, usize)> {
     let raw_bytes = record.label.raw_bytes;
-    if record.label.kind == KIND_MOVE || raw_bytes > BLOCK_BYTES_MAX {
+    if raw_bytes > BLOCK_BYTES_MAX {
         return None;
     }
     let mut block = std::mem::take(&mut workspace.block);

@@ -41,7 +41,7 @@ const METHODS: [&[&str]; 2] = [
     ],
 ];
 /// What a byte counts for when it is moved, beside what it does when it is written: it outlived the others around it,
-/// and each later cleaning moves it again. More would be spent behind commits, which wait for the cleaning.
+/// and each later cleaning moves it again.
 const CLEAN_WORTH: f64 = 2.0;
 /// Encoding that a transaction may take unnoticed: a tenth of a sync of 100 microseconds, which is a fast one.
 const HIDDEN_SECONDS: f64 = 10e-6;

@@ -66,8 +66,10 @@ pub(super) struct Log {
     pub(super) appended_bytes: u64,
     /// What another writer left of its last segment, until a cleaning: it is as good as written.
     pub(super) given_up_bytes: u64,
-    /// What was laid out since the last sync of a transaction, and what that usually comes to.
+    /// What was laid out since the last sync of a transaction, and how many transactions.
     unsynced_bytes: u64,
+    unsynced_count: u64,
+    /// What a transaction usually comes to where each is synced, else 0.
     usual_bytes: u64,
     /// The room that must be left below the limit beside [`RESERVED_SEGMENTS`]; 0 for those that it is
     /// left for.
@@ -114,6 +116,7 @@ impl Log {
             appended_bytes: 0,
             given_up_bytes: 0,
             unsynced_bytes: 0,
+            unsynced_count: 0,
             usual_bytes: 0,
             reserved_bytes: 0,
             lacks_room: false,
@@ -183,17 +186,25 @@ impl Log {
         Ok(())
     }
 
-    /// Makes transactions durable, and goes on in the next block of the file system where that is near and
-    /// what usually comes next would touch one more.
-    pub(super) fn sync_transactions(&mut self) -> Result<()> {
-        let bytes = std::mem::take(&mut self.unsynced_bytes);
-        if bytes > 0 {
-            self.usual_bytes = match self.usual_bytes {
-                0 => bytes,
-                usual => (3 * usual + bytes) / 4,
-            };
+    /// Writes a transaction that is laid out. Where each is synced, the next one begins in the next block of the file
+    /// system if that is near and what usually comes next would touch one more.
+    pub(super) fn flush_transaction(&mut self) -> Result<()> {
+        self.unsynced_count += 1;
+        if self.usual_bytes > 0 {
             self.pad()?;
         }
+        self.flush()
+    }
+
+    /// Makes transactions durable.
+    pub(super) fn sync_transactions(&mut self) -> Result<()> {
+        let bytes = std::mem::take(&mut self.unsynced_bytes);
+        self.usual_bytes = match std::mem::take(&mut self.unsynced_count) {
+            0 => self.usual_bytes,
+            1 if self.usual_bytes > 0 => (3 * self.usual_bytes + bytes) / 4,
+            1 => bytes,
+            _ => 0,
+        };
         self.sync()
     }
 
@@ -209,7 +220,7 @@ impl Log {
         if let Some(Appended::At(placed)) = self.writer.pad_to(BLOCK_BYTES)? {
             self.appended_bytes += placed.record_bytes;
         }
-        self.flush()
+        Ok(())
     }
 
     /// Makes all that was written durable.

@@ -107,8 +107,9 @@ pub struct BlocksOptions {
     /// The memory for nodes of maps and of the frame table that were read. Default 64 MiB; 1 GiB of
     /// blocks of 4 KiB has nodes of 4 MiB.
     pub map_cache_bytes: usize,
-    /// How the cleaner writes blocks that it moves for the first time, where that is shorter. Default: as the
-    /// chooser finds at twice what a byte is worth when it is written.
+    /// How blocks are written that move when somebody asks for it ([`Blocks::clean`], [`Blocks::shrink`],
+    /// [`Blocks::rewrite`]), where that is shorter. Default: as the chooser finds at twice what a byte is worth when it
+    /// is written.
     pub clean_method: Option<Method>,
     /// Cleaning keeps the file to this many times what is live, the room for the next writes included, as far as
     /// segments that are nine tenths full allow: about 1.25. Less takes less room and moves more. Default 1.5.
@@ -213,7 +214,7 @@ struct Inner {
 /// Who may write.
 enum Turn {
     /// Nobody wrote since the store was opened.
-    Untouched(Box<Recovery>, Payload),
+    Untouched(Box<Recovery>, Box<Superblocks>),
     Idle(Box<Writer>),
     /// A transaction has it.
     Taken,
@@ -344,7 +345,7 @@ impl Blocks {
             replayed_commits: recovery.commits,
             is_torn: recovery.is_torn || superblocks.is_only_one(),
         };
-        let turn = Turn::Untouched(Box::new(recovery), payload);
+        let turn = Turn::Untouched(Box::new(recovery), Box::new(superblocks));
         Ok(Blocks::new(
             file,
             options,
@@ -517,9 +518,11 @@ impl Inner {
         self.check()?;
         match std::mem::replace(&mut *turn, Turn::Taken) {
             Turn::Idle(writer) => Ok(Some(writer)),
-            Turn::Untouched(recovery, payload) => {
+            Turn::Untouched(recovery, superblocks) => {
                 drop(turn);
-                let taken = self.watch(self.take_over(*recovery, payload));
+                let payload = decode_payload(&superblocks.current().payload);
+                let taken = payload.and_then(|payload| self.take_over(*recovery, payload));
+                let taken = self.watch(taken);
                 if taken.is_err() {
                     *self.lock_turn() = Turn::Refused;
                     self.turn_over.notify_all();

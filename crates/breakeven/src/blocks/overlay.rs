@@ -20,8 +20,9 @@ pub(super) struct Overlay<V> {
 
 impl<V: Clone> Default for Overlay<V> {
     fn default() -> Overlay<V> {
+        // One empty map for all: each is copied when it is changed.
         Overlay {
-            shards: Arc::new((0..SHARDS).map(|_| Arc::default()).collect()),
+            shards: Arc::new(vec![Arc::default(); SHARDS]),
             count: 0,
         }
     }

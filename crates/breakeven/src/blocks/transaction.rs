@@ -352,7 +352,7 @@ impl Transaction {
         };
         let placed = self.append_record(label, &[&commit.encode(), &operations])?;
         let inner = Arc::clone(&self.inner);
-        inner.watch(self.writer().log.flush())?;
+        inner.watch(self.writer().log.flush_transaction())?;
         if is_durable {
             inner.watch(self.writer().log.sync_transactions())?;
         }

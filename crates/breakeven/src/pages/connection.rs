@@ -37,6 +37,7 @@ enum View {
 #[derive(Default)]
 struct LastBlock {
     location: Option<Location>,
+    index: u64,
     bytes: Vec<u8>,
 }
 
@@ -331,7 +332,11 @@ impl Connection {
             self.last.location = None;
             bytes.resize(block_bytes, 0);
             self.read_block(index, &mut bytes)?;
-            self.last = LastBlock { location, bytes };
+            self.last = LastBlock {
+                location,
+                index,
+                bytes,
+            };
         }
         Ok(())
     }
@@ -349,9 +354,8 @@ impl Connection {
         let is_header = offset == 0 && source.len() >= HEADER_BYTES;
         for part in parts(offset, source.len(), block_bytes) {
             let bytes = &source[part.of_buffer.clone()];
-            let volume = self.extent.volume;
             if part.is_whole && !(is_header && part.index == 0) {
-                self.transaction()?.write(volume, part.index, bytes)?;
+                self.write_block(part.index, bytes)?;
                 continue;
             }
             let mut block = vec![0; block_bytes as usize];
@@ -362,9 +366,23 @@ impl Connection {
             if part.index == 0 {
                 self.is_first_page_other |= serve_versions(0, &mut block);
             }
-            self.transaction()?.write(volume, part.index, &block)?;
+            self.write_block(part.index, &block)?;
         }
         self.extent.size_bytes = self.extent.size_bytes.max(offset + source.len() as u64);
+        Ok(())
+    }
+
+    fn write_block(&mut self, index: u64, block: &[u8]) -> Result<()> {
+        let volume = self.extent.volume;
+        self.transaction()?.write(volume, index, block)?;
+        if index == 0 || index == self.last.index {
+            // The first one will be asked for again, behind the transaction.
+            self.last = LastBlock {
+                location: None,
+                index,
+                bytes: block.to_vec(),
+            };
+        }
         Ok(())
     }
 
@@ -424,7 +442,7 @@ impl Connection {
                 let mut block = vec![0; block_bytes as usize];
                 self.read_block(blocks - 1, &mut block)?;
                 block[kept..].fill(0);
-                self.transaction()?.write(volume, blocks - 1, &block)?;
+                self.write_block(blocks - 1, &block)?;
             }
         }
         self.extent.size_bytes = size_bytes;
@@ -455,6 +473,10 @@ impl Connection {
         }
         // The transaction is there, or is not, whatever is seen of it now: without a snapshot reads are refused.
         let _ = self.take_snapshot();
+        if let (Ok(_), View::Read(snapshot)) = (&committed, &self.view) {
+            let located = snapshot.locate(extent.volume, self.last.index);
+            self.last.location = located.ok().flatten();
+        }
         committed.map(drop)
     }
 

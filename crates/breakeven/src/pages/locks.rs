@@ -18,6 +18,8 @@ use crate::storage::{LockKind, StorageFile};
 const PENDING: Range<u64> = 0x4000_0000..0x4000_0001;
 const RESERVED: Range<u64> = 0x4000_0001..0x4000_0002;
 const SHARED: Range<u64> = 0x4000_0002..0x4000_0002 + 510;
+/// The three, one behind the other.
+const ALL: Range<u64> = PENDING.start..SHARED.end;
 
 /// How far a connection has locked its database, in SQLite's words and order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +82,11 @@ impl Locks {
             }
             self.level = LockLevel::Reserved;
         }
+        // One call where nobody is in the way; a refused one has changed nothing.
+        if to == LockLevel::Exclusive && self.file.try_lock(ALL, LockKind::Exclusive)? {
+            self.level = LockLevel::Exclusive;
+            return Ok(true);
+        }
         if to >= LockLevel::Pending && self.level < LockLevel::Pending {
             if !self.file.try_lock(PENDING, LockKind::Exclusive)? {
                 return Ok(false);
@@ -117,14 +124,16 @@ impl Locks {
         if self.level <= to {
             return Ok(());
         }
-        let both = PENDING.start..RESERVED.end;
+        let holds_any = self.keeps_out || self.level > LockLevel::Shared;
         if to == LockLevel::None || !self.keeps_out {
-            self.file.unlock(SHARED)?;
+            if holds_any {
+                self.file.unlock(ALL)?;
+            }
         } else {
             // A lock that this handle holds becomes a lesser one: nobody can be in the way.
             self.file.try_lock(SHARED, LockKind::Shared)?;
+            self.file.unlock(PENDING.start..RESERVED.end)?;
         }
-        self.file.unlock(both)?;
         self.level = to;
         Ok(())
     }

@@ -25,7 +25,7 @@ pub struct PageOptions {
     /// How pages are written; what another wrote is read whatever this says. Default: as the chooser finds for each
     /// kind of page.
     pub method: Option<Method>,
-    /// How the cleaner writes pages that it moves for the first time, where that is shorter. Default: as the chooser
+    /// How pages are written that move when somebody asks for it, where that is shorter. Default: as the chooser
     /// finds.
     pub clean_method: Option<Method>,
     /// What a GB of the file is worth, in seconds of a core; see [`BlocksOptions::seconds_per_gb`]. Default 240:
