@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::books::ClassCounts;
 use super::class::{self, CLASSES, Prefixes};
+use super::demand::Demand;
 use super::form::{self, Form};
 use super::space::Space;
 use crate::codec::Method;
@@ -51,13 +52,12 @@ const GENERATION_BYTES: usize = 300 << 10;
 const OFFERED_BYTES_MAX: usize = 64 << 10;
 /// A dictionary must save so much of what is stored.
 const SAVING_MIN: f64 = 0.03;
-/// Of items that come to the end of their queue, the share that is believed to have been fetched at least: what holds
-/// no items that are fetched would be worth no memory at all.
-const FETCHED_SHARE_MIN: f64 = 0.01;
 /// What costs more than anything: a method that cannot be.
 const NEVER: f64 = 1e6;
 /// Decodings after which a value is stored raw again.
 const PROMOTE_AFTER: std::ops::RangeInclusive<f64> = 16.0..=65_536.0;
+/// The same where fresh ones are only encoded sooner.
+const PROMOTE_SOONER_AFTER_MIN: f64 = 4.0;
 
 /// What is decided of a class.
 #[derive(Clone, Debug)]
@@ -69,8 +69,10 @@ pub(super) struct ClassPlan {
     decision: Decision,
     life: BlockLife,
     pub prices: Prices,
-    /// Of decodings, one in so many stores the value raw again.
+    /// Of decodings, one in so many stores the value raw again: where others are dropped for it, and where fresh ones are
+    /// only encoded sooner.
     pub promote_one_in: u32,
+    pub promote_one_in_sooner: u32,
 }
 
 impl ClassPlan {
@@ -110,6 +112,11 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// Whether something is known, and nothing is to be encoded.
+    pub fn is_raw(&self) -> bool {
+        self.version > 0 && self.classes().all(|(_, plan)| plan.form.is_none())
+    }
+
     pub fn of(&self, class: u16) -> Option<&ClassPlan> {
         self.classes.get(usize::from(class))?.as_ref()
     }
@@ -121,25 +128,16 @@ impl Plan {
 }
 
 /// What all shards counted, as far as prices follow from it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub classes: Vec<ClassCounts>,
     pub items: u64,
     pub bytes: u64,
+    /// Items that came to the end of their queue, and those of them that had been fetched.
     pub judged: u64,
     pub judged_fetched: u64,
-}
-
-impl Tally {
-    /// Returns what a byte is worth that is held from one end of the queue to the other: an item as long as the mean
-    /// would have its place, and is fetched there as often as those were that came to the end.
-    pub fn worth_of_byte(&self, miss: Seconds) -> f64 {
-        // As if a hundred items had come to the end before, of which one in twenty had been fetched.
-        let share = (self.judged_fetched as f64 + 5.0) / (self.judged as f64 + 100.0);
-        let index_bytes = 14.0;
-        let item_bytes = self.bytes as f64 / self.items.max(1) as f64 + index_bytes;
-        share.max(FETCHED_SHARE_MIN) * miss.0 / item_bytes
-    }
+    pub stored: u64,
+    pub fetches: u64,
 }
 
 /// See the module.
@@ -184,6 +182,7 @@ struct Tuner {
     dictionaries: Option<Dictionaries>,
     chooser: Chooser,
     miss: Seconds,
+    demand: Demand,
     prefixes: Prefixes,
     classes: Vec<Option<Box<Learned>>>,
     charged: usize,
@@ -216,6 +215,7 @@ impl Coding {
                 dictionaries,
                 chooser: Chooser::new(candidates, Profile::default(), options),
                 miss,
+                demand: Demand::default(),
                 prefixes: Prefixes::default(),
                 classes: (0..CLASSES).map(|_| None).collect(),
                 charged: 0,
@@ -298,7 +298,8 @@ impl Coding {
         let measured = tuner.to_measure();
         if let Some(class) = measured {
             tuner.measure(class);
-            let plan = tuner.decide(class, tally);
+            tuner.demand.follow(tally);
+            let plan = tuner.decide(class);
             self.publish(&tuner, class, plan);
         }
         self.charge(&mut tuner, space);
@@ -461,12 +462,11 @@ impl Tuner {
     }
 
     /// Decides how a class is encoded, at what memory is worth and fetches cost.
-    fn decide(&mut self, class: u16, tally: &Tally) -> ClassPlan {
+    fn decide(&mut self, class: u16) -> ClassPlan {
         let learned = self.classes[usize::from(class)]
             .as_mut()
             .expect("a class that is known");
-        let counts = tally
-            .classes
+        let counts = (self.demand.counts())
             .get(usize::from(class))
             .copied()
             .unwrap_or_default();
@@ -477,7 +477,7 @@ impl Tuner {
             held_seconds: Estimate::exact(1.0),
             ..BlockLife::new(Class::place(class), learned.value_bytes.max(1.0) as u64)
         };
-        let worth = tally.worth_of_byte(self.miss);
+        let worth = self.demand.worth_of_byte(self.miss);
         let prices = Prices {
             per_core_second: Estimate::exact(1.0),
             // For as long as it is held: from one end of the queue to the other.
@@ -508,13 +508,17 @@ impl Tuner {
         let saved_bytes = decision.raw_bytes as f64 - decision.quantities.held_bytes.mean;
         let decode = decision.quantities.decode_core_seconds.mean.max(1e-9);
         let (low, high) = (PROMOTE_AFTER.start(), PROMOTE_AFTER.end());
+        let promote_one_in = (worth * saved_bytes / decode).clamp(*low, *high);
+        // For each byte it takes, a fresh one is encoded, and decoded as often as others are.
+        let sooner = decision.quantities.encode_core_seconds.mean / decode + reads;
         ClassPlan {
             form,
             alternative: alternative.and_then(|at| learned.forms[at].clone()),
             decision,
             life,
             prices,
-            promote_one_in: (worth * saved_bytes / decode).clamp(*low, *high) as u32,
+            promote_one_in: promote_one_in as u32,
+            promote_one_in_sooner: sooner.clamp(PROMOTE_SOONER_AFTER_MIN, promote_one_in) as u32,
         }
     }
 

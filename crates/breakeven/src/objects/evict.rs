@@ -4,7 +4,8 @@
 //! one and the others go; the main queue gives each item as many more rounds as it was fetched, up to three. Here
 //! the queues consist of segments, and all items of the oldest are judged before it is freed. The short queue has two
 //! parts: fresh items as they came, and behind them those that nobody fetched so far, encoded. Whatever moves on is
-//! encoded as its class is (`recode.rs`).
+//! encoded as its class is (`recode.rs`). Where no class is encoded, fresh segments become cold ones as they are, but for
+//! some from which is learned.
 //!
 //! Without eviction items are encoded as they leave the fresh queue, and else only moved together, where enough of a
 //! segment is dead.
@@ -24,6 +25,10 @@ pub(super) const FRESH_PERCENT: u64 = 6;
 /// Of a hundred slabs of a shard's share, those of fresh and cold items from which the oldest of them are judged.
 const SHORT_PERCENT: u64 = 10;
 
+/// Of segments that grow old where no class is encoded, one in so many is looked at, so that what is learned follows the
+/// values.
+const AGED_LOOKED_AT_ONE_IN: u32 = 8;
+
 /// Slabs that a shard may hold in any case before it looks for dead bytes: those that are being filled are not full.
 const TIDY_SLABS_MIN: u64 = 2;
 
@@ -39,6 +44,13 @@ pub(super) struct Duty {
     pub now: u32,
 }
 
+impl Duty {
+    /// Whether a segment is to be freed now, because something has to be stored.
+    fn is_urgent(&self) -> bool {
+        self.items == usize::MAX
+    }
+}
+
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
@@ -46,7 +58,7 @@ pub(super) enum Progress {
     Freed,
     /// Items were looked at; there is more to do.
     More,
-    /// There is nothing that could be freed.
+    /// There is nothing that could be freed now.
     Nothing,
 }
 
@@ -181,8 +193,10 @@ impl Shard {
             };
             let (found, next) = self.item_at(place);
             if found.is_some_and(|found| !self.judge(found, duty)) {
-                self.log.emptying = 0;
-                self.log.put_back(number);
+                if !duty.evicts {
+                    self.log.emptying = 0;
+                    self.log.put_back(number);
+                }
                 return Progress::Nothing;
             }
             self.cursor = next;
@@ -195,7 +209,34 @@ impl Shard {
         Progress::Freed
     }
 
+    /// Whether room is to be made here first: items are fresh that could be encoded, a segment is half empty, or more is held
+    /// than the share. Else it would be those of the shards that are asked most that go first, while others hold items raw.
+    pub fn is_due(&self, duty: Duty) -> bool {
+        let fresh = u64::from(self.log.slabs_of(Queue::Fresh));
+        self.log.emptying != 0
+            || fresh * 100 > duty.share_slabs * FRESH_PERCENT
+            || u64::from(self.log.slabs()) * 8 > duty.share_slabs * 9
+    }
+
+    /// Whether the next to make room are items as they came, because twice as many are fresh as need be.
+    pub fn has_more_fresh_than_due(&self) -> bool {
+        let fresh = u64::from(self.log.slabs_of(Queue::Fresh));
+        fresh * 100 > u64::from(self.log.slabs()) * 2 * FRESH_PERCENT
+    }
+
+    /// Lets fresh segments be cold as they are, where nothing would become of their items on the way.
+    fn age(&mut self, duty: Duty) {
+        let is_old = |fresh: u32| u64::from(fresh) * 100 > duty.share_slabs * FRESH_PERCENT;
+        while duty.evicts && self.plan.is_raw() && is_old(self.log.slabs_of(Queue::Fresh)) {
+            self.aged = self.aged.wrapping_add(1);
+            if self.aged.is_multiple_of(AGED_LOOKED_AT_ONE_IN) || !self.log.age_oldest() {
+                break;
+            }
+        }
+    }
+
     fn choose_segment(&mut self, duty: Duty) -> Option<u32> {
+        self.age(duty);
         let fresh = u64::from(self.log.slabs_of(Queue::Fresh));
         let short = fresh + u64::from(self.log.slabs_of(Queue::Cold));
         let is_above = |slabs: u64, percent: u64| slabs * 100 > duty.share_slabs * percent;
@@ -238,7 +279,8 @@ impl Shard {
         )
     }
 
-    /// Moves an item, or lets it go. False if it could do neither.
+    /// Moves an item, or lets it go. False if there is no slab to move it to, and it may stay where it is for now: another
+    /// shard has begun one and will soon free another.
     fn judge(&mut self, found: Found, duty: Duty) -> bool {
         if found.header.is_expired(duty.now) {
             self.expire(found);
@@ -262,10 +304,12 @@ impl Shard {
             (Queue::Main, _) => (frequency > 0, Queue::Main, frequency.saturating_sub(1)),
             (Queue::Fresh | Queue::Cold, _) => (frequency > 0, Queue::Main, 0),
         };
-        if !stays || !self.move_to(found, to, left, duty.now) {
+        let is_moved = stays && self.move_to(found, to, left, duty.now);
+        let may_wait = stays && !duty.is_urgent();
+        if !is_moved && !may_wait {
             self.evict(found);
         }
-        true
+        is_moved || !may_wait
     }
 
     fn evict(&mut self, found: Found) {

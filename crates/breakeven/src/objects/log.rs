@@ -407,13 +407,32 @@ impl Log {
         self.vacant.push(number);
     }
 
-    /// Takes the oldest closed segment of a queue to be emptied; where there is none, the fullest that is being filled.
-    pub fn oldest(&mut self, queue: Queue) -> Option<u32> {
+    /// Lets the oldest closed segment of the fresh queue be the youngest of the cold one. False if there is none.
+    pub fn age_oldest(&mut self) -> bool {
+        let Some(number) = self.oldest_closed(Queue::Fresh) else {
+            return false;
+        };
+        self.segment_mut(number).queue = Queue::Cold;
+        self.counts[Queue::Fresh as usize] -= 1;
+        self.counts[Queue::Cold as usize] += 1;
+        self.put_back(number);
+        true
+    }
+
+    fn oldest_closed(&mut self, queue: Queue) -> Option<u32> {
         while let Some((number, sequence)) = self.queues[queue as usize].pop_front() {
             let segment = self.segments[number as usize].as_ref();
             if segment.is_some_and(|segment| segment.sequence == sequence) {
                 return Some(number);
             }
+        }
+        None
+    }
+
+    /// Takes the oldest closed segment of a queue to be emptied; where there is none, the fullest that is being filled.
+    pub fn oldest(&mut self, queue: Queue) -> Option<u32> {
+        if let Some(number) = self.oldest_closed(queue) {
+            return Some(number);
         }
         let filling = self.filling[queue as usize];
         let life = (0..LIVES).filter(|life| filling[*life] != 0);

@@ -8,7 +8,7 @@
 //! Values are stored raw as they come and encoded when they leave the fresh queue (`recode.rs`), each by the form that
 //! its class has (`class.rs`, `form.rs`): what that is, a dictionary maybe, is learned on a thread of the caller that
 //! calls [`Objects::tune`] (`coding.rs`) and decided by what memory is worth: an item in the place of the bytes saved
-//! would have spared misses. [`Objects::classes`] and [`Objects::ledger`] say what was chosen and what it earned.
+//! would have spared misses, if anybody asks (`demand.rs`). [`Objects::classes`] and [`Objects::ledger`] say what was chosen and what it earned.
 //!
 //! Promises: a value is the one that was stored under exactly this key, or there is none; an item is gone at the
 //! second that was set; CAS rises with each change of an item; slabs, indexes and books together stay within
@@ -25,6 +25,7 @@
 mod books;
 mod class;
 mod coding;
+mod demand;
 mod evict;
 mod form;
 mod index;
@@ -436,6 +437,8 @@ impl Objects {
             tally.bytes += shard.stats.bytes;
             tally.judged += shard.stats.judged;
             tally.judged_fetched += shard.stats.judged_fetched;
+            tally.stored += shard.stats.items_total;
+            tally.fetches += shard.stats.fetches;
         }
         tally
     }
@@ -576,9 +579,10 @@ impl Objects {
                 shard.settle();
             }
             if result.is_ok() {
-                match self.is_tight() {
-                    true => drop(shard.work(self.duty(ITEMS_A_REQUEST, now))),
-                    false => shard.tidy(ITEMS_A_REQUEST, now.seconds),
+                if self.is_tight() {
+                    self.make_some_room(shard, now);
+                } else {
+                    shard.tidy(ITEMS_A_REQUEST, now.seconds);
                 }
                 return result;
             }
@@ -589,6 +593,19 @@ impl Objects {
             }
         }
         Err(NoRoom)
+    }
+
+    /// Looks at the items that are a request's part of making room: in its own shard, or in that whose turn it is.
+    fn make_some_room(&self, mut shard: MutexGuard<'_, Shard>, now: Now) {
+        let duty = self.duty(ITEMS_A_REQUEST, now);
+        if shard.is_due(duty) {
+            shard.work(duty);
+        } else {
+            // Nobody holds two.
+            drop(shard);
+            let at = self.turn.fetch_add(1, Relaxed) % self.shards.len();
+            self.lock(at, now).work(duty);
+        }
     }
 
     /// Lets the shards free a segment in turn. False if none can.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
+use crate::codec::Method;
 
 #[derive(Clone, Debug)]
 struct Known {
@@ -627,6 +628,33 @@ fn what_does_not_shrink_stays_raw_and_costs_nothing() {
     let (with, without) = (held(true, &mut random), held(false, &mut random));
     println!("noise: {with} items held, {without} where nothing is encoded");
     assert!(with * 10 >= without * 9);
+}
+
+#[test]
+fn what_nobody_asks_for_is_encoded_no_more_until_somebody_does() {
+    let options = ObjectsOptions {
+        memory_bytes: 4 << 20,
+        miss_microseconds: 200,
+        ..with_dictionaries()
+    };
+    let objects = Objects::new(options).expect("sane options");
+    let is_encoding = || objects.classes()[0].method != Method::STORE;
+    // A memory that is filled is filled densely, whether or not it was asked before.
+    fill(&objects, 0..30_000, 0);
+    assert!(is_encoding(), "{:?}", objects.classes());
+    fill(&objects, 30_000..700_000, 0);
+    assert!(!is_encoding(), "{:?}", objects.classes());
+    let before = objects.stats().moved;
+    fill(&objects, 700_000..720_000, 0);
+    let moved = objects.stats().moved - before;
+    let mut there = 0;
+    for start in (720_000..800_000).step_by(500) {
+        fill(&objects, start..start + 500, 0);
+        there += found(&objects, start - 6000..start - 5000, 0);
+    }
+    println!("of 20,000 unread items {moved} moved; then {there} were found");
+    assert!((1..10_000).contains(&moved) && there > 50_000);
+    assert!(is_encoding(), "{:?}", objects.classes());
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::books::ClassCounts;
 use super::class::CLASSES;
 use super::coding::{Coding, Plan, Tally};
+use super::demand::Demand;
 use super::evict::FRESH_PERCENT;
 use super::form::{self, Form};
 use super::space::Space;
@@ -186,6 +187,7 @@ fn tally(sample: &[Sampled], prospect: &Prospect) -> Tally {
         bytes: bytes as u64,
         judged: many as u64,
         judged_fetched: (prospect.fetched_share.clamp(0.0, 1.0) * many) as u64,
+        ..Tally::default()
     }
 }
 
@@ -267,7 +269,9 @@ fn measure(
     if encodable.is_empty() {
         return;
     }
-    let worth_for_a_second = tally.worth_of_byte(Seconds(1.0));
+    let mut demand = Demand::default();
+    demand.follow(tally);
+    let worth_for_a_second = demand.worth_of_byte(Seconds(1.0));
     let tried = |form: &Arc<Form>| {
         // The first time makes tables and warms caches.
         form::time(form, encodable.iter().copied());

@@ -127,7 +127,9 @@ impl Shard {
         }
         if let Some(coding) = &self.coding {
             coding.offer(key, value);
-            self.offers_in = if is_known { OFFERED_ONE_IN } else { 1 };
+            // Where nothing is encoded, only some segments come here.
+            let is_some_of_them = is_known && !self.plan.is_raw();
+            self.offers_in = if is_some_of_them { OFFERED_ONE_IN } else { 1 };
         }
     }
 
@@ -180,10 +182,12 @@ impl Shard {
         let form = self.form_of(&found).expect("an encoded item has a form");
         let class = form.class;
         self.books.of(class).decoded += 1;
-        let Some(one_in) = self.plan.of(class).map(|plan| plan.promote_one_in) else {
-            return;
-        };
-        if !self.draw(one_in) {
+        let has_fresh = self.has_more_fresh_than_due();
+        let one_in = self.plan.of(class).map(|plan| match has_fresh {
+            true => plan.promote_one_in_sooner,
+            false => plan.promote_one_in,
+        });
+        if !one_in.is_some_and(|one_in| self.draw(one_in)) {
             return;
         }
         let header = Header {

@@ -265,6 +265,8 @@ pub struct ObjectsStats {
     pub main_slabs: u64,
     /// Items that were stored.
     pub items_total: u64,
+    /// Fetches, of items that were there and others.
+    pub fetches: u64,
     /// Items that were dropped before their end to make room.
     pub evictions: u64,
     /// Of these, items that nobody fetched.
@@ -302,6 +304,7 @@ impl ObjectsStats {
         self.cold_slabs += other.cold_slabs;
         self.main_slabs += other.main_slabs;
         self.items_total += other.items_total;
+        self.fetches += other.fetches;
         self.evictions += other.evictions;
         self.evicted_unfetched += other.evicted_unfetched;
         self.expired += other.expired;

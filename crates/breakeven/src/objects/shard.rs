@@ -71,6 +71,8 @@ pub(super) struct Shard {
     /// Where the emptying of a segment stands, and whether its items stay as they are.
     pub cursor: u32,
     pub is_tidying: bool,
+    /// Segments that grew old, of which some are looked at.
+    pub aged: u32,
     /// The second up to which segments past their end were looked for.
     pub expiry_scanned: u32,
     /// The state of the hash by which items on the move find their slot.
@@ -104,6 +106,7 @@ impl Shard {
             moving: Vec::new(),
             cursor: 0,
             is_tidying: false,
+            aged: 0,
             expiry_scanned: 0,
             hash,
             plan: coding.as_ref().map(|it| it.plan()).unwrap_or_default(),
@@ -382,6 +385,7 @@ impl Shard {
         now: u32,
         look: impl FnOnce(ItemRef<'_>) -> R,
     ) -> Result<Option<R>, NoRoom> {
+        self.stats.fetches += 1;
         let mut found = self.find(key, now);
         let is_vivified = found.is_none() && fetch.vivify.is_some();
         if let (None, Some(expires)) = (found, fetch.vivify) {
