@@ -4,8 +4,9 @@
 //! waits for the next request, the others do theirs, so that replies come in the order in which they are ready. Each
 //! holds one request of at most 32 MiB.
 
-use std::io::{self, Read, Write};
-use std::sync::{Mutex, PoisonError};
+use std::io::{self, IoSlice, Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use breakeven::Error;
 use breakeven::blocks::Durability;
@@ -15,6 +16,8 @@ use super::metrics::Metrics;
 
 /// The longest read or write, which every client may rely on.
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
+/// From this length on a read is answered in pieces, if the client takes that.
+const PIECES_BYTES: u32 = 256 << 10;
 /// The blocks that one answer about allocation covers at most; the client asks on from there.
 const STATUS_BLOCKS_MAX: u64 = 1 << 15;
 
@@ -37,6 +40,7 @@ const ONE_EXTENT: u16 = 8;
 const FAST_ZERO: u16 = 16;
 
 const CHUNK_DONE: u16 = 1;
+const CHUNK_MORE: u16 = 0;
 const CHUNK_DATA: u16 = 1;
 const CHUNK_HOLE: u16 = 2;
 const CHUNK_STATUS: u16 = 5;
@@ -89,6 +93,8 @@ enum Answer {
     Done,
     /// The buffer holds what was read.
     Data,
+    /// What was asked for is still to be read, and sent as it is.
+    Pieces,
     /// All that was asked for is zeros.
     Hole,
     /// Lengths and states.
@@ -176,16 +182,24 @@ impl Request {
 
     fn read_bytes(&self, session: &Session, buffer: &mut Vec<u8>) -> Result<Answer, Refusal> {
         let volume = &session.volume;
-        if session.is_structured && self.length > 0 {
-            let range = self.offset..self.offset + u64::from(self.length);
-            let extents = volume.extents(range, u64::MAX >> 1)?;
-            if extents.len() == 1 && extents[0].is_hole {
-                return Ok(Answer::Hole);
-            }
+        if session.is_structured
+            && self.length > 0
+            && volume.is_hole(self.offset, self.length.into())?
+        {
+            return Ok(Answer::Hole);
+        }
+        if self.comes_in_pieces(session) {
+            return Ok(Answer::Pieces);
         }
         buffer.resize(self.length as usize, 0);
         volume.read(self.offset, buffer)?;
         Ok(Answer::Data)
+    }
+
+    /// Says whether it is a long read by a client that puts pieces together.
+    fn comes_in_pieces(&self, session: &Session) -> bool {
+        let is_whole = self.flags & DONT_FRAGMENT != 0;
+        session.is_structured && self.length >= PIECES_BYTES && !is_whole
     }
 
     fn status(&self, session: &Session) -> Result<Answer, Refusal> {
@@ -207,22 +221,45 @@ impl Request {
     }
 }
 
-fn chunk<W: Write>(writer: &mut W, cookie: u64, kind: u16, parts: &[&[u8]]) -> io::Result<()> {
-    let length: usize = parts.iter().map(|part| part.len()).sum();
+/// Writes parts one behind the other, in one call if the other side has room for them.
+fn write_parts<W: Write>(writer: &mut W, parts: &[&[u8]]) -> io::Result<()> {
+    let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+    let mut left = &mut slices[..];
+    // Those without bytes are passed over.
+    IoSlice::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        match writer.write_vectored(left) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => IoSlice::advance_slices(&mut left, count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn chunk<W: Write>(
+    writer: &mut W,
+    cookie: u64,
+    (flags, kind): (u16, u16),
+    body: &[&[u8]],
+) -> io::Result<()> {
+    let length: usize = body.iter().map(|part| part.len()).sum();
     let mut head = STRUCTURED_MAGIC.to_be_bytes().to_vec();
-    head.extend_from_slice(&CHUNK_DONE.to_be_bytes());
+    head.extend_from_slice(&flags.to_be_bytes());
     head.extend_from_slice(&kind.to_be_bytes());
     head.extend_from_slice(&cookie.to_be_bytes());
     head.extend_from_slice(&(length as u32).to_be_bytes());
-    writer.write_all(&head)?;
-    parts.iter().try_for_each(|part| writer.write_all(part))
+    let mut parts = vec![&head[..]];
+    parts.extend_from_slice(body);
+    write_parts(writer, &parts)
 }
 
-fn simple<W: Write>(writer: &mut W, cookie: u64, error: u32) -> io::Result<()> {
+fn simple<W: Write>(writer: &mut W, cookie: u64, error: u32, data: &[u8]) -> io::Result<()> {
     let mut head = SIMPLE_MAGIC.to_be_bytes().to_vec();
     head.extend_from_slice(&error.to_be_bytes());
     head.extend_from_slice(&cookie.to_be_bytes());
-    writer.write_all(&head)
+    write_parts(writer, &[&head, data])
 }
 
 fn reply<W: Write>(
@@ -234,36 +271,42 @@ fn reply<W: Write>(
 ) -> io::Result<()> {
     let cookie = request.cookie;
     let offset = request.offset.to_be_bytes();
+    let mut last = |kind, body: &[&[u8]]| chunk(writer, cookie, (CHUNK_DONE, kind), body);
     match result {
-        Ok(Answer::Data) if session.is_structured => {
-            chunk(writer, cookie, CHUNK_DATA, &[&offset, buffer])
-        }
-        Ok(Answer::Data) => {
-            simple(writer, cookie, 0)?;
-            writer.write_all(buffer)
-        }
-        Ok(Answer::Hole) => chunk(
-            writer,
-            cookie,
-            CHUNK_HOLE,
-            &[&offset, &request.length.to_be_bytes()],
-        ),
+        Ok(Answer::Data) if session.is_structured => last(CHUNK_DATA, &[&offset, buffer]),
+        Ok(Answer::Data) => simple(writer, cookie, 0, buffer),
+        Ok(Answer::Hole) => last(CHUNK_HOLE, &[&offset, &request.length.to_be_bytes()]),
         Ok(Answer::Status(states)) => {
             let mut body = ALLOCATION.to_be_bytes().to_vec();
             for (length, state) in states {
                 body.extend_from_slice(&length.to_be_bytes());
                 body.extend_from_slice(&state.to_be_bytes());
             }
-            chunk(writer, cookie, CHUNK_STATUS, &[&body])
+            last(CHUNK_STATUS, &[&body])
         }
-        Ok(Answer::Done) => simple(writer, cookie, 0),
+        Ok(Answer::Pieces) => Ok(()),
+        Ok(Answer::Done) => simple(writer, cookie, 0, &[]),
         Err(refusal) if session.is_structured => {
             let sentence = &refusal.sentence.as_bytes()[..refusal.sentence.len().min(1000)];
             let length = (sentence.len() as u16).to_be_bytes();
-            let parts: [&[u8]; 3] = [&refusal.number.to_be_bytes(), &length, sentence];
-            chunk(writer, cookie, CHUNK_ERROR, &parts)
+            last(
+                CHUNK_ERROR,
+                &[&refusal.number.to_be_bytes(), &length, sentence],
+            )
         }
-        Err(refusal) => simple(writer, cookie, refusal.number),
+        Err(refusal) => simple(writer, cookie, refusal.number, &[]),
+    }
+}
+
+/// Why pieces end: the disk refuses, or the client is gone.
+enum Broken {
+    Refused(Refusal),
+    Gone(io::Error),
+}
+
+impl From<Error> for Broken {
+    fn from(error: Error) -> Broken {
+        Broken::Refused(error.into())
     }
 }
 
@@ -276,7 +319,7 @@ struct Conversation<'c, R, W> {
     metrics: &'c Metrics,
 }
 
-impl<R: Read, W: Write> Conversation<'_, R, W> {
+impl<'c, R: Read + Send, W: Write + Send> Conversation<'c, R, W> {
     /// Returns the next request, with what it writes in `buffer`; `None` if the client has left. Behind an error
     /// nobody reads any more.
     fn next(&self, buffer: &mut Vec<u8>) -> io::Result<Option<Request>> {
@@ -301,18 +344,54 @@ impl<R: Read, W: Write> Conversation<'_, R, W> {
         Ok(Some(request))
     }
 
+    fn lock_writer(&self) -> MutexGuard<'_, &'c mut W> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends what is read piece by piece, so that the client has some of it while the rest is decoded.
+    fn send_pieces(
+        &self,
+        request: &Request,
+        scratch: &mut Vec<u8>,
+    ) -> io::Result<Result<Answer, Refusal>> {
+        let left_bytes = AtomicU64::new(request.length.into());
+        let send = |offset: u64, piece: &[u8]| {
+            let mut writer = self.lock_writer();
+            let bytes = piece.len() as u64;
+            let flags = match left_bytes.fetch_sub(bytes, Ordering::Relaxed) == bytes {
+                true => CHUNK_DONE,
+                false => CHUNK_MORE,
+            };
+            let body = [&offset.to_be_bytes()[..], piece];
+            let sent = chunk(&mut **writer, request.cookie, (flags, CHUNK_DATA), &body);
+            sent.map_err(Broken::Gone)
+        };
+        let volume = &self.session.volume;
+        let length = u64::from(request.length);
+        match volume.read_in_pieces(request.offset, length, scratch, send) {
+            Ok(()) => Ok(Ok(Answer::Pieces)),
+            Err(Broken::Refused(refusal)) => Ok(Err(refusal)),
+            Err(Broken::Gone(error)) => Err(error),
+        }
+    }
+
     /// Serves requests until there are no more.
     fn serve(&self) -> io::Result<()> {
         let mut buffer = Vec::new();
         while let Some(request) = self.next(&mut buffer)? {
-            let result = request.run(self.session, &mut buffer);
+            let mut result = request.run(self.session, &mut buffer);
+            if let Ok(Answer::Pieces) = result {
+                result = self.send_pieces(&request, &mut buffer)?;
+            }
             let (kind, length) = (request.kind, request.length);
             self.metrics.count(kind, length, result.is_err());
-            {
-                let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-                reply(&mut **writer, self.session, &request, result, &buffer)?;
-                writer.flush()?;
-            }
+            reply(
+                &mut **self.lock_writer(),
+                self.session,
+                &request,
+                result,
+                &buffer,
+            )?;
             if matches!(kind, WRITE | WRITE_ZEROES) {
                 self.session.tidy();
             }

@@ -1,6 +1,6 @@
 //! The server: a socket, a thread for each connection, a signal that ends it.
 
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -64,6 +64,13 @@ impl Write for &Stream {
         match self {
             Stream::Unix(stream) => (&mut &*stream).write(bytes),
             Stream::Tcp(stream) => (&mut &*stream).write(bytes),
+        }
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => (&mut &*stream).write_vectored(parts),
+            Stream::Tcp(stream) => (&mut &*stream).write_vectored(parts),
         }
     }
 
@@ -218,15 +225,14 @@ impl Server {
 
     fn converse(&self, stream: &Stream) -> io::Result<()> {
         let mut reader = BufReader::with_capacity(64 << 10, stream);
-        let mut writer = BufWriter::with_capacity(64 << 10, stream);
+        let mut writer = stream;
         stream.set_timeout(Some(HANDSHAKE))?;
         let offer = Offer {
             disk: &self.disk,
             default: &self.default,
             is_read_only: self.is_read_only,
         };
-        // Replies of the handshake are awaited one by one.
-        let Some(session) = negotiate(&mut reader, writer.get_mut(), &offer)? else {
+        let Some(session) = negotiate(&mut reader, &mut writer, &offer)? else {
             return Ok(());
         };
         stream.set_timeout(None)?;

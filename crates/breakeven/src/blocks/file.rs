@@ -277,7 +277,8 @@ fn close_together(places: &[Place], end_max: u64) -> usize {
     count
 }
 
-/// Decodes the block in a record that must be that of frame `id`.
+/// Decodes the block in a record that must be that of frame `id`. Where it says that it is shorter than the target, zeros
+/// follow.
 pub(super) fn decode_frame(
     record: &Record<'_>,
     id: u32,
@@ -286,7 +287,7 @@ pub(super) fn decode_frame(
 ) -> Result<()> {
     let prefix = frame_prefix(record)?;
     let raw_bytes = record.label.raw_bytes as usize;
-    if prefix.id != id || raw_bytes != target.len() {
+    if prefix.id != id || raw_bytes > target.len() {
         let expected = format!("frame {id} of {} bytes", target.len());
         let found = format!("frame {} of {raw_bytes} bytes", prefix.id);
         return Err(Error::corrupt(
@@ -302,6 +303,8 @@ pub(super) fn decode_frame(
         dictionary: record.label.dictionary,
     };
     let stored = &record.body[FRAME_PREFIX_BYTES..];
+    let (target, tail) = target.split_at_mut(raw_bytes);
+    tail.fill(0);
     let decoded = decompressor.decompress(decoder, stored, target);
     decoded.map_err(|error| error.moved_by(record.address))
 }

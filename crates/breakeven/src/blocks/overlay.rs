@@ -8,13 +8,15 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use foldhash::fast::FixedState;
+
 /// Enough that a changed shard is small, and few enough that cloning their list is cheap.
 const SHARDS: usize = 64;
 
 /// A map from numbers, cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Overlay<V> {
-    shards: Arc<Vec<Arc<HashMap<u32, V>>>>,
+    shards: Arc<Vec<Arc<HashMap<u32, V, FixedState>>>>,
     count: usize,
 }
 
@@ -61,7 +63,7 @@ impl<V: Clone> Overlay<V> {
         keys
     }
 
-    fn shard(&mut self, key: u32) -> &mut HashMap<u32, V> {
+    fn shard(&mut self, key: u32) -> &mut HashMap<u32, V, FixedState> {
         let shards = Arc::make_mut(&mut self.shards);
         Arc::make_mut(&mut shards[key as usize % SHARDS])
     }
@@ -69,13 +71,16 @@ impl<V: Clone> Overlay<V> {
 
 const CACHE_SHARDS: usize = 16;
 
+/// Keys are this process's own, so that the hash needs no secret.
+type Nodes<K, V> = HashMap<K, Arc<V>, FixedState>;
+
 /// Nodes by where they lie in the file.
 ///
 /// # Cost
 /// At most `count_max` nodes; the one that goes is any.
 #[derive(Debug)]
 pub(super) struct NodeCache<K, V> {
-    shards: Vec<Mutex<HashMap<K, Arc<V>>>>,
+    shards: Vec<Mutex<Nodes<K, V>>>,
     shard_count_max: usize,
 }
 
@@ -102,7 +107,7 @@ impl<K: Copy + Eq + Hash, V> NodeCache<K, V> {
         nodes.insert(key, value);
     }
 
-    fn lock(&self, shard: u64) -> std::sync::MutexGuard<'_, HashMap<K, Arc<V>>> {
+    fn lock(&self, shard: u64) -> std::sync::MutexGuard<'_, Nodes<K, V>> {
         let shard = &self.shards[(shard % CACHE_SHARDS as u64) as usize];
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -478,7 +478,7 @@ fn replay_change(work: &mut Work<'_>, change: &Change) -> Result<()> {
         } => {
             let volume = work.state.volume(prefix.volume)?;
             let id = work.claim(prefix.volume, prefix.index)?;
-            if id != prefix.id || *raw_bytes != volume.block_bytes {
+            if id != prefix.id || *raw_bytes > volume.block_bytes {
                 let expected = format!("frame {id} of {} bytes", volume.block_bytes);
                 let found = format!("frame {} of {raw_bytes} bytes", prefix.id);
                 return Err(Error::corrupt(

@@ -172,7 +172,7 @@ impl Snapshot {
     pub fn next_mapped_within(&self, volume: u32, range: Range<u64>) -> Result<Option<Range<u64>>> {
         let found = self.state.volume(volume)?;
         let file = &self.inner.file;
-        let start = self.state.next_mapped(&found, range.start, file)?;
+        let start = self.first_mapped(volume, range.start)?;
         let Some(start) = start.filter(|start| *start < range.end) else {
             return Ok(None);
         };
@@ -181,6 +181,15 @@ impl Snapshot {
             end += 1;
         }
         Ok(Some(start..end))
+    }
+
+    /// Returns the first mapped block at or behind `from`.
+    ///
+    /// # Errors
+    /// As [`Snapshot::block_bytes`], and those of reading the map.
+    pub fn first_mapped(&self, volume: u32, from: u64) -> Result<Option<u64>> {
+        let found = self.state.volume(volume)?;
+        self.state.next_mapped(&found, from, &self.inner.file)
     }
 
     fn find(&self, volume: u32, index: u64, bytes: usize) -> Result<Option<(u32, Place)>> {

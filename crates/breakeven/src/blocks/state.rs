@@ -88,6 +88,18 @@ pub(super) struct State {
     /// The map nodes that changed since the last checkpoint, by frame.
     pub(super) nodes: Overlay<Arc<Node>>,
     pub(super) segments: Segments,
+    /// What was claimed last, so that the path to its neighbours is not walked again.
+    pub(super) own_leaf: Option<OwnLeaf>,
+}
+
+/// A leaf of a volume's map that nobody else refers to, nor to what is above it: until the next operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnLeaf {
+    volume: u32,
+    /// Which of the volume's leaves it is.
+    number: u64,
+    /// The frame it is.
+    leaf: u32,
 }
 
 impl State {
@@ -410,34 +422,21 @@ impl Work<'_> {
         Ok(at)
     }
 
-    /// Returns the frame that a block can be written to without anybody else seeing it, `None` if there
-    /// is none yet.
-    fn exclusive(&self, volume: &Volume, index: u64) -> Result<Option<u32>> {
-        if index >> (NODE_BITS * volume.height) != 0 {
-            return Ok(None);
-        }
-        let mut id = volume.root;
-        for level in (0..volume.height).rev() {
-            if id == 0 || self.entry(id)?.references != 1 {
-                return Ok(None);
-            }
-            id = (self.state.node(id, level, self.file)?).slot(slot_of(index, level));
-        }
-        let is_exclusive = id != 0 && self.entry(id)?.references == 1;
-        Ok(is_exclusive.then_some(id))
-    }
-
     /// Returns the frame that a block is about to be written to: the one it has, if nobody else refers
     /// to that, or a new one. The volume grows if it has to.
     pub(super) fn claim(&mut self, number: u32, index: u64) -> Result<u32> {
         let mut volume = self.state.volume(number)?;
         check_index(index)?;
         volume.size_blocks = volume.size_blocks.max(index + 1);
-        if let Some(id) = self.exclusive(&volume, index)? {
-            self.save(number, volume);
-            return Ok(id);
-        }
-        let leaf = self.own_path(&mut volume, index)?;
+        let leaf = match self.state.own_leaf {
+            Some(own) if (own.volume, own.number) == (number, index >> NODE_BITS) => own.leaf,
+            _ => self.own_path(&mut volume, index)?,
+        };
+        self.state.own_leaf = Some(OwnLeaf {
+            volume: number,
+            number: index >> NODE_BITS,
+            leaf,
+        });
         let slot = slot_of(index, 0);
         let old = self.state.node(leaf, 0, self.file)?.slot(slot);
         let id = match old {
@@ -454,6 +453,7 @@ impl Work<'_> {
 
     /// Does what the log says, or a caller asks for; all but the writing of blocks.
     pub(super) fn apply(&mut self, operation: &Operation) -> Result<()> {
+        self.state.own_leaf = None;
         match operation {
             Operation::Trim { volume, range } => self.trim(*volume, range.clone()),
             Operation::Resize {

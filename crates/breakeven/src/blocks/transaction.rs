@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Inner;
 use super::checkpoint::{Writer, apply_live, place_of};
-use super::coding::{Hidden, Moment, Subject};
+use super::coding::{Hidden, Moment, Subject, without_tail};
 use super::file::decode_frame;
 use super::layout::{Commit, FramePrefix, KIND_COMMIT, KIND_FRAME, KIND_OPERATIONS, Operation};
 use super::place::Place;
@@ -53,6 +53,7 @@ impl EncodedBlock {
 }
 
 fn subject_of(block: &[u8], (volume, index): (u32, u64), commit: u64) -> Subject<'_> {
+    let block = without_tail(block);
     Subject {
         block,
         moment: Moment::Written,
@@ -191,6 +192,7 @@ impl Transaction {
         self.flush_operations()?;
         let id = self.work().claim(volume, index)?;
         let prefix = FramePrefix { id, volume, index };
+        let block = without_tail(block);
         let (decoder, stored) = encoded.unwrap_or((Decoder::STORE, block));
         let label = Label {
             kind: KIND_FRAME,

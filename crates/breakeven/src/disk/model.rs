@@ -1,12 +1,12 @@
 //! A disk against plain bytes, and what it says of itself.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::proof::{BLOCK_BYTES, Content, Request, SIZE_BYTES, options, shown};
 use super::{Disk, DiskOptions, Extent, Room};
 use crate::blocks::{Blocks, BlocksOptions, Durability};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::storage::MemoryStorage;
 use crate::testing::{is_full, seeded};
 
@@ -37,6 +37,34 @@ fn check_extents(random: &mut fastrand::Rng, disk: &Disk, content: &Content) -> 
     extents.len()
 }
 
+/// Checks that a random range read in pieces is what is there, each byte once.
+fn check_pieces(random: &mut fastrand::Rng, disk: &Disk, content: &Content) {
+    let (name, bytes) = content.iter().next().expect("a volume");
+    let start = random.usize(..SIZE_BYTES);
+    let range = start..random.usize(start..=SIZE_BYTES);
+    let volume = disk.volume(name).unwrap();
+    let shown = Mutex::new((vec![0; SIZE_BYTES], 0));
+    let mut scratch = Vec::new();
+    let show = |offset: u64, piece: &[u8]| -> Result<()> {
+        let mut shown = shown.lock().unwrap();
+        shown.0[offset as usize..][..piece.len()].copy_from_slice(piece);
+        shown.1 += piece.len();
+        Ok(())
+    };
+    let (offset, length) = (start as u64, range.len() as u64);
+    let read = volume.read_in_pieces(offset, length, &mut scratch, show);
+    read.unwrap();
+    let (shown, count) = shown.into_inner().unwrap();
+    assert!(shown[range.clone()] == bytes[range.clone()] && count == range.len());
+    let is_hole = volume.is_hole(offset, length).unwrap();
+    let extents = volume.extents(offset..offset + length.max(1), u64::MAX >> 1);
+    let is_one = extents.is_ok_and(|extents| extents.len() == 1 && extents[0].is_hole);
+    assert!(length == 0 || is_hole == is_one, "{range:?}");
+    let refuse = |_: u64, _: &[u8]| Err(Error::invalid("piece", "not wanted"));
+    let refused = volume.read_in_pieces(offset, length, &mut scratch, refuse);
+    assert_eq!(refused.is_err(), length > 0);
+}
+
 #[test]
 fn a_disk_shows_what_plain_bytes_would() {
     let mut random = seeded("disk model", 25);
@@ -56,6 +84,7 @@ fn a_disk_shows_what_plain_bytes_would() {
             request.run(&disk, Durability::Lazy).unwrap();
             request.apply(&mut content);
             requests += 1;
+            check_pieces(&mut random, &disk, &content);
             extents += check_extents(&mut random, &disk, &content);
             if round % 50 == 49 {
                 found += disk.duplicate_stats().found;

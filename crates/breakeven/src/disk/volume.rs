@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::duplicates::Duplicates;
 use super::{Inner, VolumeStatus};
@@ -10,6 +11,9 @@ use crate::error::{Error, Result};
 
 /// What a thread of its own is worth starting for: some ten times what starting one takes. Tests have shorter disks.
 const SHARE_BYTES: usize = if cfg!(test) { 2 << 10 } else { 256 << 10 };
+
+/// What is read and shown at a time: it stays in the processor's cache until it has been copied on.
+const PIECE_BYTES: usize = if cfg!(test) { 1 << 10 } else { 128 << 10 };
 
 /// A run of bytes that is stored, or a hole, which reads as zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,13 +100,75 @@ impl Volume {
     /// written, and those of reading.
     pub fn read(&self, offset: u64, target: &mut [u8]) -> Result<()> {
         self.check(offset, target.len() as u64)?;
+        self.read_at(&self.inner.blocks.snapshot(), offset, target)
+    }
+
+    /// Reads a range piece by piece, each as all others of one moment, and hands each to `show` with its offset: in any
+    /// order, and from several threads if it is long, so that one is shown while the next is decoded. The pieces are
+    /// read into `scratch`, which gets the length that is needed.
+    ///
+    /// # Errors
+    /// As [`Volume::read`], and those of `show`; pieces may have been shown before.
+    pub fn read_in_pieces<E: From<Error> + Send>(
+        &self,
+        offset: u64,
+        length_bytes: u64,
+        scratch: &mut Vec<u8>,
+        show: impl Fn(u64, &[u8]) -> std::result::Result<(), E> + Sync,
+    ) -> std::result::Result<(), E> {
+        self.check(offset, length_bytes)?;
         let snapshot = self.inner.blocks.snapshot();
+        if length_bytes == 0 {
+            return Ok(());
+        }
+        let end = offset + length_bytes;
+        // Both are powers of two.
+        let piece_bytes = PIECE_BYTES.max(self.block_bytes()) as u64;
+        let pieces = offset / piece_bytes..end.div_ceil(piece_bytes);
+        let count = (pieces.end - pieces.start) as usize;
+        let threads = count.min(self.inner.options.threads.max(1));
+        scratch.resize(threads * piece_bytes as usize, 0);
+        let next = AtomicU64::new(pieces.start);
+        let work = |target: &mut [u8]| {
+            loop {
+                let piece = next.fetch_add(1, Ordering::Relaxed);
+                if piece >= pieces.end {
+                    return Ok(());
+                }
+                let start = (piece * piece_bytes).max(offset);
+                let end = ((piece + 1) * piece_bytes).min(end);
+                let target = &mut target[..(end - start) as usize];
+                let read = self.read_at(&snapshot, start, target);
+                if let Err(error) = read.map_err(E::from).and_then(|()| show(start, target)) {
+                    // Nobody needs the others any more.
+                    next.store(pieces.end, Ordering::Relaxed);
+                    return Err(error);
+                }
+            }
+        };
+        side_by_side(scratch.chunks_mut(piece_bytes as usize), &work)
+    }
+
+    /// Says whether all of a range is holes.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the range passes the end, and those of reading the map.
+    pub fn is_hole(&self, offset: u64, length_bytes: u64) -> Result<bool> {
+        self.check(offset, length_bytes)?;
+        let block_bytes = u64::from(self.status.block_bytes);
+        let snapshot = self.inner.blocks.snapshot();
+        let end = (offset + length_bytes).div_ceil(block_bytes);
+        let mapped = snapshot.first_mapped(self.status.number, offset / block_bytes)?;
+        Ok(mapped.is_none_or(|mapped| mapped >= end))
+    }
+
+    fn read_at(&self, snapshot: &Snapshot, offset: u64, target: &mut [u8]) -> Result<()> {
         let whole = self.whole_blocks(offset, target.len() as u64);
         let block_bytes = self.block_bytes();
         if !whole.is_empty() {
             let from = (whole.start * block_bytes as u64 - offset) as usize;
             let length = (whole.end - whole.start) as usize * block_bytes;
-            self.read_whole(&snapshot, whole.start, &mut target[from..from + length])?;
+            self.read_whole(snapshot, whole.start, &mut target[from..from + length])?;
         }
         let mut block = Vec::new();
         let partial = |piece: &Piece| piece.within.len() < block_bytes;
@@ -419,10 +485,10 @@ impl<'v> Writing<'v> {
 }
 
 /// Does the shares of some work, the first in this thread and the others beside it; returns the first error.
-fn side_by_side<S: Send>(
+fn side_by_side<S: Send, E: Send>(
     mut shares: impl Iterator<Item = S>,
-    work: &(impl Fn(S) -> Result<()> + Sync),
-) -> Result<()> {
+    work: &(impl Fn(S) -> std::result::Result<(), E> + Sync),
+) -> std::result::Result<(), E> {
     let Some(first) = shares.next() else {
         return Ok(());
     };
