@@ -123,6 +123,8 @@ pub enum DiskCommand {
     Snapshot(DiskCopyOptions),
     /// Remove a volume
     Remove(DiskRemoveOptions),
+    /// Write all blocks of a disk that nobody serves again, denser, and give back the room that is left over
+    Compact(DiskFile),
 }
 
 /// The file that is a disk.

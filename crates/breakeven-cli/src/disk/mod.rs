@@ -1,8 +1,9 @@
 //! `breakeven disk`: compressed, deduplicated, cloneable disks for programs that know nothing of them.
 //!
-//! A disk is one file; a server shows its volumes to NBD clients. The other commands work on a disk that
-//! nobody serves: a store is open for writing once.
+//! A disk is one file; a server shows its volumes to NBD clients. A store is open for writing once: what changes the
+//! volumes of a served disk asks its server, and the other commands work on a disk that nobody serves.
 
+mod control;
 mod handshake;
 mod image;
 mod metrics;
@@ -12,6 +13,7 @@ mod server;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -23,7 +25,8 @@ use breakeven_cli::text;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::options::{DiskCommand, DiskCreateOptions, DiskFile, DiskServeOptions};
+use crate::options::{DiskCommand, DiskCopyOptions, DiskCreateOptions, DiskFile, DiskServeOptions};
+use control::{Change, Control};
 use server::{Listener, Server};
 
 /// How often the metrics and what the host has left are looked at.
@@ -40,13 +43,13 @@ pub fn run(command: &DiskCommand) -> Result<ExitCode> {
         DiskCommand::Export(options) => image::export(options)?,
         DiskCommand::Info(file) => info(file)?,
         DiskCommand::Fsck(file) => image::check(file)?,
-        DiskCommand::Clone(names) => copy(&names.file, &names.from, &names.to, false)?,
-        DiskCommand::Snapshot(names) => copy(&names.file, &names.from, &names.to, true)?,
+        DiskCommand::Clone(names) => copy(names, false)?,
+        DiskCommand::Snapshot(names) => copy(names, true)?,
         DiskCommand::Remove(options) => {
-            let disk = Opened::open(&options.file)?.disk;
-            disk.remove_volume(&options.volume)?;
-            disk.checkpoint()?;
+            let volume = &options.volume;
+            change(&options.file, &Change::Remove { volume })?;
         }
+        DiskCommand::Compact(file) => compact(file)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -156,10 +159,38 @@ fn create(options: &DiskCreateOptions) -> Result<()> {
     })
 }
 
-fn copy(file: &DiskFile, from: &str, to: &str, is_read_only: bool) -> Result<()> {
-    let disk = Opened::open(file)?.disk;
-    disk.clone_volume(from, to, is_read_only)?;
-    disk.checkpoint()?;
+/// Changes the volumes of a disk, or has its server change them.
+fn change(file: &DiskFile, change: &Change<'_>) -> Result<()> {
+    if !change.ask(&file.path)? {
+        let disk = Opened::open(file)?.disk;
+        change.make(&disk)?;
+        disk.checkpoint()?;
+    }
+    Ok(())
+}
+
+fn copy(names: &DiskCopyOptions, is_read_only: bool) -> Result<()> {
+    let (from, to) = (&names.from, &names.to);
+    let copy = Change::Copy {
+        from,
+        to,
+        is_read_only,
+    };
+    change(&names.file, &copy)
+}
+
+/// Writes all blocks again, densely. What is written meanwhile is there beside the old, so that a crash loses nothing.
+fn compact(file: &DiskFile) -> Result<()> {
+    let opened = Opened::open_with(&file.path, DiskOptions::compacting(), false)?;
+    let before = opened.stored_bytes()?;
+    opened.disk.compact()?;
+    let after = opened.stored_bytes()?;
+    let text = format!(
+        "stored: {} ({before} bytes) became {} ({after} bytes)\n",
+        text::memory_size(before),
+        text::memory_size(after),
+    );
+    crate::standard::print(text.as_bytes())?;
     Ok(())
 }
 
@@ -205,6 +236,16 @@ fn listen(options: &DiskServeOptions) -> Result<Listener> {
     })
 }
 
+/// Listens for commands, where the disk may be changed; without that it is served all the same.
+fn control(options: &DiskServeOptions) -> Option<Control> {
+    if options.read_only {
+        return None;
+    }
+    let control = Control::listen(&options.file.path);
+    let refuse = |error| eprintln!("breakeven: no clones while the disk is served: {error:#}");
+    control.map_err(refuse).ok()
+}
+
 fn serve(options: &DiskServeOptions) -> Result<()> {
     let path = &options.file.path;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -230,50 +271,59 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
         opened.reserve(options.reserve);
     }
     let listener = listen(options)?;
+    let control = control(options);
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("wait for signals")?;
     let connections = options.connections as usize;
     let disk = opened.disk.clone();
     let server = Server::new(disk, default, options.read_only, connections, threads);
     let server = Arc::new(server);
     crate::standard::print(format!("{}\n", listener.address()?).as_bytes())?;
-    let socket = match &listener {
-        Listener::Unix(_, path) => Some(path.clone()),
-        Listener::Tcp(_) => None,
-    };
+    let mut sockets: Vec<PathBuf> = Vec::new();
+    if let Listener::Unix(_, path) = &listener {
+        sockets.push(path.clone());
+    }
+    if let Some(control) = control {
+        sockets.push(control.path().to_path_buf());
+        let disk = server.disk.clone();
+        std::thread::spawn(move || control.serve(&disk));
+    }
     let listening = Arc::clone(&server);
     std::thread::spawn(move || listening.listen(&listener));
     let watched = Arc::clone(&server);
     let (metrics, reserve) = (options.metrics.clone(), options.reserve);
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let mut was_short = false;
     let upkeep = std::thread::spawn(move || {
-        let mut was_short = false;
-        loop {
-            let is_over = !matches!(
-                stopped.recv_timeout(UPKEEP),
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout)
-            );
-            if let Err(error) = keep_up(
+        keep_up_until(&stopped, || {
+            keep_up(
                 &opened,
                 &watched,
                 metrics.as_deref(),
                 reserve,
                 &mut was_short,
-            ) {
-                eprintln!("breakeven: {error:#}");
-            }
-            if is_over {
-                return;
-            }
-        }
+            )
+        });
     });
     signals.forever().next();
     let ended = server.end();
     drop(stop);
     let _ = upkeep.join();
-    if let Some(socket) = socket {
+    for socket in sockets {
         let _ = std::fs::remove_file(socket);
     }
     ended
+}
+
+/// Does some work now and then, and once more when the other end of `stopped` is gone.
+fn keep_up_until(stopped: &Receiver<()>, mut work: impl FnMut() -> Result<()>) {
+    let mut is_over = false;
+    while !is_over {
+        let waited = stopped.recv_timeout(UPKEEP);
+        is_over = !matches!(waited, Err(RecvTimeoutError::Timeout));
+        if let Err(error) = work() {
+            eprintln!("breakeven: {error:#}");
+        }
+    }
 }
 
 /// Writes the metrics, and warns before writes are refused.

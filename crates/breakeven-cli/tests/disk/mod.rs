@@ -204,40 +204,41 @@ fn stock_clients_copy_images_in_and_out() {
     );
 }
 
+/// What is asked of a server is there for the next client, and what it cannot do is told.
+fn check_changes_while_served(server: &Server, folder: &Path) {
+    let run = |arguments: &[&str]| done(&mut breakeven(arguments, folder));
+    run(&["clone", "d", "test", "more"]);
+    run(&["remove", "d", "disk"]);
+    let mut more = Client::connect(&server.socket, "more").expect("a client");
+    assert_eq!(more.read(1, 7).expect("bytes"), b"changed");
+    run(&["clone", "d", "before", "disk"]);
+    let refusals = [
+        (&["clone", "d", "none", "x"][..], "none"),
+        (&["snapshot", "d", "disk", "more"], "already"),
+        (&["remove", "d", "none"], "none"),
+        (&["compact", "d"], "end its server"),
+        (&["fsck", "d"], "end its server"),
+    ];
+    for (words, word) in refusals {
+        refused(&mut breakeven(words, folder), 1, word);
+    }
+    run(&["clone", "d", "disk", "waste"]);
+    let mut waste = Client::connect(&server.socket, "waste").expect("a client");
+    assert_eq!(
+        waste.write(0, 0, &crate::noise(8 << 20)).expect("a reply"),
+        0
+    );
+    run(&["remove", "d", "waste"]);
+}
+
 #[test]
-fn images_are_imported_copied_and_removed() {
+fn what_cannot_be_made_is_refused_and_leaves_nothing() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name);
-    let run = |arguments: &[&str]| done(&mut breakeven(arguments, folder.path()));
-    image(&path("image"), 16 << 20);
-    run(&["import", "d", "image", "--reserve=1MiB"]);
-    run(&["clone", "d", "disk", "test"]);
-    run(&["snapshot", "d", "disk", "before"]);
-    let server = Server::start(folder.path(), &[]);
-    let mut test = Client::connect(&server.socket, "test").expect("a client");
-    assert_eq!(test.write(FUA, 1, b"changed").expect("a reply"), 0);
-    let mut before = Client::connect(&server.socket, "before").expect("a client");
-    assert_eq!(before.write(0, 1, b"changed").expect("a reply"), 1);
-    refused(
-        &mut breakeven(&["clone", "d", "disk", "more"], folder.path()),
-        1,
-        "end its server",
-    );
-    server.stop();
-    for (volume, file) in [("disk", "one"), ("before", "two"), ("test", "three")] {
-        run(&["export", "d", file, "--volume", volume]);
-    }
-    check_same(&path("image"), &path("one"));
-    check_same(&path("image"), &path("two"));
-    let three = fs::read(path("three")).expect("a file");
-    assert_eq!(&three[..9], b"\0changed\0");
-    let info = run(&["info", "d"]);
-    assert!(
-        info.contains("snapshot before: 16.0 MiB") && info.contains("volume test"),
-        "{info}"
-    );
-    run(&["remove", "d", "before"]);
-    assert!(!run(&["info", "d"]).contains("before"));
+    done(&mut breakeven(
+        &["create", "d", "--size=1MiB"],
+        folder.path(),
+    ));
     refused(
         &mut breakeven(&["clone", "d", "none", "more"], folder.path()),
         1,
@@ -268,6 +269,51 @@ fn images_are_imported_copied_and_removed() {
         1,
         "qemu-img convert",
     );
+}
+
+#[test]
+fn images_are_imported_copied_and_removed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name);
+    let run = |arguments: &[&str]| done(&mut breakeven(arguments, folder.path()));
+    image(&path("image"), 16 << 20);
+    run(&["import", "d", "image", "--reserve=1MiB"]);
+    run(&["clone", "d", "disk", "test"]);
+    run(&["snapshot", "d", "disk", "before"]);
+    let server = Server::start(folder.path(), &[]);
+    let mut test = Client::connect(&server.socket, "test").expect("a client");
+    assert_eq!(test.write(FUA, 1, b"changed").expect("a reply"), 0);
+    let mut before = Client::connect(&server.socket, "before").expect("a client");
+    assert_eq!(before.write(0, 1, b"changed").expect("a reply"), 1);
+    check_changes_while_served(&server, folder.path());
+    server.stop();
+    assert!(!path("d.control").exists(), "the socket is left");
+    let stored = |name: &str| fs::metadata(path(name)).expect("a file").len();
+    let before = stored("d");
+    assert!(run(&["compact", "d"]).contains("became"));
+    println!("{before} bytes became {}", stored("d"));
+    assert!(stored("d") < before / 2);
+    let exported = [
+        ("disk", "one"),
+        ("before", "two"),
+        ("test", "three"),
+        ("more", "four"),
+    ];
+    for (volume, file) in exported {
+        run(&["export", "d", file, "--volume", volume]);
+    }
+    check_same(&path("image"), &path("one"));
+    check_same(&path("image"), &path("two"));
+    check_same(&path("three"), &path("four"));
+    let three = fs::read(path("three")).expect("a file");
+    assert_eq!(&three[..9], b"\0changed\0");
+    let info = run(&["info", "d"]);
+    assert!(
+        info.contains("snapshot before: 16.0 MiB") && info.contains("volume test"),
+        "{info}"
+    );
+    run(&["remove", "d", "before"]);
+    assert!(!run(&["info", "d"]).contains("before"));
 }
 
 /// What a block may hold: the numbers of the writes since the last that is durable.

@@ -15,6 +15,10 @@ const MARGIN_SHARE: u64 = 32;
 /// checkpoints are written.
 const INTERVAL_SHARE: u64 = 32;
 
+/// Where the file is to be as short as can be, segments may be empty by this part: what is written in one go is
+/// emptier by its records' ends alone.
+const PACKED_SHARE: u64 = 64;
+
 /// What a file should come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Goal {
@@ -36,12 +40,17 @@ impl Goal {
         let allowed_bytes = (live_bytes as f64 * options.space_amp.max(1.0)) as u64;
         let segment_bytes = segment_bytes(allowed_bytes, options.segment_bytes_min.into());
         let most = (options.checkpoint_bytes / 2).max(segment_bytes);
-        let interval_bytes = (allowed_bytes / INTERVAL_SHARE).clamp(segment_bytes, most);
+        let is_packed = options.space_amp < 1.0;
+        let interval_bytes = match is_packed {
+            true => segment_bytes,
+            false => (allowed_bytes / INTERVAL_SHARE).clamp(segment_bytes, most),
+        };
         // Two segments are kept for cleaning, and as much as was written may have to move.
         let room_bytes_min = 2 * segment_bytes + interval_bytes;
         let room_bytes = room_bytes_min + interval_bytes;
         // Where the option asks for less than that takes, the segments would have to be full.
-        let least_bytes = live_bytes + live_bytes / 8 + room_bytes + segment_bytes;
+        let ends_bytes = live_bytes / if is_packed { PACKED_SHARE } else { 8 };
+        let least_bytes = live_bytes + ends_bytes + room_bytes + segment_bytes;
         let file_bytes = (allowed_bytes - allowed_bytes / MARGIN_SHARE).max(least_bytes);
         Goal {
             file_bytes: file_bytes + SEGMENTS_START,

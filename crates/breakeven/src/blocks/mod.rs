@@ -113,6 +113,7 @@ pub struct BlocksOptions {
     pub clean_method: Option<Method>,
     /// Cleaning keeps the file to this many times what is live, the room for the next writes included, as far as
     /// segments that are nine tenths full allow: about 1.25. Less takes less room and moves more. Default 1.5.
+    /// Below 1, for [`Blocks::rewrite`]: as short as full segments get it, with room for little.
     pub space_amp: f64,
     /// How blocks are written. What that does not shorten is stored as it is. Default: as the chooser finds.
     pub method: Option<Method>,

@@ -51,6 +51,17 @@ impl Disk {
             cleaned => cleaned,
         }
     }
+
+    /// Writes all blocks again as the options say that they are moved, and cuts the file to what is live.
+    ///
+    /// # Errors
+    /// Those of reading and writing, [`Error::Limit`] among them where there is no room for both the old and the new.
+    ///
+    /// # Cost
+    /// Everything is read, encoded and written once.
+    pub fn compact(&self) -> Result<Cleaned> {
+        self.inner.blocks.rewrite()
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,167 @@
+//! What a served disk can be asked for: clones, snapshots and removals, by a socket beside its file that is its owner's
+//! alone.
+//!
+//! One line asks and one answers: nothing if it is done, a sentence if it is not. Names of volumes have no spaces.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use breakeven::disk::Disk;
+
+use super::server::Listener;
+
+/// Two names and a word are shorter.
+const LINE_BYTES_MAX: u64 = 1024;
+/// Who asks is a command that has its line ready; others wait behind it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const CLONE: &str = "clone";
+const SNAPSHOT: &str = "snapshot";
+const REMOVE: &str = "remove";
+
+/// A change of a disk's volumes.
+pub enum Change<'c> {
+    Copy {
+        from: &'c str,
+        to: &'c str,
+        is_read_only: bool,
+    },
+    Remove {
+        volume: &'c str,
+    },
+}
+
+impl<'c> Change<'c> {
+    fn parse(line: &'c str) -> Option<Change<'c>> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        Some(match words[..] {
+            [word @ (CLONE | SNAPSHOT), from, to] => Change::Copy {
+                from,
+                to,
+                is_read_only: word == SNAPSHOT,
+            },
+            [REMOVE, volume] => Change::Remove { volume },
+            _ => return None,
+        })
+    }
+
+    fn line(&self) -> String {
+        match self {
+            Change::Copy {
+                from,
+                to,
+                is_read_only,
+            } => {
+                let word = if *is_read_only { SNAPSHOT } else { CLONE };
+                format!("{word} {from} {to}\n")
+            }
+            Change::Remove { volume } => format!("{REMOVE} {volume}\n"),
+        }
+    }
+
+    /// Makes the change, durably.
+    pub fn make(&self, disk: &Disk) -> breakeven::Result<()> {
+        match self {
+            Change::Copy {
+                from,
+                to,
+                is_read_only,
+            } => disk.clone_volume(from, to, *is_read_only),
+            Change::Remove { volume } => disk.remove_volume(volume),
+        }
+    }
+
+    /// Asks who serves a disk for the change; returns whether anybody serves it.
+    pub fn ask(&self, disk: &Path) -> Result<bool> {
+        let Ok(mut stream) = UnixStream::connect(path_of(disk)) else {
+            return Ok(false);
+        };
+        let context = || format!("ask the server of {}", disk.display());
+        stream
+            .write_all(self.line().as_bytes())
+            .with_context(context)?;
+        let mut answer = String::new();
+        let mut reader = BufReader::new(&stream);
+        let length = reader.read_line(&mut answer).with_context(context)?;
+        match answer.trim_end() {
+            _ if length == 0 => bail!("the server of {} ended", disk.display()),
+            "" => Ok(true),
+            sentence => bail!("{sentence}"),
+        }
+    }
+}
+
+fn path_of(disk: &Path) -> PathBuf {
+    let mut path = disk.to_path_buf().into_os_string();
+    path.push(".control");
+    path.into()
+}
+
+/// Where a served disk is asked.
+pub struct Control {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Control {
+    /// Listens beside the disk; called before any thread is started, as [`Listener::unix`] is.
+    pub fn listen(disk: &Path) -> Result<Control> {
+        match Listener::unix(&path_of(disk))? {
+            Listener::Unix(listener, path) => Ok(Control { listener, path }),
+            Listener::Tcp(_) => bail!("not a socket of this machine"),
+        }
+    }
+
+    /// Returns the socket's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Answers one after the other, for as long as the process lives.
+    pub fn serve(&self, disk: &Disk) {
+        for stream in self.listener.incoming() {
+            let answered = stream.and_then(|stream| answer(&stream, disk));
+            if let Err(error) = answered {
+                eprintln!("breakeven: a command was not answered: {error}");
+                // Where descriptors are short, others go on.
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }
+}
+
+fn answer(mut stream: &UnixStream, disk: &Disk) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut line)?;
+    let sentence = match Change::parse(&line) {
+        None => "not a command".to_string(),
+        Some(change) => match change.make(disk) {
+            Ok(()) => String::new(),
+            Err(error) => error.to_string().replace('\n', " "),
+        },
+    };
+    stream.write_all(format!("{sentence}\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_is_understood_and_nothing_else() {
+        for line in ["clone disk test\n", "snapshot a b@2\n", "remove disk\n"] {
+            assert_eq!(
+                Change::parse(line).map(|change| change.line()),
+                Some(line.into())
+            );
+        }
+        for line in ["", "clone a\n", "clone a b c\n", "Remove a\n", "remove\n"] {
+            assert!(Change::parse(line).is_none(), "{line}");
+        }
+    }
+}
