@@ -51,11 +51,13 @@ struct Denser {
 }
 
 /// What was booked of a stream.
-pub enum Booked {
-    /// Of a row of frames, whose methods were picked.
-    Row(Books),
-    /// Of a long frame, which has one method, and its link if that is known.
-    Long(Box<Ledger>, Option<SeenLink>),
+pub struct Booked {
+    pub ledger: Ledger,
+    /// Its link, if that is known.
+    pub link: Option<SeenLink>,
+    /// The books of the row of frames that it ended as, whose methods were picked. A long frame has none: one method is
+    /// booked for all of it.
+    pub row: Option<Books>,
 }
 
 impl<'a> Earned<'a> {
@@ -65,15 +67,11 @@ impl<'a> Earned<'a> {
         (goal, booked): (Goal, &Booked),
         (terms, kept): (&'a Terms, Kept),
     ) -> Earned<'a> {
-        let (mut ledger, link, prospects) = match booked {
-            Booked::Row(books) => {
-                let prospect = |&(factor, name)| Some((name, books.within(factor)?));
-                let prospects = FACTORS.iter().filter_map(prospect).collect();
-                (books.ledger(), books.link(), prospects)
-            }
-            Booked::Long(ledger, link) => ((**ledger).clone(), *link, Vec::new()),
-        };
-        let is_long = matches!(booked, Booked::Long(..));
+        let prospects = booked.row.iter().flat_map(|books| {
+            let prospect = |&(factor, name)| Some((name, books.within(factor)?));
+            FACTORS.iter().filter_map(prospect)
+        });
+        let mut ledger = booked.ledger.clone();
         ledger.set_core_watts(terms.power.marginal_watts_per_core());
         Earned {
             name,
@@ -82,9 +80,9 @@ impl<'a> Earned<'a> {
             terms,
             kept,
             ledger,
-            link,
-            prospects,
-            is_long,
+            link: booked.link,
+            prospects: prospects.collect(),
+            is_long: booked.row.is_none(),
         }
     }
 

@@ -13,7 +13,7 @@ use breakeven::codec::Compressor;
 use breakeven::decide::Class;
 use breakeven::frame::LongOptions;
 use breakeven::meter::{Reading, Scope};
-use breakeven::stream::{LongWriter, Summary};
+use breakeven::stream::{LongWriter, Pacer, Summary};
 use breakeven::units::{BytesPerSecond, Seconds};
 use breakeven_cli::text::{binary_size, figures, percent, size};
 use serde_json::{Value, json};
@@ -87,7 +87,10 @@ fn make(
 ) -> Result<Made> {
     let begun = Reading::now(Scope::Process);
     let mut writer = match aim {
-        Aim::Paced(pace) => LongWriter::paced(Slow::new(Some(pace.link())), pace, workers, length)?,
+        Aim::Paced(pace) => {
+            let pacer = Pacer::new(pace, workers as usize);
+            LongWriter::paced(Slow::new(Some(pace.link())), pacer, length)?
+        }
         _ => {
             let options = form::long_options(aim, setting, workers, (&piece, length))?;
             LongWriter::new(Slow::new(None), options)?
@@ -166,7 +169,7 @@ impl Asked {
             ),
             Aim::Money => format!("money: what costs least over {days} days, {of_class}"),
             Aim::Smallest => "smallest: the densest level, in the longest window".to_string(),
-            Aim::Paced(_) => {
+            Aim::Paced(_) | Aim::Untold => {
                 "the level follows what waits for the link, so another run stores other bytes, \
                               about as many"
                     .to_string()

@@ -2,7 +2,8 @@
 //!
 //! A row is decoded in parallel, any byte of it can be sought, and its methods follow the link. A long frame
 //! finds what repeats over megabytes, and is smaller by a fifth or a half on text. What is kept in a file
-//! is long, unless something was asked for that a long frame has not.
+//! is long, unless something was asked for that a long frame has not; so is what goes into a pipe, until it shows that the
+//! link is fast.
 
 use anyhow::Result;
 use breakeven::codec::{Codec, Compressor, Features, Method};
@@ -30,11 +31,13 @@ pub enum Aim {
     Smallest,
     /// As fast as the link allows, or in a promised time.
     Paced(Pace),
+    /// As fast as a link allows that nobody told the speed of.
+    Untold,
 }
 
 /// Bytes a second that a worker makes of level 1: a link that is faster than that wants lighter methods, or none,
 /// which a row has.
-const FAST_LINK: f64 = 1e8;
+pub const FAST_LINK: f64 = 1e8;
 
 /// Returns whether a link is slow enough for a long frame.
 pub fn is_slow(link: BytesPerSecond, workers: u32) -> bool {
@@ -42,9 +45,14 @@ pub fn is_slow(link: BytesPerSecond, workers: u32) -> bool {
 }
 
 impl Aim {
-    /// Returns what a long frame is to be, where a stream is one: `goes_to_file` tells that it is kept in a
-    /// regular file.
-    pub fn of(typed: &PackOptions, goes_to_file: bool, workers: u32) -> Option<Aim> {
+    /// Returns what a long frame over a link, told or seen, is to be, where a stream is one: `goes_to_file` tells that it
+    /// is kept in a regular file.
+    pub fn of(
+        typed: &PackOptions,
+        link: Option<BytesPerSecond>,
+        goes_to_file: bool,
+        workers: u32,
+    ) -> Option<Aim> {
         if let Some(level) = typed.level {
             return Some(Aim::Level(level));
         }
@@ -52,12 +60,7 @@ impl Aim {
         if is_row {
             return None;
         }
-        Aim::of_strategy(
-            typed.strategy,
-            typed.link.0,
-            (typed.mixed, goes_to_file),
-            workers,
-        )
+        Aim::of_strategy(typed.strategy, link, (typed.mixed, goes_to_file), workers)
     }
 
     /// Returns the same for a strategy and a link, as far as they are told.
@@ -71,6 +74,7 @@ impl Aim {
             // Who tells the link wants to be through it.
             None if goes_to_file && link.is_none() => Some(Aim::Usual),
             _ if is_mixed => None,
+            None | Some(Strategy::Fastest) if link.is_none() => Some(Aim::Untold),
             Some(Strategy::Money) => Some(Aim::Money),
             Some(Strategy::Smallest) => Some(Aim::Smallest),
             other => {
@@ -121,7 +125,7 @@ pub fn long_options(
     Ok(match aim {
         Aim::Level(level) => LongOptions { level, ..usual },
         Aim::Smallest => LongOptions { level: 22, ..far },
-        Aim::Paced(_) => unreachable!("its levels follow the link"),
+        Aim::Paced(_) | Aim::Untold => unreachable!("its levels follow the link"),
         Aim::Usual if limit < 1.0 => usual,
         Aim::Usual => LongOptions {
             level: cheapest(setting, head, Some(limit))?.max(LEVEL_USUAL),

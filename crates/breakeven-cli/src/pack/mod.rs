@@ -2,6 +2,7 @@
 
 mod choice;
 mod content;
+mod course;
 mod earned;
 mod explain;
 mod explain_long;
@@ -22,19 +23,15 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use breakeven::pool::{Pool, PoolOptions};
-use breakeven::stream::{
-    Books, Choice, Container, Frozen, Goal, LinkBasis, LongWriter, Pace, ReaderOptions, SeenLink,
-    Summary, Writer, WriterOptions,
-};
-use breakeven::units::{BytesPerSecond, Seconds};
+use breakeven::stream::{Choice, Container, Frozen, Goal, ReaderOptions, Summary, WriterOptions};
 use breakeven_cli::text::figures;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use crate::options::{FileOptions, PackOptions, Strategy, UnpackOptions, Usage};
 use choice::Setting;
 use content::Content;
+use course::Course;
 use earned::{Booked, Earned};
-use form::{Aim, Booking};
 use hint::{Hint, Packed};
 use place::{Existing, Source, Target};
 use sink::Sink;
@@ -94,9 +91,9 @@ pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
         bail!(Usage(error.to_string()));
     }
     let job = Job::new(&typed.files)?;
-    let outcome = job.for_each(|source, pool| {
+    let outcome = job.for_each(|source, _| {
         let target = job.target(source, |path| Some(append_ending(path)), false)?;
-        packing.one(source, target, pool, &job)
+        packing.one(source, target, &job)
     })?;
     setting.keep(typed.files.quiet);
     Ok(outcome)
@@ -329,81 +326,28 @@ impl Packing<'_> {
         })
     }
 
-    /// Reads the first piece of a source and begins the stream that it deserves.
-    fn begin(
-        &self,
-        source: &mut Source,
-        sink: Counted,
-        goes_to_file: bool,
-        pool: &Pool,
-    ) -> Result<(AnyWriter, Vec<u8>, usize)> {
-        let ahead = source.bytes_ahead();
-        let Some(aim) = Aim::of(self.typed, goes_to_file, workers(pool)) else {
-            let options = self.options(ahead)?;
-            let mut piece = vec![0; options.block_bytes.min(READ_BYTES)];
-            let mut writer = Writer::new(sink, pool, options)?;
-            for hint in &self.typed.hint {
-                writer.advise(hint)?;
-            }
-            let count = source.read(&mut piece)?;
-            return Ok((AnyWriter::Row(writer), piece, count));
-        };
-        let wanted = ahead.unwrap_or(u64::MAX).clamp(1, READ_BYTES as u64);
-        let mut piece = vec![0; wanted as usize];
-        let count = source.fill(&mut piece)?;
-        // Files that are made when they are read have no length.
-        let content_bytes = ahead.filter(|&bytes| bytes >= count as u64 && bytes > 0);
-        let head = &piece[..count];
-        if let Aim::Paced(pace) = aim {
-            let writer = LongWriter::paced(sink, pace, workers(pool), content_bytes)?;
-            return Ok((AnyWriter::Long(writer), piece, count));
-        }
-        let options = form::long_options(aim, self.setting, workers(pool), (head, content_bytes))?;
-        let writer = LongWriter::new(sink, options)?;
-        Ok((AnyWriter::Long(writer), piece, count))
-    }
-
-    fn one(&self, source: &mut Source, target: Target, pool: &Pool, job: &Job) -> Result<()> {
+    fn one(&self, source: &mut Source, target: Target, job: &Job) -> Result<()> {
         let (read, written) = (Arc::new(AtomicU64::new(0)), Arc::default());
         let bar = job.progress(source, [&read, &written].map(Arc::clone))?;
         let sink: Box<dyn Write + Send> = match self.typed.links {
             1 => Box::new(target.file()?),
             links => Box::new(target.spread(links.into())?),
         };
-        let begun = Instant::now();
         let sink = Counted { sink, written };
-        let (mut writer, mut piece, mut count) =
-            self.begin(source, sink, target.is_file()?, pool)?;
-        let books = writer.books();
-        let mut booking = Booking::open();
-        let mut before = Summary::default();
-        // The first piece was read already, since it tells how to begin.
-        if self.typed.ledger {
-            booking.see(&piece[..count])?;
-        }
+        let sink = (sink, target.is_file()?);
+        let (mut course, mut piece, mut count) = Course::begin(self, source, sink, &job.pool)?;
         while count > 0 {
-            (writer.write_all(&piece[..count])).with_context(|| target.name.clone())?;
+            (course.write_all(&piece[..count])).with_context(|| target.name.clone())?;
             read.fetch_add(count as u64, Ordering::Relaxed);
             bar.inc(count as u64);
             count = source.read(&mut piece)?;
-            if let Some(link) = self.slow_link(&writer, books.as_ref(), pool) {
-                let left = source.bytes_ahead().map(|ahead| ahead + count as u64);
-                let pace = form::pace(self.typed.strategy, link);
-                let long = writer.into_long(pace, workers(pool), left);
-                (writer, before) = long.with_context(|| target.name.clone())?;
-                booking = Booking::open();
-            }
-            if self.typed.ledger {
-                booking.see(&piece[..count])?;
-            }
+            let left = source.bytes_ahead().map(|ahead| ahead + count as u64);
+            (course.follow(left)).with_context(|| target.name.clone())?;
+            course.see(&piece[..count])?;
         }
-        let level = writer.main_level();
-        let after = writer.finish().with_context(|| target.name.clone())?;
-        let summary = together(before, after, begun);
+        let written = course.finish().with_context(|| target.name.clone())?;
+        let summary = written.summary;
         bar.finish_and_clear();
-        if let Some(books) = &books {
-            self.setting.learn(books);
-        }
         let is_stdout = target.is_standard_output();
         let is_kept = target.is_file()?;
         let is_told = job.tells(Some(&target));
@@ -412,13 +356,11 @@ impl Packing<'_> {
         if is_told {
             say(&packed(&name, &summary));
         }
-        let booked = match (books, level) {
-            (Some(books), None) => (self.goal, Booked::Row(books)),
-            (books, Some(level)) => self.booked(books.as_ref(), &booking, (level, &after))?,
-            (None, None) => return Ok(()),
+        let Some(booked) = written.booked else {
+            return Ok(());
         };
         // Where it goes over a link that was told or seen, that is what decided.
-        let packed = match level {
+        let packed = match written.level {
             Some(level) if is_kept && self.typed.link.0.is_none() => Some(Packed::Level(level)),
             None if is_kept => {
                 let stored = summary.stored_bytes as f64 / summary.raw_bytes.max(1) as f64;
@@ -427,50 +369,7 @@ impl Packing<'_> {
             _ => None,
         };
         let hint = || packed.map_or(Ok(None), |it| hint::hint(source, it, summary.drained_after));
-        self.say_earned((&name, &summary), (booked.0, &booked.1), is_stdout, hint)
-    }
-
-    /// Closes the books of a long frame, and of the row that it followed, if there was one.
-    fn booked(
-        &self,
-        books: Option<&Books>,
-        booking: &Booking,
-        long: (i8, &Summary),
-    ) -> Result<(Goal, Booked)> {
-        let given = self.typed.link.0.map(|speed| SeenLink {
-            speed,
-            basis: LinkBasis::Given,
-        });
-        let link = books.and_then(Books::link).or(given);
-        let usual = match link {
-            Some(_) => Strategy::Fastest,
-            None => Strategy::Money,
-        };
-        let goal = self.setting.goal(self.typed.strategy.unwrap_or(usual))?;
-        let speed = link.map(|it| it.speed);
-        let mut ledger = booking.close(long, (goal, speed), &self.setting.profile());
-        if let Some(books) = books {
-            ledger.merge(&books.ledger());
-        }
-        Ok((goal, Booked::Long(Box::new(ledger), link)))
-    }
-
-    /// Returns the speed of a link that is slow enough for a long frame, where a row was begun because nothing
-    /// was known of it.
-    fn slow_link(
-        &self,
-        writer: &AnyWriter,
-        books: Option<&Books>,
-        pool: &Pool,
-    ) -> Option<BytesPerSecond> {
-        let may_be_long = matches!(writer, AnyWriter::Row(_))
-            && self.typed.method.is_none()
-            && self.typed.link.0.is_none()
-            && !(self.typed.mixed || self.typed.deterministic)
-            && self.typed.hint.is_empty();
-        let link = books.filter(|_| may_be_long)?.link()?;
-        let is_slow = form::is_slow(link.speed, workers(pool));
-        (is_slow && link.basis == LinkBasis::Measured).then_some(link.speed)
+        self.say_earned((&name, &summary), (written.goal, &booked), is_stdout, hint)
     }
 
     /// Prints the ledger where it was asked for, and what denser strategies would have added where
@@ -509,81 +408,6 @@ impl Packing<'_> {
             }
         }
         Ok(())
-    }
-}
-
-fn workers(pool: &Pool) -> u32 {
-    pool.worker_count().max(1) as u32
-}
-
-/// Returns what a row and what followed it came to.
-fn together(before: Summary, after: Summary, begun: Instant) -> Summary {
-    if before.blocks == 0 {
-        return after;
-    }
-    let seconds = Seconds(begun.elapsed().as_secs_f64());
-    Summary {
-        blocks: before.blocks + after.blocks,
-        plain_blocks: before.plain_blocks + after.plain_blocks,
-        raw_bytes: before.raw_bytes + after.raw_bytes,
-        stored_bytes: before.stored_bytes + after.stored_bytes,
-        compressed_after: seconds,
-        drained_after: seconds,
-    }
-}
-
-/// Writes a stream of either form.
-#[expect(clippy::large_enum_variant, reason = "there is one a stream")]
-enum AnyWriter {
-    Row(Writer<Counted>),
-    Long(LongWriter<Counted>),
-}
-
-impl AnyWriter {
-    fn books(&self) -> Option<Books> {
-        match self {
-            AnyWriter::Row(writer) => writer.books(),
-            AnyWriter::Long(_) => None,
-        }
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> breakeven::Result<()> {
-        match self {
-            AnyWriter::Row(writer) => writer.write_all(bytes),
-            AnyWriter::Long(writer) => writer.write_all(bytes),
-        }
-    }
-
-    /// Leaves a row as it is and goes on in one long frame.
-    fn into_long(
-        self,
-        pace: Pace,
-        workers: u32,
-        left_bytes: Option<u64>,
-    ) -> breakeven::Result<(AnyWriter, Summary)> {
-        match self {
-            AnyWriter::Long(_) => Ok((self, Summary::default())),
-            AnyWriter::Row(row) => {
-                let (sink, summary) = row.leave()?;
-                let long = LongWriter::paced(sink, pace, workers, left_bytes)?;
-                Ok((AnyWriter::Long(long), summary))
-            }
-        }
-    }
-
-    /// Returns the level that most of a long frame went by.
-    fn main_level(&self) -> Option<i8> {
-        match self {
-            AnyWriter::Row(_) => None,
-            AnyWriter::Long(writer) => Some(writer.main_level()),
-        }
-    }
-
-    fn finish(self) -> breakeven::Result<Summary> {
-        Ok(match self {
-            AnyWriter::Row(writer) => writer.finish()?.1,
-            AnyWriter::Long(writer) => writer.finish()?.1,
-        })
     }
 }
 

@@ -169,7 +169,7 @@ fn what_fits_a_frame_is_one_frame_with_nothing_before_it() {
 }
 
 #[test]
-fn a_slow_pipe_gets_a_long_frame_behind_its_first_blocks() {
+fn a_slow_pipe_is_written_whole_and_a_told_link_gets_one_frame() {
     let (folder, _) = folder();
     let mut data = Vec::new();
     (0..600_000_u64)

@@ -50,6 +50,36 @@ fn the_link_decides_what_is_fastest() {
     packed(&folder, &["--link", "auto", "--mixed"]);
 }
 
+/// A pipe may take some MiB at once and send them later, so what goes into one is compressed however fast it is taken.
+#[test]
+fn into_a_pipe_text_is_compressed_from_the_start() {
+    let (folder, _) = folder();
+    let mut random = fastrand::Rng::with_seed(5);
+    let words: Vec<String> = (0..2000)
+        .map(|_| format!("{:x} ", random.u32(..)))
+        .collect();
+    let mut content = String::new();
+    while content.len() < 6 << 20 {
+        content += random.choice(&words).expect("words");
+    }
+    let (file, packed) = (folder.path().join("words"), folder.path().join("words.zst"));
+    fs::write(&file, &content).expect("a file");
+    let output = run(&folder, &[&"pack", &"-c", &file]);
+    ok(&output);
+    let share = output.stdout.len() as f64 / content.len() as f64;
+    assert!(share < 0.4, "{share} is stored");
+    fs::write(&packed, &output.stdout).expect("the stream");
+    check_decodes(&folder, &packed, &file);
+    // It goes on as a row where the link shows to be fast: what does not shrink has been through 4 MiB by then.
+    let noise: Vec<u8> = (0..24 << 20).map(|_| random.u8(..)).collect();
+    fs::write(&file, &noise).expect("a file");
+    let output = run(&folder, &[&"pack", &"-c", &"--ledger", &file]);
+    ok(&output);
+    fs::write(&packed, &output.stdout).expect("the stream");
+    check_decodes(&folder, &packed, &file);
+    assert!(message(&output).contains("earned against"));
+}
+
 #[test]
 fn what_denser_strategies_would_add_is_said_where_it_is_read() {
     let (folder, _) = folder();

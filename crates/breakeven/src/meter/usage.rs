@@ -239,6 +239,15 @@ pub fn thread_cpu() -> Seconds {
     clock_seconds(ClockId::ThreadCPUTime)
 }
 
+/// Returns the processor time of all threads of this process so far.
+///
+/// # Cost
+///
+/// As [`thread_cpu`].
+pub fn process_cpu() -> Seconds {
+    clock_seconds(ClockId::ProcessCPUTime)
+}
+
 /// Reads the second field of a `schedstat` file: nanoseconds spent waiting on a run queue.
 fn runqueue_wait(path: &Path) -> Option<Seconds> {
     let line = read_line(path)?;

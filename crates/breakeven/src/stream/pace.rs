@@ -5,13 +5,17 @@
 //! smaller bytes and a short one lighter work, and where the balance lies between two levels the jobs
 //! share their time between them. With a promised time, what is left of it stands for the queue.
 //!
-//! What a level takes follows from how long the last jobs took, by what levels take beside each other. So a
-//! change of the data or of the machine's load is followed at the next job, over any number of levels.
+//! Of a link that nobody told the speed of, the time that the sink takes for its bytes tells it. It is held to be slow
+//! until then: on a fast one some ms are lost so, on a slow one a second would be.
+//!
+//! What a level takes follows from the core time that the last jobs took, by what levels take beside each other. So a
+//! change of the data is followed at the next job, over any number of levels, and a wait for the sink changes nothing.
 //!
 //! No clock is read here, and nothing is known of the data.
 
 use std::collections::VecDeque;
 
+use super::price::HIDDEN_BYTES;
 use crate::units::{BytesPerSecond, Seconds};
 
 /// What a long frame's levels follow.
@@ -36,22 +40,39 @@ impl Pace {
 /// The levels, each smaller and slower than the one before on nearly all data. Denser ones would take more memory
 /// than a pipe is worth, and save some percent.
 const LEVELS: [i8; 7] = [1, 3, 5, 6, 7, 9, 12];
-/// Core seconds of a byte at each of them, of which the proportions count: with zstd 1.5.4 on 80 MB of headers in jobs
-/// of 4 MiB, for 6.13, 5.60, 5.23, 5.03, 4.93, 4.84 and 4.72 MB.
-const COSTS: [f64; 7] = [4.0e-9, 5.9e-9, 8.2e-9, 12.0e-9, 12.5e-9, 17.5e-9, 30.0e-9];
+/// Core seconds of a byte at each of them, of which the proportions count: the means of 64 MB of headers and of a tar of documents
+/// and sources, with zstd 1.5.4 in jobs and a window of 8 MiB.
+const COSTS: [f64; 7] = [2.6e-9, 4.0e-9, 8.3e-9, 9.9e-9, 12.8e-9, 22e-9, 43e-9];
 /// Bytes a second of a link, over the workers, up to which a worker keeps up with each of the levels above on
 /// text: where a stream begins, before anything was measured.
-const LINKS: [f64; 6] = [4e7, 1.5e7, 8e6, 5e6, 3e6, 1e6];
+const LINKS: [f64; 6] = [6e7, 1.5e7, 8e6, 5e6, 3e6, 1e6];
 /// Bytes a second of a link, over the workers, below which looking for matches in all of the window pays: it takes
 /// 1 to 1.5 ns a byte and saves 15 to 20 % of the stored bytes, on a tar of documents and sources and on
 /// headers.
 const FAR_LINK: f64 = 2e7;
 /// The shortest job: the first ones, so that the link begins soon.
 const JOB_BYTES_MIN: usize = 256 << 10;
-/// The longest: more takes memory, and 1 % fewer bytes.
-pub const JOB_BYTES_MAX: usize = 4 << 20;
+/// The longest, of which the next ones see little: with 4 MiB a tar of documents and sources took 2 % more bytes, with 32 MiB
+/// 4 % fewer, and three times the memory.
+pub const JOB_BYTES_MAX: usize = 8 << 20;
 /// What is left of a queue when a job that was picked by it is done, for jobs that take longer than foreseen.
 const QUEUE_SECONDS_KEPT: f64 = 0.005;
+/// What a link is held to take before it shows: a slow one, and level 3, with which most streams fare well.
+const LINK_UNTOLD: BytesPerSecond = BytesPerSecond(12e6);
+const FIRST_UNTOLD: usize = 1;
+/// Bytes that a sink may hold, and must have taken before it is held to be fast: Linux lets the send buffer of a TCP
+/// connection grow to so many.
+const HELD_BYTES: u64 = 4 << 20;
+/// Bytes after which what was seen of a link counts half.
+const HALF_LIFE_BYTES: f64 = (256 << 10) as f64;
+/// Core seconds by [`COSTS`] from which something is learned: of the shortest job.
+const LEARNED_SECONDS_MIN: f64 = 1e-3;
+/// Bytes of a job by a level that was not seen for so many jobs, one at a time, since what it takes is a guess: on some text five times what
+/// others take, and the link stood idle for 0.5 s.
+const TRIED_BYTES: usize = 1 << 20;
+const KNOWN_JOBS: u32 = 32;
+/// The share of what is known of a level that is forgotten with each look.
+const FORGOTTEN: f64 = 0.05;
 /// Weight of the last job in the mean.
 const LAST_WEIGHT: f64 = 0.25;
 /// The densest level's index, and bytes a second of a link, over the workers, below which it may be used: its
@@ -71,20 +92,71 @@ pub struct Pacer {
     jobs: u32,
     /// What jobs took over what [`COSTS`] says, as a mean; 0 until something is known.
     scale: f64,
+    /// The same of jobs of each level; what is not tried again approaches the mean.
+    scales: [f64; LEVELS.len()],
+    /// The level of the last job that is done.
+    latest: usize,
+    /// Jobs that were begun when one of each level was last seen done.
+    seen_at: [Option<u32>; LEVELS.len()],
     /// Bytes made of a byte, as a mean.
     stored: f64,
     /// Jobs of content that shrinks since the last one that does not.
     usual: usize,
-    /// As many jobs as there are workers, the latest last.
-    before: VecDeque<Before>,
+    /// Jobs that are not done, the latest last.
+    begun: VecDeque<Begun>,
+    /// Core seconds by [`COSTS`] of those that are done.
+    done: f64,
+    /// Where it stood when the mean was last taken.
+    learned: Learned,
+    /// What shows of a link that was not told.
+    seen: Option<Seen>,
+}
+
+/// What a link took, the latest weighing most.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    bytes: f64,
+    seconds: f64,
+    /// Bytes and seconds in all when it was last looked at.
+    last: (u64, f64),
+}
+
+impl Seen {
+    /// Takes in how many bytes the sink took in all, and for how long it was at it.
+    fn see(&mut self, at: &Standing) {
+        let new = (at.sunk_bytes - self.last.0) as f64;
+        let kept = f64::exp2(-new / HALF_LIFE_BYTES);
+        self.bytes = self.bytes * kept + new;
+        self.seconds = self.seconds * kept + at.sinking.0 - self.last.1;
+        self.last = (at.sunk_bytes, at.sinking.0);
+    }
+
+    /// Returns the link's speed. None before it shows: a slow one does at once, and one that takes much may only hold it.
+    fn speed(&self) -> Option<BytesPerSecond> {
+        let speed = BytesPerSecond(self.bytes / self.seconds.max(1e-9));
+        let is_shown = self.last.0 >= HELD_BYTES || speed.0 < LINK_UNTOLD.0;
+        (is_shown && self.bytes > 0.0).then_some(speed)
+    }
 }
 
 /// A job that was picked.
 #[derive(Clone, Copy, Debug)]
-struct Before {
-    at: Standing,
-    /// Core seconds by [`COSTS`].
+struct Begun {
+    /// The content before its end.
+    end: u64,
+    bytes: u64,
+    /// Of [`LEVELS`].
+    level: usize,
+}
+
+/// Where a stream stood.
+#[derive(Clone, Copy, Debug, Default)]
+struct Learned {
+    /// Core seconds, as they were and by [`COSTS`].
+    core: f64,
     expected: f64,
+    consumed: u64,
+    produced: u64,
 }
 
 /// Where a stream stands when a job is to be picked.
@@ -100,10 +172,12 @@ pub struct Standing {
     pub consumed_bytes: u64,
     /// What they made of them.
     pub produced_bytes: u64,
-    /// Bytes of these that the sink has not taken.
-    pub queued_bytes: u64,
-    /// For how long in all nothing could be handed to the workers because the sink was behind.
-    pub stalled: Seconds,
+    /// Bytes of these that the sink has taken.
+    pub sunk_bytes: u64,
+    /// For how long in all the sink was at it.
+    pub sinking: Seconds,
+    /// Core time that the process has used.
+    pub core: Seconds,
     /// Whether the content of the job does not shrink, whatever the level.
     pub is_hopeless: bool,
 }
@@ -144,10 +218,56 @@ impl Pacer {
             last,
             jobs: 0,
             scale: 0.0,
+            scales: [0.0; LEVELS.len()],
+            latest: 0,
+            seen_at: [None; LEVELS.len()],
             stored: 0.0,
             usual: 0,
-            before: VecDeque::new(),
+            begun: VecDeque::new(),
+            done: 0.0,
+            learned: Learned::default(),
+            seen: None,
         }
+    }
+
+    /// Begins for a link of which nothing is known.
+    ///
+    /// # Panics
+    ///
+    /// If there are no workers.
+    pub fn untold(workers: usize) -> Pacer {
+        Pacer {
+            first: FIRST_UNTOLD,
+            seen: Some(Seen::default()),
+            ..Pacer::new(Pace::Fastest(LINK_UNTOLD), workers)
+        }
+    }
+
+    /// Begins for a link that was seen to have this speed, and may change.
+    ///
+    /// # Panics
+    ///
+    /// As [`Pacer::new`].
+    pub fn following(link: BytesPerSecond, workers: usize) -> Pacer {
+        let seen = Seen {
+            bytes: HALF_LIFE_BYTES,
+            seconds: HALF_LIFE_BYTES / link.0,
+            last: (0, 0.0),
+        };
+        Pacer {
+            seen: Some(seen),
+            ..Pacer::new(Pace::Fastest(link), workers)
+        }
+    }
+
+    /// Returns the speed of a link that was not told, once it shows.
+    pub fn seen(&self) -> Option<BytesPerSecond> {
+        self.seen?.speed()
+    }
+
+    /// Returns for how many threads it picks.
+    pub fn workers(&self) -> usize {
+        self.workers
     }
 
     /// Returns whether matches are to be looked for in all of a long window.
@@ -155,11 +275,16 @@ impl Pacer {
     /// In content that does not shrink by itself they cost nothing and are many, as of packed documents in an archive; but the
     /// text behind it then took 1.8 times the core seconds, one worker at a time.
     pub fn matches_far(&self) -> bool {
-        self.pace.link().0 / (self.workers as f64) < FAR_LINK
+        let is_known = self.seen.is_none_or(|seen| seen.speed().is_some());
+        is_known && self.pace.link().0 / (self.workers as f64) < FAR_LINK
     }
 
     /// Picks the next job.
     pub fn job(&mut self, at: &Standing) -> Job {
+        if let Some(seen) = &mut self.seen {
+            seen.see(at);
+            self.pace = Pace::Fastest(seen.speed().unwrap_or(LINK_UNTOLD));
+        }
         self.learn(at);
         let bytes = self.length(at);
         let level = match self.scale > 0.0 {
@@ -167,15 +292,21 @@ impl Pacer {
             false => self.first,
             true => self.densest(at, bytes as f64),
         };
-        let level = if at.is_hopeless { 0 } else { level };
+        let level = match self.seen.is_some_and(|seen| seen.speed().is_none()) {
+            _ if at.is_hopeless => self.lightest(),
+            true => level.min(FIRST_UNTOLD),
+            false => level,
+        };
+        let bytes = match self.scale > 0.0 && level > self.lightest() && self.is_guess(level) {
+            true => bytes.min(TRIED_BYTES),
+            false => bytes,
+        };
         self.jobs += 1;
         self.usual = if at.is_hopeless { 0 } else { self.usual + 1 };
-        if self.before.len() == self.workers {
-            self.before.pop_front();
-        }
-        self.before.push_back(Before {
-            at: *at,
-            expected: COSTS[level] * bytes as f64,
+        self.begun.push_back(Begun {
+            end: at.raw_bytes + bytes as u64,
+            bytes: bytes as u64,
+            level,
         });
         Job {
             level: LEVELS[level],
@@ -183,39 +314,84 @@ impl Pacer {
         }
     }
 
-    /// Returns the densest level at which a job is done before the link has nothing to send: the queue, and half of what
-    /// the other workers may add to it meanwhile, since bytes go out in order.
+    /// Returns the densest level at which a job is done before the link has nothing to send: the queue, what the sink took
+    /// sooner than such a link sends it, and half of what the other workers may add meanwhile, since bytes go out in order.
     fn densest(&self, at: &Standing, bytes: f64) -> usize {
         let ahead = match self.pace {
             Pace::Fastest(link) => {
+                let queued = at.produced_bytes.saturating_sub(at.sunk_bytes) as f64;
+                let hidden = at.sunk_bytes as f64 - link.0 * at.now.0;
                 let others = 0.5 * (self.workers - 1) as f64 * bytes * self.stored;
-                (at.queued_bytes as f64 + others) / link.0 - QUEUE_SECONDS_KEPT
+                (queued + hidden.clamp(0.0, HIDDEN_BYTES) + others) / link.0 - QUEUE_SECONDS_KEPT
             }
             Pace::Within(factor, link) => factor * at.raw_bytes as f64 / link.0 - at.now.0,
         };
-        let each = ahead / (self.scale * bytes);
-        let fits = COSTS[..=self.last].iter().filter(|&&cost| cost <= each);
-        fits.count().saturating_sub(1)
+        let is_trying = self.begun.iter().any(|job| self.is_guess(job.level));
+        let is_in_time = |&level: &usize| {
+            let scale = self.scales[level].max(self.scale);
+            let bytes = match self.is_guess(level) {
+                true => bytes.min(TRIED_BYTES as f64),
+                false => bytes,
+            };
+            COSTS[level] * scale * bytes <= ahead && !(is_trying && self.is_guess(level))
+        };
+        let lightest = self.lightest();
+        let mut levels = (lightest..=self.last).rev();
+        levels.find(is_in_time).unwrap_or(lightest)
     }
 
-    /// Takes in how long the workers were at as many jobs as there are workers, which they do side by side. What does not
-    /// shrink takes less by any level, and says nothing of the rest.
+    /// Returns the lightest level: 1 where workers do not keep up with the link by level 3.
+    fn lightest(&self) -> usize {
+        let link = self.stored / self.pace.link().0;
+        let workers = self.scale * COSTS[1] / self.workers as f64;
+        usize::from(workers <= link)
+    }
+
+    /// Returns whether nothing is known of a level on content such as this.
+    fn is_guess(&self, level: usize) -> bool {
+        self.seen_at[level].is_none_or(|jobs| self.jobs - jobs > KNOWN_JOBS)
+    }
+
+    /// Takes in what the workers took for the content that they are through with. What does not shrink takes less by any
+    /// level, and says nothing of the rest.
     fn learn(&mut self, at: &Standing) {
-        let first = self.before.front();
-        let Some(first) = first.filter(|_| self.usual > 2 * self.workers) else {
-            return;
-        };
-        let then = first.at;
-        let expected: f64 = self.before.iter().map(|it| it.expected).sum();
-        let worked = (at.now.0 - then.now.0) - (at.stalled.0 - then.stalled.0);
-        let scale = worked.max(0.0) * self.workers as f64 / expected;
-        let weight = if self.scale > 0.0 { LAST_WEIGHT } else { 1.0 };
-        self.scale += weight * (scale - self.scale);
-        let consumed = at.consumed_bytes - then.consumed_bytes;
-        if consumed > 0 {
-            let stored = (at.produced_bytes - then.produced_bytes) as f64 / consumed as f64;
-            self.stored += weight * (stored - self.stored);
+        while let Some(job) = self.begun.front().filter(|it| it.end <= at.consumed_bytes) {
+            self.done += COSTS[job.level] * job.bytes as f64;
+            self.latest = job.level;
+            self.begun.pop_front();
         }
+        let part = self.begun.front().map_or(0.0, |job| {
+            let to_come = (job.end - at.consumed_bytes).min(job.bytes);
+            COSTS[job.level] * (job.bytes - to_come) as f64
+        });
+        let now = Learned {
+            core: at.core.0,
+            expected: self.done + part,
+            consumed: at.consumed_bytes,
+            produced: at.produced_bytes,
+        };
+        let last = self.learned;
+        if self.usual <= 2 * self.workers {
+            self.learned = now;
+            return;
+        }
+        let expected = now.expected - last.expected;
+        if expected < LEARNED_SECONDS_MIN {
+            return;
+        }
+        self.learned = now;
+        let weight = if self.scale > 0.0 { LAST_WEIGHT } else { 1.0 };
+        let scale = (now.core - last.core) / expected;
+        self.scale += weight * (scale - self.scale);
+        self.seen_at[self.latest] = Some(self.jobs);
+        for (level, it) in self.scales.iter_mut().enumerate() {
+            *it = match level == self.latest {
+                true => scale.max(*it),
+                false => *it + FORGOTTEN * (self.scale - *it),
+            };
+        }
+        let stored = (now.produced - last.produced) as f64 / (now.consumed - last.consumed) as f64;
+        self.stored += weight * (stored - self.stored);
     }
 
     /// Short jobs first, so that the link begins soon, and last, so that all workers end together.
@@ -253,23 +429,28 @@ mod tests {
     /// Runs content through workers and a link in simulated time; returns when all is through, the seconds
     /// of the cores, and the bytes.
     fn simulate(content: u64, workers: usize, pace: Pace, costs: Costs) -> [f64; 3] {
-        let mut pacer = Pacer::new(pace, workers);
-        let link = pace.link().0;
+        simulate_by(Pacer::new(pace, workers), content, pace.link().0, costs)
+    }
+
+    fn simulate_by(mut pacer: Pacer, content: u64, link: f64, costs: Costs) -> [f64; 3] {
+        let workers = pacer.workers();
         let mut free = vec![0.0_f64; workers];
         let (mut raw, mut core, mut stored) = (0, 0.0, 0.0);
-        let (mut link_free, mut handed_in, mut stalled) = (0.0_f64, 0.0_f64, 0.0);
-        // When each job is done, and its bytes.
-        let mut done: Vec<(f64, f64, u64)> = Vec::new();
+        let (mut link_free, mut handed_in) = (0.0_f64, 0.0_f64);
+        // When what each job makes comes, from and until, its bytes and its core seconds.
+        let mut jobs: Vec<(f64, f64, f64, u64, f64)> = Vec::new();
         while raw < content {
             let next = (0..workers)
                 .min_by(|&a, &b| free[a].total_cmp(&free[b]))
                 .unwrap();
             let now = free[next].max(handed_in);
-            let (mut produced, mut consumed, mut sent) = (0.0, 0, 0.0_f64);
-            for it in done.iter().filter(|it| it.0 <= now) {
-                produced += it.1;
-                consumed += it.2;
-                sent = sent.max(it.0) + it.1 / link;
+            let (mut produced, mut consumed, mut sent, mut used) = (0.0, 0, 0.0_f64, 0.0);
+            for &(from, until, made, bytes, seconds) in &jobs {
+                let done = ((now - from) / (until - from)).clamp(0.0, 1.0);
+                produced += done * made;
+                consumed += (done * bytes as f64) as u64;
+                used += done * seconds;
+                sent = sent.max(from.min(now)) + done * made / link;
             }
             let queued = (sent - now).max(0.0) * link;
             let job = pacer.job(&Standing {
@@ -278,8 +459,9 @@ mod tests {
                 left_bytes: Some(content - raw),
                 consumed_bytes: consumed,
                 produced_bytes: produced as u64,
-                queued_bytes: queued as u64,
-                stalled: Seconds(stalled),
+                sunk_bytes: (produced - queued).max(0.0) as u64,
+                sinking: Seconds((produced - queued).max(0.0) / link),
+                core: Seconds(used),
                 is_hopeless: costs(raw).1,
             });
             let bytes = (job.bytes as u64).min(content - raw);
@@ -287,16 +469,13 @@ mod tests {
             let [seconds, made] = costs(raw).0[level].map(|it| it * bytes as f64);
             free[next] = now + seconds;
             // In order.
-            let at = done
-                .last()
-                .map_or(0.0, |it: &(f64, f64, u64)| it.0)
-                .max(now + seconds);
-            done.push((at, made, bytes));
-            link_free = link_free.max(at) + made / link;
+            let before = jobs.last().map_or(0.0, |it| it.1);
+            let (from, until) = (before.max(now), before.max(now + seconds) + 1e-9);
+            jobs.push((from, until, made, bytes, seconds));
+            link_free = (link_free.max(from) + made / link).max(until);
             // No more than some MiB wait.
             let wait = ((queued - 8e6) / link).max(0.0);
             handed_in = now + wait;
-            stalled += wait;
             (raw, core, stored) = (raw + bytes, core + seconds, stored + made);
         }
         [link_free, core, stored]
@@ -320,6 +499,23 @@ mod tests {
                     "{workers} workers, {link:.1e} bytes a second: {ratio:.3} of the best level"
                 );
                 assert!(ratio < 1.06, "{workers} workers, {link}: {ratio}");
+                tried += 1;
+            }
+        }
+        assert_eq!(tried, 15);
+    }
+
+    #[test]
+    fn a_link_that_was_not_told_shows_soon() {
+        let mut tried = 0;
+        for workers in [1, 2, 8] {
+            for link in [1e6, 3e6, 12e6, 4e7, 117e6] {
+                let content = 150_000_000 * workers as u64;
+                let by = |pacer| simulate_by(pacer, content, link, |_| (COSTS, false))[0];
+                let told = Pacer::new(Pace::Fastest(BytesPerSecond(link)), workers);
+                let ratio = by(Pacer::untold(workers)) / by(told);
+                println!("{workers} workers, {link:.1e} bytes a second: {ratio:.3} of told");
+                assert!(ratio < 1.2, "{workers} workers, {link}: {ratio}");
                 tried += 1;
             }
         }
@@ -374,8 +570,9 @@ mod tests {
             now: Seconds(0.0),
             raw_bytes: 0,
             left_bytes: Some(100 << 20),
-            queued_bytes: 0,
-            stalled: Seconds(0.0),
+            sunk_bytes: 0,
+            sinking: Seconds(0.0),
+            core: Seconds(0.0),
             consumed_bytes: 0,
             produced_bytes: 0,
             is_hopeless: false,
@@ -396,6 +593,6 @@ mod tests {
             is_hopeless: true,
             ..at
         };
-        assert_eq!(pacer.job(&hopeless).level, LEVELS[0]);
+        assert_eq!(pacer.job(&hopeless).level, LEVELS[1]);
     }
 }

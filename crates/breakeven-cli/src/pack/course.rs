@@ -1,0 +1,297 @@
+//! The course of a stream: a row of short frames or a long one, and from one to the other as a link shows.
+//!
+//! ```text
+//! a pipe, not told ---> long frame ---takes more than workers make of level 1---> row
+//!                          |  ^                                                     |
+//!                 is slow  |  +----------------is slower---------------------------+
+//!                          v
+//!               long frame that looks far
+//! ```
+//!
+//! A sink may take some MiB at once and send them later, so that a link shows slow at once but fast only after a while.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use breakeven::decide::Ledger;
+use breakeven::pool::Pool;
+use breakeven::stream::{
+    Books, Goal, LinkBasis, LongWriter, Pace, Pacer, SeenLink, Summary, Writer,
+};
+use breakeven::units::{BytesPerSecond, Seconds};
+
+use super::earned::Booked;
+use super::form::{self, Aim, Booking};
+use super::place::Source;
+use super::{Counted, Packing, READ_BYTES};
+use crate::options::Strategy;
+
+/// How much faster than a link for long frames one must be that they are left for: turning takes some ms.
+const FASTER: f64 = 1.5;
+
+/// A source on its way through writers.
+pub struct Course<'a> {
+    packing: &'a Packing<'a>,
+    workers: u32,
+    pool: &'a Pool,
+    /// None only while one follows another.
+    writer: Option<AnyWriter>,
+    /// Of the row, or of the one before a long frame.
+    books: Option<Books>,
+    /// Of the long frame.
+    booking: Booking,
+    /// What parts before this one came to.
+    before: Summary,
+    ledger: Ledger,
+    begun: Instant,
+}
+
+/// A stream that was written.
+pub struct Written {
+    pub summary: Summary,
+    pub goal: Goal,
+    pub booked: Option<Booked>,
+    /// The level that most of a long frame went by, if it ended as one.
+    pub level: Option<i8>,
+}
+
+/// What a stream goes on as.
+enum Turn {
+    Row,
+    Long(BytesPerSecond),
+}
+
+impl<'a> Course<'a> {
+    /// Reads the first piece of a source and begins the stream that it deserves.
+    pub fn begin(
+        packing: &'a Packing<'a>,
+        source: &mut Source,
+        (sink, goes_to_file): (Counted, bool),
+        pool: &'a Pool,
+    ) -> Result<(Course<'a>, Vec<u8>, usize)> {
+        let workers = pool.worker_count().max(1) as u32;
+        let ahead = source.bytes_ahead();
+        let aim = Aim::of(packing.typed, packing.typed.link.0, goes_to_file, workers);
+        let (writer, piece, count) = match aim {
+            None => {
+                let options = packing.options(ahead)?;
+                let mut piece = vec![0; options.block_bytes.min(READ_BYTES)];
+                let mut writer = Writer::new(sink, pool, options)?;
+                for hint in &packing.typed.hint {
+                    writer.advise(hint)?;
+                }
+                let count = source.read(&mut piece)?;
+                (AnyWriter::Row(writer), piece, count)
+            }
+            Some(aim) => {
+                let wanted = ahead.unwrap_or(u64::MAX).clamp(1, READ_BYTES as u64);
+                let mut piece = vec![0; wanted as usize];
+                let count = source.fill(&mut piece)?;
+                // Files that are made when they are read have no length.
+                let content_bytes = ahead.filter(|&bytes| bytes >= count as u64 && bytes > 0);
+                let known = (&piece[..count], content_bytes);
+                let writer = match aim {
+                    Aim::Paced(pace) => {
+                        LongWriter::paced(sink, Pacer::new(pace, workers as usize), content_bytes)?
+                    }
+                    Aim::Untold => {
+                        LongWriter::paced(sink, Pacer::untold(workers as usize), content_bytes)?
+                    }
+                    aim => {
+                        let options = form::long_options(aim, packing.setting, workers, known)?;
+                        LongWriter::new(sink, options)?
+                    }
+                };
+                (AnyWriter::Long(writer), piece, count)
+            }
+        };
+        let mut course = Course {
+            packing,
+            workers,
+            pool,
+            books: writer.books(),
+            writer: Some(writer),
+            booking: Booking::open(),
+            before: Summary::default(),
+            ledger: Ledger::default(),
+            begun: Instant::now(),
+        };
+        // The first piece was read already, since it tells how to begin.
+        course.see(&piece[..count])?;
+        Ok((course, piece, count))
+    }
+
+    /// Looks at a piece that is about to be written, for the books.
+    pub fn see(&mut self, piece: &[u8]) -> Result<()> {
+        match self.packing.typed.ledger {
+            true => self.booking.see(piece),
+            false => Ok(()),
+        }
+    }
+
+    pub fn write_all(&mut self, piece: &[u8]) -> Result<()> {
+        Ok(self.writer.as_mut().expect("a writer").write_all(piece)?)
+    }
+
+    /// Goes on in the form that the link shows to be better, if one is.
+    pub fn follow(&mut self, left_bytes: Option<u64>) -> Result<()> {
+        let Some(turn) = self.turn() else {
+            return Ok(());
+        };
+        let link = self.link();
+        let (sink, summary) = match self.writer.take().expect("a writer") {
+            AnyWriter::Row(row) => {
+                let books = row.books();
+                let left = row.leave()?;
+                if let Some(books) = books {
+                    self.packing.setting.learn(&books);
+                    self.ledger.merge(&books.ledger());
+                }
+                left
+            }
+            AnyWriter::Long(long) => {
+                let level = long.main_level();
+                let (sink, summary) = long.finish()?;
+                self.book((level, &summary), link)?;
+                (sink, summary)
+            }
+        };
+        self.before = together(self.before, summary, self.begun);
+        self.booking = Booking::open();
+        self.books = None;
+        self.writer = Some(match turn {
+            Turn::Row => {
+                let row = Writer::new(sink, self.pool, self.packing.options(left_bytes)?)?;
+                self.books = row.books();
+                AnyWriter::Row(row)
+            }
+            Turn::Long(link) => {
+                let workers = self.workers as usize;
+                let pacer = match form::pace(self.packing.typed.strategy, link) {
+                    Pace::Fastest(_) => Pacer::following(link, workers),
+                    promised => Pacer::new(promised, workers),
+                };
+                AnyWriter::Long(LongWriter::paced(sink, pacer, left_bytes)?)
+            }
+        });
+        Ok(())
+    }
+
+    /// Ends the stream and closes its books.
+    pub fn finish(mut self) -> Result<Written> {
+        let link = self.link();
+        let (level, summary) = match self.writer.take().expect("a writer") {
+            AnyWriter::Row(row) => (None, row.finish()?.1),
+            AnyWriter::Long(long) => (Some(long.main_level()), long.finish()?.1),
+        };
+        let goal = match level {
+            Some(level) => self.book((level, &summary), link)?,
+            None => self.packing.goal,
+        };
+        if let Some(books) = &self.books {
+            self.packing.setting.learn(books);
+            self.ledger.merge(&books.ledger());
+        }
+        let is_booked = level.is_some() || self.books.is_some();
+        Ok(Written {
+            summary: together(self.before, summary, self.begun),
+            goal,
+            booked: is_booked.then_some(Booked {
+                ledger: self.ledger,
+                link,
+                row: self.books,
+            }),
+            level,
+        })
+    }
+
+    /// Books a long frame, and returns in what unit.
+    fn book(&mut self, long: (i8, &Summary), link: Option<SeenLink>) -> Result<Goal> {
+        let usual = match link {
+            Some(_) => Strategy::Fastest,
+            None => Strategy::Money,
+        };
+        let packing = self.packing;
+        let goal = (packing.setting).goal(packing.typed.strategy.unwrap_or(usual))?;
+        let speed = link.map(|it| it.speed);
+        let ledger = (self.booking).close(long, (goal, speed), &packing.setting.profile());
+        self.ledger.merge(&ledger);
+        Ok(goal)
+    }
+
+    /// Returns what is known of the link.
+    fn link(&self) -> Option<SeenLink> {
+        let given = |speed| SeenLink {
+            speed,
+            basis: LinkBasis::Given,
+        };
+        let seen = match self.writer.as_ref().expect("a writer") {
+            AnyWriter::Row(_) => self.books.as_ref().and_then(Books::link),
+            AnyWriter::Long(long) => long.link_seen().map(|speed| SeenLink {
+                speed,
+                basis: LinkBasis::Measured,
+            }),
+        };
+        seen.or(self.packing.typed.link.0.map(given))
+    }
+
+    fn turn(&self) -> Option<Turn> {
+        let limit = form::FAST_LINK * f64::from(self.workers);
+        match self.writer.as_ref()? {
+            AnyWriter::Row(_) => {
+                let link = self.link().filter(|it| it.basis == LinkBasis::Measured)?;
+                let told = Some(link.speed);
+                let aim = Aim::of(self.packing.typed, told, false, self.workers);
+                let is_long = matches!(aim, Some(Aim::Paced(_)));
+                (is_long && self.packing.typed.link.0.is_none()).then_some(Turn::Long(link.speed))
+            }
+            AnyWriter::Long(long) => {
+                let link = long.link_seen()?;
+                if link.0 > FASTER * limit {
+                    return Some(Turn::Row);
+                }
+                let looks_far = Pacer::following(link, self.workers as usize).matches_far();
+                (looks_far && !long.options().matches_far).then_some(Turn::Long(link))
+            }
+        }
+    }
+}
+
+/// Returns what parts of a stream came to.
+fn together(before: Summary, after: Summary, begun: Instant) -> Summary {
+    if before.blocks == 0 {
+        return after;
+    }
+    let seconds = Seconds(begun.elapsed().as_secs_f64());
+    Summary {
+        blocks: before.blocks + after.blocks,
+        plain_blocks: before.plain_blocks + after.plain_blocks,
+        raw_bytes: before.raw_bytes + after.raw_bytes,
+        stored_bytes: before.stored_bytes + after.stored_bytes,
+        compressed_after: seconds,
+        drained_after: seconds,
+    }
+}
+
+/// Writes a stream of either form.
+#[expect(clippy::large_enum_variant, reason = "there is one a stream")]
+enum AnyWriter {
+    Row(Writer<Counted>),
+    Long(LongWriter<Counted>),
+}
+
+impl AnyWriter {
+    fn books(&self) -> Option<Books> {
+        match self {
+            AnyWriter::Row(writer) => writer.books(),
+            AnyWriter::Long(_) => None,
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> breakeven::Result<()> {
+        match self {
+            AnyWriter::Row(writer) => writer.write_all(bytes),
+            AnyWriter::Long(writer) => writer.write_all(bytes),
+        }
+    }
+}
