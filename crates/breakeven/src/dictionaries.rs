@@ -323,6 +323,11 @@ impl Dictionaries {
             return Ok(Arc::clone(known));
         }
         let generation = Arc::new(generation);
+        self.take(Arc::clone(&generation));
+        Ok(generation)
+    }
+
+    fn take(&mut self, generation: Arc<Generation>) {
         self.last_id = self.last_id.max(generation.id);
         let state = self.classes.entry(generation.class).or_default();
         state.last_number = state.last_number.max(generation.number);
@@ -330,9 +335,20 @@ impl Dictionaries {
         if generation.number > newest {
             state.current = Some(Arc::clone(&generation));
         }
-        self.generations
-            .insert(generation.id, Arc::clone(&generation));
-        Ok(generation)
+        self.generations.insert(generation.id, generation);
+    }
+
+    /// Takes the generations of a store for those there are, whatever there was; samples stay. Numbers above `last_id`
+    /// are given next.
+    pub fn restock(&mut self, generations: impl Iterator<Item = Arc<Generation>>, last_id: u32) {
+        self.generations.clear();
+        for state in self.classes.values_mut() {
+            (state.current, state.last_number) = (None, 0);
+        }
+        self.last_id = last_id;
+        for generation in generations {
+            self.take(generation);
+        }
     }
 
     /// Returns the newest generation of a class.
@@ -392,6 +408,19 @@ impl Training {
     /// Returns the class that is trained.
     pub fn class(&self) -> Class {
         self.class
+    }
+
+    /// Leaves out the sizes above `size_bytes`, and of the samples so many that `sample_bytes` of them are left.
+    pub fn at_most(mut self, size_bytes: usize, sample_bytes: usize) -> Training {
+        self.options.sizes.retain(|size| *size <= size_bytes);
+        let total: usize = self.samples.iter().map(|sample| sample.len()).sum();
+        let one_in = total.div_ceil(sample_bytes.max(1)).max(1);
+        let mut count = 0;
+        self.samples.retain(|_| {
+            count += 1;
+            count % one_in == 0
+        });
+        self
     }
 
     /// Tries the sizes and returns the dictionary to keep, if any; `is_spent` is asked before each size.

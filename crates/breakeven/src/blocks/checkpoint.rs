@@ -14,6 +14,7 @@ use super::overlay::Overlay;
 use super::place::{Place, Segment};
 use super::state::{LiveChanges, Node, State, Work};
 use super::table::Chunk;
+use crate::dictionaries::Generation;
 use crate::error::{Error, Result};
 use crate::storage::record::{Label, Placed};
 use crate::storage::superblock::Superblocks;
@@ -30,6 +31,8 @@ pub(super) struct Writer {
     pub(super) pinned: Vec<usize>,
     /// How many segments the last checkpoint freed.
     pub(super) freed_segments: usize,
+    /// Dictionaries that enter with the next checkpoint.
+    pub(super) pending: Vec<Arc<Generation>>,
 }
 
 /// The lists of a checkpoint.
@@ -60,6 +63,7 @@ impl Writer {
         self.log.reserved_bytes = 0;
         let mut new = state.clone();
         let mut live = LiveChanges::new();
+        self.write_dictionaries(file, &mut new, &mut live)?;
         let nodes = self.write_nodes(file, &mut new, &mut live)?;
         let chunks = self.write_chunks(file, &mut new, &mut live)?;
         let lists = self.write_lists(&new, &live, options)?;
@@ -198,9 +202,18 @@ impl Writer {
             key: *key,
             bytes: Arc::clone(bytes),
         });
+        let dictionaries = new
+            .dictionaries
+            .iter()
+            .map(|(id, kept)| Listed::Dictionary {
+                id,
+                last_use: kept.last_use,
+                places: kept.places,
+            });
         let mut lists = Vec::new();
         let mut bytes = Vec::new();
-        let mut listed = segments.chain(volumes).chain(notes).peekable();
+        let listed = segments.chain(volumes).chain(notes);
+        let mut listed = listed.chain(dictionaries).peekable();
         while let Some(next) = listed.next() {
             next.encode(&mut bytes);
             if bytes.len() >= LIST_BYTES || listed.peek().is_none() {

@@ -7,9 +7,11 @@
 use std::sync::Arc;
 
 use super::coding::{Coding, Hidden, Moment, Subject};
+use super::dictionary::KeptDictionaries;
 use super::file::{Workspace, decode_frame, frame_prefix};
 use super::layout::{
-    FRAME_PREFIX_BYTES, KIND_CHUNK, KIND_FRAME, KIND_MOVE, KIND_NODE, NODE_PREFIX_BYTES, u32_at,
+    FRAME_PREFIX_BYTES, KIND_CHUNK, KIND_DICTIONARY, KIND_FRAME, KIND_MOVE, KIND_NODE,
+    NODE_PREFIX_BYTES, u32_at,
 };
 use super::log::{BUFFER_BYTES_MAX, Use};
 use super::place::{Place, Segment};
@@ -197,13 +199,16 @@ impl Blocks {
     /// All that is live is read, decoded, encoded and written, with a checkpoint for each
     /// [`BlocksOptions::checkpoint_bytes`], by which the file may grow meanwhile.
     pub fn rewrite(&self) -> Result<Cleaned> {
+        self.learn_from_itself()?;
         let mut rewritten = 0;
         self.with_writer(|_, writer| {
             rewritten = writer.log.current().generation;
             Ok(())
         })?;
         let mut sum = Cleaned::default();
-        loop {
+        // What is broken stays where it is.
+        let (mut idle, mut left) = (0, usize::MAX);
+        while left > 0 && idle < IDLE_ROUNDS_MAX {
             let cleaned = self.clean_by(Aim {
                 budget_bytes: self.inner.options.checkpoint_bytes,
                 is_thorough: false,
@@ -215,9 +220,27 @@ impl Blocks {
             if cleaned.segments == 0 {
                 break;
             }
+            let before = left;
+            left = self.live_segments(rewritten)?;
+            idle = if left < before { 0 } else { idle + 1 };
         }
         sum.add(&self.shrink()?);
         Ok(sum)
+    }
+
+    /// Counts the segments up to a generation that have anything live and are not written now.
+    fn live_segments(&self, generation: u64) -> Result<usize> {
+        let mut count = 0;
+        self.with_writer(|_, writer| {
+            let log = &writer.log;
+            let is_old = |index: usize| {
+                let is_live = log.live[index] > 0 && !log.is_at(index);
+                is_live && log.segments.get(index).generation <= generation
+            };
+            count = (0..log.live.len()).filter(|index| is_old(*index)).count();
+            Ok(())
+        })?;
+        Ok(count)
     }
 
     fn clean_by(&self, aim: Aim) -> Result<Cleaned> {
@@ -379,9 +402,12 @@ impl Transaction {
         // Where writers take turns each begins a segment, and the ones before are nearly empty: several at a time.
         let wanted_bytes = goal.room_bytes + TURNS_AHEAD * log.given_up_bytes;
         let lacking_bytes = wanted_bytes.saturating_sub(room_bytes);
-        plan.take_emptiest(&mut segments, lacking_bytes.max(excess_bytes), &mut budget);
-        plan.take_tail(&mut segments, &mut budget);
-        plan.take_old(&segments, aim.rewritten, &mut budget);
+        if aim.rewritten > 0 {
+            plan.take_old(&segments, aim.rewritten, &mut budget);
+        } else {
+            plan.take_emptiest(&mut segments, lacking_bytes.max(excess_bytes), &mut budget);
+            plan.take_tail(&mut segments, &mut budget);
+        }
         plan
     }
 
@@ -445,6 +471,12 @@ impl Transaction {
                 if entry.references == 0 || entry.place != place {
                     return Ok(0);
                 }
+                // What was written with a dictionary that is superseded is all that keeps it.
+                let recodes = recodes
+                    || self
+                        .state
+                        .dictionaries
+                        .is_superseded(record.label.dictionary);
                 let new = self.move_frame(record, id, recodes)?;
                 self.work().set_place(id, new)?;
                 Ok(new.record_bytes())
@@ -459,6 +491,11 @@ impl Transaction {
                 }
                 Ok(0)
             }
+            KIND_DICTIONARY if has_prefix => {
+                let id = u32_at(record.body, 0);
+                self.state.dictionaries.move_from(id, place);
+                Ok(0)
+            }
             KIND_CHUNK if has_prefix => {
                 let (level, number) = (u32_at(record.body, 0), u32_at(record.body, 4));
                 let state = &mut self.state;
@@ -470,13 +507,14 @@ impl Transaction {
         }
     }
 
-    /// Writes a block again; returns where.
+    /// Writes a block again, encoded anew if it is to be; returns where.
     fn move_frame(&mut self, record: &Record<'_>, id: u32, recodes: bool) -> Result<Place> {
         let inner = Arc::clone(&self.inner);
+        let dictionaries = self.state.dictionaries.clone();
         inner.file.with_workspace(|workspace| {
             let dense = match recodes {
-                true => encode_densely(record, id, &inner.coding, workspace),
-                false => None,
+                true => encode_densely(record, id, (&inner.coding, &dictionaries), workspace),
+                false => Dense::AsItIs,
             };
             let label = |decoder: Decoder| Label {
                 kind: KIND_MOVE,
@@ -487,10 +525,11 @@ impl Transaction {
             };
             let (prefix, stored) = record.body.split_at(FRAME_PREFIX_BYTES);
             match dense {
-                Some((decoder, length)) => {
+                Dense::Encoded(decoder, length) => {
                     self.append(label(decoder), &[prefix, &workspace.bytes[..length]])
                 }
-                None => {
+                Dense::Raw => self.append(label(Decoder::STORE), &[prefix, &workspace.block]),
+                Dense::AsItIs => {
                     let as_it_is = Label {
                         kind: KIND_MOVE,
                         ..record.label
@@ -502,32 +541,50 @@ impl Transaction {
     }
 }
 
-/// Encodes the block of a frame by the denser method; returns how and the length in the workspace, or
-/// `None` if that is not worth it, or if the block cannot be decoded: then it is no worse elsewhere.
+/// What becomes of a block that moves.
+enum Dense {
+    /// It lies in the workspace, so long.
+    Encoded(Decoder, usize),
+    /// It lies in the workspace as it is.
+    Raw,
+    AsItIs,
+}
+
+/// Encodes the block of a frame by the denser method: it stays as it is if that is not worth it, or if the block
+/// cannot be decoded: then it is no worse elsewhere. What a superseded dictionary is needed for does not stay.
 fn encode_densely(
     record: &Record<'_>,
     id: u32,
-    coding: &Coding,
+    (coding, dictionaries): (&Coding, &KeptDictionaries),
     workspace: &mut Workspace,
-) -> Option<(Decoder, usize)> {
+) -> Dense {
     let raw_bytes = record.label.raw_bytes;
     if raw_bytes > BLOCK_BYTES_MAX {
-        return None;
+        return Dense::AsItIs;
     }
     let mut block = std::mem::take(&mut workspace.block);
     block.resize(raw_bytes as usize, 0);
-    let decoded = decode_frame(record, id, &mut workspace.decompressor, &mut block);
-    let stored_bytes = record.body.len() - FRAME_PREFIX_BYTES;
-    let limit = stored_bytes.saturating_sub(ALIGNMENT_BYTES);
+    let with = (dictionaries, &mut workspace.decompressor);
+    let decoded = decode_frame(record, id, with, &mut block);
+    let is_superseded = dictionaries.is_superseded(record.label.dictionary);
+    let present_bytes = match is_superseded {
+        true => block.len(),
+        false => record.body.len() - FRAME_PREFIX_BYTES,
+    };
     let encoded = decoded.and_then(|()| {
         let subject = Subject {
             block: &block,
             moment: Moment::Moved,
+            dictionaries,
             hash: record.sequence,
-            limit,
+            limit: present_bytes.saturating_sub(ALIGNMENT_BYTES),
         };
         coding.encode(&subject, &mut Hidden::NONE.clone(), workspace)
     });
     workspace.block = block;
-    encoded.ok().flatten()
+    match encoded {
+        Ok(Some((decoder, length))) => Dense::Encoded(decoder, length),
+        Ok(None) if is_superseded => Dense::Raw,
+        Ok(None) | Err(_) => Dense::AsItIs,
+    }
 }

@@ -5,20 +5,26 @@
 //! one is ([`BlocksOptions::kind`]). A writer waits for the encoding, less what its sync hides; what the cleaner
 //! moves stays, so that bytes count more there.
 //!
+//! Who is about to write or move very much shows samples first: a dictionary that was trained on those of a kind makes
+//! further methods of those that can use one, once a checkpoint holds it. Nothing is trained behind commits: it took
+//! seven times the processor time of writing pages over, to save a twelfth of the file.
+//!
 //! No clock is read: what a method takes is what is published of it ([`crate::decide`]). What it leaves is measured
 //! here: of the first blocks of a kind, and of one in so many of the others, every method is run in memory and what
 //! comes of it thrown away. So the same blocks are stored in the same way, whoever else has the machine.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::BlocksOptions;
+use super::dictionary::KeptDictionaries;
 use super::file::Workspace;
 use crate::codec::{Decoder, Glance, Method};
 use crate::decide::holdout::Holdout;
 use crate::decide::{
-    BlockLife, Candidate, Chooser, ChooserOptions, Class, Observation, Prices, Profile,
+    BlockLife, Candidate, Chooser, ChooserOptions, Class, Observation, Prices, Profile, Quantities,
 };
+use crate::dictionaries::{Dictionaries, DictionaryOptions, Generation};
 use crate::error::Result;
 use crate::model::Allocation;
 use crate::storage::record::{ALIGNMENT_BYTES, HEADER_BYTES};
@@ -28,16 +34,30 @@ const ZSTD: Decoder = Decoder {
     codec: Decoder::CODEC_ZSTD,
     ..Decoder::STORE
 };
-const ZSTD_BARE: Decoder = Decoder {
-    codec: Decoder::CODEC_ZSTD_BARE,
-    ..Decoder::STORE
-};
 
 /// What is chosen from when a block is written, and when it is moved.
 const METHODS: [&[&str]; 2] = [
-    &["store", "lz4:1", "zstd:1", "zstd:3"],
     &[
-        "store", "lz4:1", "zstd:1", "zstd:3", "zstd:6", "zstd:9", "zstd:15",
+        "store",
+        "lz4:1",
+        "zstd:1",
+        "zstd:1+dict",
+        "zstd:3",
+        "zstd:3+dict",
+    ],
+    &[
+        "store",
+        "lz4:1",
+        "zstd:1",
+        "zstd:1+dict",
+        "zstd:3",
+        "zstd:3+dict",
+        "zstd:6",
+        "zstd:6+dict",
+        "zstd:9",
+        "zstd:9+dict",
+        "zstd:15",
+        "zstd:15+dict",
     ],
 ];
 /// What a byte counts for when it is moved, beside what it does when it is written: it outlived the others around it,
@@ -45,6 +65,17 @@ const METHODS: [&[&str]; 2] = [
 const CLEAN_WORTH: f64 = 2.0;
 /// Encoding that a transaction may take unnoticed: a tenth of a sync of 100 microseconds, which is a fast one.
 const HIDDEN_SECONDS: f64 = 10e-6;
+/// A dictionary is at most this part of the least segment, or a half, a quarter or an eighth of that.
+const DICTIONARY_PART: usize = 2;
+const DICTIONARY_BYTES_MAX: usize = 32 << 10;
+/// Samples of each class, in longest dictionaries: zstd's trainer asks for a hundred, and takes as much longer.
+const SAMPLED_DICTIONARIES: usize = 32;
+/// Classes with dictionaries.
+const CLASSES_MAX: usize = 8;
+/// What a dictionary must save of what is stored.
+const SAVING_MIN: f64 = 0.08;
+/// What training takes for each byte of samples, the four sizes and their judging together: `proj.db`, on one core.
+const TRAINING_SECONDS_PER_BYTE: f64 = 150e-9;
 /// So many blocks of each kind are measured first.
 const FIRST_BLOCKS: u64 = 4;
 
@@ -83,6 +114,8 @@ pub(super) enum Moment {
 pub(super) struct Subject<'a> {
     pub(super) block: &'a [u8],
     pub(super) moment: Moment,
+    /// What there is to encode with.
+    pub(super) dictionaries: &'a KeptDictionaries,
     /// What tells it from others, to draw by.
     pub(super) hash: u64,
     /// It is not worth more than this.
@@ -95,14 +128,30 @@ pub(super) struct Coding {
     /// The one method of each moment, if there is one.
     fixed: [Option<Method>; 2],
     ways: Mutex<[Way; 2]>,
+    trainer: Mutex<Trainer>,
+}
+
+/// Where dictionaries come from.
+struct Trainer {
+    /// `None` where no method may use one.
+    dictionaries: Option<Dictionaries>,
+    /// The share that dictionaries may take of what their class does.
+    share: f64,
+    /// What a byte is worth, in seconds of a core.
+    per_byte: f64,
+    size_min: usize,
+    /// Raw bytes of each class among the samples that were offered.
+    seen: BTreeMap<Class, u64>,
 }
 
 /// One of the two moments.
 struct Way {
     chooser: Chooser,
+    /// By candidate.
+    needs_dictionary: Vec<bool>,
     prices: Prices,
-    /// How many blocks of each class were measured.
-    measured: BTreeMap<Class, u64>,
+    /// How many blocks of each class were measured, by the dictionary that there was.
+    measured: BTreeMap<(Class, u32), u64>,
 }
 
 /// Returns a block without the zeros at its end, in units of a record: the ends of files, and pages that are not full,
@@ -141,17 +190,15 @@ impl Coding {
         let per_byte = options.seconds_per_gb.max(0.0) / 1e9;
         let way = |names: &[&str], per_byte_written| {
             let candidate = |name: &&str| Candidate::new(name.parse().expect("a method"));
+            let candidates: Vec<Candidate> = names.iter().map(candidate).collect();
             let options = ChooserOptions {
                 // What is drawn tells of every method, so that nothing has to be tried.
                 trial_share: 0.0,
                 ..ChooserOptions::default()
             };
             Way {
-                chooser: Chooser::new(
-                    names.iter().map(candidate).collect(),
-                    Profile::default(),
-                    options,
-                ),
+                needs_dictionary: candidates.iter().map(|it| it.method.dictionary).collect(),
+                chooser: Chooser::new(candidates, Profile::default(), options),
                 prices: Prices {
                     per_core_second: Estimate::exact(1.0),
                     per_byte_written: Estimate::exact(per_byte_written),
@@ -160,13 +207,31 @@ impl Coding {
                 measured: BTreeMap::new(),
             }
         };
+        let sizes = dictionary_sizes(options.segment_bytes_min as usize);
+        let uses_any = [options.method, options.clean_method].iter().any(|fixed| {
+            let uses_one = |method: Method| method.dictionary;
+            fixed.is_none_or(uses_one)
+        });
+        let trainer = Trainer {
+            share: options.dictionary_share,
+            per_byte,
+            size_min: sizes[0],
+            seen: BTreeMap::new(),
+            dictionaries: (uses_any && options.dictionary_share > 0.0)
+                .then(|| Dictionaries::new(training(sizes)).expect("sizes in order")),
+        };
         let written = way(METHODS[0], per_byte);
         let moved = way(METHODS[1], per_byte * CLEAN_WORTH);
         Coding {
             kind: options.kind,
             fixed: [options.method, options.clean_method],
             ways: Mutex::new([written, moved]),
+            trainer: Mutex::new(trainer),
         }
+    }
+
+    fn trainer(&self) -> MutexGuard<'_, Trainer> {
+        self.trainer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ways(&self) -> MutexGuard<'_, [Way; 2]> {
@@ -185,24 +250,29 @@ impl Coding {
         if subject.block.is_empty() {
             return Ok(None);
         }
-        if let Some(method) = self.fixed[at] {
-            return encode(method, workspace, subject.block, subject.limit);
+        let fixed = self.fixed[at];
+        if let Some(method) = fixed.filter(|method| !method.dictionary) {
+            return encode(method, None, workspace, subject.block, subject.limit);
         }
         let kind = (self.kind)(subject.block);
+        let dictionary = subject.dictionaries.current(kind.class.number().into());
+        if let Some(method) = fixed {
+            return encode(method, dictionary, workspace, subject.block, subject.limit);
+        }
         let life = life(&kind, subject.block.len());
         let mut ways = self.ways();
-        if ways[at].draws(&life, subject.hash) {
+        if ways[at].draws(&life, dictionary, subject.hash) {
             // Others may choose meanwhile.
             drop(ways);
-            self.measure(at, &life, subject.block, workspace)?;
+            self.measure(at, &life, dictionary, subject.block, workspace)?;
             ways = self.ways();
         }
-        let pick = ways[at].pick(&life, *hidden);
+        let pick = ways[at].pick(&life, dictionary.is_some(), *hidden);
         drop(ways);
         hidden.0 = (hidden.0 - pick.encode).max(0.0);
         match pick.method {
             Method::STORE => Ok(None),
-            method => encode(method, workspace, subject.block, subject.limit),
+            method => encode(method, dictionary, workspace, subject.block, subject.limit),
         }
     }
 
@@ -211,6 +281,7 @@ impl Coding {
         &self,
         at: usize,
         life: &BlockLife,
+        dictionary: Option<&Arc<Generation>>,
         block: &[u8],
         workspace: &mut Workspace,
     ) -> Result<()> {
@@ -219,7 +290,8 @@ impl Coding {
         for (candidate, of) in candidates.iter().enumerate() {
             let stored = match of.method {
                 Method::STORE => None,
-                method => encode(method, workspace, block, limit)?,
+                method if method.dictionary && dictionary.is_none() => continue,
+                method => encode(method, dictionary, workspace, block, limit)?,
             };
             let observation = Observation {
                 class: life.class,
@@ -233,21 +305,114 @@ impl Coding {
         }
         Ok(())
     }
+
+    /// Takes a block for a sample, before any like it is written.
+    pub(super) fn learn_of(&self, block: &[u8]) {
+        let block = without_tail(block);
+        let class = (self.kind)(block).class;
+        let mut trainer = self.trainer();
+        *trainer.seen.entry(class).or_default() += block.len() as u64;
+        if let Some(dictionaries) = &mut trainer.dictionaries {
+            dictionaries.sample(class.number().into(), block);
+        }
+    }
+
+    /// Trains the classes that have samples enough, each within its share of so many stored bytes and for no longer than
+    /// the least saving is worth; returns the dictionaries that pay.
+    pub(super) fn train(&self, live_bytes: u64) -> Result<Vec<Arc<Generation>>> {
+        let mut jobs = Vec::new();
+        {
+            let mut trainer = self.trainer();
+            for (class, size_max, sample_bytes) in trainer.due(live_bytes) {
+                let dictionaries = trainer.dictionaries.as_mut();
+                let job =
+                    dictionaries.and_then(|it| it.training(class.number().into(), usize::MAX));
+                jobs.extend(job.map(|job| job.at_most(size_max, sample_bytes)));
+            }
+        }
+        // Others encode meanwhile.
+        let mut trained = Vec::new();
+        for job in jobs {
+            let dictionary = job.run(|| false)?;
+            if let Some(dictionaries) = &mut self.trainer().dictionaries {
+                trained.extend(dictionaries.adopt(job.class(), dictionary));
+            }
+        }
+        Ok(trained)
+    }
+
+    /// Takes the dictionaries of a state for those there are.
+    pub(super) fn restock(&self, kept: &KeptDictionaries) {
+        if let Some(dictionaries) = &mut self.trainer().dictionaries {
+            let generations = kept.iter().filter_map(|(_, kept)| kept.generation.as_ref());
+            let last_id = kept.iter().map(|(id, _)| id).max().unwrap_or(0);
+            dictionaries.restock(generations.cloned(), last_id);
+        }
+    }
+}
+
+/// Returns the sizes of dictionaries for a store with such segments.
+fn dictionary_sizes(segment_bytes_min: usize) -> Vec<usize> {
+    let most = (segment_bytes_min / DICTIONARY_PART).clamp(4096, DICTIONARY_BYTES_MAX);
+    vec![most / 8, most / 4, most / 2, most]
+}
+
+fn training(sizes: Vec<usize>) -> DictionaryOptions {
+    DictionaryOptions {
+        sample_bytes_max: SAMPLED_DICTIONARIES * sizes[3],
+        classes_max: CLASSES_MAX,
+        sizes,
+        saving_min: SAVING_MIN,
+        // As what stays is written.
+        method: "zstd:9".parse().expect("a method"),
+        ..DictionaryOptions::default()
+    }
+}
+
+impl Trainer {
+    /// Returns the classes that are to be trained, the longest dictionary of each, and how many bytes of samples pay.
+    fn due(&self, live_bytes: u64) -> Vec<(Class, usize, usize)> {
+        let Some(dictionaries) = &self.dictionaries else {
+            return Vec::new();
+        };
+        let total: u64 = self.seen.values().sum();
+        let bounds = |seen: u64| {
+            let own_bytes = live_bytes as f64 * seen as f64 / total.max(1) as f64;
+            let worth = SAVING_MIN * own_bytes * self.per_byte;
+            // Each is there twice.
+            let size_max = (own_bytes * self.share / 2.0) as usize;
+            (size_max, (worth / TRAINING_SECONDS_PER_BYTE) as usize)
+        };
+        let classes = self.seen.iter().map(|(class, seen)| {
+            let (size_max, sample_bytes) = bounds(*seen);
+            (*class, size_max, sample_bytes)
+        });
+        let due = classes.filter(|(class, size_max, _)| {
+            *size_max >= self.size_min && dictionaries.train_due(class.number().into())
+        });
+        due.collect()
+    }
 }
 
 impl Way {
     /// Says whether a block is one of those that every method is run on.
-    fn draws(&mut self, life: &BlockLife, hash: u64) -> bool {
-        let measured = self.measured.entry(life.class).or_default();
+    fn draws(&mut self, life: &BlockLife, with: Option<&Arc<Generation>>, hash: u64) -> bool {
+        // What a new dictionary makes of a class is not known yet.
+        let key = (life.class, with.map_or(0, |generation| generation.id));
+        let measured = self.measured.entry(key).or_default();
         let is_drawn = *measured < FIRST_BLOCKS || Holdout::default().draws(hash);
         *measured += u64::from(is_drawn);
         is_drawn
     }
 
-    fn pick(&mut self, life: &BlockLife, hidden: Hidden) -> Pick {
-        // What is hidden costs nothing.
-        let place_cost =
-            |_: usize, it: &crate::decide::Quantities| -it.encode_core_seconds.mean.min(hidden.0);
+    fn pick(&mut self, life: &BlockLife, has_dictionary: bool, hidden: Hidden) -> Pick {
+        let needs_dictionary = &self.needs_dictionary;
+        let place_cost = |at: usize, it: &Quantities| match needs_dictionary[at] && !has_dictionary
+        {
+            true => f64::INFINITY,
+            // What is hidden costs nothing.
+            false => -it.encode_core_seconds.mean.min(hidden.0),
+        };
         let picked = self.chooser.pick(life, &self.prices, place_cost);
         let mut expected = self.chooser.expected(life.class, life.raw_bytes);
         let asks = expected.nth(picked.candidate);
@@ -272,9 +437,11 @@ fn life(kind: &Kind, raw_bytes: usize) -> BlockLife {
 }
 
 /// Encodes a block into the workspace; returns how, and the length, or `None` if it is above `limit`. zstd is
-/// written bare: the record says what the headers of its frame would.
+/// written bare: the record says what the headers of its frame would. A method that uses a dictionary does without
+/// where there is none.
 fn encode(
     method: Method,
+    dictionary: Option<&Arc<Generation>>,
     workspace: &mut Workspace,
     block: &[u8],
     limit: usize,
@@ -283,14 +450,31 @@ fn encode(
         compressor, bytes, ..
     } = workspace;
     bytes.resize(limit, 0);
+    let dictionary = dictionary.filter(|_| method.dictionary);
+    let method = Method {
+        dictionary: false,
+        ..method
+    };
+    let decoder = Decoder {
+        dictionary: dictionary.map_or(0, |generation| generation.id),
+        ..method.decoder()
+    };
+    let dictionary = dictionary.map(|generation| &generation.dictionary);
     // One byte over and over makes a kind of block that cannot be bare.
     let is_bare = method.decoder() == ZSTD && block[1..] != block[..block.len() - 1];
-    if is_bare {
-        let length = compressor.compress_bare(method, None, block, bytes)?;
-        return Ok(length.map(|length| (ZSTD_BARE, length)));
-    }
-    let length = compressor.compress(method, block, bytes)?;
-    Ok(length.map(|length| (method.decoder(), length)))
+    let (length, decoder) = match (is_bare, dictionary) {
+        (true, _) => {
+            let length = compressor.compress_bare(method, dictionary, block, bytes)?;
+            let codec = Decoder::CODEC_ZSTD_BARE;
+            (length, Decoder { codec, ..decoder })
+        }
+        (false, Some(dictionary)) => {
+            let length = compressor.compress_with(method, dictionary, block, bytes)?;
+            (length, decoder)
+        }
+        (false, None) => (compressor.compress(method, block, bytes)?, decoder),
+    };
+    Ok(length.map(|length| (decoder, length)))
 }
 
 #[cfg(test)]
@@ -315,6 +499,7 @@ mod tests {
             let subject = Subject {
                 block,
                 moment,
+                dictionaries: &KeptDictionaries::default(),
                 hash,
                 limit: BLOCK_BYTES - ALIGNMENT_BYTES,
             };
@@ -348,7 +533,7 @@ mod tests {
             seconds_per_gb: 240.0,
             ..BlocksOptions::default()
         };
-        let [stored, zstd] = [Decoder::STORE.codec, ZSTD_BARE.codec];
+        let [stored, zstd] = [Decoder::STORE.codec, Decoder::CODEC_ZSTD_BARE];
         let written = check(&dear, Moment::Written, &words, zstd);
         let moved = check(&dear, Moment::Moved, &words, zstd);
         println!("{written} bytes when written, {moved} when moved");
@@ -402,6 +587,7 @@ mod tests {
             let subject = Subject {
                 block: &block,
                 moment: Moment::Written,
+                dictionaries: &KeptDictionaries::default(),
                 hash,
                 limit: BLOCK_BYTES - ALIGNMENT_BYTES,
             };

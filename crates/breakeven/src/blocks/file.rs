@@ -1,9 +1,11 @@
 //! Reading the store's file: frames, map nodes and chunks of the table, each checked by its record.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::dictionary::{DICTIONARIES_MAX, KeptDictionaries};
 use super::layout::{
-    FRAME_PREFIX_BYTES, FramePrefix, KIND_CHUNK, KIND_FRAME, KIND_MOVE, KIND_NODE,
+    FRAME_PREFIX_BYTES, FramePrefix, KIND_CHUNK, KIND_DICTIONARY, KIND_FRAME, KIND_MOVE, KIND_NODE,
     NODE_PREFIX_BYTES, u32_at,
 };
 use super::overlay::NodeCache;
@@ -11,6 +13,7 @@ use super::place::{Place, Segment, Segments};
 use super::state::{NODE_SLOTS, Node};
 use super::table::Chunk;
 use crate::codec::{Compressor, Decoder, Decompressor};
+use crate::dictionaries::Generation;
 use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 use crate::storage::record::{Record, Region, parse};
@@ -46,6 +49,8 @@ pub(super) struct StoreFile {
     pub(super) block_bytes_max: u32,
     nodes: NodeCache<NodeKey, Node>,
     chunks: NodeCache<NodeKey, Chunk>,
+    /// What was read of dictionaries, so that seeing a store anew reads none of them again.
+    dictionaries: Mutex<HashMap<NodeKey, Arc<Generation>>>,
     workspaces: Mutex<Vec<Workspace>>,
 }
 
@@ -64,6 +69,7 @@ impl StoreFile {
             block_bytes_max,
             nodes: NodeCache::new(count_max),
             chunks: NodeCache::new(count_max),
+            dictionaries: Mutex::default(),
             workspaces: Mutex::default(),
         }
     }
@@ -97,7 +103,7 @@ impl StoreFile {
         &self,
         ids: &[u32],
         places: &[Place],
-        segments: &Segments,
+        (segments, dictionaries): (&Segments, &KeptDictionaries),
         target: &mut [u8],
     ) -> Result<()> {
         let block_bytes = target.len() / ids.len().max(1);
@@ -124,7 +130,8 @@ impl StoreFile {
                     let record =
                         parse(record, &region, address).map_err(|gap| gap.into_error(address))?;
                     let block = blocks.next().expect("a block for each frame");
-                    decode_frame(&record, *id, &mut workspace.decompressor, block)?;
+                    let with = (dictionaries, &mut workspace.decompressor);
+                    decode_frame(&record, *id, with, block)?;
                 }
                 Ok(())
             })?;
@@ -244,16 +251,75 @@ impl StoreFile {
             .insert(key, u64::from(number), Arc::clone(chunk));
     }
 
-    /// Reads the block of frame `id` into `target`.
-    pub(super) fn read_frame(
+    /// Reads a dictionary from the first of its copies that is whole, and says whether that is the first at all; `None`
+    /// if neither is.
+    ///
+    /// # Errors
+    /// Those of reading, if they are why.
+    pub(super) fn dictionary(
+        &self,
+        places: [Place; 2],
+        id: u32,
+        segments: &Segments,
+    ) -> Result<Option<(Arc<Generation>, bool)>> {
+        let known = || (self.dictionaries.lock()).unwrap_or_else(PoisonError::into_inner);
+        let key = Self::node_key(places[0], segments);
+        if let Some(generation) = known().get(&key) {
+            return Ok(Some((Arc::clone(generation), true)));
+        }
+        let read = |place: Place| self.check_dictionary(place, id, segments).map(Arc::new);
+        let generation = match (read(places[0]), places[1]) {
+            (Ok(generation), _) => generation,
+            (Err(fault), second) => {
+                return match (read(second), fault) {
+                    (Ok(generation), _) => Ok(Some((generation, false))),
+                    (Err(error @ Error::Io { .. }), _) | (_, error @ Error::Io { .. }) => {
+                        Err(error)
+                    }
+                    _ => Ok(None),
+                };
+            }
+        };
+        let mut known = known();
+        if known.len() >= 2 * DICTIONARIES_MAX {
+            known.clear();
+        }
+        known.insert(key, Arc::clone(&generation));
+        Ok(Some((generation, true)))
+    }
+
+    /// Reads one copy of a dictionary from the file and holds it to its name.
+    pub(super) fn check_dictionary(
         &self,
         place: Place,
         id: u32,
         segments: &Segments,
+    ) -> Result<Generation> {
+        self.with_record(place, segments, |record, _| {
+            let is_one = record.label.kind == KIND_DICTIONARY;
+            let found = is_one
+                .then(|| Generation::from_body(record.body))
+                .transpose()?;
+            found
+                .filter(|generation| generation.id == id)
+                .ok_or_else(|| {
+                    let expected = format!("dictionary {id}");
+                    Error::corrupt("block store", place.address(), expected, "another")
+                })
+        })
+    }
+
+    /// Reads the block of frame `id` into `target`; returns the number of the dictionary that it took, 0 for none.
+    pub(super) fn read_frame(
+        &self,
+        place: Place,
+        id: u32,
+        (segments, dictionaries): (&Segments, &KeptDictionaries),
         target: &mut [u8],
-    ) -> Result<()> {
+    ) -> Result<u32> {
         self.with_record(place, segments, |record, decompressor| {
-            decode_frame(record, id, decompressor, target)
+            decode_frame(record, id, (dictionaries, decompressor), target)?;
+            Ok(record.label.dictionary)
         })
     }
 }
@@ -282,7 +348,7 @@ fn close_together(places: &[Place], end_max: u64) -> usize {
 pub(super) fn decode_frame(
     record: &Record<'_>,
     id: u32,
-    decompressor: &mut Decompressor,
+    (dictionaries, decompressor): (&KeptDictionaries, &mut Decompressor),
     target: &mut [u8],
 ) -> Result<()> {
     let prefix = frame_prefix(record)?;
@@ -305,7 +371,13 @@ pub(super) fn decode_frame(
     let stored = &record.body[FRAME_PREFIX_BYTES..];
     let (target, tail) = target.split_at_mut(raw_bytes);
     tail.fill(0);
-    let decoded = decompressor.decompress(decoder, stored, target);
+    let decoded = match decoder.dictionary {
+        0 => decompressor.decompress(decoder, stored, target),
+        number => {
+            let dictionary = &dictionaries.generation(number)?.dictionary;
+            decompressor.decompress_with(decoder, dictionary, stored, target)
+        }
+    };
     decoded.map_err(|error| error.moved_by(record.address))
 }
 

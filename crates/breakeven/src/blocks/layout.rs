@@ -32,6 +32,8 @@ pub(super) const KIND_OPERATIONS: u8 = 8;
 pub(super) const KIND_COMMIT: u8 = 9;
 /// The log goes on in the successor.
 pub(super) const KIND_END: u8 = 10;
+/// A dictionary; there are two of each.
+pub(super) const KIND_DICTIONARY: u8 = 11;
 
 pub(super) const FRAME_PREFIX_BYTES: usize = 16;
 pub(super) const NODE_PREFIX_BYTES: usize = 8;
@@ -417,9 +419,23 @@ impl Payload {
 /// An entry of a checkpoint's lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Listed {
-    Segment { segment: Segment, live_bytes: u64 },
-    Volume { number: u32, volume: Volume },
-    Note { key: u32, bytes: Arc<[u8]> },
+    Segment {
+        segment: Segment,
+        live_bytes: u64,
+    },
+    Volume {
+        number: u32,
+        volume: Volume,
+    },
+    Note {
+        key: u32,
+        bytes: Arc<[u8]>,
+    },
+    Dictionary {
+        id: u32,
+        last_use: u64,
+        places: [Place; 2],
+    },
 }
 
 impl Listed {
@@ -452,6 +468,17 @@ impl Listed {
                 out.extend_from_slice(&key.to_le_bytes());
                 out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
                 out.extend_from_slice(bytes);
+            }
+            Listed::Dictionary {
+                id,
+                last_use,
+                places,
+            } => {
+                out.push(4);
+                out.extend_from_slice(&id.to_le_bytes());
+                for word in [*last_use, places[0].word(), places[1].word()] {
+                    out.extend_from_slice(&word.to_le_bytes());
+                }
             }
         }
     }
@@ -493,6 +520,16 @@ impl Listed {
                 let bytes = fields.bytes(length).filter(|_| length <= NOTE_BYTES_MAX)?;
                 let bytes = Arc::from(bytes);
                 Listed::Note { key, bytes }
+            }
+            4 => {
+                let (id, last_use) = (fields.u32()?, fields.u64()?);
+                let places = [fields.place()?, fields.place()?];
+                let is_sound = id > 0 && places.iter().all(|place| !place.is_none());
+                is_sound.then_some(Listed::Dictionary {
+                    id,
+                    last_use,
+                    places,
+                })?
             }
             _ => return None,
         })

@@ -14,6 +14,7 @@
 //! | `layout` | the bytes of records and superblock |
 //! | `file` | reading frames, nodes and chunks |
 //! | `coding` | how each block is encoded |
+//! | `dictionary` | dictionaries: in and out of the store |
 //! | `log` | writing records into segments |
 //! | `checkpoint` | writing down what changed, and freeing segments |
 //! | `goal` | how long the file should be, and when cleaning is due |
@@ -41,6 +42,7 @@ use crate::storage::{LockKind, OpenOptions, Storage, StorageFile};
 mod checkpoint;
 mod clean;
 mod coding;
+mod dictionary;
 mod file;
 mod goal;
 mod layout;
@@ -120,6 +122,9 @@ pub struct BlocksOptions {
     /// What a GB of the file is worth, in seconds of a core. Default 10: it is written and moved once, on a disk that
     /// takes 200 MB/s.
     pub seconds_per_gb: f64,
+    /// The share of what the blocks of a kind take that dictionaries for them may take, both copies together; 0 for
+    /// no dictionaries. Default 1/16, which is less than one must save to be kept.
+    pub dictionary_share: f64,
     /// What kind a block is, for the chooser. Default: by a glance at its bytes.
     pub kind: fn(&[u8]) -> Kind,
     /// The permission bits of a new store's file, of which the process's mask takes some away. Default 0o600.
@@ -145,6 +150,7 @@ impl Default for BlocksOptions {
             space_amp: 1.5,
             method: None,
             seconds_per_gb: 10.0,
+            dictionary_share: 1.0 / 16.0,
             kind: Kind::at_a_glance,
             mode: 0o600,
             is_guarded: false,
@@ -276,6 +282,7 @@ impl Blocks {
             payload,
             pinned: Vec::new(),
             freed_segments: 0,
+            pending: Vec::new(),
         };
         let opened = Opened {
             replayed_commits: 0,
@@ -368,13 +375,14 @@ impl Blocks {
         is_writable: bool,
     ) -> Blocks {
         let number = u64::from_le_bytes(*file.log_id.first_chunk().expect("eight bytes"));
+        let options = BlocksOptions {
+            block_bytes_max: payload.block_bytes_max,
+            segment_bytes_min: payload.segment_bytes_min,
+            ..options
+        };
         let inner = Inner {
             file,
-            options: BlocksOptions {
-                block_bytes_max: payload.block_bytes_max,
-                segment_bytes_min: payload.segment_bytes_min,
-                ..options
-            },
+            options,
             number,
             coding: Coding::new(&options),
             opened,
@@ -574,6 +582,7 @@ impl Inner {
             payload,
             pinned: Vec::new(),
             freed_segments: 0,
+            pending: Vec::new(),
         };
         let state = State {
             segments: writer.log.segments.clone(),
@@ -582,6 +591,7 @@ impl Inner {
         let state = writer.checkpoint(&self.file, &state, &self.options)?;
         // Or processes that write in turn, each a little, would never clean.
         writer.log.given_up_bytes = payload.log.segment.bytes;
+        self.coding.restock(&state.dictionaries);
         self.shared.publish(state);
         Ok(writer)
     }

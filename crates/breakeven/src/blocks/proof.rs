@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fastrand::Rng;
 
@@ -15,12 +16,17 @@ use super::model::{self, Model, options, shown};
 use super::{Blocks, BlocksOptions, Durability};
 use crate::error::{Error, Result};
 use crate::storage::SimulatedDisk;
+use crate::storage::seeded::{SeededBug, with_seeded};
 use crate::storage::simulated::{Crash, Damage, Fault, FaultKind, Image};
 use crate::testing::{is_full, seed};
 
 const NAME: &str = "store";
 /// The steps of one run: enough for several checkpoints and for segments that are used again.
 const STEPS: usize = 24;
+/// Writing everything again is at most so many cleanings.
+const CLEANINGS_MAX: u64 = 100;
+/// Blocks to train on: as many as samples of the longest dictionary.
+const LEARNT: usize = 140;
 /// One image in this many is recovered for writing, and the power cut again.
 const DOUBLE_EVERY: usize = 400;
 
@@ -70,6 +76,9 @@ struct Driver {
     cleanings: usize,
     /// Cleanings that made the file shorter.
     cuts: usize,
+    /// Dictionaries that came, and that went.
+    trained: usize,
+    dropped: usize,
 }
 
 impl Driver {
@@ -86,6 +95,8 @@ impl Driver {
             commits: 0,
             cleanings: 0,
             cuts: 0,
+            trained: 0,
+            dropped: 0,
         };
         driver.mark();
         driver
@@ -176,12 +187,14 @@ impl Driver {
         Ok(())
     }
 
-    /// Cleans a few segments; what the store shows stays the same, under a number of its own. A disk that is
+    /// Cleans a few segments, or writes everything again; what the store shows stays the same, under a number of its own. A disk that is
     /// full makes it try twice.
     fn clean(&mut self) -> Result<()> {
+        let is_all = self.random.u8(..3) == 0;
         let (before, model) = self.candidates.last().expect("a present state").clone();
         let known = self.candidates.len();
-        for number in before.0 + 1..=before.0 + 2 {
+        let most = if is_all { CLEANINGS_MAX } else { 2 };
+        for number in before.0 + 1..=before.0 + most {
             let fingerprint = (number, before.1);
             self.history.insert(fingerprint);
             self.candidates.push((fingerprint, model.clone()));
@@ -189,7 +202,10 @@ impl Driver {
         self.mark();
         let budget_bytes = self.random.u64(1..40_000);
         let length = self.store().stats().file_bytes;
-        let cleaned = self.store().clean(budget_bytes);
+        let cleaned = match is_all {
+            true => self.store().rewrite(),
+            false => self.store().clean(budget_bytes),
+        };
         self.cuts += usize::from(self.store().stats().file_bytes < length);
         let number = self.store().snapshot().commit();
         if cleaned.is_ok() && number == before.0 {
@@ -203,10 +219,29 @@ impl Driver {
             .candidates
             .remove(known - 1 + at.expect("a number of these"));
         self.candidates.push(present);
-        if cleaned?.moved_bytes > 0 {
+        let cleaned = cleaned?;
+        if cleaned.moved_bytes > 0 {
             self.cleanings += 1;
         }
+        if is_all || cleaned.freed_segments == 0 {
+            // A first try that had no room for its checkpoint leaves its moves, and the second may find nothing to do.
+            self.store().sync()?;
+        }
         self.acknowledge();
+        Ok(())
+    }
+
+    /// Has the store train on blocks of some language, which may be another than before; what it shows stays the
+    /// same.
+    fn learn(&mut self) -> Result<()> {
+        let language = self.random.usize(..model::LANGUAGES);
+        let blocks = (0..LEARNT).map(|_| model::words(&mut self.random, language));
+        let blocks: Vec<Vec<u8>> = blocks.collect();
+        let trained = self.store().learn(blocks.iter().map(Vec::as_slice), 0)?;
+        self.trained += trained;
+        if trained > 0 {
+            self.acknowledge();
+        }
         Ok(())
     }
 
@@ -226,7 +261,8 @@ impl Driver {
                 self.acknowledge();
             }
             3..=5 => self.clean()?,
-            6..=14 => self.commit(Durability::Lazy)?,
+            6..=9 => self.learn()?,
+            10..=14 => self.commit(Durability::Lazy)?,
             _ => self.commit(Durability::Durable)?,
         }
         Ok(Ok(()))
@@ -234,10 +270,12 @@ impl Driver {
 
     fn run(&mut self, steps: usize) -> std::result::Result<(), Failure> {
         for step in 0..steps {
+            let before = self.store().stats().dictionaries;
             let done = self
                 .step()
                 .map_err(|error| format!("step {step}: {error}"))?;
             done.map_err(|failure| format!("step {step}: {failure}"))?;
+            self.dropped += usize::from(self.store().stats().dictionaries < before);
         }
         Ok(())
     }
@@ -262,6 +300,8 @@ struct Counts {
     commits: usize,
     cleanings: usize,
     cuts: usize,
+    trained: usize,
+    dropped: usize,
     struck: usize,
 }
 
@@ -314,6 +354,8 @@ fn try_run(seed: u64, counts: &mut Counts) -> std::result::Result<(), Failure> {
     counts.commits += driver.commits;
     counts.cleanings += driver.cleanings;
     counts.cuts += driver.cuts;
+    counts.trained += driver.trained;
+    counts.dropped += driver.dropped;
     let mut number = counts.images;
     let mut double_images = 0;
     counts.images += try_images(&driver, 0, |_, disk| {
@@ -338,6 +380,31 @@ fn no_crash_loses_tears_revives_or_invents_a_transaction() {
     println!("{counts:?}");
     assert!(counts.double_images > images_min / 100 && counts.commits > counts.runs * 10);
     assert!(counts.cleanings > counts.runs / 2);
+    assert!(counts.trained > counts.runs / 2 && counts.dropped > counts.runs / 50);
+}
+
+#[test]
+fn mistakes_with_dictionaries_are_found() {
+    let seed = seed(2019);
+    for bug in [
+        SeededBug::DictionaryNotAwaited,
+        SeededBug::DictionaryDropped,
+        SeededBug::DictionaryNotHeld,
+    ] {
+        let mut counts = Counts::default();
+        let found = with_seeded(bug, || {
+            (0..60).find_map(|at| {
+                // Looking at everything panics at what is wrong.
+                let tried = || try_run(seed + at, &mut counts);
+                match catch_unwind(AssertUnwindSafe(tried)) {
+                    Ok(tried) => tried.err(),
+                    Err(_) => Some("panicked".into()),
+                }
+            })
+        });
+        println!("{bug:?}: {found:?} behind {counts:?}");
+        assert!(found.is_some(), "{bug:?} passes");
+    }
 }
 
 /// Runs a store that meets a fault; returns whether it did.
@@ -384,7 +451,8 @@ fn no_failing_call_loses_what_was_acknowledged() {
     let mut counts = Counts::default();
     let seeds = if is_full() { 20 } else { 1 };
     for at in 0..seeds {
-        for kind in FaultKind::ALL {
+        for (run, kind) in (0..).zip(FaultKind::ALL) {
+            let seed = seed + 100 * run;
             for is_lasting in [false, true] {
                 for first_call in 0.. {
                     let fault = Fault {
@@ -486,6 +554,34 @@ fn verifying_finds_every_flipped_block() {
             (1, places.len() as u64 - 1)
         );
     }
+}
+
+/// A block that is broken stays where it is, and whoever writes all others again comes to an end.
+#[test]
+fn a_rewrite_ends_where_a_block_is_broken() {
+    let mut driver = Driver::create(seed(2020));
+    driver.run(STEPS).unwrap();
+    let mut transaction = driver.store().begin().unwrap();
+    let volume = transaction
+        .create_volume(model::BLOCK_BYTES as u32)
+        .unwrap();
+    for index in 0..40 {
+        let block = model::random_block(&mut driver.random);
+        transaction.write(volume, index, &block).unwrap();
+    }
+    transaction.commit(Durability::Durable).unwrap();
+    driver.store().checkpoint().unwrap();
+    let snapshot = driver.store().snapshot();
+    let broken = snapshot.locate(volume, 20).unwrap().expect("a block");
+    drop(snapshot);
+    let mut image = driver.disk.recording().end();
+    image.flip_bit(NAME, broken.address * 8 + 300);
+    let disk = SimulatedDisk::from_image(&image, 0);
+    let blocks = Blocks::open(&*disk.start_process(), NAME, small(5)).unwrap();
+    let cleaned = blocks.rewrite().unwrap();
+    assert!(cleaned.moved_bytes > 0, "{cleaned:?}");
+    let verified = blocks.verify(|_, _| true).unwrap();
+    assert_eq!(verified.fault_count, 1, "{:?}", verified.faults);
 }
 
 /// Flips bits of a store at rest: an error, the right state, or a state it had if the flip is in what was

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crc32c::crc32c_append;
 
 use super::checkpoint::apply_live;
+use super::dictionary::{DICTIONARIES_MAX, Kept};
 use super::file::{StoreFile, frame_prefix};
 use super::layout::{
     COMMIT_PREFIX_BYTES, Checkpoint, Commit, FramePrefix, KIND_CHECKPOINT, KIND_COMMIT, KIND_END,
@@ -51,15 +52,24 @@ struct Pending {
     change: Change,
 }
 
+/// The dictionary of a frame, 0 for none, and the generation of the segment that it lies in.
+#[derive(Clone, Copy)]
+struct Needs {
+    dictionary: u32,
+    generation: u64,
+}
+
 enum Change {
     Frame {
         prefix: FramePrefix,
         raw_bytes: u32,
         place: Place,
+        needs: Needs,
     },
     Move {
         id: u32,
         place: Place,
+        needs: Needs,
     },
     Operations(Vec<Operation>),
     /// Part of a checkpoint that was not finished.
@@ -196,6 +206,7 @@ fn load(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
     });
     let mut uses: Vec<Use> = uses.collect();
     held.iter().for_each(|index| uses[*index] = Use::Held);
+    read_dictionaries(file, &mut state)?;
     Ok(Recovery {
         state,
         live,
@@ -209,6 +220,22 @@ fn load(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
         pending: Vec::new(),
         is_full: false,
     })
+}
+
+/// Reads the dictionaries that are listed. One of which no copy is whole is an error of what needs it; one of which
+/// the first is not is written again by the next checkpoint.
+fn read_dictionaries(file: &StoreFile, state: &mut State) -> Result<()> {
+    let listed: Vec<(u32, Kept)> = (state.dictionaries.iter())
+        .map(|(id, kept)| (id, kept.clone()))
+        .collect();
+    for (id, mut kept) in listed {
+        let read = file.dictionary(kept.places, id, &state.segments)?;
+        if let Some((generation, is_first)) = read {
+            (kept.generation, kept.is_moved) = (Some(generation), !is_first);
+        }
+        state.dictionaries.insert(id, kept);
+    }
+    Ok(())
 }
 
 fn take_listed(listed: Listed, state: &mut State, live: &mut Vec<u64>) -> Result<()> {
@@ -237,6 +264,23 @@ fn take_listed(listed: Listed, state: &mut State, live: &mut Vec<u64>) -> Result
         }
         Listed::Note { key, bytes } => {
             Arc::make_mut(&mut state.notes).insert(key, bytes);
+        }
+        Listed::Dictionary {
+            id,
+            last_use,
+            places,
+        } => {
+            if state.dictionaries.len() >= DICTIONARIES_MAX {
+                let expected = format!("at most {DICTIONARIES_MAX} dictionaries");
+                return Err(Error::corrupt("block store", id.into(), expected, "more"));
+            }
+            let kept = Kept {
+                generation: None,
+                places,
+                last_use,
+                is_moved: false,
+            };
+            state.dictionaries.insert(id, kept);
         }
     }
     Ok(())
@@ -346,6 +390,10 @@ impl Recovery {
                 Some(Found::Record(record)) => record,
             };
             let place = Place::new(record.address, record.end() - record.address);
+            let needs = Needs {
+                dictionary: record.label.dictionary,
+                generation: self.generation,
+            };
             let change = match record.label.kind {
                 KIND_HEAD => continue,
                 KIND_END => return Ok(true),
@@ -360,10 +408,12 @@ impl Recovery {
                     prefix: frame_prefix(&record)?,
                     raw_bytes: record.label.raw_bytes,
                     place,
+                    needs,
                 },
                 KIND_MOVE => Change::Move {
                     id: frame_prefix(&record)?.id,
                     place,
+                    needs,
                 },
                 KIND_OPERATIONS => {
                     let operations = Operation::decode_all(record.body);
@@ -469,12 +519,18 @@ fn is_damage(gap: Gap) -> bool {
     )
 }
 
+fn note_use(work: &mut Work<'_>, needs: &Needs) {
+    let dictionaries = &mut work.state.dictionaries;
+    dictionaries.note_use(needs.dictionary, needs.generation);
+}
+
 fn replay_change(work: &mut Work<'_>, change: &Change) -> Result<()> {
     match change {
         Change::Frame {
             prefix,
             raw_bytes,
             place,
+            needs,
         } => {
             let volume = work.state.volume(prefix.volume)?;
             let id = work.claim(prefix.volume, prefix.index)?;
@@ -488,9 +544,13 @@ fn replay_change(work: &mut Work<'_>, change: &Change) -> Result<()> {
                     found,
                 ));
             }
+            note_use(work, needs);
             work.set_place(id, *place)
         }
-        Change::Move { id, place } => work.set_place(*id, *place),
+        Change::Move { id, place, needs } => {
+            note_use(work, needs);
+            work.set_place(*id, *place)
+        }
         Change::Operations(operations) => operations
             .iter()
             .try_for_each(|operation| work.apply(operation)),

@@ -87,8 +87,8 @@ impl Snapshot {
         match self.find(volume, index, target.len())? {
             None => target.fill(0),
             Some((id, place)) => {
-                let segments = &self.state.segments;
-                self.inner.file.read_frame(place, id, segments, target)?;
+                let known = (&self.state.segments, &self.state.dictionaries);
+                self.inner.file.read_frame(place, id, known, target)?;
             }
         }
         Ok(())
@@ -115,7 +115,8 @@ impl Snapshot {
         let file = &self.inner.file;
         let ids = self.state.frames(&found, first..first + count, file)?;
         let places = self.state.places(&ids, file)?;
-        file.read_frames(&ids, &places, &self.state.segments, target)
+        let known = (&self.state.segments, &self.state.dictionaries);
+        file.read_frames(&ids, &places, known, target)
     }
 
     /// Returns where a block lies, `None` for a hole.
@@ -145,10 +146,10 @@ impl Snapshot {
     /// As [`Snapshot::read`].
     pub fn read_located(&self, location: &Location, target: &mut [u8]) -> Result<()> {
         let place = Place::new(location.address, location.length_bytes.into());
-        let segments = &self.state.segments;
-        self.inner
-            .file
-            .read_frame(place, location.frame, segments, target)
+        let known = (&self.state.segments, &self.state.dictionaries);
+        let file = &self.inner.file;
+        file.read_frame(place, location.frame, known, target)
+            .map(drop)
     }
 
     /// Returns the next run of mapped blocks that begins at or behind `from`.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::dictionary::KeptDictionaries;
 use super::file::StoreFile;
 use super::layout::Operation;
 use super::overlay::Overlay;
@@ -88,6 +89,7 @@ pub(super) struct State {
     /// The map nodes that changed since the last checkpoint, by frame.
     pub(super) nodes: Overlay<Arc<Node>>,
     pub(super) segments: Segments,
+    pub(super) dictionaries: KeptDictionaries,
     /// What was claimed last, so that the path to its neighbours is not walked again.
     pub(super) own_leaf: Option<OwnLeaf>,
 }
@@ -124,15 +126,20 @@ impl State {
         let nodes = self.nodes.len() * ((4 << 10) + 64 + CHUNKS_BYTES);
         let chunks = self.table.changed_count() * CHUNKS_BYTES;
         // Entries of lists are 33 bytes at most, but for notes.
-        let listed = (self.segments.len() + self.volumes.len()) * 33 + NOTES_BYTES_MAX;
+        let listed = self.listed_count() * 33 + NOTES_BYTES_MAX;
         let lists = listed + listed / 32 + (4 << 10);
-        (nodes + chunks + lists) as u64
+        (nodes + chunks + lists + self.dictionaries.moved_bytes()) as u64
+    }
+
+    /// Returns how many entries of 33 bytes at most the lists of a checkpoint have.
+    fn listed_count(&self) -> usize {
+        self.segments.len() + self.volumes.len() + self.dictionaries.len()
     }
 
     /// Returns more bytes than the lists of a checkpoint take and the record behind them.
     pub(super) fn list_bytes_max(&self) -> u64 {
         let notes: usize = self.notes.values().map(|note| note.len() + 8).sum();
-        let listed = (self.segments.len() + self.volumes.len()) * 33 + notes;
+        let listed = self.listed_count() * 33 + notes;
         (listed + listed / 16 + 1024) as u64
     }
 

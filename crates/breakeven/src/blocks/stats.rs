@@ -17,7 +17,9 @@ pub struct Stats {
     pub segments: u64,
     /// Snapshots that are held.
     pub snapshots: u64,
-    /// Bytes of frames, map nodes and chunks of the table that are referred to.
+    /// Dictionaries that frames are encoded with, or were.
+    pub dictionaries: u64,
+    /// Bytes of frames, map nodes, chunks of the table and dictionaries that are referred to.
     pub live_bytes: Option<u64>,
     /// The length of the segments with anything live.
     pub held_bytes: Option<u64>,
@@ -52,6 +54,9 @@ pub const STATS_FIELDS: FieldTable<Stats> = FieldTable::new(
         }),
         Field::gauge("snapshots", Unit::None, "Snapshots that are held", |it| {
             Value::Count(it.snapshots)
+        }),
+        Field::gauge("dictionaries", Unit::None, "Dictionaries", |it| {
+            Value::Count(it.dictionaries)
         }),
         Field::gauge("live", Unit::Bytes, "Bytes that are referred to", |it| {
             known(it.live_bytes)
@@ -107,6 +112,7 @@ impl Blocks {
             file_bytes: state.segments.end(0),
             segments: state.segments.len() as u64,
             snapshots: self.inner.shared.held_count(),
+            dictionaries: state.dictionaries.len() as u64,
             live_bytes: is_known.then_some(live_bytes),
             held_bytes: is_known.then_some(held_bytes),
             free_bytes: is_known.then_some(free_bytes),

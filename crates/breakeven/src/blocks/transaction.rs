@@ -39,7 +39,8 @@ pub struct EncodedBlock {
 
 impl EncodedBlock {
     pub(super) fn new(inner: &Inner, block: &[u8], address: (u32, u64)) -> Result<EncodedBlock> {
-        let subject = subject_of(block, address, inner.shared.state().commit);
+        let state = inner.shared.state();
+        let subject = subject_of(block, address, &state);
         inner.file.with_workspace(|workspace| {
             // A sync hides little of so many blocks.
             let encoded = inner
@@ -50,13 +51,20 @@ impl EncodedBlock {
             Ok(EncodedBlock { stored })
         })
     }
+
+    fn dictionary(&self) -> u32 {
+        let stored = self.stored.as_ref();
+        stored.map_or(0, |(decoder, _)| decoder.dictionary)
+    }
 }
 
-fn subject_of(block: &[u8], (volume, index): (u32, u64), commit: u64) -> Subject<'_> {
+fn subject_of<'a>(block: &'a [u8], (volume, index): (u32, u64), state: &'a State) -> Subject<'a> {
     let block = without_tail(block);
+    let commit = state.commit;
     Subject {
         block,
         moment: Moment::Written,
+        dictionaries: &state.dictionaries,
         hash: index ^ u64::from(volume) << 40 ^ commit.rotate_left(24),
         // What does not save a record's unit is not worth decoding.
         limit: block.len().saturating_sub(ALIGNMENT_BYTES),
@@ -115,13 +123,15 @@ impl Transaction {
         };
         let writer = self.writer.as_ref().expect("a running transaction");
         let Some((region, bytes)) = writer.log.unwritten(place) else {
-            let segments = &self.state.segments;
-            return self.inner.file.read_frame(place, id, segments, target);
+            let known = (&self.state.segments, &self.state.dictionaries);
+            let file = &self.inner.file;
+            return file.read_frame(place, id, known, target).map(drop);
         };
         let record = parse(bytes, &region, place.address());
         let record = record.map_err(|gap| gap.into_error(place.address()))?;
         (self.inner.file).with_workspace(|workspace| {
-            decode_frame(&record, id, &mut workspace.decompressor, target)
+            let with = (&self.state.dictionaries, &mut workspace.decompressor);
+            decode_frame(&record, id, with, target)
         })
     }
 
@@ -148,7 +158,7 @@ impl Transaction {
         self.check_block(volume, index, block)?;
         let inner = Arc::clone(&self.inner);
         let written = inner.file.with_workspace(|workspace| {
-            let subject = subject_of(block, (volume, index), self.state.commit);
+            let subject = subject_of(block, (volume, index), &self.state);
             let encoded = inner.coding.encode(&subject, &mut self.hidden, workspace)?;
             let encoded = encoded.map(|(decoder, length)| (decoder, &workspace.bytes[..length]));
             self.write_frame((volume, index), block, encoded)
@@ -166,6 +176,11 @@ impl Transaction {
         block: &[u8],
         encoded: &EncodedBlock,
     ) -> Result<()> {
+        let dictionary = encoded.dictionary();
+        if dictionary != 0 && self.state.dictionaries.get(dictionary).is_none() {
+            // It went meanwhile.
+            return self.write(volume, index, block);
+        }
         self.check_block(volume, index, block)?;
         let encoded = encoded.stored.as_ref();
         let encoded = encoded.map(|(decoder, bytes)| (*decoder, &bytes[..]));
@@ -427,6 +442,11 @@ impl Transaction {
         let placed = self.append_record(label, parts)?;
         self.checksums.push(placed.checksum);
         self.state.segments = self.writer().log.segments.clone();
+        if label.dictionary != 0 {
+            let generation = self.writer().log.current().generation;
+            let dictionaries = &mut self.state.dictionaries;
+            dictionaries.note_use(label.dictionary, generation);
+        }
         Ok(place_of(&placed))
     }
 

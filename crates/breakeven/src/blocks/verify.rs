@@ -26,6 +26,8 @@ pub struct Verified {
     pub stored_bytes: u64,
     /// The nodes of all maps.
     pub nodes: u64,
+    /// The dictionaries, each of which lies there twice.
+    pub dictionaries: u64,
     /// The chunks of the frame table that lie in the file.
     pub chunks: u64,
     /// Whether the live bytes of segments were compared: not while a transaction runs.
@@ -93,6 +95,7 @@ impl Blocks {
         verifier.maps();
         verifier.frames(&mut progress)?;
         verifier.chunks();
+        verifier.dictionaries();
         verifier.free_ids();
         let (counted, mut verified) = (verifier.live, verifier.verified);
         verified.has_compared_live = live.is_some();
@@ -220,10 +223,41 @@ impl Verifier<'_> {
         }
         block.resize(referred.raw_bytes as usize, 0);
         let (file, segments) = (&self.inner.file, &self.state.segments);
-        let read = file.read_frame(entry.place, id, segments, block);
-        if self.verified.note(read).is_some() {
+        let known = (segments, &self.state.dictionaries);
+        let read = file.read_frame(entry.place, id, known, block);
+        if let Some(dictionary) = self.verified.note(read) {
+            self.check_use(dictionary, entry.place);
             self.verified.frames += 1;
             self.verified.stored_bytes += entry.place.record_bytes();
+        }
+    }
+
+    /// A dictionary that a frame needs must not go before the frame's segment does.
+    fn check_use(&mut self, dictionary: u32, place: Place) {
+        let segment = self.state.segments.find(place.address());
+        let kept = self.state.dictionaries.get(dictionary);
+        if let (Some(segment), Some(kept)) = (segment, kept) {
+            let generation = self.state.segments.get(segment).generation;
+            let last_use = kept.last_use.max(generation);
+            (self.verified).check(
+                "last use of the dictionary",
+                place.address(),
+                last_use,
+                kept.last_use,
+            );
+        }
+    }
+
+    /// Reads both copies of every dictionary.
+    fn dictionaries(&mut self) {
+        let (file, state) = (&self.inner.file, self.state);
+        for (id, kept) in state.dictionaries.iter() {
+            self.verified.dictionaries += 1;
+            for place in kept.places {
+                let read = file.check_dictionary(place, id, &state.segments);
+                self.verified.note(read);
+                self.count(place);
+            }
         }
     }
 

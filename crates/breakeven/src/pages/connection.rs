@@ -565,6 +565,18 @@ impl Connection {
         cleaned
     }
 
+    /// Learns from pages like those that are going to be written, under EXCLUSIVE, without changes; see
+    /// [`Blocks::learn`].
+    ///
+    /// # Errors
+    /// As [`Connection::tidy`].
+    pub(super) fn learn(&mut self, pages: &[Vec<u8>], stored_bytes: u64) -> Result<()> {
+        let longest = self.store.options().block_bytes_max as usize;
+        let blocks = pages.iter().flat_map(|page| page.chunks(longest));
+        self.opened()?.learn(blocks, stored_bytes)?;
+        self.take_snapshot()
+    }
+
     /// Returns the blocks of free pages that hold anything.
     fn trimmable(&mut self, header: Header) -> Result<Vec<Range<u64>>> {
         let (page_bytes, block_bytes) = (header.page_bytes, self.extent.block_bytes);

@@ -14,6 +14,11 @@ use crate::storage::{OpenOptions, Storage, StorageFile};
 /// What is moved at a time, a multiple of every page.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// Pages that are looked at before all are written.
+const SAMPLED_PAGES: u64 = 1024;
+/// What databases come to, roughly: it bounds the dictionaries for one.
+const USUAL_RATIO: u64 = 4;
+
 /// What an import or an export came to.
 #[derive(Clone, Copy, Debug)]
 pub struct Transferred {
@@ -73,6 +78,7 @@ pub fn import(
         let store = PageStore::new(Arc::clone(target_storage), &partial, options);
         let mut connection = Connection::open(Arc::new(store))?;
         lock(&mut connection, LockLevel::Exclusive)?;
+        learn_pages(&*file, &mut connection, &header, size_bytes)?;
         write_pages(&*file, &mut connection, &header, size_bytes, progress)?;
         let is_same = |found: &mut [u8], expected: &mut [u8], offset: u64| {
             if offset == 0 && header.is_wal {
@@ -238,6 +244,24 @@ fn lock(connection: &mut Connection, level: LockLevel) -> Result<()> {
         true => Ok(()),
         false => Err(Error::invalid("database", "somebody is writing to it")),
     }
+}
+
+/// Shows the store pages from all over the source, so that it knows how to write the others.
+fn learn_pages(
+    source: &dyn StorageFile,
+    connection: &mut Connection,
+    header: &Header,
+    size_bytes: u64,
+) -> Result<()> {
+    let page_bytes = u64::from(header.page_bytes);
+    let step = (size_bytes / page_bytes).div_ceil(SAMPLED_PAGES).max(1) * page_bytes;
+    let mut pages = Vec::new();
+    for at in (0..size_bytes).step_by(step as usize) {
+        let mut page = vec![0; page_bytes as usize];
+        source.read_exact_at(&mut page, at)?;
+        pages.push(page);
+    }
+    connection.learn(&pages, size_bytes / USUAL_RATIO)
 }
 
 fn write_pages(

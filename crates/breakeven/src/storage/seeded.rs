@@ -34,6 +34,12 @@ pub(crate) enum SeededBug {
     CommitNotAwaited,
     /// The reference log goes on behind a gap, as if nothing were missing.
     HoleSkipped,
+    /// A block store names a dictionary before a checkpoint holds it.
+    DictionaryNotAwaited,
+    /// A block store drops a superseded dictionary that frames still need.
+    DictionaryDropped,
+    /// A block store does not count a dictionary among what lives in a segment.
+    DictionaryNotHeld,
     /// The reference log works on after a failed write or sync, and syncs again.
     FailureIgnored,
     /// A block store uses room again that readers in other processes need.
