@@ -587,6 +587,20 @@ mod sanitizer {
     pub fn permit(_: &Address, _: usize) {}
 }
 
+/// Returns to the system what the C library's allocator keeps of memory that was freed: for after work that takes
+/// megabytes once in a while. Does nothing where there is no such call.
+#[cfg(feature = "objects")]
+pub(crate) fn give_back_heap() {
+    #[cfg(target_env = "gnu")]
+    {
+        unsafe extern "C" {
+            fn malloc_trim(left_bytes: usize) -> std::ffi::c_int;
+        }
+        // SAFETY: it lets go of free memory alone, under the allocator's own locks.
+        unsafe { malloc_trim(0) };
+    }
+}
+
 fn system_error(operation: &'static str, error: Errno) -> Error {
     Error::io(operation, "slab memory", error.into())
 }

@@ -18,6 +18,7 @@ use super::class::{self, CLASSES, Prefixes};
 use super::demand::Demand;
 use super::form::{self, Form};
 use super::space::Space;
+use crate::arena;
 use crate::codec::Method;
 use crate::decide::{
     BlockLife, Candidate, Chooser, ChooserOptions, Class, Decision, Observation, Picked, Prices,
@@ -292,7 +293,12 @@ impl Coding {
         // Where nothing may be dropped, room for a dictionary is there or is not made.
         let has_room = space.slabs_left() * space.slab_bytes() as i64 > GENERATION_BYTES as i64;
         let trained = match tuner.to_train().filter(|_| has_room || evicts) {
-            Some(class) => Some(tuner.train(class)?),
+            Some(class) => {
+                let trained = tuner.train(class);
+                // Training takes some 6 MiB for a moment, which none of the memory's options counts.
+                arena::give_back_heap();
+                Some(trained?)
+            }
             None => None,
         };
         let measured = tuner.to_measure();

@@ -1,18 +1,19 @@
 //! Items held: how many of a kind a server keeps in its resident memory.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use breakeven_memcached::client::Client;
 
+use super::pictures;
 use super::servers::{Kind, OURS, PEER, Server, count, peers, stop_learning};
 use super::values::{MADE_UP, SETS, Set, Split, Value};
 use crate::data::{Random, SEED};
-use crate::experiment::{Experiment, no_pictures};
+use crate::experiment::Experiment;
 use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::programs;
-use crate::record::{CellRecord, Row};
+use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target, Verdict};
 use crate::tables;
 
@@ -30,7 +31,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ("servers", "128 MiB and one thread each (quick: 16 MiB)"),
         (
             "learning",
-            "the server first stores values that are not measured, three times its memory; then it is told `learning off`",
+            "the server first stores values that are not measured, each asked for in vain before, for 12 s and till they come to twice its memory with keys and 50 bytes beside each; then it is told `learning off`",
         ),
         (
             "counted",
@@ -42,7 +43,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         that this teaches the server nothing. Only the two JSON sets judge the claim; dbtext is to reach 1.8, random bytes 1.",
     run,
     table,
-    pictures: no_pictures,
+    pictures: pictures::beside,
 };
 
 const COLUMNS: &[&str] = &["items", "resident_bytes", "stored_items", "found", "asked"];
@@ -59,11 +60,14 @@ const CONTENDERS: [(&str, Kind); 3] = [
 const JUDGED_MIB: usize = 64;
 /// Items stored with one request.
 const BATCH: usize = 200;
-/// Items stored between two looks at the server.
-const TAUGHT_BYTES_AT_A_TIME: usize = 8 << 20;
-const TAUGHT_AT_A_TIME: usize = 2000;
+/// Items stored between two pauses, and between two looks at the server.
+const TAUGHT_AT_A_TIME: usize = 1000;
 const COUNTED_AT_A_TIME: usize = 50_000;
 const TASK: &str = "fill";
+/// What an item takes beside its value at least, in memcached: of small values it fills the memory.
+const BYTES_BESIDE: usize = 70;
+/// Seconds that a server has to learn, for each MiB of its memory.
+const LEARNING_SECONDS_A_MIB: f64 = 12.0 / 128.0;
 /// One key in so many is fetched at the end.
 const ASKED_ONE_IN: usize = 50;
 
@@ -99,6 +103,12 @@ fn table(records: &Path) -> Result<tables::Shown> {
     tables::table_of(records, EXPERIMENT.key, COLUMNS, |cells| {
         cells.iter().map(judge).collect()
     })
+}
+
+/// Returns what is recorded, judged.
+pub fn recorded(records: &Path) -> Result<Vec<Finding>> {
+    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
+    Ok(cells.iter().map(judge).collect())
 }
 
 fn row(contender: &str, values: Vec<f64>) -> Row {
@@ -147,19 +157,7 @@ fn store(
 fn fill(kind: Kind, split: &Split, memory_mib: usize) -> Result<Vec<f64>> {
     let server = Server::start(kind, memory_mib, 1)?;
     let mut client = server.connect()?;
-    let (mut taught, mut bytes) = (0, 0);
-    while bytes < 3 * (memory_mib << 20) {
-        let start = bytes;
-        while bytes < start + TAUGHT_BYTES_AT_A_TIME {
-            bytes += store(&mut client, &split.taught, 't', taught, TAUGHT_AT_A_TIME)?;
-            taught += TAUGHT_AT_A_TIME;
-        }
-        // A thread of low priority trains meanwhile.
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    if let Kind::Ours(_) = kind {
-        stop_learning(&mut client)?;
-    }
+    teach(&mut client, kind, split, memory_mib)?;
     let (first, before) = (
         count(&mut client, "curr_items")?,
         count(&mut client, "evictions")?,
@@ -181,6 +179,40 @@ fn fill(kind: Kind, split: &Split, memory_mib: usize) -> Result<Vec<f64>> {
     let resident_bytes = server.resident_bytes()?;
     let counts = [items, resident_bytes, stored as u64, found, asked];
     Ok(counts.map(|count| count as f64).into())
+}
+
+/// Stores what may be learned from, as a program does that asks first, and lets the server learn.
+fn teach(client: &mut Client, kind: Kind, split: &Split, memory_mib: usize) -> Result<()> {
+    let (mut taught, mut bytes) = (0, 0);
+    let begun = Instant::now();
+    let is_ours = matches!(kind, Kind::Ours(_));
+    let seconds = LEARNING_SECONDS_A_MIB * memory_mib as f64;
+    let is_learning = || is_ours && begun.elapsed().as_secs_f64() < seconds;
+    while bytes < 2 * (memory_mib << 20) || is_learning() {
+        let mut asked = Vec::new();
+        for number in taught..taught + TAUGHT_AT_A_TIME {
+            let value = &split.taught[number % split.taught.len()];
+            asked.extend(format!("get {}\r\n", key(value, 't', number)).into_bytes());
+        }
+        client.send(&asked)?;
+        for _ in 0..TAUGHT_AT_A_TIME {
+            ensure!(
+                client.line()? == "END",
+                "a key is there that was not stored"
+            );
+        }
+        bytes += store(client, &split.taught, 't', taught, TAUGHT_AT_A_TIME)?;
+        bytes += TAUGHT_AT_A_TIME * BYTES_BESIDE;
+        taught += TAUGHT_AT_A_TIME;
+        if is_ours {
+            // A thread of low priority trains meanwhile.
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    match is_ours {
+        true => stop_learning(client),
+        false => Ok(()),
+    }
 }
 
 /// Fetches a sample of the keys and compares what is there. Returns how many were, and how many were asked for.

@@ -6,9 +6,11 @@
 //! | `servers` | both servers as child processes, and `breakeven bench` in front of either |
 //! | `values` | what is stored: rows of real files, split into those that are learned from and others |
 //! | `items` | how many items resident memory holds |
+//! | `pictures` | both in one picture |
 //! | `speed` | gets and sets, keys a second and processor time |
 
 mod items;
+mod pictures;
 mod servers;
 mod speed;
 mod values;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::servers::{Kind, OURS, PEER, Server, Step, peers};
+use super::servers::{Kind, OURS, PEER, Server, Step, peers, stop_learning};
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
@@ -47,8 +47,9 @@ pub const SETS: Experiment = Experiment {
     figure: "memcached's processor time over ours; keys per second over memcached's",
     target: Target::at_least(1.0),
     parameters: &[VALUES, SERVERS, CLIENT],
-    analysis: "Keys are overwritten with other values, mostly of another length. Where memory is full both servers drop the oldest; ours compresses what leaves its \
-        newest segments, and what that takes is in its processor time.",
+    analysis: "Keys are overwritten with other values, mostly of another length. Where memory is full both servers drop the oldest. As nobody fetches any of these \
+        values, ours compresses them for the first turns of its items alone; in the last cell it has learned to compress and is told to learn no \
+        more, so that it goes on as for values that are fetched.",
     run: |laboratory| run(laboratory, &SETS, SET_CASES),
     table: |records| table(records, &SETS, SET_CASES),
     pictures: no_pictures,
@@ -64,7 +65,7 @@ const SERVERS: (&str, &str) = (
 );
 const CLIENT: (&str, &str) = (
     "client",
-    "`breakeven bench --flat-out`, 50 connections, 10 runs of 1 s (quick: 2 of 0.1 s), both servers in turn",
+    "`breakeven bench --flat-out`, 50 connections, 10 runs of 0.5 s (quick: 2 of 0.1 s), both servers in turn",
 );
 
 const COLUMNS: &[&str] = &[
@@ -93,6 +94,8 @@ enum Memory {
     Scarce(usize),
     /// Both have so many percent of what the values take.
     Short(usize),
+    /// The same, and ours is told to learn no more while it still believes that somebody will ask.
+    ShortAndAsked(usize),
 }
 
 /// One cell.
@@ -186,6 +189,12 @@ const SET_CASES: &[Case] = &[
         memory: Memory::Short(40),
         ..CASE
     },
+    Case {
+        name: "8 at once memory full and compressed",
+        words: &["--shape=sets"],
+        memory: Memory::ShortAndAsked(40),
+        ..CASE
+    },
 ];
 
 /// How much is done.
@@ -194,7 +203,9 @@ struct Length {
     keys: usize,
     seconds: f64,
     runs: usize,
-    /// How long our server has to learn, between two fills.
+    /// How long a load is before anything is measured, and how often our server has so many seconds to learn from it.
+    load_seconds: f64,
+    learnings: usize,
     learning_seconds: f64,
 }
 
@@ -220,13 +231,17 @@ fn run(
             keys: 5000,
             seconds: 0.1,
             runs: 2,
+            load_seconds: 0.1,
+            learnings: 2,
             learning_seconds: 0.3,
         },
         false => Length {
             keys: 200_000,
-            seconds: 1.0,
+            seconds: 0.5,
             runs: 10,
-            learning_seconds: 3.0,
+            load_seconds: 1.0,
+            learnings: 4,
+            learning_seconds: 1.0,
         },
     };
     let peers = peers();
@@ -263,21 +278,24 @@ fn row(contender: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
 /// Starts a server with all values in it.
 fn filled(case: &Case, length: Length, kind: Kind) -> Result<Server> {
     let memory_mib = match (case.memory, kind) {
-        (Memory::Short(percent), _) | (Memory::Scarce(percent), Kind::Ours(_)) => {
-            length.memory_mib(percent)
-        }
+        (Memory::Short(percent) | Memory::ShortAndAsked(percent), _)
+        | (Memory::Scarce(percent), Kind::Ours(_)) => length.memory_mib(percent),
         _ => MEMORY_MIB,
     };
     let server = Server::start(kind, memory_mib, case.threads)?;
     let mut words = length.words(case);
-    // As long as a run: what a first run would find new is none of the others'.
-    words.push(format!("--seconds={}", length.seconds));
+    let is_asked = matches!(case.memory, Memory::ShortAndAsked(_));
+    let load_seconds = if is_asked { 0.05 } else { length.load_seconds };
+    words.push(format!("--seconds={load_seconds}"));
     server.bench(&words)?;
     if case.memory != Memory::Plenty && matches!(kind, Kind::Ours(_)) {
         // What came before it had learned was dropped instead of compressed.
-        for _ in 0..2 {
+        for _ in 0..length.learnings {
             std::thread::sleep(Duration::from_secs_f64(length.learning_seconds));
             server.bench(&words)?;
+        }
+        if is_asked {
+            stop_learning(&mut server.connect()?)?;
         }
     }
     Ok(server)
@@ -314,6 +332,18 @@ fn measure(case: &Case, length: Length) -> Result<Vec<Row>> {
         })?);
     }
     Ok(rows)
+}
+
+/// Returns what is recorded of gets and of sets, judged, each with its word.
+pub fn recorded(records: &Path) -> Result<Vec<(&'static str, Finding)>> {
+    let of = |word, experiment: &Experiment, cases| -> Result<Vec<_>> {
+        let cells = Record::new(records, experiment.key, COLUMNS).latest()?;
+        Ok(findings(&cells, cases)
+            .into_iter()
+            .map(|it| (word, it))
+            .collect())
+    };
+    Ok([of("gets", &GETS, GET_CASES)?, of("sets", &SETS, SET_CASES)?].concat())
 }
 
 fn findings(cells: &[CellRecord], cases: &[Case]) -> Vec<Finding> {
