@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::servers::{Kind, OURS, PEER, Server, Step, peers, stop_learning};
+use super::servers::{Kind, OURS, PEER, Server, Step, peers};
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
@@ -94,8 +94,6 @@ enum Memory {
     Scarce(usize),
     /// Both have so many percent of what the values take.
     Short(usize),
-    /// The same, and ours is told to learn no more while it still believes that somebody will ask.
-    ShortAndAsked(usize),
 }
 
 /// One cell.
@@ -189,12 +187,6 @@ const SET_CASES: &[Case] = &[
         memory: Memory::Short(40),
         ..CASE
     },
-    Case {
-        name: "8 at once memory full and compressed",
-        words: &["--shape=sets"],
-        memory: Memory::ShortAndAsked(40),
-        ..CASE
-    },
 ];
 
 /// How much is done.
@@ -278,24 +270,20 @@ fn row(contender: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
 /// Starts a server with all values in it.
 fn filled(case: &Case, length: Length, kind: Kind) -> Result<Server> {
     let memory_mib = match (case.memory, kind) {
-        (Memory::Short(percent) | Memory::ShortAndAsked(percent), _)
-        | (Memory::Scarce(percent), Kind::Ours(_)) => length.memory_mib(percent),
+        (Memory::Short(percent), _) | (Memory::Scarce(percent), Kind::Ours(_)) => {
+            length.memory_mib(percent)
+        }
         _ => MEMORY_MIB,
     };
     let server = Server::start(kind, memory_mib, case.threads)?;
     let mut words = length.words(case);
-    let is_asked = matches!(case.memory, Memory::ShortAndAsked(_));
-    let load_seconds = if is_asked { 0.05 } else { length.load_seconds };
-    words.push(format!("--seconds={load_seconds}"));
+    words.push(format!("--seconds={}", length.load_seconds));
     server.bench(&words)?;
     if case.memory != Memory::Plenty && matches!(kind, Kind::Ours(_)) {
         // What came before it had learned was dropped instead of compressed.
         for _ in 0..length.learnings {
             std::thread::sleep(Duration::from_secs_f64(length.learning_seconds));
             server.bench(&words)?;
-        }
-        if is_asked {
-            stop_learning(&mut server.connect()?)?;
         }
     }
     Ok(server)
