@@ -36,11 +36,11 @@ pub struct Course<'a> {
     pool: &'a Pool,
     /// None only while one follows another.
     writer: Option<AnyWriter>,
-    /// Of the row, or of the one before a long frame.
+    /// Of the row; a long frame has none.
     books: Option<Books>,
     /// Of the long frame.
     booking: Booking,
-    /// What parts before this one came to.
+    /// What parts that ended came to.
     before: Summary,
     ledger: Ledger,
     begun: Instant,
@@ -53,6 +53,14 @@ pub struct Written {
     pub booked: Option<Booked>,
     /// The level that most of a long frame went by, if it ended as one.
     pub level: Option<i8>,
+}
+
+/// A writer that ended.
+struct Ended {
+    /// The unit in which it was booked.
+    goal: Goal,
+    /// That most of a long frame went by.
+    level: Option<i8>,
 }
 
 /// What a stream goes on as.
@@ -90,14 +98,14 @@ impl<'a> Course<'a> {
                 // Files that are made when they are read have no length.
                 let content_bytes = ahead.filter(|&bytes| bytes >= count as u64 && bytes > 0);
                 let known = (&piece[..count], content_bytes);
-                let writer = match aim {
-                    Aim::Paced(pace) => {
-                        LongWriter::paced(sink, Pacer::new(pace, workers as usize), content_bytes)?
-                    }
-                    Aim::Untold => {
-                        LongWriter::paced(sink, Pacer::untold(workers as usize), content_bytes)?
-                    }
-                    aim => {
+                let pacer = match aim {
+                    Aim::Paced(pace) => Some(Pacer::new(pace, workers as usize)),
+                    Aim::Untold => Some(Pacer::untold(workers as usize)),
+                    _ => None,
+                };
+                let writer = match pacer {
+                    Some(pacer) => LongWriter::paced(sink, pacer, content_bytes)?,
+                    None => {
                         let options = form::long_options(aim, packing.setting, workers, known)?;
                         LongWriter::new(sink, options)?
                     }
@@ -138,25 +146,7 @@ impl<'a> Course<'a> {
         let Some(turn) = self.turn() else {
             return Ok(());
         };
-        let link = self.link();
-        let (sink, summary) = match self.writer.take().expect("a writer") {
-            AnyWriter::Row(row) => {
-                let books = row.books();
-                let left = row.leave()?;
-                if let Some(books) = books {
-                    self.packing.setting.learn(&books);
-                    self.ledger.merge(&books.ledger());
-                }
-                left
-            }
-            AnyWriter::Long(long) => {
-                let level = long.main_level();
-                let (sink, summary) = long.finish()?;
-                self.book((level, &summary), link)?;
-                (sink, summary)
-            }
-        };
-        self.before = together(self.before, summary, self.begun);
+        let (sink, _) = self.end(false)?;
         self.booking = Booking::open();
         self.books = None;
         self.writer = Some(match turn {
@@ -180,9 +170,33 @@ impl<'a> Course<'a> {
     /// Ends the stream and closes its books.
     pub fn finish(mut self) -> Result<Written> {
         let link = self.link();
-        let (level, summary) = match self.writer.take().expect("a writer") {
-            AnyWriter::Row(row) => (None, row.finish()?.1),
-            AnyWriter::Long(long) => (Some(long.main_level()), long.finish()?.1),
+        let (_, ended) = self.end(true)?;
+        let is_booked = ended.level.is_some() || self.books.is_some();
+        Ok(Written {
+            summary: self.before,
+            goal: ended.goal,
+            booked: is_booked.then_some(Booked {
+                ledger: self.ledger,
+                link,
+                row: self.books,
+            }),
+            level: ended.level,
+        })
+    }
+
+    /// Ends the writer that there is, which is the last or not, and books what it wrote.
+    fn end(&mut self, is_last: bool) -> Result<(Counted, Ended)> {
+        let link = self.link();
+        let (sink, summary, level) = match self.writer.take().expect("a writer") {
+            AnyWriter::Row(row) => {
+                let (sink, summary) = if is_last { row.finish()? } else { row.leave()? };
+                (sink, summary, None)
+            }
+            AnyWriter::Long(long) => {
+                let level = long.main_level();
+                let (sink, summary) = long.finish()?;
+                (sink, summary, Some(level))
+            }
         };
         let goal = match level {
             Some(level) => self.book((level, &summary), link)?,
@@ -192,17 +206,8 @@ impl<'a> Course<'a> {
             self.packing.setting.learn(books);
             self.ledger.merge(&books.ledger());
         }
-        let is_booked = level.is_some() || self.books.is_some();
-        Ok(Written {
-            summary: together(self.before, summary, self.begun),
-            goal,
-            booked: is_booked.then_some(Booked {
-                ledger: self.ledger,
-                link,
-                row: self.books,
-            }),
-            level,
-        })
+        self.before = together(self.before, summary, self.begun);
+        Ok((sink, Ended { goal, level }))
     }
 
     /// Books a long frame, and returns in what unit.

@@ -35,31 +35,22 @@ const ZSTD: Decoder = Decoder {
     ..Decoder::STORE
 };
 
-/// What is chosen from when a block is written, and when it is moved.
-const METHODS: [&[&str]; 2] = [
-    &[
-        "store",
-        "lz4:1",
-        "zstd:1",
-        "zstd:1+dict",
-        "zstd:3",
-        "zstd:3+dict",
-    ],
-    &[
-        "store",
-        "lz4:1",
-        "zstd:1",
-        "zstd:1+dict",
-        "zstd:3",
-        "zstd:3+dict",
-        "zstd:6",
-        "zstd:6+dict",
-        "zstd:9",
-        "zstd:9+dict",
-        "zstd:15",
-        "zstd:15+dict",
-    ],
+/// What is chosen from when a block is moved; when it is written, from the first of them.
+const METHODS: [&str; 12] = [
+    "store",
+    "lz4:1",
+    "zstd:1",
+    "zstd:1+dict",
+    "zstd:3",
+    "zstd:3+dict",
+    "zstd:6",
+    "zstd:6+dict",
+    "zstd:9",
+    "zstd:9+dict",
+    "zstd:15",
+    "zstd:15+dict",
 ];
+const WRITTEN_METHODS: usize = 6;
 /// What a byte counts for when it is moved, beside what it does when it is written: it outlived the others around it,
 /// and each later cleaning moves it again.
 const CLEAN_WORTH: f64 = 2.0;
@@ -220,8 +211,8 @@ impl Coding {
             dictionaries: (uses_any && options.dictionary_share > 0.0)
                 .then(|| Dictionaries::new(training(sizes)).expect("sizes in order")),
         };
-        let written = way(METHODS[0], per_byte);
-        let moved = way(METHODS[1], per_byte * CLEAN_WORTH);
+        let written = way(&METHODS[..WRITTEN_METHODS], per_byte);
+        let moved = way(&METHODS, per_byte * CLEAN_WORTH);
         Coding {
             kind: options.kind,
             fixed: [options.method, options.clean_method],

@@ -510,12 +510,8 @@ fn open_image(image: &Image) -> Blocks {
     Blocks::open_read_only(&*disk.start_process(), NAME, small(0)).unwrap()
 }
 
-/// Flips a bit in every block of a store at rest: looking at everything names each, and no others.
-#[test]
-fn verifying_finds_every_flipped_block() {
-    let seed = seed(2018);
-    let mut driver = Driver::create(seed);
-    driver.run(STEPS).unwrap();
+/// Makes a volume of 40 random blocks, behind a checkpoint.
+fn fill_volume(driver: &mut Driver) -> u32 {
     let mut transaction = driver.store().begin().unwrap();
     let volume = transaction
         .create_volume(model::BLOCK_BYTES as u32)
@@ -526,6 +522,16 @@ fn verifying_finds_every_flipped_block() {
     }
     transaction.commit(Durability::Durable).unwrap();
     driver.store().checkpoint().unwrap();
+    volume
+}
+
+/// Flips a bit in every block of a store at rest: looking at everything names each, and no others.
+#[test]
+fn verifying_finds_every_flipped_block() {
+    let seed = seed(2018);
+    let mut driver = Driver::create(seed);
+    driver.run(STEPS).unwrap();
+    fill_volume(&mut driver);
     let image = driver.disk.recording().end();
     let whole = open_image(&image);
     let snapshot = whole.snapshot();
@@ -561,16 +567,7 @@ fn verifying_finds_every_flipped_block() {
 fn a_rewrite_ends_where_a_block_is_broken() {
     let mut driver = Driver::create(seed(2020));
     driver.run(STEPS).unwrap();
-    let mut transaction = driver.store().begin().unwrap();
-    let volume = transaction
-        .create_volume(model::BLOCK_BYTES as u32)
-        .unwrap();
-    for index in 0..40 {
-        let block = model::random_block(&mut driver.random);
-        transaction.write(volume, index, &block).unwrap();
-    }
-    transaction.commit(Durability::Durable).unwrap();
-    driver.store().checkpoint().unwrap();
+    let volume = fill_volume(&mut driver);
     let snapshot = driver.store().snapshot();
     let broken = snapshot.locate(volume, 20).unwrap().expect("a block");
     drop(snapshot);

@@ -357,12 +357,12 @@ impl<S: Write + Send + 'static> LongWriter<S> {
 
     /// Returns the job that is being filled, or begins one for content that starts so.
     fn job(&mut self, source: &[u8]) -> Result<Job> {
+        if let Some(job) = self.paced.as_ref().and_then(|paced| paced.job) {
+            return Ok(job);
+        }
         let sunk = self.sunk();
         let encoder = self.encoder.as_mut().expect("a frame that was begun");
         let paced = self.paced.as_mut().expect("a pace");
-        if let Some(job) = paced.job {
-            return Ok(job);
-        }
         let begun = self.begun.expect("it was set by the first bytes");
         let class = Class::content(&Features::as_needed(
             source,

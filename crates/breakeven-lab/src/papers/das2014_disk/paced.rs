@@ -7,15 +7,14 @@ use anyhow::{Context, Result};
 use rustix::fs::{Advice, fadvise};
 
 use super::servers::{OURS, PEER, Server, fio, peers};
-use super::speed::{BYTES, CONTENDERS, TASK, medians, row, speeds};
+use super::speed::{BYTES, CONTENDERS, TASK, judged, row, shown};
 use crate::device::Device;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::programs;
-use crate::record::{CellRecord, Record, Row};
-use crate::statistics::{Interval, Target};
-use crate::tables::{self, Shown};
+use crate::record::{CellRecord, Row};
+use crate::statistics::Target;
+use crate::tables::Shown;
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "das2014-disk/paced",
@@ -163,31 +162,19 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
         let pace = cell.parameter("pace").and_then(|pace| pace.parse().ok());
         let at = PACES.iter().position(|(of, _)| Some(*of) == pace);
         let target = at.map_or(EXPERIMENT.target, |at| PACES[at].1);
-        if let Some(missing) = programs::missing(cell) {
-            return missing;
-        }
-        let found = Interval::of_quotients(&speeds(cell, OURS), &speeds(cell, PEER));
         let moved = |name| cell.median(TASK, name, DEVICE) / cell.median(TASK, name, BYTES);
-        Finding {
-            question: cell.cell.clone(),
-            core: at == Some(0),
-            found,
-            verdict: target.judge(found),
-            note: format!(
-                "target {target}; the device moved {:.2} bytes for each of the client's against {:.2}",
-                moved(OURS),
-                moved(PEER)
-            ),
-        }
+        let note = format!(
+            "the device moved {:.2} bytes for each of the client's against {:.2}",
+            moved(OURS),
+            moved(PEER)
+        );
+        judged(cell, at == Some(0), target, note)
     };
     cells.iter().map(finding).collect()
 }
 
 fn table(records: &Path) -> Result<Shown> {
-    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
-    let mut shown = tables::judged(tables::origin(records, &cells), findings(&cells));
-    shown.push_str(&medians(&cells));
-    Ok(shown)
+    shown(records, EXPERIMENT.key, COLUMNS, findings)
 }
 
 #[cfg(test)]

@@ -210,7 +210,7 @@ fn rows(laboratory: &Laboratory, case: &Case, length: Length) -> Result<Vec<Row>
     Ok(rows)
 }
 
-pub(super) fn speeds(cell: &CellRecord, contender: &str) -> Vec<f64> {
+fn speeds(cell: &CellRecord, contender: &str) -> Vec<f64> {
     let bytes = cell.column(TASK, contender, BYTES);
     let seconds = cell.column(TASK, contender, SECONDS);
     bytes
@@ -220,39 +220,56 @@ pub(super) fn speeds(cell: &CellRecord, contender: &str) -> Vec<f64> {
         .collect()
 }
 
+/// Judges our speed over the peer's in a cell.
+pub(super) fn judged(cell: &CellRecord, core: bool, target: Target, note: String) -> Finding {
+    if let Some(missing) = programs::missing(cell) {
+        return missing;
+    }
+    let found = Interval::of_quotients(&speeds(cell, OURS), &speeds(cell, PEER));
+    Finding {
+        question: cell.cell.clone(),
+        core,
+        found,
+        verdict: target.judge(found),
+        note: format!("target {target}; {note}"),
+    }
+}
+
 fn findings(cells: &[CellRecord]) -> Vec<Finding> {
     let finding = |cell: &CellRecord| {
         let case = CASES.iter().find(|case| case.name == cell.cell);
+        let is_core = case.is_none_or(|case| case.is_core);
         let target = case.map_or(EXPERIMENT.target, |case| case.target);
-        if let Some(missing) = programs::missing(cell) {
-            return missing;
-        }
-        let found = Interval::of_quotients(&speeds(cell, OURS), &speeds(cell, PEER));
         let p99 = |name| cell.median(TASK, name, P99);
-        Finding {
-            question: cell.cell.clone(),
-            core: case.is_none_or(|case| case.is_core),
-            found,
-            verdict: target.judge(found),
-            note: format!(
-                "target {target}; 99th percentile {:.0} us against {:.0} us",
-                p99(OURS),
-                p99(PEER)
-            ),
-        }
+        let note = format!(
+            "99th percentile {:.0} us against {:.0} us",
+            p99(OURS),
+            p99(PEER)
+        );
+        judged(cell, is_core, target, note)
     };
     cells.iter().map(finding).collect()
 }
 
 fn table(records: &Path) -> Result<Shown> {
-    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
-    let mut shown = tables::judged(tables::origin(records, &cells), findings(&cells));
+    shown(records, EXPERIMENT.key, COLUMNS, findings)
+}
+
+/// Returns what a page shows of an experiment that has both servers' speeds.
+pub(super) fn shown(
+    records: &Path,
+    key: &str,
+    columns: &'static [&'static str],
+    judge: fn(&[CellRecord]) -> Vec<Finding>,
+) -> Result<Shown> {
+    let cells = Record::new(records, key, columns).latest()?;
+    let mut shown = tables::judged(tables::origin(records, &cells), judge(&cells));
     shown.push_str(&medians(&cells));
     Ok(shown)
 }
 
 /// Returns the table of both servers' speeds and processor time, nothing of no cells.
-pub(super) fn medians(cells: &[CellRecord]) -> String {
+fn medians(cells: &[CellRecord]) -> String {
     let measured = |cell: &&CellRecord| cell.parameter("missing").is_none();
     if !cells.iter().any(|cell| measured(&cell)) {
         return String::new();
