@@ -57,7 +57,8 @@ const SAVING_MIN: f64 = 0.03;
 const NEVER: f64 = 1e6;
 /// Decodings after which a value is stored raw again.
 const PROMOTE_AFTER: std::ops::RangeInclusive<f64> = 16.0..=65_536.0;
-/// The same where fresh ones are only encoded sooner.
+/// The same where fresh ones are only encoded sooner. Without that rule gets of 20 keys by a skew had 0.71 (0.64 to 0.79) of
+/// memcached's keys, with it 0.89 (0.84 to 0.94): `peng2020/gets`, 20 runs each. The least number itself is unproved.
 const PROMOTE_SOONER_AFTER_MIN: f64 = 4.0;
 
 /// What is decided of a class.
