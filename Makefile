@@ -56,10 +56,12 @@ clippy:
 	@tools/setup lint
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
-features: ## whether the library builds with its default features, for the cache alone, and with all
+features: ## whether the library builds with its default features, for the cache alone (tested, too), and with all
 	@tools/setup build
 	RUSTFLAGS="$(RUSTFLAGS) -D warnings" cargo check --locked -p breakeven --target-dir target/features
 	RUSTFLAGS="$(RUSTFLAGS) -D warnings" cargo check --locked -p breakeven --target-dir target/features \
+		--no-default-features --features cache
+	RUSTFLAGS="$(RUSTFLAGS) -D warnings" cargo test --locked -p breakeven --target-dir target/features --lib \
 		--no-default-features --features cache
 	RUSTFLAGS="$(RUSTFLAGS) -D warnings" cargo check --locked -p breakeven --target-dir target/features \
 		--all-features

@@ -30,7 +30,7 @@ impl CachedFile {
     fn page(&self, number: u64) -> Result<BlockGuard> {
         let start = number * PAGE_BYTES;
         let length = PAGE_BYTES.min(self.bytes.saturating_sub(start)) as usize;
-        self.cache.get_or_load(number, length, 0, |frame| {
+        self.cache.get_or_load(number, length, |frame| {
             let read = self.file.read_exact_at(frame, start);
             read.map_err(|error| Error::io("read", "the file", error))
         })

@@ -16,7 +16,7 @@
 //!
 //! let file = File::open("Cargo.toml").map_err(|error| Error::io("open", "Cargo.toml", error))?;
 //! let cache = Cache::new(CacheOptions { budget_bytes: 16 << 20, ..CacheOptions::default() })?;
-//! let page = |number: u64| cache.get_or_load(number, 256, 0, |frame| {
+//! let page = |number: u64| cache.get_or_load(number, 256, |frame| {
 //!     let read = file.read_exact_at(frame, number * 256);
 //!     read.map_err(|error| Error::io("read", "Cargo.toml", error))
 //! });
@@ -60,10 +60,6 @@
 #![deny(missing_docs)]
 
 #[cfg(feature = "advise")]
-#[expect(
-    missing_docs,
-    reason = "fields of reports are those of the JSON, which docs/guide.md describes"
-)]
 pub mod advise;
 #[doc(hidden)]
 pub mod arena;

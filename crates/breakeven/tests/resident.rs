@@ -137,7 +137,7 @@ fn churn(case: &Case) {
         if random.u8(..10) == 0 {
             cache.insert(key, block, 0).expect("inserted");
         } else {
-            let found = cache.get_or_load(key, bytes, 0, |frame| {
+            let found = cache.get_or_load(key, bytes, |frame| {
                 frame.copy_from_slice(block);
                 Ok(())
             });

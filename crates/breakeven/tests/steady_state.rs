@@ -290,7 +290,7 @@ fn of_a_shard() {
     let mut run = |accesses: u32| {
         for _ in 0..accesses {
             let key = some_key(&mut random);
-            let page = shard.get_or_load(key, PAGE, 0, &mut bench, |page| {
+            let page = shard.get_or_load(key, PAGE, &mut bench, |page| {
                 fill(key, page);
                 Ok(())
             });
@@ -325,7 +325,7 @@ fn of_a_cache() {
     let keys = CACHE_BYTES / PAGE as u64 * 5 / 4;
     let mut random = fastrand::Rng::with_seed(8);
     let load = |key: u64| {
-        let page = cache.get_or_load(key, PAGE, 0, |page| {
+        let page = cache.get_or_load(key, PAGE, |page| {
             fill(key, page);
             Ok(())
         });

@@ -27,6 +27,7 @@ pub const SCHEMA: &str = "breakeven.compare/1";
 /// Everything that changed between two reports.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
+    /// The name and version of the JSON form.
     pub schema: &'static str,
     /// Whether a verdict that both reports have changed.
     pub changed: bool,
@@ -51,24 +52,34 @@ pub struct Comparison {
 /// A verdict that says something else now.
 #[derive(Clone, Debug, Serialize)]
 pub struct VerdictChange {
+    /// As the verdict's.
     pub place: String,
+    /// As the verdict's.
     pub metric: String,
+    /// As the verdict's.
     pub class: String,
+    /// What the first report says.
     pub before: Stance,
+    /// What the second report says.
     pub after: Stance,
 }
 
 /// What a verdict says, with what is known of its candidate.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stance {
+    /// The best method.
     pub method: String,
+    /// The best method that compresses.
     pub candidate: String,
+    /// As the verdict's.
     pub answer: String,
+    /// Cost of the candidate over the cost of storing raw.
     pub cost_ratio: Estimate,
     /// Raw over stored bytes of the candidate in this place's blocks.
     pub ratio: Option<Estimate>,
     /// Core-seconds per GB (10^9 raw bytes).
     pub compress_core_s_per_gb: Option<Estimate>,
+    /// The same of decompressing.
     pub decompress_core_s_per_gb: Option<Estimate>,
 }
 
@@ -77,25 +88,35 @@ pub struct Stance {
 pub struct Difference {
     /// `machine`, `terms`, `medium` or `data`.
     pub of: &'static str,
+    /// The quantity.
     pub what: &'static str,
+    /// In the first report.
     pub before: String,
+    /// In the second report.
     pub after: String,
 }
 
 /// A measured number that moved.
 #[derive(Clone, Debug, Serialize)]
 pub struct Moved {
+    /// What moved.
     pub quantity: &'static str,
+    /// In the first report.
     pub before: Estimate,
+    /// In the second report.
     pub after: Estimate,
 }
 
 /// A measured number of a method on a class that moved.
 #[derive(Clone, Debug, Serialize)]
 pub struct MethodMoved {
+    /// The class, or `all`.
     pub class: String,
+    /// The method's text form.
     pub method: String,
+    /// Raw bytes of a block.
     pub block_bytes: u64,
+    /// What moved, from where to where.
     #[serde(flatten)]
     pub moved: Moved,
 }
@@ -105,6 +126,7 @@ pub struct MethodMoved {
 pub struct Presence {
     /// `class`, `method` or `verdict`.
     pub what: &'static str,
+    /// Its name.
     pub name: String,
 }
 

@@ -21,6 +21,7 @@ pub struct Count {
 /// One cluster of the subsample: a slow method's count with the cheap method's on the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair {
+    /// Raw bytes.
     pub raw: f64,
     /// The cheap method's stored bytes, known for every cluster of the first phase.
     pub auxiliary: f64,

@@ -16,7 +16,9 @@ pub const PAGE_HEADER_BYTES: u64 = 32;
 /// One thing that is measured: a method at a block size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
+    /// Raw bytes of a block.
     pub block_bytes: usize,
+    /// The method.
     pub method: Method,
     /// Measured only on a subsample, since a block takes milliseconds.
     pub slow: bool,
@@ -25,12 +27,17 @@ pub struct Cell {
 /// What a method did to some blocks, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
+    /// Blocks that were measured.
     pub blocks: u64,
+    /// Their raw bytes.
     pub raw_bytes: u64,
+    /// Their stored bytes.
     pub stored_bytes: u64,
     /// Stored bytes with a page header, each block rounded up to the allocation unit.
     pub allocated_bytes: u64,
+    /// Seconds of compressing.
     pub encode_seconds: f64,
+    /// Seconds of decompressing.
     pub decode_seconds: f64,
 }
 

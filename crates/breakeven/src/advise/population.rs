@@ -30,17 +30,26 @@ const DESCENTS: usize = 200;
 /// Where the bytes of an item come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// A file: the index of its folder and its name there.
-    File { folder: u32, name: OsString },
+    /// A file.
+    File {
+        /// Index of its folder.
+        folder: u32,
+        /// Its name there.
+        name: OsString,
+    },
     /// Zeros, made when read.
     Zeros,
-    /// Random bytes, made when read from this seed.
-    Random { seed: u64 },
+    /// Random bytes, made when read.
+    Random {
+        /// What they are made from.
+        seed: u64,
+    },
 }
 
 /// One file, or one generated run of bytes.
 #[derive(Clone, Debug)]
 pub struct Item {
+    /// Where its bytes come from.
     pub content: Content,
     /// The bytes it holds, holes excluded.
     pub bytes: u64,
@@ -53,8 +62,11 @@ pub struct Item {
 /// A piece of one item: what is read and compressed as one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
+    /// Index of the item.
     pub item: u32,
+    /// Where in the item it begins.
     pub offset: u64,
+    /// Its length.
     pub bytes: u32,
 }
 
@@ -65,8 +77,9 @@ pub struct Skipped {
     pub links: u64,
     /// Pipes, sockets and devices.
     pub special: u64,
-    /// Files and folders that could not be read, the first few with their reasons.
+    /// Files and folders that could not be read.
     pub unreadable: u64,
+    /// The first of these paths, with their errors.
     pub unreadable_examples: Vec<String>,
     /// Further names of files that were counted under another.
     pub hard_links: u64,
@@ -86,6 +99,7 @@ pub struct Population {
     spans: Vec<Span>,
     cluster_count: u64,
     bytes: u64,
+    /// What was passed over.
     pub skipped: Skipped,
     /// Device and number of files with several names.
     several_names: HashSet<(u64, u64)>,

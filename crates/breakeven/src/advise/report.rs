@@ -14,15 +14,21 @@ pub const SCHEMA: &str = "breakeven.advise/1";
 /// Everything `advise` found out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
+    /// [`SCHEMA`] of the program that wrote it.
     pub schema: String,
     /// What to do and what it saves, in one sentence.
     pub headline: String,
+    /// The machine that it was measured on.
     pub machine: Machine,
+    /// Where the data lies, and what that costs.
     pub medium: MediumReport,
+    /// What the numbers rest on.
     pub sample: SampleReport,
+    /// What was asked, at which prices.
     pub terms: TermsReport,
     /// The classes of data found, largest first; then `all`.
     pub classes: Vec<ClassReport>,
+    /// An answer for each place, metric and class.
     pub verdicts: Vec<VerdictReport>,
     /// What a buffer cache would make of its memory; absent where all data fits into it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,13 +43,17 @@ pub struct Report {
 /// The medium the data lies on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MediumReport {
+    /// As it was named, or the preset that was recognised.
     pub name: String,
+    /// Where its numbers come from: a probe, a preset, fio's results.
     pub source: String,
     /// Sequential rates in MB/s (10^6 bytes).
     pub read_mb_s: Estimate,
+    /// The same of writing.
     pub write_mb_s: Estimate,
     /// One random read of 8 KiB, in microseconds.
     pub random_read_us: Estimate,
+    /// A file takes a multiple of this.
     pub allocation_unit_bytes: u64,
 }
 
@@ -51,25 +61,33 @@ pub struct MediumReport {
 /// the methods of a class, all that the verdict on a file at rest is computed from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TermsReport {
+    /// How often what is written once is read, with the range asked for.
     pub reads_per_write: Estimate,
+    /// Days that it is kept.
     pub days_kept: f64,
     /// What the headline goes by: `money`, `time`, `energy` or `space`.
     pub prefer: String,
     /// Threads that compress and decompress.
     pub threads: u32,
+    /// Bytes of a database's page.
     pub page_bytes: u64,
     /// Memory of the buffer cache, and the data behind it.
     pub memory_bytes: u64,
+    /// The data behind that memory.
     pub data_bytes: u64,
     /// How accesses to buffers spread: `even`, `pareto` or `zipf:S`.
     pub access: String,
+    /// The link's name, or its rate as given.
     pub link_name: String,
+    /// Its rate in MB/s (10^6 bytes).
     pub link_mb_s: f64,
     /// The machine's power when idle.
     pub idle_watts: f64,
     /// What one busy core adds to that, and the medium while it works.
     pub core_watts: f64,
+    /// What the medium adds while it works.
     pub medium_watts: f64,
+    /// Prices of energy, cores and bytes.
     pub prices: PricesReport,
 }
 
@@ -78,6 +96,7 @@ pub struct TermsReport {
 pub struct PricesReport {
     /// When they were looked up.
     pub date: String,
+    /// Price of energy.
     pub eur_per_kwh: f64,
     /// Power for cooling as a share of the machine's.
     pub cooling_share: f64,
@@ -91,6 +110,7 @@ pub struct PricesReport {
     pub billable_days_min: f64,
     /// Charges for moving a GB to and from the medium.
     pub write_eur_per_gb: f64,
+    /// The same of reading.
     pub read_eur_per_gb: f64,
 }
 
@@ -101,14 +121,18 @@ pub struct SampleReport {
     pub bytes: u64,
     /// Bytes there are to advise on.
     pub population_bytes: u64,
+    /// Files there are.
     pub files: u64,
     /// Estimated bytes that there was no time to look at.
     pub uncovered_bytes: u64,
+    /// Bytes of a measured block.
     pub block_bytes: u64,
+    /// Seed by which blocks were drawn; the same one draws the same blocks.
     pub seed: u64,
     /// The widest 95 % half-width among the printed ratios of `all`, as a share of the ratio.
     #[serde(deserialize_with = "or_above_all")]
     pub bound: f64,
+    /// Seconds that sampling took.
     pub seconds: f64,
     /// Why the sampling ended: `complete`, `precise`, `time`, `interrupted`.
     pub ended: String,
@@ -117,26 +141,34 @@ pub struct SampleReport {
 /// One class of data.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClassReport {
+    /// The class, or `all`.
     pub name: String,
+    /// Raw bytes of the class among the data.
     pub bytes: Estimate,
+    /// Every method at every size of block.
     pub methods: Vec<MethodReport>,
 }
 
 /// One method on one class at one block size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MethodReport {
+    /// The method's text form, `zstd:3`.
     pub method: String,
+    /// Raw bytes of a block.
     pub block_bytes: u64,
     /// Raw bytes over stored bytes.
     pub ratio: Estimate,
     /// MB/s (10^6 raw bytes) of one core.
     #[serde(deserialize_with = "or_above_all")]
     pub compress_mb_s: f64,
+    /// The same of decompressing.
     #[serde(deserialize_with = "or_above_all")]
     pub decompress_mb_s: f64,
     /// What the verdicts count, an offload device included.
     pub compress_work: WorkReport,
+    /// The same of decompressing.
     pub decompress_work: WorkReport,
+    /// Joules of a core at work.
     pub energy: EnergyReport,
     /// Clusters it was measured on; 0 where it is predicted.
     pub clusters: u64,
@@ -169,14 +201,18 @@ pub struct WorkReport {
     pub core_s_per_gb: Estimate,
     /// Seconds and joules of a device beside the processor.
     pub device_s_per_gb: f64,
+    /// Joules of that device.
     pub device_j_per_gb: f64,
 }
 
 /// Active energy of one core working, per GB (10^9 raw bytes).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EnergyReport {
+    /// Of compressing.
     pub compress_j_per_gb: Estimate,
+    /// Of decompressing.
     pub decompress_j_per_gb: Estimate,
+    /// Where the joules come from: a counter, or a model of the machine.
     pub source: String,
 }
 
@@ -187,6 +223,7 @@ pub struct VerdictReport {
     pub place: String,
     /// `time`, `energy`, `energy-delay` or `money`.
     pub metric: String,
+    /// The class, or `all`.
     pub class: String,
     /// The best method; `store` where doing nothing is best.
     pub method: String,
@@ -197,8 +234,11 @@ pub struct VerdictReport {
     pub answer: String,
     /// What the break-even is counted in: `reads_per_write`, `link_mb_s` or `compressed_share`.
     pub unit: String,
+    /// The value at which the candidate pays; absent where there is none.
     pub break_even: Option<f64>,
+    /// The lower end of its band.
     pub low: Option<f64>,
+    /// The upper end of its band.
     pub high: Option<f64>,
     /// Where else the verdict flips: the quantity and its value.
     pub flips_at: Vec<Flip>,
@@ -215,16 +255,21 @@ pub struct VerdictReport {
 /// What a buffer cache would make of its memory, by its own simulation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CacheReport {
+    /// Memory of the cache.
     pub memory_bytes: u64,
+    /// The data behind it.
     pub data_bytes: u64,
+    /// Bytes of a buffer.
     pub buffer_bytes: u64,
     /// How accesses spread, or the trace they were taken from.
     pub access: String,
     /// Accesses that were simulated and counted.
     pub accesses: u64,
+    /// What a miss takes, in microseconds.
     pub miss_us: Estimate,
     /// Of the cache that compresses nothing.
     pub raw_hit_ratio: f64,
+    /// Microseconds of an access there.
     pub raw_us_per_access: f64,
     /// The best split in each metric.
     pub best: Vec<BestSplitReport>,
@@ -235,9 +280,11 @@ pub struct CacheReport {
 /// The best split in one metric.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BestSplitReport {
+    /// As the verdict's.
     pub metric: String,
     /// As the verdict's.
     pub answer: String,
+    /// The method of compressed buffers.
     pub method: String,
     /// The share of memory for compressed buffers.
     pub compressed_share: f64,
@@ -245,6 +292,7 @@ pub struct BestSplitReport {
     pub again: bool,
     /// Shares of the accesses.
     pub hit_ratio: f64,
+    /// Accesses that decompressed a buffer.
     pub restored: f64,
     /// Over the cost of compressing nothing, in the same memory.
     pub cost_ratio: Estimate,
@@ -253,13 +301,19 @@ pub struct BestSplitReport {
 /// One split of the memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SplitReport {
+    /// The method of compressed buffers.
     pub method: String,
+    /// The share of memory for compressed buffers.
     pub compressed_share: f64,
+    /// As [`BestSplitReport::again`].
     pub again: bool,
+    /// The share of accesses that found their buffer, restored ones included.
     pub hit_ratio: f64,
     /// Restorations and compressions for each access.
     pub restored: f64,
+    /// Compressions for each access.
     pub compressed: f64,
+    /// Microseconds of an access.
     pub us_per_access: f64,
     /// In time, over compressing nothing.
     pub cost_ratio: Estimate,
@@ -268,7 +322,9 @@ pub struct SplitReport {
 /// A method that was not or hardly measured, beside a verdict.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Might {
+    /// The method's text form.
     pub method: String,
+    /// How well it is known.
     pub evidence: Evidence,
     /// Its expected cost over the cost of storing raw.
     pub cost_ratio: Estimate,
@@ -288,6 +344,7 @@ impl Evidence {
 /// What to tell a tool: the verdict over the methods it offers, in its own words.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SuggestionReport {
+    /// The tool's name.
     pub tool: String,
     /// What of the tool's data it is about.
     pub subject: String,
@@ -305,13 +362,16 @@ pub struct SuggestionReport {
     pub cost_ratio: Estimate,
     /// Lines to type or to write into a configuration; empty where there is nothing to change.
     pub settings: Vec<String>,
+    /// What else there is to know.
     pub note: String,
 }
 
 /// A quantity at whose value the verdict changes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Flip {
+    /// What the verdict depends on.
     pub quantity: String,
+    /// Its value at the flip.
     pub value: f64,
     /// The best method beyond.
     pub then: String,

@@ -185,6 +185,7 @@ pub struct CellEstimate {
     pub encode_seconds_per_byte: Estimate,
     /// Core-seconds per raw byte.
     pub decode_seconds_per_byte: Estimate,
+    /// Clusters it was measured on.
     pub clusters: usize,
 }
 

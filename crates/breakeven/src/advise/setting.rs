@@ -22,7 +22,9 @@ const STREAM_DEPTH: u32 = 4;
 /// What surrounds the data.
 #[derive(Clone, Debug)]
 pub struct Setting {
+    /// The machine.
     pub machine: Machine,
+    /// What its power is when it works and when it does not.
     pub power: PowerModel,
     /// Better sources of watts that could not be used, and what would help.
     pub power_notes: Vec<String>,
@@ -32,6 +34,7 @@ pub struct Setting {
     pub link: Medium,
     /// What is known of this machine's codecs; advice adds to it.
     pub profile: Profile,
+    /// Prices of energy, cores and bytes.
     pub prices: Prices,
     /// When the prices were looked up, for the reader.
     pub prices_date: String,

@@ -666,7 +666,7 @@ mod tests {
                 frame.fill(key as u8);
                 Ok(())
             };
-            let block = shard.get_or_load(key, BLOCK, 0, bench, fill);
+            let block = shard.get_or_load(key, BLOCK, bench, fill);
             assert!(
                 block
                     .expect("a loader that fills")
@@ -733,7 +733,7 @@ mod tests {
             Ok(())
         };
         shard
-            .get_or_load(key, BLOCK, 0, bench, fill)
+            .get_or_load(key, BLOCK, bench, fill)
             .expect("the loader is sound");
     }
 

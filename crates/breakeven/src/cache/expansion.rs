@@ -131,7 +131,7 @@ mod tests {
             // Even over more than it can ever hold.
             let key = access.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
             shard
-                .get_or_load(key, 4096, 0, &mut bench, |frame| {
+                .get_or_load(key, 4096, &mut bench, |frame| {
                     frame[..8].copy_from_slice(&key.to_le_bytes());
                     frame[8] = !frame[0];
                     Ok(())

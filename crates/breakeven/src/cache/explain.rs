@@ -233,7 +233,7 @@ mod tests {
                 }
                 Ok(())
             };
-            cache.get_or_load(key, 2000, 0, load).expect("room");
+            cache.get_or_load(key, 2000, load).expect("room");
         }
         check(299, Holding::Raw, "2000 bytes as they are; zstd:1 costs");
         check(20, Holding::Filled, "2000 bytes that are all the same");

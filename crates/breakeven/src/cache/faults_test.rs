@@ -29,7 +29,7 @@ fn ask(shard: &mut Tested, bench: &mut Bench, accesses: u64) -> u64 {
             frame.copy_from_slice(&expected);
             Ok(())
         };
-        let found = shard.get_or_load(key, expected.len(), 0, bench, load);
+        let found = shard.get_or_load(key, expected.len(), bench, load);
         assert_eq!(found.expect("the loader is sound"), expected);
         shard.audit();
     }
@@ -98,13 +98,13 @@ fn a_compressor_that_recovers_is_used_again() {
 fn lengths_that_nothing_can_hold_are_refused() {
     let (mut shard, mut bench) = (shard(Policy::Adaptive), Bench::new());
     for raw_bytes in [usize::MAX, usize::MAX / 2, 1 << 60] {
-        let found = shard.get_or_load(1, raw_bytes, 0, &mut bench, |_| Ok(()));
+        let found = shard.get_or_load(1, raw_bytes, &mut bench, |_| Ok(()));
         assert!(matches!(found, Err(Error::Invalid { .. })), "{raw_bytes}");
         shard.audit();
     }
     // What is larger than a slab is handed through, of any odd length.
     for raw_bytes in [0, 1, 4095, 4096, 4097, 1_000_003] {
-        let found = shard.get_or_load(raw_bytes as u64, raw_bytes, 0, &mut bench, |frame| {
+        let found = shard.get_or_load(raw_bytes as u64, raw_bytes, &mut bench, |frame| {
             frame.fill(7);
             Ok(())
         });

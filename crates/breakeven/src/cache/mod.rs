@@ -46,7 +46,7 @@ pub use costs::AccessPrices;
 pub use explain::{CacheLedger, Explanation, Holding};
 pub use guard::BlockGuard;
 pub use replica::Arm;
-pub use shard::{Policy, ShardMemory, ShardStats};
+pub use shard::{BlockSpec, Policy, ShardMemory, ShardStats};
 pub use shared::{Cache, CacheOptions, CacheStats};
 pub use write_back::WriteGuard;
 

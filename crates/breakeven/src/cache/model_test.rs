@@ -137,9 +137,11 @@ impl Pair {
                     frame.copy_from_slice(&new);
                     Ok(())
                 };
+                let (raw_bytes, class) = (new.len(), key as u8 % 3);
+                let spec = BlockSpec { raw_bytes, class };
                 let found = self
                     .shard
-                    .get_or_load(key, new.len(), key as u8 % 3, &mut self.bench, load)
+                    .get_or_load(key, spec, &mut self.bench, load)
                     .expect("the loader is sound")
                     .to_vec();
                 if self.shard.stats().misses > before {
@@ -176,7 +178,7 @@ impl Pair {
             950..999 => {
                 let result = self
                     .shard
-                    .get_or_load(1000 + key, 100, 0, &mut self.bench, |_| {
+                    .get_or_load(1000 + key, 100, &mut self.bench, |_| {
                         Err(Error::Interrupted)
                     });
                 assert!(matches!(result, Err(Error::Interrupted)));
@@ -250,9 +252,7 @@ fn fill(shard: &mut Tested, bench: &mut Bench, keys: std::ops::Range<u64>, bytes
                 .for_each(|(byte, mark)| *byte = mark);
             Ok(())
         };
-        shard
-            .get_or_load(key, bytes, 0, bench, load)
-            .expect("loaded");
+        shard.get_or_load(key, bytes, bench, load).expect("loaded");
         shard.audit();
     }
 }
@@ -325,7 +325,7 @@ fn a_panic_of_the_loader_leaves_no_block() {
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let load =
                 |_: &mut [u8]| -> crate::Result<()> { std::panic::resume_unwind(Box::new(7)) };
-            shard.get_or_load(1, 4000, 0, &mut bench, load).is_ok()
+            shard.get_or_load(1, 4000, &mut bench, load).is_ok()
         }));
         assert!(panicked.is_err());
         shard.audit();
@@ -361,7 +361,7 @@ fn keys_that_collide_are_told_apart() {
                 Ok(())
             };
             let block = shard
-                .get_or_load(Colliding(key), 900, 0, &mut bench, load)
+                .get_or_load(Colliding(key), 900, &mut bench, load)
                 .expect("loaded");
             assert_eq!(
                 [block[0], block[899]],

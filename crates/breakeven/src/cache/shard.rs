@@ -78,6 +78,25 @@ pub enum Policy {
     Expansion(f64),
 }
 
+/// What [`Cache::get_or_load`](super::Cache::get_or_load) shall load: the length of a block, and what kind of data it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockSpec {
+    /// Bytes that the loader fills.
+    pub raw_bytes: usize,
+    /// The caller's kind of data, by which costs are kept apart: 0 where there is one.
+    pub class: u8,
+}
+
+impl From<usize> for BlockSpec {
+    /// A block of so many bytes, of the one kind there is.
+    fn from(raw_bytes: usize) -> BlockSpec {
+        BlockSpec {
+            raw_bytes,
+            class: 0,
+        }
+    }
+}
+
 /// How a shard is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardOptions {
@@ -315,7 +334,7 @@ impl Reservation {
 ///
 /// let mut bench = Bench::new();
 /// let mut shard: Shard<u64> = Shard::new(ShardOptions::default())?;
-/// let page = shard.get_or_load(7, 4096, 0, &mut bench, |frame| {
+/// let page = shard.get_or_load(7, 4096, &mut bench, |frame| {
 ///     frame.fill(b'x');
 ///     Ok(())
 /// })?;
@@ -475,7 +494,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Returns a block's bytes; if it is not held, `load` fills `raw_bytes` bytes, which are zeros before.
+    /// Returns a block's bytes; if it is not held, `load` fills its bytes, which are zeros before.
     ///
     /// # Errors
     ///
@@ -484,8 +503,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     pub fn get_or_load<'a>(
         &'a mut self,
         key: K,
-        raw_bytes: usize,
-        class: u8,
+        block: impl Into<BlockSpec>,
         bench: &'a mut Bench,
         load: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<&'a [u8]> {
@@ -494,6 +512,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             Restored::Bench => return Ok(bench.restored()),
             Restored::Lost => {}
         }
+        let BlockSpec { raw_bytes, class } = block.into();
         let Some(mut reservation) = self.reserve(key, raw_bytes, class, bench) else {
             let begun = bench.begin_load();
             let memory = bench.scratch_for(raw_bytes)?;
@@ -1217,7 +1236,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     /// Returns the number of the method of each compressed form.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "replay"))]
     pub(crate) fn methods_of_forms(&self) -> Vec<u8> {
         let entries = self.table.iter().map(|number| self.entries.at(*number));
         let packed = entries.filter(|entry| entry.packed.is_some());
@@ -1263,7 +1282,7 @@ mod tests {
                 frame[..8].copy_from_slice(&(key << 8 | 1).to_le_bytes());
                 Ok(())
             };
-            let loaded = shard.get_or_load(key, BLOCK, 0, bench, fill);
+            let loaded = shard.get_or_load(key, BLOCK, bench, fill);
             assert_eq!(loaded.expect("a sound loader").len(), BLOCK);
         }
     }
@@ -1280,13 +1299,13 @@ mod tests {
                     frame.fill(0xff);
                     Ok(())
                 };
-                let loaded = shard.get_or_load(key, size, 0, &mut bench, fill);
+                let loaded = shard.get_or_load(key, size, &mut bench, fill);
                 assert_eq!(loaded.expect("a sound loader").len(), size);
             }
         }
         for (size, keys) in sizes.into_iter().zip([5000..9000, 9000..9002]) {
             for key in keys {
-                let loaded = shard.get_or_load(key, size, 0, &mut bench, |_| Ok(()));
+                let loaded = shard.get_or_load(key, size, &mut bench, |_| Ok(()));
                 let block = loaded.expect("a loader that does nothing");
                 assert!(block.iter().all(|byte| *byte == 0), "another key's bytes");
             }

@@ -31,7 +31,7 @@ use super::evict::{EFFORT_MAX, Leaving};
 use super::guard::{BlockGuard, OWN_BYTES, OwnBlock};
 use super::lanes::{Alone, Guard, Lanes};
 use super::shard::{
-    Handle, Lookup, Policy, Reservation, Shard, ShardMemory, ShardOptions, ShardStats,
+    BlockSpec, Handle, Lookup, Policy, Reservation, Shard, ShardMemory, ShardOptions, ShardStats,
 };
 use super::sync::Mutex;
 use super::turn::{End, Ending, Turn, Waits};
@@ -180,7 +180,7 @@ pub struct CacheStats {
 /// use breakeven::cache::{Cache, CacheOptions};
 ///
 /// let cache: Cache<u64> = Cache::new(CacheOptions::default())?;
-/// let page = cache.get_or_load(7, 4096, 0, |frame| {
+/// let page = cache.get_or_load(7, 4096, |frame| {
 ///     frame.fill(b'x');
 ///     Ok(())
 /// })?;
@@ -344,11 +344,11 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         }
     }
 
-    /// Returns a block; if it is not held, `load` fills its `raw_bytes` bytes. `class` is the caller's
-    /// kind of data, by which costs are kept apart: 0 if there is one.
+    /// Returns a block; if it is not held, `load` fills its bytes. `block` is its length, or a [`BlockSpec`]
+    /// where the caller tells kinds of data apart.
     ///
     /// The bytes are zeros before, and those the loader leaves, as after a short read, stay zeros. A block that is
-    /// held, or is being loaded by somebody else, comes in the length it has, whatever `raw_bytes` is.
+    /// held, or is being loaded by somebody else, comes in the length it has, whatever `block` says.
     ///
     /// One thread loads a key at a time; the others that ask for it wait. The loader holds no lock and
     /// may use the cache. What is put in or removed under the key while it runs makes its block one
@@ -369,8 +369,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     pub fn get_or_load(
         &self,
         key: K,
-        raw_bytes: usize,
-        class: u8,
+        block: impl Into<BlockSpec>,
         load: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<BlockGuard> {
         let hash = self.hasher.hash_one(key);
@@ -381,7 +380,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
                 return Ok(BlockGuard::lent(bytes.lend(right)));
             }
         }
-        match self.get_other_or_load(slot, (hash, key), (raw_bytes, class), load) {
+        match self.get_other_or_load(slot, (hash, key), block.into(), load) {
             Ok(block) => Ok(block.anew()),
             Err(error) => Err(black_box(error)),
         }
@@ -393,7 +392,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         &self,
         slot: &Slot<K, S>,
         (hash, key): (u64, K),
-        (raw_bytes, class): (usize, u8),
+        block: BlockSpec,
         load: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<BlockGuard> {
         let mut state = slot.lock();
@@ -413,7 +412,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             let Some(turn) = state.turns.get(&key).map(Arc::clone) else {
                 let leaving = match segments_left {
                     0 => None,
-                    _ => state.leaving_for(hash, raw_bytes),
+                    _ => state.leaving_for(hash, block.raw_bytes),
                 };
                 if let Some(leaving) = leaving {
                     // Others may have loaded the block meanwhile.
@@ -421,7 +420,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
                     segments_left -= 1;
                     continue;
                 }
-                let room = self.make_room(&mut state, key, raw_bytes, class)?;
+                let room = self.make_room(&mut state, key, block)?;
                 return self.load(slot, state, key, room, load);
             };
             state.stats.waits += 1;
@@ -581,8 +580,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         &self,
         state: &mut State<K, S>,
         key: K,
-        raw_bytes: usize,
-        class: u8,
+        BlockSpec { raw_bytes, class }: BlockSpec,
     ) -> Result<Room> {
         state.shard.list_bytes += TURN_BYTES;
         self.benches.with(|bench| {

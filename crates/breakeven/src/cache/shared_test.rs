@@ -118,7 +118,9 @@ impl Pair {
             frame.copy_from_slice(&new);
             Ok(())
         };
-        let found = self.cache.get_or_load(key, new.len(), key as u8 % 3, load);
+        let (raw_bytes, class) = (new.len(), key as u8 % 3);
+        let spec = BlockSpec { raw_bytes, class };
+        let found = self.cache.get_or_load(key, spec, load);
         if was_loaded {
             self.blocks.insert(key, new.clone());
             return self.hold(found, new, random);
@@ -168,7 +170,7 @@ impl Pair {
     fn fail(&mut self, key: u64, random: &mut fastrand::Rng) {
         let panics = random.bool();
         let found = catch_unwind(AssertUnwindSafe(|| {
-            self.cache.get_or_load(key, 100, 0, |frame| {
+            self.cache.get_or_load(key, 100, |frame| {
                 frame.fill(1);
                 if panics {
                     resume_unwind(Box::new("on purpose"));
@@ -289,7 +291,7 @@ impl World {
             self.load(key, frame);
             Ok(())
         };
-        match self.cache.get_or_load(key, self.block_bytes, 0, load) {
+        match self.cache.get_or_load(key, self.block_bytes, load) {
             Ok(block) => {
                 self.check(&block, key, least);
                 Some(block)
@@ -402,7 +404,7 @@ fn failures_reach_who_waits_in_every_order() {
             let (world, outcomes) = (Arc::clone(&world), Arc::clone(&outcomes));
             Box::new(move || {
                 let found = catch_unwind(AssertUnwindSafe(|| {
-                    world.cache.get_or_load(0, 512, 0, |frame| {
+                    world.cache.get_or_load(0, 512, |frame| {
                         world.load(0, frame);
                         // The second load panics, the third succeeds.
                         match world.loads.load(SeqCst) {
@@ -459,7 +461,7 @@ fn who_waits_for_an_overtaken_load_gets_the_block_before_it_ends() {
                 assert!(others_are_served, "somebody waits though there is a block");
                 Err(Error::Interrupted)
             };
-            match world.cache.get_or_load(0, 512, 0, load) {
+            match world.cache.get_or_load(0, 512, load) {
                 Ok(block) => world.check(&block, 0, 1),
                 Err(error) => assert!(matches!(error, Error::Interrupted), "{error}"),
             }
@@ -494,8 +496,8 @@ fn loaders_that_need_each_other_do_not_hang() {
             let (world, refused) = (Arc::clone(&world), Arc::clone(&refused));
             Box::new(move || {
                 let next = (key + 1) % 3;
-                let found = world.cache.get_or_load(key, 512, 0, |frame| {
-                    let other = world.cache.get_or_load(next, 512, 0, |frame| {
+                let found = world.cache.get_or_load(key, 512, |frame| {
+                    let other = world.cache.get_or_load(next, 512, |frame| {
                         world.load(next, frame);
                         Ok(())
                     })?;
@@ -578,7 +580,7 @@ fn load_together(
 ) -> Vec<Result<Vec<u8>>> {
     let loads = AtomicU64::new(0);
     let ask = || {
-        cache.get_or_load(7, raw_bytes, 0, |frame| {
+        cache.get_or_load(7, raw_bytes, |frame| {
             loads.fetch_add(1, SeqCst);
             while cache.stats().waits < 5 {
                 std::thread::yield_now();
@@ -644,10 +646,10 @@ fn a_loader_may_use_the_cache_but_not_wait_for_itself() {
             Ok(())
         }
     };
-    let block = cache.get_or_load(1, 100, 0, |frame| {
-        let other = cache.get_or_load(2, 100, 0, fill(2))?;
+    let block = cache.get_or_load(1, 100, |frame| {
+        let other = cache.get_or_load(2, 100, fill(2))?;
         frame.copy_from_slice(&other);
-        let again = cache.get_or_load(1, 100, 0, fill(3));
+        let again = cache.get_or_load(1, 100, fill(3));
         assert!(matches!(again, Err(Error::Invalid { .. })), "{again:?}");
         assert!(cache.get(&1)?.is_none());
         cache.remove(&3)?;
@@ -655,7 +657,7 @@ fn a_loader_may_use_the_cache_but_not_wait_for_itself() {
     });
     assert_eq!(*block.expect("loaded"), [2; 100]);
     // What the loader puts in itself is newer than what it loads.
-    let block = cache.get_or_load(5, 100, 0, |frame| {
+    let block = cache.get_or_load(5, 100, |frame| {
         cache.insert(5, &[6; 50], 0)?;
         frame.fill(5);
         Ok(())
@@ -670,7 +672,7 @@ fn a_loader_may_use_the_cache_but_not_wait_for_itself() {
 fn a_guard_held_for_ever_stops_nothing() {
     let cache = cache(lz4(0.3), 1, 400_000);
     let ask = |key: u64| {
-        cache.get_or_load(key, 1000, 0, |frame| {
+        cache.get_or_load(key, 1000, |frame| {
             write(frame, key, 1);
             Ok(())
         })
@@ -702,7 +704,7 @@ fn a_slab_that_was_held_goes_after_the_numbers_of_its_blocks() {
             write(frame, key, 1);
             Ok(())
         };
-        cache.get_or_load(key, 200, 0, load).expect("room");
+        cache.get_or_load(key, 200, load).expect("room");
     }
     let held = cache.get(&599).expect("room").expect("the newest");
     cache.set_budget(0).expect("nothing to write");
@@ -717,7 +719,7 @@ fn a_slab_that_was_held_goes_after_the_numbers_of_its_blocks() {
 #[test]
 fn guards_have_a_cap() {
     let cache = cache(Policy::RawOnly, 1, 400_000);
-    let ask = |key: u64, raw_bytes: usize| cache.get_or_load(key, raw_bytes, 0, |_| Ok(()));
+    let ask = |key: u64, raw_bytes: usize| cache.get_or_load(key, raw_bytes, |_| Ok(()));
     let mut held: Vec<BlockGuard> = (0..6)
         .map(|key| ask(key, SLAB).expect("six slabs"))
         .collect();
@@ -746,7 +748,7 @@ fn check_unfilled(name: &str, policy: Policy) {
     let mut random = seeded(name, 0x51de);
     let cache = cache(policy, 1, 1 << 20);
     for key in 1..OTHERS {
-        let block = cache.get_or_load(key, 1024, 0, |frame| {
+        let block = cache.get_or_load(key, 1024, |frame| {
             write(frame, key, 1);
             Ok(())
         });
@@ -760,7 +762,7 @@ fn check_unfilled(name: &str, policy: Policy) {
         };
         let written = random.usize(0..length);
         let mut overtaken = false;
-        let block = cache.get_or_load(key, length, 0, |frame| {
+        let block = cache.get_or_load(key, length, |frame| {
             frame[..written].fill(key as u8);
             overtaken = key % 50 == 1;
             if overtaken {
@@ -800,7 +802,7 @@ fn a_damaged_block_is_loaded_again() {
             write(frame, key, version);
             Ok(())
         };
-        read(&cache.get_or_load(key, 2000, 0, load).expect("loaded"), key)
+        read(&cache.get_or_load(key, 2000, load).expect("loaded"), key)
     };
     for key in 0..200 {
         ask(key, 1);
@@ -848,7 +850,7 @@ fn keys_that_collide_are_told_apart_by_threads() {
                 for round in 0..4 {
                     for key in 0..400 {
                         let block = cache
-                            .get_or_load(Colliding(key), 900, 0, |frame| {
+                            .get_or_load(Colliding(key), 900, |frame| {
                                 write(frame, key, 1);
                                 Ok(())
                             })
@@ -912,14 +914,14 @@ fn loads_in_flight_are_not_held_against_guards() {
     let cache = Cache::<u64, Fixed>::with_hasher(options, Fixed::default()).expect("a cache");
     // The slabs of these are listed one after another, up to the last that is allowed.
     let block_bytes = 256 << 10;
-    let ask = |key: u64| cache.get_or_load(key, block_bytes, 0, |_| Ok(()));
+    let ask = |key: u64| cache.get_or_load(key, block_bytes, |_| Ok(()));
     let held: Vec<BlockGuard> = (0..threads * 4 - 1)
         .map(|key| ask(key).expect("room"))
         .collect();
     let last = ask(1000).expect("the last one");
     drop(last);
     drop(ask(1001).expect("in its place"));
-    let loaded = cache.get_or_load(2000, 100, 0, |_| {
+    let loaded = cache.get_or_load(2000, 100, |_| {
         // A load is in flight in another slab, and somebody asks for what is held.
         let again = cache.get(&1000)?.expect("held");
         assert!(again.is_lent());
@@ -938,11 +940,11 @@ fn no_length_is_too_large_to_be_refused() {
     };
     let cache: Cache<u64> = Cache::new(options).expect("a cache");
     for raw_bytes in [usize::MAX, usize::MAX / 2, 1 << 60] {
-        let found = cache.get_or_load(1, raw_bytes, 0, |_| Ok(()));
+        let found = cache.get_or_load(1, raw_bytes, |_| Ok(()));
         assert!(matches!(found, Err(Error::Limit { .. })), "{found:?}");
     }
     assert_eq!(
-        cache.get_or_load(1, 10, 0, |_| Ok(())).expect("room").len(),
+        cache.get_or_load(1, 10, |_| Ok(())).expect("room").len(),
         10
     );
 }

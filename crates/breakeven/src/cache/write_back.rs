@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use super::KeyHasher;
 use super::guard::{BlockGuard, OwnBlock};
+use super::shard::BlockSpec;
 use super::shared::{Cache, CacheOptions, State, TURN_BYTES};
 use super::turn::{End, Ending, Turn};
 use crate::error::{Error, Result};
@@ -183,13 +184,13 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     pub fn get_mut_or_load(
         &self,
         key: K,
-        raw_bytes: usize,
-        class: u8,
+        block: impl Into<BlockSpec>,
         load: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<WriteGuard<'_, K, S>> {
         let claim = self.claim_to_change(&key)?;
-        let block = self.get_or_load(key, raw_bytes, class, load)?;
-        self.copy_to_change(claim, &block, class)
+        let spec = block.into();
+        let block = self.get_or_load(key, spec, load)?;
+        self.copy_to_change(claim, &block, spec.class)
     }
 
     /// Puts a block in that is to be written.

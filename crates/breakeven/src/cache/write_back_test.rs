@@ -93,7 +93,7 @@ impl Counters {
     fn count(&self, key: u64) -> bool {
         let found = self
             .cache
-            .get_mut_or_load(key, BLOCK, 0, |frame| self.load(key, frame));
+            .get_mut_or_load(key, BLOCK, |frame| self.load(key, frame));
         match found {
             Ok(mut block) => {
                 assert!(block[8..].iter().all(|byte| *byte == key as u8));
@@ -114,7 +114,7 @@ impl Counters {
     fn ask(&self, key: u64, least: u64) -> u64 {
         let found = self
             .cache
-            .get_or_load(key, BLOCK, 0, |frame| self.load(key, frame));
+            .get_or_load(key, BLOCK, |frame| self.load(key, frame));
         let found = found.map_or(least, |block| number(&block));
         assert!(found >= least, "key {key}: {found} after {least}");
         found

@@ -313,6 +313,7 @@ mod tests {
         );
     }
 
+    #[cfg(feature = "dictionaries")]
     #[test]
     fn the_same_samples_train_the_same_dictionary() {
         let dictionary = trained();

@@ -232,7 +232,7 @@ impl<'a> Replay<'a> {
                     *miss_seconds += miss.core.0 + miss.waiting.0;
                     Ok(())
                 };
-                let found = shard.get_or_load(key, page.len(), 0, bench, load)?;
+                let found = shard.get_or_load(key, page.len(), bench, load)?;
                 (mark(found), mark(page))
             }
             Source::Read(files) => {
@@ -245,7 +245,7 @@ impl<'a> Replay<'a> {
                     read = Some(mark(buffer));
                     Ok(())
                 };
-                let found = mark(shard.get_or_load(key, files.page_bytes(), 0, bench, load)?);
+                let found = mark(shard.get_or_load(key, files.page_bytes(), bench, load)?);
                 if let Some(read) = read {
                     self.marks.insert(key, read);
                 }

@@ -28,7 +28,7 @@ fn shard_misses(keys: &[u64], capacity: usize) -> u64 {
     let mut bench = Bench::new();
     for &key in keys {
         shard
-            .get_or_load(key, BLOCK, 0, &mut bench, |_| Ok(()))
+            .get_or_load(key, BLOCK, &mut bench, |_| Ok(()))
             .expect("loaded");
     }
     assert!(shard.memory().blocks <= capacity as u64);

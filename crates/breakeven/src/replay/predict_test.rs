@@ -76,7 +76,7 @@ fn really(keys: &[u64], memory_bytes: u64, arm: Arm) -> [f64; 3] {
             frame[..8].copy_from_slice(&(key << 8 | 1).to_le_bytes());
             Ok(())
         };
-        let found = shard.get_or_load(*key, BLOCK as usize, 0, &mut bench, load);
+        let found = shard.get_or_load(*key, BLOCK as usize, &mut bench, load);
         found.expect("the loader is sound");
     }
     let (now, count) = (shard.stats(), (keys.len() - filling) as f64);

@@ -111,7 +111,7 @@ impl Cell {
                 frame[..8].copy_from_slice(&mark);
                 Ok(())
             };
-            let found = shard.get_or_load(key, BLOCK, 0, &mut bench, load);
+            let found = shard.get_or_load(key, BLOCK, &mut bench, load);
             assert_eq!(found.expect("the loader is sound")[..8], mark);
         }
         let memory = shard.memory();

@@ -66,7 +66,7 @@ pub mod simulated;
 mod sparse;
 pub mod superblock;
 mod transfer;
-#[cfg(test)]
+#[cfg(all(test, feature = "pages"))]
 pub(crate) mod watched;
 
 pub use batch::{Batch, Completion, Operation, Outcome, Submission};

@@ -4,7 +4,7 @@
 
 /// A mistake that some log, here or elsewhere, once made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(test), allow(dead_code))]
+#[cfg_attr(not(all(test, feature = "pages")), allow(dead_code))]
 pub(crate) enum SeededBug {
     /// The checksum does not cover where the record lies.
     ChecksumWithoutAddress,

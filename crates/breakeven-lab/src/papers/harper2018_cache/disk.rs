@@ -243,7 +243,7 @@ impl Disk {
         let one = |keys: &Vec<u64>| -> Result<()> {
             let mut buffer = AlignedBuffer::zeroed(PAGE_BYTES);
             for key in keys {
-                let page = cache.get_or_load(*key, PAGE_BYTES, 0, |frame| {
+                let page = cache.get_or_load(*key, PAGE_BYTES, |frame| {
                     self.pages.read(*key, &mut buffer)?;
                     frame.copy_from_slice(&buffer);
                     Ok(())

@@ -152,7 +152,7 @@ fn ours(keys: &[u64], wanted: u64) -> Result<(f64, f64)> {
     });
     let (mut held, mut looks, mut most) = (0, 0, 0);
     for (at, key) in keys.iter().enumerate() {
-        shard.get_or_load(*key, BLOCK_BYTES, 0, &mut bench, |frame| {
+        shard.get_or_load(*key, BLOCK_BYTES, &mut bench, |frame| {
             frame[..8].copy_from_slice(&key.to_le_bytes());
             Ok(())
         })?;

@@ -130,7 +130,7 @@ impl Pages for Cache<u64> {
     }
 
     fn put(&self, key: u64, page: &[u8]) -> Result<()> {
-        self.get_or_load(key, page.len(), 0, |frame| {
+        self.get_or_load(key, page.len(), |frame| {
             frame.copy_from_slice(page);
             Ok(())
         })?;

@@ -134,7 +134,7 @@ fn one_thread(order: &Churn, thread: u64, cache: &Cache<u64>, text: &[u8]) -> Re
         if random.below(10) == 0 {
             cache.insert(key, block, 0)?;
         } else {
-            let found = cache.get_or_load(key, size, 0, |frame| {
+            let found = cache.get_or_load(key, size, |frame| {
                 frame.copy_from_slice(block);
                 Ok(())
             })?;

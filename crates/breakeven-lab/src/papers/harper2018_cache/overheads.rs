@@ -230,7 +230,7 @@ fn rows(bytes: &[u8], length: Length) -> Result<Vec<Row>> {
 fn hit_us(blocks: u64, policy: Policy, hits: usize) -> Result<f64> {
     let (mut shard, mut bench) = (shard(policy, 64 << 20)?, Bench::new());
     for key in 0..blocks {
-        shard.get_or_load(key, 64, 0, &mut bench, |frame| {
+        shard.get_or_load(key, 64, &mut bench, |frame| {
             frame.fill(key as u8);
             Ok(())
         })?;
@@ -253,7 +253,7 @@ fn split_hit_us(bytes: &[u8], policy: Policy, hits: usize) -> Result<f64> {
     let pages = bytes.chunks_exact(PAGE_BYTES).zip(0_u64..).take(8192);
     let count = (bytes.len() / PAGE_BYTES).min(8192) as u64;
     for (page, key) in pages {
-        shard.get_or_load(key, PAGE_BYTES, 0, &mut bench, |frame| {
+        shard.get_or_load(key, PAGE_BYTES, &mut bench, |frame| {
             frame.copy_from_slice(page);
             Ok(())
         })?;

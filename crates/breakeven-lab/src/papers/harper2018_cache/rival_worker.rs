@@ -121,7 +121,7 @@ fn serve(order: &Trace) -> Result<()> {
     });
     let counted = work.drive(before_bytes, |key, page| {
         let mut has_missed = false;
-        let found = shard.get_or_load(key, page.len(), 0, &mut bench, |frame| {
+        let found = shard.get_or_load(key, page.len(), &mut bench, |frame| {
             has_missed = true;
             frame.copy_from_slice(page);
             Ok(())

@@ -24,9 +24,13 @@ const KINDS_MAX: usize = 8;
 /// A buffer cache in front of a medium.
 #[derive(Clone, Copy, Debug)]
 pub struct Cache<'a> {
+    /// Memory of the cache.
     pub memory_bytes: u64,
+    /// The data behind it.
     pub data_bytes: u64,
+    /// Bytes of a buffer.
     pub buffer_bytes: u64,
+    /// How accesses spread.
     pub accesses: Accesses<'a>,
     /// Seconds until a missed buffer is read.
     pub miss: Estimate,
@@ -38,7 +42,9 @@ pub struct Cache<'a> {
 /// the methods.
 #[derive(Clone, Debug)]
 pub struct Kind {
+    /// Its share of the data.
     pub share: f64,
+    /// Stored over raw bytes of each method.
     pub stored: Vec<Estimate>,
 }
 

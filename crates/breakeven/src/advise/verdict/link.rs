@@ -14,6 +14,7 @@ use crate::units::{BytesPerSecond, Estimate};
 /// A link: stages overlap, so the slowest decides.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
+    /// Its rate.
     pub bytes_per_second: f64,
     /// Compressing and decompressing threads at either end.
     pub threads: f64,

@@ -85,8 +85,11 @@ pub struct Weights {
 /// The weights of a place; energy-delay is made of those of time and energy.
 #[derive(Clone, Copy, Debug)]
 pub struct Metrics {
+    /// Seconds count alone.
     pub time: Weights,
+    /// Joules count alone.
     pub energy: Weights,
+    /// Euros of seconds, joules and bytes.
     pub money: Weights,
 }
 

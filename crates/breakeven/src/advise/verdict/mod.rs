@@ -29,6 +29,7 @@ use metric::Quantity;
 /// What a method costs on a class, per raw byte.
 #[derive(Clone, Copy, Debug)]
 pub struct MethodCosts {
+    /// The method.
     pub method: Method,
     /// Stored bytes (allocated bytes where space is given out in units).
     pub stored: Estimate,

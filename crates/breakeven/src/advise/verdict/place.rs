@@ -27,9 +27,13 @@ pub struct PlaceTimes {
 /// One place, with all that is needed to weigh any method there.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
+    /// Its name in reports.
     pub name: &'a str,
+    /// What an operation there takes.
     pub times: PlaceTimes,
+    /// What seconds, joules and bytes cost there.
     pub metrics: Metrics,
+    /// How often what is written once is read.
     pub reads_per_write: Estimate,
 }
 
