@@ -80,37 +80,33 @@ impl<'a> Course<'a> {
         let workers = pool.worker_count().max(1) as u32;
         let ahead = source.bytes_ahead();
         let aim = Aim::of(packing.typed, packing.typed.link.0, goes_to_file, workers);
-        let (writer, piece, count) = match aim {
+        let wanted = ahead.unwrap_or(u64::MAX).clamp(1, READ_BYTES as u64);
+        let mut piece = vec![0; wanted as usize];
+        let count = source.fill(&mut piece)?;
+        let writer = match aim {
             None => {
-                let options = packing.options(ahead)?;
-                let mut piece = vec![0; options.block_bytes.min(READ_BYTES)];
-                let mut writer = Writer::new(sink, pool, options)?;
+                let mut writer = Writer::new(sink, pool, packing.options(ahead)?)?;
                 for hint in &packing.typed.hint {
                     writer.advise(hint)?;
                 }
-                let count = source.read(&mut piece)?;
-                (AnyWriter::Row(writer), piece, count)
+                AnyWriter::Row(writer)
             }
             Some(aim) => {
-                let wanted = ahead.unwrap_or(u64::MAX).clamp(1, READ_BYTES as u64);
-                let mut piece = vec![0; wanted as usize];
-                let count = source.fill(&mut piece)?;
                 // Files that are made when they are read have no length.
                 let content_bytes = ahead.filter(|&bytes| bytes >= count as u64 && bytes > 0);
-                let known = (&piece[..count], content_bytes);
                 let pacer = match aim {
                     Aim::Paced(pace) => Some(Pacer::new(pace, workers as usize)),
                     Aim::Untold => Some(Pacer::untold(workers as usize)),
                     _ => None,
                 };
-                let writer = match pacer {
+                AnyWriter::Long(match pacer {
                     Some(pacer) => LongWriter::paced(sink, pacer, content_bytes)?,
                     None => {
+                        let known = (&piece[..count], content_bytes);
                         let options = form::long_options(aim, packing.setting, workers, known)?;
                         LongWriter::new(sink, options)?
                     }
-                };
-                (AnyWriter::Long(writer), piece, count)
+                })
             }
         };
         let mut course = Course {

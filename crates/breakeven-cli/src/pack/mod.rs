@@ -87,8 +87,10 @@ pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
         goal,
         container,
     };
-    if let Err(error) = packing.options(None)?.check() {
-        bail!(Usage(error.to_string()));
+    // Of methods that nobody typed there is nothing to check, and what is known of them need not be read yet.
+    if typed.method.is_some() || typed.deterministic {
+        let checked = packing.options(None)?.check();
+        checked.map_err(|error| Usage(error.to_string()))?;
     }
     let job = Job::new(&typed.files)?;
     let outcome = job.for_each(|source, _| {
@@ -335,13 +337,15 @@ impl Packing<'_> {
         };
         let sink = Counted { sink, written };
         let sink = (sink, target.is_file()?);
+        let mut left = source.bytes_ahead();
         let (mut course, mut piece, mut count) = Course::begin(self, source, sink, &job.pool)?;
+        let ahead = source.ahead()?;
         while count > 0 {
             (course.write_all(&piece[..count])).with_context(|| target.name.clone())?;
             read.fetch_add(count as u64, Ordering::Relaxed);
             bar.inc(count as u64);
-            count = source.read(&mut piece)?;
-            let left = source.bytes_ahead().map(|ahead| ahead + count as u64);
+            left = left.map(|left| left.saturating_sub(count as u64));
+            (piece, count) = ahead.next(piece)?;
             (course.follow(left)).with_context(|| target.name.clone())?;
             course.see(&piece[..count])?;
         }

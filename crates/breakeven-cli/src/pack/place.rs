@@ -9,6 +9,7 @@ use std::io::{self, IsTerminal, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
@@ -20,6 +21,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
+use super::READ_BYTES;
 use crate::options::Usage;
 
 const STANDARD_OUTPUT: &str = "standard output";
@@ -147,6 +149,35 @@ impl Source {
         Ok(filled)
     }
 
+    /// Lets a thread of its own read on from here.
+    pub fn ahead(&self) -> Result<Ahead> {
+        let mut source = Source {
+            file: self.file.try_clone().context("duplicate a descriptor")?,
+            path: self.path.clone(),
+            name: self.name.clone(),
+            metadata: None,
+        };
+        let (full, pieces) = sync_channel(PIECES_AHEAD);
+        let (used, empty) = channel::<Vec<u8>>();
+        let read = move || {
+            loop {
+                let mut piece = empty.try_recv().unwrap_or_default();
+                piece.resize(READ_BYTES, 0);
+                let read = source.read(&mut piece);
+                let is_last = !matches!(read, Ok(1..));
+                if full.send(read.map(|count| (piece, count))).is_err() || is_last {
+                    break;
+                }
+            }
+        };
+        // It is not waited for: where the sink fails it may stand in a read of a pipe.
+        std::thread::Builder::new()
+            .name("read".to_string())
+            .spawn(read)
+            .context("start a thread that reads")?;
+        Ok(Ahead { pieces, used })
+    }
+
     /// Returns whether a path leads to this file.
     fn is_at(&self, path: &Path) -> bool {
         let (Some(one), Ok(other)) = (&self.metadata, fs::metadata(path)) else {
@@ -169,6 +200,24 @@ impl Source {
     pub fn remove(&self, path: &Path) -> Result<()> {
         self.check_unchanged(path)?;
         fs::remove_file(path).with_context(|| format!("remove {}", self.name))
+    }
+}
+
+/// Pieces that are read before they are asked for.
+const PIECES_AHEAD: usize = 2;
+
+/// A source that is read while what was read of it is worked on.
+pub struct Ahead {
+    pieces: Receiver<Result<(Vec<u8>, usize)>>,
+    used: Sender<Vec<u8>>,
+}
+
+impl Ahead {
+    /// Takes a buffer back and returns the next, and how far it is filled: not at all at the end.
+    pub fn next(&self, used: Vec<u8>) -> Result<(Vec<u8>, usize)> {
+        // Nobody takes it back at the end.
+        let _ = self.used.send(used);
+        self.pieces.recv().unwrap_or_else(|_| Ok((Vec::new(), 0)))
     }
 }
 

@@ -50,6 +50,11 @@ impl Default for LongOptions {
 
 /// The largest window that stock readers take by their defaults.
 pub const WINDOW_LOG_MAX: u32 = 27;
+/// Bytes of a frame's content, where it is stated, up to which libzstd does it without workers.
+const WORKERLESS_BYTES_MAX: u64 = 512 << 10;
+/// Places that a far match is looked for at, as a logarithm. One worker at a time looks; with libzstd's usual 16 places headers
+/// took 13 % more core time for 0.4 % fewer bytes, an archive of documents and sources 4 % for 0.1 %.
+const FAR_BUCKET_LOG: u32 = 1;
 
 impl LongOptions {
     /// Checks that the values are in range.
@@ -100,6 +105,7 @@ pub struct Progress {
 pub struct LongEncoder {
     context: CCtx<'static>,
     level: i8,
+    has_workers: bool,
     has_ended: bool,
 }
 
@@ -121,6 +127,7 @@ impl LongEncoder {
         }
         if options.matches_far {
             set(CParameter::EnableLongDistanceMatching(true))?;
+            set(CParameter::LdmBucketSizeLog(FAR_BUCKET_LOG))?;
         }
         if let Some(bytes) = options.job_bytes {
             set(CParameter::JobSize(bytes))?;
@@ -133,6 +140,7 @@ impl LongEncoder {
         Ok(LongEncoder {
             context,
             level: options.level,
+            has_workers: (options.content_bytes).is_none_or(|bytes| bytes > WORKERLESS_BYTES_MAX),
             has_ended: false,
         })
     }
@@ -201,6 +209,11 @@ impl LongEncoder {
             written: output.pos(),
             ended: self.has_ended,
         })
+    }
+
+    /// Returns whether there are jobs: a short content that is stated is compressed as it is taken, at the first level.
+    pub fn has_workers(&self) -> bool {
+        self.has_workers
     }
 
     /// Returns how far the workers are.

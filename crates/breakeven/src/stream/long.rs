@@ -324,6 +324,8 @@ impl<S: Write + Send + 'static> LongWriter<S> {
                 paced.filled = 0;
             }
             self.frame_content += now.len() as u64;
+            let encoder = self.encoder.as_ref().expect("a frame that was begun");
+            let is_full = is_full && encoder.has_workers();
             let begun = self.jobs_begun();
             let mut at = 0;
             while at < now.len() {
@@ -587,6 +589,32 @@ mod tests {
             println!("{slow} bytes for a slow link, {fast} for a fast one");
             assert!(slow < fast);
         }
+    }
+
+    /// What is stated and short is done without workers.
+    #[test]
+    fn a_paced_stream_of_any_length_comes_to_its_end() {
+        let mut random = fastrand::Rng::with_seed(11);
+        let content: Vec<u8> = (0..3 << 20).map(|_| random.u8(..90)).collect();
+        let edges = [0, 1, 256, 512, 1024, 2048].map(|it| it << 10);
+        let mut tried = 0;
+        for length in edges.iter().flat_map(|&it| [it, it + 1]) {
+            for pledged in [None, Some(length as u64), Some(u64::MAX)] {
+                for pacer in [
+                    Pacer::untold(2),
+                    Pacer::new(Pace::Fastest(BytesPerSecond(1e6)), 2),
+                ] {
+                    let mut writer = LongWriter::paced(Vec::new(), pacer, pledged).unwrap();
+                    writer.write_all(&content[..length]).unwrap();
+                    let (stream, _) = writer.finish().unwrap();
+                    let mut back = vec![0; length];
+                    assert_eq!(zstd_safe::decompress(&mut back[..], &stream), Ok(length));
+                    assert!(back == content[..length]);
+                    tried += 1;
+                }
+            }
+        }
+        assert_eq!(tried, 72);
     }
 
     #[test]
