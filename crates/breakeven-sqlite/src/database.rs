@@ -18,7 +18,7 @@ use breakeven::pages::{Connection, LockLevel, check};
 
 use crate::ffi::{self, Api, Code, File, IoMethods};
 use crate::journal::Journal;
-use crate::vfs::Opened;
+use crate::vfs::{Asked, Opened};
 
 /// What SQLite allocates for a file of ours.
 pub const FILE_BYTES: c_int = size_of::<OwnFile>() as c_int;
@@ -38,6 +38,8 @@ pub struct Database {
     is_read_only: bool,
     /// Whether commits are made visible and left to the system to write.
     is_lazy: bool,
+    /// Whether the host never locks, as it promises by `nolock=1` or `immutable=1`.
+    is_unlocked: bool,
     /// A child made by `fork` has the parent's locks and must not use them.
     process: u32,
     /// A call panicked.
@@ -46,19 +48,14 @@ pub struct Database {
 
 impl Database {
     /// Takes an open connection.
-    pub fn new(
-        api: Api,
-        connection: Connection,
-        opened: Opened,
-        is_read_only: bool,
-        is_lazy: bool,
-    ) -> Database {
+    pub fn new(api: Api, connection: Connection, opened: Opened, asked: &Asked) -> Database {
         Database {
             api,
             connection,
             opened,
-            is_read_only,
-            is_lazy,
+            is_read_only: asked.options.is_read_only,
+            is_lazy: asked.is_lazy,
+            is_unlocked: asked.is_unlocked,
             process: std::process::id(),
             is_broken: false,
         }
@@ -92,6 +89,18 @@ impl Database {
         Ok(ffi::OK)
     }
 
+    /// Locks for a host that does not, before it uses the file; returns whether that could be done. Such a host
+    /// reads the 16 bytes at 24 whenever it begins.
+    fn lock_unlocked(&mut self, level: LockLevel, begins: bool) -> Result<bool> {
+        if !self.is_unlocked || (!begins && self.connection.level() >= level) {
+            return Ok(true);
+        }
+        if begins {
+            self.connection.unlock(LockLevel::None)?;
+        }
+        self.connection.lock(level)
+    }
+
     fn commit(&mut self) -> Result<Code> {
         self.connection.commit().map(|()| ffi::OK)
     }
@@ -103,6 +112,9 @@ impl Database {
             self.connection.trim()?;
             // The transaction is there. What went wrong here is told to the next one.
             let _ = self.connection.tidy();
+            if self.is_unlocked {
+                self.connection.unlock(LockLevel::Shared)?;
+            }
         }
         Ok(ffi::OK)
     }
@@ -304,6 +316,10 @@ unsafe extern "C" fn read(file: *mut File, target: *mut c_void, count: c_int, of
     // SAFETY: SQLite lends as many bytes.
     let target = unsafe { std::slice::from_raw_parts_mut(target.cast::<u8>(), count as usize) };
     let read = |database: &mut Database| {
+        let begins = (offset, target.len()) == (24, 16);
+        if !database.lock_unlocked(LockLevel::Shared, begins)? {
+            return Ok(ffi::BUSY);
+        }
         let is_locked = database.connection.level() > LockLevel::None;
         let there = match database.connection.read(offset as u64, target) {
             Err(error) if is_locked => return Err(error),
@@ -332,6 +348,9 @@ unsafe extern "C" fn write(
     // SAFETY: SQLite lends as many bytes.
     let source = unsafe { std::slice::from_raw_parts(source.cast::<u8>(), count as usize) };
     let write = |database: &mut Database| {
+        if !database.lock_unlocked(LockLevel::Exclusive, false)? {
+            return Ok(ffi::BUSY);
+        }
         let written = database.connection.write(offset as u64, source);
         written.map(|()| ffi::OK)
     };
@@ -341,6 +360,9 @@ unsafe extern "C" fn write(
 
 unsafe extern "C" fn truncate(file: *mut File, size: i64) -> Code {
     let truncate = |database: &mut Database| {
+        if !database.lock_unlocked(LockLevel::Exclusive, false)? {
+            return Ok(ffi::BUSY);
+        }
         let size_bytes = u64::try_from(size).unwrap_or(0);
         database.connection.truncate(size_bytes).map(|()| ffi::OK)
     };
@@ -408,6 +430,11 @@ unsafe extern "C" fn file_control(
         ffi::FCNTL_SYNC => database.commit(),
         ffi::FCNTL_COMMIT_PHASETWO => database.finish(),
         ffi::FCNTL_SIZE_HINT | ffi::FCNTL_CHUNK_SIZE => Ok(ffi::OK),
+        ffi::FCNTL_LOCKSTATE => {
+            // SAFETY: SQLite lends an int.
+            unsafe { *argument.cast::<c_int>() = database.connection.level() as c_int };
+            Ok(ffi::OK)
+        }
         ffi::FCNTL_HAS_MOVED => {
             let has_moved = database.has_moved()?;
             // SAFETY: SQLite lends an int.

@@ -37,6 +37,7 @@ pub const OPEN_MAIN_JOURNAL: c_int = 0x800;
 
 pub const ACCESS_EXISTS: c_int = 0;
 
+pub const FCNTL_LOCKSTATE: c_int = 1;
 pub const FCNTL_SIZE_HINT: c_int = 5;
 pub const FCNTL_CHUNK_SIZE: c_int = 6;
 pub const FCNTL_VFSNAME: c_int = 12;

@@ -200,10 +200,12 @@ unsafe extern "C" fn open(
 }
 
 /// What the parameters of a URI ask for.
-struct Asked {
-    options: PageOptions,
+pub struct Asked {
+    pub options: PageOptions,
     /// Whether commits are left to the system to write.
-    is_lazy: bool,
+    pub is_lazy: bool,
+    /// Whether SQLite is not going to lock.
+    pub is_unlocked: bool,
     /// Whether who reads keeps writers out.
     keeps_writers_out: bool,
 }
@@ -241,11 +243,22 @@ fn options_of(is_read_only: bool, parameter: &dyn Fn(&CStr) -> Option<String>) -
         Some("0") => true,
         Some(other) => return Err(Error::invalid("snapshot", format!("'{other}': 0 or 1"))),
     };
+    // As SQLite reads a yes.
+    let is_yes = |key| parameter(key).is_some_and(|value| is_yes(&value));
     Ok(Asked {
         options,
         is_lazy,
+        is_unlocked: is_yes(c"nolock") || is_yes(c"immutable"),
         keeps_writers_out,
     })
+}
+
+/// Returns whether SQLite takes a parameter's value for a yes.
+fn is_yes(value: &str) -> bool {
+    let number: String = value.chars().take_while(char::is_ascii_digit).collect();
+    let words = ["on", "yes", "true"];
+    number.parse::<u64>().is_ok_and(|number| number > 0)
+        || words.iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
 fn decide(
@@ -262,8 +275,8 @@ fn decide(
         return Ok(Decision::Pass);
     };
     let storage: Arc<dyn Storage> = Arc::new(storage);
-    let asked = options_of(is_read_only, parameter)?;
-    let mut options = asked.options;
+    let mut asked = options_of(is_read_only, parameter)?;
+    let options = asked.options;
     let kind = match storage.open(&name, OpenOptions::read_only()) {
         Ok(file) => file_kind(&*file)?,
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
@@ -286,8 +299,8 @@ fn decide(
     }
     let mut connection = match connect(&storage, &name, options) {
         Err(Error::Io { source, .. }) if is_unwritable(&source) && !is_read_only => {
-            options.is_read_only = true;
-            connect(&storage, &name, options)?
+            asked.options.is_read_only = true;
+            connect(&storage, &name, asked.options)?
         }
         other => other?,
     };
@@ -295,8 +308,7 @@ fn decide(
         connection.keep_writers_out();
     }
     let opened = Opened::new(path);
-    let (is_read_only, is_lazy) = (options.is_read_only, asked.is_lazy);
-    let database = Database::new(api, connection, opened, is_read_only, is_lazy);
+    let database = Database::new(api, connection, opened, &asked);
     Ok(Decision::Compressed(Box::new(database)))
 }
 

@@ -3,6 +3,7 @@
 mod hosts;
 mod killed;
 mod random;
+mod suite;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -315,6 +316,35 @@ fn a_stale_journal_a_reader_and_a_plain_file_get_what_is_right() {
     let plain = ".open file:plain.db?vfs=unix\nCREATE TABLE t(a); INSERT INTO t VALUES(5);\n\
                  .open file:plain.db?vfs=breakeven\nPRAGMA journal_mode=WAL; SELECT a FROM t;";
     assert_eq!(hosts.sqlite(plain), "wal\n5\n");
+}
+
+/// Who promises SQLite that nobody else is there (`nolock`), or that nobody writes (`immutable`), makes it lock nothing.
+#[test]
+fn a_host_that_does_not_lock_reads_and_writes() {
+    let Some(hosts) = Hosts::find() else { return };
+    hosts.python(
+        "d = sqlite3.connect('file:app.db?vfs=breakeven&nolock=1', uri=True)\n\
+         d.execute('CREATE TABLE t(a)')\n\
+         for i in range(50):\n\
+         \x20   d.execute('INSERT INTO t VALUES(?)', (i,))\n\
+         \x20   if i % 5 == 4: d.rollback()\n\
+         \x20   if i % 5 == 3: d.commit()\n\
+         other = connect('app.db')\n\
+         assert other.execute('SELECT count(*) FROM t').fetchone()[0] == 40\n\
+         other.execute('DELETE FROM t WHERE a < 10')\n\
+         other.commit()\n\
+         assert d.execute('SELECT count(*), min(a) FROM t').fetchone() == (32, 10)\n\
+         d.execute('INSERT INTO t VALUES(1)')\n\
+         d.commit()\n\
+         still = sqlite3.connect('file:app.db?vfs=breakeven&immutable=1', uri=True)\n\
+         assert still.execute('SELECT count(*), min(a) FROM t').fetchone() == (33, 1)",
+    );
+    assert_eq!(
+        hosts.sqlite(&format!(
+            "{OPEN}PRAGMA integrity_check; SELECT count(*) FROM t;"
+        )),
+        "ok\n33\n"
+    );
 }
 
 #[test]
