@@ -483,7 +483,7 @@ fn class_verdicts(
             verdicts.extend(files.verdict(|of| place.verdict(metric, class, of)));
         }
         if wanted("link", metric) {
-            let place = setting.link(options);
+            let place = setting.link(options, data_bytes(sample, options));
             verdicts.extend(files.verdict(|of| place.verdict(metric, class, of)));
         }
         if wanted("pages", metric) {
@@ -784,9 +784,9 @@ mod tests {
         let place = Place {
             name: "file",
             times: PlaceTimes {
-                write_fixed: 0.0,
+                write_fixed: Estimate::exact(0.0),
                 write_byte: Estimate::exact(1e-8),
-                read_fixed: 0.0,
+                read_fixed: Estimate::exact(0.0),
                 read_byte: Estimate::exact(1e-8),
             },
             metrics: Metrics {

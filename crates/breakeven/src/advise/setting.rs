@@ -7,10 +7,10 @@ use crate::advise::{AdviseOptions, Preference};
 use crate::cache::{AccessPrices, Accesses};
 use crate::codec::{Codec, Method};
 use crate::decide::Profile;
-use crate::medium::{Direction, Medium, Operation, Pattern};
+use crate::medium::{Direction, Figure, Medium, Operation, Pattern};
 use crate::meter::{Machine, PowerModel};
 use crate::model::{self, Offload, Prices};
-use crate::units::{Estimate, Joules, Seconds};
+use crate::units::{Estimate, Joules, Seconds, Source};
 
 const SECONDS_PER_DAY: f64 = 86_400.0;
 const DAYS_PER_YEAR: f64 = 365.0;
@@ -136,9 +136,9 @@ impl Setting {
     pub(super) fn file(&self, options: &AdviseOptions) -> Place<'static> {
         let seconds = |rate: Estimate| rate.map(|rate| 1.0 / rate);
         let times = PlaceTimes {
-            write_fixed: 0.0,
+            write_fixed: Estimate::exact(0.0),
             write_byte: seconds(self.write_bytes_per_second()),
-            read_fixed: 0.0,
+            read_fixed: Estimate::exact(0.0),
             read_byte: seconds(self.read_bytes_per_second()),
         };
         Place {
@@ -151,17 +151,11 @@ impl Setting {
 
     /// Database pages, each written and read alone while somebody waits.
     pub(super) fn pages(&self, options: &AdviseOptions, page_bytes: usize) -> Place<'static> {
-        let page = page_bytes as f64;
         let line = |direction: Direction| {
-            let seconds = |bytes: u64| self.medium.latency_for(random(bytes, direction));
-            let (small, large) = (seconds(4 << 10), seconds(16 << 10));
-            let step = ((16 - 4) << 10) as f64;
-            let slope = (large.mean - small.mean).max(0.0) / step;
-            let fixed = (small.mean - slope * f64::from(4 << 10)).max(0.0);
-            // The relative band of a page read is that of the larger operation.
-            let band = large.map(|seconds| slope * seconds / large.mean);
-            (fixed / page, band)
+            let figure = |bytes: u64| self.medium.figure_for(random(bytes, direction));
+            page_line(&figure(PAGE_BYTES_SMALL), &figure(PAGE_BYTES_LARGE))
         };
+        let per_byte = |fixed: Estimate| fixed.map(|seconds| seconds / page_bytes as f64);
         let ((write_fixed, write_byte), (read_fixed, read_byte)) =
             (line(Direction::Write), line(Direction::Read));
         // One page is one thread's work.
@@ -169,9 +163,9 @@ impl Setting {
         Place {
             name: "pages",
             times: PlaceTimes {
-                write_fixed,
+                write_fixed: per_byte(write_fixed),
                 write_byte,
-                read_fixed,
+                read_fixed: per_byte(read_fixed),
                 read_byte,
             },
             metrics,
@@ -179,8 +173,8 @@ impl Setting {
         }
     }
 
-    /// The link, all threads compressing at one end and decompressing at the other.
-    pub(super) fn link(&self, options: &AdviseOptions) -> Link {
+    /// The link, all threads compressing at one end and decompressing at the other, for data of some bytes.
+    pub(super) fn link(&self, options: &AdviseOptions, data_bytes: u64) -> Link {
         let rate = self.link_bytes_per_second();
         let watts = self.link.write.watts_above_idle.estimate.mean;
         let charge = self.link.euros_for(stream(Direction::Write)).mean / STREAM_BYTES as f64;
@@ -189,6 +183,8 @@ impl Setting {
         Link {
             bytes_per_second: rate,
             threads: f64::from(options.threads),
+            processors: f64::from(self.machine.threads.max(options.threads)),
+            first_share: (STREAM_BYTES as f64 / data_bytes as f64).min(1.0),
             metrics: Metrics {
                 time: Weights {
                     medium_second: 1.0,
@@ -357,6 +353,43 @@ fn stream(direction: Direction) -> Operation {
     }
 }
 
+/// The operations that a page's line is drawn through.
+const PAGE_BYTES_SMALL: u64 = 4 << 10;
+const PAGE_BYTES_LARGE: u64 = 16 << 10;
+
+/// Returns what an operation on a page takes whatever its length, and for each byte.
+///
+/// A figure that was not measured may be wrong by one factor for both lengths. Two that were measured are each wrong by
+/// themselves: a difference of a few microseconds may then be chance, and where it is, all of it may be fixed.
+fn page_line(small: &Figure, large: &Figure) -> (Estimate, Estimate) {
+    let is_measured = small.source == Source::Measured && large.source == Source::Measured;
+    let (small, large) = (small.estimate, large.estimate);
+    let step = (PAGE_BYTES_LARGE - PAGE_BYTES_SMALL) as f64;
+    let grown = large.mean - small.mean;
+    let slope = |grown: f64| (grown / step).clamp(0.0, large.mean / PAGE_BYTES_LARGE as f64);
+    let fixed = |slope: f64| (small.mean - slope * PAGE_BYTES_SMALL as f64).max(0.0);
+    let mean = slope(grown);
+    // The relative band of a page read is that of the larger operation.
+    let common = large.map(|seconds| mean * seconds / large.mean);
+    if !is_measured {
+        return (Estimate::exact(fixed(mean)), common);
+    }
+    let fewer = (large.mean - large.low).hypot(small.high - small.mean);
+    let more = (large.high - large.mean).hypot(small.mean - small.low);
+    let [low, high] = [grown - fewer, grown + more].map(slope);
+    let fixed = Estimate {
+        mean: fixed(mean),
+        low: fixed(high),
+        high: fixed(low),
+    };
+    let byte = Estimate {
+        mean,
+        low: common.low.min(low),
+        high: common.high.max(high),
+    };
+    (fixed, byte)
+}
+
 fn random(bytes: u64, direction: Direction) -> Operation {
     Operation {
         bytes,
@@ -375,5 +408,34 @@ fn format(method: Method) -> &'static str {
         Codec::Deflate { .. } => "deflate",
         Codec::Xz { .. } => "xz",
         Codec::Bzip2 { .. } => "bzip2",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two that were measured and may be one: all may be fixed, or most of it may grow.
+    #[test]
+    fn a_pages_line_is_as_uncertain_as_its_two_points() {
+        let measured = |low: f64, mean: f64, high: f64| Figure {
+            estimate: Estimate { mean, low, high },
+            source: Source::Measured,
+        };
+        let (fixed, byte) = page_line(&measured(27.0, 43.0, 69.0), &measured(27.0, 43.0, 69.0));
+        assert_eq!((fixed.mean, fixed.high), (43.0, 43.0));
+        assert_eq!((byte.mean, byte.low), (0.0, 0.0));
+        assert!(byte.high * 16384.0 > 0.5 * 43.0, "{byte:?}");
+        assert!(fixed.low + byte.high * 4096.0 >= 43.0 - 1e-9, "{fixed:?}");
+        // Two that are far apart leave little to chance.
+        let (fixed, byte) = page_line(&measured(40.0, 41.0, 42.0), &measured(76.0, 77.0, 78.0));
+        assert!((byte.mean * 12288.0 - 36.0).abs() < 1e-9, "{byte:?}");
+        assert!(byte.low > 0.9 * byte.mean && byte.high < 1.1 * byte.mean);
+        assert!(fixed.low > 28.0 && fixed.high < 30.0, "{fixed:?}");
+        // What was not measured is wrong by one factor for both.
+        let published = |mean| Figure::published(mean, "a table");
+        let (fixed, byte) = page_line(&published(41.0), &published(77.0));
+        assert_eq!((fixed.low, fixed.high), (29.0, 29.0));
+        assert!(byte.low > 0.5 * byte.mean && byte.high < 2.0 * byte.mean);
     }
 }

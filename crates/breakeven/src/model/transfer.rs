@@ -11,10 +11,9 @@
 //! `raw_bytes / stored_bytes`.
 //!
 //! Source: Hirsch 2017, sections 2.2.4, 3.2.5, 3.5 and 5.2.2; [`CodecSpeeds::pays_at_link`] is
-//! drawn from section 3.2.2 and, for serial stages, this project's.
+//! drawn from section 3.2.2, and what the first block costs is this project's.
 
 use super::break_even::Outcome;
-use super::cost::Overlap;
 use crate::units::{BytesPerSecond, Euros, Joules, Seconds, Watts};
 
 const JOULES_PER_KWH: f64 = 3.6e6;
@@ -28,6 +27,15 @@ pub struct CodecSpeeds {
     pub decompress: BytesPerSecond,
     /// The ratio, raw over stored bytes (the thesis's compression factor).
     pub ratio: f64,
+}
+
+/// The first block of a transfer, during which the other stages have nothing to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FirstBlock {
+    /// Its share of the bytes; 0 for a transfer that is long beside it.
+    pub share: f64,
+    /// Seconds that a thread takes to compress and another to decompress it, for each raw byte.
+    pub codec_seconds_per_byte: f64,
 }
 
 impl CodecSpeeds {
@@ -48,48 +56,56 @@ impl CodecSpeeds {
         BytesPerSecond(effective.0.min(self.compress.0).min(self.decompress.0))
     }
 
-    /// Returns the time for `raw_bytes` through all three stages: the slowest where they overlap,
-    /// the sum where one waits for the other.
+    /// Returns the time for `raw_bytes` through all three stages: the first block through one after the other, the rest
+    /// in the time of the slowest.
+    ///
+    /// Source: this project's; without a first block it is Hirsch 2017, equation 2.2.
     ///
     /// # Panics
     /// When a speed or the ratio is not above 0, or the bytes are negative.
-    pub fn transfer_time(&self, raw_bytes: f64, link: BytesPerSecond, overlap: Overlap) -> Seconds {
+    pub fn transfer_time(
+        &self,
+        raw_bytes: f64,
+        link: BytesPerSecond,
+        first: FirstBlock,
+    ) -> Seconds {
         assert!(
             raw_bytes >= 0.0 && link.0 > 0.0,
             "{raw_bytes} bytes, {link}"
         );
-        let sent = overlap.total([
-            self.compress.time_for(raw_bytes).0,
-            self.effective(link).time_for(raw_bytes).0,
-        ]);
-        Seconds(overlap.total([sent, self.decompress.time_for(raw_bytes).0]))
+        let sent = self.effective(link).time_for(1.0).0;
+        let rest = sent.max(self.slower_direction());
+        let alone = first.codec_seconds_per_byte + sent;
+        Seconds(raw_bytes * (first.share * alone + (1.0 - first.share) * rest))
     }
 
     /// Returns for which link speeds, in bytes per second, compressing shortens the transfer. It
-    /// pays below a speed or never.
+    /// pays below a speed or never: the data must shrink by more than the first block is late, and
+    /// both codec directions must keep up with the link.
     ///
-    /// Overlapped, the data must shrink and both codec directions must be faster than the link:
-    /// the break-even is the slower direction. Serial, the time the bytes no longer take must
-    /// exceed the codec's: s = (1 - 1/f) / (1/c + 1/d).
+    /// Source: Hirsch 2017, section 3.2.2; the first block is this project's.
     ///
     /// # Panics
     /// When a speed or the ratio is not above 0.
-    pub fn pays_at_link(&self, overlap: Overlap) -> Outcome {
+    pub fn pays_at_link(&self, first: FirstBlock) -> Outcome {
         self.check();
         if self.ratio <= 1.0 {
             return Outcome::Never;
         }
-        let limit = match overlap {
-            Overlap::Overlapped => self.compress.0.min(self.decompress.0),
-            Overlap::Serial => {
-                (1.0 - 1.0 / self.ratio) / (1.0 / self.compress.0 + 1.0 / self.decompress.0)
-            }
-        };
+        let late = first.share * first.codec_seconds_per_byte;
+        let by_codec = late + (1.0 - first.share) * self.slower_direction();
+        let limit =
+            ((1.0 - first.share / self.ratio) / by_codec).min((1.0 - 1.0 / self.ratio) / late);
         if limit.is_finite() {
             Outcome::Below(limit)
         } else {
             Outcome::Always
         }
+    }
+
+    /// Seconds of a raw byte in the slower direction of the codec.
+    fn slower_direction(&self) -> f64 {
+        (1.0 / self.compress.0).max(1.0 / self.decompress.0)
     }
 
     fn check(&self) {
@@ -332,55 +348,56 @@ mod tests {
 
     #[test]
     fn a_link_is_paid_for_below_a_speed() {
+        let long = FirstBlock::default();
         assert_eq!(
-            codec(400.0, 900.0, 2.5).pays_at_link(Overlap::Overlapped),
+            codec(400.0, 900.0, 2.5).pays_at_link(long),
             Outcome::Below(400e6)
         );
-        let Outcome::Below(serial) = codec(400.0, 900.0, 2.5).pays_at_link(Overlap::Serial) else {
+        // A tenth of the bytes is late by 5 ns a byte: (1 - 0.1 / 2.5) / (0.5 ns + 0.9 / 400 MB/s).
+        let first = FirstBlock {
+            share: 0.1,
+            codec_seconds_per_byte: 5e-9,
+        };
+        let Outcome::Below(short) = codec(400.0, 900.0, 2.5).pays_at_link(first) else {
             panic!("a codec of finite speed pays below some link speed");
         };
-        assert_close("serial", serial, 0.6 / (1.0 / 400e6 + 1.0 / 900e6), 1e-12);
-        for overlap in [Overlap::Serial, Overlap::Overlapped] {
-            assert_eq!(
-                codec(400.0, 900.0, 0.99).pays_at_link(overlap),
-                Outcome::Never
-            );
-            let free = codec(f64::INFINITY, f64::INFINITY, 1.01);
-            assert_eq!(free.pays_at_link(overlap), Outcome::Always);
-        }
+        assert_close("a short transfer", short, 0.96 / 2.75e-9, 1e-12);
+        assert_eq!(codec(400.0, 900.0, 0.99).pays_at_link(long), Outcome::Never);
+        let free = codec(f64::INFINITY, f64::INFINITY, 1.01);
+        assert_eq!(free.pays_at_link(long), Outcome::Always);
     }
 
     #[test]
     fn link_break_evens_agree_with_transfer_times() {
         let mut random = seeded("link_break_evens");
-        for _ in 0..10_000 {
+        for round in 0..10_000 {
             let any = |random: &mut fastrand::Rng| 10.0 + random.f64() * 3000.0;
             let codec = codec(
                 any(&mut random),
                 any(&mut random),
                 1.001 + random.f64() * 5.0,
             );
-            let overlap = if random.bool() {
-                Overlap::Serial
-            } else {
-                Overlap::Overlapped
+            let first = match round % 2 {
+                0 => FirstBlock::default(),
+                _ => FirstBlock {
+                    share: random.f64(),
+                    codec_seconds_per_byte: 1e-9 + random.f64() * 1e-7,
+                },
             };
-            let Outcome::Below(limit) = codec.pays_at_link(overlap) else {
+            let Outcome::Below(limit) = codec.pays_at_link(first) else {
                 panic!("{codec:?}");
             };
             let gain = |link: f64| {
                 let link = BytesPerSecond(link);
-                link.time_for(1e9).0 - codec.transfer_time(1e9, link, overlap).0
+                link.time_for(1e9).0 - codec.transfer_time(1e9, link, first).0
             };
-            assert!(gain(limit * 0.999) > 0.0, "{codec:?} {overlap:?}");
-            assert!(gain(limit * 1.001) < 0.0, "{codec:?} {overlap:?}");
+            assert!(gain(limit * 0.999) > 0.0, "{codec:?} {first:?}");
+            assert!(gain(limit * 1.001) < 0.0, "{codec:?} {first:?}");
             assert!(gain(limit).abs() < 1e-9 * 1e9 / limit);
             let link = mb(any(&mut random));
-            let times = [Overlap::Serial, Overlap::Overlapped]
-                .map(|overlap| codec.transfer_time(1e9, link, overlap).0);
-            assert!(times[0] >= times[1]);
+            let time = codec.transfer_time(1e9, link, FirstBlock::default()).0;
             let rate = codec.transfer(link);
-            assert_close("pipeline", times[1], rate.time_for(1e9).0, 1e-12);
+            assert_close("pipeline", time, rate.time_for(1e9).0, 1e-12);
         }
     }
 

@@ -26,8 +26,12 @@ use breakeven::medium::Medium;
 use breakeven::medium::probe::{ProbeOptions, probe};
 use breakeven::meter::{Machine, PowerModel, Roots};
 use breakeven::model::HIRSCH_2017;
+use breakeven::pool::{Pool, PoolOptions};
 use breakeven::storage::{OpenOptions, RealStorage, Storage, StorageFile};
-use breakeven::units::Estimate;
+use breakeven::stream::{Choice, Container, Writer, WriterOptions};
+use breakeven::units::{BytesPerSecond, Estimate};
+
+use super::super::hirsch2017::link::Link;
 
 use crate::clock;
 use crate::data::{self, Kind, SEED};
@@ -63,6 +67,10 @@ pub const EXPERIMENT: Experiment = Experiment {
         (
             "medium",
             "one file and one buffer for both contenders, direct I/O, four operations of 1 MiB in flight; what is stored goes out and comes back as often as it fits into the raw bytes, as one stream, and counts once",
+        ),
+        (
+            "link",
+            "the link verdict on time: the data written by its method on all threads to a link of the predicted break-even, 5 runs; found is the speed at which sending it raw takes as long",
         ),
         (
             "interval of seconds",
@@ -109,6 +117,7 @@ const MEBIBYTE: usize = 1 << 20;
 const DEPTH: usize = 4;
 const FILE_BYTES_MIN: u64 = 1_000_000;
 const READS_PER_WRITE: f64 = 3.0;
+const LINK: &str = "link";
 const TREE: &str = "all files";
 /// What the seconds are made of: the codec, and the medium's write and reads, with their sums.
 const PARTS: [&str; 5] = ["codec", "write", "read", "medium", "seconds"];
@@ -117,13 +126,14 @@ fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
     let bench = Bench::new(laboratory)?;
     let mut cells = Vec::new();
     for name in bench.names(laboratory) {
-        for task in ["seconds", "ratios"] {
+        for task in ["seconds", "ratios", "link"] {
             let (bench, name) = (&bench, name.clone());
             cells.push(Cell {
                 name: format!("{name}: {task}"),
                 parameters: format!("quick={} seed={SEED}", laboratory.quick),
                 measure: Box::new(move || match task {
                     "ratios" => bench.ratio_rows(&name),
+                    "link" => bench.link_rows(&name),
                     _ => bench.second_rows(&name),
                 }),
             });
@@ -363,6 +373,48 @@ impl Bench {
         })?;
         self.truths.borrow_mut().extend(found.into_iter().flatten());
         Ok(())
+    }
+
+    /// Sends the data compressed over a link of the speed at which it is said to make no difference.
+    fn link_rows(&self, name: &str) -> Result<Vec<Row>> {
+        let report = &self.usual_report(name)?;
+        let verdict = report.verdicts.iter().find(|verdict| {
+            (&*verdict.place, &*verdict.metric, &*verdict.class) == ("link", "time", "all")
+        });
+        let verdict = verdict.context("no verdict on a link")?;
+        let (Some(mean), Some(low), Some(high)) = (verdict.break_even, verdict.low, verdict.high)
+        else {
+            return Ok(Vec::new());
+        };
+        let mut raw = Vec::new();
+        for file in self.members(name) {
+            raw.extend(fs::read(self.path(file))?);
+        }
+        let pool = Pool::new(PoolOptions::default())?;
+        let runs = if self.quick { 2 } else { 5 };
+        let sent = |run| {
+            let options = WriterOptions {
+                container: Container::Mixed,
+                choice: Choice::Fixed(verdict.candidate.parse()?),
+                ..WriterOptions::default()
+            };
+            let (spent, done) = clock::time(|| {
+                let link = Link::new(BytesPerSecond(1e6 * mean));
+                let mut writer = Writer::new(link, &pool, options)?;
+                writer.write_all(&raw)?;
+                writer.finish()
+            });
+            done?;
+            let found = raw.len() as f64 / spent.wall_seconds / 1e6;
+            Ok(Row {
+                task: LINK.to_string(),
+                run,
+                runs,
+                contender: verdict.candidate.clone(),
+                values: vec![raw.len() as f64, mean, low, high, found, 0.0, 0.0],
+            })
+        };
+        (1..=runs).map(sent).collect()
     }
 
     /// Does what the verdict on time says, beside storing raw.
@@ -690,7 +742,36 @@ fn judge(cells: &[CellRecord]) -> Vec<Finding> {
     let done: Vec<&CellRecord> = cells.iter().filter(done).collect();
     findings.push(judge_verdicts(&done, count));
     findings.extend(judge_seconds(&done, count));
+    findings.extend(judge_links(cells));
     findings
+}
+
+/// Judges break-evens of links: whether the printed band holds the mean of what was found, and how far it is off.
+fn judge_links(cells: &[CellRecord]) -> Vec<Finding> {
+    let of_link = |cell: &&CellRecord| cell.rows.iter().any(|row| row.task == LINK);
+    let of_link = cells.iter().filter(of_link);
+    let found = of_link.map(|cell| {
+        let row = &cell.rows[0];
+        let [mean, low, high] = [PREDICTED, LOW, HIGH].map(|column| row.values[column]);
+        let values = cell.column(LINK, &row.contender, FOUND);
+        let ratios: Vec<f64> = values.iter().map(|found| found / mean).collect();
+        let found = Interval::of_ratios(&ratios);
+        let band = Target {
+            low: low / mean,
+            high: high / mean,
+        };
+        Finding {
+            question: format!("{} break-even, found over predicted", cell.cell),
+            core: false,
+            found,
+            verdict: band.judge(found),
+            note: format!(
+                "{} of {mean:.0} ({low:.0} to {high:.0}) MB/s",
+                row.contender
+            ),
+        }
+    });
+    found.collect()
 }
 
 /// Whether the interval holds what was found, but for the last digit of a division.

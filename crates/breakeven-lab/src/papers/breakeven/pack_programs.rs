@@ -16,6 +16,7 @@ use breakeven::units::BytesPerSecond;
 use tempfile::TempDir;
 
 use super::super::hirsch2017::link::Link;
+use super::super::hirsch2017::network::{self, Network};
 use crate::data;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
@@ -82,17 +83,20 @@ pub const LINK: Experiment = Experiment {
     parameters: &[
         (
             "data",
-            "48 MiB of the archive of this machine's documents and headers, of which half is of either, and 64 MiB of headers alone",
+            "48 MiB of the archive of this machine's documents and headers, of which half is of either, and 64 MiB of headers alone; over the network all of the archive",
         ),
         (
             "the link",
-            "a pipe that is read no faster than 12 or 117 MB/s",
+            "a pipe that is read no faster than 12 or 117 MB/s; and, as root, TCP into another network namespace through a token bucket of 96 Mbit/s",
         ),
         (
             "contenders",
             "pack told of the link (judged), pack that has to find it out, zstd -1, -3, -6 and -9 with -T2, and --adapt -T2",
         ),
-        ("runs", "10 (quick: 2 of 2 MiB), all in turn"),
+        (
+            "runs",
+            "10 (over the network 5; quick: 2 of 2 MiB), all in turn",
+        ),
     ],
     analysis: "What is best static is known afterwards: the level with the least median. Data of which one half does not shrink and the other \
         does want two levels; a static one has the wrong one for half of it. Core seconds and resident memory stand beside the times.",
@@ -422,6 +426,8 @@ fn files_judged(cells: &[CellRecord]) -> Vec<Finding> {
 const STATICS: [&str; 4] = ["-1", "-3", "-6", "-9"];
 const UNTOLD: &str = "pack untold";
 const ADAPT: &str = "zstd --adapt";
+const NETWORK: &str = "network";
+const NETWORK_RUNS: usize = 5;
 
 fn contenders(program: &str, megabytes: f64) -> Vec<(String, Vec<String>)> {
     let link = format!("{megabytes}MB/s");
@@ -460,24 +466,44 @@ fn measure_links(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
             ("headers", 117.0),
         ],
     };
-    let cells = plans.iter().map(|&(input, megabytes)| {
-        let (program, folder) = (text(&program), folder.path().to_path_buf());
+    let own = text(&program);
+    let cell = |input: &'static str, megabytes: f64, runs: usize| {
+        let (program, folder) = (own.clone(), folder.path().to_path_buf());
         Cell {
             name: format!("{input} {megabytes} MB/s"),
             parameters: format!("runs={runs} part={part}"),
             measure: Box::new(move || {
                 let raw = folder.join("input");
                 match input {
+                    NETWORK => archive(&FOLDERS, 400 << 20, &raw)?,
                     "machine" => halves(part, &raw)?,
                     _ => archive(&FOLDERS[1..], 8 * part / 3, &raw)?,
                 }
-                let outcome = race_links(&program, &raw, megabytes, runs);
+                let speed = BytesPerSecond(1e6 * megabytes);
+                let outcome = match input {
+                    NETWORK => {
+                        let network = Network::slowed()?;
+                        network.shape(speed)?;
+                        let send = || Ok(Box::new(network.sender()?) as Box<dyn Write>);
+                        race_links(&program, &raw, (megabytes, runs), &send)
+                    }
+                    _ => {
+                        let send = || Ok(Box::new(Link::new(speed)) as Box<dyn Write>);
+                        race_links(&program, &raw, (megabytes, runs), &send)
+                    }
+                };
                 fs::remove_file(&raw)?;
                 outcome
             }),
         }
-    });
-    laboratory.measure(LINK.key, COLUMNS, cells.collect())
+    };
+    let mut cells: Vec<Cell> = plans.iter().map(|&it| cell(it.0, it.1, runs)).collect();
+    match network::obstacle().filter(|_| !quick) {
+        Some(obstacle) => eprintln!("{}: no network: {obstacle}", LINK.key),
+        None if quick => {}
+        None => cells.push(cell(NETWORK, 12.0, NETWORK_RUNS)),
+    }
+    laboratory.measure(LINK.key, COLUMNS, cells)
 }
 
 /// Writes so much of an archive of either folder one behind the other.
@@ -490,7 +516,13 @@ fn halves(part: u64, target: &Path) -> Result<()> {
     Ok(fs::remove_file(&half)?)
 }
 
-fn race_links(program: &str, raw: &Path, megabytes: f64, runs: usize) -> Result<Vec<Row>> {
+/// All contenders send a file in turn, each over a link of its own.
+fn race_links(
+    program: &str,
+    raw: &Path,
+    (megabytes, runs): (f64, usize),
+    send: &dyn Fn() -> Result<Box<dyn Write>>,
+) -> Result<Vec<Row>> {
     let contenders = contenders(program, megabytes);
     let raw_bytes = fs::metadata(raw)?.len();
     let mut rows = Vec::new();
@@ -503,8 +535,7 @@ fn race_links(program: &str, raw: &Path, megabytes: f64, runs: usize) -> Result<
                 verify(&made, raw)?;
                 fs::remove_file(&made)?;
             }
-            let mut link = Link::new(BytesPerSecond(1e6 * megabytes));
-            let used = run(words, raw, &mut link)?;
+            let used = run(words, raw, &mut send()?)?;
             Ok(used.row(name, (run_index, runs), raw_bytes))
         })?);
     }

@@ -16,7 +16,7 @@ mod fastest;
 mod figures;
 pub mod link;
 mod money;
-mod network;
+pub mod network;
 mod pictures;
 mod plan;
 mod programs;

@@ -83,7 +83,7 @@ struct Slowed {
 }
 
 /// Returns why there can be no slowed network here.
-fn obstacle() -> Option<&'static str> {
+pub fn obstacle() -> Option<&'static str> {
     let has = |program: &str| {
         let mut tried = Command::new(program);
         tried.arg("-V").stdout(Stdio::null()).stderr(Stdio::null());

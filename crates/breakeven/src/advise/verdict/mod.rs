@@ -299,9 +299,9 @@ mod tests {
         Place {
             name: "file",
             times: PlaceTimes {
-                write_fixed: 0.0,
+                write_fixed: Estimate::exact(0.0),
                 write_byte: seconds,
-                read_fixed: 0.0,
+                read_fixed: Estimate::exact(0.0),
                 read_byte: seconds,
             },
             metrics: metrics(),
@@ -387,8 +387,8 @@ mod tests {
             let pages = Place {
                 name: "pages",
                 times: PlaceTimes {
-                    write_fixed: fixed,
-                    read_fixed: 2.0 * fixed,
+                    write_fixed: Estimate::exact(fixed),
+                    read_fixed: Estimate::exact(2.0 * fixed),
                     ..place.times
                 },
                 ..place
@@ -484,6 +484,8 @@ mod tests {
         Link {
             bytes_per_second,
             threads: 2.0,
+            processors: 4.0,
+            first_share: 0.0,
             metrics: Metrics {
                 time: Weights {
                     core_second: 0.0,
@@ -511,6 +513,19 @@ mod tests {
             .verdict(Metric::Time, "all", &[fast()])
             .expect("a method");
         assert_eq!(verdict.method, "store");
+        let at = |processors, first_share| {
+            let link = Link {
+                processors,
+                first_share,
+                ..link(100e6)
+            };
+            let verdict = link.verdict(Metric::Time, "all", &[fast()]);
+            verdict.and_then(|it| it.break_even).expect("a speed")
+        };
+        // With no processor beside those that compress, reading and copying take their time: 2.55 ns for 2.
+        assert!((at(2.0, 0.0) / 784.3 - 1.0).abs() < 1e-3);
+        // A tenth of the bytes goes through all stages alone: 1 - 0.1 / 2 of the time is left for 0.25 ns and 0.9 ns.
+        assert!((at(4.0, 0.1) / (0.95e3 / 1.15) - 1.0).abs() < 1e-3);
         let verdict = link(100e6)
             .verdict(Metric::Energy, "all", &[fast()])
             .expect("a method");

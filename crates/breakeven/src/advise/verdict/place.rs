@@ -14,12 +14,13 @@ use crate::units::Estimate;
 /// What the medium of a place takes for a raw byte.
 #[derive(Clone, Copy, Debug)]
 pub struct PlaceTimes {
-    /// Seconds of every write that do not depend on the bytes, per raw byte of a block.
-    pub write_fixed: f64,
+    /// Seconds of every write that do not depend on the bytes, per raw byte of a block. The less of its time that is, the
+    /// better for compressing.
+    pub write_fixed: Estimate,
     /// Seconds for each byte written.
     pub write_byte: Estimate,
     /// Seconds of every read that do not depend on the bytes, per raw byte of a block.
-    pub read_fixed: f64,
+    pub read_fixed: Estimate,
     /// Seconds for each byte read.
     pub read_byte: Estimate,
 }
@@ -43,12 +44,12 @@ impl Place<'_> {
         let weights = self.metrics.weights(quantity);
         let stored = case.cost(costs.stored);
         let write = |bytes: f64| {
-            (self.times.write_fixed + bytes * case.saving(self.times.write_byte))
+            (case.cost(self.times.write_fixed) + bytes * case.saving(self.times.write_byte))
                 * weights.medium_second
                 + bytes * weights.byte_written
         };
         let read = |bytes: f64| {
-            (self.times.read_fixed + bytes * case.saving(self.times.read_byte))
+            (case.cost(self.times.read_fixed) + bytes * case.saving(self.times.read_byte))
                 * weights.medium_second
                 + bytes * weights.byte_read
         };
@@ -156,8 +157,8 @@ impl Place<'_> {
             let mut place = *self;
             place.times.write_byte = self.times.write_byte.map(|seconds| seconds / speed);
             place.times.read_byte = self.times.read_byte.map(|seconds| seconds / speed);
-            place.times.write_fixed /= speed;
-            place.times.read_fixed /= speed;
+            place.times.write_fixed = self.times.write_fixed.map(|seconds| seconds / speed);
+            place.times.read_fixed = self.times.read_fixed.map(|seconds| seconds / speed);
             place.chosen(metric, methods, self.reads_per_write.mean)
         };
         // A slower medium favours compressing, a faster one storing raw.
