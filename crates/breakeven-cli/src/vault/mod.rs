@@ -253,6 +253,11 @@ impl Bar {
     }
 
     fn show(&self, progress: &Progress) {
+        if progress.phase == vault::INDEX_PHASE {
+            let (takes, may) = (progress.done >> 20, progress.total >> 20);
+            let line = format!("the index takes {takes} MiB of memory now, and {may} at the most");
+            return self.0.println(line);
+        }
         self.0.set_message(progress.phase);
         self.0.set_length(progress.total.max(progress.done));
         self.0.set_position(progress.done);
@@ -273,6 +278,7 @@ fn run_add(options: &VaultOptions, vault: &mut Vault, add: &AddOptions) -> Resul
         excludes_caches: add.exclude_caches,
         one_file_system: add.one_file_system,
         rereads: add.force,
+        is_trial: add.dry_run,
         now: now()?,
         writer: writer_options(options, add.prices),
     };
@@ -300,11 +306,14 @@ fn run_add(options: &VaultOptions, vault: &mut Vault, add: &AddOptions) -> Resul
     let facts = json!({
         "snapshot": added.epoch, "files": snapshot.files, "folders": snapshot.folders, "raw_bytes": snapshot.raw_bytes,
         "new_raw_bytes": snapshot.new_raw_bytes, "stored_bytes": snapshot.stored_bytes, "unchanged_files": added.unchanged_files,
-        "index_bytes": added.index_bytes, "problems": problems(&added.problems),
+        "shared_files": added.shared_files, "dry_run": add.dry_run, "index_bytes": added.index_bytes, "problems": problems(&added.problems),
     });
+    let what = match add.dry_run {
+        true => "would add".to_string(),
+        false => format!("snapshot {}", added.epoch),
+    };
     let text = format!(
-        "snapshot {}: {} files ({} unchanged) in {} folders, {} bytes, {} new, stored in {}",
-        added.epoch,
+        "{what}: {} files ({} unchanged) in {} folders, {} bytes, {} new, stored in {}",
         snapshot.files,
         added.unchanged_files,
         snapshot.folders,
@@ -519,17 +528,18 @@ fn run_collect(
         bar.show(progress)
     })?;
     let text = format!(
-        "{} of {} packs are dead ({} bytes); of {} the live part moves: {} bytes to read, about {} to write",
+        "{} of {} packs are dead ({} bytes); of {} the live part moves: {} bytes to read, about {} to write and never more than {}",
         plan.dead_packs,
         plan.packs,
         plan.dead_bytes,
         plan.moved_packs,
         plan.read_bytes,
-        plan.rewritten_bytes
+        plan.rewritten_bytes,
+        plan.rewritten_bytes_most
     );
     let mut facts = json!({
         "packs": plan.packs, "dead_packs": plan.dead_packs, "dead_bytes": plan.dead_bytes, "moved_packs": plan.moved_packs,
-        "bytes_to_read": plan.read_bytes, "bytes_to_write": plan.rewritten_bytes, "dry_run": collect.dry_run,
+        "bytes_to_read": plan.read_bytes, "bytes_to_write": plan.rewritten_bytes, "bytes_to_write_at_most": plan.rewritten_bytes_most, "dry_run": collect.dry_run,
     });
     if collect.dry_run {
         bar.0.finish_and_clear();
@@ -568,11 +578,16 @@ fn stats(options: &VaultOptions, vault: &Vault) -> Result<ExitCode> {
         .map(|(_, snapshot)| snapshot.new_raw_bytes)
         .sum();
     let stored_bytes = vault.stored_bytes()?;
+    let (chunks, index_bytes) = vault.index_size(options.index_memory << 20)?;
+    let saved = raw_bytes.saturating_sub(new_raw_bytes);
+    let compressed = new_raw_bytes.saturating_sub(stored_bytes);
     let facts = json!({
         "snapshots": snapshots.len(), "raw_bytes": raw_bytes, "new_raw_bytes": new_raw_bytes, "stored_bytes": stored_bytes,
+        "saved_by_deduplication": saved, "saved_by_compression": compressed, "chunks": chunks, "index_bytes": index_bytes,
     });
     let text = format!(
-        "{} snapshots of {raw_bytes} bytes, of which {new_raw_bytes} were new; the vault takes {stored_bytes}, metadata counted",
+        "{} snapshots of {raw_bytes} bytes, of which {new_raw_bytes} were new; the vault takes {stored_bytes}, metadata counted\n\
+         deduplication saved {saved} bytes, compression {compressed}; the index of {chunks} chunks takes {index_bytes} bytes of memory",
         snapshots.len()
     );
     tell(options, &facts, &text)?;

@@ -162,6 +162,9 @@ pub struct AddOptions {
     /// What trades time for space
     #[arg(long, value_name = "LIST", value_enum, default_value = "default")]
     pub prices: Prices,
+    /// Only say what would be stored
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
 }
 
 /// Options of `breakeven vault restore`.

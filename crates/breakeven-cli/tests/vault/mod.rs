@@ -174,3 +174,101 @@ fn a_repair_says_what_is_lost_and_the_next_add_brings_it_back() {
     ok(path, &format!("{vault} restore 1 --target /back"));
     check_restored(path, "back");
 }
+
+/// A file system with shared extents, on a loop device.
+struct Shared {
+    folder: TempDir,
+}
+
+impl Shared {
+    fn mounted() -> Option<Shared> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let image = folder.path().join("image");
+        let file = fs::File::create(&image).expect("a file");
+        file.set_len(400 << 20).expect("its length");
+        let run = |command: &mut Command| command.status().is_ok_and(|status| status.success());
+        let made = run(Command::new("mkfs.xfs").arg("-q").arg(&image));
+        assert!(
+            made || std::env::var_os("CI").is_none(),
+            "no mkfs.xfs for shared extents"
+        );
+        fs::create_dir(folder.path().join("mounted")).expect("a folder");
+        let mut mount = Command::new("mount");
+        mount.args(["-o", "loop"]).arg(&image);
+        let is_mounted = made && run(mount.arg(folder.path().join("mounted")));
+        if !is_mounted {
+            println!("no xfs here: nothing tried");
+        }
+        is_mounted.then_some(Shared { folder })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("mounted")
+    }
+
+    fn free_bytes(&self) -> u64 {
+        done(Command::new("sync").arg("-f").arg(self.path()));
+        let mut command = Command::new("df");
+        command.args(["-B1", "--output=avail"]).arg(self.path());
+        let said = done(&mut command);
+        let number = said.lines().last().expect("a number");
+        number.trim().parse().expect("a number")
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.path()).status();
+    }
+}
+
+fn done(command: &mut Command) -> String {
+    let output = command.output().expect("the program starts");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {message}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Clones of which nothing was written over are not read, and come back as clones.
+#[test]
+fn root_shared_extents_are_read_once_and_restored_once() {
+    if std::env::var("BREAKEVEN_ROOT_TESTS").is_err() {
+        return;
+    }
+    let Some(shared) = Shared::mounted() else {
+        return;
+    };
+    let path = shared.path();
+    fs::create_dir_all(path.join("srv/one")).expect("folders");
+    fs::write(path.join("password.txt"), "a password\n").expect("a file");
+    for at in 0..4 {
+        let content = crate::noise(4_000_000 + at);
+        fs::write(path.join(format!("srv/one/{at}")), content).expect("a file");
+    }
+    let clone = |to: &str| {
+        let mut command = Command::new("cp");
+        command.args(["-a", "--reflink=always"]);
+        done(command.arg(path.join("srv/one")).arg(path.join(to)));
+    };
+    clone("srv/two");
+    clone("srv/three");
+    // A clone that is no longer one, by bytes that are not yet on the disk.
+    let changed = fs::File::options().write(true).open(path.join("srv/two/1"));
+    std::os::unix::fs::FileExt::write_all_at(&changed.expect("a file"), b"other", 2_000_000)
+        .expect("it writes");
+    let vault = "breakeven vault -r /vault -p password.txt";
+    ok(&path, &format!("{vault} init"));
+    let said = ok(&path, &format!("{vault} --json add /srv"));
+    println!("{said}");
+    assert!(said.contains("\"shared_files\":7"), "{said}");
+    let before = shared.free_bytes();
+    ok(&path, &format!("{vault} restore latest --target /back"));
+    let taken = before - shared.free_bytes();
+    // Five files are no clones of another: 20 MB of 48.
+    assert!(taken < 24_000_000, "{taken} bytes for the restored files");
+    let back = path
+        .join("back")
+        .join(path.strip_prefix("/").expect("a path"));
+    let mut same = Command::new("diff");
+    done(same.arg("-r").arg(path.join("srv")).arg(back.join("srv")));
+}

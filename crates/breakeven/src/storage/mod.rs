@@ -51,6 +51,8 @@ pub mod beside;
 mod buffer;
 #[cfg(test)]
 mod differential;
+#[cfg(feature = "vault")]
+pub mod extents;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod handle;

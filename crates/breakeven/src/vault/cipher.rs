@@ -37,6 +37,10 @@ impl Id {
     /// No content has this one: it stands for an empty folder or file.
     pub const NONE: Id = Id([0; 16]);
 
+    pub(super) fn of_hash(hash: &blake3::Hash) -> Id {
+        Id(hash.as_bytes()[..16].try_into().expect("16 bytes of 32"))
+    }
+
     /// Returns the 32 hexadecimal digits.
     pub fn hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -276,8 +280,12 @@ impl Keys {
     }
 
     pub(super) fn id_of(hasher: &blake3::Hasher) -> Id {
-        let hash = hasher.finalize();
-        Id(hash.as_bytes()[..16].try_into().expect("16 bytes of 32"))
+        Id::of_hash(&hasher.finalize())
+    }
+
+    /// Lends the key that identities are made with.
+    pub(super) fn with_identity_key<T>(&self, work: impl FnOnce(&[u8; 32]) -> T) -> T {
+        work(&self.identity)
     }
 
     /// Seals the bytes of a part of a pack; the tag goes behind them.

@@ -3,9 +3,10 @@
 //! Collecting marks from the folders of all live snapshots. Packs without a live chunk are doomed; from packs of
 //! which less is live than a share that the caller gives, the live chunks go to new packs first. Doomed packs count no
 //! more from the commit on, and are deleted by the first collection after a grace time, so that a reader
-//! that began before still finds them. Interrupted, it leaves packs that the next writer takes over.
+//! that began before still finds them. Interrupted, it leaves packs that the next writer takes over, the next
+//! collection among them.
 //!
-//! Promises: nothing is deleted that the committed state needs; no more is rewritten than the plan says.
+//! Promises: nothing is deleted that the committed state needs; no more is rewritten than the plan says at the most.
 
 use std::collections::BTreeSet;
 
@@ -21,6 +22,9 @@ use super::record::{Doomed, Record};
 use super::verify::follow;
 use super::writer::{Writer, WriterOptions};
 use super::{Progress, Vault};
+
+/// What a chunk takes beside its bytes at the most, with a frame and a pack of its own.
+const CHUNK_OVERHEAD_BYTES: u64 = 160;
 
 /// What a collection would do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub struct CollectPlan {
     pub live_raw_bytes: u64,
     /// Bytes that writing them is expected to take.
     pub rewritten_bytes: u64,
+    /// Bytes that writing them takes at the most: if nothing is compressed, and each chunk is a frame and a pack.
+    pub rewritten_bytes_most: u64,
     /// Bytes of packs doomed before, whose grace is over.
     pub deleted_bytes: u64,
 }
@@ -139,23 +145,27 @@ impl Vault {
             plan.packs += 1;
             plan.packs_bytes += pack.size_bytes;
             // A chunk that lies in two packs is live in the one that the index names.
-            let is_live = |number: u32, frame: &FrameEntry| -> u64 {
+            let live_of = |number: u32, frame: &FrameEntry| -> (u64, u64) {
                 let chunks = frame.chunks.iter().filter(|chunk| {
                     index
                         .find(&chunk.id)
                         .is_some_and(|place| place.frame == number)
                         && is_marked(index, live, &chunk.id)
                 });
-                chunks.map(|chunk| u64::from(chunk.length_bytes)).sum()
+                chunks.fold((0, 0), |(bytes, count), chunk| {
+                    (bytes + u64::from(chunk.length_bytes), count + 1)
+                })
             };
-            let (mut raw, mut live_raw, mut read, mut rewritten) = (0u64, 0u64, 0u64, 0.0);
+            let (mut raw, mut live_raw, mut read, mut rewritten, mut count) =
+                (0u64, 0u64, 0u64, 0.0, 0);
             for frame in &contents.frames {
                 let frame_raw: u64 = frame
                     .chunks
                     .iter()
                     .map(|chunk| u64::from(chunk.length_bytes))
                     .sum();
-                let frame_live = is_live(number, frame);
+                let (frame_live, frame_count) = live_of(number, frame);
+                count += frame_count;
                 number += 1;
                 raw += frame_raw;
                 live_raw += frame_live;
@@ -174,6 +184,7 @@ impl Vault {
                 plan.read_bytes += read;
                 plan.live_raw_bytes += live_raw;
                 plan.rewritten_bytes += rewritten as u64;
+                plan.rewritten_bytes_most += live_raw + count * CHUNK_OVERHEAD_BYTES;
             } else {
                 return Ok(());
             }
@@ -209,9 +220,16 @@ impl Vault {
                 fates.push(fate);
                 Ok(())
             })?;
-        let leaving: BTreeSet<Id> = fates.iter().map(|fate| fate.pack.name).collect();
+        let mut leaving: BTreeSet<Id> = fates.iter().map(|fate| fate.pack.name).collect();
         let total = collected.plan.read_bytes;
+        let unlisted = writer.unlisted()?;
         writer.leave(&leaving, options.index_bytes_max)?;
+        // What an interrupted collection has moved is not moved again.
+        let is_needed = |known: &Index, contents: &Contents| {
+            let mut chunks = contents.frames.iter().flat_map(|frame| &frame.chunks);
+            chunks.any(|it| is_marked(&index, &live, &it.id) && known.find(&it.id).is_none())
+        };
+        leaving.extend(writer.take_over(unlisted, is_needed)?);
         for fate in fates.iter().filter(|fate| fate.moves) {
             collected.read_bytes += writer.move_live(fate, &index, &live)?;
             let done = collected.read_bytes;
@@ -221,7 +239,9 @@ impl Vault {
                 total,
             });
         }
-        collected.written_bytes = writer.commit_collection(&leaving, now)?;
+        collected.written_bytes = writer.commit_collection(leaving, now)?;
+        let most = collected.plan.rewritten_bytes_most;
+        assert!(collected.written_bytes <= most, "{collected:?}");
         self.delete_doomed(now, grace, &mut collected)?;
         Ok(collected)
     }
@@ -269,9 +289,8 @@ impl Writer<'_> {
     }
 
     /// Commits an index without the packs that leave, and dooms them; returns the bytes of packs written.
-    pub(super) fn commit_collection(mut self, leaving: &BTreeSet<Id>, now: i64) -> Result<u64> {
+    pub(super) fn commit_collection(mut self, leaving: BTreeSet<Id>, now: i64) -> Result<u64> {
         self.flush()?;
-        let unlisted = self.unlisted()?;
         let (vault, session, listed, written) = self.into_parts();
         let mut merged = Vec::new();
         vault.each_pack(|pack, contents| {
@@ -280,18 +299,12 @@ impl Writer<'_> {
             }
             Ok(())
         })?;
-        let written_packs = index_names(&listed)?;
         merged.extend(listed);
         vault.put_index(&session, &merged)?;
         let mut state = vault.state.clone();
         state.indexes = vec![session.epoch];
-        let unlisted = unlisted.iter().filter(|pack| !written_packs.contains(pack));
-        for pack in leaving.iter().chain(unlisted) {
-            state.doomed.push(Doomed {
-                pack: *pack,
-                since: now,
-            });
-        }
+        let leaving = leaving.into_iter();
+        (state.doomed).extend(leaving.map(|pack| Doomed { pack, since: now }));
         vault.commit(session, Record::Change(state))?;
         Ok(written)
     }
@@ -317,20 +330,12 @@ impl Writer<'_> {
                     continue;
                 }
                 let bytes = open.chunk(ordinal);
-                let bytes =
-                    bytes.ok_or_else(|| super::fail("pack", offset, "a chunk", "the end"))?;
+                let bytes = bytes.filter(|it| it.len() == chunk.length_bytes as usize);
+                let wrong = || super::fail("pack", offset, "the chunk as listed", "another");
+                let bytes = bytes.ok_or_else(wrong)?;
                 self.put_chunk(fate.pack.kind, chunk.kind, chunk.id, bytes)?;
             }
         }
         Ok(read)
     }
-}
-
-fn index_names(content: &[u8]) -> Result<BTreeSet<Id>> {
-    let mut names = BTreeSet::new();
-    super::index::read_packs(content, |pack, _| {
-        names.insert(pack.name);
-        Ok(())
-    })?;
-    Ok(names)
 }

@@ -44,7 +44,9 @@ impl Preset {
         match self {
             Preset::Fast => &["store", "lz4:1", "zstd:-5", "zstd:1"],
             Preset::Default => &["store", "lz4:1", "zstd:1", "zstd:3", "zstd:5", "zstd:7"],
-            Preset::Best => &["store", "lz4:1", "zstd:3", "zstd:9", "zstd:15", "zstd:19"],
+            Preset::Best => &[
+                "store", "lz4:1", "zstd:3", "zstd:9", "zstd:15", "zstd:19", "xz:6",
+            ],
         }
     }
 }
@@ -65,7 +67,8 @@ pub(super) struct Pick {
 }
 
 impl Picker {
-    pub(super) fn new(compression: Compression) -> Picker {
+    /// Makes a picker for a place where putting a pack costs such a share of what holding it does.
+    pub(super) fn new(compression: Compression, request_share: f64) -> Picker {
         let (fixed, preset) = match compression {
             Compression::Fixed(method) => (Some(method), Preset::Default),
             Compression::Chosen(preset) => (None, preset),
@@ -74,7 +77,8 @@ impl Picker {
             let method = text.parse().expect("a method of the table above");
             Candidate::new(method)
         });
-        let per_byte = preset.seconds_per_gb() / 1e9;
+        // A byte less is so much less of a pack, and of its put.
+        let per_byte = preset.seconds_per_gb() / 1e9 * (1.0 + request_share);
         let prices = Prices {
             per_core_second: Estimate::exact(1.0),
             per_byte_written: Estimate::exact(per_byte),

@@ -89,6 +89,11 @@ pub trait FarEnd: Send + Sync {
     /// Those of the medium.
     fn break_turn(&self) -> Result<()>;
 
+    /// Returns what putting an object costs beside its bytes, as bytes that are held for a year.
+    fn put_costs_bytes(&self) -> u64 {
+        0
+    }
+
     /// Makes the names in a folder durable, which whoever put them may not have done; for the one who has the turn.
     ///
     /// # Errors

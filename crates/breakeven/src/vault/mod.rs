@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 mod bytes;
 mod chunker;
 mod cipher;
+mod clones;
 mod collect;
 mod compression;
 mod contents;
@@ -29,6 +30,7 @@ mod excludes;
 mod far_end;
 mod folder;
 mod folder_end;
+mod hashing;
 mod index;
 mod objects_end;
 mod pack;
@@ -85,6 +87,9 @@ const LOCK: u8 = 3;
 const CUTS: u8 = 4;
 /// A listing may be older than what a writer deleted since; so often it is made again.
 const TRIES: usize = 4;
+
+/// The phase that says beforehand what memory the index takes, and what it may take.
+pub const INDEX_PHASE: &str = "memory of the index";
 
 /// How far a phase of long work is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -480,6 +485,15 @@ impl Vault {
             index::read_packs(&self.keys.open(INDEX, &name, &object)?, &mut take)?;
         }
         Ok(())
+    }
+
+    /// Returns how many chunks are stored, and the memory that their index takes.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if that is more than `cap_bytes`; those of the storage.
+    pub fn index_size(&self, cap_bytes: u64) -> Result<(u64, u64)> {
+        let index = self.index(cap_bytes)?;
+        Ok((index.chunk_count() as u64, index.memory_bytes()))
     }
 
     /// Returns what was chosen when the vault was made.

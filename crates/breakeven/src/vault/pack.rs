@@ -289,8 +289,7 @@ impl PackBuilder {
 
 /// Returns the name of a pack with these bytes.
 pub(super) fn name_of(pack: &[u8]) -> Id {
-    let hash = blake3::hash(pack);
-    Id(hash.as_bytes()[..16].try_into().expect("16 bytes of 32"))
+    Id::of_hash(&blake3::hash(pack))
 }
 
 /// Returns the name of a pack's object.

@@ -82,9 +82,17 @@ impl Vault {
         let session = self.begin()?;
         let gone = self.leave_unreadable(&mut repaired)?;
         let mut writer = Writer::with_session(self, session, pool, options)?;
-        writer.take_over()?;
+        let unlisted = writer.unlisted()?;
+        let leaving = writer.take_over(unlisted, |_, _| true)?;
+        let leaving = leaving.into_iter().collect();
         let damaged = writer.damaged_packs(progress)?;
-        writer.repair(damaged, options.index_bytes_max, now, &mut repaired)?;
+        writer.repair(
+            damaged,
+            leaving,
+            options.index_bytes_max,
+            now,
+            &mut repaired,
+        )?;
         for (folder, names) in gone {
             self.far.delete(folder, &names)?;
         }
@@ -173,7 +181,8 @@ impl Vault {
         let mut packs = writer.packs()?;
         packs.retain(|_| leaves());
         let cap = options.index_bytes_max;
-        writer.repair(packs, cap, now, &mut Repaired::default())
+        let unreadable = BTreeSet::new();
+        writer.repair(packs, unreadable, cap, now, &mut Repaired::default())
     }
 }
 
@@ -230,11 +239,12 @@ impl Writer<'_> {
     fn repair(
         mut self,
         damaged: Packs,
+        mut leaving: BTreeSet<Id>,
         index_bytes_max: u64,
         now: i64,
         repaired: &mut Repaired,
     ) -> Result<()> {
-        let mut leaving: BTreeSet<Id> = damaged.iter().map(|(pack, _)| pack.name).collect();
+        leaving.extend(damaged.iter().map(|(pack, _)| pack.name));
         let mut lost = self.move_whole(&damaged, &BTreeSet::new(), index_bytes_max, repaired)?;
         lost.retain(|id| self.index.find(id).is_none());
         if !lost.is_empty() {
@@ -249,7 +259,7 @@ impl Writer<'_> {
         }
         repaired.dropped_packs = damaged.len() as u64;
         repaired.lost_chunks = lost.len() as u64;
-        self.commit_collection(&leaving, now).map(drop)
+        self.commit_collection(leaving, now).map(drop)
     }
 
     /// Puts chunks of packs that leave again, but for those that are damaged or to be dropped; returns the former.

@@ -28,7 +28,7 @@ const FILE_FLAGS: OFlags = OFlags::WRONLY
     .union(OFlags::EXCL)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-const FIRST_FLAGS: OFlags = OFlags::RDONLY
+pub(super) const FIRST_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::CLOEXEC);
@@ -67,9 +67,9 @@ struct First {
     state: FileState,
 }
 
-type FileState = (u64, u64, i64, i64, u64);
+pub(super) type FileState = (u64, u64, i64, i64, u64);
 
-fn state_of(status: &Stat) -> FileState {
+pub(super) fn state_of(status: &Stat) -> FileState {
     let changed = (status.st_ctime, status.st_ctime_nsec as i64);
     (
         status.st_dev,

@@ -466,6 +466,98 @@ fn collecting_gives_back_what_nobody_needs() {
     assert!(verified.damages.is_empty(), "{:?}", verified.damages);
 }
 
+#[test]
+fn an_interrupted_collection_goes_on_where_it_stopped() {
+    let source = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    noise_tree(source.path(), 22, 8);
+    let (far, mut vault, first) = small_packs(source.path(), folder.path());
+    for at in [1, 3, 5] {
+        fs::remove_file(source.path().join(format!("below/{at}"))).unwrap();
+    }
+    let paths = [source.path().to_path_buf()];
+    let second = vault.add(&pool(), &paths, &options(2), &mut |_| ());
+    let second = second.unwrap().epoch;
+    vault.forget(&[first]).unwrap();
+    let mut other = Vault::open(far, PASSWORD, Entropy::seeded(8)).unwrap();
+    let writing = WriterOptions::default();
+    // Somebody takes the turn away when all is moved and nothing is committed.
+    let plan = vault.plan_collection(&writing, 1.0, &mut |_| ()).unwrap();
+    assert!(plan.read_bytes > 0, "{plan:?}");
+    let stopped = vault.collect(&pool(), writing, (100, 50), 1.0, &mut |progress| {
+        if progress.phase.starts_with("moving") && progress.done == progress.total {
+            other.unlock().unwrap();
+        }
+    });
+    let stopped = stopped.unwrap_err().to_string();
+    assert!(stopped.contains("another writer took over"), "{stopped}");
+    let mut vault = other;
+    let went_on = vault
+        .collect(&pool(), writing, (100, 50), 1.0, &mut |_| ())
+        .unwrap();
+    assert_eq!(
+        (went_on.read_bytes, went_on.written_bytes),
+        (0, 0),
+        "{went_on:?}"
+    );
+    let last = vault
+        .collect(&pool(), writing, (200, 50), 1.0, &mut |_| ())
+        .unwrap();
+    let gone = plan.dead_packs + plan.moved_packs;
+    assert!(last.deleted_packs >= gone, "{last:?} after {plan:?}");
+    let (_target, back) = restored(&vault, second, source.path());
+    assert_eq!(seen(&back), seen(source.path()));
+    let verified = vault
+        .verify(&pool(), VerifyOptions::default(), &mut |_| ())
+        .unwrap();
+    assert!(verified.damages.is_empty(), "{:?}", verified.damages);
+}
+
+/// A file of the system's that is never as long as it says, and one that grows as long as it is read.
+#[test]
+fn a_file_that_changes_while_it_is_read_is_named_or_whole() {
+    use std::io::Write;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let (_, mut vault) = memory_vault();
+    let status = fs::canonicalize("/proc/self/status").unwrap();
+    let added = vault
+        .add(&pool(), &[status], &options(1), &mut |_| ())
+        .unwrap();
+    assert_eq!(added.problems.len(), 1);
+    assert!(added.problems[0].1.contains("it changed"), "{added:?}");
+    assert_eq!(added.snapshot.files, 0);
+    let source = tempfile::tempdir().unwrap();
+    let path = source.path().join("log");
+    fs::write(&path, vec![7; 4 << 20]).unwrap();
+    let is_over = AtomicBool::new(false);
+    let added = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut file = fs::File::options().append(true).open(&path).unwrap();
+            let limit = 64 << 20;
+            while !is_over.load(Ordering::Relaxed) && file.metadata().unwrap().len() < limit {
+                file.write_all(&[7; 4096]).unwrap();
+            }
+        });
+        let added = vault.add(
+            &pool(),
+            &[source.path().to_path_buf()],
+            &options(1),
+            &mut |_| (),
+        );
+        is_over.store(true, Ordering::Relaxed);
+        added.unwrap()
+    });
+    let (_target, back) = restored(&vault, added.epoch, source.path());
+    match added.problems.is_empty() {
+        true => {
+            let stored = fs::read(back.join("log")).unwrap();
+            assert_eq!(stored.len() as u64, added.snapshot.raw_bytes);
+            assert!(stored.iter().all(|byte| *byte == 7));
+        }
+        false => assert!(!back.join("log").exists()),
+    }
+}
+
 fn noise_tree(root: &Path, seed: u64, files: usize) {
     let mut random = Rng::with_seed(crate::testing::seed(seed));
     fs::create_dir_all(root.join("below")).unwrap();

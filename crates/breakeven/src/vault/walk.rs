@@ -12,6 +12,7 @@ use std::io::{Read, Seek};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
@@ -19,12 +20,13 @@ use crate::error::{Error, Result};
 use crate::pool::Pool;
 
 use super::cipher::Id;
+use super::clones::Clones;
 use super::contents::Chunks;
 use super::excludes::Excludes;
 use super::folder::{Entry, Node, Stamp, Time, is_safe_name};
 use super::record::Snapshot;
 use super::writer::{Source, Writer, WriterOptions};
-use super::{Progress, Vault};
+use super::{INDEX_PHASE, Progress, Vault};
 
 /// What the clock of a file system may be too coarse to tell: 2 s on FAT, 10 ms elsewhere.
 const CLOCK_GRAIN_SECONDS: i64 = 2;
@@ -54,6 +56,8 @@ pub struct AddOptions {
     pub one_file_system: bool,
     /// Whether every file is read, unchanged or not.
     pub rereads: bool,
+    /// Whether it is only found out what would be stored: nothing is put but the lock of the turn.
+    pub is_trial: bool,
     /// The time now.
     pub now: Time,
     /// How it is written.
@@ -69,6 +73,8 @@ pub struct Added {
     pub snapshot: Snapshot,
     /// Files taken as they were in the snapshot before.
     pub unchanged_files: u64,
+    /// Files that were not read because they share all extents with one that was.
+    pub shared_files: u64,
     /// What could not be stored, and why.
     pub problems: Vec<(PathBuf, String)>,
     /// Memory that the index took at the end.
@@ -98,7 +104,15 @@ impl Vault {
         let before = self.snapshots()?.into_iter().rev();
         let parent = { before }.find(|(_, it)| it.host == options.host && it.paths == names);
         let mut snapshot = self.describe(names, options);
-        let writer = Writer::new(self, pool, options.writer)?;
+        let root = rustix::fs::open("/", FOLDER_FLAGS, Mode::empty());
+        let root = root.map_err(|error| Error::io("open", "/", error.into()))?;
+        let mut writer = Writer::new(self, pool, options.writer)?;
+        writer.is_trial = options.is_trial;
+        progress(&Progress {
+            phase: INDEX_PHASE,
+            done: writer.index_bytes(),
+            total: options.writer.index_bytes_max,
+        });
         let parents = parent.as_ref().map(|(_, it)| [it.folder, it.stamps]);
         let total = parent.as_ref().map_or(0, |(_, it)| it.raw_bytes);
         snapshot.parent = parent.as_ref().map_or(0, |(epoch, _)| *epoch);
@@ -110,6 +124,10 @@ impl Vault {
             options,
             path: Vec::new(),
             links: BTreeMap::new(),
+            clones: Clones::default(),
+            root: root
+                .try_clone()
+                .map_err(|error| Error::io("open", "/", error))?,
             devices: Vec::new(),
             added: Added {
                 snapshot,
@@ -118,8 +136,6 @@ impl Vault {
             progress,
             total,
         };
-        let root = rustix::fs::open("/", FOLDER_FLAGS, Mode::empty());
-        let root = root.map_err(|error| Error::io("open", "/", error.into()))?;
         let parent = walk.parent(parents)?;
         let (folder, stamps) = walk.add_wanted(root, &wanted, &parent)?;
         let Walk {
@@ -127,6 +143,10 @@ impl Vault {
         } = walk;
         added.index_bytes = writer.index_bytes();
         (added.snapshot.folder, added.snapshot.stamps) = (folder, stamps);
+        if options.is_trial {
+            writer.end_trial(&mut added.snapshot)?;
+            return Ok(added);
+        }
         added.epoch = writer.commit(added.snapshot.clone())?;
         added.snapshot = self.snapshot(added.epoch)?;
         Ok(added)
@@ -164,6 +184,7 @@ impl Vault {
         let path = [b"/", name].concat();
         let mut snapshot = self.describe(vec![path], options);
         let mut writer = Writer::new(self, pool, options.writer)?;
+        writer.is_trial = options.is_trial;
         let (content, size_bytes) = writer.add_content(source)?;
         let entry = Entry {
             name: name.to_vec(),
@@ -181,15 +202,18 @@ impl Vault {
         };
         (snapshot.folder, snapshot.stamps) = writer.add_folder(&[entry], &[Stamp::default()])?;
         (snapshot.files, snapshot.raw_bytes) = (1, size_bytes);
-        let index_bytes = writer.index_bytes();
-        let epoch = writer.commit(snapshot)?;
-        let snapshot = self.snapshot(epoch)?;
-        Ok(Added {
-            epoch,
+        let mut added = Added {
+            index_bytes: writer.index_bytes(),
             snapshot,
-            index_bytes,
             ..Added::default()
-        })
+        };
+        if options.is_trial {
+            writer.end_trial(&mut added.snapshot)?;
+            return Ok(added);
+        }
+        added.epoch = writer.commit(added.snapshot)?;
+        added.snapshot = self.snapshot(added.epoch)?;
+        Ok(added)
     }
 }
 
@@ -247,6 +271,9 @@ struct Walk<'v, 'o> {
     path: Vec<Vec<u8>>,
     /// What was stored of files with several names, by device and inode.
     links: BTreeMap<(u64, u64), Node>,
+    clones: Clones,
+    /// Below which clones were read.
+    root: OwnedFd,
     devices: Vec<u64>,
     added: Added,
     progress: &'o mut dyn FnMut(&Progress),
@@ -550,11 +577,16 @@ impl Walk<'_, '_> {
                 }
             };
             let attributes = attributes_of(&file);
+            let extents = self.clones.extents(&file, &status);
+            let shared = extents.and_then(|it| self.clones.find(&self.root, &it));
             let mut source = FileSource {
-                file: File::from(file),
+                file: Arc::new(File::from(file)),
                 failure: None,
             };
-            let stored = self.writer.add_content(&mut source);
+            let stored = match shared {
+                Some(content) => Ok((content, status.st_size as u64)),
+                None => self.writer.add_content(&mut source),
+            };
             if let Some(failure) = source.failure {
                 self.problem(failure);
                 return Ok(None);
@@ -571,6 +603,10 @@ impl Walk<'_, '_> {
                     ..entry_of(name, &status)
                 };
                 *stamp = stamp_of(&status);
+                self.added.shared_files += u64::from(shared.is_some());
+                if let Some(extents) = extents {
+                    self.clones.remember(extents, &self.path, &status, content);
+                }
                 let is_sparse = (status.st_blocks as u64) * 512 < size_bytes;
                 return Ok(Some(Node::File {
                     size_bytes,
@@ -650,7 +686,7 @@ fn is_cache(folder: &OwnedFd) -> bool {
 }
 
 struct FileSource {
-    file: File,
+    file: Arc<File>,
     failure: Option<String>,
 }
 
@@ -666,7 +702,7 @@ impl FileSource {
 impl Source for FileSource {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         loop {
-            match self.file.read(buffer) {
+            match (&*self.file).read(buffer) {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 result => return self.watch(result),
             }
@@ -674,7 +710,11 @@ impl Source for FileSource {
     }
 
     fn rewind(&mut self) -> Result<bool> {
-        let rewound = self.file.rewind();
+        let rewound = (&*self.file).rewind();
         self.watch(rewound).map(|()| true)
+    }
+
+    fn file(&self) -> Option<&Arc<File>> {
+        Some(&self.file)
     }
 }

@@ -4,6 +4,8 @@
 //! pack of each kind. What an earlier writer left in packs without a commit is taken over.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::sync::Arc;
 
 use crate::codec::Compressor;
 use crate::error::{Error, Result};
@@ -18,6 +20,7 @@ use super::cipher::{Id, Keys};
 use super::compression::{Compression, Pick, Picker};
 use super::contents::{DEPTH_MAX, ZEROS_BIT};
 use super::folder::{Entry, Stamp, write_folder, write_stamps};
+use super::hashing::FileHasher;
 use super::index::{FramePlace, Index, PackPlace, Place, write_pack};
 use super::pack::{
     self, ChunkEntry, ChunkKind, Contents, EncodedFrame, FRAME_CHUNKS_MAX, FrameEntry, PackBuilder,
@@ -44,6 +47,11 @@ pub trait Source {
     /// # Errors
     /// Those of the medium.
     fn rewind(&mut self) -> Result<bool>;
+
+    /// Returns the file that is read from its start, if it is one, so that all workers may read it.
+    fn file(&self) -> Option<&Arc<File>> {
+        None
+    }
 }
 
 impl Source for &[u8] {
@@ -124,9 +132,12 @@ pub struct Writer<'v> {
     packers: [Packer; 2],
     stage: Stage<Job, Done, Compressor>,
     picker: Picker,
+    hasher: FileHasher,
     /// What packs of this epoch hold, as its index will say.
     pub(super) listed: Vec<u8>,
     buffer: Vec<u8>,
+    /// Packs are made and thrown away.
+    pub(super) is_trial: bool,
     new_raw_bytes: u64,
     stored_bytes: u64,
 }
@@ -152,7 +163,8 @@ impl<'v> Writer<'v> {
     /// [`Error::Invalid`] while another writes, [`Error::Limit`] if the index does not fit, those of the storage.
     pub fn new(vault: &'v mut Vault, pool: &Pool, options: WriterOptions) -> Result<Writer<'v>> {
         let mut writer = Writer::begin(vault, pool, options)?;
-        writer.take_over()?;
+        let unlisted = writer.unlisted()?;
+        writer.take_over(unlisted, |_, _| true)?;
         Ok(writer)
     }
 
@@ -179,9 +191,11 @@ impl<'v> Writer<'v> {
             index,
             packers: [Packer::new(PackKind::Data), Packer::new(PackKind::Folders)],
             stage: pool.stage(2 * pool.worker_count().max(1), Compressor::new, encode)?,
-            picker: Picker::new(options.compression),
+            picker: Picker::new(options.compression, request_share(vault)),
+            hasher: FileHasher::new(pool, &vault.keys)?,
             listed: Vec::new(),
             buffer: Vec::new(),
+            is_trial: false,
             new_raw_bytes: 0,
             stored_bytes: 0,
             vault,
@@ -223,22 +237,30 @@ impl<'v> Writer<'v> {
         self.index.memory_bytes()
     }
 
-    /// Takes over packs that no index lists: what an interrupted add left.
-    pub(super) fn take_over(&mut self) -> Result<()> {
-        for name in self.unlisted()? {
+    /// Takes over packs that no index lists, which an interrupted change left, where they are useful; returns the others.
+    pub(super) fn take_over(
+        &mut self,
+        unlisted: Vec<Id>,
+        is_useful: impl Fn(&Index, &Contents) -> bool,
+    ) -> Result<Vec<Id>> {
+        let mut others = Vec::new();
+        for name in unlisted {
             // One that cannot be read is as good as none; the collector removes it.
             let read = pack::read_contents(&*self.vault.far, name, &self.vault.keys);
-            if let Ok((kind, size_bytes, contents)) = read {
-                let pack = PackPlace {
-                    name,
-                    kind,
-                    size_bytes,
-                };
-                self.index.add_contents(pack, &contents)?;
-                write_pack(&mut self.listed, &pack, &contents);
-            }
+            let read = read.ok().filter(|(_, _, it)| is_useful(&self.index, it));
+            let Some((kind, size_bytes, contents)) = read else {
+                others.push(name);
+                continue;
+            };
+            let pack = PackPlace {
+                name,
+                kind,
+                size_bytes,
+            };
+            self.index.add_contents(pack, &contents)?;
+            write_pack(&mut self.listed, &pack, &contents);
         }
-        Ok(())
+        Ok(others)
     }
 
     /// Stores a content of a file; returns its identity and length. An empty one is [`Id::NONE`].
@@ -341,6 +363,16 @@ impl<'v> Writer<'v> {
                 .find(&id)
                 .map(|_| (id, window.bytes().len() as u64));
             return Ok(known);
+        }
+        if let Some(file) = source.file() {
+            // Where it cannot be read, reading it in order says why.
+            let size_bytes = file.metadata().map_or(0, |it| it.len());
+            if size_bytes <= window.bytes().len() as u64 {
+                return Ok(None);
+            }
+            let id = self.hasher.identity(file, size_bytes)?;
+            let known = id.filter(|id| self.index.find(id).is_some());
+            return Ok(known.map(|id| (id, size_bytes)));
         }
         if !source.rewind()? {
             return Ok(None);
@@ -511,7 +543,9 @@ impl<'v> Writer<'v> {
         let placed = std::mem::take(&mut packer.placed);
         let kind = packer.kind;
         let (name, bytes, contents) = builder.finish(&self.vault.keys);
-        self.vault.far.put(&pack::object_name(name), &bytes)?;
+        if !self.is_trial {
+            self.vault.far.put(&pack::object_name(name), &bytes)?;
+        }
         self.stored_bytes += bytes.len() as u64;
         self.note(
             PackPlace {
@@ -547,6 +581,14 @@ impl<'v> Writer<'v> {
         for at in 0..self.packers.len() {
             self.end_pack(at)?;
         }
+        Ok(())
+    }
+
+    /// Ends a trial: a snapshot is told what it would have taken, and nothing is committed.
+    pub(super) fn end_trial(mut self, snapshot: &mut Snapshot) -> Result<()> {
+        self.flush()?;
+        snapshot.new_raw_bytes = self.new_raw_bytes;
+        snapshot.stored_bytes = self.stored_bytes;
         Ok(())
     }
 
@@ -587,6 +629,11 @@ impl<'v> Writer<'v> {
         snapshot.stored_bytes = self.stored_bytes;
         vault.commit(session, Record::Snapshot(state, Box::new(snapshot)))
     }
+}
+
+/// Returns what putting a pack costs, as a share of what holding it does.
+fn request_share(vault: &Vault) -> f64 {
+    vault.far.put_costs_bytes() as f64 / vault.options.pack_bytes as f64
 }
 
 fn is_zeros(bytes: &[u8]) -> bool {

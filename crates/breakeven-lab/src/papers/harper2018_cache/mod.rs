@@ -50,7 +50,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
 ];
 
 /// Returns the model of this machine's watts.
-fn power() -> Result<PowerModel> {
+pub fn power() -> Result<PowerModel> {
     let machine = Machine::read(&Roots::default());
     let options = EnergyOptions {
         counters: false,
@@ -61,12 +61,12 @@ fn power() -> Result<PowerModel> {
 }
 
 /// Says where joules come from, as a parameter of a cell.
-fn energy(power: &PowerModel) -> String {
+pub fn energy(power: &PowerModel) -> String {
     format!("energy={}", power.source()).replace(',', " ")
 }
 
 /// Says the same in a table, of a cell on record.
-fn energy_of(cell: &CellRecord) -> &str {
+pub fn energy_of(cell: &CellRecord) -> &str {
     cell.parameter("energy").unwrap_or("of no model yet")
 }
 

@@ -4,12 +4,21 @@
 //! |---|---|
 //! | `trees` | what is stored |
 //! | `stores` | the programs, started anew for each step |
+//! | `deck` | the deck's own comparison: whole files and fixed chunks as models, clones, and a vault |
+//! | `keeping` | again, clones, verifying, collecting, many small files, a hundred GB |
 //! | `race` | adding, adding again and restoring by each in turn, and what lies in the stores |
 
+mod deck;
+mod keeping;
 mod race;
 mod stores;
 mod trees;
 
 use super::Experiment;
 
-pub const EXPERIMENTS: &[Experiment] = &[race::DEFAULTS, race::BEST];
+pub const EXPERIMENTS: &[Experiment] = &[
+    race::DEFAULTS,
+    race::BEST,
+    deck::EXPERIMENT,
+    keeping::EXPERIMENT,
+];

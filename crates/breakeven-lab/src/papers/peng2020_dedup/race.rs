@@ -5,7 +5,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use tempfile::TempDir;
 
 use super::stores::{Program, Store, peers};
 use super::trees::{self, TREES, Tree};
@@ -138,12 +137,8 @@ fn measure(laboratory: &Laboratory, of: &Experiment) -> Result<Vec<CellRecord>> 
     };
     let (peers, contenders) = (peers(), contenders(laboratory, of));
     let are_missing = peers.starts_with("missing");
-    let trees = if laboratory.quick {
-        &TREES[..2]
-    } else {
-        &TREES
-    };
-    let cells = trees.iter().map(|tree| Cell {
+    let trees = if laboratory.quick { &TREES[..2] } else { TREES };
+    let cells = trees.iter().map(|tree: &Tree| Cell {
         name: tree.name.to_string(),
         parameters: format!(
             "bytes={bytes} runs={runs} contenders={} seed={SEED} {peers}",
@@ -173,19 +168,8 @@ fn row(program: Program, run: usize, runs: usize, values: Vec<f64>) -> Row {
     }
 }
 
-/// A folder in memory, where there is one.
-fn scratch() -> Result<TempDir> {
-    let memory = Path::new("/dev/shm");
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("breakeven-trees");
-    Ok(match memory.is_dir() {
-        true => builder.tempdir_in(memory)?,
-        false => builder.tempdir()?,
-    })
-}
-
 fn rows(tree: &Tree, bytes: u64, contenders: &[Program], runs: usize) -> Result<Vec<Row>> {
-    let scratch = scratch()?;
+    let scratch = trees::scratch()?;
     let folder: PathBuf = scratch.path().join("tree");
     std::fs::create_dir(&folder)?;
     (tree.make)(&folder, bytes)?;

@@ -1,19 +1,30 @@
 //! The programs that store trees, each step a process of its own, with everything they keep in one folder.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
+use serde_json::Value;
 
 use super::trees;
 use crate::programs::{self, Used, own_program};
 
+/// What hashes files.
+pub const B3SUM: &str = "b3sum";
 const PASSWORD: &str = "a password";
+
+const PEERS: [(&str, &str); 2] = [("restic", "version"), ("borg", "--version")];
 
 /// Returns which programs race, as one word of a cell's parameters.
 pub fn peers() -> String {
-    programs::peers(&[("restic", "version"), ("borg", "--version")])
+    programs::peers(&PEERS)
+}
+
+/// Returns the same with b3sum among them.
+pub fn peers_and_b3sum() -> String {
+    programs::peers(&[PEERS[0], PEERS[1], (B3SUM, "--version")])
 }
 
 /// A program with its settings.
@@ -107,6 +118,37 @@ impl Store {
         programs::run(command.arg(tree))
     }
 
+    /// Has a vault add a tree as another host's, for which it reads all of it.
+    pub fn add_as(&self, tree: &Path, host: &str) -> Result<Used> {
+        programs::run(self.command(&["add", "--host", host])?.arg(tree))
+    }
+
+    /// Reads all that is stored and checks it.
+    pub fn verify(&self) -> Result<Used> {
+        programs::run(&mut match self.program {
+            Program::Vault(_) => self.command(&["verify"])?,
+            Program::Restic(_) => self.command(&["check", "--read-data"])?,
+            Program::Borg(_) => {
+                let mut command = self.command(&["check", "--verify-data"])?;
+                command.arg(self.kept());
+                command
+            }
+        })
+    }
+
+    /// Has a vault forget snapshots by their numbers.
+    pub fn forget(&self, numbers: &[String]) -> Result<Used> {
+        programs::run(self.command(&["forget"])?.args(numbers))
+    }
+
+    /// Has a vault collect, and returns what it said of that.
+    pub fn collect(&self) -> Result<(Used, Value)> {
+        let told = self.folder.join("told");
+        let mut command = self.command(&["gc", "--grace", "0", "--json"])?;
+        let used = programs::run(command.stdout(File::create(&told)?))?;
+        Ok((used, serde_json::from_str(&std::fs::read_to_string(told)?)?))
+    }
+
     fn archive(&self, name: &str) -> OsString {
         let mut archive = self.kept().into_os_string();
         archive.push("::");
@@ -144,6 +186,13 @@ impl Store {
     pub fn stored_bytes(&self) -> Result<u64> {
         Ok(trees::measure(&self.kept())?.0)
     }
+}
+
+/// Has b3sum read and hash the files of a tree, by all processors.
+pub fn b3sum(tree: &Path) -> Result<Used> {
+    let mut command = Command::new(B3SUM);
+    command.args(trees::files(tree)?).stdin(Stdio::null());
+    programs::run(command.stdout(Stdio::null()))
 }
 
 impl Drop for Store {

@@ -1,10 +1,11 @@
 //! The trees that are stored: parts of this machine's own files, and what repeats on purpose.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
 
 use crate::data::{Kind, Random, SEED};
 
@@ -16,14 +17,23 @@ pub struct Tree {
     pub make: fn(&Path, u64) -> Result<()>,
 }
 
-pub const TREES: [Tree; 6] = [
+/// What the deck's comparison is made on: games and versions, and then what programs race on.
+pub const DECK: [Tree; 8] = [
+    Tree {
+        name: "game data",
+        make: |folder, bytes| copy_some(Path::new("/usr/share/games"), folder, bytes).map(drop),
+    },
+    Tree {
+        name: "versions of sources",
+        make: versions,
+    },
     Tree {
         name: "headers",
-        make: |folder, bytes| copy_some(Path::new("/usr/include"), folder, bytes),
+        make: |folder, bytes| copy_some(Path::new("/usr/include"), folder, bytes).map(drop),
     },
     Tree {
         name: "documents",
-        make: |folder, bytes| copy_some(Path::new("/usr/share/doc"), folder, bytes),
+        make: |folder, bytes| copy_some(Path::new("/usr/share/doc"), folder, bytes).map(drop),
     },
     Tree {
         name: "programs cloned five times",
@@ -42,17 +52,20 @@ pub const TREES: [Tree; 6] = [
         make: small_files,
     },
 ];
+/// What programs race on.
+pub const TREES: &[Tree] = DECK.split_at(2).1;
 
 const CLONES: u64 = 5;
+const VERSIONS: u64 = 8;
 const SMALL_BYTES: usize = 2048;
 const SMALL_FOLDER: u64 = 200;
 const BLOCK_BYTES: u64 = 4096;
 
 /// Copies regular files in the order of their paths until that is enough.
-fn copy_some(from: &Path, to: &Path, bytes: u64) -> Result<()> {
+pub fn copy_some(from: &Path, to: &Path, bytes: u64) -> Result<u64> {
     let copied = copy_below(from, to, bytes)?;
     ensure!(copied > bytes / 4, "{} has {copied} bytes", from.display());
-    Ok(())
+    Ok(copied)
 }
 
 fn copy_below(from: &Path, to: &Path, bytes: u64) -> Result<u64> {
@@ -94,6 +107,38 @@ fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Versions of this project's own sources, as many changes apart as make about the bytes asked for.
+fn versions(folder: &Path, bytes: u64) -> Result<()> {
+    const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let history = Command::new("git")
+        .args(["-C", SOURCES, "rev-list", "--first-parent", "HEAD"])
+        .output()?;
+    let history = String::from_utf8(history.stdout)?;
+    let commits: Vec<&str> = history.lines().collect();
+    ensure!(!commits.is_empty(), "sources without a history");
+    let step = (commits.len() / VERSIONS as usize).max(1);
+    let work = tempfile::tempdir()?;
+    let archive = work.path().join("sources.tar");
+    for (version, commit) in commits
+        .iter()
+        .step_by(step)
+        .take(VERSIONS as usize)
+        .enumerate()
+    {
+        let mut command = Command::new("git");
+        command.args(["-C", SOURCES, "archive", "-o"]);
+        run(command.arg(&archive).args([commit, "."]))?;
+        let whole = work.path().join(commit);
+        fs::create_dir(&whole)?;
+        let mut command = Command::new("tar");
+        run(command.arg("-C").arg(&whole).arg("-xf").arg(&archive))?;
+        let target = folder.join(version.to_string());
+        fs::create_dir(&target)?;
+        copy_below(&whole, &target, bytes / VERSIONS)?;
+    }
+    Ok(())
+}
+
 /// An archive of headers, and one in which a file comes before all others.
 fn archives(folder: &Path, bytes: u64) -> Result<()> {
     let work = tempfile::tempdir()?;
@@ -120,10 +165,11 @@ fn archives(folder: &Path, bytes: u64) -> Result<()> {
 /// The image of a file system, and the same after some of its blocks were written over.
 fn images(folder: &Path, bytes: u64) -> Result<()> {
     let work = tempfile::tempdir()?;
-    copy_some(Path::new("/usr/bin"), work.path(), bytes / 3)?;
+    let copied = copy_some(Path::new("/usr/bin"), work.path(), bytes / 3)?;
     let (one, two) = (folder.join("one.img"), folder.join("two.img"));
-    // A shorter one has no room for the first program.
-    let blocks = (bytes / 2).max(16 << 20) / BLOCK_BYTES;
+    // A shorter one has no room for a large program.
+    let room = (copied + copied / 4).max(16 << 20);
+    let blocks = (bytes / 2).max(room) / BLOCK_BYTES;
     let mut command = Command::new("mke2fs");
     command
         .args(["-q", "-t", "ext4", "-b", "4096", "-d"])
@@ -151,20 +197,40 @@ fn small_files(folder: &Path, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Returns the bytes of all regular files below a folder, and how many there are.
-pub fn measure(folder: &Path) -> Result<(u64, u64)> {
-    let (mut bytes, mut files) = (0, 0);
+/// A folder in memory, where there is one.
+pub fn scratch() -> Result<TempDir> {
+    let memory = Path::new("/dev/shm");
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("breakeven-trees");
+    Ok(match memory.is_dir() {
+        true => builder.tempdir_in(memory)?,
+        false => builder.tempdir()?,
+    })
+}
+
+/// Returns all regular files below a folder.
+pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_dir() {
-            let below = measure(&entry.path())?;
-            (bytes, files) = (bytes + below.0, files + below.1);
+            files.extend(self::files(&entry.path())?);
         } else if kind.is_file() {
-            (bytes, files) = (bytes + entry.metadata()?.len(), files + 1);
+            files.push(entry.path());
         }
     }
-    Ok((bytes, files))
+    Ok(files)
+}
+
+/// Returns the bytes of all regular files below a folder, and how many there are.
+pub fn measure(folder: &Path) -> Result<(u64, u64)> {
+    let files = files(folder)?;
+    let mut bytes = 0;
+    for file in &files {
+        bytes += fs::metadata(file)?.len();
+    }
+    Ok((bytes, files.len() as u64))
 }
 
 #[cfg(test)]
@@ -174,7 +240,7 @@ mod tests {
     #[test]
     fn every_tree_has_files_of_about_the_bytes_asked_for() {
         let asked = 2 << 20;
-        for tree in TREES {
+        for tree in DECK {
             let folder = tempfile::tempdir().unwrap();
             // A machine without documents or mke2fs says so.
             if let Err(error) = (tree.make)(folder.path(), asked) {
