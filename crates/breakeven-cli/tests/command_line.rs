@@ -7,6 +7,7 @@ mod disk;
 mod pack;
 mod page;
 mod replay;
+mod serve;
 #[cfg(feature = "vault")]
 mod vault;
 

@@ -77,6 +77,14 @@ const TUNING: &[&str] = &[
     "tail_repair_time",
     "inline_ascii_response",
     "no_inline_ascii_response",
+    "read_buf_mem_limit",
+    "resp_obj_mem_limit",
+    "watcher_logbuf_size",
+    "worker_logbuf_size",
+    "slab_automove_ratio",
+    "slab_automove_freeratio",
+    "temp_lru",
+    "no_lru_bumps",
 ];
 
 /// What a command line asks for.
@@ -248,11 +256,11 @@ impl Draft {
             }
             'Z' => "-Z: TLS is not served; put stunnel before the server",
             'e' => "-e: memory files are not supported: the store does not outlive the process",
-            'C' => "-C: CAS is always on; it takes no memory that could be saved",
             'N' => "-N: connections are spread over the threads in turn",
             _ => {
                 let tuned = match letter {
                     'f' | 'n' => "there are no slab classes",
+                    'C' => "CAS is always on; it takes no memory that could be saved",
                     'L' => "the system chooses its page size",
                     // Nothing can be watched in any case.
                     _ => return Ok(()),

@@ -97,6 +97,8 @@ pub(super) struct Header {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Base {
     pub cas: u64,
+    /// The shard's CAS lie 2 to this apart.
+    pub cas_shift: u32,
     pub opened: u32,
 }
 
@@ -105,8 +107,16 @@ impl Header {
         self.expires != 0 && self.expires <= now
     }
 
+    /// Steps from the base to the CAS; none where it is none of this shard's, or too far.
+    fn cas_steps(&self, base: Base) -> Option<u16> {
+        let apart = self.cas.checked_sub(base.cas)?;
+        let steps = apart >> base.cas_shift;
+        u16::try_from(steps)
+            .ok()
+            .filter(|_| steps << base.cas_shift == apart)
+    }
+
     fn all_bits(&self, base: Base) -> u8 {
-        let delta = self.cas.checked_sub(base.cas);
         let is_long = match self.stored {
             Stored::Raw { bytes } => bytes > u32::from(u16::MAX),
             Stored::Chained { .. } => true,
@@ -117,7 +127,7 @@ impl Header {
         (self.bits & KEPT)
             | when(self.flags != 0, FLAGS)
             | when(self.expires != 0, EXPIRES)
-            | when(delta.is_none_or(|delta| delta > u16::MAX.into()), WIDE_CAS)
+            | when(self.cas_steps(base).is_none(), WIDE_CAS)
             | when(is_long, LONG)
             | when(is_encoded, ENCODED)
     }
@@ -133,8 +143,8 @@ impl Header {
         target[0] = self.key_bytes;
         target[1] = bits;
         target[2..4].copy_from_slice(&access_code(self.access, base.opened).to_le_bytes());
-        let delta = self.cas.wrapping_sub(base.cas) as u16;
-        target[4..6].copy_from_slice(&delta.to_le_bytes());
+        let steps = self.cas_steps(base).unwrap_or(0);
+        target[4..6].copy_from_slice(&steps.to_le_bytes());
         target[6..8].copy_from_slice(&(self.stored.inline_bytes() as u16).to_le_bytes());
         let mut at = FIXED_BYTES;
         let mut put = |bytes: &[u8]| {
@@ -193,7 +203,7 @@ impl Header {
             let low = u64::from(u32_next(true));
             low | u64::from(u32_next(true)) << 32
         } else {
-            base.cas + u64::from(u16_at(4))
+            base.cas + (u64::from(u16_at(4)) << base.cas_shift)
         };
         let bytes = if is_long { long } else { u16_at(6).into() };
         let stored = if bits & ENCODED != 0 {
@@ -294,6 +304,7 @@ mod tests {
         for _ in 0..20_000 {
             let base = Base {
                 cas: random.u64(0..1 << 40),
+                cas_shift: random.u32(0..13),
                 opened: random.u32(0..1 << 20),
             };
             let (raw_bits, cas_bits) = (random.u32(1..20), random.u32(1..63));

@@ -11,15 +11,43 @@ use super::index::{OFFSET_BITS, Place, SEGMENT_BITS};
 use super::item::{self, Base, Header, Stored};
 use super::space::{Purpose, Room, Space};
 
+/// How a shard numbers what is stored: no number is given twice in a store, since each shard has its own remainder.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CasCounter {
+    newest: u64,
+    shift: u32,
+}
+
+impl CasCounter {
+    /// Of one of 2 to `shift` shards.
+    pub fn new(shard: u64, shift: u32) -> CasCounter {
+        CasCounter {
+            newest: shard,
+            shift,
+        }
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.newest += 1 << self.shift;
+        self.newest
+    }
+
+    /// The number of this shard that lies some steps below one which may be another's.
+    fn below(self, cas: u64, steps: u64) -> u64 {
+        let remainder = self.newest & ((1 << self.shift) - 1);
+        ((cas >> self.shift).saturating_sub(steps) << self.shift) | remainder
+    }
+}
+
 /// A segment is a slab, whose offsets an index slot can hold.
 pub(super) const SLAB_BYTES_MAX: usize = 1 << OFFSET_BITS;
 
 /// Groups of segments by the time their items have left when they are stored: none, or up to so many seconds.
 const LIFE_SECONDS: [u32; 4] = [64, 1024, 16 << 10, u32::MAX];
 const LIVES: usize = LIFE_SECONDS.len() + 1;
-/// CAS below the newest, for items that are stored again with the one they had.
+/// Steps of the CAS below the newest, for items that are stored again with the one they had.
 const FRESH_CAS_BELOW: u64 = 1 << 12;
-/// CAS and access below those of the first item that moved into a segment, within which others are told short.
+/// Steps of the CAS and seconds of access below those of the first item that moved into a segment, within which others are told short.
 const MOVED_CAS_BELOW: u64 = 1 << 15;
 const MOVED_ACCESS_BELOW: u32 = 1 << 14;
 
@@ -80,14 +108,13 @@ pub(super) struct Log {
     /// Places in all segments' lists of forms.
     form_places: usize,
     sequence: u32,
-    /// The CAS that was given last.
-    pub newest_cas: u64,
+    pub cas: CasCounter,
     /// A segment that is being emptied, and is freed by whoever empties it.
     pub emptying: u32,
 }
 
 impl Log {
-    pub fn new(space: Arc<Space>) -> Log {
+    pub fn new(space: Arc<Space>, cas: CasCounter) -> Log {
         Log {
             space,
             segments: vec![None],
@@ -100,7 +127,7 @@ impl Log {
             chained_slabs: 0,
             form_places: 0,
             sequence: 0,
-            newest_cas: 0,
+            cas,
             emptying: 0,
         }
     }
@@ -318,11 +345,13 @@ impl Log {
         self.close(queue, life);
         let base = match queue {
             Queue::Fresh => Base {
-                cas: self.newest_cas.saturating_sub(FRESH_CAS_BELOW),
+                cas: self.cas.below(self.cas.newest, FRESH_CAS_BELOW),
+                cas_shift: self.cas.shift,
                 opened: now,
             },
             _ => Base {
-                cas: header.cas.saturating_sub(MOVED_CAS_BELOW),
+                cas: self.cas.below(header.cas, MOVED_CAS_BELOW),
+                cas_shift: self.cas.shift,
                 opened: header.access.min(now).saturating_sub(MOVED_ACCESS_BELOW),
             },
         };

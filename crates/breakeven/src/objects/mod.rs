@@ -53,6 +53,7 @@ use crate::units::Seconds;
 
 use coding::{Coding, Tally};
 use evict::{Duty, Progress};
+use log::CasCounter;
 use shard::{Key, NoRoom, Shard};
 use space::Space;
 
@@ -201,16 +202,17 @@ impl Objects {
             Coding::new(dictionary_bytes.min(memory_bytes / 2), miss)
         });
         let coding = coding.transpose()?.map(Arc::new);
-        let shard = || {
+        let shard = |number: u64| {
             Mutex::new(Shard::new(
                 Arc::clone(&space),
                 options.item_bytes_max,
                 hasher.clone(),
                 coding.clone(),
+                CasCounter::new(number, shards_log2),
             ))
         };
         Ok(Objects {
-            shards: (0..1 << shards_log2).map(|_| shard()).collect(),
+            shards: (0..1 << shards_log2).map(shard).collect(),
             space,
             hasher,
             item_bytes_max: options.item_bytes_max,

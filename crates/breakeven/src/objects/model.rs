@@ -422,6 +422,23 @@ fn what_is_overwritten_takes_no_more_than_what_is_live_while_there_is_room() {
 }
 
 #[test]
+fn no_two_items_have_the_same_cas() {
+    let objects = Objects::new(ObjectsOptions::default()).expect("sane options");
+    assert!(objects.shard_count() > 1);
+    let now = Now { seconds: 1 };
+    let mut given = std::collections::HashSet::new();
+    for number in 0..20_000_u32 {
+        let key = (number % 5000).to_string();
+        let store = Store::new(StoreMode::Set, key.as_bytes(), b"value");
+        let StoreOutcome::Stored { cas } = objects.store(&store, now) else {
+            panic!("there is room");
+        };
+        assert!(given.insert(cas), "{cas} twice");
+    }
+    audit(&objects, now);
+}
+
+#[test]
 fn memory_a_key_stays_low_over_a_growth() {
     let options = ObjectsOptions {
         memory_bytes: 512 << 20,

@@ -10,7 +10,7 @@ use super::coding::{Coding, Plan};
 use super::form::{Form, on_bench};
 use super::index::{Index, Place, Spot};
 use super::item::{self, FETCHED, Header, STALE, Stored, TOKEN, chained};
-use super::log::{Content, Log, Queue};
+use super::log::{CasCounter, Content, Log, Queue};
 use super::request::{
     Count, CountOutcome, Delete, DeleteOutcome, Fetch, ItemRef, ObjectsStats, Store, StoreMode,
     StoreOutcome, Win,
@@ -93,10 +93,11 @@ impl Shard {
         item_bytes_max: usize,
         hash: super::Hasher,
         coding: Option<Arc<Coding>>,
+        cas: CasCounter,
     ) -> Shard {
         let mut shard = Shard {
             index: Index::new(),
-            log: Log::new(Arc::clone(&space)),
+            log: Log::new(Arc::clone(&space), cas),
             space,
             stats: ObjectsStats::default(),
             flush_at: 0,
@@ -141,10 +142,8 @@ impl Shard {
     }
 
     fn clear(&mut self) {
-        let newest_cas = self.log.newest_cas;
         self.index = Index::new();
-        self.log = Log::new(Arc::clone(&self.space));
-        self.log.newest_cas = newest_cas;
+        self.log = Log::new(Arc::clone(&self.space), self.log.cas);
         self.cursor = 0;
         self.is_tidying = false;
         self.stats.items = 0;
@@ -195,10 +194,7 @@ impl Shard {
     }
 
     fn next_cas(&mut self, wanted: Option<u64>) -> u64 {
-        wanted.unwrap_or_else(|| {
-            self.log.newest_cas += 1;
-            self.log.newest_cas
-        })
+        wanted.unwrap_or_else(|| self.log.cas.next())
     }
 
     /// Stores a value.
