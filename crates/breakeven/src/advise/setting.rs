@@ -184,7 +184,7 @@ impl Setting {
             bytes_per_second: rate,
             threads: f64::from(options.threads),
             processors: f64::from(self.machine.threads.max(options.threads)),
-            first_share: (STREAM_BYTES as f64 / data_bytes as f64).min(1.0),
+            block_share: (STREAM_BYTES as f64 / data_bytes as f64).min(1.0),
             metrics: Metrics {
                 time: Weights {
                     medium_second: 1.0,

@@ -43,7 +43,7 @@ pub use energy_delay::{EnergyDelay, EnergyDelayEstimate, RunningTotals, WorkOutc
 pub use money::Keeping;
 pub use offload::{Direction, FREE_COMPRESSION, Offload, Throughput};
 pub use prices::{CostParts, HIRSCH_2017, MachinePrices, Prices, StoragePrices};
-pub use transfer::{CodecSpeeds, ComputePrices, FirstBlock, Strategy, WriteCall};
+pub use transfer::{CodecSpeeds, ComputePrices, OneBlock, Strategy, WriteCall};
 
 #[cfg(test)]
 fn seeded(test: &str) -> fastrand::Rng {

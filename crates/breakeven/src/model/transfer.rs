@@ -11,7 +11,7 @@
 //! `raw_bytes / stored_bytes`.
 //!
 //! Source: Hirsch 2017, sections 2.2.4, 3.2.5, 3.5 and 5.2.2; [`CodecSpeeds::pays_at_link`] is
-//! drawn from section 3.2.2, and what the first block costs is this project's.
+//! drawn from section 3.2.2, and what a block waits is this project's.
 
 use super::break_even::Outcome;
 use crate::units::{BytesPerSecond, Euros, Joules, Seconds, Watts};
@@ -29,13 +29,15 @@ pub struct CodecSpeeds {
     pub ratio: f64,
 }
 
-/// The first block of a transfer, during which the other stages have nothing to do.
+/// A block of a transfer, for which the stages before and behind the slowest have it wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct FirstBlock {
+pub struct OneBlock {
     /// Its share of the bytes; 0 for a transfer that is long beside it.
     pub share: f64,
-    /// Seconds that a thread takes to compress and another to decompress it, for each raw byte.
-    pub codec_seconds_per_byte: f64,
+    /// Seconds that one thread takes to compress it, for each raw byte.
+    pub compress_seconds_per_byte: f64,
+    /// The same for decompressing it.
+    pub decompress_seconds_per_byte: f64,
 }
 
 impl CodecSpeeds {
@@ -56,56 +58,60 @@ impl CodecSpeeds {
         BytesPerSecond(effective.0.min(self.compress.0).min(self.decompress.0))
     }
 
-    /// Returns the time for `raw_bytes` through all three stages: the first block through one after the other, the rest
-    /// in the time of the slowest.
+    /// Returns the time for `raw_bytes` through all three stages: that of the slowest, and of one block in the
+    /// others, which begin and end the transfer.
     ///
-    /// Source: this project's; without a first block it is Hirsch 2017, equation 2.2.
+    /// Source: this project's; where a block is no share of the bytes it is Hirsch 2017, equation 2.2.
     ///
     /// # Panics
     /// When a speed or the ratio is not above 0, or the bytes are negative.
-    pub fn transfer_time(
-        &self,
-        raw_bytes: f64,
-        link: BytesPerSecond,
-        first: FirstBlock,
-    ) -> Seconds {
+    pub fn transfer_time(&self, raw_bytes: f64, link: BytesPerSecond, one: OneBlock) -> Seconds {
         assert!(
             raw_bytes >= 0.0 && link.0 > 0.0,
             "{raw_bytes} bytes, {link}"
         );
         let sent = self.effective(link).time_for(1.0).0;
-        let rest = sent.max(self.slower_direction());
-        let alone = first.codec_seconds_per_byte + sent;
-        Seconds(raw_bytes * (first.share * alone + (1.0 - first.share) * rest))
+        let [encode, decode] = [
+            one.compress_seconds_per_byte,
+            one.decompress_seconds_per_byte,
+        ];
+        let by_stage = [
+            1.0 / self.compress.0 + one.share * (sent + decode),
+            sent + one.share * (encode + decode),
+            1.0 / self.decompress.0 + one.share * (encode + sent),
+        ];
+        Seconds(raw_bytes * by_stage.into_iter().fold(0.0, f64::max))
     }
 
     /// Returns for which link speeds, in bytes per second, compressing shortens the transfer. It
-    /// pays below a speed or never: the data must shrink by more than the first block is late, and
+    /// pays below a speed or never: the data must shrink by more than blocks are late, and
     /// both codec directions must keep up with the link.
     ///
-    /// Source: Hirsch 2017, section 3.2.2; the first block is this project's.
+    /// Source: Hirsch 2017, section 3.2.2; what is late is this project's.
     ///
     /// # Panics
     /// When a speed or the ratio is not above 0.
-    pub fn pays_at_link(&self, first: FirstBlock) -> Outcome {
+    pub fn pays_at_link(&self, one: OneBlock) -> Outcome {
         self.check();
         if self.ratio <= 1.0 {
             return Outcome::Never;
         }
-        let late = first.share * first.codec_seconds_per_byte;
-        let by_codec = late + (1.0 - first.share) * self.slower_direction();
-        let limit =
-            ((1.0 - first.share / self.ratio) / by_codec).min((1.0 - 1.0 / self.ratio) / late);
+        let [encode, decode] = [
+            one.compress_seconds_per_byte,
+            one.decompress_seconds_per_byte,
+        ];
+        let moved = 1.0 - one.share / self.ratio;
+        let limits = [
+            moved / (1.0 / self.compress.0 + one.share * decode),
+            (1.0 - 1.0 / self.ratio) / (one.share * (encode + decode)),
+            moved / (1.0 / self.decompress.0 + one.share * encode),
+        ];
+        let limit = limits.into_iter().fold(f64::INFINITY, f64::min);
         if limit.is_finite() {
             Outcome::Below(limit)
         } else {
             Outcome::Always
         }
-    }
-
-    /// Seconds of a raw byte in the slower direction of the codec.
-    fn slower_direction(&self) -> f64 {
-        (1.0 / self.compress.0).max(1.0 / self.decompress.0)
     }
 
     fn check(&self) {
@@ -348,20 +354,21 @@ mod tests {
 
     #[test]
     fn a_link_is_paid_for_below_a_speed() {
-        let long = FirstBlock::default();
+        let long = OneBlock::default();
         assert_eq!(
             codec(400.0, 900.0, 2.5).pays_at_link(long),
             Outcome::Below(400e6)
         );
-        // A tenth of the bytes is late by 5 ns a byte: (1 - 0.1 / 2.5) / (0.5 ns + 0.9 / 400 MB/s).
-        let first = FirstBlock {
+        // A tenth of the bytes is decompressed, by 2 ns a byte, when all is sent: (1 - 0.1 / 2.5) / (1 / 400 MB/s + 0.2 ns).
+        let one = OneBlock {
             share: 0.1,
-            codec_seconds_per_byte: 5e-9,
+            compress_seconds_per_byte: 5e-9,
+            decompress_seconds_per_byte: 2e-9,
         };
-        let Outcome::Below(short) = codec(400.0, 900.0, 2.5).pays_at_link(first) else {
+        let Outcome::Below(short) = codec(400.0, 900.0, 2.5).pays_at_link(one) else {
             panic!("a codec of finite speed pays below some link speed");
         };
-        assert_close("a short transfer", short, 0.96 / 2.75e-9, 1e-12);
+        assert_close("a short transfer", short, 0.96 / 2.7e-9, 1e-12);
         assert_eq!(codec(400.0, 900.0, 0.99).pays_at_link(long), Outcome::Never);
         let free = codec(f64::INFINITY, f64::INFINITY, 1.01);
         assert_eq!(free.pays_at_link(long), Outcome::Always);
@@ -377,25 +384,26 @@ mod tests {
                 any(&mut random),
                 1.001 + random.f64() * 5.0,
             );
-            let first = match round % 2 {
-                0 => FirstBlock::default(),
-                _ => FirstBlock {
+            let one = match round % 2 {
+                0 => OneBlock::default(),
+                _ => OneBlock {
                     share: random.f64(),
-                    codec_seconds_per_byte: 1e-9 + random.f64() * 1e-7,
+                    compress_seconds_per_byte: 1e-9 + random.f64() * 1e-7,
+                    decompress_seconds_per_byte: random.f64() * 1e-8,
                 },
             };
-            let Outcome::Below(limit) = codec.pays_at_link(first) else {
+            let Outcome::Below(limit) = codec.pays_at_link(one) else {
                 panic!("{codec:?}");
             };
             let gain = |link: f64| {
                 let link = BytesPerSecond(link);
-                link.time_for(1e9).0 - codec.transfer_time(1e9, link, first).0
+                link.time_for(1e9).0 - codec.transfer_time(1e9, link, one).0
             };
-            assert!(gain(limit * 0.999) > 0.0, "{codec:?} {first:?}");
-            assert!(gain(limit * 1.001) < 0.0, "{codec:?} {first:?}");
+            assert!(gain(limit * 0.999) > 0.0, "{codec:?} {one:?}");
+            assert!(gain(limit * 1.001) < 0.0, "{codec:?} {one:?}");
             assert!(gain(limit).abs() < 1e-9 * 1e9 / limit);
             let link = mb(any(&mut random));
-            let time = codec.transfer_time(1e9, link, FirstBlock::default()).0;
+            let time = codec.transfer_time(1e9, link, OneBlock::default()).0;
             let rate = codec.transfer(link);
             assert_close("pipeline", time, rate.time_for(1e9).0, 1e-12);
         }

@@ -1,6 +1,6 @@
-//! A link that data travels over: stages overlap, so the slowest decides, once the first block is through.
+//! A link that data travels over: stages overlap, so the slowest decides, beside a block in each of the others.
 //!
-//! The break-even is the link's speed (Hirsch 2017, section 3.2.2; the first block and what else the
+//! The break-even is the link's speed (Hirsch 2017, section 3.2.2; that block and what else the
 //! processors have to do are this project's, `docs/model.md` section 5).
 
 use super::{
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::advise::report::{Flip, VerdictReport};
 use crate::bisection::bisect;
-use crate::model::{CodecSpeeds, FirstBlock, Outcome};
+use crate::model::{CodecSpeeds, OneBlock, Outcome};
 use crate::units::{BytesPerSecond, Estimate};
 
 /// Core seconds of reading, copying and checking a raw byte, in the writer of rows of frames: what `pack` took beside its codecs on
@@ -29,8 +29,8 @@ pub struct Link {
     pub threads: f64,
     /// Processors at either end, which also read, copy and check.
     pub processors: f64,
-    /// The first block's share of what travels.
-    pub first_share: f64,
+    /// A block's share of what travels.
+    pub block_share: f64,
     /// In time only the link's second counts: cores and devices work meanwhile.
     pub metrics: Metrics,
 }
@@ -57,11 +57,11 @@ impl Link {
         }
     }
 
-    fn first(&self, costs: &MethodCosts, case: Case) -> FirstBlock {
-        let alone = |work: Work| work.elapsed_seconds(1.0, case);
-        FirstBlock {
-            share: self.first_share,
-            codec_seconds_per_byte: alone(costs.encode) + alone(costs.decode),
+    fn one_block(&self, costs: &MethodCosts, case: Case) -> OneBlock {
+        OneBlock {
+            share: self.block_share,
+            compress_seconds_per_byte: costs.encode.elapsed_seconds(1.0, case),
+            decompress_seconds_per_byte: costs.decode.elapsed_seconds(1.0, case),
         }
     }
 
@@ -76,7 +76,7 @@ impl Link {
         let link = BytesPerSecond(speed);
         let seconds = self
             .speeds(costs, case)
-            .transfer_time(1.0, link, self.first(costs, case))
+            .transfer_time(1.0, link, self.one_block(costs, case))
             .0;
         let stored = case.cost(costs.stored);
         // Time runs for the slowest stage; what works beside it is paid for as it works.
@@ -149,8 +149,8 @@ impl Link {
     /// metrics the saving falls as the link gets faster, so its zero is found by halving.
     fn break_even(&self, metric: Metric, costs: &MethodCosts, case: Case) -> Outcome {
         if metric == Metric::Time {
-            let first = self.first(costs, case);
-            return self.speeds(costs, case).pays_at_link(first);
+            let one = self.one_block(costs, case);
+            return self.speeds(costs, case).pays_at_link(one);
         }
         let saves = |speed: f64| {
             let (raw, compressed) = self.totals(metric, costs, case, speed);

@@ -485,7 +485,7 @@ mod tests {
             bytes_per_second,
             threads: 2.0,
             processors: 4.0,
-            first_share: 0.0,
+            block_share: 0.0,
             metrics: Metrics {
                 time: Weights {
                     core_second: 0.0,
@@ -513,10 +513,10 @@ mod tests {
             .verdict(Metric::Time, "all", &[fast()])
             .expect("a method");
         assert_eq!(verdict.method, "store");
-        let at = |processors, first_share| {
+        let at = |processors, block_share| {
             let link = Link {
                 processors,
-                first_share,
+                block_share,
                 ..link(100e6)
             };
             let verdict = link.verdict(Metric::Time, "all", &[fast()]);
@@ -524,8 +524,8 @@ mod tests {
         };
         // With no processor beside those that compress, reading and copying take their time: 2.55 ns for 2.
         assert!((at(2.0, 0.0) / 784.3 - 1.0).abs() < 1e-3);
-        // A tenth of the bytes goes through all stages alone: 1 - 0.1 / 2 of the time is left for 0.25 ns and 0.9 ns.
-        assert!((at(4.0, 0.1) / (0.95e3 / 1.15) - 1.0).abs() < 1e-3);
+        // A tenth of the bytes is sent and decompressed, by 0.5 ns a byte, when all is compressed.
+        assert!((at(4.0, 0.1) / (0.95e3 / 1.05) - 1.0).abs() < 1e-3);
         let verdict = link(100e6)
             .verdict(Metric::Energy, "all", &[fast()])
             .expect("a method");
