@@ -150,7 +150,7 @@ fn compact(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
         clean_method: method_of(codec)?,
         seconds_per_gb: COMPACT_SECONDS_PER_GB,
         // As short as it gets: whoever writes next makes room again.
-        space_amp: 1.0,
+        space_amp: 0.0,
         ..PageOptions::default()
     })?;
     let mut connection = Connection::open(store)?;

@@ -17,6 +17,7 @@ use breakeven::error::{Error, Result};
 use breakeven::pages::{Connection, LockLevel, check};
 
 use crate::ffi::{self, Api, Code, File, IoMethods};
+use crate::fork;
 use crate::journal::Journal;
 use crate::vfs::{Asked, Opened};
 
@@ -40,8 +41,8 @@ pub struct Database {
     is_lazy: bool,
     /// Whether the host never locks, as it promises by `nolock=1` or `immutable=1`.
     is_unlocked: bool,
-    /// A child made by `fork` has the parent's locks and must not use them.
-    process: u32,
+    /// A child made by `fork` must not use what its parent had open.
+    forks: u32,
     /// A call panicked.
     is_broken: bool,
 }
@@ -56,7 +57,7 @@ impl Database {
             is_read_only: asked.options.is_read_only,
             is_lazy: asked.is_lazy,
             is_unlocked: asked.is_unlocked,
-            process: std::process::id(),
+            forks: fork::count(),
             is_broken: false,
         }
     }
@@ -67,14 +68,10 @@ impl Database {
     }
 
     fn is_elsewhere(&self) -> bool {
-        self.process != std::process::id()
+        self.forks != fork::count()
     }
 
     fn lock(&mut self, level: c_int) -> Result<Code> {
-        if self.is_elsewhere() {
-            let why = "used by a child of the process that opened it";
-            return Err(Error::invalid("database", why));
-        }
         Ok(match self.connection.lock(level_of(level))? {
             true => ffi::OK,
             false if self.connection.is_stale() => ffi::BUSY_SNAPSHOT,
@@ -83,10 +80,24 @@ impl Database {
     }
 
     fn unlock(&mut self, level: c_int) -> Result<Code> {
-        if !self.is_elsewhere() {
-            self.connection.unlock(level_of(level))?;
-        }
+        self.connection.unlock(level_of(level))?;
         Ok(ffi::OK)
+    }
+
+    /// Says why a database cannot be used.
+    fn refuse(&self, otherwise: Code) -> Code {
+        let why = match self.is_elsewhere() {
+            true => "used by a child of the process that opened it",
+            false => "a call failed before, which is a bug",
+        };
+        let path = self.opened.path().display();
+        let code = if self.is_broken {
+            ffi::IOERR
+        } else {
+            otherwise
+        };
+        self.api.log(code, &format!("breakeven: {path}: {why}"));
+        code
     }
 
     /// Locks for a host that does not, before it uses the file; returns whether that could be done. Such a host
@@ -220,6 +231,7 @@ fn level_of(level: c_int) -> LockLevel {
 fn code_of(error: &Error, otherwise: Code) -> Code {
     match error {
         Error::Limit { .. } => ffi::FULL,
+        Error::Busy { .. } => ffi::BUSY,
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => ffi::FULL,
         Error::Corrupt { .. } => ffi::IOERR_DATA,
         _ => otherwise,
@@ -265,8 +277,8 @@ unsafe fn with(
 ) -> Code {
     // SAFETY: SQLite uses a file by one thread at a time.
     let database = unsafe { &mut *(*file.cast::<OwnFile>()).state.cast::<Database>() };
-    if database.is_broken {
-        return ffi::IOERR;
+    if database.is_broken || database.is_elsewhere() {
+        return database.refuse(otherwise);
     }
     match catch_unwind(AssertUnwindSafe(|| work(database))) {
         Ok(Ok(code)) => code,
@@ -306,6 +318,11 @@ unsafe extern "C" fn close(file: *mut File) -> Code {
     let database = unsafe { Box::from_raw((*file.cast::<OwnFile>()).state.cast::<Database>()) };
     // SAFETY: as above.
     unsafe { (*file).methods = std::ptr::null() };
+    if database.is_elsewhere() {
+        // Another thread of the parent may have had what it would have to lock here.
+        std::mem::forget(database);
+        return ffi::OK;
+    }
     match catch_unwind(AssertUnwindSafe(|| drop(database))) {
         Ok(()) => ffi::OK,
         Err(_) => ffi::IOERR,

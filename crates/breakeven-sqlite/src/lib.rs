@@ -10,6 +10,7 @@
 //! | `vfs` | the VFS: which files are compressed, which are passed on |
 //! | `database` | an open compressed database, in SQLite's calls |
 //! | `journal` | its rollback journal, which stays in memory |
+//! | `fork` | what a child of the process does not keep |
 //!
 //! It promises what `breakeven::pages` does: a transaction is there whole or not at all, and one write and one
 //! sync make it durable. No panic crosses into SQLite: the call fails, and the handle after it.
@@ -22,6 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 mod database;
 mod ffi;
+mod fork;
 mod journal;
 mod vfs;
 

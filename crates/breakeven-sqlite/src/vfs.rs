@@ -21,6 +21,7 @@ use breakeven::storage::{OpenOptions, RealStorage, Storage};
 
 use crate::database::{self, Database};
 use crate::ffi::{self, Api, Code, File, Vfs};
+use crate::fork;
 
 const NAME: &CStr = c"breakeven";
 /// What SQLite puts behind the name of a database to name its journals.
@@ -35,6 +36,7 @@ struct Registration {
 
 /// Adds the VFS to a SQLite library, once.
 pub fn register(api: Api, is_default: bool) -> Code {
+    fork::watch();
     // SAFETY: a C string.
     let own = unsafe { api.find_vfs(NAME.as_ptr()) };
     if !own.is_null() {
@@ -76,8 +78,9 @@ pub fn register(api: Api, is_default: bool) -> Code {
 
 /// The databases that this process has open, by path: how many connections each has.
 static OPEN: Mutex<Option<HashMap<PathBuf, usize>>> = Mutex::new(None);
-/// Their files, which connections share.
-type Stores = HashMap<(u64, u64, bool), Weak<PageStore>>;
+/// Their files, which connections share: by device, inode, whether it is only read, and the process, since a child
+/// shares none of its parent's.
+type Stores = HashMap<(u64, u64, bool, u32), Weak<PageStore>>;
 static STORES: Mutex<Option<Stores>> = Mutex::new(None);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -317,7 +320,8 @@ fn connect(storage: &Arc<dyn Storage>, name: &str, options: PageOptions) -> Resu
     let new = Arc::new(PageStore::new(Arc::clone(storage), name, options));
     let connection = Connection::open(Arc::clone(&new))?;
     let identity = connection.status()?.identity;
-    let key = (identity.device, identity.inode, options.is_read_only);
+    let (device, inode) = (identity.device, identity.inode);
+    let key = (device, inode, options.is_read_only, fork::count());
     let mut stores = lock(&STORES);
     let stores = stores.get_or_insert_default();
     stores.retain(|_, store| store.strong_count() > 0);

@@ -347,6 +347,65 @@ fn a_host_that_does_not_lock_reads_and_writes() {
     );
 }
 
+/// A child made by `fork` is refused what its parent has open, and opens what it likes; what a parent that died was
+/// reading is used again although its child lives.
+#[test]
+fn a_child_that_lives_on_keeps_none_of_its_parents_locks() {
+    let Some(hosts) = Hosts::find() else { return };
+    let told = hosts.python(
+        "import os, random\n\
+         d = connect('app.db')\n\
+         d.isolation_level = None\n\
+         d.execute('CREATE TABLE t(id INTEGER PRIMARY KEY, text TEXT)')\n\
+         def fill():\n\
+         \x20   for i in range(400):\n\
+         \x20       d.execute('BEGIN')\n\
+         \x20       for _ in range(20): d.execute('INSERT OR REPLACE INTO t VALUES(?, ?)', (random.randrange(1000), random.randbytes(300).hex()))\n\
+         \x20       d.execute('COMMIT')\n\
+         def try_all(reader):\n\
+         \x20   for it, what in (reader, 'SELECT max(text) FROM t'), (d, 'DELETE FROM t'):\n\
+         \x20       try: it.execute(what).fetchone(); os.write(tell[1], b'?')\n\
+         \x20       except sqlite3.OperationalError: os.write(tell[1], b'refused ')\n\
+         \x20   own = connect('app.db')\n\
+         \x20   own.execute('INSERT OR REPLACE INTO t VALUES(5, ?)', ('the child',))\n\
+         \x20   own.commit()\n\
+         \x20   reader.close(); d.close()\n\
+         \x20   os.write(tell[1], own.execute('SELECT text FROM t WHERE id = 5').fetchone()[0].encode())\n\
+         fill(); fill()\n\
+         ask, tell = os.pipe(), os.pipe()\n\
+         if os.fork() == 0:\n\
+         \x20   reader = connect('app.db')\n\
+         \x20   reader.isolation_level = None\n\
+         \x20   reader.execute('PRAGMA cache_size=5')\n\
+         \x20   reader.execute('BEGIN')\n\
+         \x20   reader.execute('SELECT sum(length(text)) FROM t').fetchone()\n\
+         \x20   if os.fork() == 0:\n\
+         \x20       os.close(ask[1])\n\
+         \x20       try_all(reader)\n\
+         \x20       os.close(tell[1])\n\
+         \x20       os.read(ask[0], 1)\n\
+         \x20   os._exit(0)\n\
+         os.wait()\n\
+         os.close(tell[1])\n\
+         said = b''\n\
+         while piece := os.read(tell[0], 100): said += piece\n\
+         print(said.decode())\n\
+         print(d.execute('SELECT text FROM t WHERE id = 5').fetchone()[0])\n\
+         before = os.path.getsize('app.db')\n\
+         for _ in range(4): fill()\n\
+         print(d.execute('PRAGMA integrity_check').fetchone()[0])\n\
+         print(before, os.path.getsize('app.db'))\n\
+         os.write(ask[1], b'.')",
+    );
+    let lines: Vec<&str> = told.lines().collect();
+    let expected = ["refused refused the child", "the child", "ok"];
+    assert_eq!(lines[..3], expected, "{told}");
+    let (before, after) = lines[3].split_once(' ').unwrap();
+    let [before, after] = [before, after].map(|bytes| bytes.parse::<u64>().unwrap());
+    println!("{before} bytes became {after} while the child lived");
+    assert!(after < 2 * before, "{told}");
+}
+
 #[test]
 fn as_the_default_a_plain_path_is_compressed() {
     let Some(hosts) = Hosts::find() else { return };

@@ -78,6 +78,11 @@ pub enum Error {
         /// What the panic said.
         message: String,
     },
+    /// Somebody else was in the way for as long as it was tried; nothing is wrong, and trying again is right.
+    Busy {
+        /// What could not be had.
+        what: &'static str,
+    },
     /// The caller asked to stop.
     Interrupted,
 }
@@ -171,6 +176,7 @@ impl Error {
                 what,
                 message: message.clone(),
             },
+            &Error::Busy { what } => Error::Busy { what },
             Error::Interrupted => Error::Interrupted,
         }
     }
@@ -235,6 +241,7 @@ impl fmt::Display for Error {
                 )
             }
             Error::Panicked { what, message } => write!(f, "{what} panicked: {message}"),
+            Error::Busy { what } => write!(f, "{what} is in use; try again"),
             Error::Interrupted => write!(f, "interrupted"),
         }
     }

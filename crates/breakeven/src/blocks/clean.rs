@@ -251,7 +251,11 @@ impl Blocks {
         };
         match cleaned {
             // The file was to grow and cannot: what is free already is there for this.
-            Err(_) if lacks_room => self.clean_once(within).0,
+            Err(error) if lacks_room => match self.clean_once(within).0 {
+                // Nothing can be done in it, and what was to be done is not.
+                Ok(cleaned) if cleaned == Cleaned::default() => Err(error),
+                within => within,
+            },
             cleaned => cleaned,
         }
     }

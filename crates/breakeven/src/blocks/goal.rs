@@ -48,9 +48,12 @@ impl Goal {
         // Two segments are kept for cleaning, and as much as was written may have to move.
         let room_bytes_min = 2 * segment_bytes + interval_bytes;
         let room_bytes = room_bytes_min + interval_bytes;
-        // Where the option asks for less than that takes, the segments would have to be full.
-        let ends_bytes = live_bytes / if is_packed { PACKED_SHARE } else { 8 };
-        let least_bytes = live_bytes + ends_bytes + room_bytes + segment_bytes;
+        // Where the option asks for less than that takes, the segments would have to be full. What is packed keeps no
+        // room but in the segment that was begun and the one behind it.
+        let least_bytes = match is_packed {
+            true => live_bytes + live_bytes / PACKED_SHARE + 2 * segment_bytes,
+            false => live_bytes + live_bytes / 8 + room_bytes + segment_bytes,
+        };
         let file_bytes = (allowed_bytes - allowed_bytes / MARGIN_SHARE).max(least_bytes);
         Goal {
             file_bytes: file_bytes + SEGMENTS_START,

@@ -223,6 +223,8 @@ enum Turn {
     /// Nobody wrote since the store was opened.
     Untouched(Box<Recovery>, Box<Superblocks>),
     Idle(Box<Writer>),
+    /// What was known leads to the newest state no more; it is read anew by the next who asks.
+    Behind,
     /// A transaction has it.
     Taken,
     /// The store failed while it was being taken.
@@ -525,6 +527,9 @@ impl Inner {
                 .unwrap_or_else(PoisonError::into_inner);
         }
         self.check()?;
+        if matches!(*turn, Turn::Behind) {
+            self.catch_up(&mut turn, |inner, _| inner.recovered())?;
+        }
         match std::mem::replace(&mut *turn, Turn::Taken) {
             Turn::Idle(writer) => Ok(Some(writer)),
             Turn::Untouched(recovery, superblocks) => {
@@ -538,7 +543,7 @@ impl Inner {
                 }
                 taken.map(|writer| Some(Box::new(writer)))
             }
-            Turn::Refused | Turn::Taken => {
+            Turn::Refused | Turn::Behind | Turn::Taken => {
                 *turn = Turn::Refused;
                 panic!("a store that failed refuses before");
             }

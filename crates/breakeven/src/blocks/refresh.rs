@@ -20,16 +20,24 @@ use crate::error::{Error, Result};
 use crate::storage::seeded::{SeededBug, is_seeded};
 use crate::storage::superblock::Superblocks;
 
-/// How often in a row a reader may be overtaken by a writer's checkpoint. What still does not fit then is
-/// corrupt.
+/// How often in a row a reader may be overtaken by a writer's checkpoint, before its caller has to try again.
 const OVERTAKEN_MAX: usize = 16;
+
+/// How often what lies behind one superblock is read before it is called corrupt: a writer may have used the place again
+/// and not yet have told.
+const TRIES_OF_ONE: usize = 3;
+
+const OVERTAKEN: Error = Error::Busy {
+    what: "block store, which is written without end,",
+};
 
 impl Blocks {
     /// Takes what other processes committed since, and returns the newest state, which nobody writes over as long
     /// as it is held. Others may write meanwhile.
     ///
     /// # Errors
-    /// As [`Blocks::open`], after which the store refuses changes and this too until it is opened again.
+    /// As [`Blocks::open`], after which the store refuses changes and this too until it is opened again;
+    /// [`Error::Busy`] if another process wrote one checkpoint after the other meanwhile, which changes nothing.
     ///
     /// # Cost
     /// One small read and a lock if this process wrote last, three and a lock if another one did and nothing
@@ -51,8 +59,7 @@ impl Blocks {
             drop(snapshot);
             inner.catch_up(&mut turn, |inner, _| inner.recovered())?;
         }
-        let what = "block store that is written without end";
-        Err(Error::Unsupported { what: what.into() })
+        Err(OVERTAKEN)
     }
 }
 
@@ -62,12 +69,13 @@ impl Inner {
         match turn {
             Turn::Idle(writer) => writer.superblocks.is_newest(),
             Turn::Untouched(_, superblocks) => superblocks.is_newest(),
+            Turn::Behind => Ok(false),
             Turn::Taken | Turn::Refused => Ok(true),
         }
     }
 
     /// Takes what others committed.
-    fn catch_up(
+    pub(super) fn catch_up(
         &self,
         turn: &mut Turn,
         take: impl FnOnce(&Inner, Turn) -> Result<Turn>,
@@ -82,14 +90,20 @@ impl Inner {
                 *turn = next;
                 Ok(())
             }
+            Err(error @ Error::Busy { .. }) => {
+                *turn = Turn::Behind;
+                Err(error)
+            }
             Err(error) => self.watch(Err(error)),
         }
     }
 
     /// Reads on where the log ended.
     fn advanced(&self, known: Turn) -> Result<Turn> {
-        let Turn::Untouched(recovery, superblocks) = known else {
-            return Ok(known);
+        let (recovery, superblocks) = match known {
+            Turn::Untouched(recovery, superblocks) => (recovery, superblocks),
+            Turn::Behind => return self.recovered(),
+            known => return Ok(known),
         };
         match self.advance(recovery) {
             Ok(recovery) => Ok(Turn::Untouched(recovery, superblocks)),
@@ -100,7 +114,7 @@ impl Inner {
     }
 
     /// Reads the store from the newest superblock on.
-    fn recovered(&self) -> Result<Turn> {
+    pub(super) fn recovered(&self) -> Result<Turn> {
         let (superblocks, _, recovery) = recover_newest(&self.file, newest(&self.file)?)?;
         self.shared.publish(recovery.state.clone());
         Ok(Turn::Untouched(Box::new(recovery), Box::new(superblocks)))
@@ -131,23 +145,35 @@ fn newest(file: &StoreFile) -> Result<Superblocks> {
 }
 
 /// Reads a store back from the newest superblock, which `superblocks` was when it was read.
+///
+/// # Errors
+/// [`Error::Busy`] if a writer wrote a newer one each time, [`Error::Corrupt`] if what lies behind one that stays does
+/// not fit, and those of reading.
 pub(super) fn recover_newest(
     file: &StoreFile,
     mut superblocks: Superblocks,
 ) -> Result<(Superblocks, Payload, Recovery)> {
-    let mut overtaken = 0;
+    let (mut overtaken, mut tries_of_one) = (0, 0);
     loop {
         let payload = decode_payload(&superblocks.current().payload)?;
-        match recover(file, &payload) {
+        let error = match recover(file, &payload) {
             Ok(recovery) => return Ok((superblocks, payload, recovery)),
-            Err(Error::Corrupt { .. }) if overtaken < OVERTAKEN_MAX => {
-                let newer = newest(file)?;
-                // In a store that nobody writes it is the same again, and is then believed.
-                let is_same = newer.current() == superblocks.current();
-                overtaken += if is_same { OVERTAKEN_MAX / 2 } else { 1 };
-                superblocks = newer;
-            }
+            Err(error @ Error::Corrupt { .. }) => error,
             Err(error) => return Err(error),
+        };
+        let newer = newest(file)?;
+        if newer.current() == superblocks.current() {
+            // In a store that nobody writes it is the same again, and is then believed.
+            tries_of_one += 1;
+            if tries_of_one == TRIES_OF_ONE {
+                return Err(error);
+            }
+        } else {
+            (overtaken, tries_of_one) = (overtaken + 1, 0);
+            if overtaken == OVERTAKEN_MAX {
+                return Err(OVERTAKEN);
+            }
         }
+        superblocks = newer;
     }
 }

@@ -214,3 +214,47 @@ fn a_store_at_its_limit_is_written_over_by_cleaning_and_keeps_snapshots() {
     assert!(refusals > 10, "{refusals}");
     assert!(file_bytes(&storage) <= 2 * raw_bytes);
 }
+
+/// Stores that are as full as they may be: behind a cleaning there is room, or it says that there is none.
+#[test]
+fn a_cleaning_without_room_does_not_say_that_all_is_well() {
+    let mut random = seeded("blocks room", 34);
+    let (mut freed, mut refused) = (0, 0);
+    for segments in (30..90).step_by(3) {
+        for share in [2, 4, 6] {
+            let storage = MemoryStorage::new();
+            let limited = BlocksOptions {
+                block_bytes_max: 512,
+                segment_bytes_min: 8192,
+                file_bytes_max: 8192 * (segments + 1),
+                checkpoint_bytes: 64 << 20,
+                seed: Some(segments),
+                ..BlocksOptions::default()
+            };
+            let blocks = Blocks::create(&storage, "store", limited).unwrap();
+            let mut transaction = blocks.begin().unwrap();
+            let volume = transaction.create_volume(512).unwrap();
+            transaction.commit(Durability::Lazy).unwrap();
+            let addresses = 14 * segments * share / 10;
+            let mut write = |blocks: &Blocks| {
+                let mut transaction = blocks.begin().unwrap();
+                let mut block = [0; 512];
+                random.fill(&mut block);
+                transaction.write(volume, random.u64(..addresses), &block)?;
+                transaction.commit(Durability::Lazy)
+            };
+            while write(&blocks).is_ok() {}
+            match blocks.clean(u64::MAX) {
+                Err(Error::Limit { .. }) => refused += 1,
+                Err(error) => panic!("{error}"),
+                Ok(cleaned) => {
+                    let wrote = write(&blocks);
+                    assert!(wrote.is_ok(), "{wrote:?} behind {cleaned:?}");
+                    freed += 1;
+                }
+            }
+        }
+    }
+    println!("{freed} cleanings freed something, {refused} had no room");
+    assert!(freed > 20, "{freed}");
+}

@@ -94,7 +94,7 @@ impl Blocks {
                 let read = ranges.map(|range| range.end - range.start).sum();
                 (&recovery.live[..], &recovery.uses[..], Some(read))
             }
-            Turn::Taken | Turn::Refused => (&[][..], &[][..], None),
+            Turn::Taken | Turn::Behind | Turn::Refused => (&[][..], &[][..], None),
         };
         let (mut live_bytes, mut held_bytes, mut free_bytes) = (0, 0, 0);
         for ((segment, live), used) in state.segments.iter().zip(live).zip(uses) {

@@ -77,7 +77,7 @@ impl Blocks {
         let live = match &*turn {
             Turn::Idle(writer) => Some(writer.log.live.clone()),
             Turn::Untouched(recovery, _) => Some(recovery.live.clone()),
-            Turn::Taken | Turn::Refused => None,
+            Turn::Taken | Turn::Behind | Turn::Refused => None,
         };
         let snapshot = self.snapshot();
         drop(turn);

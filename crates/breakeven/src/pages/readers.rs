@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use fastrand::Rng;
 
 use super::{Connection, LockLevel, PLAIN_MAGIC, PageOptions, PageStore};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::storage::seeded::{SeededBug, with_seeded};
 use crate::storage::simulated::{Crash, Damage, Fault, FaultKind, SimulatedProcess};
 use crate::storage::watched::{Call, WatchedStorage};
@@ -269,6 +269,61 @@ fn a_reader_that_is_overtaken_sees_one_whole_state() {
         println!("{begun} began and {looks} looked while the writer went on");
         assert!(begun > rounds as u64 / 20, "{begun}, {looks}");
     }
+}
+
+/// A writer that writes a checkpoint between any two reads of who begins to read keeps it out for the moment, and
+/// breaks nothing: who waits reads the newest.
+#[test]
+fn a_reader_that_is_overtaken_without_end_is_told_to_try_again() {
+    let storage = memory();
+    let writer: Within<Writer> = Arc::default();
+    let hears = Arc::clone(&writer);
+    let watch = move |call: &Call<'_>| {
+        if let (Call::Read, Some(writer)) = (call, &mut *hears.lock().unwrap()) {
+            (0..4).for_each(|_| writer.commit());
+            assert!(writer.connection.lock(LockLevel::Exclusive).unwrap());
+            writer.connection.checkpoint().unwrap();
+            writer.connection.unlock(LockLevel::None).unwrap();
+        }
+    };
+    let watched: Arc<dyn Storage> =
+        WatchedStorage::new(Arc::clone(&storage), PIECE_BYTES, Arc::new(watch));
+    let mut made = Writer::create(&storage, 11);
+    let history = Arc::clone(&made.history);
+    // One that opens the store, and one that has it open and knows an old state.
+    let knows = |number| {
+        let mut reader = Reader {
+            connection: connect(&watched, number),
+            number: 0,
+        };
+        reader.begin(&history);
+        reader.connection.unlock(LockLevel::None).unwrap();
+        reader
+    };
+    let new = Reader {
+        connection: connect(&watched, 12),
+        number: 0,
+    };
+    let mut readers = [knows(13), new];
+    (0..30).for_each(|_| made.commit());
+    let mut refused = 0;
+    for reader in &mut readers {
+        *writer.lock().unwrap() = Some(made);
+        for _ in 0..20 {
+            match reader.connection.lock(LockLevel::Shared) {
+                Err(Error::Busy { .. }) => refused += 1,
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(reader.connection.level(), LockLevel::None);
+        }
+        made = writer.lock().unwrap().take().unwrap();
+        reader.begin(&history);
+        let is_newest = reader.connection.lock(LockLevel::Reserved).unwrap();
+        assert!(is_newest, "begins with the newest");
+        reader.connection.unlock(LockLevel::None).unwrap();
+    }
+    println!("{refused} refused");
+    made.commit();
 }
 
 #[test]

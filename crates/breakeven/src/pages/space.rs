@@ -34,7 +34,11 @@ fn random_page(random: &mut Rng) -> Vec<u8> {
 fn open(options: PageOptions) -> Connection {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     assert!(PageStore::create(&*storage, "db", options).unwrap());
-    let store = PageStore::new(storage, "db", options);
+    open_again(&storage, options)
+}
+
+fn open_again(storage: &Arc<dyn Storage>, options: PageOptions) -> Connection {
+    let store = PageStore::new(Arc::clone(storage), "db", options);
     let mut connection = Connection::open(Arc::new(store)).unwrap();
     assert!(connection.lock(LockLevel::Exclusive).unwrap());
     connection
@@ -158,5 +162,43 @@ fn what_is_deleted_goes_back_to_the_file_system() {
             connection.read(index * PAGE_BYTES, &mut found).unwrap();
             assert!(found == *page, "page {index}");
         }
+    }
+}
+
+/// What was written in one go is as short as it gets, but for what denser pages win: to compact it costs a segment at
+/// most.
+#[test]
+fn compacting_leaves_no_file_longer_than_it_was() {
+    for pages in [20, 300, 2_000, 6_000, 14_000] {
+        let mut random = seeded("pages compact", pages);
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let options = PageOptions {
+            seed: Some(pages),
+            ..PageOptions::default()
+        };
+        assert!(PageStore::create(&*storage, "db", options).unwrap());
+        let mut connection = open_again(&storage, options);
+        for page in 0..pages {
+            let bytes = random_page(&mut random);
+            connection.write(page * PAGE_BYTES, &bytes).unwrap();
+        }
+        connection.commit().unwrap();
+        connection.checkpoint().unwrap();
+        connection.unlock(LockLevel::None).unwrap();
+        let before = connection.status().unwrap().size_bytes;
+        let again = PageOptions {
+            space_amp: 0.0,
+            ..options
+        };
+        let mut connection = open_again(&storage, again);
+        connection.rewrite().unwrap();
+        let space = connection.space().unwrap();
+        let after = connection.status().unwrap().size_bytes;
+        println!(
+            "{pages} pages in {} bytes: {before} became {after}",
+            space.stored_bytes
+        );
+        let segment_bytes = (before / 64).max(64 << 10);
+        assert!(after <= before + segment_bytes, "{after} above {before}");
     }
 }

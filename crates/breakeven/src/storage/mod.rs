@@ -25,7 +25,7 @@
 //!
 //! A byte-range lock belongs to an open file description, and a [`StorageFile`] is exactly one: the
 //! owner is the handle, and the lock goes with it or with its process. A child made by `fork` shares the
-//! description, so that the lock stays until both have closed it. On the simulated disk one process
+//! description, so that the lock stays until both have closed it: [`forked`] is for programs whose children live on. On the simulated disk one process
 //! of several dies with its locks. A refused or failed lock changes nothing and does not latch.
 //!
 //! # Room for what a place will need
@@ -53,6 +53,7 @@ mod buffer;
 mod differential;
 #[cfg(feature = "vault")]
 pub mod extents;
+pub mod forked;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod handle;

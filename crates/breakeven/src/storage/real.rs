@@ -9,7 +9,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, StatxFlags,
@@ -18,6 +18,7 @@ use rustix::fs::{
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::error::{Error, Result};
+use crate::storage::forked::Noted;
 use crate::storage::handle::{Handle, Latch, system_error, two_names_error};
 use crate::storage::namespace::{check_folder, check_name, split_name};
 use crate::storage::transfer::{read_fully, write_fully};
@@ -163,7 +164,11 @@ impl Storage for RealStorage {
             false => 1,
         };
         let handle = Handle::new(path, options, alignment_bytes);
-        Ok(Arc::new(RealFile { handle, descriptor }))
+        Ok(Arc::new(RealFile {
+            handle,
+            locked: OnceLock::new(),
+            descriptor,
+        }))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
@@ -314,6 +319,8 @@ fn list_folder(descriptor: &OwnedFd) -> rustix::io::Result<Vec<Entry>> {
 
 struct RealFile {
     handle: Handle,
+    /// There once it may have a lock; gone before the descriptor is.
+    locked: OnceLock<Noted>,
     descriptor: OwnedFd,
 }
 
@@ -386,6 +393,7 @@ impl StorageFile for RealFile {
 
     fn try_lock(&self, range: Range<u64>, kind: LockKind) -> Result<bool> {
         self.handle.check_lock(&range, kind)?;
+        self.locked.get_or_init(|| Noted::new(&self.descriptor));
         locks::try_lock(self.descriptor.as_fd(), &range, kind)
             .map_err(|error| self.handle.error("lock", error))
     }

@@ -1,0 +1,61 @@
+//! What a child made by `fork` gives up: its copies of the descriptors that have locks, or its parent's locks would
+//! stay for as long as the child lives.
+//!
+//! `unsafe` here: a child may call nothing but what POSIX lists for signal handlers, of which libc has the names.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// As many descriptors with locks are known at a time. One that finds no place stays a child's.
+const NOTED_MAX: usize = 4096;
+const NONE: i32 = -1;
+
+static NOTED: [AtomicI32; NOTED_MAX] = [const { AtomicI32::new(NONE) }; NOTED_MAX];
+
+/// Says, while it lives, that a descriptor may have locks.
+#[derive(Debug)]
+pub(super) struct Noted(Option<usize>);
+
+impl Noted {
+    /// Notes a descriptor, which must live for longer.
+    pub(super) fn new(descriptor: &OwnedFd) -> Noted {
+        let number = descriptor.as_raw_fd();
+        let order = Ordering::AcqRel;
+        let note = |place: &AtomicI32| {
+            place.load(Ordering::Relaxed) == NONE
+                && (place.compare_exchange(NONE, number, order, Ordering::Relaxed)).is_ok()
+        };
+        Noted(NOTED.iter().position(note))
+    }
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        if let Some(place) = self.0 {
+            NOTED[place].store(NONE, Ordering::Release);
+        }
+    }
+}
+
+/// Makes every descriptor that may have locks one of `/dev/null`, so that its number stays taken and the locks stay the
+/// parent's alone. For a child just made by `fork`, before anything else runs in it; allowed in a handler of
+/// `pthread_atfork`.
+///
+/// Whatever had a file open cannot use it any more: reads find its end.
+pub fn give_up_locked() {
+    // SAFETY: a constant C string, and no more than two system calls that are listed as safe after `fork`.
+    let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+    if null < 0 {
+        return;
+    }
+    for place in &NOTED {
+        let number = place.load(Ordering::Acquire);
+        if number != NONE {
+            // SAFETY: both are open descriptors of this process, which nobody else uses: it has one thread.
+            unsafe { libc::dup2(null, number) };
+        }
+    }
+    // SAFETY: opened above.
+    unsafe { libc::close(null) };
+}
