@@ -371,3 +371,41 @@ pub(super) fn open_frame(
     keys.open_part(head, offset, &mut sealed)?;
     OpenFrame::decode(&sealed, decompressor).map_err(|error| error.moved_by(offset))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame with a head that says this of what is behind it.
+    fn frame(raw_bytes: u32, lengths: &[u32], content: &[u8]) -> Vec<u8> {
+        let decoder = "zstd:1".parse::<Method>().unwrap().decoder();
+        let mut bytes = vec![decoder.codec, decoder.filter];
+        bytes.extend((lengths.len() as u16).to_le_bytes());
+        bytes.extend(raw_bytes.to_le_bytes());
+        bytes.extend(lengths.iter().flat_map(|length| length.to_le_bytes()));
+        bytes.extend(content);
+        bytes
+    }
+
+    #[test]
+    fn frames_that_say_too_much_or_hold_too_much_are_refused() {
+        let raw = vec![7; 1 << 20];
+        let mut room = vec![0; raw.len()];
+        let method = "zstd:1".parse().unwrap();
+        let size = Compressor::new().compress(method, &raw, &mut room).unwrap();
+        let content = &room[..size.unwrap()];
+        let check = |raw_bytes: u32, lengths: &[u32], is_good: bool| {
+            let frame = frame(raw_bytes, lengths, content);
+            let open = OpenFrame::decode(&frame, &mut Decompressor::new());
+            assert_eq!(open.is_ok(), is_good, "{raw_bytes} in {lengths:?}");
+        };
+        check(1 << 20, &[1 << 20], true);
+        check(1 << 20, &[1 << 19, 1 << 19], true);
+        // A bomb: it decodes to more than it says; and heads that say more than there is, or than is allowed.
+        check(1000, &[1000], false);
+        check(1 << 21, &[1 << 21], false);
+        check(u32::MAX, &[u32::MAX], false);
+        check(1 << 20, &[1 << 20, 1], false);
+        check(1 << 20, &[u32::MAX, u32::MAX], false);
+    }
+}

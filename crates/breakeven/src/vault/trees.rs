@@ -369,6 +369,38 @@ fn a_hostile_vault_writes_nothing_outside_and_fills_nothing() {
     );
 }
 
+/// A folder that lies in itself, which whoever has the key can list under a name that is not its hash.
+#[test]
+fn a_folder_within_itself_is_refused() {
+    let (_, mut vault) = memory_vault();
+    let mut writer = Writer::new(&mut vault, &pool(), WriterOptions::default()).unwrap();
+    let itself = Id([7; 16]);
+    let inner = [entry(b"below", Node::Folder { content: itself })];
+    let folder = super::folder::write_folder(&inner);
+    let stamp = Stamp {
+        folder: itself,
+        ..Stamp::default()
+    };
+    let (_, stamps) = writer.add_folder(&inner, &[stamp]).unwrap();
+    let (kind, chunk) = (pack::PackKind::Folders, pack::ChunkKind::Plain);
+    writer.put_chunk(kind, chunk, itself, &folder).unwrap();
+    let snapshot = Snapshot {
+        folder: itself,
+        stamps,
+        ..Snapshot::default()
+    };
+    let epoch = writer.commit(snapshot).unwrap();
+    let target = tempfile::tempdir().unwrap();
+    let keep = RestoreOptions::default();
+    let done = vault.restore(&pool(), epoch, target.path(), &keep, &mut |_| ());
+    assert!(done.is_err() || done.is_ok_and(|it| !it.problems.is_empty()));
+    assert!(!target.path().join("below/below").exists());
+    let verified = vault
+        .verify(&pool(), VerifyOptions::default(), &mut |_| ())
+        .unwrap();
+    assert!(!verified.damages.is_empty());
+}
+
 #[test]
 fn one_writes_at_a_time_and_a_late_one_is_fenced() {
     let (storage, mut vault) = memory_vault();
