@@ -86,7 +86,8 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         &stop,
         &mut |progress| shown.show(progress),
     )?;
-    report.notes.splice(..0, page_bytes(typed).1);
+    let of_databases = page_bytes(typed).1.into_iter().chain(foreseen(typed));
+    report.notes.splice(..0, of_databases);
     bar.finish_and_clear();
     learned::keep(&setting.profile, &setting.machine, false);
     let text = if typed.json {
@@ -180,14 +181,37 @@ fn resolve(typed: &Typed, setting: &Setting, time_left: Duration) -> AdviseOptio
     }
 }
 
+/// The first SQLite database that was named, and the bytes of its pages.
+fn database(typed: &Typed) -> Option<(&Path, usize)> {
+    let paths = typed.paths.iter();
+    paths
+        .map(PathBuf::as_path)
+        .find_map(|path| Some((path, sqlite_page_bytes(path)?)))
+}
+
+/// What a SQLite database would come to as a compressed one; none where that cannot be told.
+fn foreseen(typed: &Typed) -> Option<String> {
+    let (path, _) = database(typed)?;
+    let found = crate::db::foresee(path).ok()?;
+    let part = match found.sampled_bytes < found.logical_bytes {
+        true => format!(
+            ", as far as {} of it tell",
+            text::size(found.sampled_bytes as f64)
+        ),
+        false => String::new(),
+    };
+    Some(format!(
+        "{} would be a file of {} in place of {} as a compressed database{part}: `breakeven db import`",
+        path.display(),
+        text::size(found.file_bytes as f64),
+        text::size(found.logical_bytes as f64),
+    ))
+}
+
 /// The database page size that is meant, and what is to be said of it.
 fn page_bytes(typed: &Typed) -> (usize, Option<String>) {
     let default = AdviseOptions::default().page_bytes;
-    let found = typed
-        .paths
-        .iter()
-        .find_map(|path| Some((path, sqlite_page_bytes(path)?)));
-    match (typed.page_size, found) {
+    match (typed.page_size, database(typed)) {
         (Some(told), _) => (told, None),
         (None, None) => (default, None),
         (None, Some((path, bytes))) => {

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, anyhow, bail};
 use breakeven::codec::Method;
 use breakeven::pages::{
-    Checked, Connection, FileKind, LockLevel, PageKind, PageOptions, PageStore, Space, check,
-    export, file_kind, import,
+    Checked, Connection, FileKind, Foreseen, LockLevel, PageKind, PageOptions, PageStore, Space,
+    check, export, file_kind, import, predict,
 };
 use breakeven::storage::{OpenOptions, RealStorage, Storage};
 use breakeven_cli::text;
@@ -171,6 +171,16 @@ fn compact(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
         size(after.file_bytes)
     ))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is imported into memory to foretell the rest, at most.
+const FORESEEN_BYTES_MAX: u64 = 64 << 20;
+
+/// Foretells what an import of a database would come to; nothing is written.
+pub fn foresee(source: &Path) -> Result<Foreseen> {
+    let from = Named::new(source)?;
+    let file = from.storage.open(&from.name, OpenOptions::read_only())?;
+    Ok(predict(&*file, PageOptions::default(), FORESEEN_BYTES_MAX)?)
 }
 
 fn bring_in(source: &Path, database: &Path, codec: Option<&str>) -> Result<ExitCode> {

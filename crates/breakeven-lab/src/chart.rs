@@ -259,19 +259,21 @@ pub fn rows(
     const WIDTH: f64 = 720.0;
     let widest = rows.iter().map(|row| label::width(&row.name));
     let left = widest.fold(40.0, f64::max) + 18.0;
-    let height = TOP + BOTTOM + ROW_HEIGHT * rows.len() as f64;
+    let (mut marks, more) = key(solid, hollow, (left, 26.0), WIDTH);
+    let top = TOP + more;
+    let height = top + BOTTOM + ROW_HEIGHT * rows.len() as f64;
     let frame = Frame {
         width: WIDTH,
         height,
         left,
         right: 30.0,
-        top: TOP,
+        top,
         bottom: BOTTOM,
     };
     let y = Scale::new(
         Kind::Linear,
         (0.0, rows.len() as f64),
-        (TOP, height - BOTTOM),
+        (top, height - BOTTOM),
     );
     let plot = Plot {
         id: words.id.to_string(),
@@ -288,7 +290,6 @@ pub fn rows(
             ticks: Vec::new(),
         },
     };
-    let mut marks = key(solid, hollow, (left, 26.0));
     for (index, row) in rows.iter().enumerate() {
         let middle = y.at(index as f64 + 0.5);
         marks.push_str(&mark::rule((left, middle), (WIDTH - 30.0, middle), "grid"));
@@ -307,17 +308,20 @@ pub fn rows(
     draw::standalone(&plot.svg(&marks))
 }
 
-/// Draws what the colours and the hollow dots mean.
-fn key(solid: &[(&str, &str)], hollow: &str, (left, y): Position) -> String {
-    let (mut out, mut x) = (String::new(), left);
+/// Draws what the colours and the hollow dots mean, in lines up to `right`; returns the height of those behind the first.
+fn key(solid: &[(&str, &str)], hollow: &str, (left, top): Position, right: f64) -> (String, f64) {
+    let (mut out, mut x, mut y) = (String::new(), left, top);
     for (class, name) in solid.iter().chain(&[(GREY, hollow)]) {
+        if x > left && x + 16.0 + label::width(name) > right {
+            (x, y) = (left, y + 18.0);
+        }
         let look = if *class == GREY { "hollow" } else { "" };
         let dot = mark::dot((x + 5.0, y - 4.0), 5.0, look, "");
         out.push_str(&coloured(class, &dot));
         out.push_str(&mark::text((x + 16.0, y), Anchor::Start, "label", name));
         x += 36.0 + label::width(name);
     }
-    out
+    (out, y - top)
 }
 
 #[cfg(test)]

@@ -48,6 +48,10 @@ fn a_database_goes_in_is_looked_at_and_comes_out_the_same() {
     );
     println!("{plain} bytes became {small}");
     assert!(small < plain);
+    let cache = tempfile::tempdir().unwrap();
+    let advised = run(&cache, &[&"advise", &"--time=1", &path("plain")]);
+    let line = "would be a file of";
+    assert!(said(&advised).contains(line), "{}", said(&advised));
     let info = db(&["info", "small", "--json"]);
     let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
     assert_eq!(

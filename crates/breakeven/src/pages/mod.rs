@@ -36,4 +36,4 @@ pub use connection::{Connection, Trimmed};
 pub use database::{HEADER_BYTES, Header, PLAIN_MAGIC, PageKind};
 pub use locks::LockLevel;
 pub use store::{FileKind, PageOptions, PageStore, Space, file_kind};
-pub use transfer::{Checked, Transferred, check, export, import};
+pub use transfer::{Checked, Foreseen, Transferred, check, export, import, predict};

@@ -195,3 +195,34 @@ fn a_database_with_a_journal_is_not_imported() {
     let refused = import(&storage, ("plain", "db"), to, &mut |_, _| true).unwrap_err();
     assert!(refused.to_string().contains("write-ahead log"), "{refused}");
 }
+
+#[test]
+fn an_import_is_foretold_by_all_of_a_database_or_by_part_of_it() {
+    let storage = memory();
+    let mut plain = with_freelist();
+    plain.extend((7..=4000).flat_map(page));
+    let file = storage.open("plain", OpenOptions::create_new()).unwrap();
+    file.write_at(&[std::io::IoSlice::new(&plain)], 0).unwrap();
+    let options = PageOptions::default();
+    let moved = import(
+        &storage,
+        ("plain", "db"),
+        (&storage, options),
+        &mut |_, _| true,
+    );
+    let space = moved.unwrap().space;
+    let foretold = |bytes_max| predict(&*file, options, bytes_max).unwrap();
+    let whole = foretold(u64::MAX);
+    assert_eq!(whole.sampled_bytes, plain.len() as u64);
+    assert_eq!(
+        (whole.stored_bytes, whole.file_bytes),
+        (space.stored_bytes, space.file_bytes)
+    );
+    let part = foretold(4 << 20);
+    assert_eq!(part.sampled_bytes, 4 << 20);
+    println!("foretold {part:?} of {space:?}");
+    let off = part.file_bytes as f64 / space.file_bytes as f64;
+    assert!((0.95..1.05).contains(&off), "{off}");
+    let no_database = storage.open("noise", OpenOptions::create_new()).unwrap();
+    assert!(predict(&*no_database, options, 1 << 20).is_err());
+}

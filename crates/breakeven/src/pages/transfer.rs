@@ -9,7 +9,7 @@ use super::database::{HEADER_BYTES, Header, PageKind, VERSIONS_AT};
 use super::locks::{LockLevel, Locks};
 use super::store::{PageOptions, PageStore, Space};
 use crate::error::{Error, Result};
-use crate::storage::{OpenOptions, Storage, StorageFile};
+use crate::storage::{MemoryStorage, OpenOptions, Storage, StorageFile};
 
 /// What is moved at a time, a multiple of every page.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -28,6 +28,22 @@ pub struct Transferred {
     pub space: Space,
     /// Whether the source's header asked for a write-ahead log, which the compressed one does not.
     pub was_wal: bool,
+}
+
+/// The map's part of what pages take, roughly: 20 bytes of a page that takes 1,000.
+const MAP_PART: u64 = 50;
+
+/// What an import would come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foreseen {
+    /// The database's length, in whole pages.
+    pub logical_bytes: u64,
+    /// How much of it was imported into memory; what follows is scaled from that to all of it.
+    pub sampled_bytes: u64,
+    /// What its pages would take in the file, each with its record's header.
+    pub stored_bytes: u64,
+    /// The length of the file.
+    pub file_bytes: u64,
 }
 
 /// What a check of a compressed database found.
@@ -79,7 +95,14 @@ pub fn import(
         let mut connection = Connection::open(Arc::new(store))?;
         lock(&mut connection, LockLevel::Exclusive)?;
         learn_pages(&*file, &mut connection, &header, size_bytes)?;
-        write_pages(&*file, &mut connection, &header, size_bytes, progress)?;
+        let all = (0..size_bytes).step_by(CHUNK_BYTES);
+        write_pages(
+            &*file,
+            &mut connection,
+            (&header, size_bytes),
+            all,
+            progress,
+        )?;
         let is_same = |found: &mut [u8], expected: &mut [u8], offset: u64| {
             if offset == 0 && header.is_wal {
                 expected[VERSIONS_AT..VERSIONS_AT + 2].copy_from_slice(&[1, 1]);
@@ -103,6 +126,59 @@ pub fn import(
         let _ = target_storage.unlink(&partial);
     }
     moved
+}
+
+/// Foretells what [`import`] would make of a plain database, by importing up to `bytes_max` of it, a multiple of 1 MiB, into memory.
+/// The source is not locked: where somebody writes, some pages may be older than others.
+///
+/// # Errors
+/// [`Error::Invalid`] if the source is no database, and those of reading it.
+pub fn predict(source: &dyn StorageFile, options: PageOptions, bytes_max: u64) -> Result<Foreseen> {
+    let mut bytes = [0; HEADER_BYTES];
+    let read = source.read_at(&mut [IoSliceMut::new(&mut bytes)], 0)?;
+    let header = Header::parse(&bytes[..read]);
+    let header = header.ok_or_else(|| {
+        Error::invalid(
+            "database",
+            format!("{} is no plain one", source.path().display()),
+        )
+    })?;
+    let page_bytes = u64::from(header.page_bytes);
+    let logical_bytes = source.status()?.size_bytes / page_bytes * page_bytes;
+    let memory: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    PageStore::create(&*memory, "foreseen", options)?;
+    let store = PageStore::new(memory, "foreseen", options);
+    let mut connection = Connection::open(Arc::new(store))?;
+    lock(&mut connection, LockLevel::Exclusive)?;
+    learn_pages(source, &mut connection, &header, logical_bytes)?;
+    let chunks = logical_bytes.div_ceil(CHUNK_BYTES as u64);
+    let wanted = (bytes_max / CHUNK_BYTES as u64).clamp(1, chunks.max(1));
+    let taken: Vec<u64> = (0..wanted.min(chunks))
+        .map(|index| index * chunks / wanted * CHUNK_BYTES as u64)
+        .collect();
+    let ends = taken
+        .iter()
+        .map(|at| logical_bytes.min(at + CHUNK_BYTES as u64) - at);
+    let sampled_bytes = ends.sum::<u64>();
+    let of = (&header, logical_bytes);
+    write_pages(
+        source,
+        &mut connection,
+        of,
+        taken.into_iter(),
+        &mut |_, _| true,
+    )?;
+    let space = connection.space()?;
+    let share = logical_bytes as f64 / sampled_bytes.max(1) as f64;
+    let stored_bytes = (space.stored_bytes as f64 * share) as u64;
+    // The segments that are begun or kept are there once; of the map each page has its part.
+    let more_bytes = stored_bytes.saturating_sub(space.stored_bytes);
+    Ok(Foreseen {
+        logical_bytes,
+        sampled_bytes,
+        stored_bytes,
+        file_bytes: space.file_bytes + more_bytes + more_bytes / MAP_PART,
+    })
 }
 
 /// Makes a plain database at `target` of the compressed one of `store`, which is locked for reading
@@ -264,17 +340,17 @@ fn learn_pages(
     connection.learn(&pages, size_bytes / USUAL_RATIO)
 }
 
+/// Writes the chunks that begin at the given places, and makes a checkpoint.
 fn write_pages(
     source: &dyn StorageFile,
     connection: &mut Connection,
-    header: &Header,
-    size_bytes: u64,
+    (header, size_bytes): (&Header, u64),
+    chunks: impl Iterator<Item = u64>,
     progress: Progress<'_>,
 ) -> Result<()> {
     let page_bytes = header.page_bytes as usize;
     let mut buffer = vec![0; CHUNK_BYTES];
-    let mut at = 0;
-    while at < size_bytes {
+    for at in chunks {
         let bytes = &mut buffer[..(size_bytes - at).min(CHUNK_BYTES as u64) as usize];
         source.read_exact_at(bytes, at)?;
         for (page, offset) in bytes
@@ -283,8 +359,7 @@ fn write_pages(
         {
             connection.write(offset, page)?;
         }
-        at += bytes.len() as u64;
-        report(progress, at, 2 * size_bytes)?;
+        report(progress, at + bytes.len() as u64, 2 * size_bytes)?;
     }
     connection.commit()?;
     connection.sync()?;

@@ -249,9 +249,10 @@ fn table(records: &Path) -> Result<Shown> {
 }
 
 /// The models that are drawn, each with a class of the palette.
-const DRAWN: [(&str, &str, &str); 4] = [
+const DRAWN: [(&str, &str, &str); 5] = [
     ("files store", "store-1", "whole files"),
     ("4 KiB lz4:1", "lz4-1", "4 KiB, lz4 (VDO)"),
+    ("4 KiB zstd:3", "lz4-4", "4 KiB, zstd"),
     ("128 KiB zstd:3", "zstd-4", "128 KiB, zstd (ZFS)"),
     ("1 MiB zstd:3", "xz-1", "1 MiB, zstd (ZFS)"),
 ];
