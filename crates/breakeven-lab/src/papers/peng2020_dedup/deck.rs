@@ -21,7 +21,7 @@ use crate::experiment::{Experiment, Picture};
 use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::programs;
 use crate::record::{CellRecord, Record, Row};
-use crate::statistics::{Interval, Target};
+use crate::statistics::{Interval, Target, Verdict};
 use crate::tables::{self, Shown};
 
 pub const EXPERIMENT: Experiment = Experiment {
@@ -211,7 +211,18 @@ fn judged(cells: &[CellRecord]) -> Vec<Finding> {
             .iter()
             .filter(|cell| clones_of(cell) == clones.to_string());
         let same: Vec<_> = same.collect();
-        (!same.is_empty()).then(|| finding(format!("sum x{clones}"), true, &same))
+        if same.is_empty() {
+            return None;
+        }
+        let sum = finding(format!("sum x{clones}"), true, &same);
+        // Of some trees alone it is no sum of the deck.
+        Some(match same.len() < DECK.len() {
+            true => Finding {
+                verdict: Verdict::CannotTell,
+                ..sum
+            },
+            false => sum,
+        })
     });
     let single = cells
         .iter()
