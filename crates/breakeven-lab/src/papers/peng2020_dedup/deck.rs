@@ -198,7 +198,10 @@ fn judged(cells: &[CellRecord]) -> Vec<Finding> {
             question,
             core,
             found,
-            verdict: EXPERIMENT.target.judge(found),
+            verdict: match cells.iter().any(|cell| super::race::is_small(cell)) {
+                true => Verdict::CannotTell,
+                false => EXPERIMENT.target.judge(found),
+            },
             note: format!("{:.2} MB; {model} {:.2} MB", ours / 1e6, theirs / 1e6),
         }
     };
@@ -211,18 +214,7 @@ fn judged(cells: &[CellRecord]) -> Vec<Finding> {
             .iter()
             .filter(|cell| clones_of(cell) == clones.to_string());
         let same: Vec<_> = same.collect();
-        if same.is_empty() {
-            return None;
-        }
-        let sum = finding(format!("sum x{clones}"), true, &same);
-        // Of some trees alone it is no sum of the deck.
-        Some(match same.len() < DECK.len() {
-            true => Finding {
-                verdict: Verdict::CannotTell,
-                ..sum
-            },
-            false => sum,
-        })
+        (!same.is_empty()).then(|| finding(format!("sum x{clones}"), true, &same))
     });
     let single = cells
         .iter()
@@ -364,11 +356,16 @@ mod tests {
             };
             models.chain(ours).map(row).collect()
         };
-        let cell = |name: &str, ours| CellRecord::made_up(name, "clones=1".to_string(), rows(ours));
+        let cell = |name: &str, ours| {
+            CellRecord::made_up(name, format!("bytes={} clones=1", 48 << 20), rows(ours))
+        };
         let found = judged(&[cell("a", 15.0), cell("b", 4.0)]);
         let verdicts: Vec<_> = found.iter().map(|it| it.verdict).collect();
-        use crate::statistics::Verdict::{Differs, Holds};
+        use Verdict::{CannotTell, Differs, Holds};
         assert_eq!(verdicts, [Holds, Differs, Holds]);
         assert!(found[0].core && !found[1].core);
+        let small = CellRecord::made_up("a", "bytes=1048576 clones=1".to_string(), rows(4.0));
+        let mut found = judged(&[small]).into_iter();
+        assert!(found.all(|it| it.verdict == CannotTell));
     }
 }

@@ -113,7 +113,7 @@ const SMALL_FILES: &str = "small files";
 /// A cell with less in it is none to judge by: starting the programs takes longer.
 const JUDGED_BYTES: u64 = 16 << 20;
 
-fn is_small(cell: &CellRecord) -> bool {
+pub(super) fn is_small(cell: &CellRecord) -> bool {
     let bytes = cell.parameter("bytes");
     bytes
         .and_then(|it| it.parse::<u64>().ok())
