@@ -33,6 +33,15 @@ impl Quantity {
         }
     }
 
+    /// Returns ratios as far as rows have them, and 1.
+    pub fn ratios(title: &str, rows: &[Row]) -> Quantity {
+        let values = rows.iter().flat_map(|row| &row.values).map(|it| it.value);
+        let (low, high) = values.fold((1.0_f64, 1.0_f64), |(low, high), value| {
+            (low.min(value), high.max(value))
+        });
+        Quantity::log(title, 0.9 * low, 1.1 * high)
+    }
+
     /// Returns sizes of blocks in KiB, one tick for each.
     pub fn blocks(bytes: &[u64]) -> Quantity {
         let tick = |bytes: &u64| Tick {

@@ -7,6 +7,8 @@
 mod file_systems;
 #[path = "outside/golden.rs"]
 mod golden;
+#[path = "outside/sources.rs"]
+mod sources;
 #[path = "outside/stock.rs"]
 mod stock;
 #[path = "outside/streams.rs"]

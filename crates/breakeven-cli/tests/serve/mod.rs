@@ -6,9 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
+
+use crate::page::left_out;
+
+#[path = "../../../breakeven/tests/outside/sources.rs"]
+mod sources;
 
 /// Seconds after which a file counts as hanging: a deadline, not a measurement.
 const DEADLINE_SECONDS: &str = "90";
@@ -47,13 +52,6 @@ fn exclusions() -> Exclusions {
         (file, words.map(|word| word.parse().unwrap()).collect())
     })
     .collect()
-}
-
-fn sources() -> PathBuf {
-    let variable = |name| std::env::var_os(name).map(PathBuf::from);
-    let cache = || variable("XDG_CACHE_HOME").or(variable("HOME").map(|home| home.join(".cache")));
-    let folder = variable("BREAKEVEN_SOURCES");
-    folder.unwrap_or_else(|| cache().unwrap_or_default().join("breakeven/sources"))
 }
 
 /// Lays the tests out as they expect it.
@@ -99,12 +97,9 @@ fn run(folder: &Path, file: &str, excluded: &BTreeSet<u32>) -> Result<usize, Str
 
 #[test]
 fn memcacheds_own_tests_pass() {
-    let tests = sources().join("memcached");
-    if !tests.is_dir() {
-        println!("no sources of memcached: its own tests are not run");
-        assert!(std::env::var_os("CI").is_none(), "sources of memcached");
-        return;
-    }
+    let Some(tests) = sources::folder("memcached") else {
+        return left_out("no sources of memcached: its own tests are not run");
+    };
     let folder = tempfile::tempdir().unwrap();
     lay_out(&tests, folder.path());
     let excluded = exclusions();

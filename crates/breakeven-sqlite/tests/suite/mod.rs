@@ -13,6 +13,9 @@ use std::sync::{Mutex, OnceLock};
 
 use super::hosts::left_out;
 
+#[path = "../../../breakeven/tests/outside/sources.rs"]
+mod sources;
+
 /// Seconds after which a file of tests counts as hanging: a deadline, not a measurement.
 const DEADLINE_SECONDS: &str = "150";
 /// What is run at the same time.
@@ -35,26 +38,19 @@ fn here(name: &str) -> PathBuf {
     tests.join("suite").join(name)
 }
 
-fn sources() -> PathBuf {
-    let variable = |name| std::env::var_os(name).map(PathBuf::from);
-    let cache = || variable("XDG_CACHE_HOME").or(variable("HOME").map(|home| home.join(".cache")));
-    let folder = variable("BREAKEVEN_SOURCES");
-    folder.unwrap_or_else(|| cache().unwrap_or_default().join("breakeven/sources"))
-}
-
 /// Compiles the programs, unless that is done; `None` if something is missing for it.
 fn programs() -> Option<&'static Programs> {
     static PROGRAMS: OnceLock<Option<Programs>> = OnceLock::new();
     let compiled = PROGRAMS.get_or_init(|| {
-        let folder = sources().join("sqlite3");
-        if !folder.is_dir() || !Path::new("/usr/lib/tcl8.6/tclConfig.sh").exists() {
+        let has_tcl = Path::new("/usr/lib/tcl8.6/tclConfig.sh").exists();
+        let Some(folder) = sources::folder("sqlite3").filter(|_| has_tcl) else {
             left_out("no sources of SQLite or no tcl-dev: its own tests are not run");
             return None;
-        }
+        };
         let recipe = ["shim.c", "testfixture.mk"].map(|name| std::fs::read(here(name)).unwrap());
         let mut hasher = DefaultHasher::new();
         recipe.hash(&mut hasher);
-        let built = sources().join(format!("sqlite3-built-{:x}", hasher.finish()));
+        let built = folder.with_file_name(format!("sqlite3-built-{:x}", hasher.finish()));
         std::fs::create_dir_all(&built).unwrap();
         let steps = "exec 9>lock && flock 9 \
             && { [ -e Makefile ] || \"$1/configure\" --quiet >configure.log 2>&1; } \

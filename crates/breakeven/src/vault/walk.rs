@@ -143,13 +143,8 @@ impl Vault {
         } = walk;
         added.index_bytes = writer.index_bytes();
         (added.snapshot.folder, added.snapshot.stamps) = (folder, stamps);
-        if options.is_trial {
-            writer.end_trial(&mut added.snapshot)?;
-            return Ok(added);
-        }
-        added.epoch = writer.commit(added.snapshot.clone())?;
-        added.snapshot = self.snapshot(added.epoch)?;
-        Ok(added)
+        let epoch = writer.end(&mut added.snapshot)?;
+        self.added(epoch, added)
     }
 
     fn describe(&self, paths: Vec<Vec<u8>>, options: &AddOptions) -> Snapshot {
@@ -207,12 +202,16 @@ impl Vault {
             snapshot,
             ..Added::default()
         };
-        if options.is_trial {
-            writer.end_trial(&mut added.snapshot)?;
-            return Ok(added);
+        let epoch = writer.end(&mut added.snapshot)?;
+        self.added(epoch, added)
+    }
+
+    /// Takes up the snapshot as it was committed, if it was.
+    fn added(&self, epoch: Option<u64>, mut added: Added) -> Result<Added> {
+        if let Some(epoch) = epoch {
+            added.epoch = epoch;
+            added.snapshot = self.snapshot(epoch)?;
         }
-        added.epoch = writer.commit(added.snapshot)?;
-        added.snapshot = self.snapshot(added.epoch)?;
         Ok(added)
     }
 }

@@ -584,12 +584,15 @@ impl<'v> Writer<'v> {
         Ok(())
     }
 
-    /// Ends a trial: a snapshot is told what it would have taken, and nothing is committed.
-    pub(super) fn end_trial(mut self, snapshot: &mut Snapshot) -> Result<()> {
+    /// Commits the snapshot and returns its number; in a trial it is told what it would have taken, and nothing is committed.
+    pub(super) fn end(mut self, snapshot: &mut Snapshot) -> Result<Option<u64>> {
+        if !self.is_trial {
+            return self.commit(snapshot.clone()).map(Some);
+        }
         self.flush()?;
         snapshot.new_raw_bytes = self.new_raw_bytes;
         snapshot.stored_bytes = self.stored_bytes;
-        Ok(())
+        Ok(None)
     }
 
     /// Commits the snapshot and returns its number. Its folder, stamps and description are the caller's; what it

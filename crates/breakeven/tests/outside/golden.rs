@@ -17,18 +17,13 @@ use crate::verdicts::{read, stock_verdict};
 
 /// Returns the folder of the files of a source package, if it is there.
 fn folder(package: &str) -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let folder = variable("BREAKEVEN_SOURCES")
-        .or_else(|| Some(variable("XDG_CACHE_HOME")?.join("breakeven/sources")))
-        .or_else(|| Some(variable("HOME")?.join(".cache/breakeven/sources")))?
-        .join(package);
-    if !folder.is_dir() {
+    let folder = crate::sources::folder(package);
+    if folder.is_none() {
         left_out(&format!(
             "the sources of {package} are not installed: nothing tried with them"
         ));
-        return None;
     }
-    Some(folder)
+    folder
 }
 
 /// Returns the files of a folder whose names pass, sorted, with their bytes; none where there is no

@@ -53,16 +53,12 @@ pub fn beside(records: &Path) -> Result<Vec<Picture>> {
     if rows.is_empty() {
         return Ok(Vec::new());
     }
-    let values = rows.iter().flat_map(|row| &row.values).map(|it| it.value);
-    let (low, high) = values.fold((1.0_f64, 1.0_f64), |(low, high), value| {
-        (low.min(value), high.max(value))
-    });
     let words = Words {
         id: "beside",
         title: "breakeven serve beside memcached",
         description: "One row for each load: items in the same resident memory, and keys a second, over memcached's.",
     };
-    let x = Quantity::log("times memcached", 0.9 * low, 1.1 * high);
+    let x = Quantity::ratios("times memcached", &rows);
     let legend = [
         (ITEMS, "items in the same memory"),
         (SPEED, "keys a second"),

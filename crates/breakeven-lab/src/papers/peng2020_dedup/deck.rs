@@ -288,16 +288,12 @@ fn pictures(records: &Path) -> Result<Vec<Picture>> {
     if rows.is_empty() {
         return Ok(Vec::new());
     }
-    let values = rows.iter().flat_map(|row| &row.values).map(|it| it.value);
-    let (low, high) = values.fold((1.0_f64, 1.0_f64), |(low, high), value| {
-        (low.min(value), high.max(value))
-    });
     let words = Words {
         id: "deck",
         title: "What is stored of trees and their clones",
         description: "One row for each tree and number of copies: bytes that a model of another way stores, over those of a vault.",
     };
-    let x = Quantity::log("times the bytes of a vault", 0.9 * low, 1.1 * high);
+    let x = Quantity::ratios("times the bytes of a vault", &rows);
     let legend: Vec<(&str, &str)> = DRAWN
         .iter()
         .map(|(_, class, name)| (*class, *name))
