@@ -65,7 +65,7 @@ pub const FILE: Experiment = Experiment {
     ],
     analysis: "The file is in the page cache for both, and the copy is not synced, as neither program does. zstd compresses on one \
         thread and reads and writes on others, so where both processors are busy with something else pack takes longer: it works \
-        up to half more, on twice the threads. The sizes have a target of their own, 1.05.",
+        up to a third more, on twice the threads. The sizes have a target of their own, 1.05.",
     run: |laboratory| Ok(files_judged(&measure_files(laboratory)?)),
     table: |records| table(records, FILE.key, files_judged),
     pictures: no_pictures,
