@@ -31,6 +31,7 @@ mod far_end;
 mod folder;
 mod folder_end;
 mod hashing;
+mod images;
 mod index;
 mod objects_end;
 mod pack;

@@ -227,6 +227,40 @@ fn an_unchanged_tree_is_added_again_for_next_to_nothing() {
     assert_eq!(fs::read(back.join("text")).unwrap(), b"another");
 }
 
+/// The image of a disk, and the same with single blocks written over and one that is zeros now.
+#[test]
+fn of_an_image_only_blocks_that_changed_are_stored_again() {
+    let source = tempfile::tempdir().unwrap();
+    let root = source.path().join("images");
+    fs::create_dir(&root).unwrap();
+    let block = 8 << 10;
+    let mut random = Rng::with_seed(crate::testing::seed(12));
+    let mut image = noise(&mut random, 200 * block);
+    image[510..512].copy_from_slice(b"\x55\xaa");
+    image[40 * block..60 * block].fill(0);
+    // The end is no whole block.
+    image.truncate(200 * block - 512);
+    let (_, mut vault) = memory_vault();
+    let mut add = |image: &[u8], day: i64| {
+        fs::write(root.join("image"), image).unwrap();
+        let roots = std::slice::from_ref(&root);
+        let added = vault.add(&pool(), roots, &options(day), &mut |_| ());
+        let added = added.unwrap();
+        let (_target, back) = restored(&vault, added.epoch, &root);
+        assert!(fs::read(back.join("image")).unwrap() == image, "day {day}");
+        added.snapshot.new_raw_bytes
+    };
+    let first = add(&image, 1);
+    assert!(first < 182 * block as u64, "{first} bytes");
+    for changed in [70, 90, 199] {
+        image[changed * block + 100] ^= 1;
+    }
+    image[100 * block..101 * block].fill(0);
+    let second = add(&image, 2);
+    let lists = 8 << 10;
+    assert!(second < 3 * block as u64 + lists, "{second} bytes");
+}
+
 /// A file of the same size, with its times and inode as before, that changed within the clock's grain.
 #[test]
 fn a_file_as_young_as_the_snapshot_is_read_again() {

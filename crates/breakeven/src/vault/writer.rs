@@ -21,6 +21,7 @@ use super::compression::{Compression, Pick, Picker};
 use super::contents::{DEPTH_MAX, ZEROS_BIT};
 use super::folder::{Entry, Stamp, write_folder, write_stamps};
 use super::hashing::FileHasher;
+use super::images;
 use super::index::{FramePlace, Index, PackPlace, Place, write_pack};
 use super::pack::{
     self, ChunkEntry, ChunkKind, Contents, EncodedFrame, FRAME_CHUNKS_MAX, FrameEntry, PackBuilder,
@@ -298,21 +299,23 @@ impl<'v> Writer<'v> {
     ) -> Result<(Id, u64)> {
         let mut window = Window::new(buffer, self.vault.chunker.most_bytes());
         window.fill(source)?;
-        let first = self.cut(&window);
+        let cuts = self.cuts(&window, source);
+        let first = self.cut(cuts, &window);
         if window.has_ended && first == window.bytes().len() {
             return self.add_single(kind, window.bytes());
         }
         if let Some(known) = self.find_clone(source, &mut window, first)? {
             return Ok(known);
         }
+        let zeros_bytes = cuts.unwrap_or(self.vault.chunker.most_bytes());
         let mut hasher = self.vault.keys.hasher();
         let mut list = List::default();
         while !window.bytes().is_empty() {
-            let length = self.cut(&window);
+            let length = self.cut(cuts, &window);
             let chunk = &window.bytes()[..length];
             hasher.update(chunk);
             list.raw_bytes += length as u64;
-            if length == self.vault.chunker.most_bytes() && is_zeros(chunk) {
+            if length == zeros_bytes && is_zeros(chunk) {
                 list.zeros += length as u64;
             } else {
                 let id = self.vault.keys.id(chunk);
@@ -329,8 +332,23 @@ impl<'v> Writer<'v> {
         Ok((id, list.raw_bytes))
     }
 
-    fn cut(&self, window: &Window<'_>) -> usize {
-        self.vault.chunker.cut(window.bytes())
+    /// Returns the length of all chunks of a content, if it is an image. One that ends within the longest chunk is
+    /// cut as any other.
+    fn cuts(&self, window: &Window<'_>, source: &dyn Source) -> Option<usize> {
+        if window.has_ended {
+            return None;
+        }
+        let size_bytes = source.file().and_then(|it| it.metadata().ok());
+        let most_bytes = self.vault.options.chunks.mean_bytes;
+        images::chunk_bytes(window.bytes(), size_bytes.map(|it| it.len()), most_bytes)
+    }
+
+    fn cut(&self, cuts: Option<usize>, window: &Window<'_>) -> usize {
+        let bytes = window.bytes();
+        match cuts {
+            Some(length) => length.min(bytes.len()),
+            None => self.vault.chunker.cut(bytes),
+        }
     }
 
     fn add_single(&mut self, kind: PackKind, content: &[u8]) -> Result<(Id, u64)> {
