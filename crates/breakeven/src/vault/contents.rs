@@ -396,6 +396,10 @@ impl Source for ContentSource<'_> {
         self.hasher = self.chunks.keys.hasher();
         Ok(true)
     }
+
+    fn size_bytes(&self) -> Option<u64> {
+        Some(self.raw_bytes)
+    }
 }
 
 fn chunk_of(frame: &OpenFrame, ordinal: u32) -> Result<&[u8]> {

@@ -227,19 +227,26 @@ fn an_unchanged_tree_is_added_again_for_next_to_nothing() {
     assert_eq!(fs::read(back.join("text")).unwrap(), b"another");
 }
 
+/// What images are cut into.
+const IMAGE_BLOCK_BYTES: usize = 8 << 10;
+
+/// The image of a disk of 200 blocks, the last not whole, of which 20 are zeros.
+fn image() -> Vec<u8> {
+    let block = IMAGE_BLOCK_BYTES;
+    let mut random = Rng::with_seed(crate::testing::seed(12));
+    let mut image = noise(&mut random, 200 * block - 512);
+    image[510..512].copy_from_slice(b"\x55\xaa");
+    image[40 * block..60 * block].fill(0);
+    image
+}
+
 /// The image of a disk, and the same with single blocks written over and one that is zeros now.
 #[test]
 fn of_an_image_only_blocks_that_changed_are_stored_again() {
     let source = tempfile::tempdir().unwrap();
     let root = source.path().join("images");
     fs::create_dir(&root).unwrap();
-    let block = 8 << 10;
-    let mut random = Rng::with_seed(crate::testing::seed(12));
-    let mut image = noise(&mut random, 200 * block);
-    image[510..512].copy_from_slice(b"\x55\xaa");
-    image[40 * block..60 * block].fill(0);
-    // The end is no whole block.
-    image.truncate(200 * block - 512);
+    let (block, mut image) = (IMAGE_BLOCK_BYTES, image());
     let (_, mut vault) = memory_vault();
     let mut add = |image: &[u8], day: i64| {
         fs::write(root.join("image"), image).unwrap();
@@ -812,4 +819,24 @@ fn a_copy_is_what_its_source_is_and_costs_what_is_new() {
         "{added} bytes of {}",
         changed.snapshot.raw_bytes
     );
+}
+
+#[test]
+fn a_copied_image_is_cut_as_an_added_one() {
+    let source = tempfile::tempdir().unwrap();
+    let path = source.path().join("image");
+    let mut image = image();
+    fs::write(&path, &image).unwrap();
+    let (_, mut from) = memory_vault();
+    let paths = [path.clone()];
+    from.add(&pool(), &paths, &options(1), &mut |_| ()).unwrap();
+    let far = FolderEnd::shared(Arc::new(MemoryStorage::new()));
+    let mut to = Vault::init_like(far, &from, b"another", COST, Entropy::seeded(9)).unwrap();
+    to.copy_from(&from, &[], &pool(), WriterOptions::default(), &mut |_| ())
+        .unwrap();
+    image[70 * IMAGE_BLOCK_BYTES] ^= 1;
+    fs::write(&path, &image).unwrap();
+    let added = to.add(&pool(), &paths, &options(2), &mut |_| ()).unwrap();
+    let (new, lists) = (added.snapshot.new_raw_bytes, 8 << 10);
+    assert!(new < IMAGE_BLOCK_BYTES as u64 + lists, "{new} bytes");
 }

@@ -53,6 +53,12 @@ pub trait Source {
     fn file(&self) -> Option<&Arc<File>> {
         None
     }
+
+    /// Returns the bytes of the whole content, where that is known before it is read.
+    fn size_bytes(&self) -> Option<u64> {
+        let metadata = self.file()?.metadata().ok()?;
+        Some(metadata.len())
+    }
 }
 
 impl Source for &[u8] {
@@ -338,9 +344,8 @@ impl<'v> Writer<'v> {
         if window.has_ended {
             return None;
         }
-        let size_bytes = source.file().and_then(|it| it.metadata().ok());
         let most_bytes = self.vault.options.chunks.mean_bytes;
-        images::chunk_bytes(window.bytes(), size_bytes.map(|it| it.len()), most_bytes)
+        images::chunk_bytes(window.bytes(), source.size_bytes(), most_bytes)
     }
 
     fn cut(&self, cuts: Option<usize>, window: &Window<'_>) -> usize {
@@ -384,7 +389,7 @@ impl<'v> Writer<'v> {
         }
         if let Some(file) = source.file() {
             // Where it cannot be read, reading it in order says why.
-            let size_bytes = file.metadata().map_or(0, |it| it.len());
+            let size_bytes = source.size_bytes().unwrap_or(0);
             if size_bytes <= window.bytes().len() as u64 {
                 return Ok(None);
             }
