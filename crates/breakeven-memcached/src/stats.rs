@@ -220,15 +220,21 @@ fn items(shared: &Shared) -> Fields {
         .with("items:1:expired_unfetched", stats.expired_unfetched)
 }
 
+/// A chunk is what holds an item: here as much as the mean item takes of the slabs.
 fn slabs(shared: &Shared) -> Fields {
     let stats = shared.objects.stats();
     let sums = shared.sums();
+    let chunk_bytes = (stats.slabs * stats.slab_bytes).div_ceil(stats.items.max(1));
     Fields::default()
-        .with("1:chunk_size", stats.slab_bytes)
-        .with("1:chunks_per_page", 1)
+        .with("1:chunk_size", chunk_bytes)
+        .with(
+            "1:chunks_per_page",
+            stats.items.div_ceil(stats.slabs.max(1)),
+        )
         .with("1:total_pages", stats.slabs)
-        .with("1:total_chunks", stats.slabs)
-        .with("1:used_chunks", stats.slabs)
+        .with("1:total_chunks", stats.items)
+        .with("1:used_chunks", stats.items)
+        .with("1:free_chunks", 0)
         .with("1:mem_requested", stats.bytes)
         .with("1:get_hits", sums.get_hits)
         .with("1:cmd_set", sums.cmd_set)
