@@ -100,7 +100,14 @@ impl<'a> Course<'a> {
                     _ => None,
                 };
                 AnyWriter::Long(match pacer {
-                    Some(pacer) => LongWriter::paced(sink, pacer, content_bytes)?,
+                    Some(pacer) => {
+                        let writer = LongWriter::paced(sink, pacer, content_bytes)?;
+                        match content_bytes {
+                            // Over a link that is told nothing makes it go on as a row.
+                            Some(bytes) if matches!(aim, Aim::Paced(_)) => writer.stating(bytes),
+                            _ => writer,
+                        }
+                    }
                     None => {
                         let known = (&piece[..count], content_bytes);
                         let options = form::long_options(aim, packing.setting, workers, known)?;

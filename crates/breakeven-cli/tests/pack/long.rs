@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 use super::{folder, message, ok};
+use crate::page::left_out;
 use crate::{breakeven, noise, run};
 
 /// Packs the file with some options; returns the stream.
@@ -202,8 +203,53 @@ fn a_slow_pipe_is_written_whole_and_a_told_link_gets_one_frame() {
     };
     assert!(frames(&["--link", "4MB/s", "--hint", "keep=1"]) > 1);
     assert_eq!(frames(&["--link", "4MB/s"]), 1);
+    let stream = fs::read(folder.path().join("file.zst")).expect("the packed file");
+    assert!(states(&stream, data.len()));
     let output = run(&folder, &[&"cat", &folder.path().join("file.zst")]);
     assert!(output.stdout == data);
+}
+
+/// Decodes a stream by each function of Python's zstandard that decodes one frame.
+const DECODES: &str = "\
+import sys, zstandard
+stream, content = (open(name, 'rb').read() for name in sys.argv[1:3])
+assert zstandard.decompress(stream) == content
+assert zstandard.ZstdDecompressor().decompress(stream) == content
+";
+
+#[test]
+fn one_shot_decoders_of_python_read_long_frames() {
+    let python = "/usr/bin/python3";
+    let mut asked = Command::new(python);
+    if !asked
+        .args(["-c", "import zstandard"])
+        .status()
+        .is_ok_and(|it| it.success())
+    {
+        return left_out("no zstandard of Python: nothing is decoded by it");
+    }
+    let (folder, data) = repeating();
+    let forms: [&[&str]; 6] = [
+        &[],
+        &["-1"],
+        &["-19"],
+        &["--strategy", "money"],
+        &["--strategy", "smallest"],
+        &["--link", "12MB/s"],
+    ];
+    for options in forms {
+        assert!(states(&packed(&folder, options), data.len()), "{options:?}");
+        let decoded = Command::new(python)
+            .args(["-c", DECODES, "file.zst", "file"])
+            .current_dir(folder.path())
+            .output()
+            .expect("it starts");
+        assert!(
+            decoded.status.success(),
+            "{options:?}: {}",
+            message(&decoded)
+        );
+    }
 }
 
 #[test]

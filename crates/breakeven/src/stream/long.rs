@@ -197,6 +197,13 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         Ok(writer)
     }
 
+    /// Lets the first frame state that `content_bytes` come, for readers that decode a frame in one go. A content that goes
+    /// on beyond them goes on in another frame; one that ends before them is an error.
+    pub fn stating(mut self, content_bytes: u64) -> LongWriter<S> {
+        self.options.content_bytes = Some(content_bytes);
+        self
+    }
+
     /// Returns how its frames are made.
     pub fn options(&self) -> &LongOptions {
         &self.options
@@ -599,14 +606,26 @@ mod tests {
         let edges = [0, 1, 256, 512, 1024, 2048].map(|it| it << 10);
         let mut tried = 0;
         for length in edges.iter().flat_map(|&it| [it, it + 1]) {
-            for pledged in [None, Some(length as u64), Some(u64::MAX)] {
+            let exact = Some(length as u64);
+            let knowledge = [
+                (None, false),
+                (exact, false),
+                (exact, true),
+                (Some(u64::MAX), false),
+            ];
+            for (pledged, is_stated) in knowledge {
                 for pacer in [
                     Pacer::untold(2),
                     Pacer::new(Pace::Fastest(BytesPerSecond(1e6)), 2),
                 ] {
                     let mut writer = LongWriter::paced(Vec::new(), pacer, pledged).unwrap();
+                    if is_stated {
+                        writer = writer.stating(length as u64);
+                    }
                     writer.write_all(&content[..length]).unwrap();
                     let (stream, _) = writer.finish().unwrap();
+                    let found = zstd_safe::get_frame_content_size(&stream).unwrap();
+                    assert_eq!(found, exact.filter(|_| is_stated || length <= EARLY_BYTES));
                     let mut back = vec![0; length];
                     assert_eq!(zstd_safe::decompress(&mut back[..], &stream), Ok(length));
                     assert!(back == content[..length]);
@@ -614,7 +633,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(tried, 72);
+        assert_eq!(tried, 96);
     }
 
     #[test]
