@@ -20,7 +20,7 @@ use super::index::{Index, PackPlace, write_pack};
 use super::pack::{Contents, FrameEntry, HEAD_BYTES, object_name, open_frame, read_head};
 use super::record::{Doomed, Record};
 use super::verify::follow;
-use super::writer::{Writer, WriterOptions};
+use super::writer::{Group, Writer, WriterOptions};
 use super::{Progress, Vault};
 
 /// What a chunk takes beside its bytes at the most, with a frame and a pack of its own.
@@ -333,7 +333,8 @@ impl Writer<'_> {
                 let bytes = bytes.filter(|it| it.len() == chunk.length_bytes as usize);
                 let wrong = || super::fail("pack", offset, "the chunk as listed", "another");
                 let bytes = bytes.ok_or_else(wrong)?;
-                self.put_chunk(fate.pack.kind, chunk.kind, chunk.id, bytes)?;
+                let group = Group::of(fate.pack.kind, chunk.kind);
+                self.put_chunk(group, chunk.kind, chunk.id, bytes)?;
             }
         }
         Ok(read)

@@ -27,9 +27,9 @@ const CHUNK_ENTRY_BYTES: usize = 18;
 /// What a pack is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PackKind {
-    /// Contents of files, and their lists.
+    /// Contents of files; in vaults of before their lists as well.
     Data,
-    /// Folders and their stamps.
+    /// Folders and their stamps, and in frames of their own the lists of contents: what is read to tell what is live.
     Folders,
 }
 

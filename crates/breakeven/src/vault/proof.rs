@@ -16,6 +16,7 @@ use crate::storage::simulated::{Damage, Fault, FaultKind};
 use crate::storage::{MemoryStorage, SimulatedDisk, Storage};
 
 use super::contents::Chunks;
+use super::pack::{ChunkEntry, ChunkKind, PackKind};
 use super::{
     ChunkLimits, Compression, Entropy, Entry, Error, FarEnd, FolderEnd, Node, PasswordCost,
     Snapshot, Stamp, Time, Vault, VaultOptions, VerifyOptions, Writer, WriterOptions,
@@ -420,6 +421,26 @@ fn small_vault() -> (SimulatedDisk, BTreeMap<u64, Tree>) {
         subject.commit(&Transaction::Add(tree), true).unwrap();
     }
     (disk, subject.trees)
+}
+
+/// What is live is told by packs of folders alone, so that a collector need not read the contents.
+#[test]
+fn lists_of_contents_lie_apart_from_them() {
+    let (disk, _) = small_vault();
+    let vault = open_seeded(disk.start_process(), 0).unwrap();
+    let mut lists = BTreeMap::from([(PackKind::Data, 0), (PackKind::Folders, 0)]);
+    vault
+        .each_pack(|pack, contents| {
+            for frame in &contents.frames {
+                let of_lists = |it: &&ChunkEntry| it.kind == ChunkKind::List;
+                let count = frame.chunks.iter().filter(of_lists).count();
+                *lists.get_mut(&pack.kind).unwrap() += count;
+            }
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(lists[&PackKind::Data], 0);
+    assert!(lists[&PackKind::Folders] >= 4, "{lists:?}");
 }
 
 #[test]

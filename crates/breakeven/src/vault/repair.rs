@@ -28,7 +28,7 @@ use super::pack::{
 };
 use super::record::Record;
 use super::verify::DEPTH_MAX;
-use super::writer::{Writer, WriterOptions};
+use super::writer::{Group, Writer, WriterOptions};
 use super::{Damage, INDEX, INDEX_BYTES_MAX, Progress, Vault, VerifyOptions, object};
 
 /// What a repair did.
@@ -309,7 +309,8 @@ impl Writer<'_> {
                     match bytes {
                         _ if dropped.contains(&chunk.id) => {}
                         Some(bytes) => {
-                            self.put_chunk(pack.kind, chunk.kind, chunk.id, bytes)?;
+                            let group = Group::of(pack.kind, chunk.kind);
+                            self.put_chunk(group, chunk.kind, chunk.id, bytes)?;
                             repaired.saved_chunks += 1;
                         }
                         None => drop(lost.insert(chunk.id)),

@@ -10,6 +10,7 @@ use fastrand::Rng;
 use crate::pool::{Pool, PoolOptions};
 use crate::storage::{MemoryStorage, RealStorage, Storage};
 
+use super::writer::Group;
 use super::*;
 
 const PASSWORD: &[u8] = b"correct horse";
@@ -423,7 +424,7 @@ fn a_folder_within_itself_is_refused() {
         ..Stamp::default()
     };
     let (_, stamps) = writer.add_folder(&inner, &[stamp]).unwrap();
-    let (kind, chunk) = (pack::PackKind::Folders, pack::ChunkKind::Plain);
+    let (kind, chunk) = (Group::Folders, pack::ChunkKind::Plain);
     writer.put_chunk(kind, chunk, itself, &folder).unwrap();
     let snapshot = Snapshot {
         folder: itself,

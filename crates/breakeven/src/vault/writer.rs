@@ -109,11 +109,55 @@ struct Done {
     frame: EncodedFrame,
 }
 
+/// Chunks that are read together, and so share frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    /// Contents of files.
+    Contents,
+    /// Their lists, which tell what is live without the contents.
+    Lists,
+    /// Folders and their stamps.
+    Folders,
+}
+
+impl Group {
+    const ALL: [Group; 3] = [Group::Contents, Group::Lists, Group::Folders];
+
+    /// Returns the group of a chunk that lies in such a pack.
+    pub(super) fn of(pack: PackKind, chunk: ChunkKind) -> Group {
+        match (pack, chunk) {
+            (PackKind::Folders, _) => Group::Folders,
+            (PackKind::Data, ChunkKind::List) => Group::Lists,
+            (PackKind::Data, ChunkKind::Plain) => Group::Contents,
+        }
+    }
+
+    fn pack_kind(self) -> PackKind {
+        match self {
+            Group::Contents => PackKind::Data,
+            Group::Lists | Group::Folders => PackKind::Folders,
+        }
+    }
+
+    /// Returns the group of lists of contents of this one.
+    fn lists(self) -> Group {
+        match self {
+            Group::Contents => Group::Lists,
+            other => other,
+        }
+    }
+}
+
+/// A frame that is being filled.
+#[derive(Default)]
+struct Filling {
+    frame: RawFrame,
+    number: u32,
+}
+
 /// What is being filled for one kind of packs.
 struct Packer {
     kind: PackKind,
-    frame: RawFrame,
-    number: u32,
     pack: Option<PackBuilder>,
     /// Frames in the pack, with their numbers.
     placed: Vec<(u32, FrameEntry)>,
@@ -123,8 +167,6 @@ impl Packer {
     fn new(kind: PackKind) -> Packer {
         Packer {
             kind,
-            frame: RawFrame::default(),
-            number: 0,
             pack: None,
             placed: Vec::new(),
         }
@@ -136,6 +178,8 @@ pub struct Writer<'v> {
     vault: &'v mut Vault,
     session: Session,
     pub(super) index: Index,
+    /// One of each group.
+    fillings: [Filling; 3],
     packers: [Packer; 2],
     stage: Stage<Job, Done, Compressor>,
     picker: Picker,
@@ -196,6 +240,7 @@ impl<'v> Writer<'v> {
         Ok(Writer {
             session,
             index,
+            fillings: Default::default(),
             packers: [Packer::new(PackKind::Data), Packer::new(PackKind::Folders)],
             stage: pool.stage(2 * pool.worker_count().max(1), Compressor::new, encode)?,
             picker: Picker::new(options.compression, request_share(vault)),
@@ -275,7 +320,7 @@ impl<'v> Writer<'v> {
     /// # Errors
     /// Those of source and storage; after one of the storage nothing more can be added.
     pub fn add_content(&mut self, source: &mut dyn Source) -> Result<(Id, u64)> {
-        self.add(PackKind::Data, source)
+        self.add(Group::Contents, source)
     }
 
     /// Stores a folder, whose entries are sorted by name, and its stamps.
@@ -284,22 +329,22 @@ impl<'v> Writer<'v> {
     /// As [`Writer::add_content`].
     pub fn add_folder(&mut self, entries: &[Entry], stamps: &[Stamp]) -> Result<(Id, Id)> {
         let (folder, stamps) = (write_folder(entries), write_stamps(entries, stamps));
-        let (folder, _) = self.add(PackKind::Folders, &mut &folder[..])?;
-        let (stamps, _) = self.add(PackKind::Folders, &mut &stamps[..])?;
+        let (folder, _) = self.add(Group::Folders, &mut &folder[..])?;
+        let (stamps, _) = self.add(Group::Folders, &mut &stamps[..])?;
         Ok((folder, stamps))
     }
 
     /// Stores a content of either kind.
-    fn add(&mut self, kind: PackKind, source: &mut dyn Source) -> Result<(Id, u64)> {
+    fn add(&mut self, group: Group, source: &mut dyn Source) -> Result<(Id, u64)> {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let result = self.add_buffered(kind, source, &mut buffer);
+        let result = self.add_buffered(group, source, &mut buffer);
         self.buffer = buffer;
         result
     }
 
     fn add_buffered(
         &mut self,
-        kind: PackKind,
+        group: Group,
         source: &mut dyn Source,
         buffer: &mut Vec<u8>,
     ) -> Result<(Id, u64)> {
@@ -308,7 +353,7 @@ impl<'v> Writer<'v> {
         let cuts = self.cuts(&window, source);
         let first = self.cut(cuts, &window);
         if window.has_ended && first == window.bytes().len() {
-            return self.add_single(kind, window.bytes());
+            return self.add_single(group, window.bytes());
         }
         if let Some(known) = self.find_clone(source, &mut window, first)? {
             return Ok(known);
@@ -325,16 +370,16 @@ impl<'v> Writer<'v> {
                 list.zeros += length as u64;
             } else {
                 let id = self.vault.keys.id(chunk);
-                self.put_chunk(kind, ChunkKind::Plain, id, chunk)?;
+                self.put_chunk(group, ChunkKind::Plain, id, chunk)?;
                 list.push(length, id);
-                self.cut_list(kind, &mut list, LIST_BYTES_MAX)?;
+                self.cut_list(group.lists(), &mut list, LIST_BYTES_MAX)?;
             }
             window.consume(length);
             window.fill(source)?;
         }
         let id = Keys::id_of(&hasher);
-        let list_bytes = self.finish_list(kind, list.raw_bytes, &mut list)?;
-        self.put_chunk(kind, ChunkKind::List, id, &list_bytes)?;
+        let list_bytes = self.finish_list(group.lists(), list.raw_bytes, &mut list)?;
+        self.put_chunk(group.lists(), ChunkKind::List, id, &list_bytes)?;
         Ok((id, list.raw_bytes))
     }
 
@@ -356,12 +401,12 @@ impl<'v> Writer<'v> {
         }
     }
 
-    fn add_single(&mut self, kind: PackKind, content: &[u8]) -> Result<(Id, u64)> {
+    fn add_single(&mut self, group: Group, content: &[u8]) -> Result<(Id, u64)> {
         if content.is_empty() {
             return Ok((Id::NONE, 0));
         }
         let id = self.vault.keys.id(content);
-        self.put_chunk(kind, ChunkKind::Plain, id, content)?;
+        self.put_chunk(group, ChunkKind::Plain, id, content)?;
         Ok((id, content.len() as u64))
     }
 
@@ -423,12 +468,12 @@ impl<'v> Writer<'v> {
     }
 
     /// Makes chunks of the levels of a list that are longer than `most_bytes`.
-    fn cut_list(&mut self, kind: PackKind, list: &mut List, most_bytes: usize) -> Result<()> {
+    fn cut_list(&mut self, group: Group, list: &mut List, most_bytes: usize) -> Result<()> {
         let mut level = 0;
         while level < list.levels.len() && list.levels[level].len() > most_bytes {
             let items = std::mem::take(&mut list.levels[level]);
             let id = self.vault.keys.id(&items);
-            self.put_chunk(kind, ChunkKind::Plain, id, &items)?;
+            self.put_chunk(group, ChunkKind::Plain, id, &items)?;
             list.push_at(level + 1, items.len(), id);
             level += 1;
         }
@@ -439,14 +484,14 @@ impl<'v> Writer<'v> {
     }
 
     /// Returns the list of a content, whose lower levels become chunks.
-    fn finish_list(&mut self, kind: PackKind, raw_bytes: u64, list: &mut List) -> Result<Vec<u8>> {
+    fn finish_list(&mut self, group: Group, raw_bytes: u64, list: &mut List) -> Result<Vec<u8>> {
         list.flush_zeros();
         let mut level = 0;
         while level + 1 < list.levels.len() {
             let items = std::mem::take(&mut list.levels[level]);
             if !items.is_empty() {
                 let id = self.vault.keys.id(&items);
-                self.put_chunk(kind, ChunkKind::Plain, id, &items)?;
+                self.put_chunk(group, ChunkKind::Plain, id, &items)?;
                 list.push_at(level + 1, items.len(), id);
             }
             level += 1;
@@ -462,7 +507,7 @@ impl<'v> Writer<'v> {
     /// Puts a chunk into the frame that is being filled, unless it is known.
     pub(super) fn put_chunk(
         &mut self,
-        kind: PackKind,
+        group: Group,
         chunk: ChunkKind,
         id: Id,
         bytes: &[u8],
@@ -476,29 +521,28 @@ impl<'v> Writer<'v> {
             return Ok(());
         }
         let frame_bytes = self.vault.options.frame_bytes;
-        let at = usize::from(kind == PackKind::Folders);
-        let packer = &self.packers[at];
-        let is_full = packer.frame.bytes.len() + bytes.len() > frame_bytes
-            || packer.frame.chunks.len() == FRAME_CHUNKS_MAX;
+        let filling = &self.fillings[group as usize];
+        let is_full = filling.frame.bytes.len() + bytes.len() > frame_bytes
+            || filling.frame.chunks.len() == FRAME_CHUNKS_MAX;
         if is_full {
-            self.end_frame(at)?;
+            self.end_frame(group)?;
         }
-        let packer = &mut self.packers[at];
-        if packer.frame.chunks.is_empty() {
-            packer.number = self.index.add_frame(FramePlace {
+        let filling = &mut self.fillings[group as usize];
+        if filling.frame.chunks.is_empty() {
+            filling.number = self.index.add_frame(FramePlace {
                 pack: FramePlace::PENDING,
                 offset: 0,
                 sealed_bytes: 0,
             })?;
         }
         let place = Place {
-            frame: packer.number,
-            ordinal: packer.frame.chunks.len() as u32,
+            frame: filling.number,
+            ordinal: filling.frame.chunks.len() as u32,
             kind: chunk,
         };
         self.index.insert(id, place)?;
-        packer.frame.bytes.extend_from_slice(bytes);
-        packer.frame.chunks.push(ChunkEntry {
+        filling.frame.bytes.extend_from_slice(bytes);
+        filling.frame.chunks.push(ChunkEntry {
             id,
             kind: chunk,
             length_bytes: bytes.len() as u32,
@@ -508,19 +552,17 @@ impl<'v> Writer<'v> {
     }
 
     /// Has the frame compressed.
-    fn end_frame(&mut self, at: usize) -> Result<()> {
-        let packer = &mut self.packers[at];
-        let frame = std::mem::take(&mut packer.frame);
+    fn end_frame(&mut self, group: Group) -> Result<()> {
+        let Filling { frame, number } = std::mem::take(&mut self.fillings[group as usize]);
         if frame.chunks.is_empty() {
             return Ok(());
         }
-        let (kind, number) = (packer.kind, packer.number);
         let pick = self.picker.pick(&frame.bytes)?;
         while self.stage.is_full() {
             self.take_done()?;
         }
         let submitted = self.stage.submit(Job {
-            kind,
+            kind: group.pack_kind(),
             number,
             pick,
             frame,
@@ -597,8 +639,8 @@ impl<'v> Writer<'v> {
 
     /// Makes all chunks so far durable, without a snapshot of them.
     pub(super) fn flush(&mut self) -> Result<()> {
-        for at in 0..self.packers.len() {
-            self.end_frame(at)?;
+        for group in Group::ALL {
+            self.end_frame(group)?;
         }
         while self.take_done()? {}
         for at in 0..self.packers.len() {
