@@ -5,11 +5,14 @@
 //! libFuzzer. An input that once broke a target is kept in its folder. Not part of the library
 //! unless the feature `fuzzing` asks for it.
 
+use crate::blocks::fuzz::fuzz_blocks;
 use crate::codec::{Compressor, Decoder, Decompressor, Dictionary, Method};
 use crate::frame::fuzz::fuzz_frame;
 use crate::replay::fuzz::fuzz_trace;
 use crate::storage::fuzz::{fuzz_record, fuzz_superblock};
 use crate::stream::fuzz::{fuzz_stream, fuzz_stream_round_trip};
+#[cfg(feature = "vault")]
+use crate::vault::fuzz::fuzz_vault;
 
 /// A fuzz target and the name of its folder.
 #[derive(Clone, Copy)]
@@ -22,6 +25,10 @@ pub struct Target {
 
 /// Every target.
 pub const TARGETS: &[Target] = &[
+    Target {
+        name: "blocks",
+        run: fuzz_blocks,
+    },
     Target {
         name: "decode",
         run: fuzz_decode,
@@ -57,6 +64,11 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "trace",
         run: fuzz_trace,
+    },
+    #[cfg(feature = "vault")]
+    Target {
+        name: "vault",
+        run: fuzz_vault,
     },
 ];
 

@@ -272,3 +272,60 @@ fn root_shared_extents_are_read_once_and_restored_once() {
     let mut same = Command::new("diff");
     done(same.arg("-r").arg(path.join("srv")).arg(back.join("srv")));
 }
+
+/// What the vaults in `golden` hold, below a folder: a text, and what begins as an image does.
+fn golden_tree() -> Vec<(&'static str, Vec<u8>)> {
+    let draws = |seed: u64| {
+        let mut state = seed;
+        move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005);
+            state = state.wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize
+        }
+    };
+    let mut draw = draws(1);
+    let mut text = Vec::new();
+    while text.len() < 400_000 {
+        let line = draw() % 60;
+        let square = line * line;
+        let line = format!("line {line} of a text that says little, {square} times\n");
+        text.extend_from_slice(line.as_bytes());
+    }
+    let mut draw = draws(2);
+    let mut image: Vec<u8> = (0..50).flat_map(|_| [draw() as u8; 4096]).collect();
+    image[1080..1082].copy_from_slice(&[0x53, 0xEF]);
+    vec![
+        ("text", text),
+        ("below/image", image),
+        ("below/small", b"a few bytes\n".to_vec()),
+    ]
+}
+
+/// Two vaults of version 1, kept as they were written: `before` has lists beside the contents, `now` apart from them. Each is
+/// whole and restored, and what it holds is cut where it was, so that it is not stored again.
+#[test]
+fn a_vault_that_was_written_once_is_read_and_its_cuts_stay() {
+    for name in ["before", "now"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path();
+        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vault/golden");
+        done(
+            Command::new("cp")
+                .arg("-r")
+                .arg(kept.join(name))
+                .arg(path.join("v")),
+        );
+        fs::write(path.join("p"), "a password\n").expect("a file");
+        let said = ok(path, "breakeven vault -r v -p p verify");
+        assert!(said.contains(" 0 damages"), "{said}");
+        ok(path, "breakeven vault -r v -p p restore 1 --target back");
+        for (name, content) in golden_tree() {
+            let back = path.join("back/srv/golden").join(name);
+            assert!(fs::read(&back).expect("a file") == content, "{name}");
+        }
+        let said = ok(path, "breakeven vault -r v -p p add --json back");
+        let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        let new = said["new_raw_bytes"].as_u64().expect("a number");
+        assert!(new < 2000, "{name}: {said}");
+    }
+}

@@ -44,6 +44,8 @@ mod clean;
 mod coding;
 mod dictionary;
 mod file;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod goal;
 mod layout;
 mod log;

@@ -30,6 +30,8 @@ mod excludes;
 mod far_end;
 mod folder;
 mod folder_end;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod hashing;
 mod images;
 mod index;

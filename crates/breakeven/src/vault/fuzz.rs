@@ -1,0 +1,65 @@
+//! The fuzz target of what lies behind a vault's seals; [`crate::fuzz`] lists it.
+//!
+//! Nobody without the key gets there. Whoever shares a vault has it.
+
+use crate::codec::Decompressor;
+use crate::error::Result;
+
+use super::bytes::Reader;
+use super::folder::{read_folder, read_stamps, write_folder, write_stamps};
+use super::images;
+use super::pack::{Contents, OpenFrame, read_head};
+use super::record::Record;
+
+/// Reads any bytes as a part of the kind that the first byte tells. What is read is written again and read to the same.
+pub(crate) fn fuzz_vault(data: &[u8]) {
+    let Some((&kind, body)) = data.split_first() else {
+        return;
+    };
+    match kind {
+        0 => read_again(body, read_folder, |it| write_folder(it)),
+        1 => read_again(body, Record::read, Record::write),
+        2 => read_again(
+            body,
+            |body| Contents::read(&mut Reader::new("index", body)),
+            |it| {
+                let mut out = Vec::new();
+                it.write(&mut out);
+                out
+            },
+        ),
+        3 => {
+            let Ok(frame) = OpenFrame::decode(body, &mut Decompressor::new()) else {
+                return;
+            };
+            let chunks = (0..).map_while(|ordinal| frame.chunk(ordinal));
+            assert!(chunks.count() <= usize::from(u16::MAX));
+        }
+        4 => drop(read_head(body)),
+        5 => drop(images::chunk_bytes(
+            body,
+            Some(body.len() as u64 * 1000),
+            1 << 20,
+        )),
+        _ => {
+            // A folder, and from there the stamps beside it.
+            let at = usize::from(kind).min(body.len());
+            let (folder, stamps) = body.split_at(at);
+            let Ok(entries) = read_folder(folder) else {
+                return;
+            };
+            let read = |content: &[u8]| read_stamps(&entries, content);
+            read_again(stamps, read, |it| write_stamps(&entries, it));
+        }
+    }
+}
+
+fn read_again<T: PartialEq + std::fmt::Debug>(
+    body: &[u8],
+    read: impl Fn(&[u8]) -> Result<T>,
+    write: impl Fn(&T) -> Vec<u8>,
+) {
+    if let Ok(found) = read(body) {
+        assert_eq!(read(&write(&found)).ok().as_ref(), Some(&found));
+    }
+}
