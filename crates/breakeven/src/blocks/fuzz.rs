@@ -4,6 +4,7 @@ use super::layout::{
     Checkpoint, Commit, FramePrefix, Listed, Operation, Payload, decode_head, encode_head,
 };
 use super::table::Chunk;
+use crate::storage::fuzz::read_again;
 
 /// Reads any bytes as a body of the kind that the first byte tells. What is read is written again and read to the same.
 pub(crate) fn fuzz_blocks(data: &[u8]) {
@@ -34,15 +35,5 @@ pub(crate) fn fuzz_blocks(data: &[u8]) {
             let level = u32::from(level - 7);
             read_again(body, |body| Chunk::decode(level, body), Chunk::encode);
         }
-    }
-}
-
-fn read_again<T: PartialEq + std::fmt::Debug>(
-    body: &[u8],
-    decode: impl Fn(&[u8]) -> Option<T>,
-    encode: impl Fn(&T) -> Vec<u8>,
-) {
-    if let Some(found) = decode(body) {
-        assert_eq!(decode(&encode(&found)).as_ref(), Some(&found));
     }
 }

@@ -21,6 +21,17 @@ const GENERATION: u64 = 0x0000_0BEE_0000_0007;
 const KIND: StoreKind = StoreKind::new(*b"FUZZ", 1);
 const REGION_BYTES_MAX: usize = 64 << 10;
 
+/// Reads any bytes as a part of a store. What is read is written again and read to the same.
+pub fn read_again<T: PartialEq + std::fmt::Debug>(
+    bytes: &[u8],
+    decode: impl Fn(&[u8]) -> Option<T>,
+    encode: impl Fn(&T) -> Vec<u8>,
+) {
+    if let Some(found) = decode(bytes) {
+        assert_eq!(decode(&encode(&found)).as_ref(), Some(&found));
+    }
+}
+
 fn file_of(bytes: &[u8]) -> Arc<dyn StorageFile> {
     let storage = MemoryStorage::new();
     let file = storage

@@ -3,7 +3,7 @@
 //! Nobody without the key gets there. Whoever shares a vault has it.
 
 use crate::codec::Decompressor;
-use crate::error::Result;
+use crate::storage::fuzz::read_again;
 
 use super::bytes::Reader;
 use super::folder::{read_folder, read_stamps, write_folder, write_stamps};
@@ -17,11 +17,11 @@ pub(crate) fn fuzz_vault(data: &[u8]) {
         return;
     };
     match kind {
-        0 => read_again(body, read_folder, |it| write_folder(it)),
-        1 => read_again(body, Record::read, Record::write),
+        0 => read_again(body, |body| read_folder(body).ok(), |it| write_folder(it)),
+        1 => read_again(body, |body| Record::read(body).ok(), Record::write),
         2 => read_again(
             body,
-            |body| Contents::read(&mut Reader::new("index", body)),
+            |body| Contents::read(&mut Reader::new("index", body)).ok(),
             |it| {
                 let mut out = Vec::new();
                 it.write(&mut out);
@@ -48,18 +48,8 @@ pub(crate) fn fuzz_vault(data: &[u8]) {
             let Ok(entries) = read_folder(folder) else {
                 return;
             };
-            let read = |content: &[u8]| read_stamps(&entries, content);
+            let read = |content: &[u8]| read_stamps(&entries, content).ok();
             read_again(stamps, read, |it| write_stamps(&entries, it));
         }
-    }
-}
-
-fn read_again<T: PartialEq + std::fmt::Debug>(
-    body: &[u8],
-    read: impl Fn(&[u8]) -> Result<T>,
-    write: impl Fn(&T) -> Vec<u8>,
-) {
-    if let Ok(found) = read(body) {
-        assert_eq!(read(&write(&found)).ok().as_ref(), Some(&found));
     }
 }
