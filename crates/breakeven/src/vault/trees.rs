@@ -424,8 +424,8 @@ fn a_folder_within_itself_is_refused() {
         ..Stamp::default()
     };
     let (_, stamps) = writer.add_folder(&inner, &[stamp]).unwrap();
-    let (kind, chunk) = (Group::Folders, pack::ChunkKind::Plain);
-    writer.put_chunk(kind, chunk, itself, &folder).unwrap();
+    let (group, chunk) = (Group::Folders, pack::ChunkKind::Plain);
+    writer.put_chunk(group, chunk, itself, &folder).unwrap();
     let snapshot = Snapshot {
         folder: itself,
         stamps,

@@ -114,7 +114,7 @@ struct Done {
 pub(super) enum Group {
     /// Contents of files.
     Contents,
-    /// Their lists, which tell what is live without the contents.
+    /// Lists of contents, which tell what is live without the contents.
     Lists,
     /// Folders and their stamps.
     Folders,
@@ -126,8 +126,8 @@ impl Group {
     /// Returns the group of a chunk that lies in such a pack.
     pub(super) fn of(pack: PackKind, chunk: ChunkKind) -> Group {
         match (pack, chunk) {
-            (PackKind::Folders, _) => Group::Folders,
-            (PackKind::Data, ChunkKind::List) => Group::Lists,
+            (_, ChunkKind::List) => Group::Lists,
+            (PackKind::Folders, ChunkKind::Plain) => Group::Folders,
             (PackKind::Data, ChunkKind::Plain) => Group::Contents,
         }
     }
@@ -136,14 +136,6 @@ impl Group {
         match self {
             Group::Contents => PackKind::Data,
             Group::Lists | Group::Folders => PackKind::Folders,
-        }
-    }
-
-    /// Returns the group of lists of contents of this one.
-    fn lists(self) -> Group {
-        match self {
-            Group::Contents => Group::Lists,
-            other => other,
         }
     }
 }
@@ -372,14 +364,14 @@ impl<'v> Writer<'v> {
                 let id = self.vault.keys.id(chunk);
                 self.put_chunk(group, ChunkKind::Plain, id, chunk)?;
                 list.push(length, id);
-                self.cut_list(group.lists(), &mut list, LIST_BYTES_MAX)?;
+                self.cut_list(&mut list, LIST_BYTES_MAX)?;
             }
             window.consume(length);
             window.fill(source)?;
         }
         let id = Keys::id_of(&hasher);
-        let list_bytes = self.finish_list(group.lists(), list.raw_bytes, &mut list)?;
-        self.put_chunk(group.lists(), ChunkKind::List, id, &list_bytes)?;
+        let list_bytes = self.finish_list(list.raw_bytes, &mut list)?;
+        self.put_chunk(Group::Lists, ChunkKind::List, id, &list_bytes)?;
         Ok((id, list.raw_bytes))
     }
 
@@ -468,12 +460,12 @@ impl<'v> Writer<'v> {
     }
 
     /// Makes chunks of the levels of a list that are longer than `most_bytes`.
-    fn cut_list(&mut self, group: Group, list: &mut List, most_bytes: usize) -> Result<()> {
+    fn cut_list(&mut self, list: &mut List, most_bytes: usize) -> Result<()> {
         let mut level = 0;
         while level < list.levels.len() && list.levels[level].len() > most_bytes {
             let items = std::mem::take(&mut list.levels[level]);
             let id = self.vault.keys.id(&items);
-            self.put_chunk(group, ChunkKind::Plain, id, &items)?;
+            self.put_chunk(Group::Lists, ChunkKind::Plain, id, &items)?;
             list.push_at(level + 1, items.len(), id);
             level += 1;
         }
@@ -484,14 +476,14 @@ impl<'v> Writer<'v> {
     }
 
     /// Returns the list of a content, whose lower levels become chunks.
-    fn finish_list(&mut self, group: Group, raw_bytes: u64, list: &mut List) -> Result<Vec<u8>> {
+    fn finish_list(&mut self, raw_bytes: u64, list: &mut List) -> Result<Vec<u8>> {
         list.flush_zeros();
         let mut level = 0;
         while level + 1 < list.levels.len() {
             let items = std::mem::take(&mut list.levels[level]);
             if !items.is_empty() {
                 let id = self.vault.keys.id(&items);
-                self.put_chunk(group, ChunkKind::Plain, id, &items)?;
+                self.put_chunk(Group::Lists, ChunkKind::Plain, id, &items)?;
                 list.push_at(level + 1, items.len(), id);
             }
             level += 1;
