@@ -25,7 +25,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     parameters: &[
         (
             "data",
-            "fio's, of which each 4 KiB shrink to about a third; 64 MiB, written once before (quick: 8 MiB)",
+            "fio's, other in each run, of which each 4 KiB shrink to about a third; 64 MiB, written once before (quick: 8 MiB)",
         ),
         (
             "device",

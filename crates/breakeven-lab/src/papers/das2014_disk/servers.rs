@@ -1,6 +1,7 @@
 //! The servers that are measured, as child processes on sockets of their own, and fio's NBD engine
 //! in front of either.
 
+use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -30,6 +31,8 @@ pub fn peers() -> String {
 pub struct Server {
     child: Child,
     pub address: String,
+    /// How many jobs it was given: each has other random numbers.
+    jobs: Cell<u64>,
 }
 
 impl Server {
@@ -56,6 +59,7 @@ impl Server {
         let mut server = Server {
             child,
             address: String::new(),
+            jobs: Cell::new(0),
         };
         BufReader::new(out).read_line(&mut server.address)?;
         server.address.truncate(server.address.trim_end().len());
@@ -83,6 +87,7 @@ impl Server {
         let server = Server {
             child,
             address: format!("nbd+unix:///?socket={}", socket.display()),
+            jobs: Cell::new(0),
         };
         let begun = Instant::now();
         while !ready.exists() {
@@ -120,11 +125,14 @@ pub struct Told {
     pub p99_us: f64,
 }
 
-/// Runs a job of fio against a server.
+/// Runs a job of fio against a server. Each has other data than the one before, the same for every server: what is there
+/// already would be found and not written.
 pub fn fio(server: &Server, job: &[String]) -> Result<Told> {
+    server.jobs.set(server.jobs.get() + 1);
     let output = Command::new("fio")
         .args(["--name=job", "--ioengine=nbd", "--output-format=terse"])
-        .args(["--terse-version=3", "--randrepeat=1", "--refill_buffers"])
+        .args(["--terse-version=3", "--refill_buffers"])
+        .arg(format!("--randseed={}", server.jobs.get()))
         .args([
             "--buffer_compress_percentage=67",
             "--buffer_compress_chunk=4k",
@@ -199,6 +207,7 @@ mod tests {
         let server = Server {
             child: sleeper,
             address: String::new(),
+            jobs: Cell::new(0),
         };
         assert!(process.exists() && server.cpu_seconds().unwrap() < 1.0);
         drop(server);

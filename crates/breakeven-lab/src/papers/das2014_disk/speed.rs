@@ -24,7 +24,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     parameters: &[
         (
             "data",
-            "fio's, of which each 4 KiB are a third noise and then zeros, and in variations each 512 bytes; 256 MiB, written once before (quick: 4 MiB)",
+            "fio's, other in each run, of which each 4 KiB are a third noise and then zeros, and in variations each 512 bytes; 256 MiB, written once before (quick: 4 MiB)",
         ),
         (
             "client",
