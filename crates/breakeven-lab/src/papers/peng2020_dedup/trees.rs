@@ -167,8 +167,9 @@ fn images(folder: &Path, bytes: u64) -> Result<()> {
     let work = tempfile::tempdir()?;
     let copied = copy_some(Path::new("/usr/bin"), work.path(), bytes / 3)?;
     let (one, two) = (folder.join("one.img"), folder.join("two.img"));
-    // A shorter one has no room for a large program.
-    let room = (copied + copied / 4).max(16 << 20);
+    // Beside the files lie a journal of 4 MiB, inodes, and what rounding to blocks leaves. A shorter one than the other
+    // limit has no room for a large program.
+    let room = (copied + copied / 4 + (8 << 20)).max(16 << 20);
     let blocks = (bytes / 2).max(room) / BLOCK_BYTES;
     let mut command = Command::new("mke2fs");
     command
