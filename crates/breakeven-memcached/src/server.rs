@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -73,6 +73,13 @@ impl Stopper {
     }
 }
 
+/// What no process before has come to, unless it changed 2^20 items a second all its life; below 2^53, up to which every
+/// client's numbers are exact.
+fn cas_of_now() -> u64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    since.as_secs() << 20
+}
+
 impl Server {
     /// Makes the store and opens the sockets.
     ///
@@ -86,6 +93,7 @@ impl Server {
             shards_log2: shards.next_power_of_two().ilog2() as u8,
             evict: settings.evict,
             seed: fastrand::u64(..),
+            cas_after: cas_of_now(),
             encode: settings.encodes,
             dictionary_bytes_max: (!settings.has_dictionaries).then_some(0),
             miss_microseconds: settings.miss_microseconds,

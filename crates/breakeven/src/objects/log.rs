@@ -20,9 +20,9 @@ pub(super) struct CasCounter {
 
 impl CasCounter {
     /// Of one of 2 to `shift` shards.
-    pub fn new(shard: u64, shift: u32) -> CasCounter {
+    pub fn new(after: u64, shard: u64, shift: u32) -> CasCounter {
         CasCounter {
-            newest: shard,
+            newest: ((after >> shift) << shift) | shard,
             shift,
         }
     }

@@ -91,6 +91,9 @@ pub struct ObjectsOptions {
     pub evict: bool,
     /// What keys are hashed with: chosen at random where somebody else chooses keys. Default 0.
     pub seed: u64,
+    /// The CAS above which items are numbered, rounded down to a multiple of the shards. Another one for each process
+    /// keeps a CAS that a client has from before a restart from naming another value. Below 2^62. Default 0.
+    pub cas_after: u64,
     /// Whether values are encoded as they age. Default true.
     pub encode: bool,
     /// The most bytes of dictionaries, their prepared forms and samples; 0 for no dictionaries. Default: 2 % of the
@@ -108,6 +111,7 @@ impl Default for ObjectsOptions {
             shards_log2: 6,
             evict: true,
             seed: 0,
+            cas_after: 0,
             encode: true,
             dictionary_bytes_max: None,
             miss_microseconds: 1000,
@@ -184,6 +188,10 @@ impl Objects {
             let reason = format!("2^{}, where at most 2^12 are accepted", options.shards_log2);
             return Err(Error::invalid("number of shards", reason));
         }
+        if options.cas_after >= 1 << 62 {
+            let reason = format!("{}, where less than 2^62 is accepted", options.cas_after);
+            return Err(Error::invalid("first CAS", reason));
+        }
         let shards_most = memory_bytes / (SHARD_SLABS_MIN * *SLAB_BYTES.start() as u64);
         let shards_log2 = u32::from(options.shards_log2).min(shards_most.max(1).ilog2());
         let slabs_wanted = SHARD_SLABS_MIN << shards_log2;
@@ -208,7 +216,7 @@ impl Objects {
                 options.item_bytes_max,
                 hasher.clone(),
                 coding.clone(),
-                CasCounter::new(number, shards_log2),
+                CasCounter::new(options.cas_after, number, shards_log2),
             ))
         };
         Ok(Objects {

@@ -423,7 +423,11 @@ fn what_is_overwritten_takes_no_more_than_what_is_live_while_there_is_room() {
 
 #[test]
 fn no_two_items_have_the_same_cas() {
-    let objects = Objects::new(ObjectsOptions::default()).expect("sane options");
+    let options = ObjectsOptions {
+        cas_after: 1_000_000,
+        ..ObjectsOptions::default()
+    };
+    let objects = Objects::new(options).expect("sane options");
     assert!(objects.shard_count() > 1);
     let now = Now { seconds: 1 };
     let mut given = std::collections::HashSet::new();
@@ -433,6 +437,7 @@ fn no_two_items_have_the_same_cas() {
         let StoreOutcome::Stored { cas } = objects.store(&store, now) else {
             panic!("there is room");
         };
+        assert!(cas > 1_000_000, "a process before may have given {cas}");
         assert!(given.insert(cas), "{cas} twice");
     }
     audit(&objects, now);
