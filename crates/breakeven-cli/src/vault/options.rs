@@ -19,7 +19,7 @@ pub struct VaultOptions {
 
     /// The server of s3:// vaults unless it is Amazon's: http://HOST:9000
     #[arg(long, value_name = "URL", value_parser = parse_endpoint, global = true)]
-    pub endpoint: Option<Endpoint>,
+    pub endpoint: Option<String>,
 
     /// Read the password from the first line of this file; it is asked for unless given
     #[arg(short = 'p', long, value_name = "FILE", global = true)]
@@ -101,14 +101,11 @@ pub enum VaultCommand {
     },
 }
 
-/// The address of a server of S3.
-#[derive(Clone, Debug)]
-pub struct Endpoint(pub String);
-
-fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
+/// Takes the address of a server of S3.
+fn parse_endpoint(text: &str) -> Result<String, String> {
     let host = (text.strip_prefix("https://")).or_else(|| text.strip_prefix("http://"));
     match host.is_some_and(|host| !host.is_empty() && !host.contains(char::is_whitespace)) {
-        true => Ok(Endpoint(text.to_string())),
+        true => Ok(text.to_string()),
         false => Err("expected http://HOST:PORT or https://HOST".to_string()),
     }
 }

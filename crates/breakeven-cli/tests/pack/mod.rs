@@ -665,7 +665,7 @@ fn a_signal_leaves_no_part_of_what_is_unpacked() {
         .expect("it reads");
     assert_eq!(names(folder.path()).len(), 3, "{:?}", names(folder.path()));
     let kill = Command::new("kill")
-        .args(["-INT".to_string(), child.id().to_string()])
+        .args(["-TERM".to_string(), child.id().to_string()])
         .status();
     assert!(kill.expect("kill starts").success());
     let status = child.wait().expect("it ends");

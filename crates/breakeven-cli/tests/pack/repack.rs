@@ -172,7 +172,7 @@ fn a_signal_leaves_the_stream_as_it_was_or_as_it_will_be() {
         std::thread::yield_now();
     }
     let kill = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
+        .args(["-TERM", &child.id().to_string()])
         .status();
     kill.expect("kill starts");
     child.wait().expect("it ends");
