@@ -170,7 +170,7 @@ impl Request {
             }
             READ => return self.read_bytes(session, buffer),
             BLOCK_STATUS => return self.status(session),
-            WRITE => volume.write(self.offset, buffer, self.durability())?,
+            WRITE => volume.write_lent(self.offset, buffer, self.durability())?,
             TRIM => volume.trim(self.offset, length, self.durability())?,
             WRITE_ZEROES => volume.zero(self.offset, length, self.durability())?,
             FLUSH if session.is_read_only => {}

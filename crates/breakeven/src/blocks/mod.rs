@@ -68,7 +68,7 @@ mod transaction;
 mod verify;
 
 pub use clean::Cleaned;
-pub use coding::Kind;
+pub use coding::{Kind, without_tail};
 pub use file::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 pub use snapshot::{Location, Snapshot};
 pub use state::INDEX_MAX;

@@ -33,6 +33,8 @@ pub enum Durability {
 /// has the turn to write.
 #[derive(Debug, Default)]
 pub struct EncodedBlock {
+    /// How much of it there is before the zeros at its end.
+    used_bytes: usize,
     /// `None` if it is to be stored as it is.
     stored: Option<(Decoder, Vec<u8>)>,
 }
@@ -48,7 +50,10 @@ impl EncodedBlock {
                 .encode(&subject, &mut Hidden::NONE.clone(), workspace)?;
             let stored =
                 encoded.map(|(decoder, length)| (decoder, workspace.bytes[..length].to_vec()));
-            Ok(EncodedBlock { stored })
+            Ok(EncodedBlock {
+                used_bytes: subject.block.len(),
+                stored,
+            })
         })
     }
 
@@ -157,6 +162,7 @@ impl Transaction {
     pub fn write(&mut self, volume: u32, index: u64, block: &[u8]) -> Result<()> {
         self.check_block(volume, index, block)?;
         let inner = Arc::clone(&self.inner);
+        let block = without_tail(block);
         let written = inner.file.with_workspace(|workspace| {
             let subject = subject_of(block, (volume, index), &self.state);
             let encoded = inner.coding.encode(&subject, &mut self.hidden, workspace)?;
@@ -182,9 +188,10 @@ impl Transaction {
             return self.write(volume, index, block);
         }
         self.check_block(volume, index, block)?;
-        let encoded = encoded.stored.as_ref();
-        let encoded = encoded.map(|(decoder, bytes)| (*decoder, &bytes[..]));
-        let written = self.write_frame((volume, index), block, encoded);
+        let used = &block[..encoded.used_bytes];
+        let stored = encoded.stored.as_ref();
+        let stored = stored.map(|(decoder, bytes)| (*decoder, &bytes[..]));
+        let written = self.write_frame((volume, index), used, stored);
         self.watch(written)
     }
 
@@ -198,6 +205,7 @@ impl Transaction {
         Ok(())
     }
 
+    /// Writes a block that comes without its tail.
     fn write_frame(
         &mut self,
         (volume, index): (u32, u64),
@@ -207,7 +215,6 @@ impl Transaction {
         self.flush_operations()?;
         let id = self.work().claim(volume, index)?;
         let prefix = FramePrefix { id, volume, index };
-        let block = without_tail(block);
         let (decoder, stored) = encoded.unwrap_or((Decoder::STORE, block));
         let label = Label {
             kind: KIND_FRAME,

@@ -16,6 +16,11 @@ const SHARE: u32 = 20;
 /// The rounds without looking between two with it, when it does not pay.
 const REST: u32 = 15;
 
+/// Returns the hash that a block is looked up by, which comes without the zeros at its end.
+pub(super) fn hash_of(used: &[u8]) -> u64 {
+    xxh64(used, 0)
+}
+
 /// The address of a block.
 pub(super) type Address = (u32, u64);
 
@@ -56,8 +61,8 @@ impl Duplicates {
         })
     }
 
-    /// Returns the hash to look a block up by, `None` while looking does not pay.
-    pub(super) fn hash(&mut self, block: &[u8]) -> Option<u64> {
+    /// Says whether the next block is to be looked for: while that pays, and now and then to see whether it does.
+    pub(super) fn looks(&mut self) -> bool {
         if self.in_round == ROUND {
             let pays = self.rests == 0 && self.found_in_round * SHARE >= ROUND;
             self.rests = match self.rests {
@@ -68,7 +73,12 @@ impl Duplicates {
             (self.in_round, self.found_in_round) = (0, 0);
         }
         self.in_round += 1;
-        (self.rests == 0).then(|| xxh64(block, 0))
+        self.is_looking()
+    }
+
+    /// Says whether blocks are looked for.
+    pub(super) fn is_looking(&self) -> bool {
+        self.rests == 0
     }
 
     fn bucket(&self, hash: u64) -> std::ops::Range<usize> {
@@ -80,14 +90,11 @@ impl Duplicates {
         (hash & !u64::from(u32::MAX)) | u64::from(volume)
     }
 
-    /// Says whether a block may be there already, of what is known without comparing.
-    pub(super) fn may_have(&self, block: &[u8]) -> bool {
+    /// Says whether a block of this hash may be there already, of what is known without comparing.
+    pub(super) fn may_have(&self, hash: u64) -> bool {
         let tag = |hash: u64| hash >> 32;
-        self.rests == 0 && {
-            let hash = xxh64(block, 0);
-            let mut entries = self.entries[self.bucket(hash)].iter();
-            entries.any(|[word, index]| *index != 0 && tag(*word) == tag(hash))
-        }
+        let mut entries = self.entries[self.bucket(hash)].iter();
+        entries.any(|[word, index]| *index != 0 && tag(*word) == tag(hash))
     }
 
     /// Returns the addresses that may show a block of this hash.
@@ -145,11 +152,11 @@ mod tests {
     fn looking_rests_where_nothing_is_found_and_comes_back() {
         let mut index = Duplicates::new(1024).unwrap();
         let looked = |index: &mut Duplicates, finds: bool| {
-            let hash = index.hash(&[1; 64]);
-            if finds && hash.is_some() {
+            let looks = index.looks();
+            if finds && looks {
                 index.note_found();
             }
-            hash.is_some()
+            looks
         };
         let rounds = 4 * (REST + 1) * ROUND;
         let count = (0..rounds).filter(|_| looked(&mut index, false)).count();

@@ -7,12 +7,13 @@
 //! It promises what a device with a volatile cache does: a write is seen by every read that begins after
 //! it returned; after a crash everything is there that was written before a [`Disk::flush`] began or with
 //! [`Durability::Durable`]; of the rest everything up to some moment and nothing behind it, each write
-//! whole or not at all. It knows no network, keeps no clock, and starts no thread that outlives a
-//! call: who writes calls [`Disk::tidy`] when nobody waits for it, and the file keeps to what is live.
+//! whole or not at all. It knows no network, keeps no clock, and its threads only help those who call:
+//! who writes calls [`Disk::tidy`] when nobody waits for it, and the file keeps to what is live.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | `volume` | reading, writing and trimming bytes |
+//! | `ahead` | what long writes do before their turn |
 //! | `duplicates` | the index of blocks that are there already |
 //! | `names` | what volumes are called |
 //! | `tidy` | keeping the file to what is live |
@@ -27,6 +28,7 @@ use crate::blocks::{
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 
+mod ahead;
 mod duplicates;
 #[cfg(test)]
 mod model;
@@ -40,6 +42,7 @@ pub use duplicates::DuplicateStats;
 pub use names::NAME_BYTES_MAX;
 pub use volume::{Extent, Volume};
 
+use ahead::Crew;
 use duplicates::Duplicates;
 use names::{KEY_DISK, MARK, Title};
 use tidy::Written;
@@ -56,7 +59,8 @@ pub struct DiskOptions {
     /// The memory of the index of blocks that are there already, 16 bytes for each; 0 stores every block.
     /// Default 16 MiB, which knows the last 4 GiB written in blocks of 4 KiB.
     pub duplicates_bytes: usize,
-    /// How many threads read or encode a long request, the caller's among them. Default 1, which starts none.
+    /// How many threads read a long request, or encode one that is lent ([`Volume::write_lent`]), the caller's among
+    /// them. Default 1, which starts none.
     pub threads: usize,
     /// How blocks are stored.
     pub blocks: BlocksOptions,
@@ -126,6 +130,7 @@ struct Inner {
     options: DiskOptions,
     room: OnceLock<Room>,
     written: Written,
+    crew: Option<Crew>,
     /// Locked by whoever has a transaction, and never while waiting for one.
     duplicates: Mutex<Option<Duplicates>>,
 }
@@ -140,7 +145,7 @@ impl Disk {
         let mut transaction = blocks.begin()?;
         transaction.note(KEY_DISK, MARK)?;
         transaction.commit(Durability::Durable)?;
-        Ok(Disk::new(blocks, options))
+        Disk::new(blocks, options)
     }
 
     /// Opens a disk for reading and writing.
@@ -165,20 +170,21 @@ impl Disk {
             let what = format!("{name}: a store of blocks that is no disk");
             return Err(Error::Unsupported { what });
         }
-        Ok(Disk::new(blocks, options))
+        Disk::new(blocks, options)
     }
 
-    fn new(blocks: Blocks, options: DiskOptions) -> Disk {
+    fn new(blocks: Blocks, options: DiskOptions) -> Result<Disk> {
         let inner = Inner {
             blocks,
             options,
             room: OnceLock::new(),
             written: Written::default(),
+            crew: Crew::new(options.threads.saturating_sub(1))?,
             duplicates: Mutex::new(Duplicates::new(options.duplicates_bytes)),
         };
-        Disk {
+        Ok(Disk {
             inner: Arc::new(inner),
-        }
+        })
     }
 
     /// Lets writes be refused before the host is full.

@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::duplicates::Duplicates;
+use super::ahead::{Look, Looker};
+use super::duplicates::{Duplicates, hash_of};
 use super::{Inner, VolumeStatus};
-use crate::blocks::{Durability, EncodedBlock, Snapshot, Transaction};
+use crate::blocks::{Durability, Snapshot, Transaction};
 use crate::error::{Error, Result};
 
 /// What a thread of its own is worth starting for: some ten times what starting one takes. Tests have shorter disks.
@@ -31,12 +32,33 @@ pub struct Volume {
 }
 
 /// A part of one block.
-struct Piece {
-    index: u64,
+pub(super) struct Piece {
+    pub(super) index: u64,
     /// Which of the block's bytes.
-    within: Range<usize>,
+    pub(super) within: Range<usize>,
     /// Where they stand in what is read or written.
-    from: usize,
+    pub(super) from: usize,
+}
+
+/// Returns the parts of blocks that a range consists of.
+pub(super) fn pieces(
+    block_bytes: usize,
+    offset: u64,
+    length: usize,
+) -> impl Iterator<Item = Piece> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let at = offset + done as u64;
+        let start = (at % block_bytes as u64) as usize;
+        let count = (block_bytes - start).min(length - done);
+        let piece = Piece {
+            index: at / block_bytes as u64,
+            within: start..start + count,
+            from: done,
+        };
+        done += count;
+        (count > 0).then_some(piece)
+    })
 }
 
 impl Volume {
@@ -77,20 +99,7 @@ impl Volume {
     }
 
     fn pieces(&self, offset: u64, length: usize) -> impl Iterator<Item = Piece> + use<> {
-        let block_bytes = self.block_bytes();
-        let mut done = 0;
-        std::iter::from_fn(move || {
-            let at = offset + done as u64;
-            let start = (at % block_bytes as u64) as usize;
-            let count = (block_bytes - start).min(length - done);
-            let piece = Piece {
-                index: at / block_bytes as u64,
-                within: start..start + count,
-                from: done,
-            };
-            done += count;
-            (count > 0).then_some(piece)
-        })
+        pieces(self.block_bytes(), offset, length)
     }
 
     /// Fills `target` from `offset`.
@@ -198,49 +207,6 @@ impl Volume {
         (bytes / SHARE_BYTES).clamp(1, self.inner.options.threads.max(1))
     }
 
-    /// Encodes the whole blocks of a long write before its transaction begins, in several threads; nothing of a short
-    /// one. A block of zeros, or one that may be there already, is left out.
-    fn encode_ahead(&self, offset: u64, bytes: &[u8]) -> Result<Vec<Option<EncodedBlock>>> {
-        if bytes.len() < SHARE_BYTES {
-            return Ok(Vec::new());
-        }
-        let block_bytes = self.block_bytes();
-        let encode = |piece: &Piece| {
-            let block = &bytes[piece.from..piece.from + piece.within.len()];
-            let is_left_out =
-                block.len() < block_bytes || is_zero(block) || self.may_be_there(block);
-            match is_left_out {
-                true => Ok(None),
-                false => {
-                    let address = (self.status.number, piece.index);
-                    self.inner.blocks.encode(address, block).map(Some)
-                }
-            }
-        };
-        let pieces: Vec<Piece> = self.pieces(offset, bytes.len()).collect();
-        let mut encoded: Vec<Option<EncodedBlock>> = Vec::new();
-        encoded.resize_with(pieces.len(), || None);
-        let count = pieces.len().div_ceil(self.shares(bytes.len()));
-        let shares = pieces.chunks(count).zip(encoded.chunks_mut(count));
-        side_by_side(shares, &|(pieces, encoded): (
-            &[Piece],
-            &mut [Option<EncodedBlock>],
-        )| {
-            for (piece, encoded) in pieces.iter().zip(encoded) {
-                *encoded = encode(piece)?;
-            }
-            Ok(())
-        })?;
-        Ok(encoded)
-    }
-
-    fn may_be_there(&self, block: &[u8]) -> bool {
-        let duplicates = self.inner.lock_duplicates();
-        duplicates
-            .as_ref()
-            .is_some_and(|index| index.may_have(block))
-    }
-
     /// Writes `bytes` at `offset`: after a crash all of them or none.
     ///
     /// # Errors
@@ -252,20 +218,65 @@ impl Volume {
     pub fn write(&self, offset: u64, bytes: &[u8], durability: Durability) -> Result<()> {
         self.check(offset, bytes.len() as u64)?;
         self.check_writable()?;
+        let looks = match bytes.len() < SHARE_BYTES {
+            true => Vec::new(),
+            false => self.looker().look(offset, bytes)?,
+        };
+        self.write_looked_at(offset, bytes, &looks, durability)
+    }
+
+    /// Writes what `bytes` holds as [`Volume::write`] does, with the help of the disk's threads if that is much: it is
+    /// lent to them, and given back.
+    ///
+    /// # Errors
+    /// As [`Volume::write`].
+    pub fn write_lent(
+        &self,
+        offset: u64,
+        bytes: &mut Vec<u8>,
+        durability: Durability,
+    ) -> Result<()> {
+        let shares = self.shares(bytes.len());
+        let Some(crew) = self.inner.crew.as_ref().filter(|_| shares > 1) else {
+            return self.write(offset, bytes, durability);
+        };
+        self.check(offset, bytes.len() as u64)?;
+        self.check_writable()?;
+        let lent = Arc::new(std::mem::take(bytes));
+        let looks = crew.look(&self.looker(), offset, &lent, shares);
+        let written =
+            looks.and_then(|looks| self.write_looked_at(offset, &lent, &looks, durability));
+        *bytes = Arc::try_unwrap(lent).unwrap_or_default();
+        written
+    }
+
+    fn looker(&self) -> Looker {
+        Looker::new(&self.inner, self.status.number, self.block_bytes())
+    }
+
+    /// Writes bytes that were looked at, or of which nothing is known where `looks` has nothing.
+    fn write_looked_at(
+        &self,
+        offset: u64,
+        bytes: &[u8],
+        looks: &[Option<Look>],
+        durability: Durability,
+    ) -> Result<()> {
         let block_bytes = self.block_bytes();
-        let encoded = self.encode_ahead(offset, bytes)?;
         let mut writing = self.begin(bytes.len() as u64)?;
         let mut block = Vec::new();
         for (at, piece) in self.pieces(offset, bytes.len()).enumerate() {
             let new = &bytes[piece.from..piece.from + piece.within.len()];
             if new.len() == block_bytes {
-                let encoded = encoded.get(at).and_then(Option::as_ref);
-                writing.put(piece.index, new, encoded)?;
+                match looks.get(at).and_then(Option::as_ref) {
+                    Some(look) => writing.put_as(piece.index, new, look)?,
+                    None => writing.put(piece.index, new)?,
+                }
             } else {
                 block.resize(block_bytes, 0);
                 writing.read(piece.index, &mut block)?;
                 block[piece.within].copy_from_slice(new);
-                writing.put(piece.index, &block, None)?;
+                writing.put(piece.index, &block)?;
             }
         }
         writing.commit(durability)
@@ -292,7 +303,7 @@ impl Volume {
             for piece in self.pieces(edge.start, (edge.end - edge.start) as usize) {
                 writing.read(piece.index, &mut block)?;
                 block[piece.within].fill(0);
-                writing.put(piece.index, &block, None)?;
+                writing.put(piece.index, &block)?;
             }
         }
         writing.trim(whole)?;
@@ -423,9 +434,13 @@ impl<'v> Writing<'v> {
         Ok(())
     }
 
+    fn put(&mut self, index: u64, block: &[u8]) -> Result<()> {
+        self.put_as(index, block, &Look::at(block))
+    }
+
     /// Writes a block: as a hole, as another address of one that is there, or its bytes.
-    fn put(&mut self, index: u64, block: &[u8], encoded: Option<&EncodedBlock>) -> Result<()> {
-        if is_zero(block) {
+    fn put_as(&mut self, index: u64, block: &[u8], look: &Look) -> Result<()> {
+        if look.used_bytes == 0 {
             if self.zeros.end != index || self.zeros.is_empty() {
                 self.settle_zeros()?;
                 self.zeros = index..index;
@@ -439,10 +454,14 @@ impl<'v> Writing<'v> {
         let mut duplicates = inner.lock_duplicates();
         let here = (self.volume, index);
         let is_there = match duplicates.as_mut() {
-            Some(duplicates) => self.show_other(duplicates, here, block)?,
+            Some(duplicates) => {
+                let hash = || hash_of(&block[..look.used_bytes]);
+                let hash = || look.hash.unwrap_or_else(hash);
+                duplicates.looks() && self.show_other(duplicates, (hash(), here), block)?
+            }
             None => false,
         };
-        match encoded {
+        match &look.encoded {
             _ if is_there => Ok(()),
             None => self.transaction.write(self.volume, index, block),
             Some(encoded) => self.transaction.write_encoded(here, block, encoded),
@@ -453,14 +472,12 @@ impl<'v> Writing<'v> {
     fn show_other(
         &mut self,
         duplicates: &mut Duplicates,
-        here: (u32, u64),
+        (hash, here): (u64, (u32, u64)),
         block: &[u8],
     ) -> Result<bool> {
-        let Some(hash) = duplicates.hash(block) else {
-            return Ok(false);
-        };
-        let mut other = vec![0; block.len()];
+        let mut other = Vec::new();
         for from in duplicates.candidates(hash) {
+            other.resize(block.len(), 0);
             // A volume that is gone, or one of other blocks, is no candidate any more.
             let is_read = self.transaction.read(from.0, from.1, &mut other);
             if is_read.is_err() || other != block {
@@ -505,10 +522,4 @@ fn side_by_side<S: Send, E: Send>(
         }
         result
     })
-}
-
-/// Says whether a block is all zeros; the first bytes tell most that are not.
-fn is_zero(block: &[u8]) -> bool {
-    let (words, rest) = block.as_chunks::<16>();
-    words.iter().all(|word| *word == [0; 16]) && rest.iter().all(|byte| *byte == 0)
 }

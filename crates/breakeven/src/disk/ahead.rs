@@ -1,0 +1,178 @@
+//! What is done with the blocks of a long write before its transaction begins: each is looked at once, and encoded if it
+//! will be stored.
+//!
+//! A [`Crew`] does shares of that beside the thread that writes, in threads that stay: starting one for each write took
+//! as long as encoding a tenth of it.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::Inner;
+use super::duplicates::{Duplicates, hash_of};
+use super::volume::pieces;
+use crate::blocks::{EncodedBlock, without_tail};
+use crate::error::Result;
+use crate::pool::{Pool, PoolOptions, Stage};
+
+/// What one look at a whole block told, whatever is done with it then.
+#[derive(Default)]
+pub(super) struct Look {
+    /// How much of it there is before the zeros at its end.
+    pub(super) used_bytes: usize,
+    /// What it is looked up by, where that is known.
+    pub(super) hash: Option<u64>,
+    /// Nothing of one that may be there already.
+    pub(super) encoded: Option<EncodedBlock>,
+}
+
+impl Look {
+    pub(super) fn at(block: &[u8]) -> Look {
+        Look {
+            used_bytes: without_tail(block).len(),
+            ..Look::default()
+        }
+    }
+}
+
+/// Looks at the blocks of one volume.
+#[derive(Clone)]
+pub(super) struct Looker {
+    inner: Arc<Inner>,
+    volume: u32,
+    block_bytes: usize,
+    /// Whether equal blocks are looked for.
+    is_looking: bool,
+}
+
+impl Looker {
+    pub(super) fn new(inner: &Arc<Inner>, volume: u32, block_bytes: usize) -> Looker {
+        let duplicates = inner.lock_duplicates();
+        Looker {
+            is_looking: duplicates.as_ref().is_some_and(Duplicates::is_looking),
+            inner: Arc::clone(inner),
+            volume,
+            block_bytes,
+        }
+    }
+
+    /// Looks at what is written at an offset: piece by piece, at those that are whole blocks.
+    pub(super) fn look(&self, offset: u64, bytes: &[u8]) -> Result<Vec<Option<Look>>> {
+        let pieces = pieces(self.block_bytes, offset, bytes.len());
+        let looks = pieces.map(|piece| match piece.within.len() < self.block_bytes {
+            true => Ok(None),
+            false => {
+                let block = &bytes[piece.from..piece.from + self.block_bytes];
+                self.look_at(piece.index, block).map(Some)
+            }
+        });
+        looks.collect()
+    }
+
+    fn look_at(&self, index: u64, block: &[u8]) -> Result<Look> {
+        let mut look = Look::at(block);
+        let used = &block[..look.used_bytes];
+        if used.is_empty() {
+            return Ok(look);
+        }
+        look.hash = self.is_looking.then(|| hash_of(used));
+        if !look.hash.is_some_and(|hash| self.may_be_there(hash)) {
+            let address = (self.volume, index);
+            look.encoded = Some(self.inner.blocks.encode(address, used)?);
+        }
+        Ok(look)
+    }
+
+    fn may_be_there(&self, hash: u64) -> bool {
+        let duplicates = self.inner.lock_duplicates();
+        duplicates
+            .as_ref()
+            .is_some_and(|index| index.may_have(hash))
+    }
+}
+
+/// A share of a write.
+struct Share {
+    looker: Looker,
+    offset: u64,
+    bytes: Arc<Vec<u8>>,
+    range: Range<usize>,
+}
+
+impl Share {
+    fn look(&self) -> Result<Vec<Option<Look>>> {
+        let offset = self.offset + self.range.start as u64;
+        self.looker.look(offset, &self.bytes[self.range.clone()])
+    }
+}
+
+type Shares = Stage<Share, Vec<Option<Look>>, ()>;
+
+/// The threads that help who writes.
+pub(super) struct Crew {
+    pool: Pool,
+    /// Stages that nobody uses, each for one write at a time.
+    idle: Mutex<Vec<Shares>>,
+}
+
+impl Crew {
+    /// Starts so many threads, `None` for none.
+    pub(super) fn new(worker_count: usize) -> Result<Option<Crew>> {
+        if worker_count == 0 {
+            return Ok(None);
+        }
+        let crew = Crew {
+            pool: Pool::new(PoolOptions { worker_count })?,
+            idle: Mutex::default(),
+        };
+        Ok(Some(crew))
+    }
+
+    /// Looks at a long write in so many shares, the first in this thread. When it returns nobody else has `bytes`.
+    pub(super) fn look(
+        &self,
+        looker: &Looker,
+        offset: u64,
+        bytes: &Arc<Vec<u8>>,
+        share_count: usize,
+    ) -> Result<Vec<Option<Look>>> {
+        let cut = |share: usize| match share == share_count {
+            true => bytes.len(),
+            false => {
+                // Where a block begins.
+                let at = offset + (bytes.len() * share / share_count) as u64;
+                let at = at / looker.block_bytes as u64 * looker.block_bytes as u64;
+                at.saturating_sub(offset) as usize
+            }
+        };
+        let share = |number: usize| Share {
+            looker: looker.clone(),
+            offset,
+            bytes: Arc::clone(bytes),
+            range: cut(number)..cut(number + 1),
+        };
+        let mut stage = match self.lock_idle().pop() {
+            Some(stage) => stage,
+            None => {
+                let capacity = self.pool.worker_count().max(1);
+                let look = |_: &mut (), share: Share| share.look();
+                self.pool.stage(capacity, || (), look)?
+            }
+        };
+        for number in 1..share_count {
+            (stage.submit(share(number))).expect("as many places as workers");
+        }
+        let mut looks = share(0).look();
+        while let Some(others) = stage.next_result() {
+            looks = looks.and_then(|mut looks| {
+                looks.extend(others?);
+                Ok(looks)
+            });
+        }
+        self.lock_idle().push(stage);
+        looks
+    }
+
+    fn lock_idle(&self) -> std::sync::MutexGuard<'_, Vec<Shares>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
