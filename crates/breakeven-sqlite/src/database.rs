@@ -204,10 +204,8 @@ impl Database {
             return Ok("busy".into());
         }
         self.with_lock(LockLevel::Exclusive, |connection| {
-            let trimmed = connection.trim()?;
-            connection.sync()?;
             let before = connection.status()?.size_bytes;
-            let cleaned = connection.shrink()?;
+            let (trimmed, cleaned) = connection.shrink()?;
             let after = connection.status()?.size_bytes;
             Ok(format!(
                 "trimmed_blocks={} moved_bytes={} file_bytes_before={before} file_bytes={after}",

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use super::coding::{Coding, Hidden, Moment, Subject};
 use super::dictionary::KeptDictionaries;
 use super::file::{Workspace, decode_frame, frame_prefix};
+use super::goal::Goal;
 use super::layout::{
     FRAME_PREFIX_BYTES, KIND_CHUNK, KIND_DICTIONARY, KIND_FRAME, KIND_MOVE, KIND_NODE,
-    NODE_PREFIX_BYTES, u32_at,
+    NODE_PREFIX_BYTES, SEGMENTS_START, u32_at,
 };
 use super::log::{BUFFER_BYTES_MAX, Use};
 use super::place::{Place, Segment};
@@ -301,7 +302,9 @@ impl Blocks {
         }
     }
 
-    /// Cleans until the file is as short as [`BlocksOptions::space_amp`] asks for, or gets no shorter.
+    /// Cleans until the file is as short as [`BlocksOptions::space_amp`] asks for, or gets no shorter. A file that is so
+    /// already is left as it is, and so is one that somebody reads: what is freed could not be given back, and what is
+    /// moved would make it longer.
     ///
     /// # Errors
     /// As [`Blocks::clean`].
@@ -311,8 +314,8 @@ impl Blocks {
     /// [`BlocksOptions::checkpoint_bytes`].
     pub fn shrink(&self) -> Result<Cleaned> {
         let mut sum = Cleaned::default();
-        let (mut idle, mut is_too_long) = (0, true);
-        while is_too_long && idle < IDLE_ROUNDS_MAX {
+        let mut idle = 0;
+        while idle < IDLE_ROUNDS_MAX && self.can_shrink(0) {
             let before = self.inner.shared.state().segments.end(0);
             sum.add(&self.clean_by(Aim {
                 budget_bytes: self.inner.options.checkpoint_bytes,
@@ -324,13 +327,27 @@ impl Blocks {
             // What a cleaning freed is cut off behind the next one.
             let after = self.inner.shared.state().segments.end(0);
             idle = if after < before { 0 } else { idle + 1 };
-            self.with_writer(|inner, writer| {
-                let goal = writer.log.goal(&inner.options);
-                is_too_long = writer.log.is_too_long(&goal);
-                Ok(())
-            })?;
         }
         Ok(sum)
+    }
+
+    /// Returns whether [`Blocks::shrink`] would do anything, were so many bytes dead that are live now. Nothing is written:
+    /// whoever writes first after opening a store makes its file longer by that.
+    pub fn can_shrink(&self, dying_bytes: u64) -> bool {
+        if self.inner.shared.is_read() {
+            return false;
+        }
+        let (live_bytes, file_bytes) = match &*self.inner.lock_turn() {
+            Turn::Idle(writer) => (writer.log.live.iter().sum(), writer.log.file_bytes()),
+            Turn::Untouched(recovery, _) => {
+                let end = recovery.state.segments.end(SEGMENTS_START);
+                (recovery.live.iter().sum::<u64>(), end)
+            }
+            // Who cleans waits, or is told why it cannot.
+            Turn::Behind | Turn::Taken | Turn::Refused => return true,
+        };
+        let live_bytes = live_bytes.saturating_sub(dying_bytes);
+        Goal::of(live_bytes, &self.inner.options).is_passed_by(file_bytes)
     }
 
     /// Cleans; returns too whether it was for want of room that it failed.

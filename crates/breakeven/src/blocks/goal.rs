@@ -63,6 +63,12 @@ impl Goal {
             segment_bytes,
         }
     }
+
+    /// Returns whether a file of this length passes its goal by more than comes and goes.
+    pub(super) fn is_passed_by(&self, file_bytes: u64) -> bool {
+        let slack_bytes = (self.file_bytes / MARGIN_SHARE).max(self.segment_bytes);
+        file_bytes > self.file_bytes + slack_bytes
+    }
 }
 
 /// Returns the length of a new segment in a file of `file_bytes`.
@@ -113,8 +119,7 @@ impl Log {
 
     /// Returns whether the file passes its goal by more than comes and goes.
     pub(super) fn is_too_long(&self, goal: &Goal) -> bool {
-        let slack_bytes = (goal.file_bytes / MARGIN_SHARE).max(goal.segment_bytes);
-        self.file_bytes() > goal.file_bytes + slack_bytes
+        goal.is_passed_by(self.file_bytes())
     }
 
     /// Returns how many segments are left when those at the file's end go that are free for all readers

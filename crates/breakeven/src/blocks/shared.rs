@@ -11,9 +11,11 @@ use crate::error::{Error, Result};
 use crate::storage::seeded::{SeededBug, is_seeded};
 use crate::storage::{LockKind, StorageFile};
 
-/// A reader of version n has a lock on the byte this far behind the file's start, and n. Versions are numbers
-/// of records, below 2^48.
+/// A reader of version n has a lock on the byte this far behind the file's start, and n.
 const READERS_BYTE: u64 = 1 << 62;
+
+/// Versions are numbers of records, which are below this.
+const VERSIONS: u64 = 1 << 48;
 
 /// The newest state and the snapshots that are held.
 pub(super) struct Shared {
@@ -93,6 +95,16 @@ impl Shared {
     /// Returns how many snapshots are held.
     pub(super) fn held_count(&self) -> u64 {
         self.lock().held.values().sum::<usize>() as u64
+    }
+
+    /// Returns whether anybody reads.
+    pub(super) fn is_read(&self) -> bool {
+        let all = READERS_BYTE..READERS_BYTE + VERSIONS;
+        let is_told = |file: &Arc<dyn StorageFile>| {
+            let found = file.first_conflict(all.clone(), LockKind::Exclusive);
+            found.map_or(true, |lock| lock.is_some())
+        };
+        self.held_count() > 0 || self.told.as_ref().is_some_and(is_told)
     }
 
     /// Returns the oldest version that anybody may still read.

@@ -498,11 +498,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::write`].
     pub fn trim(&mut self) -> Result<Trimmed> {
-        let mut header = [0; HEADER_BYTES];
-        if self.read(0, &mut header)? < HEADER_BYTES {
-            return Ok(Trimmed::default());
-        }
-        let Some(header) = Header::parse(&header) else {
+        let Some(header) = self.header()? else {
             return Ok(Trimmed::default());
         };
         let freelist = (header.freelist_page, header.freelist_count);
@@ -537,12 +533,24 @@ impl Connection {
         }
     }
 
-    /// Makes the compressed file as short as its options ask for, under EXCLUSIVE, without changes.
+    /// Trims and makes the compressed file as short as its options ask for, if that makes it any shorter; under EXCLUSIVE,
+    /// without changes.
     ///
     /// # Errors
-    /// As [`Connection::tidy`].
-    pub fn shrink(&mut self) -> Result<Cleaned> {
-        self.clean_with(Blocks::shrink)
+    /// As [`Connection::trim`] and [`Connection::tidy`].
+    pub fn shrink(&mut self) -> Result<(Trimmed, Cleaned)> {
+        let dying_bytes = self.trimmable_bytes()?;
+        // What was seen keeps nothing from being freed.
+        self.view = View::None;
+        let can_shrink = self.opened()?.can_shrink(dying_bytes);
+        self.take_snapshot()?;
+        if !can_shrink {
+            return Ok(Default::default());
+        }
+        let trimmed = self.trim()?;
+        self.sync()?;
+        let cleaned = self.clean_with(Blocks::shrink)?;
+        Ok((trimmed, cleaned))
     }
 
     /// Writes all pages again, as dense as [`PageOptions`](super::PageOptions) say, and makes the
@@ -575,6 +583,26 @@ impl Connection {
         let blocks = pages.iter().flat_map(|page| page.chunks(longest));
         self.opened()?.learn(blocks, stored_bytes)?;
         self.take_snapshot()
+    }
+
+    /// Returns the database's header, if it has one.
+    fn header(&mut self) -> Result<Option<Header>> {
+        let mut bytes = [0; HEADER_BYTES];
+        let read = self.read(0, &mut bytes)?;
+        Ok(Header::parse(&bytes[..read]))
+    }
+
+    /// Returns what the blocks take that trimming would free.
+    fn trimmable_bytes(&mut self) -> Result<u64> {
+        let Some(header) = self.header()? else {
+            return Ok(0);
+        };
+        let mut sum = 0;
+        for index in self.trimmable(header)?.into_iter().flatten() {
+            let location = self.locate(index * u64::from(self.extent.block_bytes))?;
+            sum += location.map_or(0, |location| u64::from(location.stored_bytes()));
+        }
+        Ok(sum)
     }
 
     /// Returns the blocks of free pages that hold anything.
@@ -636,9 +664,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::read`].
     pub fn page_place(&mut self, number: u64) -> Result<(u64, u64)> {
-        let mut header = [0; HEADER_BYTES];
-        self.read(0, &mut header)?;
-        let Some(header) = Header::parse(&header) else {
+        let Some(header) = self.header()? else {
             return Ok((0, 0));
         };
         let start = number.saturating_sub(1) * u64::from(header.page_bytes);

@@ -316,7 +316,7 @@ impl Subject for Proved {
         lock(&mut self.connection, LockLevel::Exclusive)?;
         self.connection.sync()?;
         match random.bool() {
-            true => self.clean(Connection::shrink)?,
+            true => self.clean(|connection| Ok(connection.shrink()?.1))?,
             false => self.connection.checkpoint()?,
         }
         self.connection.unlock(LockLevel::None)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
-use super::{Connection, LockLevel, PageOptions, PageStore, Space};
+use super::{Connection, LockLevel, PLAIN_MAGIC, PageOptions, PageStore, Space};
 use crate::storage::{MemoryStorage, Storage};
 use crate::testing::seeded;
 
@@ -149,7 +149,7 @@ fn what_is_deleted_goes_back_to_the_file_system() {
         connection.truncate(count * PAGE_BYTES).unwrap();
         connection.commit().unwrap();
         connection.sync().unwrap();
-        let cleaned = connection.shrink().unwrap();
+        let (_, cleaned) = connection.shrink().unwrap();
         let space = connection.space().unwrap();
         let bound = bound_bytes(&space, 1.5);
         println!(
@@ -201,4 +201,78 @@ fn compacting_leaves_no_file_longer_than_it_was() {
         let segment_bytes = (before / 64).max(64 << 10);
         assert!(after <= before + segment_bytes, "{after} above {before}");
     }
+}
+
+/// What is clean already, or cannot get shorter because somebody reads, is left alone.
+#[test]
+fn cleaning_lengthens_no_file() {
+    let mut counts = [0; 2];
+    for pages in [20, 300, 2_000, 6_000] {
+        for (overwritten, freed) in [(0, 0), (0, 1), (0, 9), (0, 800), (1, 0), (3, 5)] {
+            if freed >= pages {
+                continue;
+            }
+            let mut random = seeded("pages clean", pages + overwritten);
+            let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+            let options = PageOptions {
+                seed: Some(pages),
+                ..PageOptions::default()
+            };
+            assert!(PageStore::create(&*storage, "db", options).unwrap());
+            let mut connection = open_again(&storage, options);
+            let all: Vec<u64> = (0..pages).collect();
+            transact(&mut connection, &mut random, &all);
+            for _ in 0..overwritten * pages / 8 {
+                let indexes: Vec<u64> = (0..8).map(|_| random.u64(..pages)).collect();
+                transact(&mut connection, &mut random, &indexes);
+            }
+            connection.write(0, &header_with_freelist(freed)).unwrap();
+            connection.write(PAGE_BYTES, &trunk(freed)).unwrap();
+            connection.commit().unwrap();
+            // By another process, and once by the one that wrote.
+            if pages != 2_000 {
+                connection.unlock(LockLevel::None).unwrap();
+                connection = open_again(&storage, options);
+            }
+            let before = connection.status().unwrap().size_bytes;
+            let store = PageStore::new(Arc::clone(&storage), "db", options);
+            let mut reader = Connection::open(Arc::new(store)).unwrap();
+            assert!(reader.lock(LockLevel::Shared).unwrap());
+            let nothing = Default::default();
+            assert_eq!(connection.shrink().unwrap(), nothing, "somebody reads");
+            assert_eq!(connection.status().unwrap().size_bytes, before);
+            reader.unlock(LockLevel::None).unwrap();
+            let (trimmed, cleaned) = connection.shrink().unwrap();
+            let after = connection.status().unwrap().size_bytes;
+            println!(
+                "{pages} pages written over {overwritten} times, {freed} free: \
+                 {before} became {after}; {trimmed:?} {cleaned:?}"
+            );
+            assert!(after <= before, "{after} above {before}");
+            assert!(after < before || (trimmed, cleaned) == nothing);
+            counts[usize::from(after < before)] += 1;
+        }
+    }
+    println!("{counts:?} files kept their length, became shorter");
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+}
+
+/// A first page that says that the second one is the trunk of a freelist with so many leaves.
+fn header_with_freelist(leaves: u64) -> Vec<u8> {
+    let mut page = vec![0; PAGE_BYTES as usize];
+    page[..16].copy_from_slice(PLAIN_MAGIC);
+    page[16..18].copy_from_slice(&(PAGE_BYTES as u16).to_be_bytes());
+    page[32..36].copy_from_slice(&2u32.to_be_bytes());
+    page[36..40].copy_from_slice(&(leaves as u32 + 1).to_be_bytes());
+    page
+}
+
+/// A trunk whose leaves are the pages behind it.
+fn trunk(leaves: u64) -> Vec<u8> {
+    let mut page = vec![0; PAGE_BYTES as usize];
+    page[4..8].copy_from_slice(&(leaves as u32).to_be_bytes());
+    for (at, number) in page[8..].chunks_exact_mut(4).zip(3..3 + leaves as u32) {
+        at.copy_from_slice(&number.to_be_bytes());
+    }
+    page
 }
