@@ -202,6 +202,9 @@ unsafe extern "C" fn open(
     }
 }
 
+/// A TiB, so that no number that is a slip is taken for a memory.
+const PAGE_CACHE_MIB_MAX: u64 = 1 << 20;
+
 /// What the parameters of a URI ask for.
 pub struct Asked {
     pub options: PageOptions,
@@ -232,6 +235,15 @@ fn options_of(is_read_only: bool, parameter: &dyn Fn(&CStr) -> Option<String>) -
                 format!("'{space_amp}': a number from 1 to 100"),
             )
         })?;
+    }
+    if let Some(page_cache) = parameter(c"page_cache") {
+        let number = page_cache.parse::<u64>().ok();
+        let in_range = |number: &u64| *number <= PAGE_CACHE_MIB_MAX;
+        let number = number.filter(in_range).ok_or_else(|| {
+            let reason = format!("'{page_cache}': MiB, from 0 to {PAGE_CACHE_MIB_MAX}");
+            Error::invalid("page_cache", reason)
+        })?;
+        options.cache_bytes = number << 20;
     }
     let is_lazy = match parameter(c"durability").as_deref() {
         None | Some("full") => false,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::database::{HEADER_BYTES, Header, VERSIONS_AT, walk_freelist};
 use super::locks::{LockLevel, Locks};
-use super::store::{Extent, PageStore, Space};
+use super::store::{Extent, Opened, PageCache, PageStore, Space};
 use crate::blocks::{
     BLOCK_BYTES_MIN, Blocks, Cleaned, Durability, Location, Snapshot, Transaction,
 };
@@ -54,7 +54,9 @@ pub struct Connection {
     file: Arc<dyn StorageFile>,
     locks: Locks,
     /// There from the first lock on.
-    blocks: Option<Blocks>,
+    opened: Option<Opened>,
+    /// Whether what is read is neither looked for in the cache nor kept there.
+    is_past_cache: bool,
     view: View,
     extent: Extent,
     last: LastBlock,
@@ -79,7 +81,8 @@ impl Connection {
             locks: Locks::of_snapshots(Arc::clone(&file)),
             file,
             store,
-            blocks: None,
+            opened: None,
+            is_past_cache: false,
             view: View::None,
             extent: Extent::default(),
             last: LastBlock::default(),
@@ -95,6 +98,12 @@ impl Connection {
     pub fn keep_writers_out(&mut self) {
         assert_eq!(self.level(), LockLevel::None, "between two locks");
         self.locks = Locks::new(Arc::clone(&self.file));
+    }
+
+    /// Reads from the file from now on, whatever the cache has, and leaves the cache to others: for who reads everything
+    /// once.
+    pub fn read_past_cache(&mut self) {
+        self.is_past_cache = true;
     }
 
     /// Returns size, allocation, mode and identity of the compressed file.
@@ -197,15 +206,16 @@ impl Connection {
 
     /// Sees what is newest, under SHARED.
     fn look(&mut self) -> Result<()> {
-        let (blocks, snapshot) = self.store.newest()?;
-        self.blocks = Some(blocks);
+        let opened = self.store.opened()?;
+        let snapshot = opened.blocks.newest()?;
+        self.opened = Some(opened);
         self.see(snapshot)
     }
 
     /// Sees what is newest, under RESERVED, from where on nobody else writes; returns whether it is what was seen
     /// before, if that was under a lock of the caller's.
     fn look_again(&mut self, before: LockLevel) -> Result<bool> {
-        let snapshot = self.opened()?.newest()?;
+        let snapshot = self.blocks()?.newest()?;
         let is_seen = match &self.view {
             View::Read(seen) => seen.commit() == snapshot.commit(),
             _ => false,
@@ -219,7 +229,7 @@ impl Connection {
 
     /// Sees what this process knows, under RESERVED at least.
     fn take_snapshot(&mut self) -> Result<()> {
-        let snapshot = self.opened()?.try_snapshot()?;
+        let snapshot = self.blocks()?.try_snapshot()?;
         self.see(snapshot)
     }
 
@@ -229,9 +239,10 @@ impl Connection {
         Ok(())
     }
 
-    fn opened(&self) -> Result<&Blocks> {
+    fn blocks(&self) -> Result<&Blocks> {
         let unlocked = || Error::invalid("database", "read or written without a lock");
-        self.blocks.as_ref().ok_or_else(unlocked)
+        let opened = self.opened.as_ref();
+        Ok(&opened.ok_or_else(unlocked)?.blocks)
     }
 
     /// Returns the length of the database.
@@ -311,10 +322,18 @@ impl Connection {
 
     fn read_block(&self, index: u64, target: &mut [u8]) -> Result<()> {
         match &self.view {
-            View::Read(snapshot) => snapshot.read(self.extent.volume, index, target),
+            View::Read(snapshot) => match self.cache() {
+                Some(cache) => read_cached(cache, snapshot, (self.extent.volume, index), target),
+                None => snapshot.read(self.extent.volume, index, target),
+            },
             View::Write(transaction) => transaction.read(self.extent.volume, index, target),
             View::None => Err(unseen()),
         }
+    }
+
+    fn cache(&self) -> Option<&PageCache> {
+        let opened = self.opened.as_ref().filter(|_| !self.is_past_cache);
+        opened?.cache.as_deref()
     }
 
     /// Brings a block into `last`, which it may be in already.
@@ -407,7 +426,7 @@ impl Connection {
         if matches!(self.view, View::None) {
             self.take_snapshot()?;
         }
-        let transaction = self.opened()?.begin()?;
+        let transaction = self.blocks()?.begin()?;
         self.view = View::Write(Box::new(transaction));
         self.last = LastBlock::default();
         Ok(())
@@ -485,8 +504,8 @@ impl Connection {
     /// # Errors
     /// Those of syncing, after which the store refuses changes.
     pub fn sync(&mut self) -> Result<()> {
-        match &self.blocks {
-            Some(blocks) => self.store.sync(blocks),
+        match &self.opened {
+            Some(opened) => self.store.sync(&opened.blocks),
             None => Ok(()),
         }
     }
@@ -527,7 +546,7 @@ impl Connection {
     /// # Errors
     /// Those of the store. What was committed is there all the same.
     pub fn tidy(&mut self) -> Result<Cleaned> {
-        match self.opened()?.is_cleaning_due() {
+        match self.blocks()?.is_cleaning_due() {
             true => self.clean_with(Blocks::tidy),
             false => Ok(Cleaned::default()),
         }
@@ -542,7 +561,7 @@ impl Connection {
         let dying_bytes = self.trimmable_bytes()?;
         // What was seen keeps nothing from being freed.
         self.view = View::None;
-        let can_shrink = self.opened()?.can_shrink(dying_bytes);
+        let can_shrink = self.blocks()?.can_shrink(dying_bytes);
         self.take_snapshot()?;
         if !can_shrink {
             return Ok(Default::default());
@@ -568,7 +587,7 @@ impl Connection {
         }
         // The snapshot would keep what is freed.
         self.view = View::None;
-        let cleaned = clean(self.opened()?);
+        let cleaned = clean(self.blocks()?);
         self.take_snapshot()?;
         cleaned
     }
@@ -581,7 +600,7 @@ impl Connection {
     pub(super) fn learn(&mut self, pages: &[Vec<u8>], stored_bytes: u64) -> Result<()> {
         let longest = self.store.options().block_bytes_max as usize;
         let blocks = pages.iter().flat_map(|page| page.chunks(longest));
-        self.opened()?.learn(blocks, stored_bytes)?;
+        self.blocks()?.learn(blocks, stored_bytes)?;
         self.take_snapshot()
     }
 
@@ -716,8 +735,31 @@ impl Connection {
     /// # Errors
     /// Those of writing.
     pub fn checkpoint(&mut self) -> Result<()> {
-        self.opened()?.checkpoint()?;
+        self.blocks()?.checkpoint()?;
         self.take_snapshot()
+    }
+}
+
+/// Reads a block of a snapshot, from the cache if it is there.
+fn read_cached(
+    cache: &PageCache,
+    snapshot: &Snapshot,
+    (volume, index): (u32, u64),
+    target: &mut [u8],
+) -> Result<()> {
+    let Some(location) = snapshot.locate(volume, index)? else {
+        target.fill(0);
+        return Ok(());
+    };
+    let load = |frame: &mut [u8]| snapshot.read_located(&location, frame);
+    match cache.get_or_load(location, target.len(), load) {
+        Ok(block) if block.len() == target.len() => {
+            target.copy_from_slice(&block);
+            Ok(())
+        }
+        // So many read at once that the cache cannot lend what it has.
+        Ok(_) | Err(Error::Limit { .. }) => snapshot.read_located(&location, target),
+        Err(error) => Err(error),
     }
 }
 

@@ -263,7 +263,7 @@ impl Subject for Proved {
         };
         let mut connection = Proved::connect(storage, options)?;
         lock(&mut connection, LockLevel::Shared)?;
-        let opened = connection.store().blocks()?.opened();
+        let opened = connection.store().opened()?.blocks.opened();
         Ok(Found {
             state: whole(&mut connection)?.state(),
             is_damaged: opened.is_torn,

@@ -30,6 +30,8 @@ fn options(seed: u64) -> PageOptions {
         block_bytes_max: PAGE_BYTES as u32,
         segment_bytes_min: 8192,
         checkpoint_bytes: 12_000,
+        // Who reads from memory notices nothing.
+        cache_bytes: 0,
         seed: Some(seed),
         ..PageOptions::default()
     }

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::database::{PLAIN_MAGIC, kind_of};
-use crate::blocks::{Blocks, BlocksOptions, Snapshot, Transaction};
+use crate::blocks::{Blocks, BlocksOptions, Location, Snapshot, Transaction};
+use crate::cache::{Cache, CacheOptions, Policy};
 use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::storage::superblock::{MAGIC, SLOT_BYTES};
@@ -16,6 +17,8 @@ const BLOCK_BYTES_MAX: u32 = 16 << 10;
 const NOTE: u32 = 1;
 const NOTE_MAGIC: &[u8; 4] = b"PAGE";
 const NOTE_VERSION: u32 = 1;
+/// What pages are usually long, by which the cache of them is laid out.
+const PAGE_BYTES: usize = 4096;
 /// The byte that is locked while an empty file is replaced. SQLite's locks lie before it.
 const REPLACE_BYTE: u64 = 1 << 60;
 
@@ -41,6 +44,9 @@ pub struct PageOptions {
     pub mode: u32,
     /// The longest block, when the file is made: of pages that are longer, parts are blocks. Default 16 KiB.
     pub block_bytes_max: u32,
+    /// The memory for pages as they were before they were compressed, which all connections to the file in a process share;
+    /// 0 for none. Default 4 MiB, twice SQLite's own cache of a connection.
+    pub cache_bytes: u64,
     /// As [`BlocksOptions::segment_bytes_min`], when the file is made. Default 0: four of the longest blocks.
     pub segment_bytes_min: u32,
     /// As [`BlocksOptions::checkpoint_bytes`]. Default 16 MiB.
@@ -59,6 +65,7 @@ impl Default for PageOptions {
             space_amp: 1.5,
             mode: 0o644,
             block_bytes_max: BLOCK_BYTES_MAX,
+            cache_bytes: 4 << 20,
             segment_bytes_min: 0,
             checkpoint_bytes: BlocksOptions::default().checkpoint_bytes,
             seed: None,
@@ -81,6 +88,20 @@ impl PageOptions {
             is_guarded: true,
             seed: self.seed,
             ..BlocksOptions::default()
+        }
+    }
+
+    fn cache(&self) -> Result<Option<PageCache>> {
+        let options = CacheOptions {
+            budget_bytes: self.cache_bytes,
+            block_bytes: PAGE_BYTES,
+            // What it does not hold lies compressed in the file.
+            policy: Policy::RawOnly,
+            ..CacheOptions::default()
+        };
+        match self.cache_bytes {
+            0 => Ok(None),
+            _ => Cache::new(options).map(Some),
         }
     }
 }
@@ -189,8 +210,19 @@ pub struct PageStore {
     name: String,
     options: PageOptions,
     /// Opened by the first who reads.
-    blocks: Mutex<Option<Blocks>>,
+    opened: Mutex<Option<Opened>>,
     is_unsynced: AtomicBool,
+}
+
+/// Decoded pages by where they lie, which never changes: what is written lies elsewhere.
+pub(super) type PageCache = Cache<Location>;
+
+/// What is there from the first lock on.
+#[derive(Clone)]
+pub(super) struct Opened {
+    pub(super) blocks: Blocks,
+    /// `None` if there is to be none.
+    pub(super) cache: Option<Arc<PageCache>>,
 }
 
 /// Names of files that are being made, in this process.
@@ -203,7 +235,7 @@ impl PageStore {
             storage,
             name: name.into(),
             options,
-            blocks: Mutex::new(None),
+            opened: Mutex::new(None),
             is_unsynced: AtomicBool::new(false),
         }
     }
@@ -250,26 +282,21 @@ impl PageStore {
         self.storage.open(&self.name, options)
     }
 
-    /// Returns the store, and all that was committed anywhere.
-    pub(super) fn newest(&self) -> Result<(Blocks, Snapshot)> {
-        let blocks = self.blocks()?;
-        let snapshot = blocks.newest()?;
-        Ok((blocks, snapshot))
-    }
-
-    pub(super) fn blocks(&self) -> Result<Blocks> {
-        let mut opened = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(blocks) = &*opened {
-            return Ok(blocks.clone());
+    /// Opens the store, unless it is open already.
+    pub(super) fn opened(&self) -> Result<Opened> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = &*opened {
+            return Ok(opened.clone());
         }
-        let options = self.options.blocks();
         let open = match self.options.is_read_only {
             true => Blocks::open_read_only,
             false => Blocks::open,
         };
-        let blocks = open(&*self.storage, &self.name, options)?;
-        *opened = Some(blocks.clone());
-        Ok(blocks)
+        let new = Opened {
+            blocks: open(&*self.storage, &self.name, self.options.blocks())?,
+            cache: self.options.cache()?.map(Arc::new),
+        };
+        Ok(opened.insert(new).clone())
     }
 
     pub(super) fn note_commit(&self) {

@@ -1,8 +1,10 @@
 //! Connections against a plain array of bytes, on the simulated disk and in memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::storage::watched::{Call, WatchedStorage};
 use crate::storage::{MemoryStorage, OpenOptions, Storage};
 
 fn memory() -> Arc<dyn Storage> {
@@ -225,4 +227,91 @@ fn an_import_is_foretold_by_all_of_a_database_or_by_part_of_it() {
     assert!((0.95..1.05).contains(&off), "{off}");
     let no_database = storage.open("noise", OpenOptions::create_new()).unwrap();
     assert!(predict(&*no_database, options, 1 << 20).is_err());
+}
+
+/// Reads all pages, which must be those of these numbers; returns how many reads of the file that took.
+fn reads_for(connection: &mut Connection, numbers: &[u64], reads: &AtomicU64) -> u64 {
+    let before = reads.load(Ordering::Relaxed);
+    for (at, number) in (0..).step_by(4096).zip(numbers) {
+        let mut found = vec![0; 4096];
+        connection.read(at, &mut found).unwrap();
+        assert!(found == page(*number), "page at {at}");
+    }
+    reads.load(Ordering::Relaxed) - before
+}
+
+#[test]
+fn what_was_read_is_read_once_for_all_connections_until_it_is_written() {
+    let reads = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&reads);
+    let watch = move |call: &Call<'_>| {
+        let is_read = matches!(call, Call::Read);
+        counted.fetch_add(is_read.into(), Ordering::Relaxed);
+    };
+    let storage: Arc<dyn Storage> = WatchedStorage::new(memory(), usize::MAX, Arc::new(watch));
+    let options = PageOptions::default();
+    assert!(PageStore::create(&*storage, "db", options).unwrap());
+    let store = Arc::new(PageStore::new(Arc::clone(&storage), "db", options));
+    let connect = || Connection::open(Arc::clone(&store)).unwrap();
+    let (mut writer, mut reader) = (connect(), connect());
+    let mut numbers: Vec<u64> = (1..=200).collect();
+    assert!(writer.lock(LockLevel::Exclusive).unwrap());
+    for (at, number) in (0..).step_by(4096).zip(&numbers) {
+        writer.write(at, &page(*number)).unwrap();
+    }
+    writer.commit().unwrap();
+    assert!(reader.lock(LockLevel::Shared).unwrap());
+    assert_eq!(reads_for(&mut reader, &numbers, &reads), 200);
+    assert_eq!(reads_for(&mut reader, &numbers, &reads), 0);
+    assert_eq!(
+        reads_for(&mut writer, &numbers, &reads),
+        0,
+        "another connection"
+    );
+    // A commit changes what it wrote, for who sees it.
+    let before = numbers.clone();
+    for index in [3, 77] {
+        numbers[index] += 1000;
+        writer
+            .write(index as u64 * 4096, &page(numbers[index]))
+            .unwrap();
+    }
+    writer.commit().unwrap();
+    assert_eq!(reads_for(&mut writer, &numbers, &reads), 2);
+    assert_eq!(reads_for(&mut reader, &before, &reads), 0);
+    reader.unlock(LockLevel::None).unwrap();
+    writer.unlock(LockLevel::None).unwrap();
+    // Who checks looks at the file, and takes nobody's room.
+    let all_before = reads.load(Ordering::Relaxed);
+    assert!(
+        check(Arc::clone(&store), &mut |_, _| true)
+            .unwrap()
+            .broken
+            .is_empty()
+    );
+    assert!(reads.load(Ordering::Relaxed) - all_before >= 200);
+    assert!(reader.lock(LockLevel::Shared).unwrap());
+    assert_eq!(reads_for(&mut reader, &numbers, &reads), 0);
+}
+
+#[test]
+fn a_check_puts_nothing_into_the_cache_and_none_is_kept_if_none_is_wanted() {
+    for cache_bytes in [0, 4 << 20] {
+        let storage = memory();
+        let options = PageOptions {
+            cache_bytes,
+            ..PageOptions::default()
+        };
+        assert!(PageStore::create(&*storage, "db", options).unwrap());
+        let store = Arc::new(PageStore::new(Arc::clone(&storage), "db", options));
+        let mut connection = Connection::open(Arc::clone(&store)).unwrap();
+        assert!(connection.lock(LockLevel::Exclusive).unwrap());
+        connection.write(0, &with_freelist()).unwrap();
+        connection.commit().unwrap();
+        connection.unlock(LockLevel::None).unwrap();
+        check(Arc::clone(&store), &mut |_, _| true).unwrap();
+        let cache = store.opened().unwrap().cache;
+        assert_eq!(cache.is_some(), cache_bytes > 0);
+        assert_eq!(cache.map_or(0, |cache| cache.stats().shards.misses), 0);
+    }
 }

@@ -93,6 +93,7 @@ pub fn import(
     let mut moved = || {
         let store = PageStore::new(Arc::clone(target_storage), &partial, options);
         let mut connection = Connection::open(Arc::new(store))?;
+        connection.read_past_cache();
         lock(&mut connection, LockLevel::Exclusive)?;
         learn_pages(&*file, &mut connection, &header, size_bytes)?;
         let all = (0..size_bytes).step_by(CHUNK_BYTES);
@@ -193,6 +194,7 @@ pub fn export(
 ) -> Result<Transferred> {
     let mode = store.options().mode;
     let mut connection = Connection::open(store)?;
+    connection.read_past_cache();
     lock(&mut connection, LockLevel::Shared)?;
     let size_bytes = connection.size_bytes()?;
     let partial = partial_name(target);
@@ -236,6 +238,7 @@ pub fn export(
 /// [`Error::Invalid`] if somebody writes, and those of opening; broken pages are in the result.
 pub fn check(store: Arc<PageStore>, progress: Progress<'_>) -> Result<Checked> {
     let mut connection = Connection::open(store)?;
+    connection.read_past_cache();
     lock(&mut connection, LockLevel::Shared)?;
     let mut bytes = [0; HEADER_BYTES];
     connection.read(0, &mut bytes)?;
