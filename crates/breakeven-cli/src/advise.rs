@@ -86,7 +86,10 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         &stop,
         &mut |progress| shown.show(progress),
     )?;
-    let of_databases = page_bytes(typed).1.into_iter().chain(foreseen(typed));
+    let of_databases = page_bytes(typed)
+        .1
+        .into_iter()
+        .chain(foreseen(typed, &stop));
     report.notes.splice(..0, of_databases);
     bar.finish_and_clear();
     learned::keep(&setting.profile, &setting.machine, false);
@@ -189,10 +192,10 @@ fn database(typed: &Typed) -> Option<(&Path, usize)> {
         .find_map(|path| Some((path, sqlite_page_bytes(path)?)))
 }
 
-/// What a SQLite database would come to as a compressed one; none where that cannot be told.
-fn foreseen(typed: &Typed) -> Option<String> {
+/// What a SQLite database would come to as a compressed one; none where that cannot be told, or was stopped.
+fn foreseen(typed: &Typed, stop: &AtomicBool) -> Option<String> {
     let (path, _) = database(typed)?;
-    let found = crate::db::foresee(path).ok()?;
+    let found = crate::db::foresee(path, stop).ok()?;
     let part = match found.sampled_bytes < found.logical_bytes {
         true => format!(
             ", as far as {} of it tell",

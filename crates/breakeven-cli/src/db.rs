@@ -13,6 +13,7 @@ use breakeven::pages::{
     Checked, Connection, FileKind, Foreseen, LockLevel, PageKind, PageOptions, PageStore, Space,
     check, export, file_kind, import, predict,
 };
+use breakeven::pool::{Pool, PoolOptions};
 use breakeven::storage::{OpenOptions, RealStorage, Storage};
 use breakeven_cli::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -176,11 +177,14 @@ fn compact(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
 /// What is imported into memory to foretell the rest, at most.
 const FORESEEN_BYTES_MAX: u64 = 64 << 20;
 
-/// Foretells what an import of a database would come to; nothing is written.
-pub fn foresee(source: &Path) -> Result<Foreseen> {
+/// Foretells what an import of a database would come to, unless it is stopped; nothing is written.
+pub fn foresee(source: &Path, stop: &AtomicBool) -> Result<Foreseen> {
     let from = Named::new(source)?;
     let file = from.storage.open(&from.name, OpenOptions::read_only())?;
-    Ok(predict(&*file, PageOptions::default(), FORESEEN_BYTES_MAX)?)
+    let pool = Pool::new(PoolOptions::default())?;
+    let go_on = &mut |_, _| !stop.load(Ordering::Relaxed);
+    let options = PageOptions::default();
+    Ok(predict(&*file, options, FORESEEN_BYTES_MAX, &pool, go_on)?)
 }
 
 fn bring_in(source: &Path, database: &Path, codec: Option<&str>) -> Result<ExitCode> {
@@ -188,7 +192,8 @@ fn bring_in(source: &Path, database: &Path, codec: Option<&str>) -> Result<ExitC
     let shown = Shown::new()?;
     let names = (from.name.as_str(), to.name.as_str());
     let target = (&to.storage, options(codec)?);
-    let moved = import(&from.storage, names, target, &mut |done, total| {
+    let pool = Pool::new(PoolOptions::default())?;
+    let moved = import(&from.storage, names, target, &pool, &mut |done, total| {
         shown.tell(done, total)
     });
     shown.bar.finish_and_clear();
@@ -212,7 +217,10 @@ fn bring_out(database: &Path, target: &Path) -> Result<ExitCode> {
     let shown = Shown::new()?;
     let store = from.store(0o644)?;
     let name = (&to.storage, to.name.as_str());
-    let moved = export(store, name, &mut |done, total| shown.tell(done, total));
+    let pool = Pool::new(PoolOptions::default())?;
+    let moved = export(store, name, &pool, &mut |done, total| {
+        shown.tell(done, total)
+    });
     shown.bar.finish_and_clear();
     let moved = moved.with_context(|| database.display().to_string())?;
     let logical = size(moved.logical_bytes);

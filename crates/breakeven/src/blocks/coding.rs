@@ -24,9 +24,10 @@ use crate::decide::holdout::Holdout;
 use crate::decide::{
     BlockLife, Candidate, Chooser, ChooserOptions, Class, Observation, Prices, Profile, Quantities,
 };
-use crate::dictionaries::{Dictionaries, DictionaryOptions, Generation};
+use crate::dictionaries::{Dictionaries, DictionaryOptions, Generation, Training};
 use crate::error::Result;
 use crate::model::Allocation;
+use crate::pool::Pool;
 use crate::storage::record::{ALIGNMENT_BYTES, HEADER_BYTES};
 use crate::units::Estimate;
 
@@ -171,6 +172,43 @@ struct Pick {
     encode: f64,
 }
 
+/// How a block is to be encoded: chosen in the order of the blocks, so that the same ones are stored in the same way, and
+/// done by whichever thread.
+#[derive(Clone, Debug)]
+pub(super) struct Chosen {
+    method: Method,
+    dictionary: Option<Arc<Generation>>,
+}
+
+impl Default for Chosen {
+    /// As it is.
+    fn default() -> Chosen {
+        Chosen::new(Method::STORE, None)
+    }
+}
+
+impl Chosen {
+    fn new(method: Method, dictionary: Option<&Arc<Generation>>) -> Chosen {
+        Chosen {
+            method,
+            dictionary: dictionary.filter(|_| method.dictionary).cloned(),
+        }
+    }
+
+    /// Encodes the block into the workspace, as [`Coding::encode`] does.
+    pub(super) fn encode(
+        &self,
+        workspace: &mut Workspace,
+        block: &[u8],
+        limit: usize,
+    ) -> Result<Option<(Decoder, usize)>> {
+        match self.method {
+            Method::STORE => Ok(None),
+            method => encode(method, self.dictionary.as_ref(), workspace, block, limit),
+        }
+    }
+}
+
 /// What of a transaction's encoding nobody notices, as far as it is left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hidden(f64);
@@ -247,18 +285,29 @@ impl Coding {
         hidden: &mut Hidden,
         workspace: &mut Workspace,
     ) -> Result<Option<(Decoder, usize)>> {
+        let chosen = self.choose(subject, hidden, workspace)?;
+        chosen.encode(workspace, subject.block, subject.limit)
+    }
+
+    /// Chooses how a block is encoded best at its moment.
+    pub(super) fn choose(
+        &self,
+        subject: &Subject<'_>,
+        hidden: &mut Hidden,
+        workspace: &mut Workspace,
+    ) -> Result<Chosen> {
         let at = subject.moment as usize;
         if subject.block.is_empty() {
-            return Ok(None);
+            return Ok(Chosen::default());
         }
         let fixed = self.fixed[at];
         if let Some(method) = fixed.filter(|method| !method.dictionary) {
-            return encode(method, None, workspace, subject.block, subject.limit);
+            return Ok(Chosen::new(method, None));
         }
         let kind = (self.kind)(subject.block);
         let dictionary = subject.dictionaries.current(kind.class.number().into());
         if let Some(method) = fixed {
-            return encode(method, dictionary, workspace, subject.block, subject.limit);
+            return Ok(Chosen::new(method, dictionary));
         }
         let life = life(&kind, subject.block.len());
         let mut ways = self.ways();
@@ -271,10 +320,7 @@ impl Coding {
         let pick = ways[at].pick(&life, dictionary.is_some(), *hidden);
         drop(ways);
         hidden.0 = (hidden.0 - pick.encode).max(0.0);
-        match pick.method {
-            Method::STORE => Ok(None),
-            method => encode(method, dictionary, workspace, subject.block, subject.limit),
-        }
+        Ok(Chosen::new(pick.method, dictionary))
     }
 
     /// Runs every method on a block, and learns what each leaves.
@@ -320,7 +366,7 @@ impl Coding {
 
     /// Trains the classes that have samples enough, each within its share of so many stored bytes and for no longer than
     /// the least saving is worth; returns the dictionaries that pay.
-    pub(super) fn train(&self, live_bytes: u64) -> Result<Vec<Arc<Generation>>> {
+    pub(super) fn train(&self, live_bytes: u64, pool: &Pool) -> Result<Vec<Arc<Generation>>> {
         let mut jobs = Vec::new();
         {
             let mut trainer = self.trainer();
@@ -332,13 +378,16 @@ impl Coding {
             }
         }
         // Others encode meanwhile.
+        let run = |_: &mut (), job: Training| Ok((job.class(), job.run(|| false)?));
         let mut trained = Vec::new();
-        for job in jobs {
-            let dictionary = job.run(|| false)?;
+        let mut stage = pool.stage(CLASSES_MAX, || (), run)?;
+        stage.run(jobs, |done| {
+            let (class, dictionary) = done?;
             if let Some(dictionaries) = &mut self.trainer().dictionaries {
-                trained.extend(dictionaries.adopt(job.class(), dictionary));
+                trained.extend(dictionaries.adopt(class, dictionary));
             }
-        }
+            Ok(())
+        })?;
         Ok(trained)
     }
 

@@ -16,6 +16,7 @@ use super::state::{LiveChanges, State};
 use super::{Blocks, Inner, Snapshot};
 use crate::dictionaries::{Class, Generation};
 use crate::error::{Error, Result};
+use crate::pool::{Pool, PoolOptions};
 use crate::storage::record::{HEADER_BYTES, Label};
 use crate::storage::seeded::{SeededBug, is_seeded};
 
@@ -238,11 +239,11 @@ impl Blocks {
     /// That of [`crate::dictionaries::Training::run`] on samples of 32 times the longest dictionary for each class, and of a checkpoint
     /// if any is kept.
     pub fn train(&self) -> Result<usize> {
-        self.train_for(0)
+        self.train_for(0, &Pool::new(PoolOptions { worker_count: 0 })?)
     }
 
     /// Trains on blocks like those that are going to be written, for dictionaries that pay where `stored_bytes` of them
-    /// come to be stored. Returns how many came of it.
+    /// come to be stored; the classes side by side, by the workers of a pool. Returns how many came of it.
     ///
     /// # Errors
     /// As [`Blocks::train`].
@@ -253,14 +254,15 @@ impl Blocks {
         &self,
         blocks: impl Iterator<Item = &'a [u8]>,
         stored_bytes: u64,
+        pool: &Pool,
     ) -> Result<usize> {
         for block in blocks {
             self.inner.coding.learn_of(block);
         }
-        self.train_for(stored_bytes)
+        self.train_for(stored_bytes, pool)
     }
 
-    fn train_for(&self, coming_bytes: u64) -> Result<usize> {
+    fn train_for(&self, coming_bytes: u64, pool: &Pool) -> Result<usize> {
         let mut count = 0;
         self.with_writer(|inner, writer| {
             let state = inner.shared.state();
@@ -270,7 +272,7 @@ impl Blocks {
             if state.dictionaries.len() >= TRAINED_MAX || !has_room {
                 return Ok(());
             }
-            writer.pending = inner.coding.train(live_bytes + coming_bytes)?;
+            writer.pending = inner.coding.train(live_bytes + coming_bytes, pool)?;
             count = writer.pending.len();
             let entered = match count {
                 0 => Ok(()),
@@ -347,7 +349,8 @@ mod tests {
     fn learn(blocks: &Blocks, random: &mut Rng, language: usize) -> usize {
         let samples: Vec<Vec<u8>> = (0..200).map(|_| model::words(random, language)).collect();
         let samples = samples.iter().map(Vec::as_slice);
-        blocks.learn(samples, 1 << 20).unwrap()
+        let inline = Pool::new(PoolOptions { worker_count: 0 }).unwrap();
+        blocks.learn(samples, 1 << 20, &inline).unwrap()
     }
 
     fn write_all(blocks: &Blocks, random: &mut Rng, language: usize) -> u64 {

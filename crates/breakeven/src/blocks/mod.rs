@@ -73,7 +73,7 @@ pub use file::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 pub use snapshot::{Location, Snapshot};
 pub use state::INDEX_MAX;
 pub use stats::{STATS_FIELDS, Stats};
-pub use transaction::{Durability, EncodedBlock, Transaction};
+pub use transaction::{ChosenEncoding, Durability, EncodedBlock, Transaction};
 pub use verify::Verified;
 
 use checkpoint::Writer;
@@ -427,7 +427,23 @@ impl Blocks {
     /// # Errors
     /// Those of the codec.
     pub fn encode(&self, address: (u32, u64), block: &[u8]) -> Result<EncodedBlock> {
-        EncodedBlock::new(&self.inner, block, address)
+        self.encode_as(&self.choose(address, block)?, block)
+    }
+
+    /// Chooses how a block is to be encoded at this address, for [`Blocks::encode_as`].
+    ///
+    /// # Errors
+    /// As [`Blocks::encode`].
+    pub fn choose(&self, address: (u32, u64), block: &[u8]) -> Result<ChosenEncoding> {
+        ChosenEncoding::new(&self.inner, block, address)
+    }
+
+    /// Encodes a block as was chosen for it: [`Blocks::encode`] in two steps, of which others may do the longer one.
+    ///
+    /// # Errors
+    /// As [`Blocks::encode`].
+    pub fn encode_as(&self, chosen: &ChosenEncoding, block: &[u8]) -> Result<EncodedBlock> {
+        EncodedBlock::new(&self.inner, block, chosen)
     }
 
     /// Begins a transaction, waiting for the one that runs. The first one after opening writes a

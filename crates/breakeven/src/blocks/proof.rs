@@ -15,6 +15,7 @@ use fastrand::Rng;
 use super::model::{self, Model, options, shown};
 use super::{Blocks, BlocksOptions, Durability};
 use crate::error::{Error, Result};
+use crate::pool::{Pool, PoolOptions};
 use crate::storage::SimulatedDisk;
 use crate::storage::seeded::{SeededBug, with_seeded};
 use crate::storage::simulated::{Crash, Damage, Fault, FaultKind, Image};
@@ -237,7 +238,9 @@ impl Driver {
         let language = self.random.usize(..model::LANGUAGES);
         let blocks = (0..LEARNT).map(|_| model::words(&mut self.random, language));
         let blocks: Vec<Vec<u8>> = blocks.collect();
-        let trained = self.store().learn(blocks.iter().map(Vec::as_slice), 0)?;
+        let inline = Pool::new(PoolOptions { worker_count: 0 })?;
+        let samples = blocks.iter().map(Vec::as_slice);
+        let trained = self.store().learn(samples, 0, &inline)?;
         self.trained += trained;
         if trained > 0 {
             self.acknowledge();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::Inner;
 use super::checkpoint::{Writer, apply_live, place_of};
-use super::coding::{Hidden, Moment, Subject, without_tail};
-use super::file::decode_frame;
+use super::coding::{Chosen, Hidden, Moment, Subject, without_tail};
+use super::file::{Workspace, decode_frame};
 use super::layout::{Commit, FramePrefix, KIND_COMMIT, KIND_FRAME, KIND_OPERATIONS, Operation};
 use super::place::Place;
 use super::recovery::chain;
@@ -39,19 +39,37 @@ pub struct EncodedBlock {
     stored: Option<(Decoder, Vec<u8>)>,
 }
 
-impl EncodedBlock {
-    pub(super) fn new(inner: &Inner, block: &[u8], address: (u32, u64)) -> Result<EncodedBlock> {
+/// How a block is to be encoded before its transaction begins, or beside it: choosing is quick and is done for one block
+/// behind the other, so that the same blocks are stored in the same way, and the work by any thread.
+#[derive(Debug, Default)]
+pub struct ChosenEncoding(Chosen);
+
+impl ChosenEncoding {
+    pub(super) fn new(inner: &Inner, block: &[u8], address: (u32, u64)) -> Result<ChosenEncoding> {
         let state = inner.shared.state();
         let subject = subject_of(block, address, &state);
+        let coding = &inner.coding;
+        // A sync hides little of so many blocks.
+        let choose = |workspace: &mut Workspace| {
+            coding.choose(&subject, &mut Hidden::NONE.clone(), workspace)
+        };
+        inner.file.with_workspace(choose).map(ChosenEncoding)
+    }
+}
+
+impl EncodedBlock {
+    pub(super) fn new(
+        inner: &Inner,
+        block: &[u8],
+        chosen: &ChosenEncoding,
+    ) -> Result<EncodedBlock> {
+        let block = without_tail(block);
         inner.file.with_workspace(|workspace| {
-            // A sync hides little of so many blocks.
-            let encoded = inner
-                .coding
-                .encode(&subject, &mut Hidden::NONE.clone(), workspace)?;
+            let encoded = chosen.0.encode(workspace, block, limit_of(block))?;
             let stored =
                 encoded.map(|(decoder, length)| (decoder, workspace.bytes[..length].to_vec()));
             Ok(EncodedBlock {
-                used_bytes: subject.block.len(),
+                used_bytes: block.len(),
                 stored,
             })
         })
@@ -71,9 +89,13 @@ fn subject_of<'a>(block: &'a [u8], (volume, index): (u32, u64), state: &'a State
         moment: Moment::Written,
         dictionaries: &state.dictionaries,
         hash: index ^ u64::from(volume) << 40 ^ commit.rotate_left(24),
-        // What does not save a record's unit is not worth decoding.
-        limit: block.len().saturating_sub(ALIGNMENT_BYTES),
+        limit: limit_of(block),
     }
+}
+
+/// What does not save a record's unit is not worth decoding.
+fn limit_of(block: &[u8]) -> usize {
+    block.len().saturating_sub(ALIGNMENT_BYTES)
 }
 
 /// A transaction that runs; dropping it aborts.

@@ -12,9 +12,10 @@ use super::database::{HEADER_BYTES, Header, VERSIONS_AT, walk_freelist};
 use super::locks::{LockLevel, Locks};
 use super::store::{Extent, Opened, PageCache, PageStore, Space};
 use crate::blocks::{
-    BLOCK_BYTES_MIN, Blocks, Cleaned, Durability, Location, Snapshot, Transaction,
+    BLOCK_BYTES_MIN, Blocks, Cleaned, Durability, EncodedBlock, Location, Snapshot, Transaction,
 };
 use crate::error::{Error, Result};
+use crate::pool::Pool;
 use crate::storage::{FileStatus, StorageFile};
 
 /// Trunks of the freelist in a row that had nothing to trim, after which a walk ends: what lies behind was
@@ -28,7 +29,7 @@ const CHANGES_AT: u64 = 24;
 enum View {
     /// It holds no lock.
     None,
-    Read(Snapshot),
+    Read(Arc<Snapshot>),
     Write(Box<Transaction>),
 }
 
@@ -235,7 +236,7 @@ impl Connection {
 
     fn see(&mut self, snapshot: Snapshot) -> Result<()> {
         self.extent = Extent::in_snapshot(&snapshot)?;
-        self.view = View::Read(snapshot);
+        self.view = View::Read(Arc::new(snapshot));
         Ok(())
     }
 
@@ -389,6 +390,50 @@ impl Connection {
         }
         self.extent.size_bytes = self.extent.size_bytes.max(offset + source.len() as u64);
         Ok(())
+    }
+
+    /// Begins to write blocks that others encode, of pages of so many bytes; returns what encodes them, and the volume they
+    /// go to with the length of its blocks.
+    ///
+    /// # Errors
+    /// As [`Connection::write`].
+    pub(super) fn begin_encoded(&mut self, page_bytes: usize) -> Result<(Blocks, Extent)> {
+        self.begin()?;
+        if self.extent.block_bytes == 0 {
+            self.create_volume(page_bytes)?;
+        }
+        Ok((self.blocks()?.clone(), self.extent))
+    }
+
+    /// Writes a block that was encoded since [`Connection::begin_encoded`], the first one as it is served.
+    ///
+    /// # Errors
+    /// As [`Connection::write`].
+    pub(super) fn write_encoded(
+        &mut self,
+        index: u64,
+        block: &[u8],
+        encoded: &EncodedBlock,
+    ) -> Result<()> {
+        let end = (index + 1) * u64::from(self.extent.block_bytes);
+        let address = (self.extent.volume, index);
+        self.transaction()?.write_encoded(address, block, encoded)?;
+        self.extent.size_bytes = self.extent.size_bytes.max(end);
+        Ok(())
+    }
+
+    /// Returns what is seen, to be read by several threads; under a lock, without changes.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] otherwise.
+    pub(super) fn seen(&self) -> Result<Seen> {
+        match &self.view {
+            View::Read(snapshot) => Ok(Seen {
+                snapshot: Arc::clone(snapshot),
+                extent: self.extent,
+            }),
+            _ => Err(unseen()),
+        }
     }
 
     fn write_block(&mut self, index: u64, block: &[u8]) -> Result<()> {
@@ -597,10 +642,15 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::tidy`].
-    pub(super) fn learn(&mut self, pages: &[Vec<u8>], stored_bytes: u64) -> Result<()> {
+    pub(super) fn learn(
+        &mut self,
+        pages: &[Vec<u8>],
+        stored_bytes: u64,
+        pool: &Pool,
+    ) -> Result<()> {
         let longest = self.store.options().block_bytes_max as usize;
         let blocks = pages.iter().flat_map(|page| page.chunks(longest));
-        self.blocks()?.learn(blocks, stored_bytes)?;
+        self.blocks()?.learn(blocks, stored_bytes, pool)?;
         self.take_snapshot()
     }
 
@@ -740,6 +790,34 @@ impl Connection {
     }
 }
 
+/// What a connection sees at one moment.
+#[derive(Clone)]
+pub(super) struct Seen {
+    snapshot: Arc<Snapshot>,
+    extent: Extent,
+}
+
+impl Seen {
+    /// Reads what the database has at `offset`, where a block begins, past the cache: all of it must be there.
+    ///
+    /// # Errors
+    /// As [`Connection::read`].
+    pub(super) fn read(&self, offset: u64, target: &mut [u8]) -> Result<()> {
+        let (volume, block_bytes) = (self.extent.volume, self.extent.block_bytes as usize);
+        let first = offset / block_bytes as u64;
+        let (whole, rest) = target.split_at_mut(target.len() / block_bytes * block_bytes);
+        self.snapshot.read_run(volume, first, whole)?;
+        if !rest.is_empty() {
+            let mut block = vec![0; block_bytes];
+            let index = first + (whole.len() / block_bytes) as u64;
+            self.snapshot.read(volume, index, &mut block)?;
+            rest.copy_from_slice(&block[..rest.len()]);
+        }
+        serve_versions(offset, target);
+        Ok(())
+    }
+}
+
 /// Reads a block of a snapshot, from the cache if it is there.
 fn read_cached(
     cache: &PageCache,
@@ -769,7 +847,7 @@ fn unseen() -> Error {
 
 /// A header says that a rollback journal writes and reads the database: there is no write-ahead log here,
 /// whatever the database that was copied had. Returns whether that changed anything.
-fn serve_versions(offset: u64, bytes: &mut [u8]) -> bool {
+pub(super) fn serve_versions(offset: u64, bytes: &mut [u8]) -> bool {
     let mut is_changed = false;
     for at in VERSIONS_AT..VERSIONS_AT + 2 {
         let at = (at as u64).checked_sub(offset);

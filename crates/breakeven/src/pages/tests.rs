@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::pool::{Pool, PoolOptions};
 use crate::storage::watched::{Call, WatchedStorage};
 use crate::storage::{MemoryStorage, OpenOptions, Storage};
 
@@ -14,6 +15,10 @@ fn memory() -> Arc<dyn Storage> {
 fn open(storage: &Arc<dyn Storage>, name: &str) -> Connection {
     let store = PageStore::new(Arc::clone(storage), name, PageOptions::default());
     Connection::open(Arc::new(store)).unwrap()
+}
+
+fn pool(worker_count: usize) -> Pool {
+    Pool::new(PoolOptions { worker_count }).unwrap()
 }
 
 fn page(seed: u64) -> Vec<u8> {
@@ -144,10 +149,11 @@ fn a_database_goes_in_and_comes_out_again_and_its_free_pages_are_trimmed() {
     file.write_at(&[std::io::IoSlice::new(&plain)], 0).unwrap();
     let go_on = &mut |_, _| true;
     let to = (&storage, PageOptions::default());
-    let moved = import(&storage, ("plain", "db"), to, go_on).unwrap();
+    let pool = pool(2);
+    let moved = import(&storage, ("plain", "db"), to, &pool, go_on).unwrap();
     assert!(moved.was_wal && moved.logical_bytes == 6 * 4096);
     assert!(
-        import(&storage, ("plain", "db"), to, go_on).is_err(),
+        import(&storage, ("plain", "db"), to, &pool, go_on).is_err(),
         "it exists"
     );
     let store = || {
@@ -157,7 +163,7 @@ fn a_database_goes_in_and_comes_out_again_and_its_free_pages_are_trimmed() {
             PageOptions::default(),
         ))
     };
-    export(store(), (&storage, "back"), go_on).unwrap();
+    export(store(), (&storage, "back"), &pool, go_on).unwrap();
     let mut back = vec![0; 6 * 4096];
     let exported = storage.open("back", OpenOptions::read_only()).unwrap();
     exported.read_exact_at(&mut back, 0).unwrap();
@@ -194,7 +200,8 @@ fn a_database_with_a_journal_is_not_imported() {
     put("plain", &with_freelist());
     put("plain-wal", b"7");
     let to = (&storage, PageOptions::default());
-    let refused = import(&storage, ("plain", "db"), to, &mut |_, _| true).unwrap_err();
+    let refused = import(&storage, ("plain", "db"), to, &pool(0), &mut |_, _| true);
+    let refused = refused.unwrap_err();
     assert!(refused.to_string().contains("write-ahead log"), "{refused}");
 }
 
@@ -210,10 +217,13 @@ fn an_import_is_foretold_by_all_of_a_database_or_by_part_of_it() {
         &storage,
         ("plain", "db"),
         (&storage, options),
+        &pool(2),
         &mut |_, _| true,
     );
     let space = moved.unwrap().space;
-    let foretold = |bytes_max| predict(&*file, options, bytes_max).unwrap();
+    let go_on = &mut |_, _| true;
+    // By one thread, where the import had two: the same pages make the same file.
+    let mut foretold = |bytes_max| predict(&*file, options, bytes_max, &pool(0), go_on).unwrap();
     let whole = foretold(u64::MAX);
     assert_eq!(whole.sampled_bytes, plain.len() as u64);
     assert_eq!(
@@ -226,7 +236,10 @@ fn an_import_is_foretold_by_all_of_a_database_or_by_part_of_it() {
     let off = part.file_bytes as f64 / space.file_bytes as f64;
     assert!((0.95..1.05).contains(&off), "{off}");
     let no_database = storage.open("noise", OpenOptions::create_new()).unwrap();
-    assert!(predict(&*no_database, options, 1 << 20).is_err());
+    let go_on = &mut |_, _| true;
+    assert!(predict(&*no_database, options, 1 << 20, &pool(0), go_on).is_err());
+    let stopped = predict(&*file, options, 4 << 20, &pool(0), &mut |_, _| false);
+    assert!(matches!(stopped, Err(crate::error::Error::Interrupted)));
 }
 
 /// Reads all pages, which must be those of these numbers; returns how many reads of the file that took.

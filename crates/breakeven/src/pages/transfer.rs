@@ -1,14 +1,19 @@
 //! Import and export: a plain database becomes a compressed one and back, page by page, and what was written
 //! is read again and compared before it gets its name.
+//!
+//! Pages are encoded, decoded and compared by the workers of a pool, a MiB to each at a time; how each is encoded is chosen
+//! in their order, so that the same database becomes the same file.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-use super::connection::Connection;
-use super::database::{HEADER_BYTES, Header, PageKind, VERSIONS_AT};
+use super::connection::{Connection, Seen, serve_versions};
+use super::database::{HEADER_BYTES, Header, PageKind};
 use super::locks::{LockLevel, Locks};
 use super::store::{PageOptions, PageStore, Space};
+use crate::blocks::{Blocks, ChosenEncoding, EncodedBlock};
 use crate::error::{Error, Result};
+use crate::pool::Pool;
 use crate::storage::{MemoryStorage, OpenOptions, Storage, StorageFile};
 
 /// What is moved at a time, a multiple of every page.
@@ -74,6 +79,7 @@ pub fn import(
     storage: &Arc<dyn Storage>,
     (source, target): (&str, &str),
     to: (&Arc<dyn Storage>, PageOptions),
+    pool: &Pool,
     progress: Progress<'_>,
 ) -> Result<Transferred> {
     let (target_storage, options) = to;
@@ -95,22 +101,11 @@ pub fn import(
         let mut connection = Connection::open(Arc::new(store))?;
         connection.read_past_cache();
         lock(&mut connection, LockLevel::Exclusive)?;
-        learn_pages(&*file, &mut connection, &header, size_bytes)?;
+        learn_pages(&*file, &mut connection, (&header, size_bytes), pool)?;
         let all = (0..size_bytes).step_by(CHUNK_BYTES);
-        write_pages(
-            &*file,
-            &mut connection,
-            (&header, size_bytes),
-            all,
-            progress,
-        )?;
-        let is_same = |found: &mut [u8], expected: &mut [u8], offset: u64| {
-            if offset == 0 && header.is_wal {
-                expected[VERSIONS_AT..VERSIONS_AT + 2].copy_from_slice(&[1, 1]);
-            }
-            found == expected
-        };
-        prove(&*file, &mut connection, size_bytes, is_same, progress)?;
+        let of = (&header, size_bytes);
+        write_pages(&*file, &mut connection, of, all, pool, progress)?;
+        prove(&file, connection.seen()?, size_bytes, pool, progress)?;
         let space = connection.space()?;
         connection.unlock(LockLevel::None)?;
         target_storage.publish(&partial, target)?;
@@ -133,8 +128,14 @@ pub fn import(
 /// The source is not locked: where somebody writes, some pages may be older than others.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the source is no database, and those of reading it.
-pub fn predict(source: &dyn StorageFile, options: PageOptions, bytes_max: u64) -> Result<Foreseen> {
+/// [`Error::Invalid`] if the source is no database, [`Error::Interrupted`] if `progress` says so, and those of reading it.
+pub fn predict(
+    source: &dyn StorageFile,
+    options: PageOptions,
+    bytes_max: u64,
+    pool: &Pool,
+    progress: Progress<'_>,
+) -> Result<Foreseen> {
     let mut bytes = [0; HEADER_BYTES];
     let read = source.read_at(&mut [IoSliceMut::new(&mut bytes)], 0)?;
     let header = Header::parse(&bytes[..read]);
@@ -151,7 +152,8 @@ pub fn predict(source: &dyn StorageFile, options: PageOptions, bytes_max: u64) -
     let store = PageStore::new(memory, "foreseen", options);
     let mut connection = Connection::open(Arc::new(store))?;
     lock(&mut connection, LockLevel::Exclusive)?;
-    learn_pages(source, &mut connection, &header, logical_bytes)?;
+    let of = (&header, logical_bytes);
+    learn_pages(source, &mut connection, of, pool)?;
     let chunks = logical_bytes.div_ceil(CHUNK_BYTES as u64);
     let wanted = (bytes_max / CHUNK_BYTES as u64).clamp(1, chunks.max(1));
     let taken: Vec<u64> = (0..wanted.min(chunks))
@@ -161,14 +163,8 @@ pub fn predict(source: &dyn StorageFile, options: PageOptions, bytes_max: u64) -
         .iter()
         .map(|at| logical_bytes.min(at + CHUNK_BYTES as u64) - at);
     let sampled_bytes = ends.sum::<u64>();
-    let of = (&header, logical_bytes);
-    write_pages(
-        source,
-        &mut connection,
-        of,
-        taken.into_iter(),
-        &mut |_, _| true,
-    )?;
+    let taken = taken.into_iter();
+    write_pages(source, &mut connection, of, taken, pool, progress)?;
     let space = connection.space()?;
     let share = logical_bytes as f64 / sampled_bytes.max(1) as f64;
     let stored_bytes = (space.stored_bytes as f64 * share) as u64;
@@ -190,6 +186,7 @@ pub fn predict(source: &dyn StorageFile, options: PageOptions, bytes_max: u64) -
 pub fn export(
     store: Arc<PageStore>,
     (storage, target): (&Arc<dyn Storage>, &str),
+    pool: &Pool,
     progress: Progress<'_>,
 ) -> Result<Transferred> {
     let mode = store.options().mode;
@@ -204,18 +201,10 @@ pub fn export(
     };
     let file = storage.open(&partial, new)?;
     let mut moved = || {
-        let mut buffer = vec![0; CHUNK_BYTES];
-        let mut at = 0;
-        while at < size_bytes {
-            let bytes = &mut buffer[..(size_bytes - at).min(CHUNK_BYTES as u64) as usize];
-            connection.read(at, bytes)?;
-            file.write_at(&[IoSlice::new(bytes)], at)?;
-            at += bytes.len() as u64;
-            report(progress, at, 2 * size_bytes)?;
-        }
+        let seen = connection.seen()?;
+        copy_out(seen.clone(), &file, size_bytes, pool, progress)?;
         file.sync()?;
-        let is_same = |found: &mut [u8], expected: &mut [u8], _| found == expected;
-        prove(&*file, &mut connection, size_bytes, is_same, progress)?;
+        prove(&file, seen, size_bytes, pool, progress)?;
         storage.publish(&partial, target)?;
         storage.sync_directory(folder_of(target))?;
         Ok(Transferred {
@@ -329,8 +318,8 @@ fn lock(connection: &mut Connection, level: LockLevel) -> Result<()> {
 fn learn_pages(
     source: &dyn StorageFile,
     connection: &mut Connection,
-    header: &Header,
-    size_bytes: u64,
+    (header, size_bytes): (&Header, u64),
+    pool: &Pool,
 ) -> Result<()> {
     let page_bytes = u64::from(header.page_bytes);
     let step = (size_bytes / page_bytes).div_ceil(SAMPLED_PAGES).max(1) * page_bytes;
@@ -340,7 +329,19 @@ fn learn_pages(
         source.read_exact_at(&mut page, at)?;
         pages.push(page);
     }
-    connection.learn(&pages, size_bytes / USUAL_RATIO)
+    connection.learn(&pages, size_bytes / USUAL_RATIO, pool)
+}
+
+/// Pages to be encoded, as blocks.
+struct Chunk {
+    first: u64,
+    bytes: Vec<u8>,
+    chosen: Vec<ChosenEncoding>,
+}
+
+/// Returns how many jobs wait for workers or for who takes what they did.
+fn ring(pool: &Pool) -> usize {
+    2 * pool.worker_count().max(1)
 }
 
 /// Writes the chunks that begin at the given places, and makes a checkpoint.
@@ -349,50 +350,108 @@ fn write_pages(
     connection: &mut Connection,
     (header, size_bytes): (&Header, u64),
     chunks: impl Iterator<Item = u64>,
+    pool: &Pool,
     progress: Progress<'_>,
 ) -> Result<()> {
-    let page_bytes = header.page_bytes as usize;
-    let mut buffer = vec![0; CHUNK_BYTES];
-    for at in chunks {
-        let bytes = &mut buffer[..(size_bytes - at).min(CHUNK_BYTES as u64) as usize];
-        source.read_exact_at(bytes, at)?;
-        for (page, offset) in bytes
-            .chunks_exact(page_bytes)
-            .zip((at..).step_by(page_bytes))
-        {
-            connection.write(offset, page)?;
+    let (blocks, extent) = connection.begin_encoded(header.page_bytes as usize)?;
+    let block_bytes = extent.block_bytes as usize;
+    let draw = |at: u64| -> Result<Chunk> {
+        let mut bytes = vec![0; (size_bytes - at).min(CHUNK_BYTES as u64) as usize];
+        source.read_exact_at(&mut bytes, at)?;
+        serve_versions(at, &mut bytes);
+        let first = at / block_bytes as u64;
+        let numbered = (first..).zip(bytes.chunks_exact(block_bytes));
+        let chosen = numbered.map(|(index, block)| blocks.choose((extent.volume, index), block));
+        let chosen = chosen.collect::<Result<_>>()?;
+        Ok(Chunk {
+            first,
+            bytes,
+            chosen,
+        })
+    };
+    let encoder = blocks.clone();
+    let encode = move |_: &mut (), chunk: Result<Chunk>| encode(&encoder, chunk?, block_bytes);
+    let mut stage = pool.stage(ring(pool), || (), encode)?;
+    stage.run(chunks.map(draw), |done| {
+        let (chunk, encoded) = done?;
+        let numbered = (chunk.first..).zip(chunk.bytes.chunks_exact(block_bytes));
+        for ((index, block), encoded) in numbered.zip(&encoded) {
+            connection.write_encoded(index, block, encoded)?;
         }
-        report(progress, at + bytes.len() as u64, 2 * size_bytes)?;
-    }
+        let end = chunk.first * block_bytes as u64 + chunk.bytes.len() as u64;
+        report(progress, end, 2 * size_bytes)
+    })?;
     connection.commit()?;
     connection.sync()?;
     connection.checkpoint()
 }
 
-/// Compares a plain file with a compressed database, byte by byte.
-fn prove(
-    plain: &dyn StorageFile,
-    connection: &mut Connection,
+fn encode(blocks: &Blocks, chunk: Chunk, block_bytes: usize) -> Result<(Chunk, Vec<EncodedBlock>)> {
+    let chosen = chunk.chosen.iter();
+    let pairs = chosen.zip(chunk.bytes.chunks_exact(block_bytes));
+    let encoded = pairs.map(|(chosen, block)| blocks.encode_as(chosen, block));
+    let encoded = encoded.collect::<Result<_>>()?;
+    Ok((chunk, encoded))
+}
+
+/// Has workers do something with every chunk of a database, each with room for two of them; `before` is what was done of
+/// twice its length.
+fn each_chunk(
+    (before, size_bytes): (u64, u64),
+    pool: &Pool,
+    progress: Progress<'_>,
+    work: impl Fn(u64, &mut [u8], &mut [u8]) -> Result<()> + Send + Sync + 'static,
+) -> Result<()> {
+    let room = || [vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]];
+    let work = move |[one, two]: &mut [Vec<u8>; 2], at: u64| {
+        let count = (size_bytes - at).min(CHUNK_BYTES as u64) as usize;
+        work(at, &mut one[..count], &mut two[..count])?;
+        Ok(at + count as u64)
+    };
+    let mut stage = pool.stage(ring(pool), room, work)?;
+    let chunks = (0..size_bytes).step_by(CHUNK_BYTES);
+    stage.run(chunks, |end| {
+        report(progress, before + end?, 2 * size_bytes)
+    })
+}
+
+/// Writes all of a database to a plain file.
+fn copy_out(
+    seen: Seen,
+    file: &Arc<dyn StorageFile>,
     size_bytes: u64,
-    is_same: impl Fn(&mut [u8], &mut [u8], u64) -> bool,
+    pool: &Pool,
     progress: Progress<'_>,
 ) -> Result<()> {
-    let mut compressed = vec![0; CHUNK_BYTES];
-    let mut expected = vec![0; CHUNK_BYTES];
-    let mut at = 0;
-    while at < size_bytes {
-        let count = (size_bytes - at).min(CHUNK_BYTES as u64) as usize;
-        let (compressed, expected) = (&mut compressed[..count], &mut expected[..count]);
+    let file = Arc::clone(file);
+    each_chunk((0, size_bytes), pool, progress, move |at, bytes, _| {
+        seen.read(at, bytes)?;
+        file.write_at(&[IoSlice::new(bytes)], at)
+    })
+}
+
+/// Compares a plain file with a compressed database, byte by byte but for what a compressed one serves otherwise.
+fn prove(
+    plain: &Arc<dyn StorageFile>,
+    seen: Seen,
+    size_bytes: u64,
+    pool: &Pool,
+    progress: Progress<'_>,
+) -> Result<()> {
+    let plain = Arc::clone(plain);
+    let sizes = (size_bytes, size_bytes);
+    each_chunk(sizes, pool, progress, move |at, found, expected| {
         plain.read_exact_at(expected, at)?;
-        connection.read(at, compressed)?;
-        if !is_same(compressed, expected, at) {
-            let expected = "the bytes that were copied";
-            return Err(Error::corrupt("database", at, expected, "others"));
+        serve_versions(at, expected);
+        seen.read(at, found)?;
+        match found == expected {
+            true => Ok(()),
+            false => {
+                let expected = "the bytes that were copied";
+                Err(Error::corrupt("database", at, expected, "others"))
+            }
         }
-        at += count as u64;
-        report(progress, size_bytes + at, 2 * size_bytes)?;
-    }
-    Ok(())
+    })
 }
 
 fn report(progress: Progress<'_>, done: u64, total: u64) -> Result<()> {
