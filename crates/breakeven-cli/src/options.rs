@@ -369,6 +369,11 @@ pub struct BenchOptions {
     #[arg(long, conflicts_with = "rate")]
     pub flat_out: bool,
 
+    /// What a key that is not there costs the client, which then stores its value, as a program that caches what it
+    /// fetches elsewhere; else misses are counted alone
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "flat_out", conflicts_with = "rate")]
+    pub miss: Option<f64>,
+
     /// What requests may take
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_time)]
     pub limit: f64,
@@ -404,6 +409,10 @@ pub struct BenchOptions {
     /// Seed of values, keys and times
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
+
+    /// Draw how long requests took, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
 
     /// Print JSON
     #[arg(long)]

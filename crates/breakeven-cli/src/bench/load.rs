@@ -4,8 +4,13 @@
 //! counts from that moment: a server that stands still is charged with all who would have come meanwhile. Flat out,
 //! each connection has one request on its way, and latencies count from sending. What is not answered in the end
 //! counts with all the time that it waited.
+//!
+//! Where a miss has a price, each connection is a program that caches what it fetches elsewhere: it waits so long for
+//! each key that was not there, one after the other, then stores the values, and then goes on. That time is part of a
+//! request's latency.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -13,12 +18,12 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use breakeven::meter::thread_cpu;
 use breakeven_memcached::Stream;
-use breakeven_memcached::client::{Client, Reply, reply};
+use breakeven_memcached::client::{Client, Reply, push_set, reply};
 use hdrhistogram::Histogram;
 use rustix::event::{Timespec, epoll};
 
 use super::shape::{Kind, Schedule, Shape};
-use super::values::{Values, key_of};
+use super::values::{Values, key_of, push_key};
 
 /// Bytes that one call reads.
 const READ_BYTES: usize = 256 << 10;
@@ -77,6 +82,8 @@ pub struct Load<'a> {
     pub draws: &'a [u32],
     pub shape: Shape,
     pub connections: usize,
+    /// What a miss costs the client, which then stores the value; none where misses are left alone.
+    pub miss_ns: Option<u64>,
     pub seed: u64,
 }
 
@@ -87,6 +94,8 @@ struct Waiting {
     first: usize,
     seen: usize,
     ended: usize,
+    /// Sets of what was missed, of which a request consists that is none of the shape's.
+    sets: usize,
 }
 
 struct Connection {
@@ -96,6 +105,8 @@ struct Connection {
     output: Vec<u8>,
     sent: usize,
     waiting: VecDeque<Waiting>,
+    /// Keys that were not there and are to be stored.
+    missed: Vec<u32>,
 }
 
 /// A load that runs.
@@ -107,6 +118,8 @@ struct Running<'a> {
     start: Instant,
     next_draw: usize,
     waiting: usize,
+    /// When values come that were missed, and on which connection; the next one first.
+    fetching: BinaryHeap<Reverse<(u64, usize)>>,
     found: Found,
 }
 
@@ -166,6 +179,7 @@ impl<'a> Running<'a> {
                 output: Vec::new(),
                 sent: 0,
                 waiting: VecDeque::new(),
+                missed: Vec::new(),
             });
         }
         Ok(Running {
@@ -176,6 +190,7 @@ impl<'a> Running<'a> {
             start: Instant::now(),
             next_draw: 0,
             waiting: 0,
+            fetching: BinaryHeap::new(),
             found: Found {
                 seconds: 0.0,
                 keys: 0,
@@ -196,17 +211,69 @@ impl<'a> Running<'a> {
         for number in 0..self.connections.len() {
             self.issue(number, self.now_ns())?;
         }
-        while self.waiting > 0 && self.now_ns() < end_ns + PATIENCE_NS {
-            for number in self.wait(1_000_000)? {
+        while self.is_busy() && self.now_ns() < end_ns + PATIENCE_NS {
+            let sleep_ns = match self.fetching.peek() {
+                None => 1_000_000,
+                Some(Reverse((due_ns, _))) => due_ns.saturating_sub(self.now_ns() + AWAKE_NS),
+            };
+            for number in self.wait(sleep_ns.min(1_000_000))? {
                 self.receive(number)?;
-                let is_idle = self.connections[number].waiting.is_empty();
-                if is_idle && self.now_ns() < end_ns {
-                    self.issue(number, self.now_ns())?;
-                }
+                self.go_on(number, end_ns)?;
             }
+            self.store_fetched()?;
             self.flush_all()?;
         }
         self.found.seconds = self.now_ns() as f64 / 1e9;
+        Ok(())
+    }
+
+    fn is_busy(&self) -> bool {
+        self.waiting > 0 || !self.fetching.is_empty()
+    }
+
+    /// Lets a connection that was answered fetch what it missed, or ask again.
+    fn go_on(&mut self, number: usize, end_ns: u64) -> Result<()> {
+        let connection = &self.connections[number];
+        let (missed, now_ns) = (connection.missed.len() as u64, self.now_ns());
+        match (connection.waiting.is_empty(), self.load.miss_ns) {
+            (true, Some(miss_ns)) if missed > 0 => {
+                self.fetching
+                    .push(Reverse((now_ns + missed * miss_ns, number)));
+            }
+            (true, _) if now_ns < end_ns => self.issue(number, now_ns)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Stores what has come from where it was fetched.
+    fn store_fetched(&mut self) -> Result<()> {
+        while let Some(Reverse((due_ns, number))) = self.fetching.peek().copied() {
+            let now_ns = self.now_ns();
+            if due_ns > now_ns {
+                break;
+            }
+            self.fetching.pop();
+            self.waiting += 1;
+            let connection = &mut self.connections[number];
+            let mut missed = std::mem::take(&mut connection.missed);
+            let mut key = Vec::new();
+            for number in &missed {
+                key.clear();
+                push_key(&mut key, *number);
+                push_set(&mut connection.output, &key, self.load.values.of(*number));
+            }
+            connection.waiting.push_back(Waiting {
+                since_ns: now_ns,
+                first: 0,
+                seen: 0,
+                ended: 0,
+                sets: missed.len(),
+            });
+            missed.clear();
+            connection.missed = missed;
+            connection.flush()?;
+        }
         Ok(())
     }
 
@@ -281,6 +348,7 @@ impl<'a> Running<'a> {
             first,
             seen: 0,
             ended: 0,
+            sets: 0,
         });
         connection.flush()?;
         Ok(())
@@ -332,19 +400,29 @@ impl<'a> Running<'a> {
     /// Takes one reply and compares it with what it should be.
     fn take(&mut self, number: usize, found: Reply<'_>, now_ns: u64) -> Result<()> {
         let load = self.load;
-        let waiting = self.connections[number].waiting.front_mut();
+        let connection = &mut self.connections[number];
+        let waiting = connection.waiting.front_mut();
         let waiting = waiting.context("a reply that nobody asked for")?;
         let of_one = load.shape.keys_a_request();
+        let asked_end = waiting.first + (waiting.ended + 1) * of_one;
         match (load.shape.kind, found.line, found.value) {
-            (Kind::Gets { .. }, line, Some(value)) => {
+            (_, b"STORED", None) if waiting.sets > 0 => {
+                waiting.ended += 1;
+                if waiting.ended == waiting.sets {
+                    connection.waiting.pop_front();
+                    self.waiting -= 1;
+                }
+                return Ok(());
+            }
+            (Kind::Gets { .. }, line, Some(value)) if waiting.sets == 0 => {
                 let key = key_of(found.word(1))
                     .with_context(|| format!("no key: {}", line.escape_ascii()))?;
-                let left = &load.draws
-                    [waiting.first + waiting.seen..waiting.first + (waiting.ended + 1) * of_one];
+                let left = &load.draws[waiting.first + waiting.seen..asked_end];
                 let at = left.iter().position(|asked| *asked == key);
                 let at = at.with_context(|| {
                     format!("a key that was not asked for: {}", line.escape_ascii())
                 })?;
+                connection.missed.extend_from_slice(&left[..at]);
                 waiting.seen += at + 1;
                 ensure!(
                     value == load.values.of(key),
@@ -354,18 +432,28 @@ impl<'a> Running<'a> {
                 self.found.hits += 1;
                 return Ok(());
             }
-            (Kind::Gets { .. }, b"END", None) => {}
+            (Kind::Gets { .. }, b"END", None) if waiting.sets == 0 => {
+                let left = &load.draws[waiting.first + waiting.seen..asked_end];
+                connection.missed.extend_from_slice(left);
+            }
             (Kind::Sets { .. }, b"STORED", None) => self.found.hits += 1,
             (_, other, _) => bail!("the server says: {}", other.escape_ascii()),
         }
         waiting.ended += 1;
         waiting.seen = waiting.ended * of_one;
-        let latency_ns = now_ns.saturating_sub(waiting.since_ns);
+        let fetched_ns = match load.miss_ns {
+            Some(miss_ns) => connection.missed.len() as u64 * miss_ns,
+            None => {
+                connection.missed.clear();
+                0
+            }
+        };
+        let latency_ns = now_ns.saturating_sub(waiting.since_ns) + fetched_ns;
         let is_done = waiting.ended == load.shape.requests();
         self.found.keys += of_one as u64;
         self.found.latencies.saturating_record(latency_ns);
         if is_done {
-            self.connections[number].waiting.pop_front();
+            connection.waiting.pop_front();
             self.waiting -= 1;
         }
         Ok(())
@@ -374,7 +462,8 @@ impl<'a> Running<'a> {
     /// Counts what was not answered.
     fn give_up(&mut self) {
         let now_ns = self.now_ns();
-        for waiting in self.connections.iter().flat_map(|it| &it.waiting) {
+        let waiting = self.connections.iter().flat_map(|it| &it.waiting);
+        for waiting in waiting.filter(|it| it.sets == 0) {
             let requests = (self.load.shape.requests() - waiting.ended) as u64;
             self.found.unanswered += requests;
             let latency_ns = now_ns.saturating_sub(waiting.since_ns).min(LATENCY_NS_MAX);

@@ -6,8 +6,10 @@
 //! | `shape` | what a request is, and when it is due |
 //! | `load` | connections, requests, replies, latencies |
 //! | `report` | the table, the sentence, JSON |
+//! | `picture` | how long requests took, as SVG |
 
 mod load;
+mod picture;
 mod report;
 mod shape;
 mod values;
@@ -31,6 +33,9 @@ const TOP_SHARE: f64 = 0.2;
 /// Runs the command.
 pub fn run(options: &BenchOptions) -> Result<ExitCode> {
     crate::standard::check().context("standard output")?;
+    if let Some(path) = &options.plot {
+        crate::page::check(path)?;
+    }
     let values = Values::load(options.values.as_deref(), options.keys, options.seed)?;
     let context = || format!("connect to {}", options.address);
     let mut control = Client::connect(&options.address).with_context(context)?;
@@ -50,6 +55,7 @@ pub fn run(options: &BenchOptions) -> Result<ExitCode> {
         draws: &values.draws(options.skew, options.seed),
         shape,
         connections: options.connections,
+        miss_ns: options.miss.map(|seconds| (seconds * 1e9) as u64),
         seed: options.seed,
     };
     let mut report = Report::new(options, shape, &version, values.mean_bytes());

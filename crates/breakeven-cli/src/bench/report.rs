@@ -1,15 +1,18 @@
 //! What a load came to, as a row while it runs, as a sentence in the end, or as JSON.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use breakeven_cli::text::figures;
 use serde::Serialize;
 
 use super::Found;
+use super::picture::{Curve, picture};
 use super::shape::{Kind, Shape};
 use crate::options::BenchOptions;
 
 /// Of requests, the share that may take longer than the limit.
-const SHARE_OVER_MAX: f64 = 0.01;
+pub const SHARE_OVER_MAX: f64 = 0.01;
 /// Of the offered keys, the share that must have come back.
 const KEPT_UP: f64 = 0.95;
 
@@ -58,10 +61,13 @@ impl Step {
         keeps_up && self.share_over_limit < SHARE_OVER_MAX && self.unanswered == 0
     }
 
+    fn offered(&self) -> String {
+        self.offered_keys_per_second
+            .map_or("flat out".to_string(), figures)
+    }
+
     fn row(&self) -> String {
-        let offered = self
-            .offered_keys_per_second
-            .map_or("flat out".to_string(), figures);
+        let offered = self.offered();
         let server = match self.server_cpu_seconds {
             Some(seconds) => format!("{:.2}", seconds / self.keys.max(1) as f64 * 1e6),
             None => "-".to_string(),
@@ -91,9 +97,16 @@ pub struct Report {
     skew: String,
     seed: u64,
     limit_seconds: f64,
+    /// What a miss cost the client, which then stored the value; none where it did not.
+    miss_seconds: Option<f64>,
     /// The most keys a second that were offered and of which few enough took longer than the limit, if it was sought.
     sustained_keys_per_second: Option<f64>,
     steps: Vec<Step>,
+    /// How long requests took in each step, to be drawn.
+    #[serde(skip)]
+    curves: Vec<Curve>,
+    #[serde(skip)]
+    plot: Option<PathBuf>,
     #[serde(skip)]
     is_json: bool,
     #[serde(skip)]
@@ -121,8 +134,11 @@ impl Report {
             skew: options.skew.to_string(),
             seed: options.seed,
             limit_seconds: options.limit,
+            miss_seconds: options.miss,
             sustained_keys_per_second: None,
             steps: Vec::new(),
+            curves: Vec::new(),
+            plot: options.plot.clone(),
             is_json: options.json,
             is_search: !options.flat_out && options.rate.is_none(),
         }
@@ -138,13 +154,21 @@ impl Report {
             };
             crate::standard::print(format!("{head}{}\n", step.row()).as_bytes())?;
         }
+        self.curves.push(Curve {
+            name: step.offered(),
+            holds: step.holds(),
+            latencies: found.latencies,
+        });
         self.steps.push(step);
         Ok(())
     }
 
     fn head(&self) -> String {
+        let miss = self.miss_seconds.map_or(String::new(), |seconds| {
+            format!(", a miss costs {} ms and is stored", figures(seconds * 1e3))
+        });
         format!(
-            "{} {}: {}\n{} keys, {} values of {:.0} bytes in the mean ({}), each compared\n\n\
+            "{} {}: {}{miss}\n{} keys, {} values of {:.0} bytes in the mean ({}), each compared\n\n\
              {:>10}{:>11}{:>10}{:>9}{:>9}{:>9}{:>12}{:>9}{:>9}\n\
              {:>10}{:>11}{:>10}{:>9}{:>9}{:>9}{:>12}{:>9}{:>9}\n",
             self.server,
@@ -175,8 +199,12 @@ impl Report {
         )
     }
 
-    /// Says what was found.
+    /// Says what was found, and draws it.
     pub fn finish(mut self) -> Result<()> {
+        if let Some(path) = &self.plot {
+            let title = format!("{} {}: {}", self.server, self.version, self.shape);
+            crate::page::write(path, &picture(&title, self.limit_seconds, &self.curves))?;
+        }
         if self.is_search {
             let held = self.steps.iter().filter(|step| step.holds());
             let offered = held.filter_map(|step| step.offered_keys_per_second);
@@ -205,6 +233,7 @@ impl Report {
 
 fn described(shape: Shape) -> String {
     match shape.kind {
+        Kind::Gets { gets: 1, keys: 1 } => "gets of 1 key".to_string(),
         Kind::Gets { gets: 1, keys } => format!("gets of {keys} keys"),
         Kind::Gets { gets, .. } if shape.is_paced => {
             format!("{gets} gets at once every 50 ms on each connection")

@@ -125,6 +125,60 @@ fn the_rate_that_is_found_is_one_that_was_tried() {
     assert!(text.contains("s/M keys"), "{text}");
 }
 
+/// Values that are not there are fetched elsewhere and stored.
+fn misses_are_stored(server: &Server) {
+    let load = ["--no-fill", "--flat-out", "--seconds=0.3", "--shape=single"];
+    let slow = report(server, &[&load[..], &["--miss=20ms"]].concat());
+    assert_eq!(slow["miss_seconds"], 0.02, "{slow}");
+    // Nothing is there at first, and no request that missed was faster than what a miss costs.
+    let longest = slow["steps"][0]["max_us"].as_f64().unwrap();
+    assert!(longest >= 20_000.0, "{slow}");
+    let fast = report(server, &[&load[..], &["--miss=0us"]].concat());
+    let share = fast["steps"][0]["hit_share"].as_f64().unwrap();
+    assert!((0.01..=1.0).contains(&share), "{fast}");
+    let stats = Client::connect(server.address())
+        .unwrap()
+        .stats("")
+        .unwrap();
+    assert_ne!(stats["cmd_set"], "0");
+    assert_eq!(stats["cmd_set"], stats["get_misses"]);
+}
+
+#[test]
+fn misses_are_stored_in_our_server() {
+    let folder = tempfile::tempdir().unwrap();
+    misses_are_stored(&Server::ours(folder.path(), &[]));
+}
+
+#[test]
+fn misses_are_stored_in_debians_server() {
+    let folder = tempfile::tempdir().unwrap();
+    if let Some(server) = Server::debian(folder.path()) {
+        misses_are_stored(&server);
+    }
+}
+
+#[test]
+fn requests_are_drawn_and_a_miss_wants_a_client_that_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::ours(folder.path(), &[]);
+    let picture = folder.path().join("a.svg");
+    let plot = format!("--plot={}", picture.display());
+    report(
+        &server,
+        &["--seconds=0.1", "--steps=2", "--limit=30s", &plot],
+    );
+    let svg = std::fs::read_to_string(&picture).unwrap();
+    assert_eq!(svg.matches("class=\"line ").count(), 3, "{svg}");
+    let nowhere = bench(
+        &server,
+        &["--seconds=0.1", "--flat-out", "--plot=/nowhere/a.svg"],
+    );
+    assert_eq!(nowhere.status.code(), Some(1));
+    let open = bench(&server, &["--miss=1ms", "--rate=1000"]);
+    assert_eq!(open.status.code(), Some(2));
+}
+
 #[test]
 fn wrong_values_and_missing_ones_are_told() {
     let folder = tempfile::tempdir().unwrap();
