@@ -432,42 +432,92 @@ impl Training {
     /// For each size zstd's trainer over the samples (some tens of nanoseconds a byte) and the judging
     /// method over a fifth of them, twice more for what is without a dictionary and the present one.
     pub fn run(&self, mut is_spent: impl FnMut() -> bool) -> Result<Option<Dictionary>> {
-        let numbered = || self.samples.iter().enumerate();
-        let is_held_out = |at: usize| at % HELD_OUT_EVERY == HELD_OUT_EVERY - 1;
-        let held_out = numbered().filter(|(at, _)| is_held_out(*at));
-        let held_out: Vec<&[u8]> = held_out.map(|(_, sample)| &**sample).collect();
-        let taught = numbered().filter(|(at, _)| !is_held_out(*at));
-        let taught: Vec<&[u8]> = taught.map(|(_, sample)| &**sample).collect();
-        let taught_bytes: usize = taught.iter().map(|sample| sample.len()).sum();
-        let mut judge = Judge::new(self.options.method, &held_out);
-        let mut best: Vec<(usize, Dictionary)> = Vec::new();
-        for size in &self.options.sizes {
-            if taught_bytes < size * SAMPLES_TO_SIZE_MIN || is_spent() {
+        let mut tried = Vec::new();
+        for size in self.sizes() {
+            if is_spent() {
                 break;
             }
-            // The trainer refuses samples that are too alike or too few; a larger size will fare no better.
-            let Ok(dictionary) = Dictionary::train(&taught, *size) else {
+            let made = self.try_size(*size)?;
+            let is_last = made.is_none();
+            tried.push(made);
+            if is_last {
                 break;
-            };
-            best.push((judge.stored_bytes(Some(&dictionary))?, dictionary));
+            }
         }
-        let Some(least) = best.iter().map(|(stored, _)| *stored).min() else {
+        self.decide(tried)
+    }
+
+    /// Returns the sizes that [`Training::run`] tries. Any thread may do one, and [`Training::decide`] takes what came of
+    /// them in their order.
+    pub fn sizes(&self) -> &[usize] {
+        &self.options.sizes
+    }
+
+    /// Trains a dictionary of a size and judges it; `None` where the samples are not enough for it.
+    ///
+    /// # Errors
+    /// As [`Training::run`].
+    pub fn try_size(&self, size: usize) -> Result<Option<Tried>> {
+        let numbered = self.samples.iter().enumerate();
+        let taught = numbered.filter(|(at, _)| !is_held_out(*at));
+        let taught: Vec<&[u8]> = taught.map(|(_, sample)| &**sample).collect();
+        let taught_bytes: usize = taught.iter().map(|sample| sample.len()).sum();
+        if taught_bytes < size * SAMPLES_TO_SIZE_MIN {
+            return Ok(None);
+        }
+        // The trainer refuses samples that are too alike or too few; a larger size will fare no better.
+        let Ok(dictionary) = Dictionary::train(&taught, size) else {
+            return Ok(None);
+        };
+        let stored_bytes = self.judge(Some(&dictionary))?;
+        Ok(Some(Tried {
+            stored_bytes,
+            dictionary,
+        }))
+    }
+
+    /// Returns the dictionary to keep, if any, of those that were tried, up to the first size for which there was none.
+    ///
+    /// # Errors
+    /// As [`Training::run`].
+    pub fn decide(&self, tried: Vec<Option<Tried>>) -> Result<Option<Dictionary>> {
+        let made: Vec<Tried> = tried.into_iter().map_while(|tried| tried).collect();
+        let Some(least) = made.iter().map(|tried| tried.stored_bytes).min() else {
             return Ok(None);
         };
         let present = self
             .present
             .as_ref()
             .map(|generation| &generation.dictionary);
-        let known = judge.stored_bytes(None)?.min(judge.stored_bytes(present)?);
+        let known = self.judge(None)?.min(self.judge(present)?);
         let tolerated = least as f64 * STORED_TOLERANCE;
-        let kept = best
+        let kept = made
             .into_iter()
-            .find(|(stored, _)| *stored as f64 <= tolerated);
+            .find(|tried| tried.stored_bytes as f64 <= tolerated);
         let pays = |stored: usize| stored as f64 <= known as f64 * (1.0 - self.options.saving_min);
         Ok(kept
-            .filter(|(stored, _)| pays(*stored))
-            .map(|(_, dictionary)| dictionary))
+            .filter(|tried| pays(tried.stored_bytes))
+            .map(|tried| tried.dictionary))
     }
+
+    /// Returns what a dictionary makes of the samples that were held out.
+    fn judge(&self, dictionary: Option<&Dictionary>) -> Result<usize> {
+        let numbered = self.samples.iter().enumerate();
+        let held_out = numbered.filter(|(at, _)| is_held_out(*at));
+        let held_out: Vec<&[u8]> = held_out.map(|(_, sample)| &**sample).collect();
+        Judge::new(self.options.method, &held_out).stored_bytes(dictionary)
+    }
+}
+
+/// A dictionary of one size, and what it makes of samples that it was not trained on.
+#[derive(Debug)]
+pub struct Tried {
+    stored_bytes: usize,
+    dictionary: Dictionary,
+}
+
+fn is_held_out(at: usize) -> bool {
+    at % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
 }
 
 /// Compresses the samples that were held out.

@@ -374,20 +374,30 @@ impl Coding {
                 let dictionaries = trainer.dictionaries.as_mut();
                 let job =
                     dictionaries.and_then(|it| it.training(class.number().into(), usize::MAX));
-                jobs.extend(job.map(|job| job.at_most(size_max, sample_bytes)));
+                jobs.extend(job.map(|job| Arc::new(job.at_most(size_max, sample_bytes))));
             }
         }
         // Others encode meanwhile.
-        let run = |_: &mut (), job: Training| Ok((job.class(), job.run(|| false)?));
-        let mut trained = Vec::new();
-        let mut stage = pool.stage(CLASSES_MAX, || (), run)?;
-        stage.run(jobs, |done| {
-            let (class, dictionary) = done?;
-            if let Some(dictionaries) = &mut self.trainer().dictionaries {
-                trained.extend(dictionaries.adopt(class, dictionary));
-            }
+        let sized = |job: &Arc<Training>| -> Vec<_> {
+            let sizes = job.sizes().iter();
+            sizes.map(|size| (Arc::clone(job), *size)).collect()
+        };
+        let run = |_: &mut (), (job, size): (Arc<Training>, usize)| job.try_size(size);
+        let sizes: Vec<(Arc<Training>, usize)> = jobs.iter().flat_map(sized).collect();
+        let mut tried = Vec::with_capacity(sizes.len());
+        let mut stage = pool.stage(sizes.len().max(1), || (), run)?;
+        stage.run(sizes, |made| {
+            tried.push(made?);
             Ok(())
         })?;
+        let mut trained = Vec::new();
+        for job in jobs {
+            let own = tried.drain(..job.sizes().len()).collect();
+            let dictionary = job.decide(own)?;
+            if let Some(dictionaries) = &mut self.trainer().dictionaries {
+                trained.extend(dictionaries.adopt(job.class(), dictionary));
+            }
+        }
         Ok(trained)
     }
 
