@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use breakeven::codec::Method;
 use breakeven::pages::{
     Checked, Connection, FileKind, Foreseen, LockLevel, PageKind, PageOptions, PageStore, Space,
-    check, export, file_kind, import, predict,
+    check, export, file_kind, import, predict, repair,
 };
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::storage::{OpenOptions, RealStorage, Storage};
@@ -32,7 +32,16 @@ pub fn run(command: &DbCommand) -> Result<ExitCode> {
         DbCommand::Export { database, target } => bring_out(database, target),
         DbCommand::Info { database, json } => look(database, *json, false),
         DbCommand::Compact { database, codec } => compact(database, codec.as_deref()),
-        DbCommand::Fsck { database, json } => look(database, *json, true),
+        DbCommand::Fsck {
+            database,
+            repair,
+            json,
+        } => {
+            if *repair {
+                mend(database)?;
+            }
+            look(database, *json, true)
+        }
     }
 }
 
@@ -229,6 +238,36 @@ fn bring_out(database: &Path, target: &Path) -> Result<ExitCode> {
         target.display()
     ))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Repairs a database that cannot be used, and says on the standard error what came of it.
+fn mend(database: &Path) -> Result<()> {
+    let named = Named::new(database)?;
+    let file = named.storage.open(&named.name, OpenOptions::read_only())?;
+    if matches!(file_kind(&*file)?, FileKind::Plain | FileKind::Empty) {
+        bail!("{} is no compressed database", database.display());
+    }
+    drop(file);
+    let shown = Shown::new()?;
+    let repaired = repair(&*named.storage, &named.name, &mut |done, total| {
+        shown.tell(done, total)
+    });
+    shown.bar.finish_and_clear();
+    let repaired =
+        repaired.with_context(|| format!("{} cannot be repaired", database.display()))?;
+    match repaired.fault {
+        None => eprintln!("nothing to repair"),
+        Some(fault) => eprintln!(
+            "{fault}\nrepaired: of {} states that were found it has the newest that can be read, of transaction {}; {}",
+            repaired.states,
+            repaired.commit,
+            match repaired.is_cut {
+                true => "transactions behind it are lost",
+                false => "if there were others behind it, they are lost",
+            }
+        ),
+    }
+    Ok(())
 }
 
 fn look(database: &Path, is_json: bool, is_check: bool) -> Result<ExitCode> {

@@ -322,6 +322,11 @@ pub enum DbCommand {
         #[arg(value_name = "DATABASE")]
         database: PathBuf,
 
+        /// Before that, if the database cannot be used at all, go back to the newest state of it that can; nobody else
+        /// may have it open
+        #[arg(long)]
+        repair: bool,
+
         /// Print JSON
         #[arg(long)]
         json: bool,

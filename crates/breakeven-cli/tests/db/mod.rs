@@ -102,6 +102,34 @@ fn a_database_goes_in_is_looked_at_and_comes_out_the_same() {
 }
 
 #[test]
+fn a_database_without_its_beginning_is_repaired() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    if !make(&path("plain"), "") {
+        return;
+    }
+    let db = |arguments: &[&str]| db(&folder, arguments);
+    assert!(db(&["import", "plain", "small"]).status.success());
+    let mut bytes = fs::read(path("small")).unwrap();
+    let whole = db(&["fsck", "--repair", "small"]);
+    assert!(whole.status.success() && fs::read(path("small")).unwrap() == bytes);
+    bytes[..8192].fill(0);
+    fs::write(path("small"), &bytes).unwrap();
+    assert_eq!(db(&["fsck", "small"]).status.code(), Some(1));
+    let repaired = db(&["fsck", "--repair", "small"]);
+    assert!(repaired.status.success(), "{}", said(&repaired));
+    assert!(db(&["export", "small", "back"]).status.success());
+    assert!(fs::read(path("back")).unwrap() == fs::read(path("plain")).unwrap());
+    // Noise cannot be saved, and a plain database is none of its business.
+    fs::write(path("small"), vec![0x5A; bytes.len()]).unwrap();
+    for name in ["small", "plain"] {
+        let before = fs::read(path(name)).unwrap();
+        assert_eq!(db(&["fsck", "--repair", name]).status.code(), Some(1));
+        assert!(fs::read(path(name)).unwrap() == before);
+    }
+}
+
+#[test]
 fn a_compacted_database_is_shorter_and_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

@@ -23,6 +23,7 @@
 //! | `refresh` | seeing what another process wrote |
 //! | `transaction`, `snapshot` | what callers hold |
 //! | `verify`, `stats` | looking at everything, and at little |
+//! | `repair` | a store whose superblocks lead nowhere |
 //!
 //! It promises that what was acknowledged as durable is there after a crash, that a transaction is
 //! there whole or not at all, and that no read returns other bytes than were written. It knows neither
@@ -57,6 +58,7 @@ mod place;
 mod proof;
 mod recovery;
 mod refresh;
+mod repair;
 mod shared;
 mod snapshot;
 #[cfg(test)]
@@ -70,6 +72,7 @@ mod verify;
 pub use clean::Cleaned;
 pub use coding::{Kind, without_tail};
 pub use file::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
+pub use repair::{Repaired, repair};
 pub use snapshot::{Location, Snapshot};
 pub use state::INDEX_MAX;
 pub use stats::{STATS_FIELDS, Stats};

@@ -40,6 +40,10 @@ pub(super) struct Recovery {
     pub(super) is_torn: bool,
     /// Where the log may go on.
     pub(super) position: Position,
+    /// Whether what lies behind a gap is given up, however durable it was.
+    accepts_gap: bool,
+    /// Whether anything was.
+    pub(super) is_cut: bool,
     /// What was read behind the last commit.
     pending: Vec<Pending>,
     /// Whether the segment is at its end, and its successor is what comes next.
@@ -83,6 +87,17 @@ enum Change {
 /// or if the log has a gap before something that was synced; and those of reading.
 pub(super) fn recover(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
     let mut recovery = load(file, payload)?;
+    recovery.advance(file)?;
+    Ok(recovery)
+}
+
+/// Reads as much of the store as there is: what was synced behind a gap is given up.
+///
+/// # Errors
+/// As [`recover`], for anything else.
+pub(super) fn recover_to_gap(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
+    let mut recovery = load(file, payload)?;
+    recovery.accepts_gap = true;
     recovery.advance(file)?;
     Ok(recovery)
 }
@@ -133,7 +148,7 @@ fn follow(
 }
 
 /// Reads one record of a checkpoint, which lies in a segment that is told.
-fn read_in<R>(
+pub(super) fn read_in<R>(
     file: &StoreFile,
     (segment, place): (Segment, Place),
     kind: u8,
@@ -217,6 +232,8 @@ fn load(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
         commits: 0,
         is_torn: false,
         position: payload.log,
+        accepts_gap: false,
+        is_cut: false,
         pending: Vec::new(),
         is_full: false,
     })
@@ -491,6 +508,10 @@ impl Recovery {
                 let commit =
                     Commit::decode(record.body).filter(|_| record.label.kind == KIND_COMMIT);
                 if commit.is_some_and(|(commit, _)| commit.synced_sequence > gap) {
+                    self.is_cut = true;
+                    if self.accepts_gap {
+                        return Ok(());
+                    }
                     let (expected, found) = ("the record synced here", "a gap before durable ones");
                     return Err(Error::corrupt(
                         "block store",

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::file::StoreFile;
 use super::place::Place;
 use super::state::State;
 use super::table::{Chunk, Entry, FANOUT};
-use super::{Blocks, Inner, Turn};
+use super::{Blocks, Turn};
 use crate::error::{Error, Result};
 
 /// As many faults are told one by one.
@@ -32,6 +33,8 @@ pub struct Verified {
     pub chunks: u64,
     /// Whether the live bytes of segments were compared: not while a transaction runs.
     pub has_compared_live: bool,
+    /// Blocks that could not be read, each of which is a fault.
+    pub broken_blocks: u64,
     /// How much is wrong.
     pub fault_count: u64,
     /// What is wrong, the first hundred.
@@ -81,35 +84,46 @@ impl Blocks {
         };
         let snapshot = self.snapshot();
         drop(turn);
-        let mut verifier = Verifier {
-            inner: &self.inner,
-            state: snapshot.state(),
-            references: HashMap::new(),
-            live: BTreeMap::new(),
-            used_ids: 0,
-            verified: Verified {
-                commit: snapshot.commit(),
-                ..Verified::default()
-            },
-        };
-        verifier.maps();
-        verifier.frames(&mut progress)?;
-        verifier.chunks();
-        verifier.dictionaries();
-        verifier.free_ids();
-        let (counted, mut verified) = (verifier.live, verifier.verified);
-        verified.has_compared_live = live.is_some();
-        for (index, expected) in live.unwrap_or_default().into_iter().enumerate() {
-            let found = counted.get(&index).copied().unwrap_or(0);
-            // A transaction that was taken back may have made the file longer.
-            let segments = &snapshot.state().segments;
-            let is_known = index < segments.len();
-            let start = is_known.then(|| segments.get(index).start);
-            let start = start.unwrap_or_else(|| segments.end(0));
-            verified.check("live bytes of the segment", start, expected, found);
-        }
-        Ok(verified)
+        verify_state(&self.inner.file, snapshot.state(), live, &mut progress)
     }
+}
+
+/// Reads and decodes every block of a state, and counts again who refers to it and, where that is told, how much of each
+/// segment is live.
+pub(super) fn verify_state(
+    file: &StoreFile,
+    state: &State,
+    live: Option<Vec<u64>>,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<Verified> {
+    let mut verifier = Verifier {
+        file,
+        state,
+        references: HashMap::new(),
+        live: BTreeMap::new(),
+        used_ids: 0,
+        verified: Verified {
+            commit: state.commit,
+            ..Verified::default()
+        },
+    };
+    verifier.maps();
+    verifier.frames(progress)?;
+    verifier.chunks();
+    verifier.dictionaries();
+    verifier.free_ids();
+    let (counted, mut verified) = (verifier.live, verifier.verified);
+    verified.has_compared_live = live.is_some();
+    for (index, expected) in live.unwrap_or_default().into_iter().enumerate() {
+        let found = counted.get(&index).copied().unwrap_or(0);
+        // A transaction that was taken back may have made the file longer.
+        let segments = &state.segments;
+        let is_known = index < segments.len();
+        let start = is_known.then(|| segments.get(index).start);
+        let start = start.unwrap_or_else(|| segments.end(0));
+        verified.check("live bytes of the segment", start, expected, found);
+    }
+    Ok(verified)
 }
 
 /// Who refers to a frame, as the maps say.
@@ -122,7 +136,7 @@ struct Referred {
 }
 
 struct Verifier<'a> {
-    inner: &'a Inner,
+    file: &'a StoreFile,
     state: &'a State,
     references: HashMap<u32, Referred>,
     live: BTreeMap<usize, u64>,
@@ -145,7 +159,7 @@ impl Verifier<'_> {
                     continue;
                 }
                 self.verified.nodes += 1;
-                let node = self.state.node(id, level, &self.inner.file);
+                let node = self.state.node(id, level, self.file);
                 let Some(node) = self.verified.note(node) else {
                     continue;
                 };
@@ -176,11 +190,11 @@ impl Verifier<'_> {
     }
 
     /// Looks at every entry of the table, and reads every block.
-    fn frames(&mut self, progress: &mut impl FnMut(u64, u64) -> bool) -> Result<()> {
+    fn frames(&mut self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
         let total = u64::from(self.state.table.next_frame);
         let mut block = Vec::new();
         for number in 0..total.div_ceil(FANOUT as u64) as u32 {
-            let (file, segments) = (&self.inner.file, &self.state.segments);
+            let (file, segments) = (self.file, &self.state.segments);
             let leaf = self.state.table.leaf(number, file, segments);
             let leaf = self.verified.note(leaf).flatten();
             let Some(Chunk::Leaf(entries)) = leaf.as_deref() else {
@@ -222,9 +236,10 @@ impl Verifier<'_> {
             return;
         }
         block.resize(referred.raw_bytes as usize, 0);
-        let (file, segments) = (&self.inner.file, &self.state.segments);
+        let (file, segments) = (self.file, &self.state.segments);
         let known = (segments, &self.state.dictionaries);
         let read = file.read_frame(entry.place, id, known, block);
+        self.verified.broken_blocks += u64::from(read.is_err());
         if let Some(dictionary) = self.verified.note(read) {
             self.check_use(dictionary, entry.place);
             self.verified.frames += 1;
@@ -250,7 +265,7 @@ impl Verifier<'_> {
 
     /// Reads both copies of every dictionary.
     fn dictionaries(&mut self) {
-        let (file, state) = (&self.inner.file, self.state);
+        let (file, state) = (self.file, self.state);
         for (id, kept) in state.dictionaries.iter() {
             self.verified.dictionaries += 1;
             for place in kept.places {
@@ -269,7 +284,7 @@ impl Verifier<'_> {
 
     /// Counts the chunks of the table that lie in the file.
     fn chunks(&mut self) {
-        let (file, segments) = (&self.inner.file, &self.state.segments);
+        let (file, segments) = (self.file, &self.state.segments);
         let places = self.state.table.stored_places(file, segments);
         for place in self.verified.note(places).unwrap_or_default() {
             self.verified.chunks += 1;
@@ -283,7 +298,7 @@ impl Verifier<'_> {
         let (mut free, mut next) = (0, table.free_head);
         while next != 0 && free <= u64::from(table.next_frame) {
             free += 1;
-            let entry = self.state.entry(next, &self.inner.file);
+            let entry = self.state.entry(next, self.file);
             let Some(entry) = self.verified.note(entry) else {
                 return;
             };

@@ -35,5 +35,5 @@ mod writes;
 pub use connection::{Connection, Trimmed};
 pub use database::{HEADER_BYTES, Header, PLAIN_MAGIC, PageKind};
 pub use locks::LockLevel;
-pub use store::{FileKind, PageOptions, PageStore, Space, file_kind};
+pub use store::{FileKind, PageOptions, PageStore, Space, file_kind, repair};
 pub use transfer::{Checked, Foreseen, Transferred, check, export, import, predict};

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::database::{PLAIN_MAGIC, kind_of};
-use crate::blocks::{Blocks, BlocksOptions, Location, Snapshot, Transaction};
+use super::locks::{LockLevel, Locks};
+use crate::blocks::{self, Blocks, BlocksOptions, Location, Repaired, Snapshot, Transaction};
 use crate::cache::{Cache, CacheOptions, Policy};
 use crate::codec::Method;
 use crate::error::{Error, Result};
@@ -134,6 +135,29 @@ pub fn file_kind(file: &dyn StorageFile) -> Result<FileKind> {
         () if is_slot(0) || is_slot(SLOT_BYTES) => FileKind::Compressed,
         () => FileKind::Other,
     })
+}
+
+/// Repairs a compressed database, which nobody may use meanwhile: one that cannot be read gets a superblock that leads to
+/// the newest state of it that can ([`blocks::repair`]). `progress` hears how much was looked through, a few times over.
+///
+/// # Errors
+/// [`Error::Invalid`] if somebody uses it, and those of [`blocks::repair`].
+pub fn repair(
+    storage: &dyn Storage,
+    name: &str,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<Repaired> {
+    let file = storage.open(name, OpenOptions::default())?;
+    let mut locks = Locks::new(Arc::clone(&file));
+    for level in [LockLevel::Shared, LockLevel::Reserved, LockLevel::Exclusive] {
+        if !locks.raise(level)? {
+            let reason = format!("{} is in use", file.path().display());
+            return Err(Error::invalid("database", reason));
+        }
+    }
+    let repaired = blocks::repair(&file, progress);
+    locks.lower(LockLevel::None)?;
+    repaired
 }
 
 /// Where the database lies in the store, and how long it is.

@@ -168,6 +168,12 @@ pub fn encode(superblock: &Superblock, kind: &StoreKind, offset: u64, slot: &mut
     slot[8..12].copy_from_slice(&checksum.to_le_bytes());
 }
 
+/// Returns the bytes that a slot has for the store's own, whole or not.
+pub(crate) fn payload_of(slot: &[u8; SLOT_BYTES]) -> &[u8] {
+    let payload_bytes = u32_at(slot, 20) as usize;
+    slot[PAYLOAD_AT..].get(..payload_bytes).unwrap_or_default()
+}
+
 fn checksum(slot: &[u8; SLOT_BYTES], offset: u64) -> u32 {
     let checksum = crc32c_append(crc32c(&offset.to_le_bytes()), &slot[..8]);
     crc32c_append(checksum, &slot[12..])

@@ -360,6 +360,61 @@ pub fn parse_head(
     Ok((region, body))
 }
 
+/// Returns an id of a log under which the record at `address` is the whole head of a region, `None` if these bytes are no head.
+/// A checksum begins with that of the id, so that of ids with the same one any is as good: of those that begin with twelve
+/// zeros there is one for every four bytes that look like a checksum.
+pub fn id_of_head(bytes: &[u8], address: u64) -> Option<[u8; 16]> {
+    let header = Header::decode(bytes.first_chunk()?).ok()?;
+    let is_head = header.version == VERSION && header.label.kind == KIND_HEAD;
+    let record_bytes = record_bytes(u64::from(header.body_bytes)) as usize;
+    let (start, body) = bytes.get(..record_bytes)?.split_at(HEADER_BYTES);
+    let generation = u64::from_le_bytes(*body.first_chunk().filter(|_| is_head)?);
+    if header.generation != generation as u32 {
+        return None;
+    }
+    let id_of = |tail: u32| {
+        let mut id = [0; 16];
+        id[12..].copy_from_slice(&tail.to_le_bytes());
+        id
+    };
+    let checksum = |tail: u32| {
+        let region = Region::new(
+            id_of(tail),
+            generation,
+            address..address + record_bytes as u64,
+        );
+        region.checksum(address, start, body)
+    };
+    solve(checksum, header.checksum).map(id_of)
+}
+
+/// Returns the number for which `sum` is `wanted`, where each of its bits changes always the same bits of the sum.
+fn solve(sum: impl Fn(u32) -> u32, wanted: u32) -> Option<u32> {
+    let base = sum(0);
+    // Sums with one highest bit each, and the numbers that make them.
+    let mut basis = [(0u32, 0u32); 32];
+    for bit in 0..32 {
+        let mut row = (sum(1 << bit) ^ base, 1 << bit);
+        while row.0 != 0 {
+            let known = &mut basis[row.0.ilog2() as usize];
+            if known.0 == 0 {
+                *known = row;
+                break;
+            }
+            row = (row.0 ^ known.0, row.1 ^ known.1);
+        }
+    }
+    let (mut left, mut number) = (wanted ^ base, 0);
+    while left != 0 {
+        let (sum, made_by) = basis[left.ilog2() as usize];
+        if sum == 0 {
+            return None;
+        }
+        (left, number) = (left ^ sum, number ^ made_by);
+    }
+    Some(number)
+}
+
 /// Gives the bytes at `address` the checksum they should have, if they could be a record but for it:
 /// random bytes would never get past the checksum.
 #[cfg(any(test, feature = "fuzzing"))]
