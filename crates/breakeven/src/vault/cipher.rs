@@ -137,8 +137,13 @@ impl PasswordCost {
         let params = params.map_err(|error| fail("key record", 8, "a cost of Argon2id", error))?;
         let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
         let mut key = Zeroizing::new([0; 32]);
-        argon
-            .hash_password_into(password, salt, &mut *key)
+        // Lanes are made side by side, by threads that are gone afterwards.
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.min(self.lanes as usize));
+        let pool = pool
+            .build()
+            .map_err(|error| Error::invalid("threads", error))?;
+        pool.install(|| argon.hash_password_into(password, salt, &mut *key))
             .map_err(|error| Error::invalid("password", error))?;
         Ok(XChaCha20Poly1305::new((&*key).into()))
     }
