@@ -477,6 +477,16 @@ impl Blocks {
         self.with_writer(|inner, writer| inner.watch(writer.log.sync_transactions()))
     }
 
+    /// Writes out what the log has so far, while others write on, so that the next sync, which they wait for, finds little
+    /// to do. Nobody relies on what it makes durable.
+    ///
+    /// # Errors
+    /// Those of the sync, after which the store refuses changes.
+    pub fn settle(&self) -> Result<()> {
+        self.inner.check()?;
+        self.inner.watch(self.inner.file.file.sync())
+    }
+
     /// Writes down what changed since the last checkpoint, so that opening reads no log, and frees the
     /// segments that nothing needs any more.
     ///

@@ -317,7 +317,7 @@ impl Disk {
     /// # Errors
     /// Those of the sync, after which the disk refuses all changes until it is opened again.
     pub fn flush(&self) -> Result<()> {
-        self.inner.blocks.sync()
+        self.inner.flush()
     }
 
     /// Makes everything durable, and the next opening quick.
@@ -334,6 +334,11 @@ impl Inner {
         self.duplicates
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.written.settle();
+        self.blocks.sync()
     }
 
     /// Begins a transaction that writes `bytes`, if the host has room for them.

@@ -1,4 +1,5 @@
-//! Keeping the file to what is live: a bounded part of it is cleaned behind writes.
+//! What is done behind writes: they are written out, and a bounded part of the file is cleaned, so that it keeps to what is
+//! live.
 //!
 //! What is overwritten at random is dead here and there in all segments. Cleaning writes the rest of the
 //! emptiest ones again, and frees them; [`BlocksOptions::space_amp`](crate::blocks::BlocksOptions::space_amp)
@@ -14,36 +15,51 @@ use crate::error::{Error, Result};
 /// segments, of which a large disk has many.
 const LOOK_BYTES: u64 = 256 << 10;
 
-/// What was written since the last look.
+/// What is written out in one go while others write on. A checkpoint is made for each 16 MiB of log, which is as much or
+/// more that was written: its syncs, which all wait for, find half of that at most.
+const SETTLE_BYTES: u64 = 8 << 20;
+
+/// What was written since the last look, and since it was last written out.
 #[derive(Default)]
 pub(super) struct Written {
-    bytes: AtomicU64,
+    unseen_bytes: AtomicU64,
+    unsettled_bytes: AtomicU64,
 }
 
 impl Written {
     pub(super) fn add(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.unseen_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.unsettled_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Returns whether enough was written for a look, to one caller alone.
-    fn take_due(&self) -> bool {
-        let due = |bytes: u64| (bytes >= LOOK_BYTES).then_some(0);
-        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        self.bytes.fetch_update(set, fetch, due).is_ok()
+    /// Notes that all is written out, or is about to be.
+    pub(super) fn settle(&self) {
+        self.unsettled_bytes.store(0, Ordering::Relaxed);
     }
 }
 
+/// Returns whether a count came to so much, to one caller alone, and begins it anew.
+fn take_due(count: &AtomicU64, due_bytes: u64) -> bool {
+    let due = |bytes: u64| (bytes >= due_bytes).then_some(0);
+    let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+    count.fetch_update(set, fetch, due).is_ok()
+}
+
 impl Disk {
-    /// Cleans a part of the file if that is due. To be called behind writes, when nobody waits for an
+    /// Writes out what was written, and cleans a part of the file, if that is due. To be called behind writes, when nobody waits for an
     /// answer. Where the host has no room to clean in, nothing happens.
     ///
     /// # Errors
     /// Those of reading and writing, after which the disk may refuse all changes until it is opened again.
     ///
     /// # Cost
-    /// A look at a counter, or that of [`crate::blocks::Blocks::tidy`], during which nothing else is changed.
+    /// A look at two counters, or that of a sync, or of [`crate::blocks::Blocks::tidy`], during which nothing else is changed.
     pub fn tidy(&self) -> Result<Cleaned> {
-        if !self.inner.written.take_due() {
+        let written = &self.inner.written;
+        if take_due(&written.unsettled_bytes, SETTLE_BYTES) {
+            self.inner.blocks.settle()?;
+        }
+        if !take_due(&written.unseen_bytes, LOOK_BYTES) {
             return Ok(Cleaned::default());
         }
         match self.inner.blocks.tidy() {
@@ -70,7 +86,9 @@ mod tests {
     use crate::blocks::{BlocksOptions, Durability, Stats};
     use crate::disk::DiskOptions;
     use crate::storage::MemoryStorage;
+    use crate::storage::watched::{Call, Watch, WatchedStorage};
     use crate::testing::seeded;
+    use std::sync::Arc;
 
     const SIZE_BYTES: u64 = 16 << 20;
     const BLOCK_BYTES: usize = 4096;
@@ -117,6 +135,45 @@ mod tests {
         assert!(shown == expected, "other bytes than were written");
         disk.flush().unwrap();
         (longest, disk.stats(), sum)
+    }
+
+    #[test]
+    fn what_was_written_is_written_out_behind_writes() {
+        let syncs = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&syncs);
+        let watch: Watch = Arc::new(move |call| {
+            let is_sync = matches!(call, Call::Sync);
+            count.fetch_add(u64::from(is_sync), Ordering::Relaxed);
+        });
+        let memory = Arc::new(MemoryStorage::new());
+        let storage = WatchedStorage::new(memory, usize::MAX, watch);
+        let options = DiskOptions {
+            blocks: BlocksOptions {
+                // Nothing else syncs.
+                checkpoint_bytes: u64::MAX,
+                space_amp: 100.0,
+                ..BlocksOptions::default()
+            },
+            ..DiskOptions::default()
+        };
+        let disk = Disk::create(&*storage, "disk", options).unwrap();
+        disk.create_volume("disk", 4 * SETTLE_BYTES).unwrap();
+        let volume = disk.volume("disk").unwrap();
+        let mut bytes = vec![0; 1 << 20];
+        let mut random = seeded("disk settle", 2511);
+        let mut write = |from: u64, count: u64, expected: u64| {
+            let before = syncs.load(Ordering::Relaxed);
+            for at in (from..from + count).step_by(1 << 20) {
+                random.fill(&mut bytes);
+                volume.write(at, &bytes, Durability::Lazy).unwrap();
+                disk.tidy().unwrap();
+            }
+            assert_eq!(syncs.load(Ordering::Relaxed) - before, expected, "{from}");
+        };
+        write(0, SETTLE_BYTES - (1 << 20), 0);
+        disk.flush().unwrap();
+        write(0, SETTLE_BYTES - (1 << 20), 0);
+        write(SETTLE_BYTES, 2 * SETTLE_BYTES, 2);
     }
 
     #[test]

@@ -345,7 +345,7 @@ impl Volume {
         let end = range
             .end
             .div_ceil(block_bytes)
-            .min(first + blocks_max.max(1));
+            .min(first.saturating_add(blocks_max.max(1)));
         let covered = range.start..range.end.min(end * block_bytes);
         let snapshot = self.inner.blocks.snapshot();
         let mut extents: Vec<Extent> = Vec::new();
@@ -377,7 +377,7 @@ impl Volume {
     /// # Errors
     /// As [`super::Disk::flush`].
     pub fn flush(&self) -> Result<()> {
-        self.inner.blocks.sync()
+        self.inner.flush()
     }
 
     fn begin(&self, bytes: u64) -> Result<Writing<'_>> {

@@ -69,7 +69,7 @@ pub mod simulated;
 mod sparse;
 pub mod superblock;
 mod transfer;
-#[cfg(all(test, feature = "pages"))]
+#[cfg(all(test, any(feature = "pages", feature = "disk")))]
 pub(crate) mod watched;
 
 pub use batch::{Batch, Completion, Operation, Outcome, Submission};
