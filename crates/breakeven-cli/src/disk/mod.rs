@@ -4,6 +4,8 @@
 //! volumes of a served disk asks its server, and the other commands work on a disk that nobody serves.
 
 mod control;
+#[cfg(test)]
+mod fuzz;
 mod handshake;
 mod image;
 mod metrics;

@@ -110,6 +110,7 @@ type Shares = Stage<Share, Vec<Option<Look>>, ()>;
 /// The threads that help who writes.
 pub(super) struct Crew {
     pool: Pool,
+    worker_count: usize,
     /// Stages that nobody uses, each for one write at a time.
     idle: Mutex<Vec<Shares>>,
 }
@@ -122,6 +123,7 @@ impl Crew {
         }
         let crew = Crew {
             pool: Pool::new(PoolOptions { worker_count })?,
+            worker_count,
             idle: Mutex::default(),
         };
         Ok(Some(crew))
@@ -153,9 +155,8 @@ impl Crew {
         let mut stage = match self.lock_idle().pop() {
             Some(stage) => stage,
             None => {
-                let capacity = self.pool.worker_count().max(1);
                 let look = |_: &mut (), share: Share| share.look();
-                self.pool.stage(capacity, || (), look)?
+                self.pool.stage(self.worker_count, || (), look)?
             }
         };
         for number in 1..share_count {
