@@ -38,10 +38,21 @@ impl Device {
     /// # Errors
     /// If a program is missing or fails.
     pub fn mount(folder: &Path) -> Result<Device> {
+        Device::mount_as(folder, "ext4")
+    }
+
+    /// Makes a file system of a kind in a file of `folder` and mounts it there.
+    ///
+    /// # Errors
+    /// As [`Device::mount`].
+    pub fn mount_as(folder: &Path, kind: &str) -> Result<Device> {
         let (image, point) = (folder.join("image"), folder.join("mounted"));
         std::fs::File::create(&image)?.set_len(BYTES)?;
         std::fs::create_dir(&point)?;
-        run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image))?;
+        let force = if kind == "ext4" { "-F" } else { "-f" };
+        run(Command::new(format!("mkfs.{kind}"))
+            .args(["-q", force])
+            .arg(&image))?;
         run(Command::new("mount")
             .args(["-o", "loop"])
             .args([&image, &point]))?;

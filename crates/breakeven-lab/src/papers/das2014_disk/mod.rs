@@ -8,12 +8,22 @@
 //! | `speed` | reads and writes through both, in turn |
 //! | `paced` | the same on a slow device |
 //! | `space` | clones, and what overwriting leaves |
+//! | `cleaning` | what a client notices of cleaning |
+//! | `trims` | writes against trims, as the paper's Figure 14 has them |
 
+mod cleaning;
 mod paced;
 mod servers;
 mod space;
 mod speed;
+mod trims;
 
 use super::Experiment;
 
-pub const EXPERIMENTS: &[Experiment] = &[speed::EXPERIMENT, paced::EXPERIMENT, space::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[
+    speed::EXPERIMENT,
+    paced::EXPERIMENT,
+    space::EXPERIMENT,
+    cleaning::EXPERIMENT,
+    trims::EXPERIMENT,
+];

@@ -107,6 +107,13 @@ impl Server {
         };
         Ok((user.parse::<f64>()? + system.parse::<f64>()?) / TICKS_PER_SECOND)
     }
+
+    /// Returns the bytes that the server gave to the system until now, replies included.
+    pub fn given_bytes(&self) -> Result<f64> {
+        let counts = fs::read_to_string(format!("/proc/{}/io", self.child.id()))?;
+        let given = counts.lines().find_map(|line| line.strip_prefix("wchar: "));
+        Ok(given.context("a count of bytes")?.parse()?)
+    }
 }
 
 impl Drop for Server {
@@ -128,8 +135,38 @@ pub struct Told {
 /// Runs a job of fio against a server. Each has other data than the one before, the same for every server: what is there
 /// already would be found and not written.
 pub fn fio(server: &Server, job: &[String]) -> Result<Told> {
+    let output = command(server, job).output().context("start fio")?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "fio {job:?}: {errors}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().rfind(|line| line.starts_with("3;"));
+    told(line.with_context(|| format!("fio {job:?} told nothing: {text}{errors}"))?)
+}
+
+/// A job of fio that goes on beside others until it is forgotten.
+pub struct Beside(Child);
+
+impl Beside {
+    /// Starts a job against a server.
+    pub fn start(server: &Server, job: &[String]) -> Result<Beside> {
+        let child = command(server, job).stdout(Stdio::null()).spawn();
+        Ok(Beside(child.context("start fio")?))
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // As a person at a terminal ends it, so that it ends its own children.
+        let process = self.0.id().to_string();
+        let _ = Command::new("kill").args(["-INT", &process]).status();
+        let _ = self.0.wait();
+    }
+}
+
+fn command(server: &Server, job: &[String]) -> Command {
     server.jobs.set(server.jobs.get() + 1);
-    let output = Command::new("fio")
+    let mut command = Command::new("fio");
+    command
         .args(["--name=job", "--ioengine=nbd", "--output-format=terse"])
         .args(["--terse-version=3", "--refill_buffers"])
         .arg(format!("--randseed={}", server.jobs.get()))
@@ -139,14 +176,8 @@ pub fn fio(server: &Server, job: &[String]) -> Result<Told> {
         ])
         .arg(format!("--uri={}", server.address))
         .args(job)
-        .stdin(Stdio::null())
-        .output()
-        .context("start fio")?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "fio {job:?}: {errors}");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().rfind(|line| line.starts_with("3;"));
-    told(line.with_context(|| format!("fio {job:?} told nothing: {text}{errors}"))?)
+        .stdin(Stdio::null());
+    command
 }
 
 /// Reads a line of fio's terse output, version 3: reads first, the same of writes 41 fields behind.
