@@ -693,3 +693,104 @@ fn root_ext4_lives_on_a_disk_whose_server_is_killed() {
     drop(mounted);
     server.stop();
 }
+
+/// A MariaDB whose files lie on a mounted disk.
+struct Database {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Database {
+    fn start(folder: &Path, point: &Path) -> Database {
+        let socket = folder.join("mariadb");
+        let mut command = Command::new("mariadbd");
+        command
+            .args(["--no-defaults", "--user=root", "--skip-networking"])
+            .arg(format!("--datadir={}", point.join("db").display()))
+            .arg(format!("--socket={}", socket.display()))
+            .arg(format!("--pid-file={}", folder.join("pid").display()))
+            .stderr(Stdio::null());
+        let child = command.spawn().expect("MariaDB starts");
+        let mut database = Database { child, socket };
+        let ask = |database: &Database| database.client("SELECT 1").output().expect("a client");
+        while !ask(&database).status.success() {
+            assert!(database.child.try_wait().expect("a child").is_none());
+            std::thread::yield_now();
+        }
+        database
+    }
+
+    fn client(&self, statements: &str) -> Command {
+        let mut command = Command::new("mariadb");
+        command
+            .args(["--no-defaults", "--batch", "--skip-column-names"])
+            .arg(format!("--socket={}", self.socket.display()))
+            .args(["--execute", statements]);
+        command
+    }
+
+    fn ask(&self, statements: &str) -> String {
+        done(&mut self.client(statements)).trim().to_string()
+    }
+
+    fn stop(mut self) {
+        self.ask("SHUTDOWN");
+        assert!(self.child.wait().expect("an ended MariaDB").success());
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What `docs/disk.md` shows.
+#[test]
+fn root_mariadb_lives_on_a_disk_and_in_its_clone() {
+    let is_root_test = std::env::var("BREAKEVEN_ROOT_TESTS").is_ok();
+    if !is_root_test || !installed("nbdfuse") || !installed("mariadbd") {
+        return;
+    }
+    let folder = made("1GiB");
+    let server = Server::start(folder.path(), &[]);
+    let mounted = Mounted::attach(folder.path(), &server);
+    done(Command::new("mkfs.ext4").args(["-q", &mounted.device]));
+    let point = mounted.mount();
+    done(
+        Command::new("mariadb-install-db")
+            .args(["--no-defaults", "--user=root", "--skip-test-db"])
+            .arg("--auth-root-authentication-method=normal")
+            .arg(format!("--datadir={}", point.join("db").display())),
+    );
+    let database = Database::start(folder.path(), &point);
+    database.ask("CREATE DATABASE a; USE a; CREATE TABLE b SELECT seq AS c FROM seq_1_to_5000");
+    database.stop();
+    drop(mounted);
+    let stored_bytes = || fs::metadata(folder.path().join("d")).expect("a file").len();
+    let before = stored_bytes();
+    done(&mut breakeven(
+        &["clone", "d", "disk", "test"],
+        folder.path(),
+    ));
+    println!("{before} bytes, with a clone {}", stored_bytes());
+    server.stop();
+    // The clone is changed, and the original is as it was.
+    for (volume, expected) in [("test", "5000"), ("test", "4000"), ("disk", "5000")] {
+        let server = Server::start(folder.path(), &["--volume", volume]);
+        let mounted = Mounted::attach(folder.path(), &server);
+        let database = Database::start(folder.path(), &mounted.mount());
+        assert_eq!(
+            database.ask("SELECT COUNT(*) FROM a.b"),
+            expected,
+            "{volume}"
+        );
+        if volume == "test" {
+            database.ask("DELETE FROM a.b WHERE c > 4000");
+        }
+        database.stop();
+        drop(mounted);
+        server.stop();
+    }
+}
