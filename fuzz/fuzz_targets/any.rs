@@ -1,4 +1,4 @@
-//! Runs one fuzz target of the library under libFuzzer; the variable `TARGET` names it.
+//! Runs one fuzz target of the library, or of the memcached, under libFuzzer; the variable `TARGET` names it.
 //!
 //!     mkdir -p fuzz/target/found
 //!     TARGET=decode cargo +nightly fuzz run any fuzz/target/found crates/breakeven/tests/corpus/decode
@@ -6,14 +6,14 @@
 
 use std::sync::LazyLock;
 
-use breakeven::fuzz::{TARGETS, Target};
-
-static CHOSEN: LazyLock<Target> = LazyLock::new(|| {
+static CHOSEN: LazyLock<fn(&[u8])> = LazyLock::new(|| {
     let name = std::env::var("TARGET").expect("TARGET names a fuzz target");
-    *TARGETS
-        .iter()
-        .find(|target| target.name == name)
-        .expect("TARGET is one of breakeven::fuzz::TARGETS")
+    let of_library = breakeven::fuzz::TARGETS.iter().map(|target| (target.name, target.run));
+    let mut targets = of_library.chain(breakeven_memcached::fuzz::TARGETS.iter().copied());
+    targets
+        .find(|target| target.0 == name)
+        .expect("TARGET is one of breakeven::fuzz::TARGETS or breakeven_memcached::fuzz::TARGETS")
+        .1
 });
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| (CHOSEN.run)(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| CHOSEN(data));

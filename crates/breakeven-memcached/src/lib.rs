@@ -10,6 +10,9 @@ mod base64;
 pub mod client;
 mod clock;
 mod counters;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod line;
 mod meta;
 mod number;

@@ -303,60 +303,12 @@ pub(crate) fn say_number(output: &mut Vec<u8>, value: u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, AtomicU32};
-
-    use breakeven::objects::{Objects, ObjectsOptions};
-
     use super::*;
-    use crate::settings::Settings;
+    use crate::fuzz::{peer, shared};
 
-    fn shared(settings: Settings) -> Shared {
-        let memory = ObjectsOptions {
-            memory_bytes: 16 << 20,
-            ..ObjectsOptions::default()
-        };
-        Shared::new(settings, Objects::new(memory).unwrap(), None).unwrap()
-    }
-
-    fn peer() -> Peer {
-        Peer {
-            address: String::new(),
-            listen_address: String::new(),
-            last_command: AtomicU32::new(0),
-            is_sending_value: AtomicBool::new(false),
-            is_listener: false,
-        }
-    }
-
-    /// Feeds pieces as a worker would, and returns all replies and the bytes that are held at the most.
-    fn feed(shared: &Shared, pieces: &[&[u8]]) -> (Vec<u8>, usize) {
-        let peer = peer();
-        let counters = Arc::clone(&shared.workers[0]);
-        let context = Context {
-            shared,
-            counters: &counters,
-            peer: &peer,
-            now: shared.now(),
-        };
-        let mut session = Session::new(false);
-        let (mut replies, mut held, mut held_max) = (Vec::new(), Vec::new(), 0);
-        for piece in pieces {
-            held.extend_from_slice(piece);
-            loop {
-                let mut output = Vec::new();
-                let (taken, turn) = session.advance(context, &held, &mut output);
-                held.drain(..taken);
-                held_max = held_max.max(output.len());
-                replies.extend_from_slice(&output);
-                match turn {
-                    Turn::Yield => continue,
-                    Turn::Wait => break,
-                    Turn::Close => return (replies, held_max),
-                }
-            }
-        }
-        (replies, held_max)
+    fn feed(pieces: &[&[u8]]) -> (Vec<u8>, usize) {
+        let shared = shared(16 << 20, 1 << 20);
+        crate::fuzz::feed(&shared, &mut pieces.iter().copied())
     }
 
     const PIPELINE: &[u8] = b"set a 5 0 3\r\nabc\r\nget a b a\r\ngat 0 a\nincr a 1\r\nset n 0 0 2 noreply\r\n41\r\n\
@@ -366,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_pipeline_is_answered_alike_however_it_is_split() {
-        let expected = feed(&shared(Settings::default()), &[PIPELINE]).0;
+        let expected = feed(&[PIPELINE]).0;
         assert!(
             expected.starts_with(b"STORED\r\nVALUE a 5 3\r\nabc\r\n"),
             "{}",
@@ -375,7 +327,7 @@ mod tests {
         let mut tried = 0;
         for at in 0..=PIPELINE.len() {
             let (one, other) = PIPELINE.split_at(at);
-            let replies = feed(&shared(Settings::default()), &[one, other]).0;
+            let replies = feed(&[one, other]).0;
             assert_eq!(
                 replies.escape_ascii().to_string(),
                 expected.escape_ascii().to_string(),
@@ -384,21 +336,20 @@ mod tests {
             tried += 1;
         }
         let bytes: Vec<&[u8]> = PIPELINE.chunks(1).collect();
-        assert_eq!(feed(&shared(Settings::default()), &bytes).0, expected);
+        assert_eq!(feed(&bytes).0, expected);
         println!("splits: {tried} tried");
         assert!(tried >= 250, "{tried}");
     }
 
     #[test]
     fn a_long_fetch_goes_on_where_its_replies_were_sent() {
-        let shared = shared(Settings::default());
         let value = vec![b'v'; 100_000];
         let mut input = format!("set k 0 0 {}\r\n", value.len()).into_bytes();
         input.extend_from_slice(&value);
         input.extend_from_slice(b"\r\nget");
         (0..100).for_each(|_| input.extend_from_slice(b" k"));
         input.extend_from_slice(b"\r\nmn\r\n");
-        let (replies, held_max) = feed(&shared, &[&input]);
+        let (replies, held_max) = feed(&[&input]);
         assert_eq!(
             replies
                 .windows(6)
@@ -414,29 +365,8 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_are_answered_or_closed() {
-        let mut random = fastrand::Rng::with_seed(7);
-        let shared = shared(Settings::default());
-        let mut tried = 0;
-        for _ in 0..20_000 {
-            let mut input = Vec::new();
-            for _ in 0..random.usize(1..4) {
-                let at = random.usize(..PIPELINE.len());
-                input.extend_from_slice(
-                    &PIPELINE[at..(at + random.usize(..60)).min(PIPELINE.len())],
-                );
-                input.extend((0..random.usize(..4)).map(|_| random.u8(..)));
-            }
-            feed(&shared, &[&input]);
-            tried += 1;
-        }
-        println!("any bytes: {tried} tried");
-        assert!(tried >= 20_000);
-    }
-
-    #[test]
     fn an_endless_line_ends_the_conversation() {
-        let shared = shared(Settings::default());
+        let shared = shared(16 << 20, 1 << 20);
         let check = |line: &[u8], is_closed: bool| {
             let peer = peer();
             let context = Context {
