@@ -16,6 +16,14 @@ const PACES: [&str; 2] = [
     "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device",
 ];
 
+/// Empties the system's cache of files, as far as it is written, which needs root.
+///
+/// # Errors
+/// Those of asking for it.
+pub fn drop_caches() -> std::io::Result<()> {
+    std::fs::write("/proc/sys/vm/drop_caches", "1")
+}
+
 /// A mounted file system; dropping it unmounts it.
 pub struct Device {
     point: PathBuf,

@@ -11,6 +11,7 @@ mod device;
 mod experiment;
 mod interleave;
 mod laboratory;
+mod memory;
 mod origin;
 mod pages;
 mod papers;

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::worker::{self, COLUMNS, CONTENDERS, CPU, DELETE, OURS, SECONDS, WAL, WRITTEN};
+use super::worker::{self, COLUMNS, CONTENDERS, CPU, DELETE, OURS, SECONDS, WAL, WRITTEN, at_most};
 use crate::device::Device;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::record::{CellRecord, Record, Row};
-use crate::statistics::{Interval, Target, Verdict};
+use crate::statistics::{Interval, Target};
 use crate::tables::{self, Shown};
 
 pub const EXPERIMENT: Experiment = Experiment {
@@ -59,10 +59,6 @@ const QUESTIONS: [(&str, &str, usize, Target); 4] = [
     ("bytes written, wal", WAL, WRITTEN, at_most(0.5)),
 ];
 
-const fn at_most(high: f64) -> Target {
-    Target { low: 0.0, high }
-}
-
 fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let (runs, filled, counts) = match laboratory.quick {
         true => (2, 30, [30, 30]),
@@ -96,10 +92,7 @@ fn rows(
     [filled, count]: [usize; 2],
     has_device: bool,
 ) -> Result<Vec<Row>> {
-    std::fs::create_dir_all(&laboratory.records)?;
-    let folder = tempfile::Builder::new()
-        .prefix(".databases")
-        .tempdir_in(&laboratory.records)?;
+    let folder = worker::folder(laboratory)?;
     let device = has_device.then(|| Device::mount(folder.path()));
     let device = device.transpose()?;
     let databases = device.as_ref().map_or(folder.path(), Device::point);
@@ -136,28 +129,13 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
 }
 
 fn findings_of(cell: &CellRecord) -> Vec<Finding> {
-    let missing = cell.parameter("missing");
     let finding = |(question, peer, column, target): &(&str, &str, usize, Target)| {
         let of = |contender| cell.column(TASK, contender, *column);
         let found = match *column {
-            _ if missing.is_some() => Interval::exact(f64::NAN),
             SECONDS => Interval::of_quotients(&of(peer), &of(OURS)),
             _ => Interval::of_quotients(&of(OURS), &of(peer)),
         };
-        let note = match missing {
-            Some(missing) => format!("not measured without {missing}"),
-            None => format!("target {target}"),
-        };
-        Finding {
-            question: question.to_string(),
-            core: true,
-            found,
-            verdict: match missing {
-                Some(_) => Verdict::CannotTell,
-                None => target.judge(found),
-            },
-            note,
-        }
+        worker::finding(cell, question.to_string(), found, *target)
     };
     let of_bytes = cell.cell == CELLS[1];
     let questions = QUESTIONS.iter();
@@ -193,6 +171,7 @@ fn table(records: &Path) -> Result<Shown> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::Verdict;
 
     #[test]
     fn each_peer_has_targets_and_missing_parts_prove_nothing() {

@@ -7,11 +7,23 @@
 //! | `worker` | a database's work in a process of Debian's Python |
 //! | `commits` | transactions of one row, each durable |
 //! | `size` | what a database takes when it was made, and after it was written over |
+//! | `linkbench` | the requests of a social graph, in memory and beyond it |
+//! | `scans` | a scan and a join, in the cache, in memory and beyond it |
+//! | `import` | import and export beside a program that compresses the file |
 
 mod commits;
+mod import;
+mod linkbench;
+mod scans;
 mod size;
 mod worker;
 
 use super::Experiment;
 
-pub const EXPERIMENTS: &[Experiment] = &[commits::EXPERIMENT, size::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[
+    commits::EXPERIMENT,
+    size::EXPERIMENT,
+    linkbench::EXPERIMENT,
+    scans::EXPERIMENT,
+    import::EXPERIMENT,
+];

@@ -60,10 +60,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
 }
 
 fn rows(laboratory: &Laboratory, count: usize, is_missing: bool) -> Result<Vec<Row>> {
-    std::fs::create_dir_all(&laboratory.records)?;
-    let folder = tempfile::Builder::new()
-        .prefix(".databases")
-        .tempdir_in(&laboratory.records)?;
+    let folder = worker::folder(laboratory)?;
     let mut rows = Vec::new();
     for (run, task) in TASKS.iter().enumerate() {
         for contender in CONTENDERS {

@@ -2,13 +2,19 @@
 //! it took are the system's figures.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use crate::laboratory::{Finding, Laboratory};
+use crate::memory::MemoryGroup;
+use crate::record::CellRecord;
+use crate::statistics::{Interval, Target, Verdict};
 
 /// Debian's, which loads extensions; others on the path may not.
 const PYTHON: &str = "/usr/bin/python3";
-const SCRIPT: &str = include_str!("worker.py");
+const SCRIPT: &str = concat!(include_str!("connect.py"), include_str!("worker.py"));
 
 pub const OURS: &str = "breakeven";
 pub const DELETE: &str = "delete";
@@ -44,10 +50,10 @@ pub fn parts() -> String {
     }
 }
 
-/// Has a database do a task, and returns the values of [`COLUMNS`].
+/// Has a database of messages do a task, and returns the values of [`COLUMNS`].
 ///
 /// # Errors
-/// If the script fails: a database that is not what it should be ends it.
+/// As [`Work::told`].
 pub fn run(
     folder: &Path,
     contender: &str,
@@ -55,25 +61,97 @@ pub fn run(
     count: usize,
     run: usize,
 ) -> Result<Vec<f64>> {
-    let library = extension().context("the extension is not built")?;
-    let output = Command::new(PYTHON)
-        .args(["-c", SCRIPT, contender, task])
-        .args([&count.to_string(), &run.to_string()])
-        .arg(library.with_extension(""))
-        .current_dir(folder)
-        .output()
-        .context("starting Python")?;
+    let work = Work {
+        script: SCRIPT,
+        columns: COLUMNS,
+        parameters: "",
+        count,
+        run,
+        memory: None,
+    };
+    work.told(folder, contender, task)
+}
+
+/// What a script is to do.
+#[derive(Clone, Copy)]
+pub struct Work<'a> {
+    /// What follows on `connect.py`.
+    pub script: &'a str,
+    /// What it tells.
+    pub columns: &'a [&'a str],
+    /// What is appended to the URI of our database.
+    pub parameters: &'a str,
+    pub count: usize,
+    pub run: usize,
+    /// What bounds its memory.
+    pub memory: Option<&'a MemoryGroup>,
+}
+
+impl Work<'_> {
+    /// Has a database do a task, and returns what the script tells.
+    ///
+    /// # Errors
+    /// If the script fails: a database that is not what it should be ends it.
+    pub fn told(&self, folder: &Path, contender: &str, task: &str) -> Result<Vec<f64>> {
+        let library = extension().context("the extension is not built")?;
+        let group = self.memory.map(MemoryGroup::processes).unwrap_or_default();
+        let output = Command::new(PYTHON)
+            .args(["-c", self.script, contender, task])
+            .args([&self.count.to_string(), &self.run.to_string()])
+            .arg(library.with_extension(""))
+            .arg(self.parameters)
+            .arg(group)
+            .current_dir(folder)
+            .output()
+            .context("starting Python")?;
+        told_by(&output, self.columns).with_context(|| format!("{contender} {task}"))
+    }
+}
+
+fn told_by(output: &Output, columns: &[&str]) -> Result<Vec<f64>> {
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(
         output.status.success(),
-        "{contender} {task}: {told}{}",
+        "{told}{}",
         String::from_utf8_lossy(&output.stderr)
     );
     let values: Result<Vec<f64>, _> = told.split_whitespace().map(str::parse).collect();
-    let values = values.with_context(|| format!("{contender} {task} told {told}"))?;
-    ensure!(
-        values.len() == COLUMNS.len(),
-        "{contender} {task} told {told}"
-    );
+    let values = values.with_context(|| format!("told {told}"))?;
+    ensure!(values.len() == columns.len(), "told {told}");
     Ok(values)
+}
+
+/// Judges a figure of a cell, unless that was not measured.
+pub fn finding(cell: &CellRecord, question: String, found: Interval, target: Target) -> Finding {
+    let (found, verdict, note) = match cell.parameter("missing") {
+        Some(missing) => (
+            Interval::exact(f64::NAN),
+            Verdict::CannotTell,
+            format!("not measured without {missing}"),
+        ),
+        None => (found, target.judge(found), format!("target {target}")),
+    };
+    Finding {
+        question,
+        core: true,
+        found,
+        verdict,
+        note,
+    }
+}
+
+/// Returns a target for what should be small.
+pub const fn at_most(high: f64) -> Target {
+    Target { low: 0.0, high }
+}
+
+/// Makes a folder for databases, which goes with what is returned.
+///
+/// # Errors
+/// Those of making it.
+pub fn folder(laboratory: &Laboratory) -> Result<TempDir> {
+    std::fs::create_dir_all(&laboratory.records)?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".databases");
+    Ok(builder.tempdir_in(&laboratory.records)?)
 }

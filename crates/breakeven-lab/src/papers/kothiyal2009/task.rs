@@ -15,6 +15,7 @@ use rustix::fs::{Advice, fadvise};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::contenders::Contender;
+use crate::device::drop_caches;
 
 /// What one task used.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,10 +65,6 @@ impl Cold {
         }
         Ok(())
     }
-}
-
-fn drop_caches() -> std::io::Result<()> {
-    fs::write("/proc/sys/vm/drop_caches", "1")
 }
 
 /// Where the tasks of one race are done.
