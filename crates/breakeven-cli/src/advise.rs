@@ -90,7 +90,11 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         .1
         .into_iter()
         .chain(foreseen(typed, &stop));
-    report.notes.splice(..0, of_databases);
+    let images = typed
+        .paths
+        .iter()
+        .filter_map(|path| crate::disk::foretold(path));
+    report.notes.splice(..0, of_databases.chain(images));
     bar.finish_and_clear();
     learned::keep(&setting.profile, &setting.machine, false);
     let text = if typed.json {

@@ -1,12 +1,17 @@
-//! Images in and out, and the check of every block.
+//! Images in and out, what one would come to, and the check of every block.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use breakeven::blocks::Durability;
-use breakeven::disk::{DiskOptions, Volume};
+use breakeven::disk::{DiskOptions, Volume, predict};
+use breakeven::meter::thread_cpu;
+use breakeven::storage::images::{HEAD_BYTES, Image, data_runs};
+use breakeven::storage::{OpenOptions as StoredOptions, Storage as _};
 use breakeven_cli::text;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -17,8 +22,60 @@ use crate::options::{DiskExportOptions, DiskFile, DiskImportOptions};
 const STEP_BYTES: usize = 1 << 20;
 /// The blocks whose state is asked for at a time.
 const STATUS_BLOCKS: u64 = 1 << 20;
-/// What a qcow2 image begins with.
-const QCOW: &[u8] = b"QFI\xfb";
+/// What of an image is imported into memory to foretell the rest, at most.
+const FORESEEN_BYTES_MAX: u64 = 64 << 20;
+
+/// How images that are not raw come in.
+const CONVERT: &str = "qemu-img convert -n -O raw IMAGE 'nbd+unix:///?socket=SOCKET'";
+
+/// Returns what a file is an image of, by what it begins with.
+fn kind_of(file: &File, size_bytes: u64) -> io::Result<Option<Image>> {
+    let mut head = Vec::new();
+    let mut file = file;
+    file.seek(SeekFrom::Start(0))?;
+    file.take(HEAD_BYTES as u64).read_to_end(&mut head)?;
+    Ok(Image::find(&head, Some(size_bytes)))
+}
+
+/// Says what an import of an image would come to; nothing of what is none, or cannot be read. Nothing is written.
+pub fn foretold(path: &Path) -> Option<String> {
+    let path = std::fs::canonicalize(path).ok()?;
+    let file = File::open(&path).ok()?;
+    let size_bytes = file.metadata().ok()?.len();
+    let kind = kind_of(&file, size_bytes).ok()??;
+    let name = path.display();
+    if !kind.is_raw() {
+        return Some(format!(
+            "{name} is {kind}: what `breakeven disk` would make of it is told of a raw one; it comes in by {CONVERT}"
+        ));
+    }
+    let mut runs: Vec<Range<u64>> = data_runs(&file).map(|(start, end)| start..end).collect();
+    if runs.is_empty() {
+        // Nothing is told of holes, or all is one.
+        runs.push(0..size_bytes);
+    }
+    let (storage, _, name_in_folder) = Opened::place(&path).ok()?;
+    let image = storage
+        .open(&name_in_folder, StoredOptions::read_only())
+        .ok()?;
+    let before = thread_cpu();
+    let found = predict(&*image, &runs, DiskOptions::default(), FORESEEN_BYTES_MAX).ok()?;
+    let seconds =
+        (thread_cpu().0 - before.0) * found.data_bytes as f64 / found.sampled_bytes as f64;
+    let size = |bytes: u64| text::size(bytes as f64);
+    let part = match found.sampled_bytes < found.data_bytes {
+        true => format!(", as far as {} of it tell", size(found.sampled_bytes)),
+        false => String::new(),
+    };
+    Some(format!(
+        "{name} is {kind}, and would be a file of {} in place of {} as a disk, of which {} are zeros and {} are there \
+         already, for {seconds:.1} s of a core{part}: `breakeven disk import`",
+        size(found.file_bytes),
+        size(found.data_bytes),
+        size(found.zero_bytes),
+        size(found.duplicate_bytes),
+    ))
+}
 
 fn progress(size_bytes: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}");
@@ -64,14 +121,13 @@ pub fn import(options: &DiskImportOptions) -> Result<()> {
     let mut image = File::open(&options.image).with_context(context)?;
     let image_bytes = image.seek(SeekFrom::End(0)).with_context(context)?;
     ensure!(image_bytes > 0, "{}: it is empty", options.image.display());
-    let mut magic = [0; 4];
-    let _ = image.read_at(&mut magic, 0).with_context(context)?;
-    ensure!(
-        magic != QCOW,
-        "{}: a qcow2 image; serve an empty disk and let qemu-img convert it: \
-         qemu-img convert -n -O raw IMAGE 'nbd+unix:///?socket=SOCKET'",
-        options.image.display()
-    );
+    if let Some(kind) = kind_of(&image, image_bytes).with_context(context)? {
+        ensure!(
+            kind.is_raw(),
+            "{}: {kind}; serve an empty disk and let qemu-img convert it: {CONVERT}",
+            options.image.display()
+        );
+    }
     image.seek(SeekFrom::Start(0)).with_context(context)?;
     Opened::create(&options.file.path, DiskOptions::default(), |opened| {
         opened.reserve(options.reserve);

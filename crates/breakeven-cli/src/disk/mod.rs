@@ -29,6 +29,7 @@ use signal_hook::iterator::Signals;
 
 use crate::options::{DiskCommand, DiskCopyOptions, DiskCreateOptions, DiskFile, DiskServeOptions};
 use control::{Change, Control};
+pub use image::foretold;
 use server::{Listener, Server};
 
 /// How often the metrics and what the host has left are looked at.

@@ -471,14 +471,7 @@ fn read_up_to(file: &File, target: &mut [u8], offset: u64) -> usize {
 
 /// The runs of data in a sparse file: start and end of each.
 fn data_runs(file: &File) -> impl Iterator<Item = (u64, u64)> + '_ {
-    use rustix::fs::{SeekFrom, seek};
-    let mut at = 0;
-    let next = move || {
-        let start = seek(file, SeekFrom::Data(at)).ok()?;
-        at = seek(file, SeekFrom::Hole(start)).ok()?;
-        Some((start, at))
-    };
-    std::iter::from_fn(next).take(SEGMENTS_MAX)
+    crate::storage::images::data_runs(file).take(SEGMENTS_MAX)
 }
 
 /// Bytes of data in a sparse file, without its holes.

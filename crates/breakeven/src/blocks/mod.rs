@@ -164,6 +164,15 @@ impl Default for BlocksOptions {
     }
 }
 
+/// Returns the numbers of some of `count` things, to foretell what all would come to: `count_max` of them at most and one at
+/// least, spread evenly.
+pub fn spread(count: u64, count_max: u64) -> impl Iterator<Item = u64> {
+    let taken = count_max.clamp(1, count.max(1));
+    let place =
+        move |index: u64| (u128::from(index) * u128::from(count) / u128::from(taken)) as u64;
+    (0..taken.min(count)).map(place)
+}
+
 /// Returns the least segment for blocks of up to `block_bytes`: room for the longest record, which may
 /// be a map node, and a head.
 fn segment_bytes_least(block_bytes: u32) -> u32 {

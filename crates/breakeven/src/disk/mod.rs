@@ -16,6 +16,7 @@
 //! | `ahead` | what long writes do before their turn |
 //! | `duplicates` | the index of blocks that are there already |
 //! | `names` | what volumes are called |
+//! | `foretell` | what an import would come to |
 //! | `tidy` | keeping the file to what is live |
 
 #![deny(unsafe_code)]
@@ -30,6 +31,7 @@ use crate::storage::Storage;
 
 mod ahead;
 mod duplicates;
+mod foretell;
 #[cfg(test)]
 mod model;
 mod names;
@@ -39,6 +41,7 @@ mod tidy;
 mod volume;
 
 pub use duplicates::DuplicateStats;
+pub use foretell::{Foreseen, predict};
 pub use names::NAME_BYTES_MAX;
 pub use volume::{Extent, Volume};
 

@@ -11,7 +11,7 @@ use super::connection::{Connection, Seen, serve_versions};
 use super::database::{HEADER_BYTES, Header, PageKind};
 use super::locks::{LockLevel, Locks};
 use super::store::{PageOptions, PageStore, Space};
-use crate::blocks::{Blocks, ChosenEncoding, EncodedBlock};
+use crate::blocks::{Blocks, ChosenEncoding, EncodedBlock, spread};
 use crate::error::{Error, Result};
 use crate::pool::Pool;
 use crate::storage::{MemoryStorage, OpenOptions, Storage, StorageFile};
@@ -155,10 +155,8 @@ pub fn predict(
     let of = (&header, logical_bytes);
     learn_pages(source, &mut connection, of, pool)?;
     let chunks = logical_bytes.div_ceil(CHUNK_BYTES as u64);
-    let wanted = (bytes_max / CHUNK_BYTES as u64).clamp(1, chunks.max(1));
-    let taken: Vec<u64> = (0..wanted.min(chunks))
-        .map(|index| index * chunks / wanted * CHUNK_BYTES as u64)
-        .collect();
+    let taken = spread(chunks, bytes_max / CHUNK_BYTES as u64);
+    let taken: Vec<u64> = taken.map(|index| index * CHUNK_BYTES as u64).collect();
     let ends = taken
         .iter()
         .map(|at| logical_bytes.min(at + CHUNK_BYTES as u64) - at);

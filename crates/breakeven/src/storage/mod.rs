@@ -6,7 +6,8 @@
 //! the simulated disk is what runs on the real one. A system call costs a microsecond, a virtual
 //! call a nanosecond: dynamic dispatch is free here.
 //!
-//! Beside the seam stands [`beside`]: single files that are no store's and appear whole.
+//! Beside the seam stand [`beside`]: single files that are no store's and appear whole; and [`images`]: what files that are
+//! disks begin with.
 //!
 //! # What the seam promises
 //!
@@ -57,6 +58,7 @@ pub mod forked;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod handle;
+pub mod images;
 mod locks;
 mod memory;
 mod namespace;
