@@ -510,6 +510,7 @@ mod tests {
         let arena = Arena::new(ArenaOptions {
             slab_bytes: SLAB,
             budget_bytes: SLAB as u64,
+            ..ArenaOptions::default()
         })
         .expect("an arena");
         let slab = arena.allocate().expect("a slab");

@@ -17,7 +17,9 @@
 //! memory to all slabs in it at once, so small slabs have one only where the budget has room for all of them, and
 //! then all count as mapped. Of a slab that is given back the huge page lets go at once, and the system has its
 //! memory when the rest has gone too or memory is short; a slab without memory refuses huge pages, or the system
-//! would fill it again. Address space itself is returned when the last handle is gone; until then it is
+//! would fill it again. The first slabs may be told to do without ([`ArenaOptions::small_pages_bytes`]), so that slabs
+//! which are hardly filled take hardly any memory; when more are wanted, what they hold moves to huge pages, one
+//! whenever another is asked for. Address space itself is returned when the last handle is gone; until then it is
 //! bounded by the largest budget that was ever in use.
 //!
 //! Built for the address sanitizer (`make test-sanitized`), an arena forbids every byte of slabs that
@@ -54,6 +56,9 @@ pub struct ArenaOptions {
     pub slab_bytes: usize,
     /// The most bytes that are mapped at once. Default: 64 MiB.
     pub budget_bytes: u64,
+    /// As long as no more than so many bytes are mapped, new slabs lie in small pages and take memory page by page.
+    /// Default: 0.
+    pub small_pages_bytes: u64,
 }
 
 impl Default for ArenaOptions {
@@ -61,6 +66,7 @@ impl Default for ArenaOptions {
         ArenaOptions {
             slab_bytes: 1 << 20,
             budget_bytes: 64 << 20,
+            small_pages_bytes: 0,
         }
     }
 }
@@ -82,7 +88,8 @@ pub struct ArenaStats {
     pub peak_mapped_bytes: u64,
     /// Address space reserved, with or without memory behind it.
     pub reserved_bytes: u64,
-    /// Heap bytes of the arena's own lists: 16 for each reserved slab, 16 for each region.
+    /// Heap bytes of the arena's own lists: 16 for each reserved slab, 16 for each region, 8 for each huge page that
+    /// small pages stand in for.
     pub bookkeeping_bytes: u64,
 }
 
@@ -93,7 +100,7 @@ pub struct ArenaStats {
 /// ```
 /// use breakeven::arena::{Arena, ArenaOptions};
 ///
-/// let arena = Arena::new(ArenaOptions { slab_bytes: 64 << 10, budget_bytes: 128 << 10 })?;
+/// let arena = Arena::new(ArenaOptions { slab_bytes: 64 << 10, budget_bytes: 128 << 10, ..ArenaOptions::default() })?;
 /// let mut slab = arena.allocate()?;
 /// slab[..5].copy_from_slice(b"bytes");
 /// assert_eq!(arena.stats().in_use_bytes, 64 << 10);
@@ -129,6 +136,7 @@ impl Arena {
         Ok(Arena {
             shared: Arc::new(Shared {
                 slab_bytes,
+                small_pages_bytes: options.small_pages_bytes,
                 state: Mutex::new(State {
                     budget_bytes: options.budget_bytes,
                     ..State::default()
@@ -154,7 +162,7 @@ impl Arena {
     /// One lock, some 40 ns. A new slab then takes a page fault for each page as it is touched,
     /// which makes filling it ten times as long, unless it was [prepared](Arena::prepare), or one for all
     /// slabs in a huge page; a new region, once in 32 MiB, takes some system calls, and a huge page that small
-    /// slabs share one.
+    /// slabs share one, and the copying of 2 MiB where others lie in small pages.
     pub fn allocate(&self) -> Result<Slab> {
         Ok(Slab {
             address: self.shared.take()?,
@@ -226,7 +234,8 @@ impl Arena {
     pub fn stats(&self) -> ArenaStats {
         let state = self.shared.lock();
         let pointer = size_of::<Address>();
-        let lists = (state.free.capacity() + state.vacant.capacity()) * pointer;
+        let lists = state.free.capacity() + state.vacant.capacity() + state.small.capacity();
+        let lists = lists * pointer;
         let regions = state.regions.capacity() * size_of::<Region>();
         ArenaStats {
             slab_bytes: self.shared.slab_bytes as u64,
@@ -323,6 +332,7 @@ impl Address {
 
 struct Shared {
     slab_bytes: usize,
+    small_pages_bytes: u64,
     state: Mutex<State>,
 }
 
@@ -337,6 +347,8 @@ struct State {
     free: Vec<Address>,
     /// Slabs without memory: new, or given back.
     vacant: Vec<Address>,
+    /// Where the huge pages would begin that slabs in small pages could have.
+    small: Vec<usize>,
     /// Dropped last, when no slab is left: each slab holds the arena.
     regions: Vec<Region>,
 }
@@ -396,6 +408,13 @@ impl Shared {
         if self.slab_bytes >= HUGE_PAGE_BYTES || !is_first {
             return;
         }
+        if state.mapped_bytes <= self.small_pages_bytes {
+            let start = first.0.as_ptr().expose_provenance();
+            if !state.small.contains(&start) {
+                state.small.push(start);
+            }
+            return;
+        }
         let others = HUGE_PAGE_BYTES / self.slab_bytes - 1;
         let bytes = (others * self.slab_bytes) as u64;
         let is_room = state.mapped_bytes.saturating_add(bytes) <= state.budget_bytes;
@@ -419,6 +438,30 @@ impl Shared {
             let State { vacant, free, .. } = state;
             free.extend(vacant.drain(at..));
             state.mapped_bytes += bytes;
+            self.move_to_huge_page(state);
+        }
+    }
+
+    /// Lets the system put slabs that lie in small pages into a huge page, if each of them has memory.
+    fn move_to_huge_page(&self, state: &mut State) {
+        let Some(start) = state.small.pop() else {
+            return;
+        };
+        let within = start..start + HUGE_PAGE_BYTES;
+        let is_vacant = |it: &Address| within.contains(&(it.0.as_ptr() as usize));
+        let held_bytes = state.in_use_bytes + (state.free.len() * self.slab_bytes) as u64;
+        // The one that is being taken is counted as mapped alone; more than that is being given back just now.
+        let is_going = state.mapped_bytes - held_bytes > self.slab_bytes as u64;
+        if is_going || state.vacant.iter().any(is_vacant) {
+            return;
+        }
+        let start = std::ptr::with_exposed_provenance_mut(start);
+        // SAFETY: the range is mapped slabs of one region, none of which is being given back; neither advice changes
+        // a byte of them, whoever reads or writes meanwhile. What a kernel refuses stays as it is.
+        unsafe {
+            if madvise(start, HUGE_PAGE_BYTES, Advice::LinuxHugepage).is_ok() {
+                libc::madvise(start, HUGE_PAGE_BYTES, libc::MADV_COLLAPSE);
+            }
         }
     }
 
@@ -640,6 +683,7 @@ mod tests {
         Arena::new(ArenaOptions {
             slab_bytes,
             budget_bytes: slab_count * slab_bytes as u64,
+            ..ArenaOptions::default()
         })
         .expect("an arena")
     }
@@ -763,6 +807,38 @@ mod tests {
         assert_eq!(resident_bytes(place, SLAB), 0);
         assert!(slabs.iter().all(|slab| slab.iter().all(|byte| *byte == 7)));
         drop(slabs);
+        assert_eq!(
+            (mapped(), resident_bytes(first, 2 * HUGE_PAGE_BYTES)),
+            (0, 0)
+        );
+    }
+
+    #[test]
+    fn the_first_slabs_take_memory_page_by_page() {
+        const IN_ONE: u64 = (HUGE_PAGE_BYTES / SLAB) as u64;
+        let arena = Arena::new(ArenaOptions {
+            slab_bytes: SLAB,
+            budget_bytes: 4 * HUGE_PAGE_BYTES as u64,
+            small_pages_bytes: HUGE_PAGE_BYTES as u64,
+        })
+        .expect("an arena");
+        let mapped = || arena.stats().mapped_bytes / SLAB as u64;
+        let take = || arena.allocate().expect("a slab");
+        let mut slabs: Vec<Slab> = (0..IN_ONE).map(|_| take()).collect();
+        slabs.iter_mut().for_each(|slab| slab[0] = 7);
+        assert_eq!(mapped(), IN_ONE);
+        let first = slabs[0].as_ptr() as usize;
+        let page_bytes = rustix::param::page_size();
+        assert_eq!(
+            resident_bytes(first, HUGE_PAGE_BYTES),
+            IN_ONE as usize * page_bytes
+        );
+        slabs.push(take());
+        assert_eq!(mapped(), 2 * IN_ONE, "the next have a huge page");
+        let is_kept = |slab: &Slab| slab[0] == 7 && slab[1..].iter().all(|byte| *byte == 0);
+        assert!(slabs[..IN_ONE as usize].iter().all(is_kept));
+        drop(slabs);
+        arena.give_back().expect("given back");
         assert_eq!(
             (mapped(), resident_bytes(first, 2 * HUGE_PAGE_BYTES)),
             (0, 0)

@@ -558,6 +558,7 @@ mod tests {
         let options = ArenaOptions {
             slab_bytes: SLAB,
             budget_bytes: count * SLAB as u64,
+            ..ArenaOptions::default()
         };
         Segments::new(Arena::new(options).expect("an arena"))
     }

@@ -442,6 +442,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let arena = Arena::new(ArenaOptions {
             slab_bytes: options.slab_bytes,
             budget_bytes: 0,
+            ..ArenaOptions::default()
         })?;
         let mut shard = Shard {
             hasher,

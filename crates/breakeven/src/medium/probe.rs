@@ -298,6 +298,7 @@ fn memory(bytes: usize) -> Result<Slab> {
     let options = ArenaOptions {
         slab_bytes: bytes,
         budget_bytes: bytes as u64,
+        ..ArenaOptions::default()
     };
     Arena::new(options)?.allocate()
 }

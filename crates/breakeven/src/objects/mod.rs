@@ -197,7 +197,7 @@ impl Objects {
         let slabs_wanted = SHARD_SLABS_MIN << shards_log2;
         let slab_bytes = 1_usize << (memory_bytes / slabs_wanted).ilog2();
         let slab_bytes = slab_bytes.clamp(*SLAB_BYTES.start(), *SLAB_BYTES.end());
-        let space = Space::new(memory_bytes, slab_bytes)?;
+        let space = Space::new(memory_bytes, slab_bytes, 1 << shards_log2)?;
         let hasher = Hasher {
             state: FixedState::with_seed(options.seed),
             mask: u64::MAX >> (64 - hash_bits),

@@ -198,7 +198,7 @@ fn is_measured(number: usize) -> bool {
 /// Shows the values to what learns of them, until it has nothing more to do.
 fn learn(coding: &Coding, sample: &[Sampled], tally: &Tally) -> Result<()> {
     // Nothing is stored here: memory is not short.
-    let space = Space::new(1 << 40, SLAB_BYTES)?;
+    let space = Space::new(1 << 40, SLAB_BYTES, 0)?;
     let mut offered = 0;
     for (number, Sampled { key, value }) in sample.iter().enumerate() {
         if is_measured(number) {

@@ -46,10 +46,12 @@ impl Drop for Room {
 }
 
 impl Space {
-    pub fn new(memory_bytes: u64, slab_bytes: usize) -> Result<Arc<Space>> {
+    /// Of the slabs the first few are not taken in huge pages: each shard begins one, and few items fill none.
+    pub fn new(memory_bytes: u64, slab_bytes: usize, first_slabs: u64) -> Result<Arc<Space>> {
         let options = ArenaOptions {
             slab_bytes,
             budget_bytes: memory_bytes,
+            small_pages_bytes: first_slabs * slab_bytes as u64,
         };
         Ok(Arc::new(Space {
             arena: Arena::new(options)?,

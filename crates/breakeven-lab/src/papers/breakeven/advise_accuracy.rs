@@ -503,6 +503,7 @@ impl Bench {
         let options = ArenaOptions {
             slab_bytes: image_bytes,
             budget_bytes: image_bytes as u64,
+            ..ArenaOptions::default()
         };
         let mut place = Place {
             file,
