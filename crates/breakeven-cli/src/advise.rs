@@ -86,15 +86,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         &stop,
         &mut |progress| shown.show(progress),
     )?;
-    let of_databases = page_bytes(typed)
-        .1
-        .into_iter()
-        .chain(foreseen(typed, &stop));
-    let images = typed
-        .paths
-        .iter()
-        .filter_map(|path| crate::disk::foretold(path));
-    report.notes.splice(..0, of_databases.chain(images));
+    report.notes.splice(..0, of_paths(typed, &stop));
     bar.finish_and_clear();
     learned::keep(&setting.profile, &setting.machine, false);
     let text = if typed.json {
@@ -194,6 +186,16 @@ fn database(typed: &Typed) -> Option<(&Path, usize)> {
     paths
         .map(PathBuf::as_path)
         .find_map(|path| Some((path, sqlite_page_bytes(path)?)))
+}
+
+/// What is to be said of the databases and images that were named.
+fn of_paths(typed: &Typed, stop: &AtomicBool) -> Vec<String> {
+    let of_databases = page_bytes(typed).1.into_iter().chain(foreseen(typed, stop));
+    let images = typed
+        .paths
+        .iter()
+        .filter_map(|path| crate::disk::foretold(path));
+    of_databases.chain(images).collect()
 }
 
 /// What a SQLite database would come to as a compressed one; none where that cannot be told, or was stopped.
