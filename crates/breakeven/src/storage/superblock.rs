@@ -169,6 +169,7 @@ pub fn encode(superblock: &Superblock, kind: &StoreKind, offset: u64, slot: &mut
 }
 
 /// Returns the bytes that a slot has for the store's own, whole or not.
+#[cfg(any(feature = "pages", feature = "disk"))]
 pub(crate) fn payload_of(slot: &[u8; SLOT_BYTES]) -> &[u8] {
     let payload_bytes = u32_at(slot, 20) as usize;
     slot[PAYLOAD_AT..].get(..payload_bytes).unwrap_or_default()
