@@ -8,7 +8,7 @@ use breakeven_memcached::client::Client;
 
 use super::pictures;
 use super::servers::{Kind, OURS, PEER, Server, count, peers, stop_learning};
-use super::values::{MADE_UP, SETS, Set, Split, Value};
+use super::values::{MADE_UP, Set, Split, Value, sets};
 use crate::data::{Random, SEED};
 use crate::experiment::Experiment;
 use crate::laboratory::{Cell, Finding, Laboratory};
@@ -57,7 +57,7 @@ const CONTENDERS: [(&str, Kind); 3] = [
     (PLAIN, Kind::Ours("-o no_dictionaries")),
 ];
 /// A cell with less memory is none to judge by: what a process takes at least is a share of it.
-const JUDGED_MIB: usize = 64;
+pub const JUDGED_MIB: usize = 64;
 /// Items stored with one request.
 const BATCH: usize = 200;
 /// Items stored between two pauses, and between two looks at the server.
@@ -74,15 +74,9 @@ const ASKED_ONE_IN: usize = 50;
 fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
     let memory_mib = if laboratory.quick { 16 } else { 128 };
     let folder = laboratory.data.as_deref().filter(|_| !laboratory.quick);
-    let sets = [MADE_UP].into_iter().filter(|_| folder.is_none());
-    let sets = SETS
-        .iter()
-        .copied()
-        .filter(|set| set.is_there(folder))
-        .chain(sets);
     let peers = peers();
     let is_missing = peers.starts_with("missing");
-    let cells = sets.map(|set| Cell {
+    let cells = sets(folder).map(|set| Cell {
         name: set.name.to_string(),
         parameters: format!(
             "values={} memory_mib={memory_mib} seed={SEED} {peers}",

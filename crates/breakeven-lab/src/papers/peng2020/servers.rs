@@ -11,7 +11,9 @@ use anyhow::{Context, Result, bail, ensure};
 use breakeven_memcached::client::Client;
 use serde_json::Value;
 
+use crate::interleave;
 use crate::programs::{self, own_program};
+use crate::record::{CellRecord, Row};
 
 /// The name of this project's server in records.
 pub const OURS: &str = "breakeven";
@@ -105,10 +107,19 @@ impl Server {
 
     /// Returns the bytes of the process that are resident.
     pub fn resident_bytes(&self) -> Result<u64> {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// Returns those of them that are no pages of files.
+    pub fn anonymous_bytes(&self) -> Result<u64> {
+        self.status_bytes("RssAnon:")
+    }
+
+    fn status_bytes(&self, name: &str) -> Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
         let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        Ok(kib.context("no VmRSS")? << 10)
+        Ok(kib.with_context(|| format!("no {name}"))? << 10)
     }
 
     /// Runs `breakeven bench` against it with these words, and returns its only step.
@@ -159,6 +170,76 @@ pub struct Step {
     pub client_busy: f64,
     pub hit_share: f64,
     pub p99_us: f64,
+    pub p999_us: f64,
+}
+
+/// The columns of a step in records.
+pub const COLUMNS: &[&str] = &[
+    "keys_per_second",
+    "server_us_a_key",
+    "client_busy",
+    "hit_share",
+    "p99_us",
+    "p999_us",
+];
+pub const SPEED: usize = 0;
+pub const CPU: usize = 1;
+pub const BUSY: usize = 2;
+pub const HITS: usize = 3;
+pub const P99: usize = 4;
+pub const P999: usize = 5;
+/// What is done in every row.
+pub const TASK: &str = "load";
+/// Both servers, in the order of their rows.
+pub const CONTENDERS: [&str; 2] = [OURS, PEER];
+
+impl Step {
+    /// Returns its columns.
+    pub fn values(&self) -> Vec<f64> {
+        vec![
+            self.keys_per_second,
+            self.server_us_a_key,
+            self.client_busy,
+            self.hit_share,
+            self.p99_us,
+            self.p999_us,
+        ]
+    }
+}
+
+/// Returns a row of one server in one run.
+pub fn row(contender: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
+    Row {
+        task: TASK.to_string(),
+        run: run + 1,
+        runs,
+        contender: contender.to_string(),
+        values,
+    }
+}
+
+/// Returns the rows of a cell that is not measured, because a program is not there.
+pub fn missing_rows(columns: usize) -> Vec<Row> {
+    CONTENDERS
+        .map(|name| row(name, 0, 1, vec![f64::NAN; columns]))
+        .into()
+}
+
+/// Loads both servers in turn, with the words of each run.
+pub fn race(
+    servers: &[Server; 2],
+    runs: usize,
+    words: impl Fn(usize) -> Vec<String>,
+) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for run in 0..runs {
+        let words = words(run);
+        rows.extend(interleave::in_turn(run, servers.len(), |index| {
+            let values = servers[index].bench(&words)?.values();
+            Ok(row(CONTENDERS[index], run, runs, values))
+        })?);
+    }
+    Ok(rows)
 }
 
 fn step(report: &Value) -> Result<Step> {
@@ -177,7 +258,53 @@ fn step(report: &Value) -> Result<Step> {
         client_busy: number("client_cpu_seconds")? / number("seconds")?,
         hit_share: number("hit_share")?,
         p99_us: number("p99_us")?,
+        p999_us: number("p999_us")?,
     })
+}
+
+/// Says how busy servers and clients were in a cell, and what was found.
+pub fn busy(cell: &CellRecord) -> String {
+    let of = |contender, column| cell.median(TASK, contender, column);
+    let busy = |contender| 100.0 * of(contender, SPEED) * of(contender, CPU) / 1e6;
+    format!(
+        "servers busy {:.0} % and {:.0} %, clients {:.0} % and {:.0} %; hits {:.1} % and {:.1} %",
+        busy(OURS),
+        busy(PEER),
+        100.0 * of(OURS, BUSY),
+        100.0 * of(PEER, BUSY),
+        100.0 * of(OURS, HITS),
+        100.0 * of(PEER, HITS)
+    )
+}
+
+/// Returns a table of the medians of cells, as far as they were measured.
+pub fn medians(cells: &[CellRecord]) -> String {
+    let whole = cells
+        .iter()
+        .filter(|cell| cell.parameter("missing").is_none());
+    let mut rows = String::new();
+    for cell in whole {
+        for contender in CONTENDERS {
+            let of = |column| cell.median(TASK, contender, column);
+            rows.push_str(&format!(
+                "| {} | {contender} | {:.0} | {:.2} | {:.0} | {:.0} | {:.1} % |\n",
+                cell.cell,
+                of(SPEED),
+                of(CPU),
+                of(P99),
+                of(P999),
+                100.0 * of(HITS),
+            ));
+        }
+    }
+    match rows.is_empty() {
+        true => rows,
+        false => format!(
+            "\nMedians of the runs: keys per second, the server's processor time for a million keys, percentiles of requests, and \
+             keys that were there.\n\n\
+             | cell | server | keys/s | core s/M keys | p99 us | p99.9 us | hits |\n|---|---|---:|---:|---:|---:|---:|\n{rows}"
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -187,7 +314,7 @@ mod tests {
     #[test]
     fn the_report_of_a_bench_is_read() {
         let text = r#"{"steps": [{"keys_per_second": 2e5, "server_cpu_seconds": 0.5, "keys": 250000, "seconds": 2.0,
-            "client_cpu_seconds": 1.0, "hit_share": 1.0, "p99_us": 900.5}]}"#;
+            "client_cpu_seconds": 1.0, "hit_share": 1.0, "p99_us": 900.5, "p999_us": 950.0}]}"#;
         let found = step(&serde_json::from_str(text).unwrap()).unwrap();
         let expected = Step {
             keys_per_second: 2e5,
@@ -195,6 +322,7 @@ mod tests {
             client_busy: 0.5,
             hit_share: 1.0,
             p99_us: 900.5,
+            p999_us: 950.0,
         };
         assert_eq!(found, expected);
         assert!(step(&serde_json::from_str(r#"{"steps": []}"#).unwrap()).is_err());

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::servers::{Kind, OURS, PEER, Server, Step, peers};
+use super::servers::{
+    CONTENDERS, CPU, HITS, Kind, OURS, P99, PEER, SPEED, Server, TASK, busy, missing_rows, peers,
+    race,
+};
 use crate::experiment::{Experiment, no_pictures};
-use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target, Verdict};
@@ -68,19 +70,8 @@ const CLIENT: (&str, &str) = (
     "`breakeven bench --flat-out`, 50 connections, 10 runs of 0.5 s (quick: 2 of 0.1 s), both servers in turn",
 );
 
-const COLUMNS: &[&str] = &[
-    "keys_per_second",
-    "server_us_a_key",
-    "client_busy",
-    "hit_share",
-    "p99_us",
-];
-const SPEED: usize = 0;
-const CPU: usize = 1;
-const BUSY: usize = 2;
-const HITS: usize = 3;
-const TASK: &str = "load";
-const CONTENDERS: [&str; 2] = [OURS, PEER];
+/// Records of before the 99.9th percentile have no column of it.
+const COLUMNS: &[&str] = super::servers::COLUMNS.split_at(P99 + 1).0;
 /// What all servers have where nothing else is said.
 const MEMORY_MIB: usize = 1024;
 /// The mean length of the made-up values with key and header, by which memory is made scarce.
@@ -247,24 +238,12 @@ fn run(
             length.keys, length.seconds, length.runs
         ),
         measure: Box::new(move || match is_missing {
-            true => Ok(CONTENDERS
-                .map(|name| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
-                .into()),
+            true => Ok(missing_rows(COLUMNS.len())),
             false => measure(case, length),
         }),
     });
     let cells = laboratory.measure(experiment.key, COLUMNS, cells.collect())?;
     Ok(findings(&cells, cases))
-}
-
-fn row(contender: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
-    Row {
-        task: TASK.to_string(),
-        run: run + 1,
-        runs,
-        contender: contender.to_string(),
-        values,
-    }
 }
 
 /// Starts a server with all values in it.
@@ -299,26 +278,9 @@ fn measure(case: &Case, length: Length) -> Result<Vec<Row>> {
         "--no-fill".to_string(),
         format!("--seconds={}", length.seconds),
     ]);
-    let mut rows = Vec::new();
-    for run in 0..length.runs {
-        rows.extend(interleave::in_turn(run, servers.len(), |index| {
-            let Step {
-                keys_per_second,
-                server_us_a_key,
-                client_busy,
-                hit_share,
-                p99_us,
-            } = servers[index].bench(&words)?;
-            let values = vec![
-                keys_per_second,
-                server_us_a_key,
-                client_busy,
-                hit_share,
-                p99_us,
-            ];
-            Ok(row(CONTENDERS[index], run, length.runs, values))
-        })?);
-    }
+    let mut rows = race(&servers, length.runs, |_| words.clone())?;
+    rows.iter_mut()
+        .for_each(|row| row.values.truncate(COLUMNS.len()));
     Ok(rows)
 }
 
@@ -354,8 +316,6 @@ fn findings_of(cell: &CellRecord, cases: &[Case]) -> Vec<Finding> {
             Some(_) => Interval::exact(f64::NAN),
             None => Interval::of_quotients(&values(over), &values(under)),
         };
-        let of = |contender, column| cell.median(TASK, contender, column);
-        let busy = |contender| 100.0 * of(contender, SPEED) * of(contender, CPU) / 1e6;
         Finding {
             question: format!("{} {what}", cell.cell),
             core: aim.is_some(),
@@ -366,15 +326,7 @@ fn findings_of(cell: &CellRecord, cases: &[Case]) -> Vec<Finding> {
             },
             note: match missing {
                 Some(missing) => format!("not measured without {}", missing.replace('+', " and ")),
-                None => format!(
-                    "target {target}; servers busy {:.0} % and {:.0} %, clients {:.0} % and {:.0} %; hits {:.1} % and {:.1} %",
-                    busy(OURS),
-                    busy(PEER),
-                    100.0 * of(OURS, BUSY),
-                    100.0 * of(PEER, BUSY),
-                    100.0 * of(OURS, HITS),
-                    100.0 * of(PEER, HITS)
-                ),
+                None => format!("target {target}; {}", busy(cell)),
             },
         }
     };
@@ -407,7 +359,7 @@ fn table(records: &Path, experiment: &Experiment, cases: &[Case]) -> Result<Show
                 cell.cell,
                 of(SPEED),
                 of(CPU),
-                of(4),
+                of(P99),
                 100.0 * of(HITS),
             ));
         }
@@ -417,6 +369,7 @@ fn table(records: &Path, experiment: &Experiment, cases: &[Case]) -> Result<Show
 
 #[cfg(test)]
 mod tests {
+    use super::super::servers::row;
     use super::*;
 
     #[test]

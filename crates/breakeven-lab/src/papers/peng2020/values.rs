@@ -72,6 +72,25 @@ pub const SETS: &[Set] = &[
     },
 ];
 
+/// Returns the sets that are there, or what is made up where there is no folder.
+pub fn sets(folder: Option<&Path>) -> impl Iterator<Item = Set> {
+    let sets = SETS.iter().copied().filter(move |set| set.is_there(folder));
+    sets.chain([MADE_UP].into_iter().filter(move |_| folder.is_none()))
+}
+
+/// Writes values as the lines of a file, from which `breakeven bench` takes them, and returns their mean length. Ends
+/// of lines within them become other bytes.
+pub fn write_lines(values: &[Value], path: &Path) -> Result<f64> {
+    let mut text = Vec::new();
+    for value in values {
+        let bytes = value.bytes.iter();
+        text.extend(bytes.map(|byte| if *byte == b'\n' { 0x0b } else { *byte }));
+        text.push(b'\n');
+    }
+    std::fs::write(path, &text).with_context(|| format!("write {}", path.display()))?;
+    Ok(text.len() as f64 / values.len() as f64 - 1.0)
+}
+
 /// A value with the prefix of its key.
 #[derive(Clone, Debug)]
 pub struct Value {
@@ -87,7 +106,7 @@ pub struct Split {
 
 impl Set {
     /// Whether there is all it consists of.
-    pub fn is_there(&self, folder: Option<&Path>) -> bool {
+    fn is_there(&self, folder: Option<&Path>) -> bool {
         self.files.is_empty() || folder.is_some()
     }
 
