@@ -93,7 +93,7 @@ fn store_address(repo: &Path) -> Option<&str> {
 #[cfg(feature = "s3")]
 fn store_of_objects(options: &VaultOptions, address: &str) -> Result<Arc<dyn FarEnd>> {
     let s3 = breakeven_vault::S3Options {
-        endpoint: options.endpoint.clone(),
+        endpoint: options.endpoint.as_ref().map(|it| it.0.clone()),
         ..breakeven_vault::S3Options::default()
     };
     Ok(breakeven_vault::open(address, &s3)?)

@@ -19,7 +19,7 @@ pub struct VaultOptions {
 
     /// The server of s3:// vaults unless it is Amazon's: http://HOST:9000
     #[arg(long, value_name = "URL", value_parser = parse_endpoint, global = true)]
-    pub endpoint: Option<String>,
+    pub endpoint: Option<Endpoint>,
 
     /// Read the password from the first line of this file; it is asked for unless given
     #[arg(short = 'p', long, value_name = "FILE", global = true)]
@@ -101,11 +101,14 @@ pub enum VaultCommand {
     },
 }
 
-/// Takes the address of a server of S3.
-fn parse_endpoint(text: &str) -> Result<String, String> {
+/// The address of a server of S3: a type of its own, so that a mistyped one is no free text.
+#[derive(Clone, Debug)]
+pub struct Endpoint(#[cfg_attr(not(feature = "s3"), expect(dead_code))] pub String);
+
+fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
     let host = (text.strip_prefix("https://")).or_else(|| text.strip_prefix("http://"));
     match host.is_some_and(|host| !host.is_empty() && !host.contains(char::is_whitespace)) {
-        true => Ok(text.to_string()),
+        true => Ok(Endpoint(text.to_string())),
         false => Err("expected http://HOST:PORT or https://HOST".to_string()),
     }
 }
