@@ -35,6 +35,19 @@ pub struct Row {
     pub values: Vec<f64>,
 }
 
+impl Row {
+    /// What somebody did in a run, counted from 0, of so many.
+    pub fn new(task: &str, contender: &str, (run, runs): (usize, usize), values: Vec<f64>) -> Row {
+        Row {
+            task: task.to_string(),
+            run: run + 1,
+            runs,
+            contender: contender.to_string(),
+            values,
+        }
+    }
+}
+
 /// All rows of one cell from one origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellRecord {

@@ -74,7 +74,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
 
 fn missing() -> Vec<Row> {
     let of = |task: &&'static str| {
-        CONTENDERS.map(|name| row(task, name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
+        CONTENDERS.map(|name| Row::new(task, name, (0, 1), vec![f64::NAN; COLUMNS.len()]))
     };
     TASKS.iter().flat_map(of).collect()
 }
@@ -94,7 +94,7 @@ fn rows(laboratory: &Laboratory, runs: usize, count: usize) -> Result<Vec<Row>> 
                     used.resident_bytes,
                     made as f64,
                 ];
-                Ok(row(task, CONTENDERS[index], run, runs, values))
+                Ok(Row::new(task, CONTENDERS[index], (run, runs), values))
             })?);
         }
         for contender in CONTENDERS {
@@ -134,16 +134,6 @@ fn turn(folder: &Path, task: &str, contender: &str) -> Result<(Used, u64)> {
     let used = programs::run(&mut command)?;
     let made = std::fs::metadata(folder.join(to))?.len();
     Ok((used, made))
-}
-
-fn row(task: &str, contender: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
-    Row {
-        task: task.to_string(),
-        run: run + 1,
-        runs,
-        contender: contender.to_string(),
-        values,
-    }
 }
 
 fn findings(cells: &[CellRecord]) -> Vec<Finding> {
@@ -197,8 +187,9 @@ mod tests {
             let rows = (0..10).flat_map(|run| {
                 let values = |factor: f64| vec![factor * (1.0 + run as f64), 1.0, 1.0, 1.0];
                 TASKS.map(|task| {
-                    [("breakeven", ours), ("zstd", 1.0)]
-                        .map(|(contender, factor)| row(task, contender, run, 10, values(factor)))
+                    [("breakeven", ours), ("zstd", 1.0)].map(|(contender, factor)| {
+                        Row::new(task, contender, (run, 10), values(factor))
+                    })
                 })
             });
             let cell = CellRecord::made_up(CELL, parameters, rows.flatten().collect());

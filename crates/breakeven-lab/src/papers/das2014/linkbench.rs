@@ -225,13 +225,7 @@ fn rows(laboratory: &Laboratory, runs: usize, nodes: usize, place: Place) -> Res
 }
 
 fn row(contender: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
-    Row {
-        task: TASK.to_string(),
-        run: run + 1,
-        runs,
-        contender: contender.to_string(),
-        values,
-    }
+    Row::new(TASK, contender, (run, runs), values)
 }
 
 fn findings(cells: &[CellRecord]) -> Vec<Finding> {

@@ -87,7 +87,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
 
 fn missing() -> Vec<Row> {
     let of = |task: &&'static str| {
-        CONTENDERS.map(|name| row(task, name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
+        CONTENDERS.map(|name| Row::new(task, name, (0, 1), vec![f64::NAN; COLUMNS.len()]))
     };
     TASKS.iter().flat_map(of).collect()
 }
@@ -120,7 +120,7 @@ fn rows(laboratory: &Laboratory, runs: usize, orders: usize, case: &Case) -> Res
                     ..work
                 };
                 let values = own.told(databases, CONTENDERS[index], task)?;
-                Ok(row(task, CONTENDERS[index], run, runs, values))
+                Ok(Row::new(task, CONTENDERS[index], (run, runs), values))
             })?;
             let [ours, theirs] = [0, 1].map(|index: usize| both[index].values[ANSWER]);
             ensure!(ours == theirs, "{task} answers {ours} and {theirs}");
@@ -128,16 +128,6 @@ fn rows(laboratory: &Laboratory, runs: usize, orders: usize, case: &Case) -> Res
         }
     }
     Ok(rows)
-}
-
-fn row(task: &str, contender: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
-    Row {
-        task: task.to_string(),
-        run: run + 1,
-        runs,
-        contender: contender.to_string(),
-        values,
-    }
 }
 
 fn findings(cells: &[CellRecord]) -> Vec<Finding> {
@@ -199,8 +189,9 @@ mod tests {
             let rows = (0..10).flat_map(|run| {
                 let values = |factor: f64| vec![factor * (1.0 + run as f64), 1.0, 1.0, 1.0];
                 TASKS.map(|task| {
-                    [(OURS, ours), (DELETE, 1.0)]
-                        .map(|(contender, factor)| row(task, contender, run, 10, values(factor)))
+                    [(OURS, ours), (DELETE, 1.0)].map(|(contender, factor)| {
+                        Row::new(task, contender, (run, 10), values(factor))
+                    })
                 })
             });
             let cell = CellRecord::made_up(name, parameters, rows.flatten().collect());

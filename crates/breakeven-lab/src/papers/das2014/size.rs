@@ -75,13 +75,7 @@ fn rows(laboratory: &Laboratory, count: usize, is_missing: bool) -> Result<Vec<R
 }
 
 fn row(task: &str, contender: &str, values: Vec<f64>) -> Row {
-    Row {
-        task: task.to_string(),
-        run: 1,
-        runs: 1,
-        contender: contender.to_string(),
-        values,
-    }
+    Row::new(task, contender, (0, 1), values)
 }
 
 fn findings(cells: &[CellRecord]) -> Vec<Finding> {

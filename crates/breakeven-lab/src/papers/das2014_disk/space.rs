@@ -263,13 +263,7 @@ fn write(disk: &Disk, volume: &Volume, random: &mut Random, index: u64, blocks: 
 }
 
 fn row(task: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
-    Row {
-        task: task.to_string(),
-        run: run + 1,
-        runs,
-        contender: OURS.to_string(),
-        values,
-    }
+    Row::new(task, OURS, (run, runs), values)
 }
 
 fn findings(cells: &[CellRecord]) -> Vec<Finding> {

@@ -169,13 +169,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
 }
 
 pub(super) fn row(contender: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
-    Row {
-        task: TASK.to_string(),
-        run: run + 1,
-        runs,
-        contender: contender.to_string(),
-        values,
-    }
+    Row::new(TASK, contender, (run, runs), values)
 }
 
 fn rows(laboratory: &Laboratory, case: &Case, length: Length) -> Result<Vec<Row>> {

@@ -175,13 +175,7 @@ fn measure(source: Source, folder: Option<&Path>, quick: bool) -> Result<Vec<Row
 }
 
 fn row(contender: &str, values: Vec<f64>) -> Row {
-    Row {
-        task: TASK.to_string(),
-        run: 1,
-        runs: 1,
-        contender: contender.to_string(),
-        values,
-    }
+    Row::new(TASK, contender, (0, 1), values)
 }
 
 fn lzw_encode(raw: &[u8]) -> Result<Vec<u8>> {

@@ -106,13 +106,7 @@ pub fn recorded(records: &Path) -> Result<Vec<Finding>> {
 }
 
 fn row(contender: &str, values: Vec<f64>) -> Row {
-    Row {
-        task: TASK.to_string(),
-        run: 1,
-        runs: 1,
-        contender: contender.to_string(),
-        values,
-    }
+    Row::new(TASK, contender, (0, 1), values)
 }
 
 fn measure(set: &Set, folder: Option<&Path>, memory_mib: usize) -> Result<Vec<Row>> {

@@ -209,13 +209,7 @@ impl Step {
 
 /// Returns a row of one server in one run.
 pub fn row(contender: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
-    Row {
-        task: TASK.to_string(),
-        run: run + 1,
-        runs,
-        contender: contender.to_string(),
-        values,
-    }
+    Row::new(TASK, contender, (run, runs), values)
 }
 
 /// Returns the rows of a cell that is not measured, because a program is not there.

@@ -107,22 +107,17 @@ fn row(task: &str, contender: &str, (run, runs): (usize, usize), values: Values)
         live_bytes,
         joules,
     } = values;
-    Row {
-        task: task.to_string(),
-        run: run + 1,
-        runs,
-        contender: contender.to_string(),
-        values: vec![
-            used.wall_seconds,
-            used.cpu_seconds,
-            used.resident_bytes,
-            raw_bytes,
-            bytes,
-            told_bytes,
-            live_bytes,
-            joules,
-        ],
-    }
+    let values = vec![
+        used.wall_seconds,
+        used.cpu_seconds,
+        used.resident_bytes,
+        raw_bytes,
+        bytes,
+        told_bytes,
+        live_bytes,
+        joules,
+    ];
+    Row::new(task, contender, (run, runs), values)
 }
 
 struct Values {

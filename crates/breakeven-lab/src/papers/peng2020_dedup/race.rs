@@ -159,13 +159,7 @@ fn measure(laboratory: &Laboratory, of: &Experiment) -> Result<Vec<CellRecord>> 
 }
 
 fn row(program: Program, run: usize, runs: usize, values: Vec<f64>) -> Row {
-    Row {
-        task: TASK.to_string(),
-        run: run + 1,
-        runs,
-        contender: program.name(),
-        values,
-    }
+    Row::new(TASK, &program.name(), (run, runs), values)
 }
 
 fn rows(tree: &Tree, bytes: u64, contenders: &[Program], runs: usize) -> Result<Vec<Row>> {
