@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use breakeven::blocks::Durability;
-use breakeven::disk::{DiskOptions, Volume, predict};
+use breakeven::disk::{DiskOptions, IMPORT_BYTES, Volume, predict};
 use breakeven::meter::thread_cpu;
 use breakeven::storage::images::{HEAD_BYTES, Image, data_runs};
 use breakeven::storage::{OpenOptions as StoredOptions, Storage as _};
@@ -19,7 +19,7 @@ use super::Opened;
 use crate::options::{DiskExportOptions, DiskFile, DiskImportOptions};
 
 /// What is read and written at a time.
-const STEP_BYTES: usize = 1 << 20;
+const STEP_BYTES: usize = IMPORT_BYTES as usize;
 /// The blocks whose state is asked for at a time.
 const STATUS_BLOCKS: u64 = 1 << 20;
 /// What of an image is imported into memory to foretell the rest, at most.

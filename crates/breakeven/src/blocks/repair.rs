@@ -25,15 +25,10 @@ use crate::storage::StorageFile;
 use crate::storage::record::{Found, HEADER_BYTES, Region, Scanner, id_of_head, parse, parse_head};
 use crate::storage::superblock::{self, SLOT_BYTES, Superblock, Superblocks};
 
-/// Segments begin at multiples of this.
+/// Segments begin at multiples of this, since their least length is one.
 const STEP_BYTES: u64 = 4096;
 /// A head has this many bytes: its header, its generation and its successor.
 const HEAD_BYTES: usize = 2 * HEADER_BYTES;
-/// Memory for maps and the frame table of a state that is verified.
-const MAP_CACHE_BYTES: usize = 64 << 20;
-
-/// A file is not too long that is this many times what is live.
-const LONG_ENOUGH: f64 = 1000.0;
 
 /// Hears how much of what it looks through was seen, and says whether to go on.
 pub type Watch<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
@@ -132,8 +127,10 @@ impl State {
 
 /// Writes a checkpoint of a state whose log goes on behind something broken, so that nobody reads that log again.
 fn leave_log(file: &Arc<dyn StorageFile>, id: [u8; 16], payload: &Payload) -> Result<()> {
-    let store = store_of(file, id, payload);
+    let store = store_of(file, id, payload.block_bytes_max);
     let recovery = recover_to_gap(&store, payload)?;
+    let file_bytes = file.status()?.size_bytes;
+    let live_bytes = recovery.live.iter().sum::<u64>();
     let superblocks = Superblocks::open(Arc::clone(file), KIND)?;
     let shared = Arc::new(Shared::new(recovery.state.clone(), None));
     let opened = Opened {
@@ -142,8 +139,8 @@ fn leave_log(file: &Arc<dyn StorageFile>, id: [u8; 16], payload: &Payload) -> Re
     };
     let turn = Turn::Untouched(Box::new(recovery), Box::new(superblocks));
     let options = BlocksOptions {
-        // Nothing of the file is cut off that somebody may still want to look at.
-        space_amp: LONG_ENOUGH,
+        // Twice what there is, so that nothing of the file is cut off that somebody may still want to look at.
+        space_amp: 2.0 * file_bytes as f64 / live_bytes.max(1) as f64,
         ..BlocksOptions::default()
     };
     // Whoever writes first begins with a checkpoint.
@@ -161,7 +158,7 @@ fn look(
         let expected = "the payload of a block store";
         return Ok(Err(Error::corrupt("superblock", 0, expected, found)));
     };
-    let store = store_of(file, superblock.log_id, &payload);
+    let store = store_of(file, superblock.log_id, payload.block_bytes_max);
     match recover(&store, &payload) {
         Ok(recovery) => verified(&store, &recovery, watch),
         Err(error @ Error::Corrupt { .. }) => Ok(Err(error)),
@@ -169,9 +166,9 @@ fn look(
     }
 }
 
-fn store_of(file: &Arc<dyn StorageFile>, id: [u8; 16], payload: &Payload) -> StoreFile {
-    let block_bytes_max = payload.block_bytes_max;
-    StoreFile::new(Arc::clone(file), id, block_bytes_max, MAP_CACHE_BYTES)
+fn store_of(file: &Arc<dyn StorageFile>, id: [u8; 16], block_bytes_max: u32) -> StoreFile {
+    let map_cache_bytes = BlocksOptions::default().map_cache_bytes;
+    StoreFile::new(Arc::clone(file), id, block_bytes_max, map_cache_bytes)
 }
 
 /// Verifies what was read back; returns what it comes to, or what is wrong with it beside single blocks.
@@ -204,7 +201,7 @@ fn best<'a>(
 ) -> Result<Option<(&'a Payload, State)>> {
     let mut best: Option<(&Payload, State)> = None;
     for candidate in candidates {
-        let store = store_of(file, id, candidate);
+        let store = store_of(file, id, candidate.block_bytes_max);
         let recovery = match recover_to_gap(&store, candidate) {
             Ok(recovery) => recovery,
             Err(Error::Corrupt { .. }) => continue,
@@ -277,7 +274,7 @@ fn candidates(file: &Arc<dyn StorageFile>, id: [u8; 16], watch: Watch<'_>) -> Re
         }
     })?;
     let (mut found, sizes) = told(&**file)?;
-    let store = StoreFile::new(Arc::clone(file), id, sizes.block_bytes_max, MAP_CACHE_BYTES);
+    let store = store_of(file, id, sizes.block_bytes_max);
     for (index, head) in heads.iter().enumerate() {
         let next = heads.get(index + 1).map_or(size_bytes, |next| next.start);
         let end = next.min(head.start + SEGMENT_BYTES_MAX) / STEP_BYTES * STEP_BYTES;

@@ -7,8 +7,8 @@ use crate::blocks::{Durability, spread};
 use crate::error::{Error, Result};
 use crate::storage::{MemoryStorage, StorageFile};
 
-/// What is moved at a time, as an import does it.
-const CHUNK_BYTES: u64 = 1 << 20;
+/// What an import moves at a time.
+pub const IMPORT_BYTES: u64 = 1 << 20;
 
 /// What an import would come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,16 +46,16 @@ pub fn predict(
     if data_bytes == 0 {
         return Err(Error::invalid("image", "it has no data"));
     }
-    let taken = spread(chunks.len() as u64, bytes_max / CHUNK_BYTES);
+    let taken = spread(chunks.len() as u64, bytes_max / IMPORT_BYTES);
     let taken: Vec<&Range<u64>> = taken.map(|chunk| &chunks[chunk as usize]).collect();
     let sampled_bytes = taken.iter().map(|chunk| length(chunk)).sum::<u64>();
     let block_bytes = u64::from(options.block_bytes);
     let disk = Disk::create(&MemoryStorage::new(), "foreseen", options)?;
     // One behind the other, so that the map is as full as that of all data.
-    let room_bytes = taken.len() as u64 * (CHUNK_BYTES + block_bytes);
+    let room_bytes = taken.len() as u64 * (IMPORT_BYTES + block_bytes);
     disk.create_volume("foreseen", room_bytes.next_multiple_of(block_bytes))?;
     let volume = disk.volume("foreseen")?;
-    let mut buffer = vec![0; CHUNK_BYTES as usize];
+    let mut buffer = vec![0; IMPORT_BYTES as usize];
     let (mut at, mut zero_bytes) = (0, 0);
     for chunk in taken {
         let bytes = &mut buffer[..length(chunk) as usize];
@@ -85,7 +85,9 @@ pub fn predict(
 fn chunks(run: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
     let (mut at, end) = (run.start, run.end);
     std::iter::from_fn(move || {
-        let next = (at / CHUNK_BYTES + 1).saturating_mul(CHUNK_BYTES).min(end);
+        let next = (at / IMPORT_BYTES + 1)
+            .saturating_mul(IMPORT_BYTES)
+            .min(end);
         let chunk = at..next;
         at = next;
         (!chunk.is_empty()).then_some(chunk)
@@ -132,8 +134,8 @@ mod tests {
         let disk = Disk::create(&storage, "disk", DiskOptions::default()).unwrap();
         disk.create_volume("one", size_bytes).unwrap();
         let volume = disk.volume("one").unwrap();
-        let mut buffer = vec![0; CHUNK_BYTES as usize];
-        for at in (0..size_bytes).step_by(CHUNK_BYTES as usize) {
+        let mut buffer = vec![0; IMPORT_BYTES as usize];
+        for at in (0..size_bytes).step_by(IMPORT_BYTES as usize) {
             file.read_exact_at(&mut buffer, at).unwrap();
             volume.write(at, &buffer, Durability::Lazy).unwrap();
         }
@@ -166,7 +168,7 @@ mod tests {
         };
         assert_eq!(cut(5, 5), []);
         assert_eq!(cut(4096, 8192), [(4096, 8192)]);
-        let mebibyte = CHUNK_BYTES;
+        let mebibyte = IMPORT_BYTES;
         let expected = [
             (4096, mebibyte),
             (mebibyte, 2 * mebibyte),

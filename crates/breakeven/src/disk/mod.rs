@@ -41,7 +41,7 @@ mod tidy;
 mod volume;
 
 pub use duplicates::DuplicateStats;
-pub use foretell::{Foreseen, predict};
+pub use foretell::{Foreseen, IMPORT_BYTES, predict};
 pub use names::NAME_BYTES_MAX;
 pub use volume::{Extent, Volume};
 

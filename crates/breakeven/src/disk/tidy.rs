@@ -16,7 +16,8 @@ use crate::error::{Error, Result};
 const LOOK_BYTES: u64 = 256 << 10;
 
 /// What is written out in one go while others write on. A checkpoint is made for each 16 MiB of log, which is as much or
-/// more that was written: its syncs, which all wait for, find half of that at most.
+/// more that was written: its syncs, which all wait for, find half of that at most. Without it the 99th percentile of `write 1 MiB` in
+/// das2014-disk/speed went from 2.2 and 2.5 ms to 7.1 and 8.6.
 const SETTLE_BYTES: u64 = 8 << 20;
 
 /// What was written since the last look, and since it was last written out.
