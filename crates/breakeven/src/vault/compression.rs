@@ -7,6 +7,8 @@ use crate::decide::{
 use crate::error::Result;
 use crate::units::{Estimate, Seconds};
 
+use super::Vault;
+
 /// How methods are found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Compression {
@@ -67,8 +69,14 @@ pub(super) struct Pick {
 }
 
 impl Picker {
+    /// Makes a picker for the packs of a vault.
+    pub(super) fn of(vault: &Vault, compression: Compression) -> Picker {
+        let request_share = vault.far.put_costs_bytes() as f64 / vault.options.pack_bytes as f64;
+        Picker::new(compression, request_share)
+    }
+
     /// Makes a picker for a place where putting a pack costs such a share of what holding it does.
-    pub(super) fn new(compression: Compression, request_share: f64) -> Picker {
+    fn new(compression: Compression, request_share: f64) -> Picker {
         let (fixed, preset) = match compression {
             Compression::Fixed(method) => (Some(method), Preset::Default),
             Compression::Chosen(preset) => (None, preset),

@@ -145,6 +145,11 @@ pub(super) struct EncodedFrame {
 }
 
 impl RawFrame {
+    /// Says whether so many bytes more belong into the next frame, of at most `frame_bytes` each.
+    pub(super) fn is_full_for(&self, more_bytes: usize, frame_bytes: usize) -> bool {
+        self.bytes.len() + more_bytes > frame_bytes || self.chunks.len() == FRAME_CHUNKS_MAX
+    }
+
     /// Compresses the frame, or leaves it as it is where that is no longer.
     pub(super) fn encode(
         self,

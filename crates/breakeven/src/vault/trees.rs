@@ -497,8 +497,16 @@ fn collecting_gives_back_what_nobody_needs() {
     let source = tempfile::tempdir().unwrap();
     let root = source.path();
     let mut random = Rng::with_seed(crate::testing::seed(12));
+    // What stays shrinks much better than what goes, and shares frames with it.
     for at in 0..20 {
-        fs::write(root.join(format!("{at}")), noise(&mut random, 200_000)).unwrap();
+        let mut content = noise(&mut random, 200_000);
+        if at % 2 == 1 {
+            let hex = content
+                .iter()
+                .map(|byte| b"0123456789abcdef"[usize::from(byte % 16)]);
+            content = hex.collect();
+        }
+        fs::write(root.join(format!("{at}")), content).unwrap();
     }
     let (storage, mut vault) = memory_vault();
     let pool = pool();

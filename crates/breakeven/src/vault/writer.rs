@@ -24,8 +24,8 @@ use super::hashing::FileHasher;
 use super::images;
 use super::index::{FramePlace, Index, PackPlace, Place, write_pack};
 use super::pack::{
-    self, ChunkEntry, ChunkKind, Contents, EncodedFrame, FRAME_CHUNKS_MAX, FrameEntry, PackBuilder,
-    PackKind, RawFrame,
+    self, ChunkEntry, ChunkKind, Contents, EncodedFrame, FrameEntry, PackBuilder, PackKind,
+    RawFrame,
 };
 use super::record::{Record, Snapshot};
 use super::session::Session;
@@ -121,7 +121,7 @@ pub(super) enum Group {
 }
 
 impl Group {
-    const ALL: [Group; 3] = [Group::Contents, Group::Lists, Group::Folders];
+    pub(super) const ALL: [Group; 3] = [Group::Contents, Group::Lists, Group::Folders];
 
     /// Returns the group of a chunk that lies in such a pack.
     pub(super) fn of(pack: PackKind, chunk: ChunkKind) -> Group {
@@ -235,7 +235,7 @@ impl<'v> Writer<'v> {
             fillings: Default::default(),
             packers: [Packer::new(PackKind::Data), Packer::new(PackKind::Folders)],
             stage: pool.stage(2 * pool.worker_count().max(1), Compressor::new, encode)?,
-            picker: Picker::new(options.compression, request_share(vault)),
+            picker: Picker::of(vault, options.compression),
             hasher: FileHasher::new(pool, &vault.keys)?,
             listed: Vec::new(),
             buffer: Vec::new(),
@@ -514,9 +514,7 @@ impl<'v> Writer<'v> {
         }
         let frame_bytes = self.vault.options.frame_bytes;
         let filling = &self.fillings[group as usize];
-        let is_full = filling.frame.bytes.len() + bytes.len() > frame_bytes
-            || filling.frame.chunks.len() == FRAME_CHUNKS_MAX;
-        if is_full {
+        if filling.frame.is_full_for(bytes.len(), frame_bytes) {
             self.end_frame(group)?;
         }
         let filling = &mut self.fillings[group as usize];
@@ -689,11 +687,6 @@ impl<'v> Writer<'v> {
         snapshot.stored_bytes = self.stored_bytes;
         vault.commit(session, Record::Snapshot(state, Box::new(snapshot)))
     }
-}
-
-/// Returns what putting a pack costs, as a share of what holding it does.
-fn request_share(vault: &Vault) -> f64 {
-    vault.far.put_costs_bytes() as f64 / vault.options.pack_bytes as f64
 }
 
 fn is_zeros(bytes: &[u8]) -> bool {
