@@ -42,8 +42,6 @@ pub struct Candidate {
     pub form: u16,
     /// How long what the codec sees at once is, beside the block: 0.5 where a block goes in two parts. Default 1.
     pub length_share: f64,
-    /// Working memory it needs, which breaks ties. Default 0.
-    pub memory_bytes: u64,
 }
 
 impl Candidate {
@@ -53,7 +51,6 @@ impl Candidate {
             method,
             form: 0,
             length_share: 1.0,
-            memory_bytes: 0,
         }
     }
 
@@ -77,6 +74,9 @@ pub struct ChooserOptions {
     pub workers: usize,
     /// The share of storing raw that a codec must cost less than to be decided for. Default 1: every gain counts.
     pub worth_while: f64,
+    /// Of candidates that cost no more than this share above the best, the one that takes the fewest core seconds is
+    /// picked. Default 0.
+    pub tie_share: f64,
 }
 
 impl Default for ChooserOptions {
@@ -85,6 +85,7 @@ impl Default for ChooserOptions {
             trial_share: TRIAL_SHARE,
             workers: 1,
             worth_while: 1.0,
+            tie_share: 0.0,
         }
     }
 }
@@ -311,13 +312,18 @@ impl Chooser {
             None => worth_trying(costs, known, best, allowed, terms.blocks_behind),
         };
         let best_cost = costs[best].pessimistic;
+        let is_tried = chosen != best;
+        let chosen = match is_tried {
+            true => chosen,
+            false => lightest_tie(costs, known, best, self.options.tie_share),
+        };
         let Costs {
             candidate,
             plain,
             pessimistic,
             ..
         } = costs[chosen];
-        let trial = (chosen != best).then(|| {
+        let trial = is_tried.then(|| {
             known.rows[plain].on_trial += 1;
             let expected = known.rows[candidate].asks[EXPECTED];
             Trial {
@@ -439,13 +445,15 @@ impl Chooser {
         (life, prices): (&BlockLife, &Prices),
         place_cost: &impl Fn(usize, &Quantities) -> Estimate,
     ) -> impl Iterator<Item = Offer> {
-        self.methods.iter().map(move |forms| {
+        let offers = self.methods.iter().map(move |forms| {
             let cost = |at: usize| {
                 let it = &known.rows[at].asks[EXPECTED];
                 it.cost(life, prices) + place_cost(at, it).mean
             };
             self.offer(known, best_form(known, forms, cost).0, place_cost)
-        })
+        });
+        // What cannot be is no offer.
+        offers.filter(|it| it.place_cost.mean.is_finite())
     }
 
     fn offer(
@@ -454,17 +462,11 @@ impl Chooser {
         index: usize,
         place_cost: &impl Fn(usize, &Quantities) -> Estimate,
     ) -> Offer {
-        let Candidate {
-            method,
-            form,
-            memory_bytes,
-            ..
-        } = self.candidates[index];
+        let Candidate { method, form, .. } = self.candidates[index];
         let quantities = known.rows[index].asks[EXPECTED];
         Offer {
             method,
             form,
-            memory_bytes,
             quantities,
             place_cost: place_cost(index, &quantities),
         }
@@ -564,15 +566,27 @@ fn fill(
     }
 }
 
+/// Returns the place of the fewest core seconds of those that cost no more than a share above the best.
+fn lightest_tie(costs: &[Costs], known: &Known, best: usize, share: f64) -> usize {
+    let limit = costs[best].pessimistic * (1.0 + share);
+    let work = |at: usize| {
+        known.rows[costs[at].candidate].asks[EXPECTED]
+            .encode_core_seconds
+            .mean
+    };
+    let ties = (0..costs.len()).filter(|&at| share > 0.0 && costs[at].pessimistic <= limit);
+    let lightest = ties.min_by(|&a, &b| work(a).total_cmp(&work(b)));
+    lightest.unwrap_or(best)
+}
+
 /// Returns the place of the least cost; a tie goes to the plainer of the two.
 fn least(costs: &[Costs], known: &Known, cost: impl Fn(&Costs) -> f64) -> usize {
-    let row = |it: &Costs| &known.rows[it.candidate];
-    let with_memory = |it: &Costs| (row(it).memory_bytes, &row(it).asks[EXPECTED]);
+    let asks = |it: &Costs| &known.rows[it.candidate].asks[EXPECTED];
     let mut least = 0;
     for at in 1..costs.len() {
         let (new, old) = (&costs[at], &costs[least]);
         let order = cost(new).total_cmp(&cost(old));
-        if order.then_with(|| plainer(with_memory(new), with_memory(old))) == Ordering::Less {
+        if order.then_with(|| plainer(asks(new), asks(old))) == Ordering::Less {
             least = at;
         }
     }
@@ -772,6 +786,45 @@ mod tests {
         }
         println!("{found} of {rows} found");
         assert!(rows == 30 && found >= 28, "{found}");
+    }
+
+    #[test]
+    fn of_those_that_cost_about_the_same_the_lightest_is_picked() {
+        let check = |tie_share: f64, places: [f64; 6], expected: &str| {
+            let options = ChooserOptions {
+                tie_share,
+                ..fixed()
+            };
+            let mut profile = Profile::default();
+            let takes = [0.0, 1e-4, 2e-4, 4e-4, 1.5e-3, 2e-2];
+            for (candidate, seconds) in plain(&NAMES).iter().zip(takes) {
+                profile.observe(&block(Class::TEXT, candidate, seconds, 0.5));
+            }
+            let mut chooser = Chooser::new(plain(&NAMES), profile, options);
+            let free = Prices::default();
+            let picked = chooser.pick(&life(Class::TEXT), &free, |at, _| places[at]);
+            assert_eq!(NAMES[picked.candidate], expected, "{tie_share}, {places:?}");
+            assert!(picked.trial.is_none());
+        };
+        let places = [1.5, 1.2, 1.019, 1.01, 1.0, 1.0];
+        check(0.0, places, "zstd:9");
+        check(0.02, places, "zstd:1");
+        check(0.015, places, "zstd:3");
+        // What cannot be ties with nothing.
+        let none = f64::INFINITY;
+        check(0.02, [none, none, none, none, none, 1.0], "xz:6");
+    }
+
+    #[test]
+    fn what_cannot_be_is_no_runner_up() {
+        let names = &NAMES[1..];
+        let mut chooser = Chooser::new(plain(names), Profile::default(), fixed());
+        let only =
+            |at: usize, _: &Quantities| Estimate::exact(if at == 1 { 0.0 } else { f64::INFINITY });
+        let decision = chooser.decided(1, &life(Class::TEXT), &time(100.0), only);
+        assert_eq!(decision.method.to_string(), names[1]);
+        assert_eq!(decision.runner_up, Some(Method::STORE));
+        assert!(decision.margin.mean.is_finite() && decision.saving.mean.is_finite());
     }
 
     #[test]

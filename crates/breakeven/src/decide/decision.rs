@@ -5,8 +5,7 @@
 //! always offered, so "do nothing" is always a possible answer. The decision is also the one
 //! event of it: the ledger joins it with what was then measured.
 //!
-//! Two rules hold for every place. A tie goes to less working memory, then cheaper decoding, then
-//! cheaper encoding (`plainer`). A band that holds zero leaves the decision *undecided*.
+//! Two rules hold for every place. A tie goes to cheaper decoding, then cheaper encoding (`plainer`). A band that holds zero leaves the decision *undecided*.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,7 +13,6 @@ use std::fmt;
 use crate::codec::Method;
 use crate::decide::class::Class;
 use crate::decide::price::{self, BlockLife, Part, Prices, Quantities};
-use crate::model::Overlap;
 use crate::units::Estimate;
 
 /// Why the method was chosen over the runner-up: where it costs less and where it costs more.
@@ -112,8 +110,6 @@ pub struct Decision {
     pub undecided: bool,
     /// Why not the runner-up.
     pub reason: Reason,
-    /// How codec and medium were taken to share the clock.
-    pub overlap: Overlap,
 }
 
 impl Decision {
@@ -150,10 +146,7 @@ impl fmt::Display for Decision {
             };
             write!(f, ", {how} against {runner_up}: {}", self.reason)?;
         }
-        f.write_str(match self.overlap {
-            Overlap::Serial => " (serial)",
-            Overlap::Overlapped => " (overlapped)",
-        })
+        Ok(())
     }
 }
 
@@ -164,8 +157,6 @@ pub struct Offer {
     pub method: Method,
     /// Its form, as the place numbers them. Default 0, the plain one.
     pub form: u16,
-    /// Working memory it needs, which breaks ties. Default 0.
-    pub memory_bytes: u64,
     /// What it asks for.
     pub quantities: Quantities,
     /// What the place adds to its cost: waits, lateness, an eviction. Default 0.
@@ -178,29 +169,24 @@ impl Offer {
         Offer {
             method,
             form: 0,
-            memory_bytes: 0,
             quantities,
             place_cost: Estimate::exact(0.0),
         }
     }
 }
 
-/// Settles a tie of two methods with their working memory: less memory, then cheaper decoding, then cheaper
-/// encoding.
-pub(super) fn plainer(a: (u64, &Quantities), b: (u64, &Quantities)) -> Ordering {
+/// Settles a tie of two methods: cheaper decoding, then cheaper encoding.
+pub(super) fn plainer(a: &Quantities, b: &Quantities) -> Ordering {
     let decode = |it: &Quantities| it.decode_core_seconds.mean;
     let encode = |it: &Quantities| it.encode_core_seconds.mean;
-    (a.0.cmp(&b.0))
-        .then(decode(a.1).total_cmp(&decode(b.1)))
-        .then(encode(a.1).total_cmp(&encode(b.1)))
+    (decode(a).total_cmp(&decode(b))).then(encode(a).total_cmp(&encode(b)))
 }
 
 /// Chooses the offer of least cost for a block; `store` joins them if it is missing.
 ///
 /// A codec is chosen where it costs less than this share of storing raw: 1 where every gain counts, less
-/// where a gain must be worth its while. Costs that are equal to the last bit are settled by less working
-/// memory, then cheaper decoding, then cheaper encoding, then the order of methods, so that the answer never
-/// depends on the order of the offers.
+/// where a gain must be worth its while. Costs that are equal to the last bit are settled by cheaper decoding, then
+/// cheaper encoding, then the order of methods, so that the answer never depends on the order of the offers.
 ///
 /// # Panics
 /// When the prices or the life fail their `check()`, or an estimate is no number.
@@ -321,7 +307,6 @@ impl Best {
             margin,
             undecided: runner_up.is_some() && margin.low <= 0.0,
             reason: runner_up.map_or(Reason::default(), reason),
-            overlap: prices.overlap,
         }
     }
 }
@@ -343,15 +328,9 @@ impl Costed {
 
     fn order(&self, other: &Costed) -> Ordering {
         let (a, b) = (&self.offer, &other.offer);
-        let is_plainer = || {
-            plainer(
-                (a.memory_bytes, &a.quantities),
-                (b.memory_bytes, &b.quantities),
-            )
-        };
         // The order of names last, so that no answer depends on the order of offers.
         (self.cost.total_cmp(&other.cost))
-            .then_with(is_plainer)
+            .then_with(|| plainer(&a.quantities, &b.quantities))
             .then_with(|| (a.method, a.form).cmp(&(b.method, b.form)))
     }
 
@@ -392,25 +371,11 @@ mod tests {
     struct Candidate {
         method: Method,
         estimate: MethodEstimate,
-        memory_bytes: u64,
-        /// Of an accelerator, each way.
-        joules_per_byte: f64,
     }
 
     impl Candidate {
         fn offer(&self, life: &BlockLife) -> Offer {
-            let joules = Estimate::exact(self.joules_per_byte * life.raw_bytes as f64);
-            Offer {
-                memory_bytes: self.memory_bytes,
-                ..Offer::new(
-                    self.method,
-                    Quantities {
-                        encode_device_joules: joules,
-                        decode_device_joules: joules,
-                        ..Quantities::of(&self.estimate, life)
-                    },
-                )
-            }
+            Offer::new(self.method, Quantities::of(&self.estimate, life))
         }
     }
 
@@ -434,8 +399,6 @@ mod tests {
                 decode_seconds_per_byte: within(decode_ns * 1e-9),
                 stored_per_raw: within(stored),
             },
-            memory_bytes: 0,
-            joules_per_byte: 0.0,
         }
     }
 
@@ -465,12 +428,11 @@ mod tests {
     }
 
     /// The time of a waiting thread in front of a medium of `mb_s` each way.
-    fn time(mb_s: f64, overlap: Overlap) -> Prices {
+    fn time(mb_s: f64) -> Prices {
         Prices {
             per_core_second: Estimate::exact(1.0),
             per_byte_written: Estimate::exact(1e-6 / mb_s),
             per_byte_read: Estimate::exact(1e-6 / mb_s),
-            overlap,
             ..Prices::default()
         }
     }
@@ -511,7 +473,7 @@ mod tests {
     #[test]
     fn the_slower_the_medium_the_denser_the_method() {
         let text = &text(1.05)[..];
-        let at = |mb_s| (life(MIB, 3.0), text, time(mb_s, Overlap::Serial));
+        let at = |mb_s| (life(MIB, 3.0), text, time(mb_s));
         check(at(0.2), "xz:6", Pays::Yes, false);
         check(at(100.0), "zstd:3", Pays::Yes, false);
         check(at(700.0), "lz4:1", Pays::Yes, false);
@@ -522,22 +484,12 @@ mod tests {
     }
 
     #[test]
-    fn overlapped_stages_cost_the_slower_one() {
-        let text = &text(1.02)[..];
-        let at = |mb_s, overlap| (life(MIB, 3.0), text, time(mb_s, overlap));
-        // At 1500 MB/s a byte takes 0.67 ns: lz4 reads in max(0.32, 0.27) but writes in 1.73.
-        check(at(1500.0, Overlap::Serial), "store", Pays::No, false);
-        check(at(1000.0, Overlap::Overlapped), "lz4:1", Pays::Yes, false);
-        check(at(100.0, Overlap::Overlapped), "zstd:3", Pays::Yes, false);
-    }
-
-    #[test]
     fn reads_per_write_flip_the_method() {
         let methods = &[
             candidate("lz4:1", 1.7, 0.3, 0.5, 1.05),
             candidate("zstd:19", 300.0, 0.9, 0.25, 1.05),
         ][..];
-        let at = |reads| (life(MIB, reads), methods, time(100.0, Overlap::Serial));
+        let at = |reads| (life(MIB, reads), methods, time(100.0));
         check(at(0.0), "lz4:1", Pays::Yes, false);
         check(at(1000.0), "zstd:19", Pays::Yes, false);
         let unknown = BlockLife {
@@ -549,45 +501,28 @@ mod tests {
             ..life(MIB, 0.0)
         };
         // At 10 reads zstd:19 loses to both, at 1000 it beats both.
-        let case = (unknown, methods, time(100.0, Overlap::Serial));
+        let case = (unknown, methods, time(100.0));
         check(case, "zstd:19", Pays::Undecided, true);
     }
 
     #[test]
     fn doing_nothing_is_an_answer() {
         let noise = &noise()[..];
-        check(
-            (life(MIB, 3.0), noise, time(1.0, Overlap::Serial)),
-            "store",
-            Pays::No,
-            false,
-        );
-        let decision = check(
-            (life(MIB, 3.0), &[], time(1.0, Overlap::Serial)),
-            "store",
-            Pays::No,
-            false,
-        );
+        check((life(MIB, 3.0), noise, time(1.0)), "store", Pays::No, false);
+        let decision = check((life(MIB, 3.0), &[], time(1.0)), "store", Pays::No, false);
         assert_eq!((decision.runner_up, decision.alternative()), (None, None));
         // An empty block costs nothing either way.
-        let empty = (life(0, 3.0), noise, time(1.0, Overlap::Serial));
+        let empty = (life(0, 3.0), noise, time(1.0));
         check(empty, "store", Pays::No, true);
     }
 
     #[test]
-    fn one_uncertain_factor_for_all_decides_nothing() {
+    fn uncertain_watts_of_a_core_leave_it_undecided() {
         // At 10 W a core and 30 J/GB moved, lz4 spends 25 J/GB and saves 63.
         let text = &text(1.02)[..2];
         let watts = Estimate::exact(10.0);
         let certain = energy(watts, 30.0);
         check((life(MIB, 3.0), text, certain), "lz4:1", Pays::Yes, false);
-        // All joules scaled alike: the answer stands, the cost is uncertain.
-        let scaled = Prices {
-            common_factor: Estimate::within_factor(1.0, 3.0),
-            ..certain
-        };
-        let decision = check((life(MIB, 3.0), text, scaled), "lz4:1", Pays::Yes, false);
-        assert!(decision.cost.high > 2.9 * decision.cost.mean);
         // Only the core's watts uncertain: at 30 W lz4 costs 76 J/GB and saves 63.
         let uncertain = energy(Estimate::within_factor(10.0, 3.0), 30.0);
         check(
@@ -608,7 +543,7 @@ mod tests {
         ][..];
         let prices = Prices {
             per_core_second: Estimate::within_factor(1.0, 4.0),
-            ..time(20.0, Overlap::Serial)
+            ..time(20.0)
         };
         check(
             (life(MIB, 2.0), methods, prices),
@@ -654,43 +589,12 @@ mod tests {
     }
 
     #[test]
-    fn a_dual_price_moves_the_choice() {
-        let text = &text(1.02)[..];
-        let place = time(700.0, Overlap::Serial);
-        check((life(MIB, 0.0), text, place), "store", Pays::No, false);
-        let scarce = Prices {
-            per_byte_written: Estimate::exact(1e-7),
-            ..Prices::default()
-        };
-        let raised = place.plus(&scarce);
-        check((life(MIB, 0.0), text, raised), "zstd:3", Pays::Yes, false);
-    }
-
-    #[test]
-    fn an_accelerator_pays_in_joules_of_its_own() {
-        let mut offloaded = candidate("zstd:3", 0.1, 0.1, 0.317, 1.0);
-        let at = |joules_per_byte: f64, offloaded: &mut Candidate| {
-            offloaded.joules_per_byte = joules_per_byte;
-            let prices = Prices {
-                per_device_joule: Estimate::exact(1.0),
-                ..energy(Estimate::exact(5.0), 30.0)
-            };
-            choose(&life(MIB, 3.0), &[*offloaded], &prices)
-                .method
-                .to_string()
-        };
-        assert_eq!(at(1e-9, &mut offloaded), "zstd:3");
-        assert_eq!(at(1e-6, &mut offloaded), "store");
-    }
-
-    #[test]
-    fn ties_are_settled_by_memory_then_decoding() {
+    fn ties_are_settled_by_decoding() {
         // Times and prices are powers of two, so that equal costs are equal to the last bit.
-        let method = |name: &str, encode: f64, decode: f64, memory_bytes: u64| {
+        let method = |name: &str, encode: f64, decode: f64| {
             let mut it = candidate(name, 0.0, 0.0, 0.5, 1.0);
             it.estimate.encode_seconds_per_byte = Factor::exact(encode * f64::exp2(-30.0));
             it.estimate.decode_seconds_per_byte = Factor::exact(decode * f64::exp2(-30.0));
-            it.memory_bytes = memory_bytes;
             it
         };
         let prices = Prices {
@@ -706,27 +610,17 @@ mod tests {
                 assert!(decision.undecided);
             }
         };
-        check(
-            method("zstd:3", 2.0, 0.5, 100),
-            method("lz4:1", 2.0, 0.5, 200),
-        );
-        check(
-            method("zstd:3", 2.0, 0.5, 100),
-            method("lz4:1", 1.0, 1.0, 100),
-        );
-        check(
-            method("lz4:1", 2.0, 0.5, 100),
-            method("zstd:3", 2.0, 0.5, 100),
-        );
+        check(method("zstd:3", 2.0, 0.5), method("lz4:1", 1.0, 1.0));
+        check(method("lz4:1", 2.0, 0.5), method("zstd:3", 2.0, 0.5));
     }
 
     #[test]
     fn the_reason_names_the_parts() {
-        let decision = choose(&life(MIB, 3.0), &text(1.02), &time(100.0, Overlap::Serial));
+        let decision = choose(&life(MIB, 3.0), &text(1.02), &time(100.0));
         assert_eq!(
             decision.to_string(),
             "zstd:3 for text, decided against lz4:1: what it saves in reading exceeds what it \
-             costs in encoding (serial)"
+             costs in encoding"
         );
     }
 
@@ -743,7 +637,6 @@ mod tests {
             it.estimate.encode_seconds_per_byte = factor(random_estimate(random, 3e-9));
             it.estimate.decode_seconds_per_byte = factor(random_estimate(random, 1e-9));
             it.estimate.stored_per_raw = factor(random_estimate(random, 0.4));
-            it.memory_bytes = random.u64(..3);
             candidates.push(it);
         }
         random.shuffle(&mut candidates);
@@ -760,11 +653,6 @@ mod tests {
             per_write_operation: random_estimate(random, 1e-4),
             per_read_operation: random_estimate(random, 1e-4),
             per_byte_second_held: random_estimate(random, 1e-15),
-            overlap: match random.bool() {
-                true => Overlap::Serial,
-                false => Overlap::Overlapped,
-            },
-            ..Prices::default()
         };
         (life, candidates, prices)
     }
@@ -789,11 +677,7 @@ mod tests {
             decode * prices.per_core_second.mean,
         );
         let hold = bytes * life.held_seconds.mean * prices.per_byte_second_held.mean;
-        let both = |a: f64, b: f64| match prices.overlap {
-            Overlap::Serial => a + b,
-            Overlap::Overlapped => a.max(b),
-        };
-        both(encode, write) + life.reads_per_write.mean * both(read, decode) + hold
+        encode + write + life.reads_per_write.mean * (read + decode) + hold
     }
 
     #[test]

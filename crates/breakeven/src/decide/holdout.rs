@@ -115,7 +115,7 @@ pub fn price(decision: &Decision, life: &BlockLife, prices: &Prices, found: &Mea
             codec_cost: codec.cost(life, prices),
         },
         overhead_cost: match was_stored {
-            true => found.encode.0 * prices.per_core_second.mean * prices.common_factor.mean,
+            true => found.encode.0 * prices.per_core_second.mean,
             false => 0.0,
         },
     }

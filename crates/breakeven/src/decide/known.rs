@@ -37,8 +37,6 @@ pub(super) struct Row {
     estimates: [MethodEstimate; 3],
     /// Work and stored bytes beside those of the plain form.
     shares: (f64, f64),
-    /// Working memory of the candidate.
-    pub memory_bytes: u64,
     /// Whether the form is thought of: always of the plain one.
     pub is_open: bool,
     /// Whether enough was seen of the method to know it.
@@ -77,7 +75,7 @@ impl Known {
         };
         if self.rows.is_empty() {
             let life = BlockLife::new(class, block_bytes);
-            let row = |it: &Candidate| Row::new(profile, it, standing(it), &life);
+            let row = |it: &Candidate| Row::new(profile, standing(it), &life);
             self.rows.extend(candidates.iter().map(row));
         } else if self.decodings != decodings {
             for (row, candidate) in self.rows.iter_mut().zip(candidates) {
@@ -205,12 +203,11 @@ impl Known {
 }
 
 impl Row {
-    fn new(profile: &Profile, of: &Candidate, standing: Standing, life: &BlockLife) -> Row {
+    fn new(profile: &Profile, standing: Standing, life: &BlockLife) -> Row {
         Row {
             standing,
             estimates: [profile.estimate_again(&standing); 3],
             shares: (1.0, 1.0),
-            memory_bytes: of.memory_bytes,
             is_open: false,
             is_seen: false,
             is_told: false,

@@ -6,8 +6,8 @@
 //! for every method, so a comparison varies it for both sides at once; the estimates of two methods
 //! are taken as independent of each other.
 //!
-//! Not here: which method is best (`decision.rs`), and what moves a price. The stream's price of its
-//! link and the cache's price of its last byte arrive as [`Prices`] ([`Prices::plus`]).
+//! Not here: which method is best (`decision.rs`), and what moves a price: the stream's price of its link arrives as
+//! [`Prices`].
 
 use std::fmt;
 
@@ -26,9 +26,6 @@ pub struct Prices {
     /// One second of one core: 1 for the time of a waiting thread, the watts a busy core adds for
     /// energy, its rent for money.
     pub per_core_second: Estimate,
-    /// One joule spent outside the host's cores, by an accelerator; joules of the host's cores
-    /// belong to `per_core_second`, so that uncertain watts are one number for all candidates.
-    pub per_device_joule: Estimate,
     /// One byte written to the medium.
     pub per_byte_written: Estimate,
     /// One byte read from the medium.
@@ -39,12 +36,6 @@ pub struct Prices {
     pub per_read_operation: Estimate,
     /// One byte held for one second.
     pub per_byte_second_held: Estimate,
-    /// A factor on the whole cost that is uncertain but the same for all candidates (a scale of
-    /// watts, an exchange rate): it widens each cost and no comparison. Default 1.
-    pub common_factor: Estimate,
-    /// How codec and medium share the clock. Default serial, the only one true for energy and
-    /// money.
-    pub overlap: Overlap,
 }
 
 impl Default for Prices {
@@ -52,39 +43,16 @@ impl Default for Prices {
         let free = Estimate::exact(0.0);
         Prices {
             per_core_second: free,
-            per_device_joule: free,
             per_byte_written: free,
             per_byte_read: free,
             per_write_operation: free,
             per_read_operation: free,
             per_byte_second_held: free,
-            common_factor: Estimate::exact(1.0),
-            overlap: Overlap::Serial,
         }
     }
 }
 
 impl Prices {
-    /// Returns these prices raised by `dual`, the price a place's own controller puts on what is
-    /// scarce now; `common_factor` and `overlap` stay.
-    pub fn plus(self, dual: &Prices) -> Prices {
-        let add = |a: Estimate, b: Estimate| Estimate {
-            mean: a.mean + b.mean,
-            low: a.low + b.low,
-            high: a.high + b.high,
-        };
-        Prices {
-            per_core_second: add(self.per_core_second, dual.per_core_second),
-            per_device_joule: add(self.per_device_joule, dual.per_device_joule),
-            per_byte_written: add(self.per_byte_written, dual.per_byte_written),
-            per_byte_read: add(self.per_byte_read, dual.per_byte_read),
-            per_write_operation: add(self.per_write_operation, dual.per_write_operation),
-            per_read_operation: add(self.per_read_operation, dual.per_read_operation),
-            per_byte_second_held: add(self.per_byte_second_held, dual.per_byte_second_held),
-            ..self
-        }
-    }
-
     /// Checks that every price is a finite number of at least 0 with its interval in order.
     ///
     /// # Errors
@@ -92,13 +60,11 @@ impl Prices {
     pub fn check(&self) -> Result<()> {
         let named = [
             ("price per core second", self.per_core_second),
-            ("price per device joule", self.per_device_joule),
             ("price per byte written", self.per_byte_written),
             ("price per byte read", self.per_byte_read),
             ("price per write operation", self.per_write_operation),
             ("price per read operation", self.per_read_operation),
             ("price per byte second held", self.per_byte_second_held),
-            ("common factor of prices", self.common_factor),
         ];
         for (what, price) in named {
             check_amount(what, price)?;
@@ -125,10 +91,6 @@ pub struct BlockLife {
     pub moves_whole_units: bool,
     /// Header and trailer the place adds to every stored block, raw ones too. Default 0.
     pub overhead_bytes: u64,
-    /// Requests to the medium for a write. Default 1.
-    pub write_operations: f64,
-    /// Requests to the medium for a read. Default 1.
-    pub read_operations: f64,
 }
 
 impl BlockLife {
@@ -146,8 +108,6 @@ impl BlockLife {
             allocation: Allocation::default(),
             moves_whole_units: false,
             overhead_bytes: 0,
-            write_operations: 1.0,
-            read_operations: 1.0,
         }
     }
 
@@ -158,8 +118,6 @@ impl BlockLife {
     pub fn check(&self) -> Result<()> {
         check_amount("reads per write", self.reads_per_write)?;
         check_amount("seconds held", self.held_seconds)?;
-        check_amount("write operations", Estimate::exact(self.write_operations))?;
-        check_amount("read operations", Estimate::exact(self.read_operations))?;
         if self.allocation.unit_bytes == 0 {
             return Err(Error::invalid(
                 "allocation unit",
@@ -186,10 +144,6 @@ pub struct Quantities {
     pub encode_core_seconds: Estimate,
     /// Core seconds to decode it once.
     pub decode_core_seconds: Estimate,
-    /// Joules outside the host's cores to encode it once.
-    pub encode_device_joules: Estimate,
-    /// Joules outside the host's cores to decode it once.
-    pub decode_device_joules: Estimate,
     /// Bytes written once and read at each read, with the place's overhead.
     pub stored_bytes: Estimate,
     /// Bytes occupied while held: rounded up to the place's units, block by block.
@@ -206,8 +160,6 @@ impl Quantities {
         Quantities {
             encode_core_seconds: scaled(estimate.encode_seconds_per_byte.value),
             decode_core_seconds: scaled(estimate.decode_seconds_per_byte.value),
-            encode_device_joules: Estimate::exact(0.0),
-            decode_device_joules: Estimate::exact(0.0),
             stored_bytes,
             held_bytes,
         }
@@ -221,8 +173,6 @@ impl Quantities {
         Quantities {
             encode_core_seconds: none,
             decode_core_seconds: none,
-            encode_device_joules: none,
-            decode_device_joules: none,
             stored_bytes,
             held_bytes,
         }
@@ -235,7 +185,7 @@ impl Quantities {
     pub fn cost(&self, life: &BlockLife, prices: &Prices) -> f64 {
         let own = self.inputs().map(|input| input.mean);
         let shared = shared_inputs(life, prices).map(|input| input.mean);
-        Point::new(self, &own, &shared, life).cost(prices.overlap) * prices.common_factor.mean
+        Point::new(self, &own, &shared).cost()
     }
 
     /// Returns these where the codec left so many bytes.
@@ -268,8 +218,6 @@ impl Quantities {
         [
             self.encode_core_seconds,
             self.decode_core_seconds,
-            self.encode_device_joules,
-            self.decode_device_joules,
             // Stored and held bytes are uncertain together: from both low to both high.
             Estimate::plus_minus(0.0, 1.0),
         ]
@@ -306,8 +254,8 @@ impl fmt::Display for Part {
     }
 }
 
-const OWN_COUNT: usize = 5;
-const SHARED_COUNT: usize = 9;
+const OWN_COUNT: usize = 3;
+const SHARED_COUNT: usize = 8;
 const PART_COUNT: usize = 5;
 
 fn shared_inputs(life: &BlockLife, prices: &Prices) -> [Estimate; SHARED_COUNT] {
@@ -315,7 +263,6 @@ fn shared_inputs(life: &BlockLife, prices: &Prices) -> [Estimate; SHARED_COUNT] 
         life.reads_per_write,
         life.held_seconds,
         prices.per_core_second,
-        prices.per_device_joule,
         prices.per_byte_written,
         prices.per_byte_read,
         prices.per_write_operation,
@@ -332,15 +279,14 @@ struct Point {
 }
 
 impl Point {
-    fn new(quantities: &Quantities, own: &[f64], shared: &[f64], life: &BlockLife) -> Point {
-        let &[encode, decode, encode_joules, decode_joules, bytes] = own else {
+    fn new(quantities: &Quantities, own: &[f64], shared: &[f64]) -> Point {
+        let &[encode, decode, bytes] = own else {
             unreachable!("{OWN_COUNT} quantities");
         };
         let &[
             reads,
             held,
             core,
-            joule,
             written,
             read,
             write_request,
@@ -352,15 +298,15 @@ impl Point {
         };
         Point {
             block: Block {
-                encode: encode * core + encode_joules * joule,
-                decode: decode * core + decode_joules * joule,
+                encode: encode * core,
+                decode: decode * core,
                 stored_bytes: within(quantities.stored_bytes, bytes),
                 held_bytes: within(quantities.held_bytes, bytes),
             },
             place: Place {
-                write_operation: life.write_operations * write_request,
+                write_operation: write_request,
                 write_byte: written,
-                read_operation: life.read_operations * read_request,
+                read_operation: read_request,
                 read_byte: read,
                 hold_byte_second: hold,
             },
@@ -371,8 +317,10 @@ impl Point {
         }
     }
 
-    fn cost(&self, overlap: Overlap) -> f64 {
-        model::cost(&self.block, &self.place, &self.life, overlap)
+    /// Codec and medium add up: the only way that is true for energy and money, and a place whose stages overlap charges the
+    /// waits that are left.
+    fn cost(&self) -> f64 {
+        model::cost(&self.block, &self.place, &self.life, Overlap::Serial)
     }
 
     fn parts(&self) -> [(Part, f64); PART_COUNT] {
@@ -413,25 +361,20 @@ pub(super) fn difference(
     inputs[..OWN_COUNT].copy_from_slice(&a.inputs());
     inputs[OWN_COUNT..2 * OWN_COUNT].copy_from_slice(&b.inputs());
     inputs[2 * OWN_COUNT..].copy_from_slice(&shared_inputs(life, prices));
-    let factor = prices.common_factor.mean;
     in_quadrature(inputs, |at| {
         let (own, shared) = at.split_at(2 * OWN_COUNT);
         let (own_a, own_b) = own.split_at(OWN_COUNT);
-        let cost_a = Point::new(a, own_a, shared, life).cost(prices.overlap);
-        let cost_b = Point::new(b, own_b, shared, life).cost(prices.overlap);
-        (cost_a - cost_b) * factor
+        Point::new(a, own_a, shared).cost() - Point::new(b, own_b, shared).cost()
     })
 }
 
 pub(super) fn cost_band(quantities: &Quantities, life: &BlockLife, prices: &Prices) -> Estimate {
-    let mut inputs = [Estimate::default(); OWN_COUNT + SHARED_COUNT + 1];
+    let mut inputs = [Estimate::default(); OWN_COUNT + SHARED_COUNT];
     inputs[..OWN_COUNT].copy_from_slice(&quantities.inputs());
-    inputs[OWN_COUNT..OWN_COUNT + SHARED_COUNT].copy_from_slice(&shared_inputs(life, prices));
-    inputs[OWN_COUNT + SHARED_COUNT] = prices.common_factor;
+    inputs[OWN_COUNT..].copy_from_slice(&shared_inputs(life, prices));
     in_quadrature(inputs, |at| {
-        let (own, rest) = at.split_at(OWN_COUNT);
-        let (shared, factor) = rest.split_at(SHARED_COUNT);
-        Point::new(quantities, own, shared, life).cost(prices.overlap) * factor[0]
+        let (own, shared) = at.split_at(OWN_COUNT);
+        Point::new(quantities, own, shared).cost()
     })
 }
 
@@ -446,7 +389,7 @@ pub(super) fn sum(a: Estimate, b: Estimate) -> Estimate {
     }
 }
 
-/// Returns the parts of the cost at the means of all inputs, without the common factor.
+/// Returns the parts of the cost at the means of all inputs.
 pub(super) fn parts(
     quantities: &Quantities,
     life: &BlockLife,
@@ -454,7 +397,7 @@ pub(super) fn parts(
 ) -> [(Part, f64); PART_COUNT] {
     let own = quantities.inputs().map(|input| input.mean);
     let shared = shared_inputs(life, prices).map(|input| input.mean);
-    Point::new(quantities, &own, &shared, life).parts()
+    Point::new(quantities, &own, &shared).parts()
 }
 
 /// Propagates independent bands through `function`: each input is moved to both ends alone, and
@@ -627,7 +570,6 @@ mod tests {
                 decode_core_seconds: near(1e-3),
                 stored_bytes: near(4e5),
                 held_bytes: near(4e5),
-                ..Quantities::of_store(&BlockLife::new(Class::TEXT, 0))
             };
             let (a, b) = (quantities(), quantities());
             let prices = Prices {
@@ -652,12 +594,10 @@ mod tests {
                     let mut own = it.inputs().map(|_| 0.0);
                     own[0] = draw(it.encode_core_seconds);
                     own[1] = draw(it.decode_core_seconds);
-                    own[4] = draw(Estimate::plus_minus(5.0, 1.0)) - 5.0;
+                    own[2] = draw(Estimate::plus_minus(5.0, 1.0)) - 5.0;
                     own
                 });
-                let cost_of = |it: &Quantities, own: &[f64]| {
-                    Point::new(it, own, &shared, &life).cost(prices.overlap)
-                };
+                let cost_of = |it: &Quantities, own: &[f64]| Point::new(it, own, &shared).cost();
                 let found = cost_of(&a, &own[0]) - cost_of(&b, &own[1]);
                 inside += u32::from((band.low..=band.high).contains(&found));
                 drawn += 1;

@@ -32,7 +32,7 @@ use crate::decide::prior::{
     self, BLOCK_DEVIATION, DECODE, ENCODE, FACTOR_COUNT, MACHINE_DEVIATION, Prior, REACH,
     REACH_FROM, SCALE_TEST_DEVIATION, STORED,
 };
-use crate::decide::tracker::{FADED_WEIGHT, Normal, Tracker};
+use crate::decide::tracker::{Normal, Tracker};
 use crate::error::{Error, Result};
 use crate::units::{Estimate, Seconds, Source};
 
@@ -152,9 +152,6 @@ pub struct ProfileOptions {
     /// Observations of a cell after which an older one counts half. Default 32; infinity for a
     /// survey, which forgets nothing.
     pub half_life_observations: f64,
-    /// Time after which an older observation counts half, told through [`Profile::age`].
-    /// Default 10 s.
-    pub half_life: Seconds,
     /// Cumulated shift of a cell, in its own standard deviations beyond half of one per
     /// observation, that counts as a drift. Default 8: under a shift of two deviations found
     /// after some 6 observations, without one every 20,000 or so. Infinity for never.
@@ -165,7 +162,6 @@ impl Default for ProfileOptions {
     fn default() -> ProfileOptions {
         ProfileOptions {
             half_life_observations: 32.0,
-            half_life: Seconds(10.0),
             drift_threshold: 8.0,
         }
     }
@@ -266,7 +262,6 @@ impl Profile {
     /// When an option is not above zero.
     pub fn new(options: ProfileOptions) -> Profile {
         assert!(options.half_life_observations > 0.0);
-        assert!(options.half_life.0 > 0.0);
         assert!(options.drift_threshold > 0.0);
         let scale = MACHINE_DEVIATION.map(Normal::zero);
         let mut profile = Profile {
@@ -362,17 +357,6 @@ impl Profile {
                 let cells = self.cells.values_mut().filter(|cell| cell.is_carried);
                 cells.for_each(|cell| cell.trackers[factor].move_by(further));
             }
-        }
-    }
-
-    /// Lets time pass: evidence fades by its half-life, but never below two observations, so that
-    /// a method unused for long is known less surely and not forgotten.
-    pub fn age(&mut self, elapsed: Seconds) {
-        let kept = f64::exp2(-elapsed.0.max(0.0) / self.options.half_life.0);
-        let cells = self.cells.values_mut();
-        for tracker in cells.flat_map(|cell| &mut cell.trackers) {
-            let floor = tracker.weight.min(FADED_WEIGHT);
-            tracker.weight = (tracker.weight * kept).max(floor);
         }
     }
 
@@ -607,7 +591,6 @@ mod tests {
         Profile::new(ProfileOptions {
             half_life_observations: f64::INFINITY,
             drift_threshold: f64::INFINITY,
-            ..ProfileOptions::default()
         })
     }
 
@@ -903,24 +886,6 @@ mod tests {
             runs * 500
         );
         assert!(alarms <= 5 && delays <= 12 * runs);
-    }
-
-    #[test]
-    fn age_widens_and_does_not_forget() {
-        let mut profile = Profile::default();
-        for _ in 0..30 {
-            profile.observe(&block(Class::TEXT, "zstd:3", MIB, 0.25, 4.0));
-        }
-        let at = |profile: &Profile| profile.estimate(Class::TEXT, method("zstd:3"), MIB);
-        let before = at(&profile).stored_per_raw;
-        profile.age(Seconds(10.0));
-        let after = at(&profile).stored_per_raw;
-        assert!((after.weight - before.weight / 2.0).abs() < 1e-9);
-        profile.age(Seconds(1e9));
-        let old = at(&profile).stored_per_raw;
-        assert_eq!(old.weight, 2.0);
-        assert!(old.value.high - old.value.low > before.value.high - before.value.low);
-        assert!((old.value.mean - 0.25).abs() < 0.05);
     }
 
     #[test]

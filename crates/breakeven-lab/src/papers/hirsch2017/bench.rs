@@ -45,7 +45,6 @@ pub struct Contender {
 type MakeRule = Box<dyn Fn(&Regime) -> Arc<dyn Rule>>;
 
 /// By what the method of each block is picked.
-#[expect(clippy::large_enum_variant, reason = "there are a handful")]
 pub enum Picks {
     Fixed(Method),
     /// Our controller, told of the link or not.

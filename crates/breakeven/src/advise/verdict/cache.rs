@@ -6,7 +6,9 @@
 //! what these cost, on one thread, as the cache does them while somebody waits. The verdict is at the
 //! best split; the break-even is the share of memory from which its method pays.
 
-use super::{Case, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, decide, report, turn};
+use super::{
+    Case, Choosing, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, report, turn,
+};
 use crate::advise::report::{BestSplitReport, CacheReport, Flip, SplitReport, VerdictReport};
 use crate::cache::{Accesses, Arm, BlockKind, Events, Predicted, Prospect, predict};
 use crate::codec::Method;
@@ -215,9 +217,7 @@ impl<'a> Outlook<'a> {
         let band = self.band(metric, best);
         let weighed = Weighed {
             candidate: self.methods[best.method].method,
-            method: decide(&self.methods[best.method..=best.method], |_| ratio)?
-                .1
-                .method,
+            method: (self.choosing(best.method).decide(|_| ratio))?.1.method,
             outcomes: Case::ALL.map(|case| self.outcome(metric, best, case)),
             cost_ratio: band,
         };
@@ -260,6 +260,10 @@ impl<'a> Outlook<'a> {
         Outcome::Never
     }
 
+    fn choosing(&self, method: usize) -> Choosing<'_> {
+        Choosing::among(&self.methods[method..=method])
+    }
+
     /// The miss cost at which compressing starts or stops to pay.
     fn miss_flip(&self, metric: Metric, pays: bool) -> Option<Flip> {
         let step = if pays { 0.5 } else { 2.0 };
@@ -267,8 +271,7 @@ impl<'a> Outlook<'a> {
             let mut other = self.clone();
             other.cache.miss = Estimate::exact(miss);
             let (split, ratio) = other.best(metric)?;
-            let methods = &self.methods[split.method..=split.method];
-            let method = decide(methods, |_| ratio)?.1.method;
+            let method = self.choosing(split.method).decide(|_| ratio)?.1.method;
             Some((method == Method::STORE, method))
         })?;
         Some(Flip {

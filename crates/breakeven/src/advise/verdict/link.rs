@@ -4,8 +4,8 @@
 //! processors have to do are this project's, `docs/model.md` section 5).
 
 use super::{
-    Case, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, Work, decide, ratio_of, report,
-    turn,
+    Case, Choosing, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, Work, ratio_of,
+    report, turn,
 };
 use crate::advise::report::{Flip, VerdictReport};
 use crate::bisection::bisect;
@@ -107,10 +107,9 @@ impl Link {
         methods: &[MethodCosts],
     ) -> Option<VerdictReport> {
         let speed = self.bytes_per_second;
+        let choosing = Choosing::among(methods);
         let at = |speed: f64| {
-            decide(methods, |costs| {
-                self.cost_ratio(metric, costs, Case::Means, speed)
-            })
+            choosing.decide(|costs| self.cost_ratio(metric, costs, Case::Means, speed))
         };
         let (costs, decision) = at(speed)?;
         let corner = |case| self.cost_ratio(metric, costs, case, speed);

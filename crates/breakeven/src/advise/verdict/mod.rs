@@ -12,10 +12,15 @@ mod link;
 mod metric;
 mod place;
 
+use std::cell::RefCell;
+use std::iter;
+
 use crate::advise::report::{Flip, VerdictReport};
 use crate::bisection::bisect;
 use crate::codec::Method;
-use crate::decide::{BlockLife, Class, Decision, Offer, Prices, Quantities, choose};
+use crate::decide::{
+    BlockLife, Candidate, Chooser, ChooserOptions, Class, Decision, Prices, Profile,
+};
 use crate::model::{Answer, Outcome, Verdict};
 use crate::units::Estimate;
 
@@ -37,21 +42,6 @@ pub struct MethodCosts {
     pub encode: Work,
     /// What decompressing takes.
     pub decode: Work,
-}
-
-impl MethodCosts {
-    /// What a raw byte asks for at the means.
-    fn quantities(&self) -> Quantities {
-        let exact = |value: f64| Estimate::exact(value);
-        Quantities {
-            encode_core_seconds: exact(self.encode.core_seconds.mean),
-            decode_core_seconds: exact(self.decode.core_seconds.mean),
-            encode_device_joules: exact(self.encode.device_joules),
-            decode_device_joules: exact(self.decode.device_joules),
-            stored_bytes: exact(self.stored.mean),
-            held_bytes: exact(self.stored.mean),
-        }
-    }
 }
 
 /// What compressing or decompressing a raw byte takes.
@@ -179,27 +169,48 @@ fn report(subject: &Subject<'_>, weighed: &Weighed, flips_at: Vec<Flip>) -> Verd
 /// A method whose cost is not below this share of storing raw is not worth its while.
 pub const WORTH_WHILE: f64 = 0.99;
 
-/// Decides among the methods by their costs over raw's at one corner of the prices: the compressing method of
-/// least cost, and the decision for or against it.
-fn decide(
-    methods: &[MethodCosts],
-    cost_ratio: impl Fn(&MethodCosts) -> f64,
-) -> Option<(&MethodCosts, Decision)> {
-    let offer = |costs: &MethodCosts| Offer {
-        place_cost: Estimate::exact(cost_ratio(costs)),
-        ..Offer::new(costs.method, costs.quantities())
-    };
-    let raw_byte = BlockLife::new(Class::UNSEEN, 1);
-    let raw = Offer {
-        place_cost: Estimate::exact(1.0),
-        ..Offer::new(Method::STORE, Quantities::of_store(&raw_byte))
-    };
-    let compressing = methods.iter().filter(|costs| costs.method != Method::STORE);
-    let offers = compressing.map(offer).chain([raw]);
-    let decision = choose(&raw_byte, &Prices::default(), WORTH_WHILE, offers);
-    let best = decision.best_codec?.0;
-    let costs = methods.iter().find(|costs| costs.method == best)?;
-    Some((costs, decision))
+/// The methods of a verdict before the chooser. What they cost comes from the sample and is all the place's to say.
+struct Choosing<'a> {
+    methods: &'a [MethodCosts],
+    chooser: RefCell<Chooser>,
+}
+
+impl<'a> Choosing<'a> {
+    fn among(methods: &'a [MethodCosts]) -> Choosing<'a> {
+        let compressing = methods.iter().filter(|it| it.method != Method::STORE);
+        let candidates = iter::once(Method::STORE).chain(compressing.map(|it| it.method));
+        let options = ChooserOptions {
+            trial_share: 0.0,
+            worth_while: WORTH_WHILE,
+            ..ChooserOptions::default()
+        };
+        Choosing {
+            methods,
+            chooser: RefCell::new(Chooser::new(
+                candidates.map(Candidate::new).collect(),
+                Profile::default(),
+                options,
+            )),
+        }
+    }
+
+    /// Decides by the costs over raw's at one corner of the prices: the compressing method of least cost, and the
+    /// decision for or against it.
+    fn decide(
+        &self,
+        cost_ratio: impl Fn(&MethodCosts) -> f64,
+    ) -> Option<(&'a MethodCosts, Decision)> {
+        let compressing = self.methods.iter().filter(|it| it.method != Method::STORE);
+        let costs: Vec<f64> = iter::once(1.0).chain(compressing.map(cost_ratio)).collect();
+        let raw_byte = BlockLife::new(Class::UNSEEN, 1);
+        let mut chooser = self.chooser.borrow_mut();
+        let decision = chooser.decide(&raw_byte, &Prices::default(), |at, _| {
+            Estimate::exact(costs[at])
+        });
+        let best = decision.best_codec?.0;
+        let costs = self.methods.iter().find(|costs| costs.method == best)?;
+        Some((costs, decision))
+    }
 }
 
 /// Returns the cost over raw's of the compressing method that a decision found best.
@@ -475,7 +486,7 @@ mod tests {
         assert!(flip.value > 1.0);
         let faster = file(400e6 * flip.value * 1.01, 3.0);
         assert_eq!(
-            faster.chosen(Metric::Time, &[fast()], 3.0),
+            faster.chosen(Metric::Time, &Choosing::among(&[fast()]), 3.0),
             Some(Method::STORE)
         );
     }

@@ -4,7 +4,8 @@
 //! in each metric; stages add. The break-even is in reads per write.
 
 use super::{
-    Case, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, decide, ratio_of, report, turn,
+    Case, Choosing, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, ratio_of, report,
+    turn,
 };
 use crate::advise::report::{Flip, VerdictReport};
 use crate::codec::Method;
@@ -100,11 +101,11 @@ impl Place<'_> {
     pub(super) fn chosen(
         &self,
         metric: Metric,
-        methods: &[MethodCosts],
+        choosing: &Choosing<'_>,
         reads: f64,
     ) -> Option<Method> {
         let ratio = |costs: &MethodCosts| self.cost_ratio(metric, costs, Case::Means, reads);
-        decide(methods, ratio).map(|(_, decision)| decision.method)
+        choosing.decide(ratio).map(|(_, decision)| decision.method)
     }
 
     /// Returns the verdict in one metric for one class, its break-even in reads per write.
@@ -116,7 +117,8 @@ impl Place<'_> {
     ) -> Option<VerdictReport> {
         let Estimate { mean, low, high } = self.reads_per_write;
         let ratio = |costs: &MethodCosts| self.cost_ratio(metric, costs, Case::Means, mean);
-        let (costs, decision) = decide(methods, ratio)?;
+        let choosing = Choosing::among(methods);
+        let (costs, decision) = choosing.decide(ratio)?;
         // The number asked about as well: energy-delay may have its least or its most between the ends.
         let band = [low, mean, high].map(|reads| {
             [Case::Worst, Case::Best].map(|case| self.cost_ratio(metric, costs, case, reads))
@@ -133,8 +135,8 @@ impl Place<'_> {
             },
         };
         let flips = [
-            self.medium_flip(metric, methods),
-            self.reads_flip(metric, methods),
+            self.medium_flip(metric, &choosing),
+            self.reads_flip(metric, &choosing),
         ];
         let subject = Subject {
             place: self.name,
@@ -152,14 +154,14 @@ impl Place<'_> {
     }
 
     /// The factor on the medium's speed beyond which the choice turns.
-    fn medium_flip(&self, metric: Metric, methods: &[MethodCosts]) -> Option<Flip> {
+    fn medium_flip(&self, metric: Metric, choosing: &Choosing<'_>) -> Option<Flip> {
         let at_speed = |speed: f64| {
             let mut place = *self;
             place.times.write_byte = self.times.write_byte.map(|seconds| seconds / speed);
             place.times.read_byte = self.times.read_byte.map(|seconds| seconds / speed);
             place.times.write_fixed = self.times.write_fixed.map(|seconds| seconds / speed);
             place.times.read_fixed = self.times.read_fixed.map(|seconds| seconds / speed);
-            place.chosen(metric, methods, self.reads_per_write.mean)
+            place.chosen(metric, choosing, self.reads_per_write.mean)
         };
         // A slower medium favours compressing, a faster one storing raw.
         let slower = at_speed(1.0)? == Method::STORE;
@@ -176,10 +178,10 @@ impl Place<'_> {
     }
 
     /// The reads per write beyond which another method is best.
-    fn reads_flip(&self, metric: Metric, methods: &[MethodCosts]) -> Option<Flip> {
+    fn reads_flip(&self, metric: Metric, choosing: &Choosing<'_>) -> Option<Flip> {
         let start = self.reads_per_write.mean.max(0.01);
         let (value, then) = turn(start, 1.25, 100.0, |reads| {
-            let method = self.chosen(metric, methods, reads)?;
+            let method = self.chosen(metric, choosing, reads)?;
             Some((method, method))
         })?;
         Some(Flip {

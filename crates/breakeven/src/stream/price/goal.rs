@@ -4,7 +4,6 @@ use crate::decide::{BlockLife, Class, Prices};
 use crate::units::{Estimate, Seconds};
 
 /// What a stream is to be.
-#[expect(clippy::large_enum_variant, reason = "there is one a stream")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
     /// Over as soon as can be (Hirsch's S1).

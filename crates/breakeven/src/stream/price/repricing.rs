@@ -77,7 +77,6 @@ impl Controller {
             per_write_operation: Estimate::exact(operation),
             per_read_operation: Estimate::exact(operation),
             per_byte_second_held: Estimate::exact(held),
-            ..Prices::default()
         }
     }
 
