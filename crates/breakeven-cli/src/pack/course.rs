@@ -43,6 +43,8 @@ pub struct Course<'a> {
     /// What parts that ended came to.
     before: Summary,
     ledger: Ledger,
+    /// Core seconds of the last hundredth of the time, of parts that ended.
+    last_percent: Option<Seconds>,
     begun: Instant,
 }
 
@@ -125,6 +127,7 @@ impl<'a> Course<'a> {
             booking: Booking::open(),
             before: Summary::default(),
             ledger: Ledger::default(),
+            last_percent: None,
             begun: Instant::now(),
         };
         // The first piece was read already, since it tells how to begin.
@@ -182,6 +185,7 @@ impl<'a> Course<'a> {
                 ledger: self.ledger,
                 link,
                 row: self.books,
+                last_percent: self.last_percent,
             }),
             level: ended.level,
         })
@@ -190,16 +194,21 @@ impl<'a> Course<'a> {
     /// Ends the writer that there is, which is the last or not, and books what it wrote.
     fn end(&mut self, is_last: bool) -> Result<(Counted, Ended)> {
         let link = self.link();
-        let (sink, summary, level) = match self.writer.take().expect("a writer") {
+        let (sink, summary, level, last) = match self.writer.take().expect("a writer") {
             AnyWriter::Row(row) => {
                 let (sink, summary) = if is_last { row.finish()? } else { row.leave()? };
-                (sink, summary, None)
+                let last = self.books.as_ref().and_then(Books::last_percent);
+                (sink, summary, None, last)
             }
             AnyWriter::Long(long) => {
-                let level = long.main_level();
+                let (level, last) = (long.main_level(), long.last_percent());
                 let (sink, summary) = long.finish()?;
-                (sink, summary, Some(level))
+                (sink, summary, Some(level), last)
             }
+        };
+        self.last_percent = match (self.last_percent, last) {
+            (Some(before), Some(last)) => Some(before + last),
+            (before, last) => before.or(last),
         };
         let goal = match level {
             Some(level) => self.book((level, &summary), link)?,

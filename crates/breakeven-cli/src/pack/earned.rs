@@ -35,6 +35,7 @@ pub struct Earned<'a> {
     ledger: Ledger,
     link: Option<SeenLink>,
     prospects: Vec<(&'static str, Prospect)>,
+    last_percent: Option<Seconds>,
     /// Whether it is one long frame, in whole or for the most part.
     is_long: bool,
 }
@@ -58,6 +59,8 @@ pub struct Booked {
     /// The books of the row of frames that it ended as, whose methods were picked. A long frame has none: one method is
     /// booked for all of it.
     pub row: Option<Books>,
+    /// Core seconds of the last hundredth of the time.
+    pub last_percent: Option<Seconds>,
 }
 
 impl<'a> Earned<'a> {
@@ -82,6 +85,7 @@ impl<'a> Earned<'a> {
             ledger,
             link: booked.link,
             prospects: prospects.collect(),
+            last_percent: booked.last_percent,
             is_long: booked.row.is_none(),
         }
     }
@@ -201,6 +205,13 @@ impl<'a> Earned<'a> {
             "  core seconds  {} spent on encoding",
             figures(total.encode.0)
         );
+        if let Some(last) = self.last_percent {
+            let _ = writeln!(
+                text,
+                "  last percent  {} core seconds fewer would do for a stream that takes 1 % longer",
+                figures(last.0)
+            );
+        }
         let (spent, idled) = self.joules();
         let _ = writeln!(
             text,
@@ -315,6 +326,7 @@ impl<'a> Earned<'a> {
                 "source": basis(link.basis),
             })),
             "core_seconds": self.ledger.total().encode.0,
+            "last_percent_core_seconds": self.last_percent.map(|it| it.0),
             "joules": {
                 "cores": joules.0,
                 "not_idled_away": idled.map(|it| it.0),

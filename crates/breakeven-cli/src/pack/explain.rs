@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use breakeven::codec::{Features, Method};
-use breakeven::decide::{Class, Observation};
+use breakeven::decide::{Class, Decision, Observation};
 use breakeven::frame::{Encoder, Kind, MAGIC_BYTES, frame_bytes_max};
 use breakeven::meter::thread_cpu;
 use breakeven::pool::{Pool, PoolOptions};
-use breakeven::stream::price::{Controller, Plant, Taken};
+use breakeven::stream::price::{Controller, Explained, Plant, Taken};
 use breakeven::stream::simulate::{Cost, Encoded, Event, Pipeline, Run, simulate_encoding};
 use breakeven::stream::{FoundFrame, Goal, Outlook, ReaderOptions, visit};
 use breakeven::units::{BytesPerSecond, Seconds};
@@ -101,9 +101,10 @@ struct Decided {
     raw_bytes: u64,
     stored_bytes: u64,
     core: Seconds,
-    expected_stored_bytes: f64,
-    expected_core: Seconds,
     price: f64,
+    /// What was expected, and why that.
+    decision: Decision,
+    is_trial: bool,
 }
 
 /// The link that a strategy is explained for unless one is told.
@@ -163,14 +164,14 @@ fn explain_row(
         figures(link.mb_per_second()),
         figures(raw_seconds)
     );
-    let (core, expected_core) = (sum(&|it| it.core.0), sum(&|it| it.expected_core.0));
+    let (core, expected_core) = (sum(&|it| it.core.0), sum(&|it| it.expected_core().0));
     let _ = writeln!(
         summary,
         "{} of core time, {} expected; {} stored, {} expected",
         milliseconds(Seconds(core)),
         milliseconds(Seconds(expected_core)),
         size(run.stored_bytes),
-        size(sum(&|it| it.expected_stored_bytes))
+        size(sum(&|it| it.expected_stored_bytes()))
     );
     let _ = writeln!(summary, "{}", methods_used(&decided));
     let _ = writeln!(summary, "{}", meaning_of_price(goal));
@@ -194,9 +195,31 @@ fn explain_row(
         summary,
         header,
         rows: rows.map(|(index, it)| it.row(index)).collect(),
-        tail: String::new(),
+        tail: reasons(&decided),
         json,
     })
+}
+
+/// Kinds of decisions whose reasons are told.
+const REASONS: usize = 12;
+
+/// Tells why methods were picked, those of most blocks first.
+fn reasons(decided: &[Decided]) -> String {
+    let mut blocks: BTreeMap<String, usize> = BTreeMap::new();
+    for it in decided {
+        *blocks.entry(it.why()).or_default() += 1;
+    }
+    let mut blocks: Vec<_> = blocks.into_iter().collect();
+    blocks.sort_by_key(|it| std::cmp::Reverse(it.1));
+    let mut text = String::from("why:\n");
+    for (why, count) in blocks.iter().take(REASONS) {
+        let _ = writeln!(text, "{count:>7} {why}");
+    }
+    let rest: usize = blocks.iter().skip(REASONS).map(|it| it.1).sum();
+    if rest > 0 {
+        let _ = writeln!(text, "{rest:>7} for other reasons; --json tells them");
+    }
+    text
 }
 
 fn milliseconds(time: Seconds) -> String {
@@ -242,6 +265,25 @@ fn price(controller: &Controller, goal: Goal) -> f64 {
 }
 
 impl Decided {
+    fn expected_stored_bytes(&self) -> f64 {
+        self.decision.quantities.stored_bytes.mean
+    }
+
+    fn expected_core(&self) -> Seconds {
+        Seconds(self.decision.quantities.encode_core_seconds.mean)
+    }
+
+    /// Says what decided; the best one known did not, where another was tried.
+    fn why(&self) -> String {
+        match self.is_trial {
+            true => format!(
+                "{} for {}, tried: it may be better than is known",
+                self.method, self.class
+            ),
+            false => self.decision.to_string(),
+        }
+    }
+
     fn method_and_parts(&self) -> String {
         match self.parts {
             1 => self.method.to_string(),
@@ -256,9 +298,9 @@ impl Decided {
             self.method_and_parts(),
             size(self.raw_bytes as f64),
             size(self.stored_bytes as f64),
-            size(self.expected_stored_bytes),
+            size(self.expected_stored_bytes()),
             milliseconds(self.core),
-            milliseconds(self.expected_core),
+            milliseconds(self.expected_core()),
             figures(self.price)
         )
     }
@@ -270,10 +312,14 @@ impl Decided {
             "parts": self.parts,
             "raw_bytes": self.raw_bytes,
             "stored_bytes": self.stored_bytes,
-            "expected_stored_bytes": self.expected_stored_bytes,
+            "expected_stored_bytes": self.expected_stored_bytes(),
             "core_seconds": self.core.0,
-            "expected_core_seconds": self.expected_core.0,
+            "expected_core_seconds": self.expected_core().0,
             "price": self.price,
+            "runner_up": self.decision.runner_up.map(|it| it.to_string()),
+            "undecided": self.decision.undecided,
+            "is_trial": self.is_trial,
+            "reason": self.decision.reason.to_string(),
         })
     }
 }
@@ -394,10 +440,13 @@ impl Encoding {
         let class = self.class_of(filled)?;
         let raw_bytes = filled as u64;
         let outlook = Outlook::default();
-        let (arm, ticket) = controller.choose_for(class, raw_bytes, &outlook, now);
+        let Explained {
+            arm,
+            ticket,
+            decision,
+            is_trial,
+        } = controller.explain_for(class, raw_bytes, &outlook, now);
         let parts = controller.parts_of(ticket);
-        let entry = controller.entry_for(class, raw_bytes, &outlook, (arm, parts));
-        let expected = entry.decision.quantities;
         let method = controller.arms()[arm];
         let price = price(controller, goal);
         let (core, stored_bytes) = self.encode(method, filled, parts)?;
@@ -408,9 +457,9 @@ impl Encoding {
             raw_bytes,
             stored_bytes,
             core,
-            expected_stored_bytes: expected.stored_bytes.mean,
-            expected_core: Seconds(expected.encode_core_seconds.mean),
             price,
+            decision,
+            is_trial,
         };
         Ok((arm, decided))
     }

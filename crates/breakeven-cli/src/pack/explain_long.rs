@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::choice::Setting;
 use super::explain::Shown;
-use super::form::{self, Aim, Candidate};
+use super::form::{self, Aim, Cheapest, Level};
 use super::place::Source;
 
 /// The name and version of the JSON form. Fields are only added under the same one.
@@ -43,7 +43,8 @@ struct Asked {
     aim: Aim,
     name: String,
     class: Class,
-    candidates: Vec<Candidate>,
+    /// Where money picks the level.
+    cheapest: Option<Cheapest>,
     days: f64,
     workers: u32,
 }
@@ -67,9 +68,9 @@ pub fn explain(
         aim,
         name: source.name.clone(),
         class: form::class_of(&head, &mut Compressor::new())?,
-        candidates: match aim {
-            Aim::Usual | Aim::Money => form::candidates(setting, &head, limit)?,
-            _ => Vec::new(),
+        cheapest: match aim {
+            Aim::Usual | Aim::Money => Some(form::cheapest(setting, &head, limit)?),
+            _ => None,
         },
         days: setting.days,
         workers,
@@ -140,20 +141,25 @@ impl Asked {
         );
         let _ = writeln!(summary, "{}", by_what(made));
         let _ = writeln!(summary, "{}", self.why());
-        let header = match self.candidates.is_empty() {
-            true => String::new(),
-            false => format!(
-                "{:>6} {:>14} {:>12} {:>16}\n",
-                "level", "ratio", "core MB/s", "EUR/TB, all told"
+        let header = match &self.cheapest {
+            None => String::new(),
+            Some(it) => format!(
+                "{}\n{:>6} {:>14} {:>12} {:>16}\n",
+                it.decision, "level", "ratio", "core MB/s", "EUR/TB, all told"
             ),
         };
         Shown {
             summary,
             header,
-            rows: self.candidates.iter().map(row).collect(),
+            rows: self.levels().iter().map(row).collect(),
             tail: String::new(),
             json: self.json(made, link),
         }
+    }
+
+    /// What money picks from.
+    fn levels(&self) -> &[Level] {
+        self.cheapest.as_ref().map_or(&[], |it| &it.levels)
     }
 
     /// Says what the level was picked by.
@@ -179,7 +185,7 @@ impl Asked {
     }
 
     fn json(&self, made: &Made, link: Option<BytesPerSecond>) -> Value {
-        let candidate = |it: &Candidate| {
+        let candidate = |it: &Level| {
             json!({
                 "level": it.level,
                 "ratio": 1.0 / it.stored,
@@ -204,7 +210,8 @@ impl Asked {
             "window_bytes": made.options.window_log.map(|log| 1_u64 << log),
             "matches_far": made.options.matches_far,
             "levels": made.levels.iter().map(level).collect::<Vec<_>>(),
-            "candidates": self.candidates.iter().map(candidate).collect::<Vec<_>>(),
+            "candidates": self.levels().iter().map(candidate).collect::<Vec<_>>(),
+            "reason": self.cheapest.as_ref().map(|it| it.decision.reason.to_string()),
         })
     }
 }
@@ -228,8 +235,12 @@ fn by_what(made: &Made) -> String {
     text
 }
 
-fn row(it: &Candidate) -> String {
-    let beyond = if it.is_allowed { "" } else { "  takes longer" };
+fn row(it: &Level) -> String {
+    let beyond = match it.is_allowed {
+        true => "",
+        false if it.level < form::LEVEL_USUAL => "  leaves time over",
+        false => "  takes longer",
+    };
     format!(
         "{:>6} {:>14} {:>12} {:>16}{beyond}\n",
         it.level,

@@ -8,7 +8,8 @@
 use anyhow::Result;
 use breakeven::codec::{Codec, Compressor, Features, Method};
 use breakeven::decide::{
-    BlockLife, Class, Counterfactual, Ledger, Offer, Prices, Profile, Quantities, Written, choose,
+    BlockLife, Candidate, Chooser, ChooserOptions, Class, Counterfactual, Decision, Ledger, Offer,
+    Prices, Profile, Quantities, Terms, Written, choose,
 };
 use breakeven::frame::{LongOptions, WINDOW_LOG_MAX};
 use breakeven::meter::{Reading, Scope};
@@ -17,6 +18,7 @@ use breakeven::units::{BytesPerSecond, Estimate, Seconds};
 
 use super::choice::Setting;
 use crate::options::{PackOptions, Strategy};
+use crate::terms::DAY_SECONDS;
 
 /// What a long frame is to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,7 +98,7 @@ pub fn pace(strategy: Option<Strategy>, link: BytesPerSecond) -> Pace {
 /// The levels that money picks from: those whose cost the profile knows.
 const LEVELS: [i8; 6] = [1, 3, 5, 9, 12, 19];
 /// The level of stock `zstd`, which is held to be what it takes.
-const LEVEL_USUAL: i8 = 3;
+pub const LEVEL_USUAL: i8 = 3;
 /// What looking for matches in all of the window takes beside level 3, as a share: 0.15 on a tar of
 /// documents and sources, 0.6 on headers, measured with zstd 1.5.4.
 const FAR_SHARE: f64 = 0.6;
@@ -128,11 +130,11 @@ pub fn long_options(
         Aim::Paced(_) | Aim::Untold => unreachable!("its levels follow the link"),
         Aim::Usual if limit < 1.0 => usual,
         Aim::Usual => LongOptions {
-            level: cheapest(setting, head, Some(limit))?.max(LEVEL_USUAL),
+            level: cheapest(setting, head, Some(limit))?.level,
             ..far
         },
         Aim::Money => LongOptions {
-            level: cheapest(setting, head, None)?,
+            level: cheapest(setting, head, None)?.level,
             ..far
         },
     })
@@ -140,7 +142,7 @@ pub fn long_options(
 
 /// A level that money may pick, by what is known of blocks of a class.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Candidate {
+pub struct Level {
     pub level: i8,
     /// Core seconds of a raw byte.
     pub core: f64,
@@ -152,37 +154,62 @@ pub struct Candidate {
     pub is_allowed: bool,
 }
 
-/// Returns the levels that money picks from for content of a class that begins so, of which those are allowed whose
-/// work is within a limit, told by its share of that of level 3; without one all are.
-pub fn candidates(
-    setting: &Setting<'_>,
-    head: &[u8],
-    limit: Option<f64>,
-) -> Result<Vec<Candidate>> {
-    let class = class_of(head, &mut Compressor::new())?;
-    let (profile, terms) = (setting.profile(), setting.terms()?);
-    let of = |level: i8| costs(&profile, class, level, head.len() as u64);
-    let kept = terms.keeping(1.0, setting.days).0;
-    let [usual, _] = of(LEVEL_USUAL);
-    let candidate = |level| {
-        let [core, stored] = of(level);
-        Candidate {
-            level,
-            core,
-            stored,
-            euros: terms.core_second().0 * core + kept * stored,
-            is_allowed: level == LEVEL_USUAL || limit.is_none_or(|limit| core / usual <= limit),
-        }
-    };
-    Ok(LEVELS.map(candidate).to_vec())
+/// What money picks for a content.
+pub struct Cheapest {
+    pub level: i8,
+    /// What it was picked from.
+    pub levels: Vec<Level>,
+    pub decision: Decision,
 }
 
-/// Returns the level that costs least of those allowed.
-fn cheapest(setting: &Setting<'_>, head: &[u8], limit: Option<f64>) -> Result<i8> {
-    let candidates = candidates(setting, head, limit)?;
-    let allowed = candidates.iter().filter(|it| it.is_allowed);
-    let least = allowed.min_by(|a, b| a.euros.total_cmp(&b.euros));
-    Ok(least.expect("there is level 3").level)
+/// Picks the level that costs least for content of a class that begins so. Where there is a limit, those are allowed that
+/// are no lighter than level 3 and whose work is within the limit, told by its share of that of level 3.
+pub fn cheapest(setting: &Setting<'_>, head: &[u8], limit: Option<f64>) -> Result<Cheapest> {
+    let terms = setting.terms()?;
+    let life = BlockLife {
+        reads_per_write: Estimate::exact(0.0),
+        held_seconds: Estimate::exact(setting.days * DAY_SECONDS),
+        ..BlockLife::new(
+            class_of(head, &mut Compressor::new())?,
+            head.len().max(1) as u64,
+        )
+    };
+    let prices = terms.prices();
+    let method = |level| Candidate::new(Method::of(Codec::Zstd { level }));
+    let options = ChooserOptions {
+        trial_share: 0.0,
+        ..ChooserOptions::default()
+    };
+    let candidates = LEVELS.map(method).to_vec();
+    let mut chooser = Chooser::new(candidates, setting.profile(), options);
+    chooser.know(&life, &Terms::default());
+    let known: Vec<Quantities> = chooser
+        .expected(life.class, life.raw_bytes)
+        .copied()
+        .collect();
+    let work = |at: usize| known[at].encode_core_seconds.mean;
+    let usual = LEVELS.iter().position(|&level| level == LEVEL_USUAL);
+    let usual = usual.expect("there is level 3");
+    let is_allowed = |at: usize| match limit {
+        None => true,
+        Some(limit) => at == usual || at > usual && work(at) / work(usual) <= limit,
+    };
+    let late = |at: usize| if is_allowed(at) { 0.0 } else { f64::INFINITY };
+    let picked = chooser.pick(&life, &prices, |at, _| late(at)).candidate;
+    let raw = life.raw_bytes as f64;
+    let level = |at: usize| Level {
+        level: LEVELS[at],
+        core: work(at) / raw,
+        stored: known[at].stored_bytes.mean / raw,
+        euros: known[at].cost(&life, &prices) / raw,
+        is_allowed: is_allowed(at),
+    };
+    let place_cost = |at: usize, _: &Quantities| Estimate::exact(late(at));
+    Ok(Cheapest {
+        level: LEVELS[picked],
+        levels: (0..LEVELS.len()).map(level).collect(),
+        decision: chooser.decided(picked, &life, &prices, place_cost),
+    })
 }
 
 /// Returns how often the work of level 3 may be done in the time that stock `zstd` takes for it; less than
@@ -196,13 +223,6 @@ pub fn usual_limit(workers: u32, content_bytes: Option<u64>) -> f64 {
 pub fn class_of(piece: &[u8], compressor: &mut Compressor) -> Result<Class> {
     let features = Features::as_needed(piece, compressor, Class::needs_probe)?;
     Ok(Class::content(&features))
-}
-
-/// Returns the core seconds and the stored bytes of a raw byte.
-fn costs(profile: &Profile, class: Class, level: i8, block_bytes: u64) -> [f64; 2] {
-    let method = Method::of(Codec::Zstd { level });
-    let it = profile.estimate(class, method, block_bytes.max(1));
-    [it.encode_seconds_per_byte, it.stored_per_raw].map(|it| it.value.mean)
 }
 
 /// One of so many pieces is looked at to tell the class of a content.

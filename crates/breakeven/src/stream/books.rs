@@ -75,6 +75,13 @@ impl Books {
     pub fn within(&self, factor: f64) -> Option<Prospect> {
         self.0.within(factor)
     }
+
+    /// Returns the core seconds that the last hundredth of the time cost: so many fewer would have done for a stream
+    /// that takes 1 % longer, by the methods that were used. None where the goal is not to be over soon, and before the
+    /// link is known.
+    pub fn last_percent(&self) -> Option<Seconds> {
+        self.0.last_percent()
+    }
 }
 
 /// Books a block and what it took.
@@ -98,7 +105,7 @@ pub(super) fn book(ledger: &mut Ledger, entry: &Entry, taken: &Taken) {
 
 /// One class's blocks by each method that was used on it.
 struct Group {
-    /// Work over the workers, seconds of the link, and bytes.
+    /// What is bounded, what comes of it, and what is to be least: work over the workers, seconds of the link, and bytes.
     arms: Vec<[f64; 3]>,
 }
 
@@ -107,55 +114,105 @@ const SEEN_MIN: f64 = 0.9;
 /// Halvings of the range of the price's logarithm.
 const HALVINGS: usize = 60;
 
-/// Returns the fewest bytes of the blocks in a ledger within `factor` of the time that they take
-/// uncompressed: the fluid optimum (`oracle.rs`), over means instead of blocks.
-pub(super) fn within(ledger: &Ledger, controller: &Controller, factor: f64) -> Prospect {
-    let plant = controller.plant();
-    let write = |bytes: f64, blocks: f64| plant.write_overhead.0 * blocks + bytes / plant.link.0;
-    let mut classes: BTreeMap<Class, (f64, f64)> = BTreeMap::new();
-    for (key, account) in ledger.accounts() {
-        if let Some((class, _)) = key {
-            let sums = classes.entry(class).or_default();
-            sums.0 += account.blocks as f64;
-            sums.1 += account.raw_bytes as f64;
+/// What the blocks of a ledger could be made of.
+struct Booked {
+    groups: Vec<Group>,
+    /// Blocks that a method was seen on.
+    blocks: f64,
+    /// What a hint kept out of every choice, and the link's time for it.
+    passed_bytes: f64,
+    passed_seconds: f64,
+    /// The time that all takes uncompressed.
+    raw_seconds: f64,
+}
+
+impl Booked {
+    fn of(ledger: &Ledger, controller: &Controller) -> Booked {
+        let plant = controller.plant();
+        let write =
+            |bytes: f64, blocks: f64| plant.write_overhead.0 * blocks + bytes / plant.link.0;
+        let mut classes: BTreeMap<Class, [f64; 3]> = BTreeMap::new();
+        for (key, account) in ledger.accounts() {
+            if let Some((class, _)) = key {
+                let sums = classes.entry(class).or_default();
+                sums[0] += account.blocks as f64;
+                sums[1] += account.raw_bytes as f64;
+                sums[2] += account.stored_bytes as f64;
+            }
         }
-    }
-    // What a hint keeps out of every choice stays as it is, whatever the time.
-    let (blocks, raw) = classes.remove(&Class::UNSEEN).unwrap_or_default();
-    let passed_bytes = (ledger.accounts())
-        .filter(|it| it.0.is_some_and(|(class, _)| class == Class::UNSEEN))
-        .map(|it| it.1.stored_bytes as f64)
-        .sum::<f64>();
-    let passed_seconds = write(passed_bytes, blocks);
-    let mut budget = factor * write(raw, blocks);
-    let (wall, mut blocks_seen) = (controller.wall(), 0.0);
-    let mut groups = Vec::new();
-    for (class, (blocks, raw)) in classes {
-        budget += factor * write(raw, blocks);
-        let block_bytes = (raw / blocks).round() as u64;
-        let arms = controller.arms().iter().map(|&arm| {
-            let it = controller.profile().estimate(class, arm, block_bytes);
-            let core = raw * it.encode_seconds_per_byte.value.mean;
-            let work = blocks * wall.at(core / blocks);
-            let stored = raw * it.stored_per_raw.value.mean;
-            let seen = it.stored_per_raw.weight >= SEEN_MIN;
-            seen.then(|| [work / plant.workers as f64, write(stored, blocks), stored])
-        });
-        let arms: Vec<[f64; 3]> = arms.flatten().collect();
-        if !arms.is_empty() {
-            blocks_seen += blocks;
-            groups.push(Group { arms });
+        // What a hint keeps out of every choice stays as it is, whatever the time.
+        let [passed, passed_raw, passed_bytes] = classes.remove(&Class::UNSEEN).unwrap_or_default();
+        let mut booked = Booked {
+            groups: Vec::new(),
+            blocks: 0.0,
+            passed_bytes,
+            passed_seconds: write(passed_bytes, passed),
+            raw_seconds: write(passed_raw, passed),
+        };
+        let wall = controller.wall();
+        for (class, [blocks, raw, _]) in classes {
+            booked.raw_seconds += write(raw, blocks);
+            let block_bytes = (raw / blocks).round() as u64;
+            let arms = controller.arms().iter().map(|&arm| {
+                let it = controller.profile().estimate(class, arm, block_bytes);
+                let core = raw * it.encode_seconds_per_byte.value.mean;
+                let work = blocks * wall.at(core / blocks);
+                let stored = raw * it.stored_per_raw.value.mean;
+                let seen = it.stored_per_raw.weight >= SEEN_MIN;
+                seen.then(|| [work / plant.workers as f64, write(stored, blocks), stored])
+            });
+            let arms: Vec<[f64; 3]> = arms.flatten().collect();
+            if !arms.is_empty() {
+                booked.blocks += blocks;
+                booked.groups.push(Group { arms });
+            }
         }
-    }
-    let [work, link, stored_bytes] = fewest(&groups, budget);
-    Prospect {
-        stored_bytes: stored_bytes + passed_bytes,
-        seconds: Seconds(work.max(link + passed_seconds)),
-        core: Seconds((work * plant.workers as f64 - blocks_seen * wall.constant) / wall.slope),
+        booked
     }
 }
 
-/// Returns the sums at which the bytes are fewest within a budget of work.
+/// Returns the fewest bytes of the blocks in a ledger within `factor` of the time that they take
+/// uncompressed: the fluid optimum (`oracle.rs`), over means instead of blocks.
+pub(super) fn within(ledger: &Ledger, controller: &Controller, factor: f64) -> Prospect {
+    let (booked, wall) = (Booked::of(ledger, controller), controller.wall());
+    let workers = controller.plant().workers as f64;
+    let [work, link, stored_bytes] = fewest(&booked.groups, factor * booked.raw_seconds);
+    Prospect {
+        stored_bytes: stored_bytes + booked.passed_bytes,
+        seconds: Seconds(work.max(link + booked.passed_seconds)),
+        core: Seconds((work * workers - booked.blocks * wall.constant) / wall.slope),
+    }
+}
+
+/// Returns what the last hundredth of the time of the blocks in a ledger cost, where they were to be over soon.
+pub(super) fn last_percent(ledger: &Ledger, controller: &Controller) -> Seconds {
+    let (plant, total) = (controller.plant(), ledger.total());
+    let link =
+        plant.write_overhead.0 * total.blocks as f64 + total.stored_bytes as f64 / plant.link.0;
+    let work = total.encode.0 / plant.workers as f64;
+    let booked = Booked::of(ledger, controller);
+    let seconds = link.max(work) - booked.passed_seconds;
+    let arms = booked.groups.iter().map(|group| {
+        let ways = group.arms.iter();
+        ways.map(|&[work, write, _]| [write, work]).collect()
+    });
+    Seconds(
+        least_saved(&arms.collect::<Vec<_>>(), seconds) * plant.workers as f64
+            / controller.wall().slope,
+    )
+}
+
+/// Returns how much less work does for groups, of which each way takes a time and work, in a time that is 1 % longer.
+pub(super) fn least_saved(groups: &[Vec<[f64; 2]>], seconds: f64) -> f64 {
+    let ways = |it: &Vec<[f64; 2]>| Group {
+        arms: it.iter().map(|&[time, work]| [time, 0.0, work]).collect(),
+    };
+    let groups: Vec<Group> = groups.iter().map(ways).collect();
+    let work = |seconds: f64| fewest(&groups, seconds)[2];
+    (work(seconds) - work(1.01 * seconds)).max(0.0)
+}
+
+/// Returns the sums of which the third is the least within a budget of the first.
 fn fewest(groups: &[Group], budget: f64) -> [f64; 3] {
     let at = |log: f64| {
         let price = f64::exp2(log);
@@ -205,6 +262,21 @@ mod tests {
         check(6.0, [6.0, 3.0, 3.0]);
         check(10.0, [10.0, 2.0, 2.0]);
         check(1e9, [10.0, 2.0, 2.0]);
+    }
+
+    #[test]
+    fn the_last_percent_is_what_a_little_more_time_would_save() {
+        let ways = vec![[10.0, 0.0], [4.0, 2.0], [2.0, 10.0]];
+        let check = |seconds: f64, expected: f64| {
+            let found = least_saved(std::slice::from_ref(&ways), seconds);
+            assert!((found - expected).abs() < 1e-9, "{seconds}: {found}");
+        };
+        // Of 1 % of 4 s, a sixth of a second costs a third of one.
+        check(4.0, 2.0 / 6.0 * 0.04);
+        check(2.0, 8.0 / 2.0 * 0.02);
+        // There is nothing lighter, and nothing sooner.
+        check(10.0, 0.0);
+        check(1.0, 0.0);
     }
 
     const ARMS: [&str; 3] = ["store", "zstd:1", "zstd:5"];
@@ -267,6 +339,7 @@ mod tests {
                 let found = earned.saved_cost.mean;
                 assert!((found / saved - 1.0).abs() < 0.01, "{found} of {saved}");
             }
+            assert_eq!(books.last_percent().is_some(), goal == Goal::Fastest);
             // More time never costs bytes.
             let [free, half] = [1.0, 1.5].map(|factor| books.within(factor).expect("a link"));
             assert!(half.stored_bytes <= free.stored_bytes * (1.0 + 1e-9));

@@ -223,6 +223,11 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         }
     }
 
+    /// Returns what the last hundredth of the link's time cost, where levels follow a link ([`Pacer::last_percent`]).
+    pub fn last_percent(&self) -> Option<Seconds> {
+        self.paced.as_ref()?.pacer.last_percent()
+    }
+
     /// Returns the speed of a link that was not told, once it shows.
     pub fn link_seen(&self) -> Option<BytesPerSecond> {
         self.paced.as_ref()?.pacer.seen()

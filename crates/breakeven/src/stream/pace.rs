@@ -1,22 +1,28 @@
 //! The level of each job of a long frame, so that workers and link keep each other busy.
 //!
-//! What was compressed and not yet taken by the sink is a queue: for so long the link has something to send. A job
-//! goes by the densest level at which a worker is through with it in that time. A long queue thus becomes
+//! What was compressed and not yet taken by the sink is a queue: for so long the link has something to send. The
+//! chooser picks the level that stores least of those at which a worker is through with the job in that time;
+//! what would be late costs without end, and of levels within [`TIE_SHARE`] the lightest is taken. A long queue thus becomes
 //! smaller bytes and a short one lighter work, and where the balance lies between two levels the jobs
 //! share their time between them. With a promised time, what is left of it stands for the queue.
 //!
 //! Of a link that nobody told the speed of, the time that the sink takes for its bytes tells it. It is held to be slow
 //! until then: on a fast one some ms are lost so, on a slow one a second would be.
 //!
-//! What a level takes follows from the core time that the last jobs took, by what levels take beside each other. So a
-//! change of the data is followed at the next job, over any number of levels, and a wait for the sink changes nothing.
+//! What a level takes follows from the core time that the last jobs took, by what the profile expects levels to take beside each
+//! other. So a change of the data is followed at the next job, over any number of levels, and a wait for the sink changes nothing.
 //!
 //! No clock is read here, and nothing is known of the data.
 
 use std::collections::VecDeque;
 
+use super::books::least_saved;
 use super::price::HIDDEN_BYTES;
-use crate::units::{BytesPerSecond, Seconds};
+use crate::codec::{Codec, Method};
+use crate::decide::{
+    BlockLife, Candidate, Chooser, ChooserOptions, Class, Prices, Profile, Quantities, Terms,
+};
+use crate::units::{BytesPerSecond, Estimate, Seconds};
 
 /// What a long frame's levels follow.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,9 +46,8 @@ impl Pace {
 /// The levels, each smaller and slower than the one before on nearly all data. Denser ones would take more memory
 /// than a pipe is worth, and save some percent.
 const LEVELS: [i8; 7] = [1, 3, 5, 6, 7, 9, 12];
-/// Core seconds of a byte at each of them, of which the proportions count: the means of 64 MB of headers and of a tar of documents
-/// and sources, with zstd 1.5.4 in jobs and a window of 8 MiB.
-const COSTS: [f64; 7] = [2.6e-9, 4.0e-9, 8.3e-9, 9.9e-9, 12.8e-9, 22e-9, 43e-9];
+/// The share of the bytes, and so of the link's time, that is not worth more work.
+const TIE_SHARE: f64 = 0.02;
 /// Bytes a second of a link, over the workers, up to which a worker keeps up with each of the levels above on
 /// text: where a stream begins, before anything was measured.
 const LINKS: [f64; 6] = [6e7, 1.5e7, 8e6, 5e6, 3e6, 1e6];
@@ -65,7 +70,7 @@ const FIRST_UNTOLD: usize = 1;
 const HELD_BYTES: u64 = 4 << 20;
 /// Bytes after which what was seen of a link counts half.
 const HALF_LIFE_BYTES: f64 = (256 << 10) as f64;
-/// Core seconds by [`COSTS`] from which something is learned: of the shortest job.
+/// Core seconds as expected from which something is learned: of the shortest job.
 const LEARNED_SECONDS_MIN: f64 = 1e-3;
 /// Bytes of a job by a level that was not seen for so many jobs, one at a time, since what it takes is a guess: on some text five times what
 /// others take, and the link stood idle for 0.5 s.
@@ -89,7 +94,14 @@ pub struct Pacer {
     /// The densest that may be used.
     last: usize,
     jobs: u32,
-    /// What jobs took over what [`COSTS`] says, as a mean; 0 until something is known.
+    /// Picks among [`LEVELS`].
+    chooser: Chooser,
+    /// Core seconds and stored bytes of a byte at each of them as they are expected, of which the proportions count.
+    work: [f64; LEVELS.len()],
+    shares: [f64; LEVELS.len()],
+    /// Bytes of content that shrinks, by the level picked.
+    picked: [f64; LEVELS.len()],
+    /// What jobs took over what was expected, as a mean; 0 until something is known.
     scale: f64,
     /// The same of jobs of each level; what is not tried again approaches the mean.
     scales: [f64; LEVELS.len()],
@@ -103,7 +115,7 @@ pub struct Pacer {
     usual: usize,
     /// Jobs that are not done, the latest last.
     begun: VecDeque<Begun>,
-    /// Core seconds by [`COSTS`] of those that are done.
+    /// Core seconds that were expected of those that are done.
     done: f64,
     /// Where it stood when the mean was last taken.
     learned: Learned,
@@ -151,7 +163,7 @@ struct Begun {
 /// Where a stream stood.
 #[derive(Clone, Copy, Debug, Default)]
 struct Learned {
-    /// Core seconds, as they were and by [`COSTS`].
+    /// Core seconds, as they were and as expected.
     core: f64,
     expected: f64,
     consumed: u64,
@@ -207,8 +219,13 @@ impl Pacer {
         let first = LINKS.iter().filter(|&&limit| of_worker < limit).count();
         let is_promised = matches!(pace, Pace::Within(..));
         let last = DENSEST - usize::from(!is_promised);
+        let (chooser, [work, shares]) = levels(if is_promised { 0.0 } else { TIE_SHARE });
         Pacer {
             pace,
+            chooser,
+            work,
+            shares,
+            picked: [0.0; LEVELS.len()],
             workers,
             first: first.min(last),
             last,
@@ -261,6 +278,23 @@ impl Pacer {
         self.seen?.speed()
     }
 
+    /// Returns the core seconds that the last hundredth of the link's time cost, by what levels are expected to leave: so
+    /// many fewer would have done for a stream that takes 1 % longer. None before something is known, and where a time is promised.
+    pub fn last_percent(&self) -> Option<Seconds> {
+        let (raw, link): (f64, f64) = (self.picked.iter().sum(), self.pace.link().0);
+        let stored = self
+            .picked
+            .iter()
+            .zip(&self.shares)
+            .map(|(raw, share)| raw * share);
+        let ways = self.shares.iter().zip(&self.work).take(self.last + 1);
+        let ways = ways
+            .map(|(share, work)| [raw * share / link, raw * work * self.scale])
+            .collect();
+        let is_fast = matches!(self.pace, Pace::Fastest(_)) && self.scale > 0.0;
+        is_fast.then(|| Seconds(least_saved(&[ways], stored.sum::<f64>() / link)))
+    }
+
     /// Returns for how many threads it picks.
     pub fn workers(&self) -> usize {
         self.workers
@@ -299,6 +333,9 @@ impl Pacer {
         };
         self.jobs += 1;
         self.usual = if at.is_hopeless { 0 } else { self.usual + 1 };
+        if !at.is_hopeless {
+            self.picked[level] += bytes as f64;
+        }
         self.begun.push_back(Begun {
             end: at.raw_bytes + bytes as u64,
             bytes: bytes as u64,
@@ -312,7 +349,7 @@ impl Pacer {
 
     /// Returns the densest level at which a job is done before the link has nothing to send: the queue, what the sink took
     /// sooner than such a link sends it, and half of what the other workers may add meanwhile, since bytes go out in order.
-    fn densest(&self, at: &Standing, bytes: f64) -> usize {
+    fn densest(&mut self, at: &Standing, bytes: f64) -> usize {
         let ahead = match self.pace {
             Pace::Fastest(link) => {
                 let queued = at.produced_bytes.saturating_sub(at.sunk_bytes) as f64;
@@ -323,23 +360,31 @@ impl Pacer {
             Pace::Within(factor, link) => factor * at.raw_bytes as f64 / link.0 - at.now.0,
         };
         let is_trying = self.begun.iter().any(|job| self.is_guess(job.level));
-        let is_in_time = |&level: &usize| {
+        let is_in_time = |level: usize| {
             let scale = self.scales[level].max(self.scale);
             let bytes = match self.is_guess(level) {
                 true => bytes.min(TRIED_BYTES as f64),
                 false => bytes,
             };
-            COSTS[level] * scale * bytes <= ahead && !(is_trying && self.is_guess(level))
+            self.work[level] * scale * bytes <= ahead && !(is_trying && self.is_guess(level))
         };
         let lightest = self.lightest();
-        let mut levels = (lightest..=self.last).rev();
-        levels.find(is_in_time).unwrap_or(lightest)
+        let may_be: [bool; LEVELS.len()] = std::array::from_fn(|level| {
+            level == lightest || (lightest..=self.last).contains(&level) && is_in_time(level)
+        });
+        let late = |level: usize, _: &Quantities| if may_be[level] { 0.0 } else { f64::INFINITY };
+        // Bytes alone, since all that may be is done before the link wants more.
+        let prices = Prices {
+            per_byte_written: Estimate::exact(1.0),
+            ..Prices::default()
+        };
+        self.chooser.pick(&job(), &prices, late).candidate
     }
 
     /// Returns the lightest level: 1 where workers do not keep up with the link by level 3.
     fn lightest(&self) -> usize {
         let link = self.stored / self.pace.link().0;
-        let workers = self.scale * COSTS[1] / self.workers as f64;
+        let workers = self.scale * self.work[1] / self.workers as f64;
         usize::from(workers <= link)
     }
 
@@ -352,13 +397,13 @@ impl Pacer {
     /// level, and says nothing of the rest.
     fn learn(&mut self, at: &Standing) {
         while let Some(job) = self.begun.front().filter(|it| it.end <= at.consumed_bytes) {
-            self.done += COSTS[job.level] * job.bytes as f64;
+            self.done += self.work[job.level] * job.bytes as f64;
             self.latest = job.level;
             self.begun.pop_front();
         }
         let part = self.begun.front().map_or(0.0, |job| {
             let to_come = (job.end - at.consumed_bytes).min(job.bytes);
-            COSTS[job.level] * (job.bytes - to_come) as f64
+            self.work[job.level] * (job.bytes - to_come) as f64
         });
         let now = Learned {
             core: at.core.0,
@@ -402,11 +447,36 @@ impl Pacer {
     }
 }
 
+/// Returns a job as the chooser sees it. Its class moves all levels alike, as a scale does.
+fn job() -> BlockLife {
+    BlockLife::new(Class::TEXT, JOB_BYTES_MAX as u64)
+}
+
+/// Returns the chooser among the levels, and the core seconds and stored bytes that it expects of a byte at each.
+fn levels(tie_share: f64) -> (Chooser, [[f64; LEVELS.len()]; 2]) {
+    let candidate = |level| Candidate::new(Method::of(Codec::Zstd { level }));
+    let options = ChooserOptions {
+        trial_share: 0.0,
+        tie_share,
+        ..ChooserOptions::default()
+    };
+    let candidates = LEVELS.map(candidate).to_vec();
+    let mut chooser = Chooser::new(candidates, Profile::default(), options);
+    let job = job();
+    chooser.know(&job, &Terms::default());
+    let mut expected = [[0.0; LEVELS.len()]; 2];
+    for (level, it) in chooser.expected(job.class, job.raw_bytes).enumerate() {
+        expected[0][level] = it.encode_core_seconds.mean / job.raw_bytes as f64;
+        expected[1][level] = it.stored_bytes.mean / job.raw_bytes as f64;
+    }
+    (chooser, expected)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Core seconds and stored bytes of a byte at each level: the headers of [`super::COSTS`].
+    /// Core seconds and stored bytes of a byte at each level: as it was of headers.
     const COSTS: [[f64; 2]; 7] = [
         [4.0e-9, 0.0766],
         [5.9e-9, 0.0700],

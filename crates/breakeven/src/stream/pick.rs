@@ -270,6 +270,13 @@ impl Picker {
         live.seen_link()?;
         Some(books::within(&live.ledger, &live.controller, factor))
     }
+
+    pub fn last_percent(&self) -> Option<Seconds> {
+        let live = self.live().map(lock)?;
+        live.seen_link()?;
+        let is_fast = live.controller.goal() == Goal::Fastest;
+        is_fast.then(|| books::last_percent(&live.ledger, &live.controller))
+    }
 }
 
 /// Encodes a block by what its class and the prices say, and learns from it.

@@ -57,8 +57,8 @@ use std::collections::VecDeque;
 
 use crate::codec::Method;
 use crate::decide::{
-    BlockLife, Candidate, Chooser, ChooserOptions, Class, Observation, Prices, Profile, Quantities,
-    Terms,
+    BlockLife, Candidate, Chooser, ChooserOptions, Class, Decision, Observation, Prices, Profile,
+    Quantities, Terms,
 };
 use crate::units::{BytesPerSecond, Seconds};
 
@@ -84,6 +84,19 @@ pub struct Taken {
     /// The worker's time for the block, choosing included: longer than the codec's core time where
     /// others had the core.
     pub wall: Seconds,
+}
+
+/// A pick with what it was by.
+#[derive(Clone, Copy, Debug)]
+pub struct Explained {
+    /// Its place among the arms.
+    pub arm: usize,
+    /// The ticket by which to tell what became of the block.
+    pub ticket: u64,
+    /// The decision, at the prices and with the waits of the moment.
+    pub decision: Decision,
+    /// Whether it is not the best known, but might be.
+    pub is_trial: bool,
 }
 
 /// Blocks' worth of time saved from which on a goal with a time hopes for twice as much of what it has
@@ -212,6 +225,11 @@ impl Controller {
         self.pledged_bytes = Some(bytes);
     }
 
+    /// Returns what it picks for.
+    pub fn goal(&self) -> Goal {
+        self.goal
+    }
+
     /// Returns the arms.
     pub fn arms(&self) -> &[Method] {
         &self.arms
@@ -268,6 +286,30 @@ impl Controller {
         outlook: &Outlook,
         now: Seconds,
     ) -> (usize, u64) {
+        let way = self.way_for(class, raw_bytes, outlook, now);
+        self.send(&way, outlook, now)
+    }
+
+    /// Picks as [`Controller::choose_for`] does, and says why.
+    pub fn explain_for(
+        &mut self,
+        class: Class,
+        raw_bytes: u64,
+        outlook: &Outlook,
+        now: Seconds,
+    ) -> Explained {
+        let way = self.way_for(class, raw_bytes, outlook, now);
+        let decision = self.decision_of(&way);
+        let (arm, ticket) = self.send(&way, outlook, now);
+        Explained {
+            arm,
+            ticket,
+            decision,
+            is_trial: way.picked.trial.is_some(),
+        }
+    }
+
+    fn way_for(&mut self, class: Class, raw_bytes: u64, outlook: &Outlook, now: Seconds) -> Way {
         let kind = (Some(class), *outlook);
         let is_new = !self.window.iter().any(|it| (it.class, it.outlook) == kind);
         self.enter(Some(class), raw_bytes, outlook, now);
@@ -277,26 +319,25 @@ impl Controller {
         if is_new || self.period.is_infinite() || is_busy && is_other {
             self.reprice();
         }
-        let Way {
-            picked,
-            expected,
-            spell,
-            waits,
-        } = self.pick(class, raw_bytes, outlook, now);
-        self.count_raw(raw_bytes, outlook);
+        self.pick(class, raw_bytes, outlook, now)
+    }
+
+    /// Sends a block on its way.
+    fn send(&mut self, way: &Way, outlook: &Outlook, now: Seconds) -> (usize, u64) {
+        self.count_raw(way.life.raw_bytes, outlook);
+        let candidate = way.picked.candidate;
         let sent = Sent {
             chosen_at: now.0,
-            encoded_at: now.0 + spell.latency,
-            stored_bytes: expected.stored_bytes.mean,
-            core_seconds: expected.encode_core_seconds.mean,
-            candidate: picked.candidate,
-            parts: self.parts_in(picked.candidate),
+            encoded_at: now.0 + way.spell.latency,
+            stored_bytes: way.expected.stored_bytes.mean,
+            core_seconds: way.expected.encode_core_seconds.mean,
+            candidate,
+            parts: self.parts_in(candidate),
             is_encoded: false,
-            trial: picked.trial.map(|it| (it, spell, waits)),
+            trial: way.picked.trial.map(|it| (it, way.spell, way.waits)),
         };
         self.core_seconds += sent.core_seconds;
-        let arm = picked.candidate / self.parts.len();
-        (arm, self.transit.send(sent))
+        (candidate / self.parts.len(), self.transit.send(sent))
     }
 
     /// Returns into how many parts a block of a candidate goes.

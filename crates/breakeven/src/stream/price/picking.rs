@@ -1,7 +1,7 @@
 //! The arm of a block: what the chooser is told of it, and what the queue adds to each arm's cost.
 
-use crate::decide::{Class, Picked, Prices, Quantities, TRIAL_SECONDS, Terms};
-use crate::units::Seconds;
+use crate::decide::{BlockLife, Class, Decision, Picked, Prices, Quantities, TRIAL_SECONDS, Terms};
+use crate::units::{Estimate, Seconds};
 
 use super::super::hint::Outlook;
 use super::super::split::PART_BYTES_MIN;
@@ -10,9 +10,11 @@ use super::promise::Left;
 use super::waits::Waits;
 use super::{Controller, Goal};
 
-/// What was picked for a block.
+/// What was picked for a block, and what that was by.
 pub struct Way {
     pub picked: Picked,
+    pub life: BlockLife,
+    pub prices: Prices,
     pub expected: Quantities,
     /// While it is encoded, as expected.
     pub spell: Spell,
@@ -42,24 +44,37 @@ impl Controller {
         let mut delays = std::mem::take(&mut self.scratch.delays);
         self.transit.gather_helpers(now, &mut delays);
         let Controller { chooser, parts, .. } = self;
-        let spell_of = |it: &Quantities, parts: usize| Spell::of(waits.wall_of(it), parts, &delays);
         let picked = chooser.pick_on(&life, &prices, &terms, |at, it| {
-            let parts = parts[at % parts.len()];
-            if parts > 1 && raw_bytes.div_ceil(parts as u64) < PART_BYTES_MIN as u64 {
-                return f64::INFINITY;
-            }
-            waits.cost(it, parts, &spell_of(it, parts))
+            added(&waits, it, (raw_bytes, parts[at % parts.len()]), &delays)
         });
         let expected = chooser.expected(class, raw_bytes).nth(picked.candidate);
         let expected = *expected.expect("it was picked for");
-        let spell = spell_of(&expected, parts[picked.candidate % parts.len()]);
+        let wall = waits.wall_of(&expected);
+        let spell = Spell::of(wall, parts[picked.candidate % parts.len()], &delays);
         self.scratch.delays = delays;
         Way {
             picked,
+            life,
+            prices,
             expected,
             spell,
             waits,
         }
+    }
+
+    /// Returns the decision that a pick was, at the prices and with the waits that decided it.
+    pub(super) fn decision_of(&mut self, way: &Way) -> Decision {
+        let Controller {
+            chooser,
+            parts,
+            scratch,
+            ..
+        } = self;
+        let (life, prices) = (&way.life, &way.prices);
+        chooser.decided(way.picked.candidate, life, prices, |at, it| {
+            let form = (life.raw_bytes, parts[at % parts.len()]);
+            Estimate::exact(added(&way.waits, it, form, &scratch.delays))
+        })
     }
 
     /// Returns what the chooser is told of a block, beside what it is told of all like it.
@@ -94,4 +109,13 @@ impl Controller {
             left: left.seconds,
         }
     }
+}
+
+/// Returns what the queue adds to the cost of a block of so many bytes in so many parts; infinite where these would be too
+/// short.
+fn added(waits: &Waits, it: &Quantities, (raw_bytes, parts): (u64, usize), delays: &[f64]) -> f64 {
+    if parts > 1 && raw_bytes.div_ceil(parts as u64) < PART_BYTES_MIN as u64 {
+        return f64::INFINITY;
+    }
+    waits.cost(it, parts, &Spell::of(waits.wall_of(it), parts, delays))
 }
