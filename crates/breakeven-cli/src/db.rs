@@ -65,6 +65,12 @@ impl Named {
         })
     }
 
+    /// Returns the permission bits of the file.
+    fn mode(&self) -> Result<u32> {
+        let file = self.storage.open(&self.name, OpenOptions::read_only())?;
+        Ok(file.status()?.mode & 0o777)
+    }
+
     /// Takes it for a compressed database that is only read.
     fn store(&self, mode: u32) -> Result<Arc<PageStore>> {
         self.store_with(PageOptions {
@@ -200,7 +206,12 @@ fn bring_in(source: &Path, database: &Path, codec: Option<&str>) -> Result<ExitC
     let (from, to) = (Named::new(source)?, Named::new(database)?);
     let shown = Shown::new()?;
     let names = (from.name.as_str(), to.name.as_str());
-    let target = (&to.storage, options(codec)?);
+    // Nobody is to read a copy who may not read the source.
+    let target = PageOptions {
+        mode: from.mode()?,
+        ..options(codec)?
+    };
+    let target = (&to.storage, target);
     let pool = Pool::new(PoolOptions::default())?;
     let moved = import(&from.storage, names, target, &pool, &mut |done, total| {
         shown.tell(done, total)
@@ -224,7 +235,7 @@ fn bring_in(source: &Path, database: &Path, codec: Option<&str>) -> Result<ExitC
 fn bring_out(database: &Path, target: &Path) -> Result<ExitCode> {
     let (from, to) = (Named::new(database)?, Named::new(target)?);
     let shown = Shown::new()?;
-    let store = from.store(0o644)?;
+    let store = from.store(from.mode()?)?;
     let name = (&to.storage, to.name.as_str());
     let pool = Pool::new(PoolOptions::default())?;
     let moved = export(store, name, &pool, &mut |done, total| {

@@ -9,6 +9,8 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
@@ -286,9 +288,10 @@ fn decide(
     let Some((folder, name)) = folder_and_name(path) else {
         return Ok(Decision::Pass);
     };
-    let Ok(storage) = RealStorage::open_folder(folder) else {
+    let Ok(storage) = RealStorage::open_folder(&folder) else {
         return Ok(Decision::Pass);
     };
+    let system = storage.system()?;
     let storage: Arc<dyn Storage> = Arc::new(storage);
     let mut asked = options_of(is_read_only, parameter)?;
     let options = asked.options;
@@ -303,14 +306,24 @@ fn decide(
         // The other VFS says what is wrong, in SQLite's words.
         Err(_) => return Ok(Decision::Pass),
     };
-    match kind {
-        FileKind::Plain | FileKind::Other => return Ok(Decision::Pass),
-        FileKind::Empty if is_read_only => return Ok(Decision::Pass),
-        FileKind::Empty => {
-            refuse_journals(path)?;
-            PageStore::create(&*storage, &name, options)?;
-        }
-        FileKind::Compressed => refuse_journals(path)?,
+    let is_ours = match kind {
+        FileKind::Plain | FileKind::Other => false,
+        FileKind::Empty => !is_read_only,
+        FileKind::Compressed => true,
+    };
+    if !is_ours {
+        return Ok(Decision::Pass);
+    }
+    // Who promises that nobody else is there needs no locks.
+    if !asked.is_unlocked {
+        system.check_network(path)?;
+    }
+    refuse_journals(path)?;
+    if kind == FileKind::Empty {
+        create(&*storage, (&folder, &name), options, parameter)?;
+    }
+    if !asked.is_unlocked {
+        system.check_locks(&*storage, &name)?;
     }
     let mut connection = match connect(&storage, &name, options) {
         Err(Error::Io { source, .. }) if is_unwritable(&source) && !is_read_only => {
@@ -325,6 +338,47 @@ fn decide(
     let opened = Opened::new(path);
     let database = Database::new(api, connection, opened, &asked);
     Ok(Decision::Compressed(Box::new(database)))
+}
+
+/// Makes the file as SQLite's own VFS would: with the mode of the file that `modeof` names, or which stands there empty, to
+/// the bit; else with the usual one, of which the process's mask takes some away. An empty file keeps its owner, where
+/// this process may give files away.
+fn create(
+    storage: &dyn Storage,
+    (folder, name): (&Path, &str),
+    options: PageOptions,
+    parameter: &dyn Fn(&CStr) -> Option<String>,
+) -> Result<()> {
+    let path = folder.join(name);
+    let empty = std::fs::metadata(&path).ok();
+    let mode = match parameter(c"modeof") {
+        Some(model) => {
+            let found = std::fs::metadata(&model);
+            let found = found.map_err(|error| Error::io("status", model, error))?;
+            Some(found.mode() & 0o777)
+        }
+        None => empty.as_ref().map(|empty| empty.mode() & 0o777),
+    };
+    let new = PageOptions {
+        mode: mode.unwrap_or(options.mode),
+        ..options
+    };
+    if !PageStore::create(storage, name, new)? {
+        return Ok(());
+    }
+    let made = |error| Error::io("change mode", &path, error);
+    if let Some(empty) = empty {
+        let now = std::fs::metadata(&path).map_err(made)?;
+        if (now.uid(), now.gid()) != (empty.uid(), empty.gid()) {
+            // Only root may.
+            let _ = chown(&path, Some(empty.uid()), Some(empty.gid()));
+        }
+    }
+    match mode {
+        // The mask took bits away that the other file has.
+        Some(mode) => std::fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(made),
+        None => Ok(()),
+    }
 }
 
 /// Opens a connection to the store that this process has of the file, or to a new one.

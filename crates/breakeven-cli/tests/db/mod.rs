@@ -1,6 +1,7 @@
 //! `breakeven db`: in and out again, and what is refused.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -99,6 +100,25 @@ fn a_database_goes_in_is_looked_at_and_comes_out_the_same() {
     }
     println!("{found} of {tried} sectors with a flipped bit found");
     assert!(found >= 6, "{found} of {tried}");
+}
+
+#[test]
+fn who_may_not_read_a_database_may_not_read_a_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    if !make(&path("plain"), "") {
+        return;
+    }
+    fs::set_permissions(path("plain"), fs::Permissions::from_mode(0o600)).unwrap();
+    for arguments in [["import", "plain", "small"], ["export", "small", "back"]] {
+        let made = db(&folder, &arguments);
+        assert!(made.status.success(), "{}", said(&made));
+        let mode = fs::metadata(path(arguments[2]))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600, "{arguments:?}");
+    }
 }
 
 #[test]

@@ -62,6 +62,7 @@ pub mod images;
 mod locks;
 mod memory;
 mod namespace;
+mod networked;
 #[cfg(any(test, feature = "proof"))]
 pub mod proof;
 mod real;
@@ -78,6 +79,7 @@ pub use batch::{Batch, Completion, Operation, Outcome, Submission};
 pub use buffer::AlignedBuffer;
 pub use locks::{HeldLock, LockKind};
 pub use memory::MemoryStorage;
+pub use networked::FileSystem;
 pub use real::RealStorage;
 pub use simulated::SimulatedDisk;
 

@@ -23,8 +23,8 @@ use crate::storage::handle::{Handle, Latch, system_error, two_names_error};
 use crate::storage::namespace::{check_folder, check_name, split_name};
 use crate::storage::transfer::{read_fully, write_fully};
 use crate::storage::{
-    Entry, EntryKind, FileIdentity, FileStatus, HeldLock, LockKind, OpenOptions, Storage,
-    StorageFile, locks,
+    Entry, EntryKind, FileIdentity, FileStatus, FileSystem, HeldLock, LockKind, OpenOptions,
+    Storage, StorageFile, locks,
 };
 
 /// What direct I/O is taken to need where the kernel does not say (Linux before 6.1): a page, which
@@ -60,6 +60,17 @@ impl RealStorage {
             root,
             latch: Latch::default(),
         })
+    }
+
+    /// Returns what kind of file system the folder lies on.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system does not say.
+    pub fn system(&self) -> Result<FileSystem> {
+        let found = retry_on_intr(|| rustix::fs::fstatfs(&self.root));
+        let found = found.map_err(|error| Error::io("status", &self.path, error.into()))?;
+        // The numbers have 32 bits, whatever the field is on a machine.
+        Ok(FileSystem::of_magic(found.f_type as u32))
     }
 
     /// Runs `work` on the folder that holds `name` and on the last part of the name.
