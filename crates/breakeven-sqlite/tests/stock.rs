@@ -1,9 +1,15 @@
 //! The extension in stock hosts: Debian's `sqlite3` and Python, in processes of their own.
 
+mod attach;
+mod files;
 mod hosts;
 mod killed;
+#[path = "../../breakeven/tests/outside/mounted.rs"]
+mod mounted;
+mod power;
 mod random;
 mod suite;
+mod ways;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,6 +17,15 @@ use std::io::{BufRead, BufReader, Read, Write};
 use hosts::{Hosts, sh};
 
 const OPEN: &str = ".open file:app.db?vfs=breakeven\n";
+const OPEN_SMALL: &str = ".open file:small.db?vfs=breakeven\n";
+
+/// Returns a block of the guide, by what stands behind its first three ticks.
+fn guide(language: &str) -> String {
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sqlite.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let (_, rest) = guide.split_once(&format!("```{language}\n")).unwrap();
+    rest.split_once("```").unwrap().0.to_owned()
+}
 
 #[test]
 fn two_hosts_write_and_read_one_compressed_file() {
@@ -132,13 +147,7 @@ const FILL: &str = "CREATE TABLE words(id INTEGER PRIMARY KEY, text TEXT);\n\
 fn the_four_lines_of_the_guide_do_what_it_says() {
     let Some(hosts) = Hosts::find() else { return };
     hosts.sqlite(&format!(".open app.db\n{FILL}"));
-    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sqlite.md");
-    let guide = fs::read_to_string(guide).unwrap();
-    let block = |language: &str| {
-        let (_, rest) = guide.split_once(&format!("```{language}\n")).unwrap();
-        rest.split_once("```").unwrap().0.to_owned()
-    };
-    let told = sh(hosts.folder(), &block("sh"));
+    let told = sh(hosts.folder(), &guide("sh"));
     let number = |name: &str| -> u64 {
         let (_, rest) = told.split_once(&format!("{name}=")).unwrap();
         rest.split_whitespace().next().unwrap().parse().unwrap()
@@ -147,7 +156,7 @@ fn the_four_lines_of_the_guide_do_what_it_says() {
     assert_eq!(number("file_bytes"), file_bytes);
     println!("{} bytes became {file_bytes}", number("logical_bytes"));
     assert!(file_bytes * 2 < number("logical_bytes"), "{told}");
-    assert_eq!(hosts.run_python(&block("python")), "ok\n");
+    assert_eq!(hosts.run_python(&guide("python")), "ok\n");
     assert_eq!(
         hosts.sum("app.db?vfs=unix"),
         hosts.sum("small.db?vfs=breakeven")

@@ -7,6 +7,8 @@
 mod file_systems;
 #[path = "outside/golden.rs"]
 mod golden;
+#[path = "outside/mounted.rs"]
+mod mounted;
 #[path = "outside/sources.rs"]
 mod sources;
 #[path = "outside/stock.rs"]

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 /// Seconds after which a program counts as hanging: a deadline, not a measurement.
 const DEADLINE_SECONDS: &str = "120";
 /// Debian's, which loads extensions; others on the path may not.
-const PYTHON: &str = "/usr/bin/python3";
+pub const PYTHON: &str = "/usr/bin/python3";
 
 /// A folder, and the programs.
 pub struct Hosts {
@@ -20,6 +20,20 @@ pub struct Hosts {
 pub fn left_out(what: &str) {
     println!("{what}");
     assert!(std::env::var_os("CI").is_none(), "{what}");
+}
+
+fn is_set(name: &str) -> bool {
+    std::env::var(name).is_ok_and(|value| value == "1")
+}
+
+/// Says whether the long floors are asked for.
+pub fn is_full() -> bool {
+    is_set("BREAKEVEN_FULL")
+}
+
+/// Says whether file systems may be mounted.
+pub fn is_root_test() -> bool {
+    is_set("BREAKEVEN_ROOT_TESTS")
 }
 
 impl Hosts {
@@ -114,6 +128,15 @@ impl Hosts {
         self.run_python(&with_connect(program))
     }
 
+    /// Runs what [`Hosts::python`] runs, with more in its environment; returns what it ended with, nothing if it was killed.
+    pub fn python_with(&self, program: &str, environment: &[(&str, String)]) -> Option<i32> {
+        let mut command = Command::new(PYTHON);
+        command.args(["-c", &with_connect(program)]);
+        command.current_dir(self.folder());
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        command.status().unwrap().code()
+    }
+
     /// Runs a Python program as it is.
     pub fn run_python(&self, program: &str) -> String {
         let output = self.command(PYTHON).args(["-c", program]).output().unwrap();
@@ -172,4 +195,17 @@ pub fn sh(folder: &Path, script: &str) -> String {
         "{script}\n{out}{err}"
     );
     out
+}
+
+/// Kills a program, unless it ended, and not the `timeout` around it, and waits.
+pub fn kill(child: &mut Child) {
+    let around = child.id();
+    let list = format!("/proc/{around}/task/{around}/children");
+    let inner = std::fs::read_to_string(list).unwrap_or_default();
+    if !inner.is_empty() {
+        let numbers = inner.split_whitespace();
+        let done = Command::new("kill").arg("-9").args(numbers).output();
+        assert!(done.is_ok(), "kill starts");
+    }
+    child.wait().expect("it ends");
 }

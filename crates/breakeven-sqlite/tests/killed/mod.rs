@@ -3,10 +3,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::Child;
 
-use super::hosts::Hosts;
+use super::hosts::{Hosts, is_full, kill};
 
-/// How often in every run of the tests.
-const KILLS: u64 = 20;
+/// How often in every run of the tests, and in a long one.
+const KILLS: [u64; 2] = [20, 200];
 
 /// Writes transactions of many rows, as long as somebody reads what it prints: a number when its transaction
 /// has been acknowledged.
@@ -33,26 +33,14 @@ fn start(hosts: &Hosts, who: &str) -> (Child, impl Iterator<Item = u64> + use<>)
     (child, numbers)
 }
 
-/// Kills the program, and not the `timeout` around it, and waits.
-fn kill(child: &mut Child) {
-    let around = child.id();
-    let list = format!("/proc/{around}/task/{around}/children");
-    let inner = std::fs::read_to_string(list).expect("the list of children");
-    let done = std::process::Command::new("kill")
-        .arg("-9")
-        .args(inner.split_whitespace())
-        .status();
-    assert!(done.expect("kill starts").success());
-    child.wait().expect("it ends");
-}
-
 #[test]
 fn kill_of_one_of_two_writers_loses_nothing_acknowledged() {
     let Some(hosts) = Hosts::find() else { return };
     let mut random = fastrand::Rng::with_seed(20_141_005);
+    let kills = KILLS[usize::from(is_full())];
     hosts.python("connect('app.db').execute('CREATE TABLE t(who TEXT, n INTEGER, pad TEXT)')");
     let (mut acknowledged, mut transactions) = ([0; 2], 0);
-    for _ in 0..KILLS {
+    for _ in 0..kills {
         let mut running = ["one", "two"].map(|who| start(&hosts, who));
         // The first is killed after some transactions of its own, at any moment of the next; the other is
         // waited for until it has written after that.
@@ -71,9 +59,9 @@ fn kill_of_one_of_two_writers_loses_nothing_acknowledged() {
     }
     println!(
         "{} processes killed within {transactions} transactions",
-        2 * KILLS
+        2 * kills
     );
-    assert!(transactions >= 3 * KILLS);
+    assert!(transactions >= 3 * kills);
 }
 
 fn check(hosts: &Hosts, acknowledged: [u64; 2]) {

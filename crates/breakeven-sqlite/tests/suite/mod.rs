@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use super::hosts::left_out;
+use super::hosts::{is_full, left_out};
 
 #[path = "../../../breakeven/tests/outside/sources.rs"]
 mod sources;
@@ -294,10 +294,6 @@ fn try_suite(suite: &str, mode: Mode, exclusions: &Exclusions) -> Option<Count> 
         "{count:?}"
     );
     Some(count)
-}
-
-fn is_full() -> bool {
-    std::env::var_os("BREAKEVEN_FULL").is_some_and(|value| value == "1")
 }
 
 #[test]

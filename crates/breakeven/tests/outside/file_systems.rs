@@ -1,80 +1,19 @@
-//! Files on real file systems that lose power or run full; needs root, and `unsafe` for one ioctl.
+//! Files on real file systems that lose power or run full; needs root.
 //!
-//! ext4 on a loop device knows an ioctl that stops it without writing anything more: what was not
-//! synced is gone after the next mount, as after a power cut. So what the storage seam calls
-//! durable is held against a kernel, not only against the simulated disk.
-#![allow(unsafe_code)]
+//! What the storage seam calls durable is held against a kernel, not only against the simulated disk.
 
 use std::fs;
 use std::io::IoSlice;
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 
 use breakeven::Error;
 use breakeven::storage::{OpenOptions, RealStorage, Storage, StorageFile};
 
-/// `EXT4_IOC_SHUTDOWN`, `_IOR('X', 125, __u32)`.
-const SHUTDOWN: libc::c_ulong = 0x8004_587d;
-/// Stop at once, without flushing the journal.
-const SHUTDOWN_NO_LOG_FLUSH: u32 = 2;
+use super::mounted::{Mounted, run};
 
 fn variable_is_set(name: &str) -> bool {
     std::env::var(name).is_ok_and(|value| value == "1")
-}
-
-fn run(program: &str, arguments: &[&Path]) {
-    let output = Command::new(program).args(arguments).output().unwrap();
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program}: {message}");
-}
-
-/// A mounted file system that is unmounted when the test ends, however it ends.
-struct Mounted {
-    options: Vec<PathBuf>,
-    folder: tempfile::TempDir,
-}
-
-impl Mounted {
-    fn new(options: &[&str]) -> Mounted {
-        let options = options.iter().map(PathBuf::from).collect();
-        let folder = tempfile::tempdir().unwrap();
-        let mounted = Mounted { options, folder };
-        mounted.mount();
-        mounted
-    }
-
-    fn path(&self) -> &Path {
-        self.folder.path()
-    }
-
-    fn mount(&self) {
-        let options = self.options.iter().map(PathBuf::as_path);
-        run("mount", &options.chain([self.path()]).collect::<Vec<_>>());
-    }
-
-    /// Stops the file system dead, then mounts what is on its device.
-    fn cut_power(&self) {
-        let root = fs::File::open(self.path()).unwrap();
-        let flags = SHUTDOWN_NO_LOG_FLUSH;
-        // SAFETY: the descriptor is open, and the kernel only reads the u32 that lives beyond the
-        // call.
-        let outcome = unsafe { libc::ioctl(root.as_raw_fd(), SHUTDOWN, &raw const flags) };
-        assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
-        drop(root);
-        run("umount", &[self.path()]);
-        self.mount();
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let outcome = Command::new("umount").arg(self.path()).status();
-        if !outcome.is_ok_and(|status| status.success()) && !std::thread::panicking() {
-            panic!("{} stays mounted", self.path().display());
-        }
-    }
 }
 
 /// What is known of a file.
