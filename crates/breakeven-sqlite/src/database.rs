@@ -620,3 +620,64 @@ unsafe extern "C" fn journal_control(
 ) -> Code {
     ffi::NOTFOUND
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use breakeven::pages::{PageOptions, PageStore};
+    use breakeven::storage::{MemoryStorage, Storage};
+
+    use super::*;
+
+    static LOGGED: AtomicUsize = AtomicUsize::new(0);
+
+    unsafe extern "C" fn log(_code: c_int, _format: *const c_char) {
+        LOGGED.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// SQLite's table with its log alone.
+    fn api() -> Api {
+        let mut table = [std::ptr::null::<c_void>(); 280];
+        table[167] = log as *const c_void;
+        let table = Box::leak(Box::new(table));
+        // SAFETY: nothing else of the table is called here, and it lives for ever.
+        unsafe { Api::new(table.as_ptr().cast()) }
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error_and_the_handle_is_used_no_more() {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let options = PageOptions::default();
+        PageStore::create(&*storage, "db", options).unwrap();
+        let store = Arc::new(PageStore::new(storage, "db", options));
+        let connection = Connection::open(Arc::clone(&store)).unwrap();
+        let opened = Opened::new(Path::new("/db"));
+        let database = Database::new(api(), connection, opened, &Asked::default());
+        let mut own = std::mem::MaybeUninit::<OwnFile>::uninit();
+        let file = own.as_mut_ptr().cast::<File>();
+        // SAFETY: `own` is as long as it has to be, and is used by this thread until it is closed.
+        unsafe {
+            open(file, Box::new(database));
+            assert_eq!(lock(file, 4), ffi::OK);
+            let panicked = with(file, ffi::IOERR_WRITE, |database| {
+                database.connection.write(0, &[7; 512])?;
+                panic!("made up");
+            });
+            assert_eq!(panicked, ffi::IOERR);
+            let mut size = 0;
+            assert_eq!(file_size(file, &raw mut size), ffi::IOERR);
+            assert_eq!(
+                file_control(file, ffi::FCNTL_SYNC, std::ptr::null_mut()),
+                ffi::IOERR
+            );
+            assert_eq!(LOGGED.load(Ordering::Relaxed), 2);
+            assert_eq!(close(file), ffi::OK);
+        }
+        // What it held is free, and nothing of it was written.
+        let mut other = Connection::open(store).unwrap();
+        assert!(other.lock(LockLevel::Exclusive).unwrap());
+        assert_eq!(other.size_bytes().unwrap(), 0);
+    }
+}

@@ -93,7 +93,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Opened(PathBuf);
 
 impl Opened {
-    fn new(path: &Path) -> Opened {
+    /// Says so from now on.
+    pub fn new(path: &Path) -> Opened {
         let mut open = lock(&OPEN);
         *open.get_or_insert_default().entry(path.into()).or_default() += 1;
         Opened(path.into())
@@ -208,6 +209,7 @@ unsafe extern "C" fn open(
 const PAGE_CACHE_MIB_MAX: u64 = 1 << 20;
 
 /// What the parameters of a URI ask for.
+#[derive(Default)]
 pub struct Asked {
     pub options: PageOptions,
     /// Whether commits are left to the system to write.
