@@ -9,6 +9,8 @@ mod fuzz;
 mod handshake;
 mod image;
 mod metrics;
+#[cfg(test)]
+mod proof;
 mod request;
 mod server;
 

@@ -1,6 +1,7 @@
 //! Disks as their users meet them: stock NBD clients, killed servers, clients that mean harm.
 
 mod client;
+mod faults;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -58,9 +59,22 @@ struct Server {
 impl Server {
     /// Starts a server of the disk `d` in a folder, and waits until it listens.
     fn start(folder: &Path, more: &[&str]) -> Server {
-        let socket = folder.join("socket");
-        let mut command = breakeven(&["serve", "d", "--reserve=1MiB", "--socket"], folder);
-        command.arg(&socket).args(more).stdout(Stdio::piped());
+        Server::start_at(folder, folder, more)
+    }
+
+    /// The same with its socket in another folder.
+    fn start_at(folder: &Path, sockets: &Path, more: &[&str]) -> Server {
+        let socket = sockets.join("socket");
+        let mut command = breakeven(&["serve", "d"], folder);
+        let has_reserve = more.iter().any(|word| word.starts_with("--reserve"));
+        if !has_reserve {
+            command.arg("--reserve=1MiB");
+        }
+        let has_port = more.iter().any(|word| word.starts_with("--port"));
+        if !has_port {
+            command.arg("--socket").arg(&socket);
+        }
+        command.args(more).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the server starts");
         let mut address = String::new();
         let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -229,6 +243,71 @@ fn check_changes_while_served(server: &Server, folder: &Path) {
         0
     );
     run(&["remove", "d", "waste"]);
+}
+
+/// On TCP it is this machine's alone, and stock clients come in as on a socket.
+#[test]
+fn a_port_is_served_on_loopback() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let folder = made("16MiB");
+    let path = |name: &str| folder.path().join(name);
+    image(&path("image"), 16 << 20);
+    let server = Server::start(folder.path(), &["--port=0"]);
+    let port = server.address.rsplit(':').next().expect("a port");
+    let listening = fs::read_to_string("/proc/net/tcp").expect("a list");
+    let port = port.trim_end_matches('/').parse::<u16>().expect("a number");
+    // The kernel writes addresses backwards.
+    let own = format!("0100007F:{port:04X} 00000000:0000 0A");
+    assert!(listening.contains(&own), "{own} is not in {listening}");
+    let address = &server.address;
+    let mut copy = Command::new("nbdcopy");
+    done(copy.arg("--flush").arg(path("image")).arg(address));
+    done(Command::new("nbdcopy").arg(address).arg(path("back")));
+    check_same(&path("image"), &path("back"));
+    server.stop();
+}
+
+/// What advice says of an image is what its import takes, about.
+#[test]
+fn an_image_is_foretold_by_advice() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name);
+    image(&path("image"), 16 << 20);
+    let disk = File::options().write(true).open(path("image"));
+    // The end of a boot sector makes it an image.
+    disk.and_then(|disk| disk.write_all_at(b"\x55\xaa", 510))
+        .expect("an image");
+    let cache = tempfile::tempdir().expect("a temporary folder");
+    let advise = |name: &str| {
+        let words: [&dyn AsRef<std::ffi::OsStr>; 4] =
+            [&"advise", &"--time=1", &"--medium=hdd", &path(name)];
+        let output = crate::run(&cache, &words);
+        String::from_utf8_lossy(&output.stdout).replace('\n', " ")
+    };
+    let told = advise("image");
+    assert!(told.contains("would be a file of"), "{told}");
+    assert!(told.contains("breakeven disk import"), "{told}");
+    let (_, rest) = told.split_once("would be a file of ").expect("a size");
+    let words: Vec<&str> = rest.split_whitespace().take(2).collect();
+    let number: f64 = words[0].parse().expect("a number");
+    let unit = match words[1] {
+        "MB" => 1e6,
+        "kB" => 1e3,
+        unit => panic!("{unit}: {told}"),
+    };
+    let mut import = breakeven(&["import", "d", "image", "--reserve=1MiB"], folder.path());
+    done(&mut import);
+    let stored = fs::metadata(path("d")).expect("a file").len() as f64;
+    let foretold = number * unit;
+    assert!(
+        (0.8..1.25).contains(&(foretold / stored)),
+        "{foretold} {stored}"
+    );
+    // Of one that is not raw the way in is told.
+    fs::write(path("qcow2"), [&b"QFI\xfb"[..], &[0; 70_000]].concat()).expect("a file");
+    assert!(advise("qcow2").contains("qemu-img convert"));
 }
 
 #[test]
