@@ -54,6 +54,14 @@ impl Device {
     /// # Errors
     /// As [`Device::mount`].
     pub fn mount_as(folder: &Path, kind: &str) -> Result<Device> {
+        Device::mount_with(folder, kind, "loop")
+    }
+
+    /// As [`Device::mount_as`], by options of the mount, of which one is that for a loop device.
+    ///
+    /// # Errors
+    /// As [`Device::mount`].
+    pub fn mount_with(folder: &Path, kind: &str, options: &str) -> Result<Device> {
         let (image, point) = (folder.join("image"), folder.join("mounted"));
         std::fs::File::create(&image)?.set_len(BYTES)?;
         std::fs::create_dir(&point)?;
@@ -62,7 +70,7 @@ impl Device {
             .args(["-q", force])
             .arg(&image))?;
         run(Command::new("mount")
-            .args(["-o", "loop"])
+            .args(["-o", options])
             .args([&image, &point]))?;
         let mut device = Device {
             point,
@@ -99,6 +107,16 @@ impl Device {
     /// Returns the folder that it is mounted at.
     pub fn point(&self) -> &Path {
         &self.point
+    }
+
+    /// Returns the bytes of it that are in use, the file system's own among them.
+    ///
+    /// # Errors
+    /// If the system does not tell.
+    pub fn used_bytes(&self) -> Result<f64> {
+        let told = rustix::fs::statvfs(&self.point)?;
+        let used = told.f_blocks - told.f_bfree;
+        Ok((used * told.f_frsize) as f64)
     }
 
     /// Has everything written that waits, and returns what the device was given until then.
@@ -154,7 +172,11 @@ fn set_pace(number: &str, bytes_per_second: u64) -> Result<()> {
     })
 }
 
-fn run(command: &mut Command) -> Result<String> {
+/// Runs a program to its end, which must be a good one; returns what it said.
+///
+/// # Errors
+/// If it does not start, or fails.
+pub fn run(command: &mut Command) -> Result<String> {
     let output = command
         .output()
         .with_context(|| format!("starting {command:?}"))?;

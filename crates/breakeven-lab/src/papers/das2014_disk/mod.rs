@@ -9,12 +9,20 @@
 //! | `paced` | the same on a slow device |
 //! | `space` | clones, and what overwriting leaves |
 //! | `cleaning` | what a client notices of cleaning |
+//! | `peers` | what others store compressed disks by, and longer blocks of ours |
+//! | `sparse` | the memory of a server of a large disk |
+//! | `mounted` | a file system on an export |
+//! | `mariadb` | a database on that |
 //! | `trims` | writes against trims, as the paper's Figure 14 has them |
 
 mod cleaning;
+mod mariadb;
+mod mounted;
 mod paced;
+mod peers;
 mod servers;
 mod space;
+mod sparse;
 mod speed;
 mod trims;
 
@@ -26,4 +34,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     space::EXPERIMENT,
     cleaning::EXPERIMENT,
     trims::EXPERIMENT,
+    mariadb::EXPERIMENT,
+    peers::EXPERIMENT,
+    sparse::EXPERIMENT,
 ];

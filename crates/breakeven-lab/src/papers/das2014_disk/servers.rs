@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::device::run;
 use crate::programs::{self, own_program};
 
 /// The name of this project's server in records.
@@ -38,12 +39,23 @@ pub struct Server {
 impl Server {
     /// Makes a disk of a size and serves it.
     pub fn ours(folder: &Path, sockets: &Path, size_bytes: u64) -> Result<Server> {
+        Server::ours_of_blocks(folder, sockets, size_bytes, 4096)
+    }
+
+    /// Makes a disk of a size, of blocks of a length, and serves it.
+    pub fn ours_of_blocks(
+        folder: &Path,
+        sockets: &Path,
+        size_bytes: u64,
+        block_bytes: u64,
+    ) -> Result<Server> {
         let program = own_program()?;
         let disk = folder.join("disk");
         let made = Command::new(&program)
             .args(["disk", "create"])
             .arg(&disk)
             .args(["--size", &size_bytes.to_string()])
+            .args(["--block-size", &block_bytes.to_string()])
             .status();
         ensure!(made.context("make a disk")?.success(), "make a disk");
         let mut child = Command::new(&program)
@@ -89,12 +101,40 @@ impl Server {
             address: format!("nbd+unix:///?socket={}", socket.display()),
             jobs: Cell::new(0),
         };
-        let begun = Instant::now();
-        while !ready.exists() {
-            ensure!(begun.elapsed() < START, "nbdkit does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_for(&ready, "nbdkit")?;
         Ok(server)
+    }
+
+    /// Makes a qcow2 image of a size and serves it by QEMU's own server.
+    pub fn qcow2(folder: &Path, sockets: &Path, size_bytes: u64) -> Result<Server> {
+        let (image, socket) = (folder.join("qcow2"), sockets.join("qemu"));
+        let ready = sockets.join("ready");
+        run(Command::new("qemu-img")
+            .args(["create", "-q", "-f", "qcow2"])
+            .arg(&image)
+            .arg(size_bytes.to_string()))?;
+        let child = Command::new("qemu-nbd")
+            .args(["--persistent", "--discard=unmap", "--cache=writeback"])
+            .arg(format!("--socket={}", socket.display()))
+            // Written when it listens.
+            .arg(format!("--pid-file={}", ready.display()))
+            .arg("--format=qcow2")
+            .arg(&image)
+            .stdin(Stdio::null())
+            .spawn()
+            .context("start qemu-nbd")?;
+        let server = Server {
+            child,
+            address: format!("nbd+unix:///?socket={}", socket.display()),
+            jobs: Cell::new(0),
+        };
+        wait_for(&ready, "qemu-nbd")?;
+        Ok(server)
+    }
+
+    /// Returns the most memory that the server had resident until now.
+    pub fn resident_bytes(&self) -> f64 {
+        programs::resident(&self.child)
     }
 
     /// Returns the processor time that the server took until now.
@@ -114,6 +154,16 @@ impl Server {
         let given = counts.lines().find_map(|line| line.strip_prefix("wchar: "));
         Ok(given.context("a count of bytes")?.parse()?)
     }
+}
+
+/// Waits for the file that a server writes when it listens.
+fn wait_for(ready: &Path, name: &str) -> Result<()> {
+    let begun = Instant::now();
+    while !ready.exists() {
+        ensure!(begun.elapsed() < START, "{name} does not listen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }
 
 impl Drop for Server {

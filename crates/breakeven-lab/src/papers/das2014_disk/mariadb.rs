@@ -1,0 +1,449 @@
+//! A database that knows nothing of compression on a disk of ours, against its own compression of pages on a plain file
+//! behind the same protocol.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::mounted::Mounted;
+use super::servers::{OURS, Server};
+use super::speed::{TASK, row};
+use crate::data::{Random, SEED};
+use crate::device::{Device, run};
+use crate::experiment::{Experiment, no_pictures};
+use crate::interleave;
+use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::programs;
+use crate::record::{CellRecord, Record, Row};
+use crate::statistics::{Interval, PAIRS_MIN, Target, Verdict};
+use crate::tables::{self, Shown};
+
+pub const EXPERIMENT: Experiment = Experiment {
+    key: "das2014-disk/mariadb",
+    claim: "MariaDB without compression on a served disk does 0.95 of the transactions that it does with its page compression on a plain file, and takes no more room.",
+    source: "this project's own target; page compression is what came of the paper in MariaDB",
+    figure: "transactions per second over page compression's; stored bytes over its at least 0.95",
+    target: Target::at_least(0.95),
+    parameters: &[
+        (
+            "table",
+            "200,000 rows as sysbench's: two numbers, 119 and 59 digits in groups; a buffer pool of 24 MiB",
+        ),
+        (
+            "transaction",
+            "ten rows read by number, a sum over a hundred, two rows changed, one removed and written again, as sysbench's read and write mix has them; each commit is durable",
+        ),
+        (
+            "clients",
+            "two of MariaDB's own, each 500 transactions in a run",
+        ),
+        (
+            "way",
+            "nbdfuse, a loop device and ext4 on both sides: a disk of ours, or nbdkit's file; page compression by zlib at its default level",
+        ),
+        ("runs", "10 (quick: none), both in turn"),
+        (
+            "stored bytes",
+            "of the disk's file and of the plain one, when both databases have ended and what no file has was given back",
+        ),
+    ],
+    analysis: "Page compression makes holes in files, which the file system gives back to the device. Both sides share the way, which is longer than a \
+        kernel's own driver, so that less of the time is what differs. Needs root, and Debian's mariadb-server-core and mariadb-client-core.",
+    run: |laboratory| Ok(findings(&measure(laboratory)?)),
+    table: |records| table(records),
+    pictures: no_pictures,
+};
+
+const COLUMNS: &[&str] = &["transactions", "seconds", "stored_bytes"];
+const TRANSACTIONS: usize = 0;
+const SECONDS: usize = 1;
+const STORED: usize = 2;
+
+const PEER: &str = "page compression";
+const CONTENDERS: [&str; 2] = [OURS, PEER];
+const STORED_TASK: &str = "stored";
+const CELL: &str = "read and write mix";
+
+const DISK_BYTES: u64 = 1 << 30;
+const CLIENTS: u64 = 2;
+/// A server has to answer by then.
+const START: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy)]
+struct Length {
+    rows: u64,
+    transactions: u64,
+    runs: usize,
+}
+
+fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
+    let length = Length {
+        rows: 200_000,
+        transactions: 500,
+        runs: 10,
+    };
+    let programs = [
+        ("nbdkit", "--version"),
+        ("nbdfuse", "--version"),
+        ("mariadbd", "--version"),
+        ("mariadb", "--version"),
+    ];
+    let peers = match programs::peers(&programs) {
+        // Making two databases alone takes longer than a quick run may.
+        _ if laboratory.quick => "missing=time".to_string(),
+        peers if peers.starts_with("missing") || Device::is_possible() => peers,
+        _ => "missing=a-device".to_string(),
+    };
+    let are_missing = peers.starts_with("missing");
+    let cell = Cell {
+        name: CELL.to_string(),
+        parameters: format!(
+            "rows={} transactions={} runs={} seed={SEED} {peers}",
+            length.rows, length.transactions, length.runs
+        ),
+        measure: Box::new(move || match are_missing {
+            true => Ok(CONTENDERS
+                .map(|name| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
+                .into()),
+            false => rows(laboratory, length),
+        }),
+    };
+    laboratory.measure(EXPERIMENT.key, COLUMNS, vec![cell])
+}
+
+/// A running MariaDB; what it stands on goes behind it.
+struct Database {
+    child: Child,
+    socket: PathBuf,
+    mounted: Mounted,
+    _server: Server,
+    /// Whose room is counted.
+    stored: PathBuf,
+    _folders: [tempfile::TempDir; 2],
+}
+
+impl Database {
+    /// Makes a database on a new disk or file, and a table in it.
+    fn make(laboratory: &Laboratory, contender: &str, rows: u64) -> Result<Database> {
+        fs::create_dir_all(&laboratory.records)?;
+        let folder = tempfile::Builder::new()
+            .prefix(".databases")
+            .tempdir_in(&laboratory.records)?;
+        // The way to a socket is short, wherever the records are.
+        let sockets = tempfile::tempdir()?;
+        let (server, stored) = match contender {
+            OURS => (
+                Server::ours(folder.path(), sockets.path(), DISK_BYTES)?,
+                "disk",
+            ),
+            _ => (
+                Server::peer(folder.path(), sockets.path(), DISK_BYTES)?,
+                "image",
+            ),
+        };
+        let stored = folder.path().join(stored);
+        let mounted = Mounted::make(folder.path(), &server)?;
+        let data = format!("--datadir={}", mounted.point().join("data").display());
+        run(Command::new("mariadb-install-db")
+            .args(["--no-defaults", "--user=root", "--skip-test-db"])
+            .args(["--auth-root-authentication-method=normal", &data]))?;
+        let socket = sockets.path().join("mariadb");
+        let child = Command::new("mariadbd")
+            .args(["--no-defaults", "--user=root", "--skip-networking", &data])
+            .args([
+                "--innodb-buffer-pool-size=24M",
+                "--innodb-log-file-size=16M",
+            ])
+            .arg(format!("--socket={}", socket.display()))
+            .arg(format!(
+                "--pid-file={}",
+                sockets.path().join("pid").display()
+            ))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(sockets.path().join("log"))?)
+            .spawn()
+            .context("start MariaDB")?;
+        let database = Database {
+            child,
+            socket,
+            mounted,
+            _server: server,
+            stored,
+            _folders: [folder, sockets],
+        };
+        let begun = Instant::now();
+        while database.ask("SELECT 1").is_err() {
+            ensure!(begun.elapsed() < START, "MariaDB does not answer");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        database.ask(&table_of(contender, rows))?;
+        Ok(database)
+    }
+
+    fn client(&self) -> Command {
+        let mut command = Command::new("mariadb");
+        command
+            .args(["--no-defaults", "--batch", "--skip-column-names"])
+            .arg(format!("--socket={}", self.socket.display()));
+        command
+    }
+
+    fn ask(&self, statements: &str) -> Result<String> {
+        run(self.client().args(["--execute", statements]))
+    }
+
+    /// Does the transactions of all clients side by side; returns the seconds.
+    fn work(&self, texts: &[String]) -> Result<f64> {
+        let begun = Instant::now();
+        let mut clients = Vec::new();
+        for text in texts {
+            let client = self
+                .client()
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .spawn();
+            let mut client = client.context("start a client")?;
+            let mut to = client.stdin.take().context("a pipe")?;
+            let text = text.clone();
+            clients.push((
+                client,
+                std::thread::spawn(move || to.write_all(text.as_bytes())),
+            ));
+        }
+        for (mut client, told) in clients {
+            told.join().expect("a thread that tells")?;
+            ensure!(client.wait()?.success(), "a client failed");
+        }
+        Ok(begun.elapsed().as_secs_f64())
+    }
+
+    /// Ends it, and returns what its file takes.
+    fn end(mut self, rows: u64) -> Result<f64> {
+        let count = self.ask("SELECT COUNT(*) FROM mix.numbers")?;
+        ensure!(count.trim() == rows.to_string(), "{count} rows, not {rows}");
+        self.ask("SHUTDOWN")?;
+        ensure!(self.child.wait()?.success(), "MariaDB ended badly");
+        self.mounted.settle()?;
+        let stored = fs::File::open(&self.stored)?;
+        stored.sync_all()?;
+        Ok(stored.metadata()?.blocks() as f64 * 512.0)
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        // One that ended already needs nothing.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Digits in groups of eleven, as sysbench fills its columns; the same for each number and place.
+fn digits(groups: u32, place: u32) -> String {
+    let group = |group: u32| {
+        let seed = format!("seq * 16 + {}", place + group);
+        format!("LPAD(FLOOR(RAND({seed}) * 99999999999), 11, '0')")
+    };
+    let groups: Vec<String> = (0..groups).map(group).collect();
+    format!("CONCAT_WS('-', {})", groups.join(", "))
+}
+
+fn table_of(contender: &str, rows: u64) -> String {
+    let compressed = if contender == PEER {
+        "PAGE_COMPRESSED=1"
+    } else {
+        ""
+    };
+    format!(
+        "CREATE DATABASE mix; USE mix; CREATE TABLE numbers (id INT PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, \
+         pad CHAR(60) NOT NULL, KEY (k)) CHARSET=latin1 {compressed}; \
+         INSERT INTO numbers SELECT seq, FLOOR(RAND(seq) * {rows}), {}, {} FROM seq_1_to_{rows}",
+        digits(10, 0),
+        digits(5, 10),
+    )
+}
+
+/// Returns what a client asks for in a run. No two clients change the same rows.
+fn transactions(length: Length, run: usize, client: u64) -> String {
+    let mut random = Random::new(SEED ^ (run as u64 * CLIENTS + client));
+    let mut text = "USE mix;\n".to_string();
+    for _ in 0..length.transactions {
+        let mut any = || 1 + random.below(length.rows);
+        text.push_str("START TRANSACTION;\n");
+        for _ in 0..10 {
+            text.push_str(&format!("SELECT c FROM numbers WHERE id={};\n", any()));
+        }
+        let from = any();
+        let to = from + 99;
+        text.push_str(&format!(
+            "SELECT SUM(k) FROM numbers WHERE id BETWEEN {from} AND {to};\n"
+        ));
+        let mut own = || 1 + random.below(length.rows / CLIENTS) * CLIENTS + client;
+        let groups = |random: &mut Random, count: usize| {
+            let group = |random: &mut Random| {
+                let digits = random.next() % 100_000_000_000;
+                format!("{digits:011}")
+            };
+            let groups: Vec<String> = (0..count).map(|_| group(random)).collect();
+            groups.join("-")
+        };
+        let [one, two, three] = [own(), own(), own()];
+        text.push_str(&format!("UPDATE numbers SET k=k+1 WHERE id={one};\n"));
+        let c = groups(&mut random, 10);
+        text.push_str(&format!("UPDATE numbers SET c='{c}' WHERE id={two};\n"));
+        let (c, pad) = (groups(&mut random, 10), groups(&mut random, 5));
+        let k = random.below(length.rows);
+        text.push_str(&format!(
+            "DELETE FROM numbers WHERE id={three};\nINSERT INTO numbers VALUES ({three}, {k}, '{c}', '{pad}');\nCOMMIT;\n"
+        ));
+    }
+    text
+}
+
+fn rows(laboratory: &Laboratory, length: Length) -> Result<Vec<Row>> {
+    let databases = [
+        Database::make(laboratory, CONTENDERS[0], length.rows)?,
+        Database::make(laboratory, CONTENDERS[1], length.rows)?,
+    ];
+    let mut rows = Vec::new();
+    for run in 0..length.runs {
+        let texts: Vec<String> = (0..CLIENTS)
+            .map(|client| transactions(length, run, client))
+            .collect();
+        rows.extend(interleave::in_turn(run, CONTENDERS.len(), |index| {
+            let seconds = databases[index].work(&texts)?;
+            let transactions = (CLIENTS * length.transactions) as f64;
+            let values = vec![transactions, seconds, f64::NAN];
+            Ok(row(CONTENDERS[index], run, length.runs, values))
+        })?);
+    }
+    for (database, contender) in databases.into_iter().zip(CONTENDERS) {
+        let values = vec![f64::NAN, f64::NAN, database.end(length.rows)?];
+        rows.push(Row {
+            task: STORED_TASK.to_string(),
+            ..row(contender, 0, 1, values)
+        });
+    }
+    Ok(rows)
+}
+
+fn speeds(cell: &CellRecord, contender: &str) -> Vec<f64> {
+    let transactions = cell.column(TASK, contender, TRANSACTIONS);
+    let seconds = cell.column(TASK, contender, SECONDS);
+    let both = transactions.iter().zip(seconds);
+    both.map(|(transactions, seconds)| transactions / seconds)
+        .collect()
+}
+
+fn findings(cells: &[CellRecord]) -> Vec<Finding> {
+    cells.iter().flat_map(findings_of).collect()
+}
+
+fn findings_of(cell: &CellRecord) -> Vec<Finding> {
+    if let Some(missing) = programs::missing(cell) {
+        return vec![missing];
+    }
+    let found = Interval::of_quotients(&speeds(cell, OURS), &speeds(cell, PEER));
+    let per_second = |name| Interval::of_pairs(&speeds(cell, name)).middle;
+    let speed = Finding {
+        question: cell.cell.clone(),
+        core: true,
+        found,
+        verdict: EXPERIMENT.target.judge(found),
+        note: format!(
+            "target {}; {:.0} transactions per second against {:.0}",
+            EXPERIMENT.target,
+            per_second(OURS),
+            per_second(PEER)
+        ),
+    };
+    let stored = |name| cell.median(STORED_TASK, name, STORED);
+    let room = Target {
+        low: 0.0,
+        high: 1.0,
+    };
+    let found = Interval::exact(stored(OURS) / stored(PEER));
+    let mib = |name| stored(name) / f64::from(1 << 20);
+    let verdict = match cell.column(TASK, OURS, SECONDS).len() < PAIRS_MIN {
+        true => Verdict::CannotTell,
+        false => room.judge(found),
+    };
+    let room = Finding {
+        question: format!("{} stored bytes", cell.cell),
+        core: true,
+        found,
+        verdict,
+        note: format!(
+            "target {room}; {:.1} MiB against {:.1}",
+            mib(OURS),
+            mib(PEER)
+        ),
+    };
+    vec![speed, room]
+}
+
+fn table(records: &Path) -> Result<Shown> {
+    let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
+    let origin = tables::origin(records, &cells);
+    Ok(tables::judged(origin, findings(&cells)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speed_and_room_are_judged_apart() {
+        let check = |parameters: &str, runs: usize, factors: (f64, f64), expected: &[Verdict]| {
+            let at = |name, run, values| row(name, run, runs, values);
+            let rows = (0..runs).flat_map(|run| {
+                let seconds = 1.0 + run as f64 / 100.0;
+                let ours = vec![factors.0, seconds, f64::NAN];
+                [
+                    at(OURS, run, ours),
+                    at(PEER, run, vec![1.0, seconds, f64::NAN]),
+                ]
+            });
+            let stored = [(OURS, factors.1), (PEER, 1.0)].map(|(name, bytes)| Row {
+                task: STORED_TASK.to_string(),
+                ..at(name, 0, vec![f64::NAN, f64::NAN, bytes])
+            });
+            let rows = rows.chain(stored).collect();
+            let found = findings(&[CellRecord::made_up(CELL, parameters, rows)]);
+            let verdicts: Vec<Verdict> = found.iter().map(|it| it.verdict).collect();
+            assert_eq!(verdicts, expected, "{found:?}");
+        };
+        use Verdict::{CannotTell, Differs, Holds};
+        check("peers=all", 10, (0.96, 0.9), &[Holds, Holds]);
+        check("peers=all", 10, (0.9, 1.1), &[Differs, Differs]);
+        check("peers=all", 2, (1.0, 0.5), &[CannotTell, CannotTell]);
+        check("missing=mariadbd", 10, (1.0, 1.0), &[CannotTell]);
+    }
+
+    #[test]
+    fn clients_change_rows_of_their_own() {
+        let length = Length {
+            rows: 100,
+            transactions: 50,
+            runs: 1,
+        };
+        for client in 0..CLIENTS {
+            let text = transactions(length, 0, client);
+            let changed = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("DELETE FROM numbers WHERE id="));
+            let changed: Vec<u64> = changed
+                .map(|id| id.trim_end_matches(';').parse().unwrap())
+                .collect();
+            assert_eq!(changed.len(), 50);
+            let is_own = |id: &u64| (1..=length.rows).contains(id) && (id - 1) % CLIENTS == client;
+            assert!(changed.iter().all(is_own), "{changed:?}");
+        }
+    }
+}
