@@ -9,6 +9,7 @@ use crate::device::Device;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::papers::harper2018_cache::energy_of;
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables::{self, Shown};
@@ -66,6 +67,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     };
     let parts = worker::parts();
     let missing = parts.starts_with("missing");
+    let energy = &worker::energy()?;
     let cells = CELLS.iter().zip(counts).map(|(name, count)| {
         let has_device = *name == CELLS[1];
         let (is_missing, parts) = match has_device && !missing && !Device::is_possible() {
@@ -74,7 +76,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         };
         Cell {
             name: name.to_string(),
-            parameters: format!("runs={runs} filled={filled} count={count} {parts}"),
+            parameters: format!("runs={runs} filled={filled} count={count} {energy} {parts}"),
             measure: Box::new(move || match is_missing {
                 true => Ok(CONTENDERS
                     .map(|name| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
@@ -143,8 +145,9 @@ fn table(records: &Path) -> Result<Shown> {
     let whole = |cell: &&CellRecord| cell.parameter("missing").is_none();
     for cell in cells.iter().filter(whole) {
         shown.push_str(&format!(
-            "\n{}: medians for one commit.\n\n| database | ms | core ms | KiB written |\n|---|---:|---:|---:|\n",
-            cell.cell
+            "\n{}: medians for one commit; joules are {}.\n\n| database | ms | core ms | mJ | KiB written |\n|---|---:|---:|---:|---:|\n",
+            cell.cell,
+            energy_of(cell)
         ));
         let count = cell
             .parameter("count")
@@ -152,9 +155,10 @@ fn table(records: &Path) -> Result<Shown> {
         for contender in CONTENDERS {
             let each = |column| cell.median(TASK, contender, column) / count.unwrap_or(f64::NAN);
             shown.push_str(&format!(
-                "| {contender} | {:.2} | {:.2} | {:.1} |\n",
+                "| {contender} | {:.2} | {:.2} | {} | {:.1} |\n",
                 1e3 * each(SECONDS),
                 1e3 * each(CPU),
+                worker::millijoules(cell, each(CPU)),
                 each(WRITTEN) / 1024.0,
             ));
         }

@@ -56,6 +56,20 @@ def text(made, low, high):
     return " ".join(WORDS[min(int(made.paretovariate(0.6)), len(WORDS)) - 1] for _ in range(made.randint(low, high)))
 
 
+def message(made, number):
+    """A message of an agent's history, as JSON."""
+    body = text(made, 10, 250)
+    return json.dumps(
+        {
+            "id": "%016x" % made.getrandbits(64),
+            "timestamp": 1700000000 + 17 * number,
+            "role": made.choice(["user", "assistant", "tool"]),
+            "content": [{"type": "text", "text": body}],
+            "usage": {"input_tokens": made.randint(1, 9000), "output_tokens": made.randint(1, 900)},
+        }
+    )
+
+
 def cpu_seconds():
     return sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
 

@@ -13,6 +13,7 @@ use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::memory::MemoryGroup;
+use crate::papers::harper2018_cache::energy_of;
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target, Verdict};
 use crate::tables::{self, Shown};
@@ -60,6 +61,8 @@ const COLUMNS: &[&str] = &[
     "slow_seconds",
 ];
 const SLOW: usize = 4;
+/// How many of 2,000 requests write, by LinkBench's mix.
+const WRITES: f64 = 620.0;
 /// What a process has where the data exceed it, Python's own part included.
 const MEMORY_BYTES: u64 = 32 << 20;
 /// A cell with fewer nodes is none to judge a size by.
@@ -156,6 +159,7 @@ const QUESTIONS: [(Place, &str, &str, usize, Target); 11] = [
 
 fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let runs = if laboratory.quick { 2 } else { 10 };
+    let energy = &worker::energy()?;
     let cells = CELLS.iter().map(|(name, place)| {
         let nodes = match (laboratory.quick, place) {
             (true, _) => 50,
@@ -170,7 +174,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         let is_missing = parts.starts_with("missing");
         Cell {
             name: name.to_string(),
-            parameters: format!("runs={runs} nodes={nodes} {parts}"),
+            parameters: format!("runs={runs} nodes={nodes} {energy} {parts}"),
             measure: Box::new(move || match is_missing {
                 true => Ok(CONTENDERS
                     .map(|name| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
@@ -262,20 +266,24 @@ fn table(records: &Path) -> Result<Shown> {
     if !cells.iter().any(|cell| whole(&cell)) {
         return Ok(shown);
     }
-    shown.push_str(
-        "\nMedians of a run.\n\n| cell | database | seconds | core seconds | slow ms | MB written | file MB |\n\
-         |---|---|---:|---:|---:|---:|---:|\n",
-    );
+    shown.push_str(&format!(
+        "\nMedians of a run; joules are {}; what is written for each of the requests that write.\n\n\
+         | cell | database | seconds | core seconds | mJ | slow ms | MB written | kB a write | file MB |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|\n",
+        cells.iter().find(whole).map_or("", energy_of)
+    ));
     for cell in cells.iter().filter(whole) {
         for contender in CONTENDERS {
             let of = |column| cell.median(TASK, contender, column);
             shown.push_str(&format!(
-                "| {} | {contender} | {:.2} | {:.2} | {:.2} | {:.2} | {:.1} |\n",
+                "| {} | {contender} | {:.2} | {:.2} | {} | {:.2} | {:.2} | {:.1} | {:.1} |\n",
                 cell.cell,
                 of(SECONDS),
                 of(CPU),
+                worker::millijoules(cell, of(CPU)),
                 1e3 * of(SLOW),
                 of(WRITTEN) / 1e6,
+                of(WRITTEN) / 1e3 / WRITES,
                 of(FILE) / 1e6,
             ));
         }

@@ -9,13 +9,19 @@
 //! | `size` | what a database takes when it was made, and after it was written over |
 //! | `linkbench` | the requests of a social graph, in memory and beyond it |
 //! | `scans` | a scan and a join, in the cache, in memory and beyond it |
+//! | `bulk` | a load whose pages one thread encodes, or two |
+//! | `beyond` | reads of a database three times as long as memory |
+//! | `steady` | what databases of others take, and after they were written again |
 //! | `import` | import and export beside a program that compresses the file |
 
+mod beyond;
+mod bulk;
 mod commits;
 mod import;
 mod linkbench;
 mod scans;
 mod size;
+mod steady;
 mod worker;
 
 use super::Experiment;
@@ -26,4 +32,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     linkbench::EXPERIMENT,
     scans::EXPERIMENT,
     import::EXPERIMENT,
+    bulk::EXPERIMENT,
+    beyond::EXPERIMENT,
+    steady::EXPERIMENT,
 ];

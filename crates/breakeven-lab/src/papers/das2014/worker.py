@@ -3,20 +3,6 @@ database's files.
 """
 
 
-def message(made, number):
-    """A message of an agent's history, as JSON."""
-    body = text(made, 10, 250)
-    return json.dumps(
-        {
-            "id": "%016x" % made.getrandbits(64),
-            "timestamp": 1700000000 + 17 * number,
-            "role": made.choice(["user", "assistant", "tool"]),
-            "content": [{"type": "text", "text": body}],
-            "usage": {"input_tokens": made.randint(1, 9000), "output_tokens": made.randint(1, 900)},
-        }
-    )
-
-
 def fill(database, made):
     database.execute("CREATE TABLE message(id INTEGER PRIMARY KEY, session TEXT, body TEXT)")
     for first in range(0, count, 100):
@@ -48,11 +34,24 @@ def overwrite(database, made):
         database.execute("COMMIT")
 
 
-database = connect()
+def bulk(database, made):
+    """All rows in one transaction."""
+    database.execute("BEGIN")
+    database.execute("CREATE TABLE message(id INTEGER PRIMARY KEY, session TEXT, body TEXT)")
+    database.executemany("INSERT INTO message(session, body) VALUES(?, ?)", rows)
+    database.execute("COMMIT")
+
+
 made = random.Random(1000 + run)
+if task == "bulk":
+    rows = [("session %d" % (number // 40), message(made, number)) for number in range(count)]
+    for end in ("", "-wal", "-shm", "-journal"):
+        if os.path.exists(name + end):
+            os.remove(name + end)
+database = connect()
 before, begun = written_bytes(), time.monotonic()
 cpu = cpu_seconds()
-{"fill": fill, "commits": commits, "overwrite": overwrite}[task](database, made)
+{"fill": fill, "commits": commits, "overwrite": overwrite, "bulk": bulk}[task](database, made)
 seconds = time.monotonic() - begun
 cpu = cpu_seconds() - cpu
 written = written_bytes() - before

@@ -9,12 +9,14 @@ use tempfile::TempDir;
 
 use crate::laboratory::{Finding, Laboratory};
 use crate::memory::MemoryGroup;
+use crate::papers::harper2018_cache;
 use crate::record::CellRecord;
 use crate::statistics::{Interval, Target, Verdict};
 
 /// Debian's, which loads extensions; others on the path may not.
 const PYTHON: &str = "/usr/bin/python3";
-const SCRIPT: &str = concat!(include_str!("connect.py"), include_str!("worker.py"));
+/// What does tasks on messages.
+pub const SCRIPT: &str = concat!(include_str!("connect.py"), include_str!("worker.py"));
 
 pub const OURS: &str = "breakeven";
 pub const DELETE: &str = "delete";
@@ -138,6 +140,69 @@ pub fn finding(cell: &CellRecord, question: String, found: Interval, target: Tar
         verdict,
         note,
     }
+}
+
+/// Returns what joules of processor time are told by, as words of a cell's parameters.
+///
+/// # Errors
+/// If the machine does not tell what it is.
+pub fn energy() -> Result<String> {
+    let power = harper2018_cache::power()?;
+    let watts = power.marginal_watts_per_core().0;
+    Ok(format!(
+        "watts={watts:.3} {}",
+        harper2018_cache::energy(&power)
+    ))
+}
+
+/// Shows the joules of processor time in a cell, in thousandths; nothing where it does not say what they are told by.
+pub fn millijoules(cell: &CellRecord, cpu_seconds: f64) -> String {
+    let watts = cell
+        .parameter("watts")
+        .and_then(|it| it.parse::<f64>().ok());
+    watts.map_or(String::new(), |watts| {
+        format!("{:.2}", 1e3 * watts * cpu_seconds)
+    })
+}
+
+/// Returns a table of all tasks and contenders of cells that were measured: medians of [`COLUMNS`], and joules.
+pub fn medians(cells: &[CellRecord], contenders: &[&str]) -> String {
+    let whole = |cell: &&CellRecord| cell.parameter("missing").is_none();
+    let Some(first) = cells.iter().find(whole) else {
+        return String::new();
+    };
+    let mut shown = format!(
+        "\nMedians of a run; joules are {}.\n\n| cell | work | database | seconds | core seconds | mJ | MB written | file MB |\n\
+         |---|---|---|---:|---:|---:|---:|---:|\n",
+        harper2018_cache::energy_of(first)
+    );
+    for cell in cells.iter().filter(whole) {
+        let mut tasks: Vec<&str> = cell.rows.iter().map(|row| row.task.as_str()).collect();
+        tasks.dedup();
+        let mut seen = Vec::new();
+        tasks.retain(|task| {
+            !seen.contains(task) && {
+                seen.push(*task);
+                true
+            }
+        });
+        for (task, contender) in tasks
+            .iter()
+            .flat_map(|task| contenders.iter().map(move |it| (task, it)))
+        {
+            let of = |column| cell.median(task, contender, column);
+            shown.push_str(&format!(
+                "| {} | {task} | {contender} | {:.3} | {:.3} | {} | {:.2} | {:.2} |\n",
+                cell.cell,
+                of(SECONDS),
+                of(CPU),
+                millijoules(cell, of(CPU)),
+                of(WRITTEN) / 1e6,
+                of(FILE) / 1e6,
+            ));
+        }
+    }
+    shown
 }
 
 /// Returns a target for what should be small.
