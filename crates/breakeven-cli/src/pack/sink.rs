@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 
 use anyhow::Result;
+use breakeven::storage::is_zero;
 
 use super::place::Target;
 
@@ -71,11 +72,6 @@ fn write_sparse(file: &File, position: u64, bytes: &[u8]) -> io::Result<()> {
         at = end;
     }
     put(from, at)
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    // Without an exit within a piece, which is compiled to wide instructions.
-    (bytes.chunks(64)).all(|piece| piece.iter().fold(0, |any, byte| any | byte) == 0)
 }
 
 #[cfg(test)]

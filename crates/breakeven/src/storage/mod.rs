@@ -76,7 +76,7 @@ mod transfer;
 pub(crate) mod watched;
 
 pub use batch::{Batch, Completion, Operation, Outcome, Submission};
-pub use buffer::AlignedBuffer;
+pub use buffer::{AlignedBuffer, is_zero};
 pub use locks::{HeldLock, LockKind};
 pub use memory::MemoryStorage;
 pub use networked::FileSystem;

@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, Stat, XattrFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::storage::is_zero;
 
 use super::cipher::Id;
 use super::contents::{Chunks, Piece};
@@ -222,7 +223,7 @@ impl Files {
                 return Err(wrong(end));
             }
             match piece {
-                Piece::Bytes(bytes) if is_sparse && bytes.iter().all(|byte| *byte == 0) => {}
+                Piece::Bytes(bytes) if is_sparse && is_zero(bytes) => {}
                 Piece::Bytes(bytes) => {
                     file.write_all_at(bytes, at).map_err(write)?;
                     written_to = end;

@@ -11,6 +11,7 @@ use crate::codec::Compressor;
 use crate::error::{Error, Result};
 use crate::meter::thread_cpu;
 use crate::pool::{Pool, Stage};
+use crate::storage::is_zero;
 use crate::units::Seconds;
 
 use super::Vault;
@@ -358,7 +359,7 @@ impl<'v> Writer<'v> {
             let chunk = &window.bytes()[..length];
             hasher.update(chunk);
             list.raw_bytes += length as u64;
-            if length == zeros_bytes && is_zeros(chunk) {
+            if length == zeros_bytes && is_zero(chunk) {
                 list.zeros += length as u64;
             } else {
                 let id = self.vault.keys.id(chunk);
@@ -687,12 +688,6 @@ impl<'v> Writer<'v> {
         snapshot.stored_bytes = self.stored_bytes;
         vault.commit(session, Record::Snapshot(state, Box::new(snapshot)))
     }
-}
-
-fn is_zeros(bytes: &[u8]) -> bool {
-    // 32 bytes at a time, which the compiler makes one comparison of.
-    let (chunks, rest) = bytes.as_chunks::<32>();
-    chunks.iter().all(|chunk| *chunk == [0; 32]) && rest.iter().all(|byte| *byte == 0)
 }
 
 /// The items of a list that is being made, level by level.
