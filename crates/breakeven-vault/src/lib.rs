@@ -192,9 +192,14 @@ impl Requests for S3 {
         let Some(answer) = answer else {
             return Ok(None);
         };
-        check_length(&answer, part)?;
+        let length = check_length(&answer, part)?;
         let bytes = self.runtime.block_on(answer.bytes()).map_err(failed)?;
-        Ok(Some(bytes.into()))
+        match bytes.len() as u64 == length {
+            true => Ok(Some(bytes.into())),
+            false => Err(RequestError::Again(
+                "an answer that ended early".to_string(),
+            )),
+        }
     }
 
     fn head(&self, name: &str) -> Answer<Option<ObjectHead>> {
@@ -230,15 +235,15 @@ impl Requests for S3 {
     }
 }
 
-/// Checks how long an answer is before any of it is kept.
-fn check_length(answer: &GetResult, part: Part) -> Answer<()> {
+/// Checks how long an answer is before any of it is kept, and returns that.
+fn check_length(answer: &GetResult, part: Part) -> Answer<u64> {
     let length = answer.range.end - answer.range.start;
     let most_bytes = match part {
         Part::Whole { most_bytes } => most_bytes,
         Part::Range { length_bytes, .. } => length_bytes as u64,
     };
     match length <= most_bytes {
-        true => Ok(()),
+        true => Ok(length),
         false => Err(RequestError::Refused(Error::Limit {
             what: "object",
             limit_bytes: most_bytes,

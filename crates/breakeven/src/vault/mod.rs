@@ -41,6 +41,8 @@ mod pack;
 mod proof;
 #[cfg(test)]
 mod proof_objects;
+#[cfg(test)]
+mod proof_requests;
 mod record;
 mod repair;
 mod restore;
@@ -391,17 +393,23 @@ impl Vault {
     /// # Errors
     /// [`Error::Corrupt`] if the newest record is not whole; those of the storage.
     pub fn reload(&mut self) -> Result<()> {
+        self.reload_newest().map(drop)
+    }
+
+    /// Reads the newest state, and returns the newest epoch that has a record.
+    fn reload_newest(&mut self) -> Result<u64> {
         for _ in 1..TRIES {
-            if self.try_reload().is_ok() {
-                return Ok(());
+            if let Ok(newest) = self.try_reload() {
+                return Ok(newest);
             }
         }
         self.try_reload()
     }
 
-    fn try_reload(&mut self) -> Result<()> {
+    fn try_reload(&mut self) -> Result<u64> {
         let mut epochs = self.epochs("snapshots")?;
         epochs.reverse();
+        let newest = epochs.first().copied().unwrap_or(0);
         let mut passed_over = false;
         for epoch in &epochs {
             match self.read_record(*epoch) {
@@ -411,14 +419,14 @@ impl Vault {
                     if passed_over {
                         self.state.snapshots = self.whole_snapshots(&epochs);
                     }
-                    return Ok(());
+                    return Ok(newest);
                 }
                 Err(Error::Corrupt { .. }) if self.is_lenient => passed_over = true,
                 Err(error) => return Err(error),
             }
         }
         (self.epoch, self.state) = (0, State::default());
-        Ok(())
+        Ok(newest)
     }
 
     /// Returns the epochs of snapshots whose records can be read, in rising order.

@@ -60,7 +60,7 @@ pub trait Requests: Send + Sync {
     /// Reads `length_bytes` from an offset, or all of an object of at most `most_bytes`; nothing if it is not there.
     ///
     /// # Errors
-    /// See [`RequestError`].
+    /// See [`RequestError`]; an answer that ends before all came is one.
     fn get(&self, name: &str, part: Part) -> std::result::Result<Option<Vec<u8>>, RequestError>;
 
     /// Returns size and the second it was put at of an object, nothing if it is not there.

@@ -46,7 +46,7 @@ fn options() -> VaultOptions {
     }
 }
 
-fn writer_options() -> WriterOptions {
+pub(super) fn writer_options() -> WriterOptions {
     WriterOptions {
         compression: Compression::Fixed("zstd:1".parse::<Method>().expect("a method")),
         ..WriterOptions::default()
@@ -57,12 +57,12 @@ pub(super) fn pool() -> Pool {
     Pool::new(PoolOptions { worker_count: 0 }).expect("a pool without threads")
 }
 
-type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A vault, and what its snapshots should hold.
 pub(super) struct Subjected {
-    vault: Vault,
-    trees: BTreeMap<u64, Tree>,
+    pub(super) vault: Vault,
+    pub(super) trees: BTreeMap<u64, Tree>,
     commits: u64,
     failed: bool,
     now: i64,
@@ -129,6 +129,7 @@ fn add_begun(vault: &mut Vault, tree: &Tree, number: u64, seconds: i64) -> Resul
     let top = Entry {
         name: b"top".to_vec(),
         node: Node::Folder { content: inner },
+        mode: 0o700,
         ..entries[0].clone()
     };
     let stamp = Stamp {

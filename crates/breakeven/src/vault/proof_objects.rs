@@ -2,7 +2,7 @@
 //! change is kept as a log, each prefix of which is what a crash leaves.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use super::objects_end::{ObjectHead, Part, RequestError, Requests};
 use super::proof::{PASSWORD, Rng, Subject, Subjected, pool};
@@ -16,7 +16,7 @@ enum Change {
     Delete(String),
 }
 
-type Objects = BTreeMap<String, (Arc<[u8]>, i64)>;
+pub(super) type Objects = BTreeMap<String, (Arc<[u8]>, i64)>;
 
 fn apply(objects: &mut Objects, change: &Change, now: i64) -> Put {
     match change {
@@ -34,25 +34,81 @@ fn apply(objects: &mut Objects, change: &Change, now: i64) -> Put {
     }
 }
 
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// It is refused as one too many.
+    Throttled,
+    /// It is cut on its way, or its answer is: nothing of a put is kept, since objects appear whole or not at all.
+    Torn,
+    /// It is carried out, and the answer is lost.
+    AnswerLost,
+    /// It is carried out twice, and the second answer is the one that comes.
+    Doubled,
+    /// It is given up, and carried out some requests later.
+    Late,
+    /// It is given up, and carried out when the process is long gone.
+    Stray,
+    /// Of a listing only the first half comes, and nobody says so.
+    HalfListed,
+    /// Of a listing nothing comes, and nobody says so.
+    NotListed,
+    /// The process dies before it.
+    Dies,
+    /// The process dies behind it.
+    DiesBehind,
+}
+
+impl Trouble {
+    pub(super) const ALL: [Trouble; 10] = [
+        Trouble::Throttled,
+        Trouble::Torn,
+        Trouble::AnswerLost,
+        Trouble::Doubled,
+        Trouble::Late,
+        Trouble::Stray,
+        Trouble::HalfListed,
+        Trouble::NotListed,
+        Trouble::Dies,
+        Trouble::DiesBehind,
+    ];
+    /// Those that come at random in a life: whatever is done goes well in the end.
+    const PASSING: [Trouble; 5] = [
+        Trouble::Throttled,
+        Trouble::Torn,
+        Trouble::AnswerLost,
+        Trouble::Doubled,
+        Trouble::Late,
+    ];
+}
+
 #[derive(Default)]
-struct State {
-    objects: Objects,
+pub(super) struct State {
+    pub(super) objects: Objects,
     log: Vec<Change>,
     /// Changes on their way, each with how many requests pass before it arrives.
     late: Vec<(u64, Change)>,
-    now: i64,
+    /// Changes that arrive when the process is gone.
+    stray: Vec<Change>,
+    pub(super) now: i64,
     random: Option<Rng>,
-    troubles: u64,
+    /// What is to become of the request of this number.
+    pub(super) planned: Option<(u64, Trouble)>,
+    /// Requests so far.
+    pub(super) requests: u64,
+    pub(super) troubles: u64,
     is_dead: bool,
     overwrites: bool,
 }
 
 /// The store, as one process sees it.
 #[derive(Default)]
-struct SimulatedObjects(Mutex<State>);
+pub(super) struct SimulatedObjects(pub(super) Mutex<State>);
+
+type Answer<T> = std::result::Result<T, RequestError>;
 
 impl SimulatedObjects {
-    fn of(objects: Objects, now: i64) -> Arc<SimulatedObjects> {
+    pub(super) fn of(objects: Objects, now: i64) -> Arc<SimulatedObjects> {
         let store = SimulatedObjects::default();
         {
             let mut state = store.0.lock().unwrap();
@@ -61,19 +117,23 @@ impl SimulatedObjects {
         Arc::new(store)
     }
 
-    fn far(self: &Arc<Self>, seed: u64) -> Arc<dyn FarEnd> {
+    pub(super) fn far(self: &Arc<Self>, seed: u64) -> Arc<dyn FarEnd> {
         ObjectsEnd::shared(Arc::clone(self) as Arc<dyn Requests>, Entropy::seeded(seed))
     }
 
-    /// Lets time pass; says whether the request meets trouble, and which.
-    fn arrive(&self) -> std::result::Result<(std::sync::MutexGuard<'_, State>, u8), RequestError> {
+    /// Returns the store as the next process finds it, an hour later and with all that was still on its way.
+    pub(super) fn next_process(&self) -> Arc<SimulatedObjects> {
         let mut state = self.0.lock().unwrap();
-        if state.is_dead {
-            return Err(RequestError::Refused(Error::invalid(
-                "process",
-                "it is dead",
-            )));
+        for change in std::mem::take(&mut state.stray) {
+            state.change(change);
         }
+        SimulatedObjects::of(state.objects.clone(), state.now + 3600)
+    }
+
+    /// Lets time pass; says whether the request meets trouble, and which.
+    fn arrive(&self) -> Answer<(MutexGuard<'_, State>, Option<Trouble>)> {
+        let mut state = self.0.lock().unwrap();
+        state.refuse_if_dead()?;
         state.now += 1;
         let mut arrived = Vec::new();
         for (left, change) in &mut state.late {
@@ -86,45 +146,79 @@ impl SimulatedObjects {
         for change in arrived {
             state.change(change);
         }
-        let trouble = match &mut state.random {
-            Some(random) => random.u8(..40),
-            None => u8::MAX,
-        };
-        state.troubles += u64::from(trouble < 4);
+        let number = state.requests;
+        state.requests += 1;
+        let planned = state.planned.filter(|(at, _)| *at == number);
+        let drawn = state.random.as_mut().and_then(|random| {
+            let draw = usize::from(random.u8(..40));
+            Trouble::PASSING.get(draw).copied()
+        });
+        let trouble = planned.map(|(_, trouble)| trouble).or(drawn);
+        state.troubles += u64::from(trouble.is_some());
+        if let Some(Trouble::Dies) = trouble {
+            state.is_dead = true;
+            state.refuse_if_dead()?;
+        }
         Ok((state, trouble))
     }
 
-    fn changed(&self, change: Change) -> std::result::Result<Put, RequestError> {
+    fn changed(&self, change: Change) -> Answer<Put> {
         let (mut state, trouble) = self.arrive()?;
         let again = |reason: &str| Err(RequestError::Again(reason.to_string()));
         match trouble {
-            0 => again("too many requests"),
-            1 => {
+            Some(Trouble::Throttled) => again("too many requests"),
+            Some(Trouble::Torn) => again("the line broke off"),
+            Some(Trouble::AnswerLost) => {
                 state.change(change);
                 again("the answer was lost")
             }
-            2 => {
+            Some(Trouble::Doubled) => {
                 state.change(change.clone());
                 Ok(state.change(change))
             }
-            3 => {
+            Some(Trouble::Late) => {
                 state.late.push((5, change));
                 again("no answer in time")
             }
-            _ => Ok(state.change(change)),
+            Some(Trouble::Stray) => {
+                state.stray.push(change);
+                again("no answer in time")
+            }
+            Some(Trouble::DiesBehind) => {
+                state.change(change);
+                state.is_dead = true;
+                state.refuse_if_dead().map(|()| Put::Created)
+            }
+            Some(Trouble::HalfListed | Trouble::NotListed | Trouble::Dies) | None => {
+                Ok(state.change(change))
+            }
         }
     }
 
-    fn asked<T>(&self, answer: impl FnOnce(&State) -> T) -> std::result::Result<T, RequestError> {
-        let (state, trouble) = self.arrive()?;
+    fn asked<T>(&self, answer: impl FnOnce(&State, Option<Trouble>) -> T) -> Answer<T> {
+        let (mut state, trouble) = self.arrive()?;
         match trouble {
-            0..4 => Err(RequestError::Again("the line broke off".to_string())),
-            _ => Ok(answer(&state)),
+            Some(Trouble::HalfListed | Trouble::NotListed) | None => Ok(answer(&state, trouble)),
+            Some(Trouble::DiesBehind) => {
+                state.is_dead = true;
+                state.refuse_if_dead().map(|()| answer(&state, None))
+            }
+            Some(_) => Err(RequestError::Again("the line broke off".to_string())),
         }
     }
 }
 
 impl State {
+    fn refuse_if_dead(&self) -> Answer<()> {
+        match self.is_dead {
+            false => Ok(()),
+            true => Err(RequestError::Refused(Error::invalid(
+                "process",
+                "it is dead",
+            ))),
+        }
+    }
+
     fn change(&mut self, change: Change) -> Put {
         if self.overwrites
             && let Change::Put(name, _) = &change
@@ -140,12 +234,12 @@ impl State {
 }
 
 impl Requests for SimulatedObjects {
-    fn put_new(&self, name: &str, bytes: &[u8]) -> std::result::Result<Put, RequestError> {
+    fn put_new(&self, name: &str, bytes: &[u8]) -> Answer<Put> {
         self.changed(Change::Put(name.to_string(), bytes.into()))
     }
 
-    fn get(&self, name: &str, part: Part) -> std::result::Result<Option<Vec<u8>>, RequestError> {
-        self.asked(|state| {
+    fn get(&self, name: &str, part: Part) -> Answer<Option<Vec<u8>>> {
+        self.asked(|state, _| {
             let bytes = &state.objects.get(name)?.0;
             Some(match part {
                 Part::Whole { most_bytes } => {
@@ -165,8 +259,8 @@ impl Requests for SimulatedObjects {
         })
     }
 
-    fn head(&self, name: &str) -> std::result::Result<Option<ObjectHead>, RequestError> {
-        self.asked(|state| {
+    fn head(&self, name: &str) -> Answer<Option<ObjectHead>> {
+        self.asked(|state, _| {
             state.objects.get(name).map(|(bytes, put_at)| ObjectHead {
                 size_bytes: bytes.len() as u64,
                 put_at: *put_at,
@@ -174,8 +268,8 @@ impl Requests for SimulatedObjects {
         })
     }
 
-    fn list(&self, folder: &str) -> std::result::Result<Vec<Listed>, RequestError> {
-        self.asked(|state| {
+    fn list(&self, folder: &str) -> Answer<Vec<Listed>> {
+        self.asked(|state, trouble| {
             let named = state.objects.iter().filter_map(|(name, (bytes, _))| {
                 let name = name.strip_prefix(folder)?.strip_prefix('/')?;
                 Some(Listed {
@@ -183,11 +277,17 @@ impl Requests for SimulatedObjects {
                     size_bytes: Some(bytes.len() as u64),
                 })
             });
-            named.collect()
+            let mut listed: Vec<Listed> = named.collect();
+            match trouble {
+                Some(Trouble::HalfListed) => listed.truncate(listed.len() / 2),
+                Some(Trouble::NotListed) => listed.clear(),
+                _ => {}
+            }
+            listed
         })
     }
 
-    fn delete(&self, name: &str) -> std::result::Result<(), RequestError> {
+    fn delete(&self, name: &str) -> Answer<()> {
         self.changed(Change::Delete(name.to_string())).map(drop)
     }
 

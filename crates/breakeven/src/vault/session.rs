@@ -28,8 +28,14 @@ impl Vault {
                 self.put_record(*epoch, &Record::Fence)?;
             }
         }
-        self.reload()?;
+        let newest = self.reload_newest()?;
         let last = locks.last().max(records.last()).copied().unwrap_or(0);
+        if newest < last {
+            // By now each of those epochs has a record: whoever began with an older one would lose what came since.
+            let reason =
+                format!("a listing of its records ends at {newest}, before {last}; try again");
+            return Err(Error::invalid("vault", reason));
+        }
         let epoch = last
             .checked_add(1)
             .ok_or_else(|| Error::invalid("vault", "no epoch is left"))?;
