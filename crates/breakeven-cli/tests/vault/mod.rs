@@ -68,9 +68,11 @@ fn typed(heading: &str) -> Vec<&'static str> {
 }
 
 fn check_restored(folder: &Path, back: &str) {
-    let back = folder
-        .join(back)
-        .join(folder.strip_prefix("/").expect("a path"));
+    check_restored_to(folder, &folder.join(back));
+}
+
+fn check_restored_to(folder: &Path, target: &Path) {
+    let back = target.join(folder.strip_prefix("/").expect("a path"));
     for name in ["srv/games/one/data", "srv/games/text"] {
         let (was, is) = (fs::read(folder.join(name)), fs::read(back.join(name)));
         assert!(was.expect("a file") == is.expect("a file"), "{name}");
@@ -118,18 +120,29 @@ fn what_the_guide_types_works_on_a_store_of_objects() {
         .map(|it| it.split_once('=').expect("a variable"))
         .collect();
     let here = format!("http://{}:{}", std::net::Ipv4Addr::LOCALHOST, server.port);
-    let run_here = |line: &str| {
+    let run_in = |path: &Path, line: &str| {
         let line = line.replace("http://HOST:9000", &here);
         let output = run_with(path, &line, &variables);
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said).into_owned();
         (output.status.code(), said)
     };
+    let run_here = |line: &str| run_in(path, line);
+    let (last, lines) = lines.split_last().expect("a restore");
     for line in lines {
         let (code, said) = run_here(line);
         assert_eq!(code, Some(0), "{line}: {said}");
     }
-    check_restored(path, "tmp/back");
+    // Elsewhere there is nothing but the password.
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    fs::copy(
+        path.join("password.txt"),
+        elsewhere.path().join("password.txt"),
+    )
+    .expect("a file");
+    let (code, said) = run_in(elsewhere.path(), last);
+    assert_eq!(code, Some(0), "{last}: {said}");
+    check_restored_to(path, &elsewhere.path().join("tmp/back"));
     let vault = format!("breakeven vault -r s3://bucket/games --endpoint {here} -p password.txt");
     for command in ["init", "add /srv/none"] {
         let (code, said) = run_here(&format!("{vault} {command}"));
