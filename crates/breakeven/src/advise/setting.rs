@@ -408,6 +408,7 @@ fn format(method: Method) -> &'static str {
         Codec::Deflate { .. } => "deflate",
         Codec::Xz { .. } => "xz",
         Codec::Bzip2 { .. } => "bzip2",
+        Codec::Fsst => "fsst",
     }
 }
 

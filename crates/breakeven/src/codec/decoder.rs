@@ -43,6 +43,8 @@ impl Decoder {
     pub const CODEC_BZIP2: u8 = 5;
     /// The content of the one block of a Zstandard frame.
     pub const CODEC_ZSTD_BARE: u8 = 6;
+    /// Codes of a static symbol table: reserved, since no medium has them.
+    pub const CODEC_FSST: u8 = 7;
     /// No filter.
     pub const FILTER_NONE: u8 = 0;
     /// Bytes of two-byte elements grouped by rank.

@@ -48,6 +48,8 @@ pub enum Codec {
     Xz { level: u8 },
     /// Burrows-Wheeler, level 1 to 9 (hundreds of kilobytes a block).
     Bzip2 { level: u8 },
+    /// A fixed table of symbols, for small objects in memory alone: see [`super::Symbols`].
+    Fsst,
 }
 
 /// A reversible rearrangement that makes numbers easier to compress.
@@ -105,6 +107,7 @@ impl Method {
             Codec::Deflate { .. } => deflate::bound(source_bytes),
             Codec::Xz { .. } => xz::bound(source_bytes),
             Codec::Bzip2 { .. } => bzip2::bound(source_bytes),
+            Codec::Fsst => 2 * source_bytes,
         }
     }
 
@@ -117,6 +120,7 @@ impl Method {
             Codec::Deflate { .. } => Decoder::CODEC_DEFLATE,
             Codec::Xz { .. } => Decoder::CODEC_XZ,
             Codec::Bzip2 { .. } => Decoder::CODEC_BZIP2,
+            Codec::Fsst => Decoder::CODEC_FSST,
         };
         let filter = match self.filter {
             Filter::Shuffle { width: 2 } => Decoder::FILTER_SHUFFLE_2,
@@ -155,6 +159,7 @@ impl Method {
             Codec::Deflate { level } => deflate::compressor_bytes(level),
             Codec::Xz { level } => xz::compressor_bytes(level, block_bytes),
             Codec::Bzip2 { level } => bzip2::compressor_bytes(level, block_bytes),
+            Codec::Fsst => 0,
         };
         codec + self.filter.scratch_bytes(block_bytes)
     }
@@ -165,7 +170,7 @@ impl Method {
     /// bzip2. A shuffle adds the block.
     pub fn decompressor_bytes(&self, block_bytes: usize) -> usize {
         let codec = match self.codec {
-            Codec::Store | Codec::Lz4 { .. } | Codec::Lz4Hc { .. } => 0,
+            Codec::Store | Codec::Lz4 { .. } | Codec::Lz4Hc { .. } | Codec::Fsst => 0,
             Codec::Zstd { .. } => zstd::decompressor_bytes(),
             Codec::Deflate { .. } => deflate::DECOMPRESSOR_BYTES,
             Codec::Xz { level } => xz::decompressor_bytes(level, block_bytes),
@@ -210,6 +215,7 @@ impl Method {
             Codec::Deflate { level: found } => level("deflate", found.into(), 1, 12),
             Codec::Xz { level: found } => level("xz", found.into(), 0, 9),
             Codec::Bzip2 { level: found } => level("bzip2", found.into(), 1, 9),
+            Codec::Fsst => Some("fsst stores small objects in memory alone".to_string()),
         };
         codec.or_else(|| self.filter_fault())
     }
@@ -268,6 +274,7 @@ impl fmt::Display for Method {
             Codec::Deflate { level } => write!(f, "deflate:{level}"),
             Codec::Xz { level } => write!(f, "xz:{level}"),
             Codec::Bzip2 { level } => write!(f, "bzip2:{level}"),
+            Codec::Fsst => f.write_str("fsst"),
         }?;
         f.write_str(if self.dictionary { "+dict" } else { "" })
     }
@@ -367,6 +374,7 @@ fn parse_codec(text: &str) -> std::result::Result<Codec, String> {
         "bzip2" => Ok(Codec::Bzip2 {
             level: level_or(9)?,
         }),
+        "fsst" if level.is_none() => Ok(Codec::Fsst),
         _ => Err(unknown()),
     }
 }

@@ -21,6 +21,8 @@ mod decoder;
 mod deflate;
 mod dictionary;
 mod features;
+#[cfg(feature = "objects")]
+mod fsst;
 #[cfg(all(test, feature = "dictionaries"))]
 mod hostile;
 mod lz4;
@@ -34,6 +36,8 @@ use crate::error::{Error, Result};
 pub use decoder::{Decoder, DecoderRow};
 pub use dictionary::{DICTIONARY_BYTES_MAX, Dictionary, DictionaryHash, TRAINED_BYTES_MIN};
 pub use features::{Features, Glance};
+#[cfg(feature = "objects")]
+pub use fsst::{FSST, Symbols};
 pub use method::{Codec, Filter, Method};
 use xz::Check;
 
@@ -212,6 +216,8 @@ impl Compressor {
                 xz::compress(level, method.filter, Check::None, source, target)
             }
             (Codec::Bzip2 { level }, None) => bzip2::compress(level, source, target),
+            // Refused by its check before it comes here.
+            (Codec::Fsst, None) => Err(no_dictionary(method)),
             (_, Some(_)) => Err(no_dictionary(method)),
         }
     }

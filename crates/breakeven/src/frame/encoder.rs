@@ -30,7 +30,8 @@ pub struct Encoder {
 pub fn is_storable(method: Method) -> bool {
     match (method.codec, method.filter) {
         _ if method.dictionary => false,
-        (Codec::Deflate { .. } | Codec::Bzip2 { .. }, _) | (_, Filter::Shuffle { .. }) => false,
+        (Codec::Deflate { .. } | Codec::Bzip2 { .. } | Codec::Fsst, _)
+        | (_, Filter::Shuffle { .. }) => false,
         (Codec::Store | Codec::Lz4 { .. } | Codec::Lz4Hc { .. }, _) => true,
         (Codec::Zstd { .. } | Codec::Xz { .. }, _) => true,
     }

@@ -19,7 +19,7 @@ use super::demand::Demand;
 use super::form::{self, Form};
 use super::space::Space;
 use crate::arena;
-use crate::codec::Method;
+use crate::codec::{FSST, Method, Symbols};
 use crate::decide::{
     BlockLife, Candidate, Chooser, ChooserOptions, Class, Decision, Observation, Picked, Prices,
     Profile,
@@ -30,6 +30,10 @@ use crate::units::{Estimate, Seconds};
 
 /// What is chosen from.
 const METHODS: [&str; 5] = ["store", "lz4:1", "lz4:1+dict", "zstd:3", "zstd:3+dict"];
+/// The place among them of FSST, which no text names.
+const FSST_AT: usize = 3;
+/// Bytes of samples that a table of symbols is found from: FSST's authors take 16 KB.
+const SYMBOL_SAMPLE_BYTES: usize = 16 << 10;
 /// The share of the cost that a challenger must save.
 const GAIN_MIN: f64 = 0.05;
 /// What a dictionary leaves of a byte may grow to so many times what it left at first.
@@ -178,6 +182,17 @@ struct Learned {
     /// What the dictionary left of a byte when it was new, and last.
     stored_at_first: Option<f64>,
     stored_last: f64,
+    table: Table,
+}
+
+/// What is gathered for the next table of symbols of a class, and what the present one leaves of a byte.
+#[derive(Default)]
+struct Table {
+    samples: Vec<Box<[u8]>>,
+    sample_bytes: usize,
+    stored_at_first: Option<f64>,
+    /// Whether the present one does.
+    is_good: bool,
 }
 
 struct Tuner {
@@ -192,6 +207,9 @@ struct Tuner {
     /// Bytes of held-out values, and the most of all classes together.
     held_out_bytes: usize,
     held_out_bytes_max: usize,
+    /// Bytes of samples for tables of symbols, and the most of them with the tables.
+    symbol_sample_bytes: usize,
+    symbol_bytes_max: usize,
 }
 
 impl Coding {
@@ -207,7 +225,8 @@ impl Coding {
             trial_share: 0.0,
             ..ChooserOptions::default()
         };
-        let candidates = METHODS.map(candidate).to_vec();
+        let mut candidates = METHODS.map(candidate).to_vec();
+        candidates.insert(FSST_AT, Candidate::new(FSST));
         Ok(Coding {
             plan: RwLock::default(),
             version: AtomicU64::new(0),
@@ -224,6 +243,8 @@ impl Coding {
                 sample_bytes_max,
                 held_out_bytes: 0,
                 held_out_bytes_max: (dictionary_bytes as usize / 8).max(HELD_OUT_BYTES_MIN),
+                symbol_sample_bytes: 0,
+                symbol_bytes_max: dictionary_bytes as usize / 8,
             }),
             held_bytes: AtomicU64::new(0),
         })
@@ -302,6 +323,7 @@ impl Coding {
             }
             None => None,
         };
+        let found = tuner.find_symbols();
         let measured = tuner.to_measure();
         if let Some(class) = measured {
             tuner.measure(class);
@@ -310,7 +332,7 @@ impl Coding {
             self.publish(&tuner, class, plan);
         }
         self.charge(&mut tuner, space);
-        Ok(trained.is_some() || measured.is_some())
+        Ok(trained.is_some() || found || measured.is_some())
     }
 
     fn publish(&self, tuner: &Tuner, class: u16, decided: ClassPlan) {
@@ -375,7 +397,48 @@ impl Tuner {
             }
         } else if let Some(dictionaries) = &mut self.dictionaries {
             dictionaries.sample(class.into(), &value);
+            self.gather(class, value);
         }
+    }
+
+    /// Keeps a value for the next table of symbols of its class, while there is room.
+    fn gather(&mut self, class: u16, value: Box<[u8]>) {
+        let has_room = self.symbol_bytes() + value.len() <= self.symbol_bytes_max;
+        let Some(Some(learned)) = self.classes.get_mut(usize::from(class)) else {
+            return;
+        };
+        let table = &mut learned.table;
+        let is_wanted = !table.is_good && table.sample_bytes < SYMBOL_SAMPLE_BYTES;
+        if has_room && is_wanted && value.len() < SYMBOL_SAMPLE_BYTES {
+            table.sample_bytes += value.len();
+            self.symbol_sample_bytes += value.len();
+            table.samples.push(value);
+        }
+    }
+
+    /// Finds the symbols of one class that has samples enough; says whether there was one.
+    fn find_symbols(&mut self) -> bool {
+        let has_enough = |it: &Learned| it.table.sample_bytes >= SYMBOL_SAMPLE_BYTES;
+        let Some((class, _)) = self.known().find(|(_, it)| has_enough(it)) else {
+            return false;
+        };
+        let learned = self.classes[usize::from(class)]
+            .as_mut()
+            .expect("a class that is known");
+        let samples = std::mem::take(&mut learned.table.samples);
+        self.symbol_sample_bytes -= std::mem::take(&mut learned.table.sample_bytes);
+        let samples: Vec<&[u8]> = samples.iter().map(|sample| &**sample).collect();
+        (learned.table.is_good, learned.table.stored_at_first) = (true, None);
+        if let Some(symbols) = Symbols::train(&samples) {
+            learned.forms[FSST_AT] = Some(Arc::new(Form {
+                class,
+                method: FSST,
+                generation: None,
+                symbols: Some(Arc::new(symbols)),
+            }));
+            learned.fresh = learned.fresh.max(HELD_OUT_FRESH);
+        }
+        true
     }
 
     /// Returns the class most of whose values wait to be trained on.
@@ -421,6 +484,7 @@ impl Tuner {
                     class,
                     method: candidate.method,
                     generation: Some(Arc::clone(&generation)),
+                    symbols: None,
                 }));
             }
         }
@@ -460,9 +524,14 @@ impl Tuner {
                 trial: None,
             };
             self.chooser.observe(&picked, &observation);
+            let stored = found.stored_bytes as f64 / found.raw_bytes.max(1) as f64;
             if form.generation.is_some() && at + 1 == learned.forms.len() {
-                learned.stored_last = found.stored_bytes as f64 / found.raw_bytes.max(1) as f64;
-                learned.stored_at_first.get_or_insert(learned.stored_last);
+                learned.stored_last = stored;
+                learned.stored_at_first.get_or_insert(stored);
+            }
+            if at == FSST_AT {
+                let first = *learned.table.stored_at_first.get_or_insert(stored);
+                learned.table.is_good &= stored <= first * DECAY;
             }
         }
         self.chooser.refresh();
@@ -529,8 +598,18 @@ impl Tuner {
         }
     }
 
+    /// Bytes of the tables of symbols and of what is gathered for more.
+    fn symbol_bytes(&self) -> usize {
+        let tables = self
+            .known()
+            .filter_map(|(_, it)| it.forms[FSST_AT].as_ref());
+        let tables = tables.filter_map(|form| form.symbols.as_ref());
+        self.symbol_sample_bytes + tables.map(|it| it.memory_bytes()).sum::<usize>()
+    }
+
     fn held_bytes(&self) -> usize {
-        let known = self.held_out_bytes + self.known().count() * size_of::<Learned>();
+        let known = self.known().count() * size_of::<Learned>();
+        let known = known + self.held_out_bytes + self.symbol_bytes();
         let dictionaries = self.dictionaries.as_ref();
         known + dictionaries.map_or(0, |it| it.memory_bytes() + it.sample_bytes())
     }
@@ -539,12 +618,13 @@ impl Tuner {
 fn plain_forms(class: u16, chooser: &Chooser) -> Vec<Option<Arc<Form>>> {
     let form = |candidate: &Candidate| {
         let method = candidate.method;
-        let is_plain = method != Method::STORE && !method.dictionary;
+        let is_plain = method != Method::STORE && method != FSST && !method.dictionary;
         is_plain.then(|| {
             Arc::new(Form {
                 class,
                 method,
                 generation: None,
+                symbols: None,
             })
         })
     };

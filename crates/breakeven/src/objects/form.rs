@@ -1,20 +1,20 @@
 //! Forms: how a value is encoded, and the bench of each thread on which that is done.
 //!
-//! A [`Form`] is a method with its dictionary. Segments hold the forms of their items, so that a dictionary lives as
-//! long as the last value that needs it. Zstandard is stored bare: both lengths stand before the key.
+//! A [`Form`] is a method with its dictionary or its table of symbols. Segments hold the forms of their items, so that
+//! either lives as long as the last value that needs it. Zstandard is stored bare: both lengths stand before the key.
 //!
 //! What is encoded here never leaves this process's memory, and what does not decode is a bug: it panics.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::codec::{Codec, Compressor, Decoder, Decompressor, Method};
+use crate::codec::{Codec, Compressor, Decoder, Decompressor, Method, Symbols};
 use crate::dictionaries::Generation;
 use crate::meter::thread_cpu;
 use crate::units::Seconds;
 
 /// Shorter values stay raw: what could be saved is less than what tells how to decode it.
-pub(super) const VALUE_BYTES_MIN: usize = 24;
+pub(super) const VALUE_BYTES_MIN: usize = 12;
 /// Longer values stay raw: nobody keeps them in a cache for small objects to save memory.
 pub(super) const VALUE_BYTES_MAX: usize = 128 << 10;
 /// What an encoded item has more in its header: its form and its raw length.
@@ -30,6 +30,8 @@ pub(super) struct Form {
     pub class: u16,
     pub method: Method,
     pub generation: Option<Arc<Generation>>,
+    /// The table of FSST, which has no dictionary.
+    pub symbols: Option<Arc<Symbols>>,
 }
 
 impl Form {
@@ -77,12 +79,16 @@ pub(super) fn may_encode(value_bytes: usize) -> bool {
 impl Bench {
     /// Encodes a value; `None` if that saves too little.
     pub fn encode(&mut self, form: &Form, value: &[u8]) -> Option<&[u8]> {
-        let limit = value.len().checked_sub(HEADER_BYTES)?;
-        let limit = limit - (value.len() / SAVED_ONE_IN).max(1);
+        let saved = (value.len() / SAVED_ONE_IN).max(1);
+        let limit = value.len().checked_sub(HEADER_BYTES + saved)?;
         if self.stored.len() < limit || self.stored.len() > BENCH_BYTES_KEPT.max(limit) {
             self.stored = vec![0; limit];
         }
         let target = &mut self.stored[..limit];
+        if let Some(symbols) = &form.symbols {
+            let size = symbols.encode(value, target)?;
+            return Some(&self.stored[..size]);
+        }
         let dictionary = form.generation.as_ref().map(|it| &it.dictionary);
         let method = form.method;
         let size = match (method.codec, dictionary) {
@@ -103,12 +109,13 @@ impl Bench {
         let start = target.len();
         target.resize(start + raw_bytes, 0);
         let (decoder, room) = (form.decoder(), &mut target[start..]);
-        let outcome = match &form.generation {
-            Some(generation) => {
+        let outcome = match (&form.symbols, &form.generation) {
+            (Some(symbols), _) => symbols.decode(stored, room),
+            (None, Some(generation)) => {
                 let dictionary = &generation.dictionary;
                 (self.decompressor).decompress_with(decoder, dictionary, stored, room)
             }
-            None => self.decompressor.decompress(decoder, stored, room),
+            (None, None) => self.decompressor.decompress(decoder, stored, room),
         };
         outcome.expect("what was encoded here decodes here");
     }
@@ -151,4 +158,23 @@ pub(super) fn time<'a>(form: &Form, values: impl Iterator<Item = &'a [u8]> + Clo
         measured.decode = Seconds((thread_cpu().0 - middle.0).max(0.0));
         measured
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_too_short_to_save_anything_stay_as_they_are() {
+        let form = Form {
+            class: 0,
+            method: "lz4:1".parse().unwrap(),
+            generation: None,
+            symbols: None,
+        };
+        for length in 0..VALUE_BYTES_MIN {
+            on_bench(|bench| assert!(bench.encode(&form, &vec![7; length]).is_none()));
+        }
+        on_bench(|bench| assert!(bench.encode(&form, &[7; 100]).is_some()));
+    }
 }

@@ -106,6 +106,7 @@ impl Choice {
             Codec::Deflate { .. } => 4,
             Codec::Xz { .. } => 5,
             Codec::Bzip2 { .. } => 6,
+            Codec::Fsst => 0,
         };
         let mut most = [0; 7];
         for method in self.methods() {
