@@ -73,6 +73,12 @@ impl Stopper {
     }
 }
 
+/// Whether values may be encoded with what was learned from others: never where those may be somebody else's, who
+/// would learn of them by what his own take.
+fn has_dictionaries(settings: &Settings, logins: Option<&[Vec<u8>]>) -> bool {
+    settings.has_dictionaries && logins.is_none_or(|logins| logins.len() == 1)
+}
+
 /// What no process before has come to, unless it changed 2^20 items a second all its life; below 2^53, up to which every
 /// client's numbers are exact.
 fn cas_of_now() -> u64 {
@@ -86,6 +92,7 @@ impl Server {
     /// # Errors
     /// If a setting is out of range, or a socket or file cannot be opened.
     pub fn open(settings: Settings) -> io::Result<Server> {
+        let logins = settings.login_path.as_deref().map(logins).transpose()?;
         let shards = (settings.threads * SHARDS_PER_WORKER).max(SHARDS_MIN);
         let objects = Objects::new(ObjectsOptions {
             memory_bytes: settings.memory_bytes,
@@ -95,12 +102,11 @@ impl Server {
             seed: fastrand::u64(..),
             cas_after: cas_of_now(),
             encode: settings.encodes,
-            dictionary_bytes_max: (!settings.has_dictionaries).then_some(0),
+            dictionary_bytes_max: (!has_dictionaries(&settings, logins.as_deref())).then_some(0),
             miss_microseconds: settings.miss_microseconds,
         });
         let objects =
             objects.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let logins = settings.login_path.as_deref().map(logins).transpose()?;
         let listeners = listen(&settings)?;
         let addresses: Vec<String> = listeners.iter().map(address).collect();
         let shared = Shared::new(settings, objects, logins)?;
@@ -426,4 +432,26 @@ fn write_metrics(path: &Path, text: &str) -> io::Result<()> {
     beside.push(".new");
     fs::write(&beside, text)?;
     fs::rename(&beside, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dictionaries_are_shared_by_no_two_logins() {
+        let login = || b"user password".to_vec();
+        let check = |wanted: bool, logins: Option<&[Vec<u8>]>, expected: bool| {
+            let settings = Settings {
+                has_dictionaries: wanted,
+                ..Settings::default()
+            };
+            assert_eq!(has_dictionaries(&settings, logins), expected);
+        };
+        check(true, None, true);
+        check(true, Some(&[login()]), true);
+        check(true, Some(&[login(), login()]), false);
+        check(false, None, false);
+        check(false, Some(&[login()]), false);
+    }
 }
