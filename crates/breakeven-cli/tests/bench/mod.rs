@@ -23,6 +23,14 @@ impl Server {
         Server::start(command, folder, more).expect("the program starts")
     }
 
+    /// Starts ours in a shell that sets limits first.
+    pub fn limited(folder: &Path, limits: &str, more: &[&str]) -> Server {
+        let mut command = Command::new("sh");
+        let line = format!("{limits}; exec \"$0\" \"$@\"");
+        command.args(["-c", &line, env!("CARGO_BIN_EXE_breakeven"), "serve"]);
+        Server::start(command, folder, more).expect("the program starts")
+    }
+
     /// Starts Debian's; `None` if it is not installed, which is an error where everything has to be.
     pub fn debian(folder: &Path) -> Option<Server> {
         let mut command = Command::new("memcached");
@@ -47,6 +55,17 @@ impl Server {
             std::thread::yield_now();
         }
         Some(server)
+    }
+
+    /// Returns what the process has resident.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("a process");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .and_then(|line| line.split_whitespace().next());
+        line.expect("a number").parse::<u64>().expect("KiB") << 10
     }
 
     pub fn address(&self) -> &str {

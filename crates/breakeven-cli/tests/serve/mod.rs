@@ -12,8 +12,10 @@ use std::sync::Mutex;
 
 use crate::page::left_out;
 
+mod abuse;
 #[path = "../../../breakeven/tests/outside/sources.rs"]
 mod sources;
+mod tools;
 
 /// Seconds after which a file counts as hanging: a deadline, not a measurement.
 const DEADLINE_SECONDS: &str = "300";

@@ -1,0 +1,284 @@
+//! Clients that mean no good, or die: the others are served as before, and memory stays bounded.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use breakeven_memcached::client::Client;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::bench::Server;
+
+/// Keeps a test that waits for what never comes from hanging.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn connect(server: &Server) -> UnixStream {
+    let stream = UnixStream::connect(&server.socket).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Reads until these bytes came, or the server closed; returns what came.
+fn read_until(stream: &mut UnixStream, end: &[u8]) -> Vec<u8> {
+    let mut came = Vec::new();
+    let mut buffer = [0; 4096];
+    while !came.ends_with(end) {
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => came.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+            Err(error) => panic!("{error} behind {}", came.escape_ascii()),
+        }
+    }
+    came
+}
+
+/// A client that behaves: what it stores comes back.
+struct Good(Client, u32);
+
+impl Good {
+    fn new(server: &Server) -> Good {
+        Good(Client::connect(server.address()).unwrap(), 0)
+    }
+
+    fn is_served(&mut self) {
+        self.1 += 1;
+        let value = format!("value {} ", self.1).repeat(20);
+        self.0.store([("good", &value)].into_iter()).unwrap();
+        self.0.send(b"get good\r\n").unwrap();
+        let found = self
+            .0
+            .reply(|reply| reply.value.unwrap_or_default().to_vec())
+            .unwrap();
+        assert_eq!(found, value.as_bytes());
+        assert_eq!(self.0.line().unwrap(), "END");
+    }
+}
+
+#[test]
+fn those_who_misbehave_harm_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::ours(folder.path(), &["-m", "16", "-c", "2000"]);
+    let mut good = Good::new(&server);
+    good.is_served();
+    let before = server.resident_bytes();
+    // Lines that come a byte at a time and never end.
+    let mut slow: Vec<UnixStream> = (0..300).map(|_| connect(&server)).collect();
+    for byte in b"get k" {
+        slow.iter_mut()
+            .for_each(|stream| stream.write_all(&[*byte]).unwrap());
+        good.is_served();
+    }
+    // Values that are announced and never come.
+    let mut announcing: Vec<UnixStream> = (0..300).map(|_| connect(&server)).collect();
+    for stream in &mut announcing {
+        stream.write_all(b"set k 0 0 1000000\r\nfew bytes").unwrap();
+    }
+    good.is_served();
+    // Lines without an end, of a fetch and of anything else.
+    for (start, most) in [("", 64 << 10), ("get ", 4 << 20)] {
+        let mut endless = connect(&server);
+        let _ = endless.write_all(start.as_bytes());
+        let piece = [b'x'; 1024];
+        let is_cut = (0..most / piece.len()).any(|_| endless.write_all(&piece).is_err());
+        assert!(is_cut || read_until(&mut endless, b"never").len() < 200);
+        good.is_served();
+    }
+    let mut huge = connect(&server);
+    huge.write_all(b"set k 0 0 2147483000\r\n").unwrap();
+    let told = read_until(&mut huge, b"\r\n");
+    assert_eq!(told, b"SERVER_ERROR object too large for cache\r\n");
+    huge.write_all(&[b'x'; 100_000]).unwrap();
+    good.is_served();
+    let mut wrong = connect(&server);
+    wrong
+        .write_all(b"set k 0 0 99999999999999999999\r\n")
+        .unwrap();
+    let told = read_until(&mut wrong, b"\r\n");
+    assert!(told.starts_with(b"CLIENT_ERROR"), "{}", told.escape_ascii());
+    // Replies that nobody reads: 40 clients who ask for 100 MB each.
+    let value = "v".repeat(100_000);
+    good.0.store([("long", &value)].into_iter()).unwrap();
+    let mut deaf: Vec<UnixStream> = (0..40).map(|_| connect(&server)).collect();
+    let question = b"get long\r\n".repeat(1000);
+    for stream in &mut deaf {
+        stream.set_nonblocking(true).unwrap();
+        let _ = stream.write(&question).unwrap();
+    }
+    good.is_served();
+    let grown = server.resident_bytes().saturating_sub(before);
+    println!("{} MiB more for those who misbehave", grown >> 20);
+    // 40 times what waits for one, and some KiB for each other.
+    assert!(grown < 64 << 20, "{grown} bytes more");
+    drop((slow, announcing, deaf));
+    good.is_served();
+}
+
+#[test]
+fn ten_thousand_connections_are_served() {
+    const CONNECTIONS: usize = 10_000;
+    let wanted = CONNECTIONS as u64 + 500;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.maximum.is_some_and(|maximum| maximum < wanted) {
+        println!("{limit:?}: too few descriptors, nothing tried");
+        return;
+    }
+    if limit.current.is_some_and(|current| current < wanted) {
+        let current = Some(wanted);
+        setrlimit(Resource::Nofile, Rlimit { current, ..limit }).unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::ours(folder.path(), &["-m", "16", "-c", "10100", "-b", "4096"]);
+    let mut good = Good::new(&server);
+    let before = server.resident_bytes();
+    let mut all: Vec<UnixStream> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
+    for stream in &mut all {
+        stream.write_all(b"mn\r\n").unwrap();
+    }
+    for stream in &mut all {
+        assert_eq!(read_until(stream, b"\r\n"), b"MN\r\n");
+    }
+    good.is_served();
+    let each = server.resident_bytes().saturating_sub(before) / CONNECTIONS as u64;
+    println!("{each} bytes for each of {CONNECTIONS} connections");
+    assert!(each < 8 << 10, "{each}");
+    let stats = good.0.stats("").unwrap();
+    let count: usize = stats["curr_connections"].parse().unwrap();
+    assert!(count > CONNECTIONS, "{count}");
+    drop(all);
+    good.is_served();
+}
+
+#[test]
+fn without_descriptors_clients_wait_and_nobody_is_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::limited(folder.path(), "ulimit -n 40", &["-m", "16"]);
+    let mut good = Good::new(&server);
+    good.is_served();
+    let mut all: Vec<UnixStream> = (0..100).map(|_| connect(&server)).collect();
+    for stream in &mut all {
+        stream.write_all(b"mn\r\n").unwrap();
+    }
+    good.is_served();
+    // Who waits has a turn when others go.
+    while !all.is_empty() {
+        let mut served = all.drain(..10).collect::<Vec<_>>();
+        for stream in &mut served {
+            assert_eq!(read_until(stream, b"\r\n"), b"MN\r\n");
+        }
+    }
+    let stats = good.0.stats("").unwrap();
+    assert_ne!(stats["listen_disabled_num"], "0");
+    good.is_served();
+}
+
+#[test]
+fn without_memory_clients_are_told_and_the_server_lives() {
+    let folder = tempfile::tempdir().unwrap();
+    for evicts in [true, false] {
+        let more = ["-m", "2048", "-M"];
+        let more = if evicts { &more[..2] } else { &more };
+        // Address space for the program, its threads and some of the values.
+        let server = Server::limited(folder.path(), "ulimit -v 700000", more);
+        let mut good = Good::new(&server);
+        let mut client = Client::connect(server.address()).unwrap();
+        let value = "v".repeat(50_000);
+        let (mut stored, mut refused) = (0, 0);
+        for number in 0..20_000 {
+            let mut request = format!("set k{number} 0 0 {}\r\n", value.len()).into_bytes();
+            request.extend_from_slice(value.as_bytes());
+            request.extend_from_slice(b"\r\n");
+            client.send(&request).unwrap();
+            match client.line().unwrap().as_str() {
+                "STORED" => stored += 1,
+                "SERVER_ERROR out of memory storing object" => refused += 1,
+                other => panic!("{other}"),
+            }
+            if refused > 100 {
+                break;
+            }
+        }
+        println!("{stored} stored, {refused} refused");
+        assert!(stored > 1000, "{stored}");
+        assert!(evicts || refused > 0);
+        client.send(b"mn\r\n").unwrap();
+        assert_eq!(client.line().unwrap(), "MN");
+        if evicts {
+            good.is_served();
+        }
+    }
+}
+
+/// Starts a load that goes on until it is killed.
+fn endless_load(server: &Server, words: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_breakeven"));
+    command
+        .args(["bench", server.address(), "--flat-out", "--seconds=600"])
+        .args(words);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(Stdio::null()).spawn().expect("a load")
+}
+
+/// Waits until so much more of something was counted.
+fn wait_for_more(control: &mut Client, name: &str, more: u64) {
+    let mut count = || -> u64 { control.stats("").unwrap()[name].parse().unwrap() };
+    let until = count() + more;
+    let begun = std::time::Instant::now();
+    while count() < until {
+        assert!(begun.elapsed() < PATIENCE, "{name} stands still");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn clients_that_are_killed_leave_no_wrong_value() {
+    let folder = tempfile::tempdir().unwrap();
+    // Three times as many values as there is memory for, so that they leave, and are encoded before.
+    let server = Server::ours(folder.path(), &["-m", "16", "-t", "2"]);
+    let mut control = Client::connect(server.address()).unwrap();
+    let lines = folder.path().join("lines");
+    let line = |number: u32| {
+        let words = ["red", "green", "blue", "black", "white"];
+        let word = |by: u32| words[(number / by % 5) as usize];
+        let text = format!("{} {} {};", word(1), word(5), word(25)).repeat(12);
+        format!("<row number=\"{number}\">{text}</row>\n")
+    };
+    std::fs::write(&lines, (0..20_000).map(line).collect::<String>()).unwrap();
+    let others = format!("--values={}", lines.display());
+    let mut killed = 0;
+    // Values of another kind under the same keys: what was learned no longer fits.
+    for values in [None, Some(&*others), None] {
+        let keys = ["--keys=80000", "--skew=zipf:0.9", "--connections=4"];
+        let words: Vec<&str> = keys.into_iter().chain(values).collect();
+        for shape in ["--shape=batched", "--shape=single", "--shape=paced"] {
+            let mut load = endless_load(&server, &[&words[..], &[shape]].concat());
+            wait_for_more(&mut control, "cmd_set", 5_000);
+            load.kill().unwrap();
+            load.wait().unwrap();
+            killed += 1;
+        }
+        let mut beside = endless_load(&server, &words);
+        wait_for_more(&mut control, "cmd_get", 5_000);
+        // It fills, compares every value that comes, and ends with 1 at the first wrong one.
+        let verified = Command::new(env!("CARGO_BIN_EXE_breakeven"))
+            .args(["bench", server.address(), "--flat-out", "--seconds=0.5"])
+            .args(&words)
+            .output()
+            .unwrap();
+        beside.kill().unwrap();
+        beside.wait().unwrap();
+        killed += 1;
+        let said = String::from_utf8_lossy(&verified.stderr);
+        assert!(verified.status.success(), "{said}");
+    }
+    let stats = control.stats("").unwrap();
+    let learned = control.stats("breakeven").unwrap();
+    let encoded: u64 = learned["items_encoded_total"].parse().unwrap();
+    println!(
+        "{killed} killed, {encoded} values encoded, {} evicted",
+        stats["evictions"]
+    );
+    assert!(encoded > 1000 && stats["evictions"] != "0", "{learned:?}");
+}
