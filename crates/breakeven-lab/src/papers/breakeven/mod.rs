@@ -7,7 +7,9 @@ mod classes;
 mod codec_overhead;
 mod decide;
 mod direct;
+mod pack_before;
 mod pack_programs;
+mod pack_strategies;
 mod stored_sizes;
 
 use super::Experiment;
@@ -22,4 +24,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     pack_programs::FILE,
     pack_programs::LINK,
     pack_programs::SMALLEST,
+    pack_strategies::AUTO,
+    pack_strategies::STRATEGIES,
+    pack_before::EXPERIMENT,
 ];
