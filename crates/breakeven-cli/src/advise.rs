@@ -210,10 +210,12 @@ fn foreseen(typed: &Typed, stop: &AtomicBool) -> Option<String> {
         false => String::new(),
     };
     Some(format!(
-        "{} would be a file of {} in place of {} as a compressed database{part}: `breakeven db import`",
+        "{} would be a file of {} in place of {} as a compressed database{part}, and a commit of one row would write {} by one \
+         sync: `breakeven db import`",
         path.display(),
         text::size(found.file_bytes as f64),
         text::size(found.logical_bytes as f64),
+        text::size(found.commit_bytes as f64),
     ))
 }
 

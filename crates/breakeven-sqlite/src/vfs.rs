@@ -208,6 +208,11 @@ unsafe extern "C" fn open(
 /// A TiB, so that no number that is a slip is taken for a memory.
 const PAGE_CACHE_MIB_MAX: u64 = 1 << 20;
 
+/// More than any machine encodes by.
+const THREADS_MAX: usize = 64;
+/// Of more processors than this the others are left to the host.
+const USUAL_THREADS_MAX: usize = 4;
+
 /// What the parameters of a URI ask for.
 #[derive(Default)]
 pub struct Asked {
@@ -248,6 +253,16 @@ fn options_of(is_read_only: bool, parameter: &dyn Fn(&CStr) -> Option<String>) -
             Error::invalid("page_cache", reason)
         })?;
         options.cache_bytes = number << 20;
+    }
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    options.threads = processors.min(USUAL_THREADS_MAX);
+    if let Some(threads) = parameter(c"threads") {
+        let number = threads.parse::<usize>().ok();
+        let in_range = |number: &usize| (1..=THREADS_MAX).contains(number);
+        options.threads = number.filter(in_range).ok_or_else(|| {
+            let reason = format!("'{threads}': a number from 1 to {THREADS_MAX}");
+            Error::invalid("threads", reason)
+        })?;
     }
     let is_lazy = match parameter(c"durability").as_deref() {
         None | Some("full") => false,

@@ -8,6 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::ahead::Held;
 use super::database::{HEADER_BYTES, Header, VERSIONS_AT, walk_freelist};
 use super::locks::{LockLevel, Locks};
 use super::store::{Extent, Opened, PageCache, PageStore, Space};
@@ -61,6 +62,8 @@ pub struct Connection {
     view: View,
     extent: Extent,
     last: LastBlock,
+    /// Blocks that the transaction is still to be given, encoded by several threads together.
+    held: Held,
     /// The freelist as it was trimmed last: its first page and its count.
     trimmed: (u32, u32),
     /// Whether the first page was written otherwise than it was handed over, which the caller's own cache
@@ -87,6 +90,7 @@ impl Connection {
             view: View::None,
             extent: Extent::default(),
             last: LastBlock::default(),
+            held: Held::default(),
             trimmed: (0, 0),
             is_first_page_other: false,
             seen: None,
@@ -182,6 +186,9 @@ impl Connection {
             View::Read(snapshot) => Some(snapshot.commit()),
             View::Write(transaction) => Some(transaction.base_commit()),
         };
+        if matches!(self.view, View::Write(_)) {
+            self.held = Held::default();
+        }
         let viewed = match (&self.view, to) {
             (_, LockLevel::None) => {
                 self.view = View::None;
@@ -327,7 +334,13 @@ impl Connection {
                 Some(cache) => read_cached(cache, snapshot, (self.extent.volume, index), target),
                 None => snapshot.read(self.extent.volume, index, target),
             },
-            View::Write(transaction) => transaction.read(self.extent.volume, index, target),
+            View::Write(transaction) => match self.held.block(index) {
+                Some(held) => {
+                    target.copy_from_slice(held);
+                    Ok(())
+                }
+                None => transaction.read(self.extent.volume, index, target),
+            },
             View::None => Err(unseen()),
         }
     }
@@ -436,9 +449,21 @@ impl Connection {
         }
     }
 
+    /// Returns the length of the log behind the last checkpoint, without changes.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] otherwise.
+    pub(super) fn log_bytes(&self) -> Result<u64> {
+        self.blocks()?.stats().log_bytes.ok_or_else(unseen)
+    }
+
     fn write_block(&mut self, index: u64, block: &[u8]) -> Result<()> {
         let volume = self.extent.volume;
-        self.transaction()?.write(volume, index, block)?;
+        match self.held.takes(index, block, self.store.options().threads) {
+            true if self.held.is_full() => self.give_held()?,
+            true => {}
+            false => self.transaction()?.write(volume, index, block)?,
+        }
         if index == 0 || index == self.last.index {
             // The first one will be asked for again, behind the transaction.
             self.last = LastBlock {
@@ -448,6 +473,21 @@ impl Connection {
             };
         }
         Ok(())
+    }
+
+    /// Gives the transaction what is held.
+    fn give_held(&mut self) -> Result<()> {
+        let held = self.held.take();
+        if held.is_empty() {
+            return Ok(());
+        }
+        let (volume, threads) = (self.extent.volume, self.store.options().threads);
+        let encoded = super::ahead::encode(self.blocks()?, volume, &held, threads)?;
+        let transaction = self.transaction()?;
+        let mut both = held.iter().zip(&encoded);
+        both.try_for_each(|((index, block), encoded)| {
+            transaction.write_encoded((volume, *index), block, encoded)
+        })
     }
 
     /// Makes the volume, of blocks as long as the first write: SQLite writes whole pages.
@@ -474,6 +514,7 @@ impl Connection {
         let transaction = self.blocks()?.begin()?;
         self.view = View::Write(Box::new(transaction));
         self.last = LastBlock::default();
+        self.held = Held::default();
         Ok(())
     }
 
@@ -493,6 +534,7 @@ impl Connection {
             return Ok(());
         }
         self.begin()?;
+        self.give_held()?;
         let Extent {
             block_bytes,
             volume,
@@ -519,6 +561,7 @@ impl Connection {
     /// # Errors
     /// Those of the store. The changes are then taken back, or may be found when it is opened again.
     pub fn commit(&mut self) -> Result<()> {
+        let given = self.give_held();
         let extent = self.extent;
         let mut transaction = match std::mem::replace(&mut self.view, View::None) {
             View::Write(transaction) => transaction,
@@ -527,10 +570,10 @@ impl Connection {
                 return Ok(());
             }
         };
-        let noted = match extent.block_bytes {
+        let noted = given.and_then(|()| match extent.block_bytes {
             0 => Ok(()),
             _ => extent.note_in(&mut transaction),
-        };
+        });
         let committed = noted.and_then(|()| transaction.commit(Durability::Lazy));
         if committed.is_ok() {
             self.store.note_commit();

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `store` | the compressed file of one process, which its connections share |
 //! | `connection` | one connection: locks, reads, writes, commit, abort, trim |
+//! | `ahead` | what a long transaction has several threads encode |
 //! | `locks` | SQLite's locks at SQLite's bytes |
 //! | `database` | a database's header, its kinds of pages, its list of free pages |
 //! | `transfer` | import, export and their proof |
@@ -16,6 +17,7 @@
 
 #![deny(unsafe_code)]
 
+mod ahead;
 mod connection;
 mod database;
 mod locks;

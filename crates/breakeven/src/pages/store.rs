@@ -48,6 +48,8 @@ pub struct PageOptions {
     /// The memory for pages as they were before they were compressed, which all connections to the file in a process share;
     /// 0 for none. Default 4 MiB, twice SQLite's own cache of a connection.
     pub cache_bytes: u64,
+    /// How many threads encode the pages of a long transaction, the caller's among them. Default 1.
+    pub threads: usize,
     /// As [`BlocksOptions::segment_bytes_min`], when the file is made. Default 0: four of the longest blocks.
     pub segment_bytes_min: u32,
     /// As [`BlocksOptions::checkpoint_bytes`]. Default 16 MiB.
@@ -67,6 +69,7 @@ impl Default for PageOptions {
             mode: 0o644,
             block_bytes_max: BLOCK_BYTES_MAX,
             cache_bytes: 4 << 20,
+            threads: 1,
             segment_bytes_min: 0,
             checkpoint_bytes: BlocksOptions::default().checkpoint_bytes,
             seed: None,

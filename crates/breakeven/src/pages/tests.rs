@@ -205,6 +205,40 @@ fn a_database_with_a_journal_is_not_imported() {
     assert!(refused.to_string().contains("write-ahead log"), "{refused}");
 }
 
+/// Changes rows of the imported database, each in a transaction; returns the bytes that one of them wrote.
+fn commit_bytes(storage: &Arc<dyn Storage>, options: PageOptions) -> u64 {
+    let bytes = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&bytes);
+    let watch = move |call: &Call<'_>| {
+        if let Call::Write { bytes, .. } = call {
+            counted.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        }
+    };
+    let watched: Arc<dyn Storage> =
+        WatchedStorage::new(Arc::clone(storage), usize::MAX, Arc::new(watch));
+    let store = PageStore::new(watched, "db", options);
+    let mut connection = Connection::open(Arc::new(store)).unwrap();
+    assert!(connection.lock(LockLevel::Exclusive).unwrap());
+    let mut write = |number: u64| {
+        let mut first = vec![0; 4096];
+        connection.read(0, &mut first).unwrap();
+        first[27] = number as u8;
+        let mut changed = page(11 * number + 40);
+        changed[1000..1004].copy_from_slice(b"2014");
+        connection
+            .write((11 * number + 39) * 4096, &changed)
+            .unwrap();
+        connection.write(0, &first).unwrap();
+        connection.commit().unwrap();
+        connection.sync().unwrap();
+    };
+    // The first makes a checkpoint of what it found.
+    write(0);
+    let before = bytes.load(Ordering::Relaxed);
+    (1..=50).for_each(&mut write);
+    (bytes.load(Ordering::Relaxed) - before) / 50
+}
+
 #[test]
 fn an_import_is_foretold_by_all_of_a_database_or_by_part_of_it() {
     let storage = memory();
@@ -232,6 +266,14 @@ fn an_import_is_foretold_by_all_of_a_database_or_by_part_of_it() {
     );
     let part = foretold(4 << 20);
     assert_eq!(part.sampled_bytes, 4 << 20);
+    let done = commit_bytes(&storage, options);
+    println!("a commit takes {done} bytes; foretold {whole:?}, {part:?}");
+    for foretold in [whole.commit_bytes, part.commit_bytes] {
+        assert!(
+            (0.8..1.25).contains(&(foretold as f64 / done as f64)),
+            "{foretold} and {done}"
+        );
+    }
     println!("foretold {part:?} of {space:?}");
     let off = part.file_bytes as f64 / space.file_bytes as f64;
     assert!((0.95..1.05).contains(&off), "{off}");
@@ -327,4 +369,59 @@ fn a_check_puts_nothing_into_the_cache_and_none_is_kept_if_none_is_wanted() {
         assert_eq!(cache.is_some(), cache_bytes > 0);
         assert_eq!(cache.map_or(0, |cache| cache.stats().shards.misses), 0);
     }
+}
+
+/// A long transaction by several threads leaves the same bytes however many they are, shows what was written while it is
+/// held, and is taken back whole.
+#[test]
+fn threads_change_nothing_but_the_time() {
+    let page = |number: u64, salt: u64| {
+        let words = (0..512).map(|at| (number * 977 + at / 7 * salt).to_le_bytes());
+        words.collect::<Vec<_>>().concat()
+    };
+    let write = |threads: usize| {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let options = PageOptions {
+            threads,
+            seed: Some(22),
+            ..PageOptions::default()
+        };
+        assert!(PageStore::create(&*storage, "db", options).unwrap());
+        let store = PageStore::new(Arc::clone(&storage), "db", options);
+        let mut connection = Connection::open(Arc::new(store)).unwrap();
+        assert!(connection.lock(LockLevel::Exclusive).unwrap());
+        let mut found = vec![0; 4096];
+        let mut check = |connection: &mut Connection, number: u64, salt: u64| {
+            connection.read(number * 4096, &mut found).unwrap();
+            assert!(found == page(number, salt), "page {number}");
+        };
+        for number in 1..1000 {
+            connection.write(number * 4096, &page(number, 1)).unwrap();
+        }
+        // What is held, what was given before, and what is written over while it is held.
+        connection.write(998 * 4096, &page(998, 3)).unwrap();
+        for (number, salt) in [(999, 1), (500, 1), (998, 3), (1, 1)] {
+            check(&mut connection, number, salt);
+        }
+        connection.truncate(999 * 4096).unwrap();
+        connection.commit().unwrap();
+        connection.sync().unwrap();
+        for number in 1..999 {
+            connection.write(number * 4096, &page(number, 5)).unwrap();
+        }
+        connection.unlock(LockLevel::Shared).unwrap();
+        assert_eq!(connection.size_bytes().unwrap(), 999 * 4096);
+        for number in 1..998 {
+            check(&mut connection, number, 1);
+        }
+        check(&mut connection, 998, 3);
+        connection.unlock(LockLevel::None).unwrap();
+        drop(connection);
+        let file = storage.open("db", OpenOptions::read_only()).unwrap();
+        let mut bytes = vec![0; file.status().unwrap().size_bytes as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    write(1);
+    assert!(write(2) == write(3));
 }

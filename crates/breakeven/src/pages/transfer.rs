@@ -35,6 +35,8 @@ pub struct Transferred {
     pub was_wal: bool,
 }
 
+/// Where the first page counts changes, the last byte of the number.
+const CHANGES_AT: usize = 27;
 /// The map's part of what pages take, roughly: 20 bytes of a page that takes 1,000.
 const MAP_PART: u64 = 50;
 
@@ -49,7 +51,12 @@ pub struct Foreseen {
     pub stored_bytes: u64,
     /// The length of the file.
     pub file_bytes: u64,
+    /// What a commit that changes one row would write, by one write and one sync, as the mean of some.
+    pub commit_bytes: u64,
 }
+
+/// How many commits are tried to foretell one.
+const COMMITS: u64 = 32;
 
 /// What a check of a compressed database found.
 #[derive(Clone, Debug, Default)]
@@ -161,9 +168,10 @@ pub fn predict(
         .iter()
         .map(|at| logical_bytes.min(at + CHUNK_BYTES as u64) - at);
     let sampled_bytes = ends.sum::<u64>();
-    let taken = taken.into_iter();
-    write_pages(source, &mut connection, of, taken, pool, progress)?;
+    let all = taken.iter().copied();
+    write_pages(source, &mut connection, of, all, pool, progress)?;
     let space = connection.space()?;
+    let commit_bytes = commit_bytes(&mut connection, &taken, page_bytes)?;
     let share = logical_bytes as f64 / sampled_bytes.max(1) as f64;
     let stored_bytes = (space.stored_bytes as f64 * share) as u64;
     // The segments that are begun or kept are there once; of the map each page has its part.
@@ -173,7 +181,33 @@ pub fn predict(
         sampled_bytes,
         stored_bytes,
         file_bytes: space.file_bytes + more_bytes + more_bytes / MAP_PART,
+        commit_bytes,
     })
+}
+
+/// Changes pages of the chunks that were imported as a row does, each in a transaction with the first page, which counts them;
+/// returns what one wrote, as a mean.
+fn commit_bytes(connection: &mut Connection, chunks: &[u64], page_bytes: u64) -> Result<u64> {
+    let (mut page, mut first) = (vec![0; page_bytes as usize], vec![0; page_bytes as usize]);
+    let pages_a_chunk = CHUNK_BYTES as u64 / page_bytes;
+    let before = connection.log_bytes()?;
+    // A file may be shorter than the page that its header tells of.
+    let commits = if chunks.is_empty() { 0 } else { COMMITS };
+    for number in 0..commits {
+        let chunk = chunks[(number as usize * chunks.len()) / COMMITS as usize];
+        let at = chunk + number * 7 % pages_a_chunk * page_bytes;
+        connection.read(0, &mut first)?;
+        first[CHANGES_AT] ^= number as u8 + 1;
+        if at > 0 && connection.read(at, &mut page)? == page.len() {
+            // A number in the middle of it, and the length of a row.
+            page[page_bytes as usize / 2] ^= 0x15;
+            page[page_bytes as usize * 3 / 4] ^= 0x02;
+            connection.write(at, &page)?;
+        }
+        connection.write(0, &first)?;
+        connection.commit()?;
+    }
+    Ok((connection.log_bytes()? - before) / COMMITS)
 }
 
 /// Makes a plain database at `target` of the compressed one of `store`, which is locked for reading

@@ -1,0 +1,89 @@
+//! What a long transaction writes is held back until there is enough of it for several threads to encode together.
+//!
+//! A transaction of a few pages never gets here: starting threads takes longer than encoding them. The threads end with each
+//! batch, so that nothing of them is left where a process forks.
+
+use std::collections::BTreeMap;
+
+use crate::blocks::{Blocks, ChosenEncoding, EncodedBlock};
+use crate::error::Result;
+
+/// What is encoded together, at most: some milliseconds of work, beside which starting a thread is little.
+const BATCH_BYTES: usize = 1 << 20;
+/// What a transaction writes before anything is held back.
+const SHORT_BYTES: usize = 256 << 10;
+
+/// Blocks of a transaction by their index.
+pub(super) type Batch = BTreeMap<u64, Vec<u8>>;
+
+/// What is held back of a transaction.
+#[derive(Default)]
+pub(super) struct Held {
+    blocks: Batch,
+    bytes: usize,
+    /// What the transaction was given before.
+    given_bytes: usize,
+}
+
+impl Held {
+    /// Holds a block back, if there are threads for it and the transaction is long; says whether it did.
+    pub(super) fn takes(&mut self, index: u64, block: &[u8], threads: usize) -> bool {
+        if threads < 2 || self.given_bytes < SHORT_BYTES {
+            self.given_bytes += block.len();
+            return false;
+        }
+        let before = self.blocks.insert(index, block.to_vec());
+        self.bytes += block.len() - before.map_or(0, |before| before.len());
+        true
+    }
+
+    /// Says whether there is as much as is encoded together.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes >= BATCH_BYTES
+    }
+
+    /// Returns a block that is held.
+    pub(super) fn block(&self, index: u64) -> Option<&[u8]> {
+        self.blocks.get(&index).map(Vec::as_slice)
+    }
+
+    /// Returns all that is held, which is not held any more.
+    pub(super) fn take(&mut self) -> Batch {
+        self.bytes = 0;
+        std::mem::take(&mut self.blocks)
+    }
+}
+
+/// Encodes blocks of a volume by several threads; how each is, is chosen one after the other, so that the same blocks make the
+/// same bytes whatever the threads are.
+pub(super) fn encode(
+    blocks: &Blocks,
+    volume: u32,
+    batch: &Batch,
+    threads: usize,
+) -> Result<Vec<EncodedBlock>> {
+    let chosen = batch
+        .iter()
+        .map(|(index, block)| Ok((blocks.choose((volume, *index), block)?, &block[..])));
+    let chosen = chosen.collect::<Result<Vec<(ChosenEncoding, &[u8])>>>()?;
+    let work = |share: &[(ChosenEncoding, &[u8])]| -> Result<Vec<EncodedBlock>> {
+        let encoded = share
+            .iter()
+            .map(|(chosen, block)| blocks.encode_as(chosen, block));
+        encoded.collect()
+    };
+    let share = chosen.len().div_ceil(threads.max(1)).max(1);
+    let (first, others) = chosen.split_at(share.min(chosen.len()));
+    std::thread::scope(|scope| {
+        let others: Vec<_> = others
+            .chunks(share)
+            .map(|share| scope.spawn(|| work(share)))
+            .collect();
+        let mut encoded = work(first)?;
+        for other in others {
+            let other = other.join();
+            encoded.extend(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        Ok(encoded)
+    })
+}
