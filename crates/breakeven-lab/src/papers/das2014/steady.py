@@ -39,8 +39,8 @@ before, begun, cpu = written_bytes(), time.monotonic(), cpu_seconds()
 if task == "written again":
     # What views and triggers forbid is none of this test's business.
     database.execute("PRAGMA foreign_keys=OFF")
-    for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-        database.execute('DROP TRIGGER "%s"' % name)
+    for (trigger,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        database.execute('DROP TRIGGER "%s"' % trigger)
     write_again(database, made)
 told = [time.monotonic() - begun, cpu_seconds() - cpu, written_bytes() - before]
 assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
