@@ -38,8 +38,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const TASK: &str = "bulk";
-const TWO: &str = "breakeven, two threads";
-const ONE: &str = "breakeven, one thread";
+const TWO: &str = "breakeven by two threads";
+const ONE: &str = "breakeven by one thread";
 /// What it is called in records, as whom the script works, and what our URI has.
 const CONTENDERS: [(&str, &str, &str); 4] = [
     (TWO, OURS, "&threads=2"),
@@ -107,7 +107,7 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
         let finding = |(name, ..): &(&str, &str, &str)| {
             let of = |contender| cell.column(TASK, contender, SECONDS);
             let found = Interval::of_quotients(&of(name), &of(TWO));
-            let question = format!("{name} over two threads").replace(',', "");
+            let question = format!("{name} over two threads");
             let mut finding = worker::finding(cell, question, found, EXPERIMENT.target);
             if count < Some(JUDGED_ROWS) {
                 finding.verdict = Verdict::CannotTell;
