@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use tempfile::TempDir;
 
 use crate::origin::Origin;
 use crate::record::{self, CellRecord, Record, Row, Unfinished};
@@ -60,6 +61,19 @@ pub struct Finding {
 }
 
 impl Laboratory {
+    /// Makes a folder that removes itself, beside the records: the folder of temporary files is often memory.
+    ///
+    /// # Errors
+    /// Those of making it.
+    pub fn scratch(&self) -> Result<TempDir> {
+        let records = self.records.display();
+        std::fs::create_dir_all(&self.records).with_context(|| format!("create {records}"))?;
+        let folder = tempfile::Builder::new()
+            .prefix(".scratch")
+            .tempdir_in(&self.records);
+        folder.with_context(|| format!("make a folder in {records}"))
+    }
+
     /// Measures cells, or takes them from the record, in order.
     ///
     /// Cells that are not to be measured are left out where nothing is recorded of them.

@@ -46,6 +46,13 @@ impl Row {
             values,
         }
     }
+
+    /// What each of some would have done, where something is missing for it.
+    pub fn unmeasured(task: &str, contenders: &[&str], columns: &[&str]) -> Vec<Row> {
+        let values = || vec![f64::NAN; columns.len()];
+        let row = |name: &&str| Row::new(task, name, (0, 1), values());
+        contenders.iter().map(row).collect()
+    }
 }
 
 /// All rows of one cell from one origin.

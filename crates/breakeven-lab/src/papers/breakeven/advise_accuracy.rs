@@ -186,10 +186,7 @@ struct Bench {
 impl Bench {
     fn new(laboratory: &Laboratory) -> Result<Bench> {
         // Beside the records, because the folder of temporary files is often memory.
-        fs::create_dir_all(&laboratory.records)?;
-        let folder = tempfile::Builder::new()
-            .prefix(".advise-accuracy")
-            .tempdir_in(&laboratory.records)?;
+        let folder = laboratory.scratch()?;
         let mut files = BTreeMap::new();
         let mut keep = |name: &str, bytes: &[u8]| -> Result<()> {
             let path = folder.path().join("data").join(name);

@@ -59,10 +59,7 @@ const WITHIN_COLUMN: usize = 2;
 const PAIRS: usize = 10;
 
 fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
-    fs::create_dir_all(&laboratory.records)?;
-    let folder = tempfile::Builder::new()
-        .prefix(".advise-compare")
-        .tempdir_in(&laboratory.records)?;
+    let folder = laboratory.scratch()?;
     let quick = laboratory.quick;
     let kinds = [Kind::Text, Kind::Rows, Kind::Numbers, Kind::Mixed];
     for kind in kinds {

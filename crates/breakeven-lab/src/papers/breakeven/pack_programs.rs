@@ -13,7 +13,6 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use breakeven::meter::{Meter, Scope};
 use breakeven::units::BytesPerSecond;
-use tempfile::TempDir;
 
 use super::super::hirsch2017::link::Link;
 use super::super::hirsch2017::network::{self, Network};
@@ -136,15 +135,6 @@ pub(super) fn table(
     judge: fn(&[CellRecord]) -> Vec<Finding>,
 ) -> Result<tables::Shown> {
     tables::table_of(records, key, COLUMNS, judge)
-}
-
-/// A folder for what is packed, beside the records.
-pub(super) fn scratch(laboratory: &Laboratory) -> Result<TempDir> {
-    fs::create_dir_all(&laboratory.records)?;
-    let scratch = tempfile::Builder::new()
-        .prefix(".pack-programs")
-        .tempdir_in(&laboratory.records);
-    Ok(scratch?)
 }
 
 /// Archives folders of this machine; the archive ends after so many bytes, if there are more.
@@ -321,7 +311,7 @@ pub(super) fn all_data(folder: &Path, target: &Path) -> Result<()> {
 }
 
 fn measure_files(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
-    let (program, folder) = (own_program()?, scratch(laboratory)?);
+    let (program, folder) = (own_program()?, laboratory.scratch()?);
     let runs = if laboratory.quick { 5 } else { RUNS };
     let cells = inputs(laboratory).into_iter().map(|(name, make)| {
         let (program, folder) = (text(&program), folder.path().to_path_buf());
@@ -449,7 +439,7 @@ fn contenders(program: &str, megabytes: f64) -> Vec<(String, Vec<String>)> {
 }
 
 fn measure_links(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
-    let (program, folder) = (own_program()?, scratch(laboratory)?);
+    let (program, folder) = (own_program()?, laboratory.scratch()?);
     let quick = laboratory.quick;
     let (runs, part) = if quick {
         (2, 1 << 20)
@@ -625,7 +615,7 @@ const MONEY: &str = "money";
 const SIZED_BYTES_MAX: u64 = 8 << 20;
 
 fn measure_sizes(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
-    let (program, folder) = (text(&own_program()?), scratch(laboratory)?);
+    let (program, folder) = (text(&own_program()?), laboratory.scratch()?);
     let headers = match laboratory.quick {
         true => [1 << 19, 1 << 20],
         false => [1 << 20, 4 << 20],

@@ -11,8 +11,7 @@ use breakeven::units::BytesPerSecond;
 use super::super::hirsch2017::link::Link;
 use super::pack_programs::{
     ARCHIVE, COLUMNS, DATA, FOLDERS, PACK, RUNS, STORED, TASK, WALL, all_data, archive, beside,
-    halves, median, over, race_links, run_to_file, scratch, table, text, verify, whole_archive,
-    words,
+    halves, median, over, race_links, run_to_file, table, text, verify, whole_archive, words,
 };
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
@@ -104,7 +103,7 @@ pub(super) fn measure<'a>(
     plans: &[(&'static str, &'static str)],
     race: impl Fn(&str, &Path, usize) -> Result<Vec<Row>> + Copy + 'a,
 ) -> Result<Vec<CellRecord>> {
-    let folder = scratch(laboratory)?;
+    let folder = laboratory.scratch()?;
     let runs = if laboratory.quick { 2 } else { runs };
     let plans = match laboratory.quick {
         true => &plans[..1],

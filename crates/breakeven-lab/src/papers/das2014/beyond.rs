@@ -64,9 +64,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         name: CELL.to_string(),
         parameters: format!("runs={runs} count={count} {} {parts}", worker::energy()?),
         measure: Box::new(move || match is_missing {
-            true => Ok(CONTENDERS
-                .map(|name| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
-                .into()),
+            true => Ok(Row::unmeasured(TASK, &CONTENDERS, COLUMNS)),
             false => rows(laboratory, runs, count),
         }),
     };
@@ -74,7 +72,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
 }
 
 fn rows(laboratory: &Laboratory, runs: usize, count: usize) -> Result<Vec<Row>> {
-    let folder = worker::folder(laboratory)?;
+    let folder = laboratory.scratch()?;
     let databases = folder.path();
     let work = Work {
         script: SCRIPT,
@@ -84,10 +82,7 @@ fn rows(laboratory: &Laboratory, runs: usize, count: usize) -> Result<Vec<Row>> 
         run: 0,
         memory: None,
     };
-    work.told(databases, DELETE, "fill")?;
-    for contender in [OURS, WAL] {
-        work.told(databases, contender, "copy")?;
-    }
+    work.make_all(databases)?;
     let mut rows = Vec::new();
     for run in 0..runs {
         rows.extend(interleave::in_turn(run, CONTENDERS.len(), |index| {

@@ -47,6 +47,11 @@ const CONTENDERS: [(&str, &str, &str); 4] = [
     (DELETE, DELETE, ""),
     (WAL, WAL, ""),
 ];
+
+fn names() -> [&'static str; 4] {
+    CONTENDERS.map(|(name, ..)| name)
+}
+
 /// A load of fewer rows is none to judge by.
 const JUDGED_ROWS: usize = 1000;
 
@@ -62,9 +67,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         name: "one transaction".to_string(),
         parameters: format!("runs={runs} count={count} {} {parts}", worker::energy()?),
         measure: Box::new(move || match is_missing {
-            true => Ok(CONTENDERS
-                .map(|(name, ..)| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
-                .into()),
+            true => Ok(Row::unmeasured(TASK, &names(), COLUMNS)),
             false => rows(laboratory, runs, count),
         }),
     };
@@ -72,7 +75,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
 }
 
 fn rows(laboratory: &Laboratory, runs: usize, count: usize) -> Result<Vec<Row>> {
-    let folder = worker::folder(laboratory)?;
+    let folder = laboratory.scratch()?;
     let mut rows = Vec::new();
     for run in 0..runs {
         rows.extend(interleave::in_turn(run, CONTENDERS.len(), |index| {
@@ -122,7 +125,7 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
 fn table(records: &Path) -> Result<Shown> {
     let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     let mut shown = tables::judged(tables::origin(records, &cells), findings(&cells));
-    shown.push_str(&worker::medians(&cells, &CONTENDERS.map(|(name, ..)| name)));
+    shown.push_str(&worker::medians(&cells, &names()));
     Ok(shown)
 }
 

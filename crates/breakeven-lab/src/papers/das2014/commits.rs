@@ -78,9 +78,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
             name: name.to_string(),
             parameters: format!("runs={runs} filled={filled} count={count} {energy} {parts}"),
             measure: Box::new(move || match is_missing {
-                true => Ok(CONTENDERS
-                    .map(|name| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
-                    .into()),
+                true => Ok(Row::unmeasured(TASK, &CONTENDERS, COLUMNS)),
                 false => rows(laboratory, runs, [filled, count], has_device),
             }),
         }
@@ -94,7 +92,7 @@ fn rows(
     [filled, count]: [usize; 2],
     has_device: bool,
 ) -> Result<Vec<Row>> {
-    let folder = worker::folder(laboratory)?;
+    let folder = laboratory.scratch()?;
     let device = has_device.then(|| Device::mount(folder.path()));
     let device = device.transpose()?;
     let databases = device.as_ref().map_or(folder.path(), Device::point);

@@ -176,9 +176,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
             name: name.to_string(),
             parameters: format!("runs={runs} nodes={nodes} {energy} {parts}"),
             measure: Box::new(move || match is_missing {
-                true => Ok(CONTENDERS
-                    .map(|name| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
-                    .into()),
+                true => Ok(Row::unmeasured(TASK, &CONTENDERS, COLUMNS)),
                 false => rows(laboratory, runs, nodes, *place),
             }),
         }
@@ -187,7 +185,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
 }
 
 fn rows(laboratory: &Laboratory, runs: usize, nodes: usize, place: Place) -> Result<Vec<Row>> {
-    let folder = worker::folder(laboratory)?;
+    let folder = laboratory.scratch()?;
     let device = (place == Place::Device).then(|| Device::mount(folder.path()));
     let device = device.transpose()?;
     let databases = device.as_ref().map_or(folder.path(), Device::point);
@@ -199,10 +197,7 @@ fn rows(laboratory: &Laboratory, runs: usize, nodes: usize, place: Place) -> Res
         run: 0,
         memory: None,
     };
-    work.told(databases, DELETE, "fill")?;
-    for contender in [OURS, WAL] {
-        work.told(databases, contender, "copy")?;
-    }
+    work.make_all(databases)?;
     let mut rows = Vec::new();
     for run in 0..runs {
         rows.extend(interleave::in_turn(run, CONTENDERS.len(), |index| {

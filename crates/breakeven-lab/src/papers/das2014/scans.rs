@@ -86,14 +86,12 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
 }
 
 fn missing() -> Vec<Row> {
-    let of = |task: &&'static str| {
-        CONTENDERS.map(|name| Row::new(task, name, (0, 1), vec![f64::NAN; COLUMNS.len()]))
-    };
+    let of = |task: &&str| Row::unmeasured(task, &CONTENDERS, COLUMNS);
     TASKS.iter().flat_map(of).collect()
 }
 
 fn rows(laboratory: &Laboratory, runs: usize, orders: usize, case: &Case) -> Result<Vec<Row>> {
-    let folder = worker::folder(laboratory)?;
+    let folder = laboratory.scratch()?;
     let databases = folder.path();
     let (_, parameters, memory_bytes, _) = *case;
     let work = Work {

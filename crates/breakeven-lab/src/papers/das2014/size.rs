@@ -60,7 +60,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
 }
 
 fn rows(laboratory: &Laboratory, count: usize, is_missing: bool) -> Result<Vec<Row>> {
-    let folder = worker::folder(laboratory)?;
+    let folder = laboratory.scratch()?;
     let mut rows = Vec::new();
     for (run, task) in TASKS.iter().enumerate() {
         for contender in CONTENDERS {

@@ -82,12 +82,12 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
 }
 
 fn missing() -> Vec<Row> {
-    let of = |task: &&str| CONTENDERS.map(|name| row(task, name, vec![f64::NAN; COLUMNS.len()]));
+    let of = |task: &&str| Row::unmeasured(task, &CONTENDERS, COLUMNS);
     TASKS.iter().flat_map(of).collect()
 }
 
 fn rows(laboratory: &Laboratory, is_real: bool, nodes: usize) -> Result<Vec<Row>> {
-    let folder = worker::folder(laboratory)?;
+    let folder = laboratory.scratch()?;
     let plain = folder.path().join("delete.db");
     let graph = Work {
         script: GRAPH_SCRIPT,

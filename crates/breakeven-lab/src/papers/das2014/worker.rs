@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
-use tempfile::TempDir;
 
-use crate::laboratory::{Finding, Laboratory};
+use crate::laboratory::Finding;
 use crate::memory::MemoryGroup;
 use crate::papers::harper2018_cache;
 use crate::record::CellRecord;
@@ -90,6 +89,18 @@ pub struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// Makes the database of each contender: one is filled, the others are its copies.
+    ///
+    /// # Errors
+    /// As [`Work::told`].
+    pub fn make_all(&self, folder: &Path) -> Result<()> {
+        self.told(folder, DELETE, "fill")?;
+        for contender in [OURS, WAL] {
+            self.told(folder, contender, "copy")?;
+        }
+        Ok(())
+    }
+
     /// Has a database do a task, and returns what the script tells.
     ///
     /// # Errors
@@ -208,15 +219,4 @@ pub fn medians(cells: &[CellRecord], contenders: &[&str]) -> String {
 /// Returns a target for what should be small.
 pub const fn at_most(high: f64) -> Target {
     Target { low: 0.0, high }
-}
-
-/// Makes a folder for databases, which goes with what is returned.
-///
-/// # Errors
-/// Those of making it.
-pub fn folder(laboratory: &Laboratory) -> Result<TempDir> {
-    std::fs::create_dir_all(&laboratory.records)?;
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".databases");
-    Ok(builder.tempdir_in(&laboratory.records)?)
 }

@@ -120,9 +120,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
             length.written_bytes, length.milliseconds, length.runs
         ),
         measure: Box::new(move || match are_missing {
-            true => Ok(CONTENDERS
-                .map(|name| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
-                .into()),
+            true => Ok(Row::unmeasured(TASK, &CONTENDERS, COLUMNS)),
             false => rows(laboratory, rw, length),
         }),
     });
@@ -138,10 +136,7 @@ struct Served {
 impl Served {
     /// Makes a disk, serves it and writes four fifths of it.
     fn filled(laboratory: &Laboratory, length: Length) -> Result<Served> {
-        std::fs::create_dir_all(&laboratory.records)?;
-        let folder = tempfile::Builder::new()
-            .prefix(".cleaned-disks")
-            .tempdir_in(&laboratory.records)?;
+        let folder = laboratory.scratch()?;
         // The way to a socket is short, wherever the records are.
         let sockets = tempfile::tempdir()?;
         let server = Server::ours(folder.path(), sockets.path(), length.disk_bytes())?;

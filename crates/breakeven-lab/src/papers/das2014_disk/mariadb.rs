@@ -107,9 +107,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
             length.rows, length.transactions, length.runs
         ),
         measure: Box::new(move || match are_missing {
-            true => Ok(CONTENDERS
-                .map(|name| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
-                .into()),
+            true => Ok(Row::unmeasured(TASK, &CONTENDERS, COLUMNS)),
             false => rows(laboratory, length),
         }),
     };
@@ -130,10 +128,7 @@ struct Database {
 impl Database {
     /// Makes a database on a new disk or file, and a table in it.
     fn make(laboratory: &Laboratory, contender: &str, rows: u64) -> Result<Database> {
-        fs::create_dir_all(&laboratory.records)?;
-        let folder = tempfile::Builder::new()
-            .prefix(".databases")
-            .tempdir_in(&laboratory.records)?;
+        let folder = laboratory.scratch()?;
         // The way to a socket is short, wherever the records are.
         let sockets = tempfile::tempdir()?;
         let (server, stored) = match contender {

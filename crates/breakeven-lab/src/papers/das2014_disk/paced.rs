@@ -86,9 +86,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         name: format!("{name} at {pace} MB/s"),
         parameters: format!("size_bytes={size_bytes} pace={pace} runs={runs} {peers}"),
         measure: Box::new(move || match are_missing {
-            true => Ok(CONTENDERS
-                .map(|name| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
-                .into()),
+            true => Ok(Row::unmeasured(TASK, &CONTENDERS, COLUMNS)),
             false => rows(laboratory, size_bytes, pace * 1_000_000, runs, job),
         }),
     });
@@ -102,10 +100,7 @@ fn rows(
     runs: usize,
     job: &[&str],
 ) -> Result<Vec<Row>> {
-    std::fs::create_dir_all(&laboratory.records)?;
-    let folder = tempfile::Builder::new()
-        .prefix(".paced-disks")
-        .tempdir_in(&laboratory.records)?;
+    let folder = laboratory.scratch()?;
     let mut device = Device::mount(folder.path())?;
     // The way to a socket is short, wherever the records are.
     let sockets = tempfile::tempdir()?;

@@ -119,9 +119,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
                 "size_bytes={size_bytes} milliseconds={milliseconds} runs={runs} watts={watts:.3} {energy} {peers}"
             ),
             measure: Box::new(move || match are_missing {
-                true => Ok(CONTENDERS
-                    .map(|name| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
-                    .into()),
+                true => Ok(Row::unmeasured(TASK, &CONTENDERS, COLUMNS)),
                 false => rows(laboratory, size_bytes, &job, runs),
             }),
         }
@@ -144,10 +142,7 @@ struct Served {
 
 impl Served {
     fn make(laboratory: &Laboratory, contender: &str, size_bytes: u64) -> Result<Served> {
-        std::fs::create_dir_all(&laboratory.records)?;
-        let folder = tempfile::Builder::new()
-            .prefix(".peers")
-            .tempdir_in(&laboratory.records)?;
+        let folder = laboratory.scratch()?;
         // The way to a socket is short, wherever the records are.
         let sockets = tempfile::tempdir()?;
         let device = match contender {

@@ -145,10 +145,7 @@ impl Scene {
     const NAME: &'static str = "disk";
 
     fn create(laboratory: &Laboratory, written_bytes: u64) -> Result<Scene> {
-        std::fs::create_dir_all(&laboratory.records)?;
-        let folder = tempfile::Builder::new()
-            .prefix(".disk")
-            .tempdir_in(&laboratory.records)?;
+        let folder = laboratory.scratch()?;
         let storage = RealStorage::open_folder(folder.path())?;
         let disk = Disk::create(&storage, Scene::NAME, DiskOptions::default())?;
         disk.create_volume(OURS, DISK_BYTES)?;

@@ -159,9 +159,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
             length.size_bytes, length.milliseconds, length.runs
         ),
         measure: Box::new(move || match are_missing {
-            true => Ok(CONTENDERS
-                .map(|name| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
-                .into()),
+            true => Ok(Row::unmeasured(TASK, &CONTENDERS, COLUMNS)),
             false => rows(laboratory, case, length),
         }),
     });
@@ -173,10 +171,7 @@ pub(super) fn row(contender: &str, run: usize, runs: usize, values: Vec<f64>) ->
 }
 
 fn rows(laboratory: &Laboratory, case: &Case, length: Length) -> Result<Vec<Row>> {
-    std::fs::create_dir_all(&laboratory.records)?;
-    let folder = tempfile::Builder::new()
-        .prefix(".served-disks")
-        .tempdir_in(&laboratory.records)?;
+    let folder = laboratory.scratch()?;
     // The way to a socket is short, wherever the records are.
     let sockets = tempfile::tempdir()?;
     let servers = [

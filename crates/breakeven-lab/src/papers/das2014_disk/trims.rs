@@ -82,9 +82,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         name: format!("trims of {kib} KiB"),
         parameters: format!("file_bytes={file_bytes} runs={runs} seed={SEED} {peers}"),
         measure: Box::new(move || match are_missing {
-            true => Ok(CONTENDERS
-                .map(|name| row(name, 0, 1, vec![f64::NAN; COLUMNS.len()]))
-                .into()),
+            true => Ok(Row::unmeasured(TASK, &CONTENDERS, COLUMNS)),
             false => rows(laboratory, file_bytes, kib << 10, runs),
         }),
     });
@@ -180,9 +178,7 @@ fn rows(
     std::fs::create_dir_all(&laboratory.records)?;
     let mut places = Vec::new();
     for contender in CONTENDERS {
-        let folder = tempfile::Builder::new()
-            .prefix(".trimmed-files")
-            .tempdir_in(&laboratory.records)?;
+        let folder = laboratory.scratch()?;
         let kind = if contender == OURS { "ext4" } else { contender };
         let device = Device::mount_as(folder.path(), kind)?;
         let target = Written::create(contender, device.point(), file_bytes)?;

@@ -3,7 +3,6 @@
 //! The file lies in a folder beside the records and goes with it. Every cache is new, works for a while
 //! unmeasured, then by the clock, and last beside a bystander whose loss is measured.
 
-use std::fs;
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -192,10 +191,7 @@ impl Disk {
     fn create(laboratory: &Laboratory, set: Set, count: usize) -> Result<Disk> {
         const NAME: &str = "pages";
         let contents = set.contents(laboratory, PAGE_BYTES)?;
-        fs::create_dir_all(&laboratory.records)?;
-        let folder = tempfile::Builder::new()
-            .prefix(".cached-pages")
-            .tempdir_in(&laboratory.records)?;
+        let folder = laboratory.scratch()?;
         let storage = RealStorage::open_folder(folder.path())?;
         let file = storage.open(NAME, OpenOptions::create_new())?;
         for number in 0..count as u64 {

@@ -428,10 +428,7 @@ fn race_unpackers(
     (runs, blocks): (usize, usize),
     kept: Unfinished,
 ) -> Result<Vec<Row>> {
-    fs::create_dir_all(&laboratory.records)?;
-    let scratch = tempfile::Builder::new()
-        .prefix(".hirsch2017")
-        .tempdir_in(&laboratory.records)?;
+    let scratch = laboratory.scratch()?;
     let stream = scratch.path().join("stream.zst");
     let raw_bytes = write_stream(bench, blocks, &stream)?;
     let stream_name = stream.to_string_lossy().into_owned();

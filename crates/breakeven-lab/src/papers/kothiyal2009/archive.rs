@@ -219,7 +219,7 @@ fn race(
     program: &Program,
     runs: usize,
 ) -> Result<Vec<Row>> {
-    let scratch = Place::scratch(laboratory)?;
+    let scratch = laboratory.scratch()?;
     let corpus = Corpus::make(laboratory, scratch.path())?;
     let archive = scratch.path().join("archive.tar");
     let ways = [

@@ -139,14 +139,6 @@ impl Place {
             medium,
         })
     }
-
-    /// Makes a scratch folder that removes itself.
-    pub fn scratch(laboratory: &Laboratory) -> Result<tempfile::TempDir> {
-        let builder = tempfile::Builder::new()
-            .prefix(".kothiyal2009")
-            .tempdir_in(&laboratory.records);
-        builder.context("make a scratch folder")
-    }
 }
 
 impl<'a> Setting<'a> {
@@ -225,7 +217,7 @@ impl<'a> Setting<'a> {
         racing: &[Contender],
         mut kept: Unfinished,
     ) -> Result<Vec<Row>> {
-        let scratch = Place::scratch(self.laboratory)?;
+        let scratch = self.laboratory.scratch()?;
         let bench = Bench {
             raw: scratch.path().join("raw"),
             stored: scratch.path().join("stored.7z"),
