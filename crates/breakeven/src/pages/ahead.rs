@@ -66,7 +66,7 @@ pub(super) fn encode(
         .iter()
         .map(|(index, block)| Ok((blocks.choose((volume, *index), block)?, &block[..])));
     let chosen = chosen.collect::<Result<Vec<(ChosenEncoding, &[u8])>>>()?;
-    let work = |share: &[(ChosenEncoding, &[u8])]| -> Result<Vec<EncodedBlock>> {
+    let work = &|share: &[(ChosenEncoding, &[u8])]| -> Result<Vec<EncodedBlock>> {
         let encoded = share
             .iter()
             .map(|(chosen, block)| blocks.encode_as(chosen, block));
@@ -75,14 +75,16 @@ pub(super) fn encode(
     let share = chosen.len().div_ceil(threads.max(1)).max(1);
     let (first, others) = chosen.split_at(share.min(chosen.len()));
     std::thread::scope(|scope| {
-        let others: Vec<_> = others
-            .chunks(share)
-            .map(|share| scope.spawn(|| work(share)))
-            .collect();
+        let start = |share| std::thread::Builder::new().spawn_scoped(scope, move || work(share));
+        let others: Vec<_> = others.chunks(share).map(|it| (it, start(it))).collect();
         let mut encoded = work(first)?;
-        for other in others {
-            let other = other.join();
-            encoded.extend(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        for (share, other) in others {
+            encoded.extend(match other.map(|it| it.join()) {
+                Ok(Ok(done)) => done?,
+                Ok(Err(panic)) => std::panic::resume_unwind(panic),
+                // The system has no thread for it.
+                Err(_) => work(share)?,
+            });
         }
         Ok(encoded)
     })

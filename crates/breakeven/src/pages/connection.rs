@@ -496,8 +496,14 @@ impl Connection {
         let most = self.store.options().block_bytes_max;
         let range = BLOCK_BYTES_MIN.into()..=most.into();
         let block_bytes = wanted.clamp(*range.start(), *range.end()) as u32;
-        self.extent.volume = self.transaction()?.create_volume(block_bytes)?;
-        self.extent.block_bytes = block_bytes;
+        // It may have been made longer already.
+        let blocks = self.extent.size_bytes.div_ceil(block_bytes.into());
+        let transaction = self.transaction()?;
+        let volume = transaction.create_volume(block_bytes)?;
+        if blocks > 0 {
+            transaction.resize(volume, blocks)?;
+        }
+        (self.extent.volume, self.extent.block_bytes) = (volume, block_bytes);
         Ok(())
     }
 
@@ -553,6 +559,12 @@ impl Connection {
         }
         self.extent.size_bytes = size_bytes;
         Ok(())
+    }
+
+    /// Lets the next commit say that the database is as long as it is not.
+    #[cfg(test)]
+    pub(super) fn note_length(&mut self, size_bytes: u64) {
+        self.extent.size_bytes = size_bytes;
     }
 
     /// Makes the changes visible, all at once; durable they are after [`Connection::sync`]. Does nothing
@@ -811,14 +823,20 @@ impl Connection {
             block_bytes: self.extent.block_bytes,
             ..Space::default()
         };
-        let block_bytes = u64::from(self.extent.block_bytes);
-        let mut offset = 0;
-        while offset < self.extent.size_bytes {
-            if let Some(location) = self.locate(offset)? {
-                space.stored_bytes += u64::from(location.stored_bytes());
-                space.stored_blocks += 1;
+        let (View::Read(snapshot), volume) = (&self.view, self.extent.volume) else {
+            return Ok(space);
+        };
+        if self.extent.block_bytes == 0 {
+            return Ok(space);
+        }
+        let mut from = 0;
+        while let Some(mapped) = snapshot.next_mapped(volume, from)? {
+            from = mapped.end;
+            for index in mapped {
+                let location = snapshot.locate(volume, index)?;
+                space.stored_bytes += location.map_or(0, |it| u64::from(it.stored_bytes()));
+                space.stored_blocks += u64::from(location.is_some());
             }
-            offset += block_bytes;
         }
         Ok(space)
     }

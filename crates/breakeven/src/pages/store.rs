@@ -18,6 +18,8 @@ const BLOCK_BYTES_MAX: u32 = 16 << 10;
 const NOTE: u32 = 1;
 const NOTE_MAGIC: &[u8; 4] = b"PAGE";
 const NOTE_VERSION: u32 = 1;
+/// The longest database that SQLite has (sqlite.org/limits.html: 4,294,967,294 pages of 64 KiB).
+const SIZE_BYTES_MAX: u64 = 1 << 48;
 /// What pages are usually long, by which the cache of them is laid out.
 const PAGE_BYTES: usize = 4096;
 /// The byte that is locked while an empty file is replaced. SQLite's locks lie before it.
@@ -201,7 +203,23 @@ impl Extent {
     pub(super) fn in_snapshot(snapshot: &Snapshot) -> Result<Extent> {
         let has_volumes = snapshot.volumes().next().is_some();
         let block_bytes = |volume| snapshot.block_bytes(volume);
-        Extent::of(snapshot.note(NOTE), block_bytes, has_volumes)
+        let extent = Extent::of(snapshot.note(NOTE), block_bytes, has_volumes)?;
+        // Whatever walks over a database believes its length.
+        let longest = match extent.block_bytes {
+            0 => 0,
+            bytes => snapshot.size_blocks(extent.volume)? * u64::from(bytes),
+        };
+        let longest = longest.min(SIZE_BYTES_MAX);
+        if extent.size_bytes > longest {
+            let (expected, found) = (format!("at most {longest}"), extent.size_bytes);
+            return Err(Error::corrupt(
+                "the length of the database",
+                12,
+                expected,
+                found,
+            ));
+        }
+        Ok(extent)
     }
 
     pub(super) fn note_in(&self, transaction: &mut Transaction) -> Result<()> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::error::Error;
 use crate::pool::{Pool, PoolOptions};
 use crate::storage::watched::{Call, WatchedStorage};
 use crate::storage::{MemoryStorage, OpenOptions, Storage};
@@ -24,6 +25,48 @@ fn pool(worker_count: usize) -> Pool {
 fn page(seed: u64) -> Vec<u8> {
     let line = format!("row {seed} says what rows say, ");
     line.bytes().cycle().take(4096).collect()
+}
+
+/// A store whose checksums are right, and whose note says what cannot be.
+#[test]
+fn a_length_that_cannot_be_is_refused() {
+    for size_bytes in [2 * 4096 + 1, 1 << 48, u64::MAX] {
+        let storage = memory();
+        PageStore::create(&*storage, "db", PageOptions::default()).unwrap();
+        let mut connection = open(&storage, "db");
+        assert!(connection.lock(LockLevel::Exclusive).unwrap());
+        connection.write(0, &page(0)).unwrap();
+        connection.write(4096, &page(1)).unwrap();
+        connection.note_length(size_bytes);
+        connection.commit().unwrap();
+        drop(connection);
+        let mut connection = open(&storage, "db");
+        let seen = connection
+            .lock(LockLevel::Shared)
+            .map(|_| connection.size_bytes());
+        let error = match seen {
+            Ok(found) => found.unwrap_err(),
+            Err(error) => error,
+        };
+        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_database_may_be_made_longer_before_it_is_written() {
+    let storage = memory();
+    PageStore::create(&*storage, "db", PageOptions::default()).unwrap();
+    let mut connection = open(&storage, "db");
+    assert!(connection.lock(LockLevel::Exclusive).unwrap());
+    connection.truncate(10_000).unwrap();
+    connection.write(0, &page(0)).unwrap();
+    connection.commit().unwrap();
+    drop(connection);
+    let mut connection = open(&storage, "db");
+    assert!(connection.lock(LockLevel::Shared).unwrap());
+    assert_eq!(connection.size_bytes().unwrap(), 10_000);
+    let space = connection.space().unwrap();
+    assert_eq!((space.logical_bytes, space.stored_blocks), (10_000, 1));
 }
 
 /// Two processes, as far as the store can tell: each has opened it for itself.
