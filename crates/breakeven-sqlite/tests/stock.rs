@@ -6,6 +6,7 @@ mod hosts;
 mod killed;
 #[path = "../../breakeven/tests/outside/mounted.rs"]
 mod mounted;
+mod parameters;
 mod power;
 mod random;
 mod suite;
@@ -318,10 +319,14 @@ fn a_stale_journal_a_reader_and_a_plain_file_get_what_is_right() {
         );
         assert!(hosts.sqlite(&script).ends_with("\n1\n"), "{mode}");
     }
-    fs::write(hosts.path("app.db-journal"), b"another database's").unwrap();
-    let refused = hosts.sqlite_fails(&format!("{OPEN}SELECT a FROM t;"));
-    assert!(refused.contains("unable to open"), "{refused}");
-    fs::remove_file(hosts.path("app.db-journal")).unwrap();
+    for journal in ["app.db-journal", "app.db-wal"] {
+        fs::write(hosts.path(journal), b"another database's").unwrap();
+        let refused = hosts.sqlite_fails(&format!(".log stderr\n{OPEN}SELECT a FROM t;"));
+        let sentence = format!("{journal} is there, of another database");
+        assert!(refused.contains(&sentence), "{refused}");
+        assert!(refused.contains("unable to open"), "{refused}");
+        fs::remove_file(hosts.path(journal)).unwrap();
+    }
     let plain = ".open file:plain.db?vfs=unix\nCREATE TABLE t(a); INSERT INTO t VALUES(5);\n\
                  .open file:plain.db?vfs=breakeven\nPRAGMA journal_mode=WAL; SELECT a FROM t;";
     assert_eq!(hosts.sqlite(plain), "wal\n5\n");
@@ -422,13 +427,22 @@ fn as_the_default_a_plain_path_is_compressed() {
     let entry = entry.replace("LIBRARY", &hosts.library());
     let script = format!(
         "{entry}\n.open app.db\nCREATE TABLE t(a); INSERT INTO t VALUES(5);\n\
-         VACUUM INTO 'into.db';\nVACUUM INTO 'file:unix.db?vfs=unix';\nSELECT a FROM t;"
+         VACUUM INTO 'into.db';\nVACUUM INTO 'file:unix.db?vfs=unix';\n\
+         .backup backup.db\nATTACH 'attached.db' AS other;\n\
+         CREATE TABLE other.u AS SELECT a + 1 AS a FROM t;\n\
+         ATTACH 'file:plain.db?vfs=unix' AS plain;\nCREATE TABLE plain.u AS SELECT a + 2 AS a FROM t;\n\
+         SELECT t.a, other.u.a, plain.u.a FROM t, other.u, plain.u;"
     );
-    assert_eq!(hosts.sqlite_alone(&script).trim(), "5");
-    let kinds = ["app.db", "into.db", "unix.db"].map(|name| {
-        fs::read(hosts.path(name))
-            .unwrap()
-            .starts_with(b"SQLite format 3")
-    });
-    assert_eq!(kinds, [false, false, true]);
+    assert_eq!(hosts.sqlite_alone(&script).trim(), "5|6|7");
+    let is_plain = |name: &str| {
+        let bytes = fs::read(hosts.path(name)).unwrap();
+        bytes.starts_with(b"SQLite format 3")
+    };
+    let ours = ["app.db", "into.db", "backup.db", "attached.db"].map(is_plain);
+    assert_eq!(ours, [false; 4]);
+    assert_eq!(["unix.db", "plain.db"].map(is_plain), [true; 2]);
+    for name in ["app.db", "into.db", "backup.db"] {
+        let script = format!("{OPEN}SELECT a FROM t;").replace("app.db", name);
+        assert_eq!(hosts.sqlite(&script), "5\n", "{name}");
+    }
 }
