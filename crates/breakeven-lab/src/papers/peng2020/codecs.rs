@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use breakeven::codec::{Codec, Compressor, Decoder, Decompressor, Dictionary, Method};
+use breakeven::codec::{Codec, Compressor, Decoder, Decompressor, Dictionary, Method, Symbols};
 
 use super::lzw;
 use super::values::{MADE_UP, Set, Split, Value, sets};
@@ -28,15 +28,15 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "methods",
-            "LZW of 9 to 16 bits; zstd at 3 and 19 and lz4, each without and with a dictionary of at most 16 KiB; zstd in bare frames",
+            "LZW of 9 to 16 bits; FSST with a table of symbols; zstd at 3 and 19 and lz4, each without and with a dictionary of at most 16 KiB; FSST and zstd's bare frames as the server has them, binaries in whole frames",
         ),
         (
             "dictionary",
-            "trained on values that are not measured: one in ten, or half of them where they are few",
+            "trained on values that are not measured: one in ten, or half of them where they are few; of dbtext one for each of its files, as the server has one for each prefix of keys. So are tables of symbols",
         ),
     ],
     analysis: "Bytes are sums over all values, of a value the lesser of stored and raw. Times are processor time of one pass over them and comparable within a cell \
-        only; LZW's are those of a plain program and say nothing of its best. FSST is not among the methods: it would bring a crate for one row of a table. \
+        only; LZW's are those of a plain program and say nothing of its best. \
         The deck names neither its LZW nor its data nor whether zstd had a dictionary: without one is shown as well.",
     run,
     table,
@@ -50,6 +50,7 @@ const ENCODE: usize = 2;
 const DECODE: usize = 3;
 const TASK: &str = "values";
 const LZW: &str = "lzw";
+const FSST: &str = "fsst";
 /// Methods beside LZW; those with `+dict` have the dictionary.
 const METHODS: [&str; 6] = [
     "lz4:1",
@@ -59,6 +60,8 @@ const METHODS: [&str; 6] = [
     "zstd:3+dict",
     "zstd:19+dict",
 ];
+/// The densest that the server chooses from.
+const DENSEST: &str = "zstd:3+dict";
 const DICTIONARY_BYTES: usize = 16 << 10;
 /// More samples do not make the dictionary better (zdict.h: a hundred times its size).
 const SAMPLE_BYTES: usize = 100 * DICTIONARY_BYTES;
@@ -67,7 +70,7 @@ const MEASURED_BYTES: usize = 4 << 20;
 /// A cell with less in it is none to judge by.
 const JUDGED_BYTES: f64 = 100e3;
 const BINARIES: &str = "elf-tar/";
-/// The lengths of pieces of binaries; a bare frame has at most 128 KiB.
+/// The lengths of pieces of binaries.
 const PIECES: [usize; 2] = [4 << 10, 128 << 10];
 
 /// What a cell measures.
@@ -144,8 +147,42 @@ fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
 
 fn measure(source: Source, folder: Option<&Path>, quick: bool) -> Result<Vec<Row>> {
     let split = source.load(folder, quick)?;
+    let mut prefixes: Vec<&str> = split.held_out.iter().map(|it| &*it.prefix).collect();
+    prefixes.sort_unstable();
+    prefixes.dedup();
+    // A bare frame is one block, and zstd at 19 splits a piece of 128 KiB into several.
+    let is_bare = matches!(source, Source::Set(_));
+    let mut sums: Vec<(&str, Vec<f64>)> = Vec::new();
+    let all = split.held_out.len() as f64;
+    for prefix in prefixes {
+        let of = |values: &[Value]| -> Vec<Value> {
+            let values = values.iter().filter(|it| it.prefix == prefix);
+            values.cloned().collect()
+        };
+        let (taught, held_out) = (of(&split.taught), of(&split.held_out));
+        let share = held_out.len() as f64 / all;
+        let measured = measure_prefix(&taught, &held_out, is_bare)?;
+        for (at, (name, mut values)) in measured.into_iter().enumerate() {
+            values[ENCODE] *= share;
+            values[DECODE] *= share;
+            match sums.get_mut(at) {
+                None => sums.push((name, values)),
+                Some((_, sum)) => sum.iter_mut().zip(values).for_each(|(sum, it)| *sum += it),
+            }
+        }
+    }
+    let rows = sums.into_iter().map(|(name, values)| row(name, values));
+    Ok(rows.collect())
+}
+
+/// Measures all methods on the values under one prefix.
+fn measure_prefix(
+    taught: &[Value],
+    held_out: &[Value],
+    is_bare: bool,
+) -> Result<Vec<(&'static str, Vec<f64>)>> {
     let mut left = SAMPLE_BYTES;
-    let samples = split.taught.iter().map(|value| &value.bytes[..]);
+    let samples = taught.iter().map(|value| &value.bytes[..]);
     let samples = samples.take_while(|it| {
         let had = left;
         left = left.saturating_sub(it.len());
@@ -153,7 +190,11 @@ fn measure(source: Source, folder: Option<&Path>, quick: bool) -> Result<Vec<Row
     });
     let samples: Vec<&[u8]> = samples.collect();
     let dictionary = Dictionary::train(&samples, DICTIONARY_BYTES)?;
-    let mut rows = vec![row(LZW, race(&split.held_out, lzw_encode, lzw_decode)?)];
+    let symbols = Symbols::train(&samples);
+    let mut rows = vec![
+        (LZW, race(held_out, lzw_encode, lzw_decode)?),
+        (FSST, race_symbols(held_out, symbols.as_ref())?),
+    ];
     for name in METHODS {
         let (method, with) = match name.strip_suffix("+dict") {
             Some(plain) => (plain, Some(&dictionary)),
@@ -162,16 +203,41 @@ fn measure(source: Source, folder: Option<&Path>, quick: bool) -> Result<Vec<Row
         let coder = Coder {
             method: method.parse()?,
             dictionary: with,
+            is_bare,
         };
         let (mut compressor, mut decompressor) = (Compressor::new(), Decompressor::new());
         let values = race(
-            &split.held_out,
+            held_out,
             |raw| coder.encode(&mut compressor, raw),
             |stored, raw_bytes| coder.decode(&mut decompressor, stored, raw_bytes),
         )?;
-        rows.push(row(name, values));
+        rows.push((name, values));
     }
     Ok(rows)
+}
+
+/// Measures a table of symbols; what has none, or does not shrink by it, stays raw.
+fn race_symbols(held_out: &[Value], symbols: Option<&Symbols>) -> Result<Vec<f64>> {
+    let encode = |raw: &[u8]| {
+        let mut stored = vec![0; raw.len()];
+        let bytes = symbols.and_then(|it| it.encode(raw, &mut stored));
+        stored.truncate(bytes.unwrap_or(raw.len()));
+        Ok(stored)
+    };
+    let decode = |stored: &[u8], raw_bytes: usize| {
+        let mut raw = vec![0; raw_bytes];
+        let symbols = symbols.context("no symbols")?;
+        symbols.decode(stored, &mut raw)?;
+        Ok(raw)
+    };
+    race(held_out, encode, decode)
+}
+
+/// Returns the processor time of decoding one of the made-up values, by the server's densest method.
+pub fn decode_us() -> Result<f64> {
+    let rows = measure(Source::Set(MADE_UP), None, false)?;
+    let row = rows.iter().find(|row| row.contender == DENSEST);
+    Ok(row.context("no row of it")?.values[DECODE])
 }
 
 fn row(contender: &str, values: Vec<f64>) -> Row {
@@ -190,6 +256,8 @@ fn lzw_decode(stored: &[u8], raw_bytes: usize) -> Result<Vec<u8>> {
 struct Coder<'a> {
     method: Method,
     dictionary: Option<&'a Dictionary>,
+    /// Whether zstd's frames are bare.
+    is_bare: bool,
 }
 
 impl Coder<'_> {
@@ -197,7 +265,7 @@ impl Coder<'_> {
         let mut stored = vec![0; self.method.bound(raw.len())];
         let target = &mut stored[..];
         let bytes = match (self.method.codec, self.dictionary) {
-            (Codec::Zstd { .. }, with) => {
+            (Codec::Zstd { .. }, with) if self.is_bare => {
                 // A frame that is not one compressed block is no shorter than the value.
                 compressor.compress_bare(self.method, with, raw, target)?
             }
@@ -219,7 +287,7 @@ impl Coder<'_> {
     ) -> Result<Vec<u8>> {
         let mut decoder = self.method.decoder();
         decoder.dictionary = u32::from(self.dictionary.is_some());
-        if matches!(self.method.codec, Codec::Zstd { .. }) {
+        if self.is_bare && matches!(self.method.codec, Codec::Zstd { .. }) {
             decoder.codec = Decoder::CODEC_ZSTD_BARE;
         }
         let mut raw = vec![0; raw_bytes];
@@ -291,12 +359,21 @@ fn judge(cell: &CellRecord) -> Vec<Finding> {
             ),
         }
     };
-    vec![
+    let mut found = vec![
         finding("zstd:3+dict", is_text),
         finding("zstd:19+dict", false),
         finding("zstd:3", false),
         finding("zstd:19", is_binary),
-    ]
+    ];
+    if has(cell, FSST) {
+        found.push(finding(FSST, false));
+    }
+    found
+}
+
+/// Whether a method was measured: older records know nothing of FSST.
+fn has(cell: &CellRecord, contender: &str) -> bool {
+    !cell.column(TASK, contender, RAW).is_empty()
 }
 
 fn table(records: &Path) -> Result<Shown> {
@@ -311,7 +388,11 @@ fn table(records: &Path) -> Result<Shown> {
          | cell | method | ratio | encode us | decode us |\n|---|---|---:|---:|---:|\n",
     );
     for cell in &cells {
-        for contender in [LZW].into_iter().chain(METHODS) {
+        for contender in [LZW, FSST]
+            .into_iter()
+            .chain(METHODS)
+            .filter(|it| has(cell, it))
+        {
             let of = |column| cell.median(TASK, contender, column);
             shown.push_str(&format!(
                 "| {} | {contender} | {:.2} | {:.2} | {:.2} |\n",
@@ -336,7 +417,8 @@ mod tests {
             let row = rows.iter().find(|row| row.contender == name).unwrap();
             (row.values[STORED] / row.values[RAW] * 1000.0) as u64
         };
-        assert_eq!(rows.len(), 1 + METHODS.len());
+        assert_eq!(rows.len(), 2 + METHODS.len());
+        assert!(stored(FSST) < 1000, "{rows:?}");
         assert!(stored("zstd:3+dict") < stored("zstd:3"), "{rows:?}");
         assert!(stored(LZW) < 1000, "{rows:?}");
     }

@@ -8,10 +8,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use breakeven::units::Seconds;
 use breakeven_memcached::client::Client;
 use serde_json::Value;
 
 use crate::interleave;
+use crate::papers::harper2018_cache::{energy, energy_of, power};
 use crate::programs::{self, own_program};
 use crate::record::{CellRecord, Row};
 
@@ -36,9 +38,34 @@ pub enum Kind {
 /// Returns which programs take part, as words of a cell's parameters; those that are missing are named.
 pub fn peers() -> String {
     let peers = programs::peers(&[(PEER, "-V")]);
-    match peers.starts_with("missing") {
-        true => peers,
-        false => format!("{peers} pinned={}", can_pin()),
+    match (peers.starts_with("missing"), power()) {
+        (true, _) => peers,
+        (false, Err(_)) => format!("{peers} pinned={}", can_pin()),
+        (false, Ok(power)) => {
+            let watts = power.core_energy(Seconds(1.0)).0;
+            format!(
+                "{peers} pinned={} {} core_watts={watts:.2}",
+                can_pin(),
+                energy(&power)
+            )
+        }
+    }
+}
+
+/// Returns the joules of a million keys by their core seconds, nothing where the cell tells no watts.
+pub fn joules(cell: &CellRecord, core_seconds: f64) -> String {
+    let watts: Option<f64> = cell.parameter("core_watts").and_then(|it| it.parse().ok());
+    watts.map_or(String::new(), |watts| {
+        format!("{:.1}", watts * core_seconds)
+    })
+}
+
+/// Says where joules come from.
+pub fn joules_note(cells: &[CellRecord]) -> String {
+    let cell = cells.iter().find(|it| it.parameter("core_watts").is_some());
+    match cell {
+        Some(cell) => format!(" Joules are core seconds times watts, {}.", energy_of(cell)),
+        None => String::new(),
     }
 }
 
@@ -281,10 +308,11 @@ pub fn medians(cells: &[CellRecord]) -> String {
         for contender in CONTENDERS {
             let of = |column| cell.median(TASK, contender, column);
             rows.push_str(&format!(
-                "| {} | {contender} | {:.0} | {:.2} | {:.0} | {:.0} | {:.1} % |\n",
+                "| {} | {contender} | {:.0} | {:.2} | {} | {:.0} | {:.0} | {:.1} % |\n",
                 cell.cell,
                 of(SPEED),
                 of(CPU),
+                joules(cell, of(CPU)),
                 of(P99),
                 of(P999),
                 100.0 * of(HITS),
@@ -294,9 +322,11 @@ pub fn medians(cells: &[CellRecord]) -> String {
     match rows.is_empty() {
         true => rows,
         false => format!(
-            "\nMedians of the runs: keys per second, the server's processor time for a million keys, percentiles of requests, and \
-             keys that were there.\n\n\
-             | cell | server | keys/s | core s/M keys | p99 us | p99.9 us | hits |\n|---|---|---:|---:|---:|---:|---:|\n{rows}"
+            "\nMedians of the runs: keys per second, the server's processor time and joules for a million keys, percentiles of requests, and \
+             keys that were there.{}\n\n\
+             | cell | server | keys/s | core s/M keys | J/M keys | p99 us | p99.9 us | hits |\n\
+             |---|---|---:|---:|---:|---:|---:|---:|\n{rows}",
+            joules_note(cells)
         ),
     }
 }
