@@ -468,6 +468,9 @@ unsafe extern "C" fn file_control(
         ffi::FCNTL_PRAGMA => pragma(database, unsafe {
             &mut *argument.cast::<[*mut c_char; 4]>()
         }),
+        // Among them, each for a reason: OVERWRITE says what VACUUM is going to do, which needs nothing here; by BUSYHANDLER and
+        // LOCK_TIMEOUT a VFS waits inside of a lock, and here SQLite does that around it; TEMPFILENAME asks the VFS of
+        // temporary files, which is not this one; PERSIST_WAL is of a log that there is not.
         _ => Ok(ffi::NOTFOUND),
     };
     // SAFETY: SQLite's own file.
