@@ -127,6 +127,7 @@ impl Settings {
             block_bytes: self.block_bytes.unwrap_or(usual.block_bytes),
             pledged_source_bytes: self.pledged_source_bytes,
             stop: self.stop.clone(),
+            ..usual
         })
     }
 }

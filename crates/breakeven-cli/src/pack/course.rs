@@ -16,7 +16,7 @@ use anyhow::Result;
 use breakeven::decide::Ledger;
 use breakeven::pool::Pool;
 use breakeven::stream::{
-    Books, Goal, LinkBasis, LongWriter, Pace, Pacer, SeenLink, Summary, Writer,
+    Books, Goal, LinkBasis, LongWriter, Pace, Pacer, SeenLink, Summary, Writer, WriterOptions,
 };
 use breakeven::units::{BytesPerSecond, Seconds};
 
@@ -28,6 +28,9 @@ use crate::options::Strategy;
 
 /// How much faster than a link for long frames one must be that they are left for: turning takes some ms.
 const FASTER: f64 = 1.5;
+/// Bytes that a sink must have taken of the lightest jobs and never have been behind: as many as a socket holds. Twice as many
+/// each time that it showed to be slower after all.
+const OUTRUN_BYTES: u64 = 4 << 20;
 
 /// A source on its way through writers.
 pub struct Course<'a> {
@@ -46,6 +49,8 @@ pub struct Course<'a> {
     /// Core seconds of the last hundredth of the time, of parts that ended.
     last_percent: Option<Seconds>,
     begun: Instant,
+    /// How often it went on as a row.
+    rows: u32,
 }
 
 /// A stream that was written.
@@ -67,7 +72,7 @@ struct Ended {
 
 /// What a stream goes on as.
 enum Turn {
-    Row,
+    Row(BytesPerSecond),
     Long(BytesPerSecond),
 }
 
@@ -129,6 +134,7 @@ impl<'a> Course<'a> {
             ledger: Ledger::default(),
             last_percent: None,
             begun: Instant::now(),
+            rows: 0,
         };
         // The first piece was read already, since it tells how to begin.
         course.see(&piece[..count])?;
@@ -156,8 +162,14 @@ impl<'a> Course<'a> {
         self.booking = Booking::open();
         self.books = None;
         self.writer = Some(match turn {
-            Turn::Row => {
-                let row = Writer::new(sink, self.pool, self.packing.options(left_bytes)?)?;
+            Turn::Row(link) => {
+                // No stream is so long that 2^32 times as many bytes come.
+                self.rows = (self.rows + 1).min(32);
+                let options = WriterOptions {
+                    link_seen: Some(link),
+                    ..self.packing.options(left_bytes)?
+                };
+                let row = Writer::new(sink, self.pool, options)?;
                 self.books = row.books();
                 AnyWriter::Row(row)
             }
@@ -264,8 +276,10 @@ impl<'a> Course<'a> {
             }
             AnyWriter::Long(long) => {
                 let link = long.link_seen()?;
+                // A sink that waits for workers seems as fast as memory, until jobs are so light that it is behind.
                 if link.0 > FASTER * limit {
-                    return Some(Turn::Row);
+                    let is_outrun = long.light_bytes() >= OUTRUN_BYTES << self.rows;
+                    return is_outrun.then_some(Turn::Row(link));
                 }
                 let looks_far = Pacer::following(link, self.workers as usize).matches_far();
                 (looks_far && !long.options().matches_far).then_some(Turn::Long(link))

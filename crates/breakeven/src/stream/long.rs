@@ -233,6 +233,11 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         self.paced.as_ref()?.pacer.seen()
     }
 
+    /// Returns how many bytes the sink has taken since jobs are as light as they can be ([`Pacer::light_bytes`]).
+    pub fn light_bytes(&self) -> u64 {
+        self.paced.as_ref().map_or(0, |it| it.pacer.light_bytes())
+    }
+
     /// Takes all of `bytes`; waits while the workers or the sink are behind.
     ///
     /// # Errors

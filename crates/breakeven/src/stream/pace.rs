@@ -65,11 +65,19 @@ const QUEUE_SECONDS_KEPT: f64 = 0.005;
 /// What a link is held to take before it shows: a slow one, and level 3, with which most streams fare well.
 const LINK_UNTOLD: BytesPerSecond = BytesPerSecond(12e6);
 const FIRST_UNTOLD: usize = 1;
+/// Bytes that a pipe may hold (man 7 pipe: pipe-max-size).
+const PIPE_BYTES: u64 = 1 << 20;
+/// Bytes a second that no sink takes which only holds them: a link of which this shows is as slow at once.
+const SLOW_LINK: f64 = 4e7;
 /// Bytes that a sink may hold, and must have taken before it is held to be fast: Linux lets the send buffer of a TCP
 /// connection grow to so many.
 const HELD_BYTES: u64 = 4 << 20;
 /// Bytes after which what was seen of a link counts half.
 const HALF_LIFE_BYTES: f64 = (256 << 10) as f64;
+/// The share of the time that a sink is at work when what it takes tells its speed.
+const BEHIND_SHARE: f64 = 0.5;
+/// How much faster a link is held to be after each job by which it was not behind.
+const GROWN: f64 = 1.25;
 /// Core seconds as expected from which something is learned: of the shortest job.
 const LEARNED_SECONDS_MIN: f64 = 1e-3;
 /// Bytes of a job by a level that was not seen for so many jobs, one at a time, since what it takes is a guess: on some text five times what
@@ -121,6 +129,8 @@ pub struct Pacer {
     learned: Learned,
     /// What shows of a link that was not told.
     seen: Option<Seen>,
+    /// Bytes that the sink had taken when jobs became as light as they can be.
+    light_from: Option<u64>,
 }
 
 /// What a link took, the latest weighing most.
@@ -130,22 +140,51 @@ struct Seen {
     seconds: f64,
     /// Bytes and seconds in all when it was last looked at.
     last: (u64, f64),
+    /// When that was.
+    at: f64,
+    /// Whether it showed to a stream before.
+    was_shown: bool,
+    /// Whether it was ever the one that was waited for: until then it seems as fast as memory.
+    was_behind: bool,
 }
 
 impl Seen {
     /// Takes in how many bytes the sink took in all, and for how long it was at it.
     fn see(&mut self, at: &Standing) {
         let new = (at.sunk_bytes - self.last.0) as f64;
-        let kept = f64::exp2(-new / HALF_LIFE_BYTES);
-        self.bytes = self.bytes * kept + new;
-        self.seconds = self.seconds * kept + at.sinking.0 - self.last.1;
+        let took = at.sinking.0 - self.last.1;
+        let is_behind = took > BEHIND_SHARE * (at.now.0 - self.at);
         self.last = (at.sunk_bytes, at.sinking.0);
+        self.at = at.now.0;
+        if self.was_behind && !is_behind {
+            if new > 0.0 {
+                // All that shows is that it takes more than it is given.
+                let fastest = self.bytes * took / new;
+                self.seconds = (self.seconds / GROWN).max(fastest);
+            }
+            return;
+        }
+        let kept = match self.was_behind == is_behind {
+            true => f64::exp2(-new / HALF_LIFE_BYTES),
+            false => 0.0,
+        };
+        self.was_behind = is_behind;
+        self.bytes = self.bytes * kept + new;
+        self.seconds = self.seconds * kept + took;
+    }
+
+    /// Returns the densest level before the speed shows: what a pipe cannot hold is not sent by a slow link.
+    fn densest_untold(&self) -> usize {
+        match self.last.0 < PIPE_BYTES {
+            true => FIRST_UNTOLD,
+            false => 0,
+        }
     }
 
     /// Returns the link's speed. None before it shows: a slow one does at once, and one that takes much may only hold it.
     fn speed(&self) -> Option<BytesPerSecond> {
         let speed = BytesPerSecond(self.bytes / self.seconds.max(1e-9));
-        let is_shown = self.last.0 >= HELD_BYTES || speed.0 < LINK_UNTOLD.0;
+        let is_shown = self.was_shown || self.last.0 >= HELD_BYTES || speed.0 < SLOW_LINK;
         (is_shown && self.bytes > 0.0).then_some(speed)
     }
 }
@@ -158,6 +197,7 @@ struct Begun {
     bytes: u64,
     /// Of [`LEVELS`].
     level: usize,
+    is_hopeless: bool,
 }
 
 /// Where a stream stood.
@@ -240,6 +280,7 @@ impl Pacer {
             done: 0.0,
             learned: Learned::default(),
             seen: None,
+            light_from: None,
         }
     }
 
@@ -265,7 +306,9 @@ impl Pacer {
         let seen = Seen {
             bytes: HALF_LIFE_BYTES,
             seconds: HALF_LIFE_BYTES / link.0,
-            last: (0, 0.0),
+            was_shown: true,
+            was_behind: true,
+            ..Seen::default()
         };
         Pacer {
             seen: Some(seen),
@@ -276,6 +319,13 @@ impl Pacer {
     /// Returns the speed of a link that was not told, once it shows.
     pub fn seen(&self) -> Option<BytesPerSecond> {
         self.seen?.speed()
+    }
+
+    /// Returns how many bytes the sink has taken since jobs are as light as they can be: where it was never behind on all of them, it
+    /// waits for the workers.
+    pub fn light_bytes(&self) -> u64 {
+        let taken = self.seen.map_or(0, |seen| seen.last.0);
+        self.light_from.map_or(0, |from| taken - from)
     }
 
     /// Returns the core seconds that the last hundredth of the link's time cost, by what levels are expected to leave: so
@@ -322,10 +372,10 @@ impl Pacer {
             false => self.first,
             true => self.densest(at, bytes as f64),
         };
-        let level = match self.seen.is_some_and(|seen| seen.speed().is_none()) {
+        let level = match self.seen.filter(|seen| seen.speed().is_none()) {
             _ if at.is_hopeless => self.lightest(),
-            true => level.min(FIRST_UNTOLD),
-            false => level,
+            Some(seen) => level.min(seen.densest_untold()),
+            None => level,
         };
         let bytes = match self.scale > 0.0 && level > self.lightest() && self.is_guess(level) {
             true => bytes.min(TRIED_BYTES),
@@ -340,6 +390,7 @@ impl Pacer {
             end: at.raw_bytes + bytes as u64,
             bytes: bytes as u64,
             level,
+            is_hopeless: at.is_hopeless,
         });
         Job {
             level: LEVELS[level],
@@ -399,6 +450,10 @@ impl Pacer {
         while let Some(job) = self.begun.front().filter(|it| it.end <= at.consumed_bytes) {
             self.done += self.work[job.level] * job.bytes as f64;
             self.latest = job.level;
+            self.light_from = match job.level == 0 || job.is_hopeless {
+                true => self.light_from.or(Some(at.sunk_bytes)),
+                false => None,
+            };
             self.begun.pop_front();
         }
         let part = self.begun.front().map_or(0.0, |job| {
@@ -622,6 +677,86 @@ mod tests {
             assert!(seconds < 3.0 * factor * 1.02);
             assert!(seconds > 3.0 * factor * 0.8);
         }
+    }
+
+    #[test]
+    fn a_link_that_was_seen_before_is_known_at_once() {
+        for (link, looks_far) in [(1.5e7, true), (1e8, false)] {
+            let pacer = Pacer::following(BytesPerSecond(link), 2);
+            let seen = pacer.seen().expect("it was seen").0;
+            assert!((seen / link - 1.0).abs() < 1e-9, "{seen}");
+            assert_eq!(pacer.matches_far(), looks_far);
+        }
+    }
+
+    /// A sink that is never behind takes what it is given at the speed of memory.
+    #[test]
+    fn bytes_by_the_lightest_jobs_are_told_apart() {
+        let mut pacer = Pacer::untold(2);
+        let mut at = Standing {
+            now: Seconds(0.0),
+            raw_bytes: 0,
+            left_bytes: None,
+            sunk_bytes: 0,
+            sinking: Seconds(0.0),
+            core: Seconds(0.0),
+            consumed_bytes: 0,
+            produced_bytes: 0,
+            is_hopeless: false,
+        };
+        let mut before_light = 0;
+        for _ in 0..60 {
+            let job = pacer.job(&at);
+            let level = LEVELS.iter().position(|&it| it == job.level).unwrap();
+            let [seconds, share] = COSTS[level].map(|it| it * job.bytes as f64);
+            at.raw_bytes += job.bytes as u64;
+            at.consumed_bytes = at.raw_bytes;
+            at.produced_bytes += share as u64;
+            at.sunk_bytes = at.produced_bytes;
+            at.sinking.0 = at.sunk_bytes as f64 / 2e9;
+            at.core.0 += seconds;
+            at.now.0 += seconds / 2.0;
+            if level > 0 {
+                before_light = at.sunk_bytes;
+                assert_eq!(pacer.light_bytes(), 0);
+            }
+        }
+        assert!(before_light >= PIPE_BYTES, "{before_light}");
+        let light = at.sunk_bytes - before_light;
+        let told = pacer.light_bytes();
+        assert!(told > 0 && told <= light, "{told} of {light}");
+    }
+
+    #[test]
+    fn a_link_that_is_never_behind_is_held_to_be_ever_faster() {
+        let mut pacer = Pacer::following(BytesPerSecond(1e8), 2);
+        let mut at = Standing {
+            now: Seconds(0.0),
+            raw_bytes: 0,
+            left_bytes: None,
+            sunk_bytes: 0,
+            sinking: Seconds(0.0),
+            core: Seconds(0.0),
+            consumed_bytes: 0,
+            produced_bytes: 0,
+            is_hopeless: false,
+        };
+        let mut check = |sink_share: f64, speed: f64, expected: f64| {
+            for _ in 0..4 {
+                at.raw_bytes += pacer.job(&at).bytes as u64;
+                at.now.0 += 0.1;
+                at.sinking.0 += 0.1 * sink_share;
+                at.sunk_bytes += (speed * 0.1 * sink_share) as u64;
+            }
+            pacer.job(&at);
+            let seen = pacer.seen().expect("it was seen").0;
+            assert!((seen / expected - 1.0).abs() < 0.01, "{seen}");
+        };
+        check(1.0, 5e7, 5e7);
+        // Four times; then no more than the sink does.
+        check(0.1, 2e9, 5e7 * GROWN.powi(4));
+        check(0.1, 1.5e8, 1.5e8);
+        check(0.9, 3e7, 3e7);
     }
 
     #[test]

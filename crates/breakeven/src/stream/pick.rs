@@ -184,6 +184,18 @@ impl Picker {
         }
     }
 
+    /// Takes a link to be as fast as it was seen to be before. A link that was told stays as it was told.
+    pub fn expect_link(&self, speed: BytesPerSecond) {
+        let Policy::Priced(live) = &self.policy else {
+            return;
+        };
+        let mut live = lock(live);
+        if let Some(link) = &mut live.link {
+            *link = LinkMeters::seen_before();
+            live.controller.set_link(speed, Seconds(0.0));
+        }
+    }
+
     /// Does parts of blocks that were taken before and are split.
     pub fn help(&self, workspace: &mut Workspace) {
         self.splits.help(workspace);
@@ -470,6 +482,15 @@ const HELD_UP_SECONDS: f64 = 4e-3;
 const HELD_UP_BYTES_PER_SECOND: f64 = 5e8;
 
 impl LinkMeters {
+    /// Begins on a sink that was written to for so long that its speed showed: what it holds it has.
+    fn seen_before() -> LinkMeters {
+        LinkMeters {
+            is_full: true,
+            bytes: HIDDEN_BYTES,
+            ..LinkMeters::default()
+        }
+    }
+
     pub(super) fn wrote(&mut self, bytes: f64, seconds: f64, has_waiting: bool) {
         let may_hide = self.bytes < HIDDEN_BYTES;
         self.bytes += bytes;
@@ -627,5 +648,27 @@ mod tests {
         });
         let seen = meters.seen().expect("enough writes");
         assert!((seen.speed.0 / 1e8 - 1.0).abs() < 0.05, "{seen:?}");
+        // A sink that another stream filled before.
+        let mut meters = LinkMeters::seen_before();
+        (0..3).for_each(|_| meters.wrote(1e6, 1e-3, true));
+        is_near(meters.seen(), 1e9, LinkBasis::Measured);
+    }
+
+    #[test]
+    fn a_link_that_was_seen_before_is_where_a_stream_begins() {
+        let seen = BytesPerSecond(7e8);
+        let told = BytesPerSecond(1e7);
+        for (link, expected) in [(None, seen), (Some(told), told)] {
+            let choice = Choice::Priced(Box::new(Priced {
+                goal: Goal::Fastest,
+                arms: vec![Method::STORE],
+                link,
+                profile: Profile::default(),
+            }));
+            let picker = Picker::new(choice, 1, 6);
+            picker.expect_link(seen);
+            let live = lock(picker.live().unwrap());
+            assert_eq!(live.controller.plant().link, expected);
+        }
     }
 }

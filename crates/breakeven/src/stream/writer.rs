@@ -32,7 +32,7 @@ use crate::decide::Profile;
 use crate::error::{Error, Result};
 use crate::frame::{is_portable, is_storable};
 use crate::pool::Pool;
-use crate::units::Seconds;
+use crate::units::{BytesPerSecond, Seconds};
 
 use super::books::Books;
 use super::drain::{Drain, Drained};
@@ -100,6 +100,9 @@ pub struct WriterOptions {
     ///
     /// [`Goal::Within`]: super::Goal::Within
     pub pledged_source_bytes: Option<u64>,
+    /// The speed that the link was seen to have by a stream before this one into the same sink. It is where an adaptive
+    /// stream begins that has to find out its link; what its own writes show counts from then on. Default none.
+    pub link_seen: Option<BytesPerSecond>,
     /// Set by the caller when it wants no more: waits then end within a second. Default none.
     pub stop: Option<Arc<AtomicBool>>,
 }
@@ -111,6 +114,7 @@ impl Default for WriterOptions {
             choice: Choice::Fixed(Method::of(Codec::Zstd { level: 3 })),
             block_bytes: 1 << 20,
             pledged_source_bytes: None,
+            link_seen: None,
             stop: None,
         }
     }
@@ -307,6 +311,9 @@ impl<S: Write + Send + 'static> Writer<S> {
         let picker = Arc::new(Picker::new(options.choice, workers, frame_count(workers)));
         if let Some(bytes) = options.pledged_source_bytes {
             picker.pledge(bytes);
+        }
+        if let Some(link) = options.link_seen {
+            picker.expect_link(link);
         }
         let (from_worker, picks) = (Arc::clone(&shared), Arc::clone(&picker));
         let work = move |workspace: &mut Workspace, job| work(workspace, &picks, &from_worker, job);
@@ -738,8 +745,7 @@ mod tests {
             container: Container::Mixed,
             choice: Choice::Fixed(method.parse().unwrap()),
             block_bytes: BLOCK,
-            pledged_source_bytes: None,
-            stop: None,
+            ..WriterOptions::default()
         }
     }
 
