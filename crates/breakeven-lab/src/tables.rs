@@ -85,10 +85,17 @@ pub fn findings(findings: &[Finding]) -> String {
     text
 }
 
-/// Writes the middle of an interval, in full where it is exact.
+/// Writes the middle of an interval: a count that is exact in full, a share to five digits.
 fn figure(found: &Interval) -> String {
+    let exact = found.middle;
     match found.runs {
-        0 => found.middle.to_string(),
+        0 if exact.fract() == 0.0 => exact.to_string(),
+        0 => {
+            let decimals = (4.0 - exact.abs().log10().floor()).clamp(0.0, 12.0);
+            let rounded = format!("{exact:.0$}", decimals as usize);
+            // Without zeros at its end.
+            rounded.parse::<f64>().unwrap_or(exact).to_string()
+        }
         _ => format!("{:.3}", found.middle),
     }
 }
@@ -312,6 +319,16 @@ mod tests {
             text.contains("| lz4:1 8 KiB compress | 0.981 | 0.975 to 0.990 | holds | a note |\n")
         );
         assert!(text.contains("| sizes | 3 | exact | differs | rows |\n"));
+        for (exact, expected) in [
+            (1.021995101733233, "1.022"),
+            (0.44, "0.44"),
+            (0.020987365596791596, "0.020987"),
+            (123456.7, "123457"),
+            (1e9, "1000000000"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(figure(&Interval::exact(exact)), expected);
+        }
         assert_eq!(verdict(&list), Some(Verdict::Holds));
         assert_eq!(
             summary(&list),

@@ -18,7 +18,7 @@ use crate::device::{Device, run};
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::programs;
+use crate::programs::{self, own_program};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, PAIRS_MIN, Target, Verdict};
 use crate::tables::{self, Shown};
@@ -49,7 +49,11 @@ pub const EXPERIMENT: Experiment = Experiment {
         ("runs", "10 (quick: none), both in turn"),
         (
             "stored bytes",
-            "of the disk's file and of the plain one, when both databases have ended and what no file has was given back",
+            "of the disk's file and of the plain one, when both databases have ended and what no file has was given back; of the disk's file once more after `disk compact`",
+        ),
+        (
+            "blocks",
+            "of the disk: 4 KiB, the default, and 16 KiB, as long as a page of the database; ext4 writes parts of those",
         ),
     ],
     analysis: "Page compression makes holes in files, which the file system gives back to the device. Both sides share the way, which is longer than a \
@@ -67,7 +71,12 @@ const STORED: usize = 2;
 const PEER: &str = "page compression";
 const CONTENDERS: [&str; 2] = [OURS, PEER];
 const STORED_TASK: &str = "stored";
-const CELL: &str = "read and write mix";
+const COMPACTED_TASK: &str = "compacted";
+/// Cells, each with the KiB of a disk's block.
+const CELLS: [(&str, u64); 2] = [
+    ("read and write mix", 4),
+    ("read and write mix in blocks of 16 KiB", 16),
+];
 
 const DISK_BYTES: u64 = 1 << 30;
 const CLIENTS: u64 = 2;
@@ -100,26 +109,27 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         _ => "missing=a-device".to_string(),
     };
     let are_missing = peers.starts_with("missing");
-    let cell = Cell {
-        name: CELL.to_string(),
+    let cell = |(name, kib): (&str, u64)| Cell {
+        name: name.to_string(),
         parameters: format!(
             "rows={} transactions={} runs={} seed={SEED} {peers}",
             length.rows, length.transactions, length.runs
         ),
         measure: Box::new(move || match are_missing {
             true => Ok(Row::unmeasured(TASK, &CONTENDERS, COLUMNS)),
-            false => rows(laboratory, length),
+            false => rows(laboratory, length, kib << 10),
         }),
     };
-    laboratory.measure(EXPERIMENT.key, COLUMNS, vec![cell])
+    laboratory.measure(EXPERIMENT.key, COLUMNS, CELLS.map(cell).into())
 }
 
 /// A running MariaDB; what it stands on goes behind it.
 struct Database {
     child: Child,
     socket: PathBuf,
-    mounted: Mounted,
-    _server: Server,
+    /// Both None once it has ended.
+    mounted: Option<Mounted>,
+    server: Option<Server>,
     /// Whose room is counted.
     stored: PathBuf,
     _folders: [tempfile::TempDir; 2],
@@ -127,13 +137,17 @@ struct Database {
 
 impl Database {
     /// Makes a database on a new disk or file, and a table in it.
-    fn make(laboratory: &Laboratory, contender: &str, rows: u64) -> Result<Database> {
+    fn make(
+        laboratory: &Laboratory,
+        (contender, block_bytes): (&str, u64),
+        rows: u64,
+    ) -> Result<Database> {
         let folder = laboratory.scratch()?;
         // The way to a socket is short, wherever the records are.
         let sockets = tempfile::tempdir()?;
         let (server, stored) = match contender {
             OURS => (
-                Server::ours(folder.path(), sockets.path(), DISK_BYTES)?,
+                Server::ours_of_blocks(folder.path(), sockets.path(), DISK_BYTES, block_bytes)?,
                 "disk",
             ),
             _ => (
@@ -167,8 +181,8 @@ impl Database {
         let database = Database {
             child,
             socket,
-            mounted,
-            _server: server,
+            mounted: Some(mounted),
+            server: Some(server),
             stored,
             _folders: [folder, sockets],
         };
@@ -218,13 +232,27 @@ impl Database {
         Ok(begun.elapsed().as_secs_f64())
     }
 
-    /// Ends it, and returns what its file takes.
-    fn end(mut self, rows: u64) -> Result<f64> {
+    /// Ends it, and returns what its file takes, and of a disk what it takes when it was compacted.
+    fn end(mut self, contender: &str, rows: u64) -> Result<(f64, Option<f64>)> {
         let count = self.ask("SELECT COUNT(*) FROM mix.numbers")?;
         ensure!(count.trim() == rows.to_string(), "{count} rows, not {rows}");
         self.ask("SHUTDOWN")?;
         ensure!(self.child.wait()?.success(), "MariaDB ended badly");
-        self.mounted.settle()?;
+        self.mounted.as_ref().context("a mount")?.settle()?;
+        let stored = self.stored_bytes()?;
+        (self.mounted, self.server) = (None, None);
+        let compacted = match contender {
+            OURS => {
+                let mut compact = Command::new(own_program()?);
+                run(compact.args(["disk", "compact"]).arg(&self.stored))?;
+                Some(self.stored_bytes()?)
+            }
+            _ => None,
+        };
+        Ok((stored, compacted))
+    }
+
+    fn stored_bytes(&self) -> Result<f64> {
         let stored = fs::File::open(&self.stored)?;
         stored.sync_all()?;
         Ok(stored.metadata()?.blocks() as f64 * 512.0)
@@ -301,11 +329,9 @@ fn transactions(length: Length, run: usize, client: u64) -> String {
     text
 }
 
-fn rows(laboratory: &Laboratory, length: Length) -> Result<Vec<Row>> {
-    let databases = [
-        Database::make(laboratory, CONTENDERS[0], length.rows)?,
-        Database::make(laboratory, CONTENDERS[1], length.rows)?,
-    ];
+fn rows(laboratory: &Laboratory, length: Length, block_bytes: u64) -> Result<Vec<Row>> {
+    let make = |contender| Database::make(laboratory, (contender, block_bytes), length.rows);
+    let databases = [make(CONTENDERS[0])?, make(CONTENDERS[1])?];
     let mut rows = Vec::new();
     for run in 0..length.runs {
         let texts: Vec<String> = (0..CLIENTS)
@@ -319,11 +345,13 @@ fn rows(laboratory: &Laboratory, length: Length) -> Result<Vec<Row>> {
         })?);
     }
     for (database, contender) in databases.into_iter().zip(CONTENDERS) {
-        let values = vec![f64::NAN, f64::NAN, database.end(length.rows)?];
-        rows.push(Row {
-            task: STORED_TASK.to_string(),
-            ..row(contender, 0, 1, values)
-        });
+        let (stored, compacted) = database.end(contender, length.rows)?;
+        for (task, bytes) in [(STORED_TASK, Some(stored)), (COMPACTED_TASK, compacted)] {
+            rows.extend(bytes.map(|bytes| Row {
+                task: task.to_string(),
+                ..row(contender, 0, 1, vec![f64::NAN, f64::NAN, bytes])
+            }));
+        }
     }
     Ok(rows)
 }
@@ -358,29 +386,41 @@ fn findings_of(cell: &CellRecord) -> Vec<Finding> {
             per_second(PEER)
         ),
     };
-    let stored = |name| cell.median(STORED_TASK, name, STORED);
-    let room = Target {
+    let mut findings = vec![speed, room_of(cell, STORED_TASK, "stored bytes")];
+    if !cell.column(COMPACTED_TASK, OURS, STORED).is_empty() {
+        let compacted = room_of(cell, COMPACTED_TASK, "stored bytes after disk compact");
+        findings.push(Finding {
+            core: false,
+            ..compacted
+        });
+    }
+    findings
+}
+
+/// Judges the room of a disk's file against the plain one's.
+fn room_of(cell: &CellRecord, task: &str, what: &str) -> Finding {
+    let target = Target {
         low: 0.0,
         high: 1.0,
     };
-    let found = Interval::exact(stored(OURS) / stored(PEER));
-    let mib = |name| stored(name) / f64::from(1 << 20);
-    let verdict = match cell.column(TASK, OURS, SECONDS).len() < PAIRS_MIN {
-        true => Verdict::CannotTell,
-        false => room.judge(found),
-    };
-    let room = Finding {
-        question: format!("{} stored bytes", cell.cell),
+    let ours = cell.median(task, OURS, STORED);
+    let plain = cell.median(STORED_TASK, PEER, STORED);
+    let found = Interval::exact(ours / plain);
+    let mib = f64::from(1 << 20);
+    Finding {
+        question: format!("{} {what}", cell.cell),
         core: true,
         found,
-        verdict,
+        verdict: match cell.column(TASK, OURS, SECONDS).len() < PAIRS_MIN {
+            true => Verdict::CannotTell,
+            false => target.judge(found),
+        },
         note: format!(
-            "target {room}; {:.1} MiB against {:.1}",
-            mib(OURS),
-            mib(PEER)
+            "target {target}; {:.1} MiB against {:.1}",
+            ours / mib,
+            plain / mib
         ),
-    };
-    vec![speed, room]
+    }
 }
 
 fn table(records: &Path) -> Result<Shown> {
@@ -405,19 +445,24 @@ mod tests {
                     at(PEER, run, vec![1.0, seconds, f64::NAN]),
                 ]
             });
-            let stored = [(OURS, factors.1), (PEER, 1.0)].map(|(name, bytes)| Row {
-                task: STORED_TASK.to_string(),
+            let stored = [
+                (STORED_TASK, OURS, factors.1),
+                (STORED_TASK, PEER, 1.0),
+                (COMPACTED_TASK, OURS, 0.5),
+            ];
+            let stored = stored.map(|(task, name, bytes)| Row {
+                task: task.to_string(),
                 ..at(name, 0, vec![f64::NAN, f64::NAN, bytes])
             });
             let rows = rows.chain(stored).collect();
-            let found = findings(&[CellRecord::made_up(CELL, parameters, rows)]);
+            let found = findings(&[CellRecord::made_up(CELLS[0].0, parameters, rows)]);
             let verdicts: Vec<Verdict> = found.iter().map(|it| it.verdict).collect();
             assert_eq!(verdicts, expected, "{found:?}");
         };
         use Verdict::{CannotTell, Differs, Holds};
-        check("peers=all", 10, (0.96, 0.9), &[Holds, Holds]);
-        check("peers=all", 10, (0.9, 1.1), &[Differs, Differs]);
-        check("peers=all", 2, (1.0, 0.5), &[CannotTell, CannotTell]);
+        check("peers=all", 10, (0.96, 0.9), &[Holds, Holds, Holds]);
+        check("peers=all", 10, (0.9, 1.1), &[Differs, Differs, Holds]);
+        check("peers=all", 2, (1.0, 0.5), &[CannotTell; 3]);
         check("missing=mariadbd", 10, (1.0, 1.0), &[CannotTell]);
     }
 
