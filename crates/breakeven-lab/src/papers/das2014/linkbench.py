@@ -180,5 +180,11 @@ elif task == "copy":
     copy_of("delete.db")
     os.sync()
     print(0, 0, 0, file_bytes(), 0)
+elif task == "written again":
+    database = connect("OFF")
+    write_again(database, made)
+    database.close()
+    os.sync()
+    print(0, 0, 0, file_bytes(), 0)
 else:
     print(*requests(made))

@@ -45,7 +45,11 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const GRAPH_SCRIPT: &str = concat!(include_str!("connect.py"), include_str!("linkbench.py"));
 const GRAPH_COLUMNS: &[&str] = &["seconds", "cpu", "written", "file", "slow"];
-const SCRIPT: &str = concat!(include_str!("connect.py"), include_str!("steady.py"));
+const SCRIPT: &str = concat!(
+    include_str!("connect.py"),
+    include_str!("again.py"),
+    include_str!("steady.py")
+);
 const TASKS: [&str; 2] = ["imported", "written again"];
 const CONTENDERS: [&str; 2] = [OURS, DELETE];
 const REAL: &str = "sqlite/proj.db";
