@@ -39,7 +39,8 @@ use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::units::{Estimate, Seconds};
 
-/// The share of measured access cost that trials of methods may take.
+/// The share of measured access cost that trials of methods may take. `decide::Trials` weighs one more costly pick against what it may
+/// save; here a sampled block is encoded by every method beside whatever is done with it.
 const TRIAL_SHARE: f64 = 0.001;
 /// As many misses as it takes to fill the cache so many times may be counted on for trials.
 const FILLS_AHEAD: f64 = 8.0;

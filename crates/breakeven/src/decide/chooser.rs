@@ -401,8 +401,8 @@ impl Chooser {
         (known.into_iter()).flat_map(|it| it.rows.iter().map(|row| &row.asks[EXPECTED]))
     }
 
-    /// Decides for the candidate of least expected cost, with all that is to be said of it. The place's own part
-    /// of a cost has a band here.
+    /// Decides for the candidate of least expected cost, with all that is to be said of it, whatever ties a pick allows for. The
+    /// place's own part of a cost has a band here.
     pub fn decide(
         &mut self,
         life: &BlockLife,

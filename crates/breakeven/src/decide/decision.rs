@@ -5,7 +5,9 @@
 //! always offered, so "do nothing" is always a possible answer. The decision is also the one
 //! event of it: the ledger joins it with what was then measured.
 //!
-//! Two rules hold for every place. A tie goes to cheaper decoding, then cheaper encoding (`plainer`). A band that holds zero leaves the decision *undecided*.
+//! Two rules hold for every place. Equal costs go to cheaper decoding, then cheaper encoding (`plainer`). A band that holds zero leaves the decision *undecided*.
+//! A place may hold costs to be equal that differ by less than anybody minds, and says then what breaks such a tie: fewer core seconds
+//! (`ChooserOptions::tie_share`), or fewer bytes (`Terms::unnoticed_cost`).
 
 use std::cmp::Ordering;
 use std::fmt;
