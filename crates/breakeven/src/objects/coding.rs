@@ -403,16 +403,43 @@ impl Tuner {
 
     /// Keeps a value for the next table of symbols of its class, while there is room.
     fn gather(&mut self, class: u16, value: Box<[u8]>) {
-        let has_room = self.symbol_bytes() + value.len() <= self.symbol_bytes_max;
-        let Some(Some(learned)) = self.classes.get_mut(usize::from(class)) else {
+        let is_wanted =
+            |it: &Learned| !it.table.is_good && it.table.sample_bytes < SYMBOL_SAMPLE_BYTES;
+        let learned = self.classes[usize::from(class)].as_deref();
+        if !learned.is_some_and(is_wanted) || value.len() >= SYMBOL_SAMPLE_BYTES {
+            return;
+        }
+        if !self.has_room_for_symbols(value.len()) {
+            self.give_samples_back();
+        }
+        if self.has_room_for_symbols(value.len()) {
+            self.symbol_sample_bytes += value.len();
+            let learned = self.classes[usize::from(class)]
+                .as_mut()
+                .expect("a class that is known");
+            learned.table.sample_bytes += value.len();
+            learned.table.samples.push(value);
+        }
+    }
+
+    fn has_room_for_symbols(&self, bytes: usize) -> bool {
+        self.symbol_bytes() + bytes <= self.symbol_bytes_max
+    }
+
+    /// Gives back what the class has gathered that has the least: where many grow alike, none would come to a table.
+    fn give_samples_back(&mut self) {
+        let gathering = self
+            .known()
+            .map(|(class, it)| (it.table.sample_bytes, class));
+        let gathering = gathering.filter(|(bytes, _)| (1..SYMBOL_SAMPLE_BYTES).contains(bytes));
+        let gathering: Vec<(usize, u16)> = gathering.collect();
+        // One alone makes room for nobody.
+        let Some((bytes, class)) = gathering.iter().min().filter(|_| gathering.len() > 1) else {
             return;
         };
-        let table = &mut learned.table;
-        let is_wanted = !table.is_good && table.sample_bytes < SYMBOL_SAMPLE_BYTES;
-        if has_room && is_wanted && value.len() < SYMBOL_SAMPLE_BYTES {
-            table.sample_bytes += value.len();
-            self.symbol_sample_bytes += value.len();
-            table.samples.push(value);
+        if let Some(Some(learned)) = self.classes.get_mut(usize::from(*class)) {
+            (learned.table.samples, learned.table.sample_bytes) = (Vec::new(), 0);
+            self.symbol_sample_bytes -= bytes;
         }
     }
 
@@ -633,4 +660,41 @@ fn plain_forms(class: u16, chooser: &Chooser) -> Vec<Option<Arc<Form>>> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_that_grow_alike_come_to_a_table_of_symbols_each() {
+        let mut random = crate::testing::seeded("coding", 20_200_312);
+        let coding = Coding::new(512 << 10, Seconds(1e-3)).unwrap();
+        let space = Space::new(1 << 40, 1 << 20, 0).unwrap();
+        let words = [
+            "furiously ",
+            "regular ",
+            "deposits ",
+            "sleep ",
+            "quickly ",
+            "among ",
+        ];
+        // Samples enough for a table of all eight are twice what may be held.
+        for round in 0..2000 {
+            for kind in 'a'..='h' {
+                let words = (0..12).map(|_| words[random.usize(..words.len())]);
+                let value: String = words.collect();
+                coding.offer(format!("{kind}:{round}").as_bytes(), value.as_bytes());
+            }
+            if round % 100 == 0 {
+                while coding.tune(&space, &Tally::default(), true).unwrap() {}
+            }
+            let tuner = lock(&coding.tuner);
+            assert!(tuner.symbol_bytes() <= tuner.symbol_bytes_max);
+        }
+        let has_table = |class: u16| coding.forms_of(class).iter().any(|it| it.method == FSST);
+        let classes: Vec<u16> = coding.plan().classes().map(|it| it.0).collect();
+        assert_eq!(classes.len(), 8);
+        assert!(classes.into_iter().all(has_table));
+    }
 }
