@@ -479,6 +479,10 @@ impl Objects {
                 stored_bytes: counts.stored_bytes,
                 decoded: counts.decoded,
                 promoted: counts.promoted,
+                samples: counts.drawn.values,
+                store_cost: counts.drawn.store_cost(),
+                saved_cost: counts.drawn.saved_cost(),
+                missed_cost: counts.drawn.missed_cost(),
             }
         });
         stats.collect()

@@ -596,6 +596,22 @@ fn values_that_age_are_encoded_and_more_of_them_are_held() {
         ledger.samples > 100 && ledger.earnings.is_some(),
         "{ledger:?}"
     );
+    // The classes' own ledgers come to the store's, which reckons otherwise.
+    let sum = |of: fn(&ClassStats) -> f64| classes.iter().map(of).sum::<f64>();
+    assert_eq!(sum(|it| it.samples as f64), ledger.samples as f64);
+    let (store, saved) = (
+        sum(|it| it.store_cost.unwrap_or(0.0)),
+        sum(|it| it.saved_cost.map_or(0.0, |cost| cost.mean)),
+    );
+    let earned = ledger.earnings.expect("samples").saved_cost.mean;
+    println!(
+        "{saved} of {store} s saved, by the whole ledger {earned} of {}",
+        ledger.store_cost
+    );
+    assert!((store / ledger.store_cost - 1.0).abs() < 0.25);
+    assert!((saved - earned).abs() < 0.25 * store);
+    let cost = classes[0].saved_cost.expect("samples");
+    assert!(cost.low < cost.mean && cost.mean < cost.high, "{cost:?}");
 }
 
 #[test]

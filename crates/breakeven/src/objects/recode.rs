@@ -136,7 +136,7 @@ impl Shard {
     /// Enters a value that left the fresh queue in the ledger, and what both choices cost if it is drawn.
     fn sample(&mut self, class: Option<u16>, key: &[u8], value: &[u8], stored: Stored) {
         let plan = Arc::clone(&self.plan);
-        let Some(plan) = class.and_then(|class| plan.of(class)) else {
+        let Some((class, plan)) = class.and_then(|class| Some((class, plan.of(class)?))) else {
             return;
         };
         let decision = plan.decision_for(value.len());
@@ -173,6 +173,12 @@ impl Shard {
             let sampled = holdout::price(&decision, &life, &plan.prices, &found);
             ledger.counterfactual(&decision, &sampled.counterfactual);
             ledger.overhead(sampled.overhead_cost);
+            let drawn = &mut self.books.of(class).drawn;
+            drawn.book(
+                decision.method,
+                &sampled.counterfactual,
+                sampled.overhead_cost,
+            );
         }
     }
 
