@@ -143,6 +143,9 @@ fn with_memory(fields: Fields, shared: &Shared) -> Fields {
         .with("evicted_unfetched", stats.evicted_unfetched)
         .with("reclaimed", stats.expired)
         .with("expired_unfetched", stats.expired_unfetched)
+        .with("get_expired", stats.asked_expired)
+        // What a flush drops goes at once, so that nobody meets it.
+        .with("get_flushed", 0)
 }
 
 fn breakeven(shared: &Shared) -> Fields {

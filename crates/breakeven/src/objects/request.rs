@@ -275,6 +275,8 @@ pub struct ObjectsStats {
     pub expired: u64,
     /// Of these, items that nobody fetched.
     pub expired_unfetched: u64,
+    /// Items that somebody asked for by their key past their end.
+    pub asked_expired: u64,
     /// Items that were moved to another segment.
     pub moved: u64,
     /// Items that were encoded as they moved.
@@ -309,6 +311,7 @@ impl ObjectsStats {
         self.evicted_unfetched += other.evicted_unfetched;
         self.expired += other.expired;
         self.expired_unfetched += other.expired_unfetched;
+        self.asked_expired += other.asked_expired;
         self.moved += other.moved;
         self.encoded += other.encoded;
         self.decoded += other.decoded;

@@ -167,6 +167,7 @@ impl Shard {
             key_at,
         };
         if header.is_expired(now) {
+            self.stats.asked_expired += 1;
             self.expire(found);
             return None;
         }
