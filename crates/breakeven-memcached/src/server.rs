@@ -400,15 +400,15 @@ fn maintain(shared: &Shared) -> io::Result<()> {
         let is_more = shared.objects.maintain(MAINTAIN_ITEMS, now);
         let is_due =
             metrics_written.is_none_or(|second| now.seconds >= second + METRICS_EVERY_SECONDS);
-        if let (Some(path), true) = (&shared.settings.metrics_path, is_due) {
+        if is_due {
             metrics_written = Some(now.seconds);
-            if let Err(error) = write_metrics(path, &stats::prometheus(shared, now.seconds)) {
-                eprintln!("breakeven serve: {}: {error}", path.display());
-            }
+            write_metrics(shared);
         }
         let pause = if is_more { 1 } else { MAINTAIN_EVERY_MS as u64 };
         std::thread::park_timeout(std::time::Duration::from_millis(pause));
     }
+    // What was counted since the last time is told as well.
+    write_metrics(shared);
     Ok(())
 }
 
@@ -426,8 +426,19 @@ fn learn(shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes the metrics file, if there is to be one.
+fn write_metrics(shared: &Shared) {
+    let Some(path) = &shared.settings.metrics_path else {
+        return;
+    };
+    let text = stats::prometheus(shared, shared.now().seconds);
+    if let Err(error) = replace(path, &text) {
+        eprintln!("breakeven serve: {}: {error}", path.display());
+    }
+}
+
 /// Writes a file beside its place and moves it there, so that no reader sees half of it.
-fn write_metrics(path: &Path, text: &str) -> io::Result<()> {
+fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     fs::write(&beside, text)?;

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use breakeven_memcached::client::Client;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Keeps a test that waits for what never comes from hanging.
@@ -66,6 +67,13 @@ impl Server {
             .find_map(|line| line.strip_prefix("VmRSS:"))
             .and_then(|line| line.split_whitespace().next());
         line.expect("a number").parse::<u64>().expect("KiB") << 10
+    }
+
+    /// Asks the server to stop and waits until it has.
+    pub fn stop(&mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("a process");
+        let status = self.child.wait().expect("a child");
+        assert!(status.success(), "{status}");
     }
 
     pub fn address(&self) -> &str {

@@ -55,6 +55,48 @@ fn exporters_find_what_they_read() {
     );
 }
 
+#[test]
+fn the_metrics_file_is_what_prometheus_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cache.prom");
+    let mut server = Server::ours(folder.path(), &["--metrics", path.to_str().unwrap()]);
+    let mut client = Client::connect(server.address()).unwrap();
+    let items = (0..37).map(|at| (format!("k{at}"), "v".repeat(at)));
+    client.store(items).unwrap();
+    drop(client);
+    // It is written as the server starts, now and then, and as it stops.
+    server.stop();
+    let text = fs::read_to_string(&path).unwrap();
+    let is_name = |name: &str| {
+        let mut bytes = name.bytes();
+        bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic())
+            && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    let mut known = std::collections::BTreeSet::new();
+    let mut samples = 0;
+    for line in text.lines() {
+        if let Some(comment) = line.strip_prefix("# ") {
+            let words: Vec<&str> = comment.splitn(3, ' ').collect();
+            assert!(["HELP", "TYPE"].contains(&words[0]), "{line}");
+            assert!(words.len() == 3 && is_name(words[1]), "{line}");
+            if words[0] == "TYPE" {
+                assert!(known.insert(words[1]), "twice: {line}");
+            }
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').expect(line);
+        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+        assert!(known.contains(name) && labels.ends_with('}'), "{line}");
+        assert!(value.parse::<f64>().is_ok(), "{line}");
+        samples += 1;
+    }
+    assert!(samples > 40, "{text}");
+    for (name, value) in [("curr_items", 37), ("cmd_set", 37)] {
+        let line = format!("\nbreakeven_memcached_{name} {value}\n");
+        assert!(text.contains(&line), "no {line} in {text}");
+    }
+}
+
 struct Killed(Child);
 
 impl Drop for Killed {
