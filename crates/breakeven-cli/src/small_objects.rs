@@ -117,6 +117,9 @@ fn of_server(address: &str, usual: Prospect, seed: u64) -> Result<Cache> {
     );
     let sets = number("cmd_set").filter(|sets| *sets > 0);
     let evictions = number("evictions").filter(|count| *count >= 1000);
+    // Where nothing is dropped, more memory finds no more.
+    let gets = evictions.and(number("get_hits").zip(number("get_misses")));
+    let gets = gets.filter(|(hits, misses)| hits + misses > 0);
     let unfetched =
         evictions.and_then(|count| Some(number("evicted_unfetched")? as f64 / count as f64));
     let prospect = Prospect {
@@ -129,6 +132,7 @@ fn of_server(address: &str, usual: Prospect, seed: u64) -> Result<Cache> {
             Some(sets) => number("get_hits").unwrap_or(0) as f64 / sets as f64,
             None => usual.reads_per_write,
         },
+        hit_share: gets.map(|(hits, misses)| hits as f64 / (hits + misses) as f64),
         ..usual
     };
     let version = stats.get("version").map_or("", String::as_str);
@@ -239,7 +243,8 @@ fn screen(cache: &Cache, forecast: &Forecast) -> String {
          sample   {} of {} items of {}, {:.1} MB of values\n\
          use      {} fetches for a value stored, {} of items fetched before they go ({})\n\
          price    a miss costs {} (--miss); a byte of memory is worth the misses it spares\n\
-         a GiB    {} items in memcached by its chunks, {} raw, {} as below\n\n",
+         a GiB    {} items in memcached by its chunks, {} raw, {} as below\n\
+         work     {} core s for a million values stored as below and fetched as often\n",
         cache.sample.len(),
         cache.items,
         cache.title,
@@ -251,7 +256,16 @@ fn screen(cache: &Cache, forecast: &Forecast) -> String {
         per_gib(forecast.items_per_gib_memcached),
         per_gib(forecast.items_per_gib_raw),
         per_gib(forecast.items_per_gib),
+        figures(forecast.core_seconds_per_million),
     );
+    if let (Some(today), Some(then)) = (prospect.hit_share, forecast.hit_share) {
+        text.push_str(&format!(
+            "hits     {} of gets today, {} then: by a model (Zipf 0.99), not measured\n",
+            percent(today),
+            percent(then)
+        ));
+    }
+    text.push('\n');
     text.push_str(&format!(
         "{:<20}{:>8}{:>9}  {:<12}{:>7}{:>7}{:>9}{:>9}  {}\n",
         "keys/longest value",
@@ -337,6 +351,9 @@ fn to_json(cache: &Cache, forecast: &Forecast) -> serde_json::Value {
         "reads_per_write": cache.prospect.reads_per_write,
         "fetched_share": cache.prospect.fetched_share,
         "miss_seconds": f64::from(cache.prospect.miss_microseconds) / 1e6,
+        "hit_share": cache.prospect.hit_share,
+        "hit_share_modelled": forecast.hit_share,
+        "core_seconds_per_million": forecast.core_seconds_per_million,
         "items_per_gib": forecast.items_per_gib,
         "items_per_gib_raw": forecast.items_per_gib_raw,
         "items_per_gib_memcached": forecast.items_per_gib_memcached,

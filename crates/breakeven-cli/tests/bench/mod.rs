@@ -288,6 +288,12 @@ fn advise_on(server: &Server) {
         (&6000.into(), &6000.into()),
         "{report}"
     );
+    // Nothing was dropped: more items would find no more.
+    assert!(
+        report["hit_share_modelled"].is_null() && !text.contains("hits  "),
+        "{report}"
+    );
+    assert!(report["core_seconds_per_million"].is_number(), "{report}");
     let cheap = advise(&["--miss=1ns"]);
     assert!(
         cheap.contains("leave raw") && !cheap.contains("Compress:"),
