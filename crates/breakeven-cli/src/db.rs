@@ -130,19 +130,25 @@ struct Shown {
 
 impl Shown {
     fn new() -> Result<Shown> {
+        let shown = Shown::of_what_may_be_killed();
+        let is_stopped = Arc::clone(&shown.is_stopped);
+        signal_hook::flag::register(signal_hook::consts::SIGINT, is_stopped)
+            .context("listen for Ctrl-C")?;
+        Ok(shown)
+    }
+
+    /// Leaves Ctrl-C what it is: the end of the process.
+    fn of_what_may_be_killed() -> Shown {
         let target = match io::stderr().is_terminal() {
             true => ProgressDrawTarget::stderr_with_hz(4),
             false => ProgressDrawTarget::hidden(),
         };
         let style = ProgressStyle::with_template("{bar:40} {percent} % {elapsed}, {eta} left");
         let bar = ProgressBar::with_draw_target(None, target);
-        let is_stopped = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&is_stopped))
-            .context("listen for Ctrl-C")?;
-        Ok(Shown {
+        Shown {
             bar: bar.with_style(style.expect("a sound template")),
-            is_stopped,
-        })
+            is_stopped: Arc::default(),
+        }
     }
 
     fn tell(&self, done: u64, total: u64) -> bool {
@@ -175,7 +181,11 @@ fn compact(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
     }
     let before = connection.space()?;
     connection.trim()?;
-    connection.rewrite()?;
+    // What is moved together takes long: whoever is in a hurry need not wait for it.
+    let shown = Shown::of_what_may_be_killed();
+    let rewritten = connection.rewrite(&mut |done, total| shown.tell(done, total));
+    shown.bar.finish_and_clear();
+    rewritten.with_context(|| database.display().to_string())?;
     let after = connection.space()?;
     connection.unlock(LockLevel::None)?;
     say(&format!(

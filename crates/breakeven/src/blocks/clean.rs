@@ -18,7 +18,7 @@ use super::log::{BUFFER_BYTES_MAX, Use};
 use super::place::{Place, Segment};
 use super::{BLOCK_BYTES_MAX, Blocks, Durability, Transaction, Turn};
 use crate::codec::Decoder;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::storage::record::{
     ALIGNMENT_BYTES, Found, HEADER_BYTES, Label, Record, Region, Scanner, parse, parse_head,
 };
@@ -200,12 +200,26 @@ impl Blocks {
     /// All that is live is read, decoded, encoded and written, with a checkpoint for each
     /// [`BlocksOptions::checkpoint_bytes`], by which the file may grow meanwhile.
     pub fn rewrite(&self) -> Result<Cleaned> {
+        self.rewrite_with(&mut |_, _| true)
+    }
+
+    /// As [`Blocks::rewrite`]; `progress` hears how many of how many segments were moved, and says whether to go on.
+    ///
+    /// # Errors
+    /// Those too, and [`Error::Interrupted`] if it is not to go on: what was moved by then stays where it went.
+    pub fn rewrite_with(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Cleaned> {
         self.learn_from_itself()?;
         let mut rewritten = 0;
         self.with_writer(|_, writer| {
             rewritten = writer.log.current().generation;
             Ok(())
         })?;
+        let total = self.live_segments(rewritten)? as u64;
+        let mut report = |left: u64| match progress(total.saturating_sub(left), total) {
+            true => Ok(()),
+            false => Err(Error::Interrupted),
+        };
+        report(total)?;
         let mut sum = Cleaned::default();
         // What is broken stays where it is.
         let (mut idle, mut left) = (0, usize::MAX);
@@ -224,6 +238,7 @@ impl Blocks {
             let before = left;
             left = self.live_segments(rewritten)?;
             idle = if left < before { 0 } else { idle + 1 };
+            report(left as u64)?;
         }
         sum.add(&self.shrink()?);
         Ok(sum)

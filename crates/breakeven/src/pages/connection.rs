@@ -12,6 +12,7 @@ use super::ahead::Held;
 use super::database::{HEADER_BYTES, Header, VERSIONS_AT, walk_freelist};
 use super::locks::{LockLevel, Locks};
 use super::store::{Extent, Opened, PageCache, PageStore, Space};
+use super::transfer::Progress;
 use crate::blocks::{
     BLOCK_BYTES_MIN, Blocks, Cleaned, Durability, EncodedBlock, Location, Snapshot, Transaction,
 };
@@ -674,14 +675,15 @@ impl Connection {
 
     /// Writes all pages again, as dense as [`PageOptions`](super::PageOptions) say, and makes the
     /// file as short as its options ask for; under EXCLUSIVE, without changes. Losing this in a crash is harmless.
+    /// `progress` hears how many of how many segments of the file are done.
     ///
     /// # Errors
-    /// As [`Connection::tidy`].
-    pub fn rewrite(&mut self) -> Result<Cleaned> {
-        self.clean_with(Blocks::rewrite)
+    /// As [`Connection::tidy`], and [`Error::Interrupted`] if it is not to go on: the file may be longer then than it was.
+    pub fn rewrite(&mut self, progress: Progress<'_>) -> Result<Cleaned> {
+        self.clean_with(|blocks| blocks.rewrite_with(progress))
     }
 
-    fn clean_with(&mut self, clean: fn(&Blocks) -> Result<Cleaned>) -> Result<Cleaned> {
+    fn clean_with(&mut self, clean: impl FnOnce(&Blocks) -> Result<Cleaned>) -> Result<Cleaned> {
         if matches!(self.view, View::Write(_)) || self.level() != LockLevel::Exclusive {
             return Err(Error::invalid("database", "cleaned while it is in use"));
         }

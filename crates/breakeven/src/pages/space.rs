@@ -121,7 +121,7 @@ fn what_is_deleted_goes_back_to_the_file_system() {
         transact(&mut connection, &mut random, chunk);
     }
     let loaded = connection.space().unwrap();
-    let cleaned = connection.rewrite().unwrap();
+    let cleaned = connection.rewrite(&mut |_, _| true).unwrap();
     let dense = connection.space().unwrap();
     println!("{loaded:?} became {dense:?}: {cleaned:?}");
     assert!(
@@ -191,7 +191,7 @@ fn compacting_leaves_no_file_longer_than_it_was() {
             ..options
         };
         let mut connection = open_again(&storage, again);
-        connection.rewrite().unwrap();
+        connection.rewrite(&mut |_, _| true).unwrap();
         let space = connection.space().unwrap();
         let after = connection.status().unwrap().size_bytes;
         println!(

@@ -69,6 +69,39 @@ fn a_database_may_be_made_longer_before_it_is_written() {
     assert_eq!((space.logical_bytes, space.stored_blocks), (10_000, 1));
 }
 
+#[test]
+fn a_rewrite_tells_how_far_it_is_and_may_be_ended() {
+    let storage = memory();
+    let options = PageOptions {
+        checkpoint_bytes: 128 << 10,
+        ..PageOptions::default()
+    };
+    PageStore::create(&*storage, "db", options).unwrap();
+    let store = PageStore::new(Arc::clone(&storage), "db", options);
+    let mut connection = Connection::open(Arc::new(store)).unwrap();
+    assert!(connection.lock(LockLevel::Exclusive).unwrap());
+    // Noise, so that it fills segments.
+    let mut random = fastrand::Rng::with_seed(crate::testing::seed(18));
+    let noise: Vec<u8> = (0..400 * 4096).map(|_| random.u8(..)).collect();
+    for (page, at) in noise.chunks(4096).zip((0..).step_by(4096)) {
+        connection.write(at, page).unwrap();
+    }
+    connection.commit().unwrap();
+    let ended = connection.rewrite(&mut |done, _| done == 0);
+    assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+    let mut told = Vec::new();
+    let heard = &mut |done, total| {
+        told.push((done, total));
+        true
+    };
+    connection.rewrite(heard).unwrap();
+    assert!(told.len() > 4 && told.is_sorted(), "{told:?}");
+    assert_eq!((told[0].0, told[0].1), (0, told[told.len() - 1].0));
+    let mut found = vec![0; noise.len()];
+    assert_eq!(connection.read(0, &mut found).unwrap(), noise.len());
+    assert!(found == noise);
+}
+
 /// Two processes, as far as the store can tell: each has opened it for itself.
 #[test]
 fn two_openings_write_in_turn_and_see_each_other() {

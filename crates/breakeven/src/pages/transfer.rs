@@ -71,7 +71,7 @@ pub struct Checked {
     pub broken: Vec<(u64, String)>,
 }
 
-/// Progress of long work: bytes done, and bytes in all. Returns whether to go on.
+/// Progress of long work: what is done and what there is to do in all, in bytes unless told otherwise. Returns whether to go on.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 /// Makes a compressed database at `target` of the plain one at `source`, which is locked for reading
