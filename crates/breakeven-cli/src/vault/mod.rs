@@ -539,7 +539,7 @@ fn run_collect(
     );
     let mut facts = json!({
         "packs": plan.packs, "dead_packs": plan.dead_packs, "dead_bytes": plan.dead_bytes, "moved_packs": plan.moved_packs,
-        "bytes_to_read": plan.read_bytes, "bytes_to_write": plan.rewritten_bytes, "bytes_to_write_at_most": plan.rewritten_bytes_most, "dry_run": collect.dry_run,
+        "bytes_to_read": plan.read_bytes, "bytes_live": plan.live_stored_bytes, "bytes_to_write": plan.rewritten_bytes, "bytes_to_write_at_most": plan.rewritten_bytes_most, "dry_run": collect.dry_run,
     });
     if collect.dry_run {
         bar.0.finish_and_clear();

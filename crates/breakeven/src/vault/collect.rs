@@ -48,8 +48,10 @@ pub struct CollectPlan {
     pub dead_bytes: u64,
     /// Packs whose live chunks move.
     pub moved_packs: u64,
-    /// Bytes that are read of them: the frames with a live chunk.
+    /// Bytes that are read of them: their heads, and the frames with a live chunk.
     pub read_bytes: u64,
+    /// Bytes that the live chunks in them take there, each by its share of the frame it lies in.
+    pub live_stored_bytes: u64,
     /// Bytes of live chunks in them, uncompressed.
     pub live_raw_bytes: u64,
     /// Bytes that writing them is expected to take.
@@ -178,10 +180,16 @@ impl Vault {
         });
         let frames = frames.filter(|(fate, frame)| fate.live_bytes[*frame] > 0);
         let mut share_bytes = 0.0;
+        // Of the pack of the last frame.
+        let mut head: Option<(Id, [u8; HEAD_BYTES])> = None;
         for (fate, frame) in frames.step_by(step) {
             share_bytes += fate.share_bytes(frame);
             let entry = &fate.contents.frames[frame];
-            let open = self.open_frame_of(fate, entry, &mut trial.decompressor)?;
+            let bytes = match head {
+                Some((name, bytes)) if name == fate.pack.name => bytes,
+                _ => head.insert((fate.pack.name, self.head_of(fate)?)).1,
+            };
+            let open = self.open_frame_of(fate, (&bytes, entry), &mut trial.decompressor)?;
             let chunks = entry.chunks.iter().enumerate();
             for (ordinal, chunk) in chunks.filter(|(_, chunk)| is_live(&chunk.id)) {
                 let group = Group::of(fate.pack.kind, chunk.kind);
@@ -189,21 +197,26 @@ impl Vault {
             }
         }
         let written = trial.end()? as f64;
-        Ok((plan.rewritten_bytes as f64 * written / share_bytes) as u64)
+        Ok((plan.live_stored_bytes as f64 * written / share_bytes) as u64)
     }
 
-    /// Reads and opens a frame of a pack.
+    /// Reads the head of a pack.
+    fn head_of(&self, fate: &Fate) -> Result<[u8; HEAD_BYTES]> {
+        let object = object_name(fate.pack.name);
+        Ok(read_head(&self.far.read_range(&object, 0, HEAD_BYTES)?)?.0)
+    }
+
+    /// Reads and opens a frame of a pack with this head.
     fn open_frame_of(
         &self,
         fate: &Fate,
-        frame: &FrameEntry,
+        (head, frame): (&[u8; HEAD_BYTES], &FrameEntry),
         decompressor: &mut Decompressor,
     ) -> Result<OpenFrame> {
         let object = object_name(fate.pack.name);
-        let (head, _) = read_head(&self.far.read_range(&object, 0, HEAD_BYTES)?)?;
         let (offset, length) = (u64::from(frame.offset), frame.sealed_bytes as usize);
         let sealed = self.far.read_range(&object, offset, length)?;
-        open_frame(&self.keys, &head, offset, sealed, decompressor)
+        open_frame(&self.keys, head, offset, sealed, decompressor)
     }
 
     /// Hands out the packs that are dead or move.
@@ -257,10 +270,11 @@ impl Vault {
                 plan.dead_bytes += pack.size_bytes;
             } else if moves {
                 plan.moved_packs += 1;
-                plan.read_bytes += read;
+                plan.read_bytes += HEAD_BYTES as u64 + read;
                 plan.live_raw_bytes += live_raw;
                 let shares = (0..fate.live_bytes.len()).map(|frame| fate.share_bytes(frame));
-                plan.rewritten_bytes += shares.sum::<f64>() as u64;
+                plan.live_stored_bytes += shares.sum::<f64>() as u64;
+                plan.rewritten_bytes = plan.live_stored_bytes;
                 plan.rewritten_bytes_most += live_raw + count * CHUNK_OVERHEAD_BYTES;
             } else {
                 return Ok(());
@@ -385,14 +399,21 @@ impl Writer<'_> {
     /// Puts the live chunks of a pack into new frames; returns the bytes read.
     fn move_live(&mut self, fate: &Fate, index: &Index, live: &[u64]) -> Result<u64> {
         let mut decompressor = Decompressor::new();
-        let mut read = 0;
+        let (mut read, mut head) = (0, None);
         for frame in &fate.contents.frames {
             let is_live = |id: &Id| is_marked(index, live, id) && self.index.find(id).is_none();
             if !frame.chunks.iter().any(|chunk| is_live(&chunk.id)) {
                 continue;
             }
+            let head = match &head {
+                Some(head) => head,
+                None => {
+                    read += HEAD_BYTES as u64;
+                    head.insert(self.vault().head_of(fate)?)
+                }
+            };
             read += u64::from(frame.sealed_bytes);
-            let open = self.vault().open_frame_of(fate, frame, &mut decompressor)?;
+            let open = (self.vault()).open_frame_of(fate, (head, frame), &mut decompressor)?;
             for (ordinal, chunk) in frame.chunks.iter().enumerate() {
                 if is_marked(index, live, &chunk.id) {
                     let group = Group::of(fate.pack.kind, chunk.kind);

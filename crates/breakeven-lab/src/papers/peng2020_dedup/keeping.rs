@@ -46,7 +46,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             "20,000 and 100,000 files of 2 KiB (quick: 100 and 500), by ours, restic and borg with their defaults. 3 runs (quick: 1)",
         ),
     ],
-    analysis: "Each step is a process of its own, with the derivation of its key from a password: some 0.15 s, which is most of what adding 512 MiB again takes. Collecting reads whole \
+    analysis: "Each step is a process of its own, with the derivation of its key from a password. Collecting reads whole \
         frames, so that it reads more than what is live where live and dead lie in one frame. Memory at a million files is extrapolated from the two cells. Joules are processor \
         time times watts, by the model that the record names.",
     run: |laboratory| Ok(judged(&measure(laboratory)?)),
@@ -312,12 +312,13 @@ fn collect(case: usize, bytes: u64) -> Result<Vec<Row>> {
     let (used, told) = store.collect()?;
     let number = |name: &str| told[name].as_f64().context("a number");
     let (to_read, to_write) = (number("bytes_to_read")?, number("bytes_to_write")?);
+    let live_bytes = number("bytes_live")?;
     let values = |bytes: f64, told_bytes: f64| Values {
         used,
         raw_bytes: 0.0,
         bytes,
         told_bytes,
-        live_bytes: to_write,
+        live_bytes,
         joules: 0.0,
     };
     let (read, written) = (number("read_bytes")?, number("written_bytes")?);
