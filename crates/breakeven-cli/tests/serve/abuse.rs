@@ -222,8 +222,8 @@ fn endless_load(server: &Server, words: &[&str]) -> Child {
 }
 
 /// Waits until so much more of something was counted.
-fn wait_for_more(control: &mut Client, name: &str, more: u64) {
-    let mut count = || -> u64 { control.stats("").unwrap()[name].parse().unwrap() };
+fn wait_for_more(control: &mut Client, (of, name): (&str, &str), more: u64) {
+    let mut count = || -> u64 { control.stats(of).unwrap()[name].parse().unwrap() };
     let until = count() + more;
     let begun = std::time::Instant::now();
     while count() < until {
@@ -236,7 +236,9 @@ fn wait_for_more(control: &mut Client, name: &str, more: u64) {
 fn clients_that_are_killed_leave_no_wrong_value() {
     let folder = tempfile::tempdir().unwrap();
     // Three times as many values as there is memory for, so that they leave, and are encoded before.
-    let server = Server::ours(folder.path(), &["-m", "16", "-t", "2"]);
+    // They are worth it whether or not the learner has had its turn to train a dictionary.
+    let options = ["-m", "16", "-t", "2", "-o", "miss_microseconds=100000"];
+    let server = Server::ours(folder.path(), &options);
     let mut control = Client::connect(server.address()).unwrap();
     let lines = folder.path().join("lines");
     let line = |number: u32| {
@@ -247,20 +249,24 @@ fn clients_that_are_killed_leave_no_wrong_value() {
     };
     std::fs::write(&lines, (0..20_000).map(line).collect::<String>()).unwrap();
     let others = format!("--values={}", lines.display());
-    let mut killed = 0;
+    let keys = ["--keys=80000", "--skew=zipf:0.9", "--connections=4"];
+    let mut load = endless_load(&server, &keys);
+    wait_for_more(&mut control, ("breakeven", "items_encoded_total"), 1000);
+    load.kill().unwrap();
+    load.wait().unwrap();
+    let mut killed = 1;
     // Values of another kind under the same keys: what was learned no longer fits.
     for values in [None, Some(&*others), None] {
-        let keys = ["--keys=80000", "--skew=zipf:0.9", "--connections=4"];
         let words: Vec<&str> = keys.into_iter().chain(values).collect();
         for shape in ["--shape=batched", "--shape=single", "--shape=paced"] {
             let mut load = endless_load(&server, &[&words[..], &[shape]].concat());
-            wait_for_more(&mut control, "cmd_set", 5_000);
+            wait_for_more(&mut control, ("", "cmd_set"), 5_000);
             load.kill().unwrap();
             load.wait().unwrap();
             killed += 1;
         }
         let mut beside = endless_load(&server, &words);
-        wait_for_more(&mut control, "cmd_get", 5_000);
+        wait_for_more(&mut control, ("", "cmd_get"), 5_000);
         // It fills, compares every value that comes, and ends with 1 at the first wrong one.
         let verified = Command::new(env!("CARGO_BIN_EXE_breakeven"))
             .args(["bench", server.address(), "--flat-out", "--seconds=0.5"])

@@ -654,8 +654,8 @@ pub fn give_back_program() {
         return;
     };
     for (start, end) in maps_unwritten(&maps).filter(|_| threads == 1) {
-        // SAFETY: the mapping is private, not writable and has no page of its own, so that all of it is in the file. No
-        // other thread is there to change it meanwhile.
+        // SAFETY: the mapping is private, not writable and has no page of its own, nor one in the swap, so that all of it is
+        // in the file. No other thread is there to change it meanwhile.
         let _ = unsafe { madvise(start as *mut _, end - start, Advice::LinuxDontNeed) };
     }
 }
@@ -667,7 +667,11 @@ fn maps_unwritten(maps: &str) -> impl Iterator<Item = (usize, usize)> {
     maps.lines().filter_map(move |line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
-            ["Anonymous:", "0", "kB"] => range.take(),
+            ["Swap:", "0", "kB"] => range.take(),
+            ["Anonymous:" | "Swap:", kib, "kB"] => {
+                range = range.take().filter(|_| kib == "0");
+                None
+            }
             // START-END PERMISSIONS OFFSET DEVICE INODE PATH
             [range_text, permissions, ..] if range_text.contains('-') => {
                 let is_file = words.get(5).is_some_and(|path| path.starts_with('/'));
@@ -701,11 +705,12 @@ mod tests {
         let header = |range: &str, permissions: &str, path: &str| {
             format!("{range} {permissions} 00000000 fe:00 12 {path}\nSize: 8 kB\n")
         };
-        let check = |permissions: &str, path: &str, anonymous: &str, expected: bool| {
+        let check = |permissions: &str, path: &str, anonymous: [u32; 2], expected: bool| {
+            let [own, swapped] = anonymous;
             let maps = header("1000-3000", permissions, path)
-                + &format!("Anonymous: {anonymous} kB\nVmFlags: rd ex mr\n")
+                + &format!("Anonymous: {own} kB\nSwap: {swapped} kB\nVmFlags: rd ex mr\n")
                 // The next mapping has nothing of the one before.
-                + "5000-6000 rw-p 00000000 00:00 0\nAnonymous: 0 kB\n";
+                + "5000-6000 rw-p 00000000 00:00 0\nAnonymous: 0 kB\nSwap: 0 kB\n";
             let found: Vec<(usize, usize)> = maps_unwritten(&maps).collect();
             let wanted = if expected {
                 vec![(0x1000, 0x3000)]
@@ -714,14 +719,15 @@ mod tests {
             };
             assert_eq!(found, wanted, "{maps}");
         };
-        check("r-xp", "/usr/bin/program", "0", true);
-        check("r--p", "/usr/lib/library.so (deleted)", "0", true);
-        // Relocated, written, shared, unreadable, of no file.
-        check("r--p", "/usr/bin/program", "4", false);
-        check("rw-p", "/usr/bin/program", "0", false);
-        check("r--s", "/usr/bin/program", "0", false);
-        check("---p", "/usr/bin/program", "0", false);
-        check("r-xp", "[vdso]", "0", false);
+        check("r-xp", "/usr/bin/program", [0, 0], true);
+        check("r--p", "/usr/lib/library.so (deleted)", [0, 0], true);
+        // Relocated, and put out since; written, shared, unreadable, of no file.
+        check("r--p", "/usr/bin/program", [4, 0], false);
+        check("r--p", "/usr/bin/program", [0, 4], false);
+        check("rw-p", "/usr/bin/program", [0, 0], false);
+        check("r--s", "/usr/bin/program", [0, 0], false);
+        check("---p", "/usr/bin/program", [0, 0], false);
+        check("r-xp", "[vdso]", [0, 0], false);
         // Among other threads nothing is done; nothing is lost either.
         give_back_program();
     }
