@@ -211,7 +211,7 @@ struct Learned {
 }
 
 /// Where a stream stands when a job is to be picked.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Standing {
     /// Since the stream began.
     pub now: Seconds,
@@ -693,17 +693,7 @@ mod tests {
     #[test]
     fn bytes_by_the_lightest_jobs_are_told_apart() {
         let mut pacer = Pacer::untold(2);
-        let mut at = Standing {
-            now: Seconds(0.0),
-            raw_bytes: 0,
-            left_bytes: None,
-            sunk_bytes: 0,
-            sinking: Seconds(0.0),
-            core: Seconds(0.0),
-            consumed_bytes: 0,
-            produced_bytes: 0,
-            is_hopeless: false,
-        };
+        let mut at = Standing::default();
         let mut before_light = 0;
         for _ in 0..60 {
             let job = pacer.job(&at);
@@ -730,17 +720,7 @@ mod tests {
     #[test]
     fn a_link_that_is_never_behind_is_held_to_be_ever_faster() {
         let mut pacer = Pacer::following(BytesPerSecond(1e8), 2);
-        let mut at = Standing {
-            now: Seconds(0.0),
-            raw_bytes: 0,
-            left_bytes: None,
-            sunk_bytes: 0,
-            sinking: Seconds(0.0),
-            core: Seconds(0.0),
-            consumed_bytes: 0,
-            produced_bytes: 0,
-            is_hopeless: false,
-        };
+        let mut at = Standing::default();
         let mut check = |sink_share: f64, speed: f64, expected: f64| {
             for _ in 0..4 {
                 at.raw_bytes += pacer.job(&at).bytes as u64;
@@ -763,15 +743,8 @@ mod tests {
     fn jobs_begin_short_and_end_short() {
         let mut pacer = Pacer::new(Pace::Fastest(BytesPerSecond(1e7)), 2);
         let mut at = Standing {
-            now: Seconds(0.0),
-            raw_bytes: 0,
             left_bytes: Some(100 << 20),
-            sunk_bytes: 0,
-            sinking: Seconds(0.0),
-            core: Seconds(0.0),
-            consumed_bytes: 0,
-            produced_bytes: 0,
-            is_hopeless: false,
+            ..Standing::default()
         };
         let mut lengths = Vec::new();
         while at.left_bytes != Some(0) {
