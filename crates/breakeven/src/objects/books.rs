@@ -34,7 +34,7 @@ pub(super) struct Drawn {
     overhead: f64,
 }
 
-/// Fewer say nothing of the spread.
+/// Fewer say nothing of the spread: as many as the ledger of `decide` asks for.
 const DRAWN_MIN: u64 = 8;
 /// Of a normal distribution 95 % lies within so many standard deviations.
 const DEVIATIONS: f64 = 1.96;
