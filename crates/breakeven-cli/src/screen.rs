@@ -394,7 +394,7 @@ fn tools(lines: &mut Vec<String>, report: &Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::example::report;
+    use crate::report::testing::report;
 
     #[track_caller]
     fn check_fits(report: &Report) -> String {

@@ -5,12 +5,12 @@
 
 mod control;
 #[cfg(test)]
-mod fuzz;
+mod fuzz_test;
 mod handshake;
 mod image;
 mod metrics;
 #[cfg(test)]
-mod proof;
+mod proof_test;
 mod request;
 mod server;
 

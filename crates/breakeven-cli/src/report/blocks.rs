@@ -126,12 +126,12 @@ fn lines(scene: &Scene<'_>, plot: &Plot, class: &ClassReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::example;
+    use super::super::testing;
     use super::*;
 
     #[test]
     fn every_measured_size_has_its_dot() {
-        let report = example::report();
+        let report = testing::report();
         let svg = figure(&Scene::new(&report)).svg;
         let cells: usize = report.classes.iter().map(|class| class.methods.len()).sum();
         assert_eq!(svg.matches("<circle").count(), cells);

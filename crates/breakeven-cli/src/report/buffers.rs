@@ -292,12 +292,12 @@ pub fn hit_ratios(buffers: &Buffers) -> Figure {
 
 #[cfg(test)]
 mod tests {
-    use super::super::example;
+    use super::super::testing;
     use super::*;
 
     #[test]
     fn the_cost_is_that_of_the_model() {
-        let report = example::report();
+        let report = testing::report();
         let scene = Scene::new(&report);
         let buffers = buffers(&scene).expect("a cache");
         let all = report.classes.last().expect("all");

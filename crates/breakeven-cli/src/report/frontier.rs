@@ -178,12 +178,12 @@ fn frontier<'r>(methods: &[&'r MethodReport], way: Way) -> Vec<&'r MethodReport>
 
 #[cfg(test)]
 mod tests {
-    use super::super::example;
+    use super::super::testing;
     use super::*;
 
     #[test]
     fn nothing_on_the_frontier_is_beaten() {
-        let report = example::report();
+        let report = testing::report();
         let scene = Scene::new(&report);
         for way in [Way::Compress, Way::Decompress] {
             for class in &report.classes {
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn every_class_has_its_points_and_labels() {
-        let report = example::report();
+        let report = testing::report();
         let scene = Scene::new(&report);
         let svg = figure(&scene, Way::Compress).svg;
         let methods: usize = report

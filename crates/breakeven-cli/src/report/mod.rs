@@ -7,8 +7,6 @@
 
 mod blocks;
 mod buffers;
-#[cfg(test)]
-pub(crate) mod example;
 mod frontier;
 mod model;
 mod redemption;
@@ -18,6 +16,8 @@ mod scene;
 mod sentence;
 mod splits;
 mod tables;
+#[cfg(test)]
+pub(crate) mod testing;
 mod winners;
 
 use std::fmt::Write;
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn the_pictures_of_the_documents_are_those_of_the_example() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
-        let drawn = pictures(&example::report());
+        let drawn = pictures(&testing::report());
         for name in ["map", "savings"] {
             let kept = std::fs::read_to_string(folder.join(format!("{name}.svg")));
             let (_, svg) = drawn.iter().find(|of| of.0 == name).expect("a picture");
@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn the_page_has_its_pictures_and_fetches_nothing() {
         // The name of SVG's vocabulary looks like an address and is none.
-        let page = html(&example::report()).replace("http://www.w3.org/2000/svg", "");
+        let page = html(&testing::report()).replace("http://www.w3.org/2000/svg", "");
         for id in PICTURES {
             assert_eq!(
                 page.matches(&format!("<svg class=\"plot\" id=\"{id}\""))
@@ -408,7 +408,7 @@ mod tests {
             "\u{fffd}\u{202e}\u{0}",
         ];
         for name in hostile {
-            let mut report = example::report();
+            let mut report = testing::report();
             report.headline = name.to_string();
             report.medium.name = name.to_string();
             report.terms.link_name = name.to_string();
@@ -427,7 +427,7 @@ mod tests {
                     (flip.quantity, flip.then) = (name.to_string(), name.to_string());
                 }
             }
-            let plain = html(&example::report());
+            let plain = html(&testing::report());
             let page = html(&report);
             for element in ["<script", "</script", "<img", "<!--"] {
                 let expected = plain.matches(element).count();
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn pictures_stand_alone() {
-        let pictures = pictures(&example::report());
+        let pictures = pictures(&testing::report());
         let names: Vec<&str> = pictures.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, PICTURES);
         for (name, svg) in pictures {
@@ -459,7 +459,7 @@ mod tests {
     /// A report that was saved and read again makes the same page.
     #[test]
     fn the_saved_report_is_enough() {
-        let report = example::report();
+        let report = testing::report();
         let saved = serde_json::to_string(&report).expect("JSON");
         let read: Report = serde_json::from_str(&saved).expect("a report");
         assert_eq!(html(&read), html(&report));
@@ -469,7 +469,7 @@ mod tests {
     fn strange_numbers_do_not_break_the_page() {
         let strange = [0.0, -1.0, 1e300, f64::NAN, f64::INFINITY];
         for value in strange {
-            let mut report = example::report();
+            let mut report = testing::report();
             report.medium.write_mb_s.mean = value;
             report.terms.reads_per_write.high = value;
             report.terms.days_kept = value;
@@ -484,7 +484,7 @@ mod tests {
             }
             assert!(html(&report).contains("id=\"redemption\""), "{value}");
         }
-        let mut report = example::report();
+        let mut report = testing::report();
         report.classes.clear();
         report.verdicts.clear();
         assert!(html(&report).contains("</html>"));

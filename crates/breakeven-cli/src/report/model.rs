@@ -279,13 +279,13 @@ impl Standing<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::example;
+    use super::super::testing;
     use super::*;
 
     /// The page's arithmetic against the library's: every class, every metric.
     #[test]
     fn it_agrees_with_the_verdicts_of_the_report() {
-        let report = example::report();
+        let report = testing::report();
         let model = Model {
             report: &report,
             at: Position::of(&report),
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn the_sliders_move_the_verdict() {
-        let report = example::report();
+        let report = testing::report();
         let all = report.classes.last().expect("all");
         let at = |change: fn(&mut Position)| {
             let mut position = Position::of(&report);

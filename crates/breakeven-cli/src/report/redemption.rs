@@ -164,14 +164,14 @@ fn curves(scene: &Scene<'_>, plot: &Plot, class: &ClassReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::example;
     use super::super::model::Metric;
+    use super::super::testing;
     use super::*;
 
     /// On the day of redemption money is neither saved nor lost, as the verdict's arithmetic has it.
     #[test]
     fn nothing_is_won_or_lost_on_the_day() {
-        let report = example::report();
+        let report = testing::report();
         let scene = Scene::new(&report);
         let mut tried = 0;
         for class in &report.classes {
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn every_method_that_shrinks_has_its_dot() {
-        let report = example::report();
+        let report = testing::report();
         let scene = Scene::new(&report);
         let all = report.classes.last().expect("all");
         let svg = figure(&scene).svg;

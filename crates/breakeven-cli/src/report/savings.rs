@@ -199,7 +199,7 @@ fn names(
 
 #[cfg(test)]
 mod tests {
-    use super::super::example;
+    use super::super::testing;
     use super::*;
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
     /// The dots stand where the model says that the saving is nothing.
     #[test]
     fn lines_cross_zero_at_their_dots() {
-        let report = example::report();
+        let report = testing::report();
         let scene = Scene::new(&report);
         let all = report.classes.last().expect("all");
         for metric in Metric::ALL {

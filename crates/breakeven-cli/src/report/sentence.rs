@@ -82,14 +82,14 @@ pub fn sentence(metric: Metric, standing: &Standing<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::example;
     use super::super::model::{Model, Position};
+    use super::super::testing;
     use super::*;
     use breakeven::units::Estimate;
 
     #[test]
     fn verdicts_are_worded() {
-        let report = example::report();
+        let report = testing::report();
         let at = Position::of(&report);
         let model = Model {
             report: &report,

@@ -124,7 +124,7 @@ fn methods(cache: &CacheReport) -> Vec<(&str, bool)> {
 mod tests {
     use breakeven::units::Estimate;
 
-    use super::super::example;
+    use super::super::testing;
     use super::*;
 
     fn cache() -> CacheReport {
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn every_method_has_its_line_and_the_best_its_band() {
-        let mut report = example::report();
+        let mut report = testing::report();
         assert!(figure(&Scene::new(&report)).is_none());
         report.cache = Some(cache());
         let figure = figure(&Scene::new(&report)).expect("a cache");

@@ -397,13 +397,13 @@ fn notes(report: &Report) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::example;
+    use super::super::testing;
     use super::*;
     use breakeven::advise::report::Evidence;
 
     #[test]
     fn methods_hardly_known_are_marked_and_do_not_win() {
-        let mut report = example::report();
+        let mut report = testing::report();
         assert!(!tables(&Scene::new(&report)).contains(DOUBT_LEGEND));
         let best = report.verdicts[0].candidate.clone();
         for class in &mut report.classes {
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn settings_are_shown_where_there_are_some() {
-        let mut report = example::report();
+        let mut report = testing::report();
         report.suggestions.clear();
         assert!(!tables(&Scene::new(&report)).contains("id=\"settings\""));
         report.suggestions.push(SuggestionReport {

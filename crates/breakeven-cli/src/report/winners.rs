@@ -254,7 +254,7 @@ fn here(scene: &Scene<'_>, plot: &Plot) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::example;
+    use super::super::testing;
     use super::*;
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
     /// A slow device is worth dense methods and a fast one none, and the map says so.
     #[test]
     fn the_map_goes_from_dense_to_raw() {
-        let report = example::report();
+        let report = testing::report();
         let scene = Scene::new(&report);
         let all = report.classes.last().expect("all");
         let methods = scene.model.methods(all);

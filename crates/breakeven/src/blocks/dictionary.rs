@@ -332,7 +332,7 @@ impl Blocks {
 mod tests {
     use fastrand::Rng;
 
-    use super::super::model::{self, options};
+    use super::super::model_test::{self as model, options};
     use super::super::{BlocksOptions, Durability};
     use super::*;
     use crate::storage::SimulatedDisk;

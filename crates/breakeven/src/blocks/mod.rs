@@ -51,18 +51,18 @@ mod goal;
 mod layout;
 mod log;
 #[cfg(test)]
-mod model;
+mod model_test;
 mod overlay;
 mod place;
 #[cfg(test)]
-mod proof;
+mod proof_test;
 mod recovery;
 mod refresh;
 mod repair;
 mod shared;
 mod snapshot;
 #[cfg(test)]
-mod space;
+mod space_test;
 mod state;
 mod stats;
 mod table;

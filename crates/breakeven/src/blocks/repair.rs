@@ -417,7 +417,7 @@ mod tests {
     use std::io::IoSlice;
 
     use super::*;
-    use crate::blocks::{Durability, model};
+    use crate::blocks::{Durability, model_test as model};
     use crate::storage::{MemoryStorage, OpenOptions, Storage};
     use crate::testing::seeded;
 

@@ -24,7 +24,7 @@ mod features;
 #[cfg(feature = "objects")]
 mod fsst;
 #[cfg(all(test, feature = "dictionaries"))]
-mod hostile;
+mod hostile_test;
 mod lz4;
 mod method;
 mod shuffle;

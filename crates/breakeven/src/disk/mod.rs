@@ -33,10 +33,10 @@ mod ahead;
 mod duplicates;
 mod foretell;
 #[cfg(test)]
-mod model;
+mod model_test;
 mod names;
 #[cfg(test)]
-mod proof;
+mod proof_test;
 mod tidy;
 mod volume;
 

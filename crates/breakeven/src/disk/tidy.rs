@@ -87,7 +87,7 @@ mod tests {
     use crate::blocks::{BlocksOptions, Durability, Stats};
     use crate::disk::DiskOptions;
     use crate::storage::MemoryStorage;
-    use crate::storage::watched::{Call, Watch, WatchedStorage};
+    use crate::storage::testing::{Call, Watch, WatchedStorage};
     use crate::testing::seeded;
     use std::sync::Arc;
 

@@ -38,7 +38,7 @@ mod shard;
 mod space;
 
 #[cfg(test)]
-mod model;
+mod model_test;
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};

@@ -22,17 +22,17 @@ mod connection;
 mod database;
 mod locks;
 #[cfg(test)]
-mod proof;
+mod pages_test;
 #[cfg(test)]
-mod readers;
+mod proof_test;
 #[cfg(test)]
-mod space;
+mod readers_test;
+#[cfg(test)]
+mod space_test;
 mod store;
-#[cfg(test)]
-mod tests;
 mod transfer;
 #[cfg(test)]
-mod writes;
+mod writes_test;
 
 pub use connection::{Connection, Trimmed};
 pub use database::{HEADER_BYTES, Header, PLAIN_MAGIC, PageKind};

@@ -51,7 +51,7 @@ mod batch;
 pub mod beside;
 mod buffer;
 #[cfg(test)]
-mod differential;
+mod differential_test;
 #[cfg(feature = "vault")]
 pub mod extents;
 pub mod forked;
@@ -71,9 +71,9 @@ pub(crate) mod seeded;
 pub mod simulated;
 mod sparse;
 pub mod superblock;
-mod transfer;
 #[cfg(all(test, any(feature = "pages", feature = "disk")))]
-pub(crate) mod watched;
+pub(crate) mod testing;
+mod transfer;
 
 pub use batch::{Batch, Completion, Operation, Outcome, Submission};
 pub use buffer::{AlignedBuffer, is_zero};

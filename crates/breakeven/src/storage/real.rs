@@ -444,7 +444,7 @@ impl StorageFile for RealFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::{AlignedBuffer, differential};
+    use crate::storage::{AlignedBuffer, differential_test};
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn real() -> (tempfile::TempDir, RealStorage) {
@@ -457,7 +457,7 @@ mod tests {
     fn real_files_and_memory_agree_on_random_operations() {
         let (folder, real) = real();
         println!("on {}", folder.path().display());
-        differential::check(&real, 6000);
+        differential_test::check(&real, 6000);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!
 //! Promises: a snapshot is there whole and for good when [`Writer::commit`] returns, and not at all before; no
 //! byte is returned that was not stored; nothing that a live snapshot needs is ever deleted; one writer at a time,
-//! and one that was thought dead cannot commit any more. Proved on the simulated disk (`proof.rs`).
+//! and one that was thought dead cannot commit any more. Proved on the simulated disk (`proof_test.rs`).
 //!
 //! Not here: options of the command line, passwords' prompts, far ends beyond a folder.
 #![deny(unsafe_code)]
@@ -38,11 +38,11 @@ mod index;
 mod objects_end;
 mod pack;
 #[cfg(test)]
-mod proof;
+mod proof_objects_test;
 #[cfg(test)]
-mod proof_objects;
+mod proof_requests_test;
 #[cfg(test)]
-mod proof_requests;
+mod proof_test;
 mod record;
 mod repair;
 mod restore;
@@ -50,7 +50,7 @@ mod restore_files;
 mod retention;
 mod session;
 #[cfg(test)]
-mod trees;
+mod trees_test;
 mod verify;
 mod walk;
 mod writer;

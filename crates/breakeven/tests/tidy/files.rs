@@ -43,6 +43,10 @@ pub fn findings(source: &Source) -> Vec<String> {
     for (line, what) in words(source, &tokens) {
         add(line, what);
     }
+    for (line, name) in misnamed_tests(&tokens) {
+        let what = format!("mod {name}: a file that is only tests is `{name}_test`, or `testing`");
+        add(line, what);
+    }
     if let Some((line, what)) = unsafety(source, &tokens) {
         add(line, what);
     }
@@ -87,7 +91,7 @@ fn body_end<'a>(tokens: &[Token<'a>]) -> Option<Token<'a>> {
 /// Returns the uses of what is refused wherever it stands, and of what is refused in tests.
 fn words(source: &Source, tokens: &[Token]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
-    let mut in_tests = source.path.contains("/tests/");
+    let mut in_tests = source.path.contains("/tests/") || source.path.ends_with("_test.rs");
     for (at, token) in tokens.iter().enumerate() {
         let next = |ahead: usize| tokens.get(at + ahead).map_or("", |token| token.text);
         match token.text {
@@ -108,6 +112,25 @@ fn words(source: &Source, tokens: &[Token]) -> Vec<(usize, String)> {
         }
     }
     found
+}
+
+/// Returns line and name of each module in a file of its own that is only built for tests, and whose name does not say
+/// so.
+fn misnamed_tests<'a>(tokens: &[Token<'a>]) -> Vec<(usize, &'a str)> {
+    let text = |at: usize| tokens.get(at).map_or("", |token| token.text);
+    let is_for_tests = |at: &usize| {
+        let first = at + if text(at + 2) == "all" { 4 } else { 2 };
+        text(*at) == "cfg" && text(first) == "test"
+    };
+    let ends = |text: &str| matches!(text, ";" | "{");
+    let items = (0..tokens.len()).filter(is_for_tests).filter_map(|at| {
+        let end = at + tokens[at..].iter().position(|it| ends(it.text))?;
+        (text(end) == ";" && text(end - 2) == "mod").then(|| tokens[end - 1])
+    });
+    items
+        .filter(|name| !name.text.ends_with("_test") && name.text != "testing")
+        .map(|name| (name.line, name.text))
+        .collect()
 }
 
 /// Returns the first unsafe code in a file whose header does not announce it, or that has fewer
@@ -203,6 +226,30 @@ fn unfinished_code_and_lame_tests_are_refused() {
         "#[cfg(test)]\nmod tests { fn f() { thread::sleep(TICK) } }",
         &["a.rs:3: a test that"],
     );
+    check_source(
+        &Source::new("a_test.rs", &format!("{HEADER}fn wait() {{ sleep(TICK) }}")),
+        &["a_test.rs:2: a test that"],
+    );
+}
+
+#[test]
+fn files_that_are_only_tests_are_named_so() {
+    check("#[cfg(test)]\nmod proof;", &["a.rs:3: mod proof: a file"]);
+    check(
+        "#[cfg(all(test, feature = \"a\"))]\n#[doc(hidden)]\npub(crate) mod watched;",
+        &["a.rs:4: mod watched"],
+    );
+    check(
+        "#[cfg(test)]\nmod proof_test;\n#[cfg(test)]\npub mod testing;",
+        &[],
+    );
+    // Not a file of its own, not for tests alone, not a module.
+    check("#[cfg(test)]\nmod tests { mod a; }\nmod b;", &[]);
+    check(
+        "#[cfg(any(test, feature = \"proof\"))]\npub mod proof;",
+        &[],
+    );
+    check("#[cfg(test)]\nuse a::b;\nmod c;", &[]);
 }
 
 #[test]

@@ -218,12 +218,12 @@ fn bar(bars: &Bars, of: &PolicyReport, x: &Scale, middle: f64, height: f64) -> S
 
 #[cfg(test)]
 mod tests {
-    use super::super::example;
+    use super::super::testing;
     use super::*;
 
     #[test]
     fn bars_are_those_of_the_policies_and_the_best_split() {
-        let report = example::report();
+        let report = testing::report();
         let names: Vec<&str> = shown(&report).iter().map(|of| of.policy.as_str()).collect();
         assert_eq!(names, ["raw-only", "adaptive", "split:80:zstd"]);
         // Nothing was spent on finding out, and raw-only compresses nothing.
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_bar_is_as_long_as_the_time_it_stands_for() {
-        let report = example::report();
+        let report = testing::report();
         let raw = report.find("raw-only").expect("raw-only");
         assert!(
             times(&report)

@@ -156,12 +156,12 @@ fn class(of: &PolicyReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::example;
+    use super::super::testing;
     use super::*;
 
     #[test]
     fn raw_only_the_best_split_and_the_adaptive_cache_are_shown() {
-        let report = example::report();
+        let report = testing::report();
         let names: Vec<&str> = shown(&report).iter().map(|of| of.policy.as_str()).collect();
         assert_eq!(names, [RAW_ONLY, "split:80:zstd", ADAPTIVE]);
         let svg = times(&report).svg;
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_cold_start_does_not_flatten_the_rest() {
-        let mut report = example::report();
+        let mut report = testing::report();
         for of in &mut report.policies {
             of.parts[0].us = 1e9;
         }

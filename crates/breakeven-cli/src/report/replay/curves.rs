@@ -171,12 +171,12 @@ fn ring((x, y): Position, title: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::example;
+    use super::super::testing;
     use super::*;
 
     #[test]
     fn every_split_is_a_dot_and_the_adaptive_cache_a_ring() {
-        let report = example::report();
+        let report = testing::report();
         for figure in [times(&report), hit_ratios(&report)] {
             // Each of the four lines begins with raw-only.
             let dots = 4 * 5 + 2;
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn lines_begin_with_raw_only_and_go_by_share() {
-        let mut report = example::report();
+        let mut report = testing::report();
         report.splits.reverse();
         let found = curves(&report);
         let names: Vec<&str> = found.iter().map(|curve| curve.name.as_str()).collect();

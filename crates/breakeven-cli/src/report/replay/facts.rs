@@ -324,7 +324,7 @@ pub mod tests {
 
     #[test]
     fn each_policy_is_told_once() {
-        let mut report = super::super::example::report();
+        let mut report = super::super::testing::report();
         let before = report.all().count();
         report.splits.push(report.policies[0].clone());
         assert_eq!(report.all().count(), before);

@@ -7,12 +7,12 @@
 mod bars;
 mod course;
 mod curves;
-#[cfg(test)]
-mod example;
 mod facts;
 mod sentence;
 mod tables;
 mod tail;
+#[cfg(test)]
+mod testing;
 
 use std::fmt::Write;
 
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_page_has_its_pictures_and_no_script() {
-        let page = html(&example::report());
+        let page = html(&testing::report());
         for id in PICTURES {
             let start = format!("<svg class=\"plot\" id=\"{id}\"");
             assert_eq!(page.matches(&start).count(), 1, "{id}");
@@ -218,14 +218,14 @@ mod tests {
 
     #[test]
     fn hostile_names_stay_text() {
-        let plain = html(&example::report());
+        let plain = html(&testing::report());
         for name in [
             "</script><script>alert(1)</script>",
             "\"><img src=x>",
             "' onload='x",
             "<!--",
         ] {
-            let mut report = example::report();
+            let mut report = testing::report();
             report.accesses_of = name.to_string();
             report.headline = name.to_string();
             report.machine.processor.name = name.to_string();
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn strange_numbers_do_not_break_the_page() {
         for value in [0.0, -1.0, 1e300, f64::NAN, f64::INFINITY] {
-            let mut report = example::report();
+            let mut report = testing::report();
             report.miss_us = value;
             report.accesses = 0;
             report.keys = 0;
@@ -262,7 +262,7 @@ mod tests {
             let page = html(&report);
             assert!(page.contains("</html>") && !page.contains("NaN"), "{value}");
         }
-        let mut nothing = example::report();
+        let mut nothing = testing::report();
         nothing.policies.clear();
         nothing.splits.clear();
         nothing.compare();
@@ -272,7 +272,7 @@ mod tests {
     /// A replay that was saved and read again makes the same page.
     #[test]
     fn the_saved_replay_is_enough() {
-        let report = example::report();
+        let report = testing::report();
         let saved = serde_json::to_string(&report).expect("JSON");
         let read: ReplayReport = serde_json::from_str(&saved).expect("a replay");
         assert_eq!(html(&read), html(&report));
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn pictures_stand_alone() {
-        let names: Vec<&str> = pictures(&example::report()).iter().map(|it| it.0).collect();
+        let names: Vec<&str> = pictures(&testing::report()).iter().map(|it| it.0).collect();
         assert_eq!(names, PICTURES);
     }
 }

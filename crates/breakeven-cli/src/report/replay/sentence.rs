@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     fn report(adaptive: &[f64]) -> ReplayReport {
-        let mut report = super::super::example::report();
+        let mut report = super::super::testing::report();
         report.policies = vec![
             policy(RAW_ONLY, 0.0, None, &[10_000.0; 16]),
             policy(ADAPTIVE, 0.8, Some("zstd:1"), adaptive),

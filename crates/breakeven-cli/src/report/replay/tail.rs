@@ -99,12 +99,12 @@ fn lines(plot: &Plot, shown: &[&PolicyReport]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::example;
+    use super::super::testing;
     use super::*;
 
     #[test]
     fn lines_fall() {
-        let report = example::report();
+        let report = testing::report();
         let figure = figure(&report);
         assert_eq!(figure.svg.matches("class=\"line ").count(), 3);
         assert!(!figure.svg.contains("NaN"));

@@ -172,7 +172,7 @@ fn try_double<S: Subject>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::log::Log;
+    use super::super::log_test::Log;
     use super::*;
     use crate::storage::test_seed;
     use crate::testing::is_full;

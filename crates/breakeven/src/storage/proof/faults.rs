@@ -196,7 +196,7 @@ fn check_after_crash<S: Subject>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::log::Log;
+    use super::super::log_test::Log;
     use super::*;
     use crate::storage::test_seed;
     use crate::testing::is_full;

@@ -15,11 +15,11 @@ mod crash;
 mod faults;
 mod lies;
 #[cfg(test)]
-mod log;
+mod log_test;
 #[cfg(test)]
-mod rot;
+mod rot_test;
 #[cfg(test)]
-mod turns;
+mod turns_test;
 
 pub use crash::{CrashCounts, CrashFloors, cut_power};
 pub use faults::{FaultCounts, fail_calls, fill_disk};
@@ -256,7 +256,7 @@ fn check_found(found: &Result<Found>, allowed: &Allowed) -> std::result::Result<
 
 #[cfg(test)]
 mod seeded {
-    use super::log::Log;
+    use super::log_test::Log;
     use super::*;
     use crate::storage::seeded::{SeededBug, with_seeded};
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -275,9 +275,9 @@ mod seeded {
     #[test]
     fn every_safety_step_is_missed_when_it_is_left_out() {
         let crash: fn(u64) -> _ = |seed| crash::hunt::<Log>(seed, 20);
-        let rot: fn(u64) -> _ = |seed| rot::hunt(seed, 400);
+        let rot: fn(u64) -> _ = |seed| rot_test::hunt(seed, 400);
         let faults: fn(u64) -> _ = |seed| faults::hunt::<Log>(seed, 3);
-        let turns: fn(u64) -> _ = |seed| turns::hunt(seed, 20);
+        let turns: fn(u64) -> _ = |seed| turns_test::hunt(seed, 20);
         let hunts = [crash, rot, faults, turns];
         for hunt in hunts {
             hunt(1).expect("without a bug nothing is found");

@@ -669,7 +669,7 @@ impl StorageFile for SimulatedFile {
 mod tests {
     use super::*;
     use crate::error::Error;
-    use crate::storage::{differential, test_seed};
+    use crate::storage::{differential_test, test_seed};
 
     fn open(storage: &dyn Storage, name: &str) -> Arc<dyn StorageFile> {
         let options = OpenOptions {
@@ -693,7 +693,7 @@ mod tests {
     #[test]
     fn a_disk_without_faults_is_a_file_system() {
         let disk = SimulatedDisk::new(1);
-        differential::check(&*disk.start_process(), 6000);
+        differential_test::check(&*disk.start_process(), 6000);
     }
 
     #[test]
@@ -709,7 +709,7 @@ mod tests {
                 first_call: 0,
                 is_lasting: true,
             }));
-            differential::check(&*disk.start_process(), 1000);
+            differential_test::check(&*disk.start_process(), 1000);
             assert!(disk.fault_call_count() > 300, "{kind:?} never struck");
         }
     }
@@ -959,7 +959,7 @@ mod tests {
     #[test]
     fn a_replay_ends_where_the_run_did() {
         let disk = SimulatedDisk::new(3);
-        differential::check(&*disk.start_process(), 3000);
+        differential_test::check(&*disk.start_process(), 3000);
         let recording = disk.recording();
         let mut cached = disk.lock().cached.clone();
         cached.remove_orphans();

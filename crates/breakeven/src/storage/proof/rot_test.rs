@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
-use super::log::Log;
+use super::log_test::Log;
 use super::{Failure, lies};
 use crate::storage::record::{Appended, Found, Label, RecordWriter, Region, Scanner, parse};
 use crate::storage::{MemoryStorage, OpenOptions, Storage, StorageFile, test_seed};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use super::objects_end::{ObjectHead, Part, RequestError, Requests};
-use super::proof::{PASSWORD, Rng, Subject, Subjected, pool};
+use super::proof_test::{PASSWORD, Rng, Subject, Subjected, pool};
 use super::*;
 use crate::storage::proof::State as Holds;
 

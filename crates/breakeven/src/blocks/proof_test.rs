@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fastrand::Rng;
 
-use super::model::{self, Model, options, shown};
+use super::model_test::{self as model, Model, options, shown};
 use super::{Blocks, BlocksOptions, Durability};
 use crate::error::{Error, Result};
 use crate::pool::{Pool, PoolOptions};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
-use super::{Failure, log};
+use super::{Failure, log_test as log};
 use crate::error::{Error, Result};
 use crate::storage::simulated::{Damage, Fault, FaultKind, SimulatedProcess};
 use crate::storage::superblock::Superblocks;

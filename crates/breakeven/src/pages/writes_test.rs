@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fastrand::Rng;
 
 use super::{Connection, LockLevel, PLAIN_MAGIC, PageOptions, PageStore};
-use crate::storage::watched::{Call, WatchedStorage};
+use crate::storage::testing::{Call, WatchedStorage};
 use crate::storage::{MemoryStorage, Storage};
 use crate::testing::seeded;
 

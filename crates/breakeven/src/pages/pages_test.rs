@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::error::Error;
 use crate::pool::{Pool, PoolOptions};
-use crate::storage::watched::{Call, WatchedStorage};
+use crate::storage::testing::{Call, WatchedStorage};
 use crate::storage::{MemoryStorage, OpenOptions, Storage};
 
 fn memory() -> Arc<dyn Storage> {

@@ -7,8 +7,8 @@
 use std::fs;
 use std::path::Path;
 
-use super::proof::{PASSWORD, Subject, Subjected, Transaction, Tree, pool, writer_options};
-use super::proof_objects::{Objects, SimulatedObjects, Trouble};
+use super::proof_objects_test::{Objects, SimulatedObjects, Trouble};
+use super::proof_test::{PASSWORD, Subject, Subjected, Transaction, Tree, pool, writer_options};
 use super::*;
 use crate::storage::proof::State as Holds;
 

@@ -14,7 +14,7 @@ use super::{Connection, LockLevel, PLAIN_MAGIC, PageOptions, PageStore};
 use crate::error::{Error, Result};
 use crate::storage::seeded::{SeededBug, with_seeded};
 use crate::storage::simulated::{Crash, Damage, Fault, FaultKind, SimulatedProcess};
-use crate::storage::watched::{Call, WatchedStorage};
+use crate::storage::testing::{Call, WatchedStorage};
 use crate::storage::{MemoryStorage, SimulatedDisk, Storage};
 use crate::testing::{is_full, seed};
 
