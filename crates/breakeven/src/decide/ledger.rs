@@ -17,7 +17,7 @@ use crate::codec::Method;
 use crate::decide::class::Class;
 use crate::decide::decision::Decision;
 use crate::decide::fields::{Field, FieldTable, Label, Row, Unit, Value};
-use crate::decide::savings::Savings;
+use crate::decide::savings::{GROUP_COUNT, Savings};
 use crate::units::{Estimate, Joules, Seconds, Watts};
 
 /// What storing one block took.
@@ -107,27 +107,58 @@ pub struct Earnings {
     pub saved_share: Estimate,
 }
 
-/// Costs over some stretch of time.
+/// What compressing saved and would have saved, without the work. That of a part of the blocks, which fall to it by
+/// chance, does with one group, and says nothing until it is merged with those of other parts.
 #[derive(Clone, Copy, Debug, Default)]
-struct Period {
+pub(crate) struct Costs<const GROUPS: usize = GROUP_COUNT> {
     /// Blocks that were compressed: what that saved.
-    earned: Savings,
+    earned: Savings<GROUPS>,
     /// Blocks that were stored raw though a codec was at hand: what it would have saved.
-    missed: Savings,
+    missed: Savings<GROUPS>,
     /// Expected cost of all blocks stored raw.
-    store_cost: f64,
+    pub(crate) store_cost: f64,
     overhead_cost: f64,
 }
 
-impl Period {
-    fn merge(&mut self, other: &Period) {
+impl<const GROUPS: usize> Costs<GROUPS> {
+    /// Counts a block that was written after this decision.
+    pub(crate) fn wrote(&mut self, decision: &Decision) {
+        self.store_cost += decision.store_cost.mean;
+        if decision.method != Method::STORE {
+            self.earned.add_block(decision.saving.mean);
+        } else if decision.best_codec.is_some() {
+            self.missed.add_block(decision.saving.mean);
+        }
+    }
+
+    /// As [`Ledger::counterfactual`].
+    pub(crate) fn counterfactual(&mut self, decision: &Decision, found: &Counterfactual) {
+        let savings = match decision.method {
+            Method::STORE => &mut self.missed,
+            _ => &mut self.earned,
+        };
+        savings.add_sample(decision.saving.mean, found.store_cost - found.codec_cost);
+    }
+
+    /// As [`Ledger::overhead`].
+    pub(crate) fn overhead(&mut self, cost: f64) {
+        self.overhead_cost += cost;
+    }
+
+    pub(crate) fn merge<const THEIRS: usize>(&mut self, other: &Costs<THEIRS>) {
         self.earned.merge(&other.earned);
         self.missed.merge(&other.missed);
         self.store_cost += other.store_cost;
         self.overhead_cost += other.overhead_cost;
     }
 
-    fn earnings(&self) -> Option<Earnings> {
+    /// Returns how many samples it rests on.
+    pub(crate) fn samples(&self) -> u64 {
+        (self.earned.samples() + self.missed.samples()) as u64
+    }
+
+    /// Returns what compressing earned, once samples say.
+    pub(crate) fn earnings(&self) -> Option<Earnings> {
         let saved_cost = self.earned.total()?.map(|saved| saved - self.overhead_cost);
         let share = |cost: f64| match self.store_cost > 0.0 {
             true => cost / self.store_cost,
@@ -137,6 +168,11 @@ impl Period {
             saved_cost,
             saved_share: saved_cost.map(share),
         })
+    }
+
+    /// Returns what it would have earned on the blocks that were stored raw, once samples say.
+    pub(crate) fn missed(&self) -> Option<Estimate> {
+        self.missed.total()
     }
 }
 
@@ -175,8 +211,7 @@ pub struct Ledger {
     accounts: BTreeMap<(Class, Method), Account>,
     /// Work on classes and methods beyond [`Ledger::ACCOUNTS_MAX`].
     other: Account,
-    whole: Period,
-    samples: u64,
+    whole: Costs,
 }
 
 impl Ledger {
@@ -203,12 +238,7 @@ impl Ledger {
             energy: written.energy,
             ..Account::default()
         });
-        self.whole.store_cost += decision.store_cost.mean;
-        if is_compressed {
-            self.whole.earned.add_block(decision.saving.mean);
-        } else if decision.best_codec.is_some() {
-            self.whole.missed.add_block(decision.saving.mean);
-        }
+        self.whole.wrote(decision);
     }
 
     /// Books a block that was read.
@@ -224,18 +254,13 @@ impl Ledger {
 
     /// Books what deciding and sampling cost beside the blocks themselves, in the ledger's unit.
     pub fn overhead(&mut self, cost: f64) {
-        self.whole.overhead_cost += cost;
+        self.whole.overhead(cost);
     }
 
     /// Takes in what both choices cost on a block of this decision. The place draws such blocks at
     /// random and with one probability for all; each is booked by [`Ledger::wrote`] besides.
     pub fn counterfactual(&mut self, decision: &Decision, found: &Counterfactual) {
-        let savings = match decision.method {
-            Method::STORE => &mut self.whole.missed,
-            _ => &mut self.whole.earned,
-        };
-        savings.add_sample(decision.saving.mean, found.store_cost - found.codec_cost);
-        self.samples += 1;
+        self.whole.counterfactual(decision, found);
     }
 
     /// Returns the work done, by class and method; the last account is of all beyond
@@ -263,11 +288,11 @@ impl Ledger {
         LedgerStats {
             total: self.total(),
             earnings: self.earnings(),
-            missed: self.whole.missed.total(),
+            missed: self.whole.missed(),
             expected_saving: self.whole.earned.expected(),
             store_cost: self.whole.store_cost,
             overhead_cost: self.whole.overhead_cost,
-            samples: self.samples,
+            samples: self.whole.samples(),
         }
     }
 
@@ -347,7 +372,6 @@ impl Ledger {
         }
         self.other.add(&other.other);
         self.whole.merge(&other.whole);
-        self.samples += other.samples;
     }
 
     /// Empties the books and returns what was in them, for merging.

@@ -1,9 +1,10 @@
 //! What each class of values did in a shard, and the ledger of it.
 
 use crate::codec::Method;
+use crate::decide::Decision;
 use crate::decide::fields::{Field, FieldTable, Unit, Value};
-use crate::decide::holdout::Holdout;
-use crate::decide::ledger::{Counterfactual, Ledger};
+use crate::decide::holdout::Sampled;
+use crate::decide::ledger::{Costs, Ledger, Written};
 use crate::units::Estimate;
 
 /// The counts of a class in a shard.
@@ -18,81 +19,6 @@ pub(super) struct ClassCounts {
     pub stored_bytes: u64,
     pub decoded: u64,
     pub promoted: u64,
-    pub drawn: Drawn,
-}
-
-/// What the values of a class that were drawn cost both ways, in seconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Drawn {
-    pub values: u64,
-    store_cost: f64,
-    /// What encoding saved, and the squares of it.
-    saved: f64,
-    saved_squares: f64,
-    /// What the codec would have saved of those that stayed raw, and what it took to find out.
-    missed: f64,
-    overhead: f64,
-}
-
-/// Fewer say nothing of the spread: as many as the ledger of `decide` asks for.
-const DRAWN_MIN: u64 = 8;
-/// Of a normal distribution 95 % lies within so many standard deviations.
-const DEVIATIONS: f64 = 1.96;
-
-impl Drawn {
-    /// Books one value that was drawn.
-    pub fn book(&mut self, method: Method, found: &Counterfactual, overhead: f64) {
-        let saving = found.store_cost - found.codec_cost;
-        self.values += 1;
-        self.store_cost += found.store_cost;
-        self.overhead += overhead;
-        if method == Method::STORE {
-            self.missed += saving;
-        } else {
-            self.saved += saving;
-            self.saved_squares += saving * saving;
-        }
-    }
-
-    fn add(&mut self, other: &Drawn) {
-        self.values += other.values;
-        self.store_cost += other.store_cost;
-        self.saved += other.saved;
-        self.saved_squares += other.saved_squares;
-        self.missed += other.missed;
-        self.overhead += other.overhead;
-    }
-
-    fn is_enough(&self) -> bool {
-        self.values >= DRAWN_MIN
-    }
-
-    /// Returns what all values of the class would have cost raw.
-    pub fn store_cost(&self) -> Option<f64> {
-        self.is_enough().then(|| self.store_cost * one_in())
-    }
-
-    /// Returns what compressing earned on all of them: each was drawn with the same chance, whatever the others
-    /// (Horvitz and Thompson 1952).
-    pub fn saved_cost(&self) -> Option<Estimate> {
-        // The drawn ones alone were encoded in vain.
-        let mean = self.saved * one_in() - self.overhead;
-        let deviation = (one_in() * (one_in() - 1.0) * self.saved_squares).sqrt();
-        self.is_enough().then_some(Estimate {
-            mean,
-            low: mean - DEVIATIONS * deviation,
-            high: mean + DEVIATIONS * deviation,
-        })
-    }
-
-    /// Returns what compressing would have earned on those that stayed raw.
-    pub fn missed_cost(&self) -> Option<f64> {
-        self.is_enough().then(|| self.missed * one_in())
-    }
-}
-
-fn one_in() -> f64 {
-    Holdout::default().one_in as f64
 }
 
 impl ClassCounts {
@@ -104,7 +30,6 @@ impl ClassCounts {
         self.stored_bytes += other.stored_bytes;
         self.decoded += other.decoded;
         self.promoted += other.promoted;
-        self.drawn.add(&other.drawn);
     }
 }
 
@@ -113,6 +38,8 @@ impl ClassCounts {
 pub(super) struct Books {
     /// By the number of the class, as far as one was counted.
     pub classes: Vec<ClassCounts>,
+    /// What compressing saved of each class that it did anything for, by number. Items fall to a shard by their hash.
+    pub costs: Vec<(u16, Costs<1>)>,
     pub ledger: Option<Box<Ledger>>,
 }
 
@@ -128,9 +55,35 @@ impl Books {
         &mut self.classes[class]
     }
 
+    /// Enters a value that was written, and what both choices cost if it was drawn.
+    pub fn wrote(
+        &mut self,
+        class: u16,
+        decision: &Decision,
+        written: &Written,
+        sampled: Option<&Sampled>,
+    ) {
+        let found = self.costs.binary_search_by_key(&class, |it| it.0);
+        let at = found.unwrap_or_else(|at| {
+            self.costs.insert(at, (class, Costs::default()));
+            at
+        });
+        let costs = &mut self.costs[at].1;
+        let ledger = self.ledger.get_or_insert_with(Box::<Ledger>::default);
+        costs.wrote(decision);
+        ledger.wrote(decision, written);
+        if let Some(sampled) = sampled {
+            costs.counterfactual(decision, &sampled.counterfactual);
+            costs.overhead(sampled.overhead_cost);
+            ledger.counterfactual(decision, &sampled.counterfactual);
+            ledger.overhead(sampled.overhead_cost);
+        }
+    }
+
     pub fn memory_bytes(&self) -> usize {
         let ledger = self.ledger.as_ref().map_or(0, |_| LEDGER_BYTES);
-        self.classes.capacity() * size_of::<ClassCounts>() + ledger
+        let costs = self.costs.capacity() * size_of::<(u16, Costs<1>)>();
+        self.classes.capacity() * size_of::<ClassCounts>() + costs + ledger
     }
 }
 
@@ -165,12 +118,12 @@ pub struct ClassStats {
     pub promoted: u64,
     /// Values on which both choices were measured; the rest is reckoned from those, none while they are too few.
     pub samples: u64,
-    /// What all values would have cost raw, in seconds.
-    pub store_cost: Option<f64>,
+    /// What all values were expected to cost raw, in seconds.
+    pub store_cost: f64,
     /// What compressing earned against that, in seconds; negative is a loss.
     pub saved_cost: Option<Estimate>,
     /// What it would have earned on values that stayed raw, in seconds.
-    pub missed_cost: Option<f64>,
+    pub missed_cost: Option<Estimate>,
 }
 
 /// What is told of each class; rows are labelled `class`, `method` and `runner_up`.
@@ -241,8 +194,8 @@ pub const CLASS_FIELDS: FieldTable<ClassStats> = FieldTable::new(
         Field::gauge(
             "store_cost",
             Unit::Seconds,
-            "Cost of storing every value raw, by samples",
-            |it| it.store_cost.into(),
+            "Expected cost of storing every value raw",
+            |it| Value::Real(it.store_cost),
         ),
         Field::gauge(
             "saved_cost",
@@ -266,7 +219,7 @@ pub const CLASS_FIELDS: FieldTable<ClassStats> = FieldTable::new(
             "missed_cost",
             Unit::Seconds,
             "Cost compressing would have saved on raw values",
-            |it| it.missed_cost.into(),
+            |it| it.missed_cost.map(|missed| missed.mean).into(),
         ),
     ],
 );

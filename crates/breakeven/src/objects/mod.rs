@@ -40,6 +40,7 @@ mod space;
 #[cfg(test)]
 mod model_test;
 
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,6 +50,7 @@ use foldhash::quality::FixedState;
 use crate::error::{Error, Result};
 
 use crate::decide::Ledger;
+use crate::decide::ledger::Costs;
 use crate::units::Seconds;
 
 use coding::{Coding, Tally};
@@ -459,12 +461,13 @@ impl Objects {
             return Vec::new();
         };
         let plan = coding.plan();
-        let tally = self.tally();
+        let (tally, costs) = (self.tally(), self.costs());
         let stats = plan.classes().map(|(class, it)| {
             let decision = it.decision();
             let generation = it.form.as_ref().and_then(|form| form.generation.as_ref());
             let counts = tally.classes.get(usize::from(class));
             let counts = counts.copied().unwrap_or_default();
+            let costs = costs.get(&class).copied().unwrap_or_default();
             ClassStats {
                 name: plan.prefixes.name(class),
                 method: decision.method,
@@ -479,13 +482,24 @@ impl Objects {
                 stored_bytes: counts.stored_bytes,
                 decoded: counts.decoded,
                 promoted: counts.promoted,
-                samples: counts.drawn.values,
-                store_cost: counts.drawn.store_cost(),
-                saved_cost: counts.drawn.saved_cost(),
-                missed_cost: counts.drawn.missed_cost(),
+                samples: costs.samples(),
+                store_cost: costs.store_cost,
+                saved_cost: costs.earnings().map(|earned| earned.saved_cost),
+                missed_cost: costs.missed(),
             }
         });
         stats.collect()
+    }
+
+    /// Returns what compressing saved of each class; shards are parts of its values.
+    fn costs(&self) -> BTreeMap<u16, Costs> {
+        let mut costs = BTreeMap::<u16, Costs>::new();
+        for shard in &self.shards {
+            for (class, part) in &lock(shard).books.costs {
+                costs.entry(*class).or_default().merge(part);
+            }
+        }
+        costs
     }
 
     /// Returns the ledger of all values that came to the end of the fresh queue; its costs are seconds.

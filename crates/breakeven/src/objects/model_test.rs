@@ -572,16 +572,20 @@ fn values_that_age_are_encoded_and_more_of_them_are_held() {
         );
         (there, objects)
     };
+    // Memory is so dear that what a codec leaves decides, and not how fast the machine is.
+    let dear = ObjectsOptions {
+        miss_microseconds: 1_000_000,
+        ..with_dictionaries()
+    };
     let raw = ObjectsOptions {
         encode: false,
-        ..with_dictionaries()
+        ..dear
     };
     let plain = ObjectsOptions {
         dictionary_bytes_max: Some(0),
-        ..with_dictionaries()
+        ..dear
     };
-    let ((raw, _), (plain, _), (dense, objects)) =
-        (held(raw), held(plain), held(with_dictionaries()));
+    let ((raw, _), (plain, _), (dense, objects)) = (held(raw), held(plain), held(dear));
     let stats = objects.stats();
     println!("items held: {raw} raw, {plain} without dictionaries, {dense} with them; {stats:?}");
     assert!(plain >= raw && dense > 2 * raw);
@@ -596,11 +600,11 @@ fn values_that_age_are_encoded_and_more_of_them_are_held() {
         ledger.samples > 100 && ledger.earnings.is_some(),
         "{ledger:?}"
     );
-    // The classes' own ledgers come to the store's, which reckons otherwise.
+    // The classes' own ledgers come to the store's.
     let sum = |of: fn(&ClassStats) -> f64| classes.iter().map(of).sum::<f64>();
     assert_eq!(sum(|it| it.samples as f64), ledger.samples as f64);
     let (store, saved) = (
-        sum(|it| it.store_cost.unwrap_or(0.0)),
+        sum(|it| it.store_cost),
         sum(|it| it.saved_cost.map_or(0.0, |cost| cost.mean)),
     );
     let earned = ledger.earnings.expect("samples").saved_cost.mean;
@@ -608,8 +612,8 @@ fn values_that_age_are_encoded_and_more_of_them_are_held() {
         "{saved} of {store} s saved, by the whole ledger {earned} of {}",
         ledger.store_cost
     );
-    assert!((store / ledger.store_cost - 1.0).abs() < 0.25);
-    assert!((saved - earned).abs() < 0.25 * store);
+    assert!((store / ledger.store_cost - 1.0).abs() < 1e-9);
+    assert!((saved - earned).abs() < 0.05 * store);
     let cost = classes[0].saved_cost.expect("samples");
     assert!(cost.low < cost.mean && cost.mean < cost.high, "{cost:?}");
 }

@@ -13,8 +13,8 @@ use super::log::{Content, Queue};
 use super::shard::{Found, Key, Shard, is_encoded};
 use super::space::Purpose;
 use crate::codec::Method;
+use crate::decide::Written;
 use crate::decide::holdout::{self, Holdout, Measured};
-use crate::decide::{Ledger, Written};
 use crate::units::{Joules, Seconds};
 
 /// Of values that leave the fresh queue one in so many is shown to who learns of them, where the class is known.
@@ -154,32 +154,22 @@ impl Shard {
             Stored::Encoded { bytes, .. } => bytes as usize + HEADER_BYTES,
             other => other.raw_bytes(),
         };
-        let ledger = self.books.ledger.get_or_insert_with(Box::<Ledger>::default);
-        ledger.wrote(
-            &decision,
-            &Written {
-                stored_bytes: stored_bytes as u64,
-                encode,
-                energy: Joules(0.0),
-            },
-        );
-        if let Some(measured) = measured {
+        let written = Written {
+            stored_bytes: stored_bytes as u64,
+            encode,
+            energy: Joules(0.0),
+        };
+        let sampled = measured.map(|measured| {
             let found = Measured {
                 stored_bytes: measured.stored_bytes as u64,
                 encode: measured.encode,
                 decode: measured.decode,
             };
             let life = ClassPlan::life_of(plan, value.len());
-            let sampled = holdout::price(&decision, &life, &plan.prices, &found);
-            ledger.counterfactual(&decision, &sampled.counterfactual);
-            ledger.overhead(sampled.overhead_cost);
-            let drawn = &mut self.books.of(class).drawn;
-            drawn.book(
-                decision.method,
-                &sampled.counterfactual,
-                sampled.overhead_cost,
-            );
-        }
+            holdout::price(&decision, &life, &plan.prices, &found)
+        });
+        self.books
+            .wrote(class, &decision, &written, sampled.as_ref());
     }
 
     /// Counts a decoding, and stores the value raw again if that is drawn.
