@@ -1,6 +1,8 @@
 //! What is known of a SQLite database without SQLite: its header, kinds of pages, and the list of free
 //! pages. Everything read here may be anybody's bytes; what does not make sense is left alone.
 
+use std::collections::HashSet;
+
 use crate::blocks::Kind;
 use crate::codec::Glance;
 use crate::decide::Class;
@@ -110,11 +112,11 @@ pub(super) fn walk_freelist(
     mut leaves: impl FnMut(&mut Vec<u64>) -> Result<bool>,
 ) -> Result<()> {
     let mut page = vec![0; header.page_bytes as usize];
-    let mut numbers = Vec::new();
+    let (mut numbers, mut trunks) = (Vec::new(), HashSet::new());
     let mut trunk = u64::from(header.freelist_page);
-    // A circle ends with the count of pages that the header tells.
     let mut left = i64::from(header.freelist_count);
-    while trunk > 1 && trunk <= page_count && left > 0 {
+    // A circle ends where it began.
+    while trunk > 1 && trunk <= page_count && left > 0 && trunks.insert(trunk) {
         read(trunk, &mut page)?;
         let count = u32_at(&page, 4) as usize;
         let listed = page[8..].chunks_exact(4).take(count);
@@ -140,7 +142,7 @@ mod tests {
             page_bytes: 512,
             is_wal: false,
             freelist_page: 2,
-            freelist_count: 10,
+            freelist_count: u32::MAX,
         };
         let mut reads = 0;
         let mut seen = Vec::new();
@@ -156,7 +158,7 @@ mod tests {
             Ok(true)
         })
         .unwrap();
-        assert_eq!((reads, seen), (5, vec![7; 5]));
+        assert_eq!((reads, seen), (2, vec![7; 2]));
     }
 
     #[test]
