@@ -812,7 +812,7 @@ impl Connection {
     /// Adds up what the pages take; under a lock, without changes.
     ///
     /// # Errors
-    /// As [`Connection::read`].
+    /// As [`Connection::read`], and [`Error::Corrupt`] if that is more than the file has.
     ///
     /// # Cost
     /// A walk over the map.
@@ -832,12 +832,16 @@ impl Connection {
             return Ok(space);
         }
         let mut from = 0;
-        while let Some(mapped) = snapshot.next_mapped(volume, from)? {
-            from = mapped.end;
-            for index in mapped {
-                let location = snapshot.locate(volume, index)?;
-                space.stored_bytes += location.map_or(0, |it| u64::from(it.stored_bytes()));
-                space.stored_blocks += u64::from(location.is_some());
+        while let Some(index) = snapshot.first_mapped(volume, from)? {
+            from = index + 1;
+            let location = snapshot.locate(volume, index)?;
+            space.stored_bytes += location.map_or(0, |it| u64::from(it.stored_bytes()));
+            space.stored_blocks += u64::from(location.is_some());
+            // Each page is stored for itself: a map that has more would be walked for ever.
+            if space.stored_bytes > space.file_bytes {
+                let expected = format!("at most {}", space.file_bytes);
+                let what = "what the pages take in the file";
+                return Err(Error::corrupt(what, 0, expected, space.stored_bytes));
             }
         }
         Ok(space)
@@ -861,6 +865,20 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    /// Returns the first place at or behind `offset` where anything is stored: what lies before it is zeros.
+    ///
+    /// # Errors
+    /// As [`Connection::read`].
+    pub(super) fn first_stored(&self, offset: u64) -> Result<Option<u64>> {
+        let (volume, block_bytes) = (self.extent.volume, u64::from(self.extent.block_bytes));
+        if block_bytes == 0 {
+            return Ok(None);
+        }
+        let index = self.snapshot.first_mapped(volume, offset / block_bytes)?;
+        let start = index.map(|index| offset.max(index * block_bytes));
+        Ok(start.filter(|start| *start < self.extent.size_bytes))
+    }
+
     /// Reads what the database has at `offset`, where a block begins, past the cache: all of it must be there.
     ///
     /// # Errors

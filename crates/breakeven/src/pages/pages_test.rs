@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::blocks::{Blocks, BlocksOptions, Durability};
 use crate::error::Error;
 use crate::pool::{Pool, PoolOptions};
 use crate::storage::testing::{Call, WatchedStorage};
@@ -50,6 +51,88 @@ fn a_length_that_cannot_be_is_refused() {
         };
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
     }
+}
+
+fn store(storage: &Arc<dyn Storage>) -> Arc<PageStore> {
+    let options = PageOptions::default();
+    Arc::new(PageStore::new(Arc::clone(storage), "db", options))
+}
+
+/// A volume as long as a database can be, with two pages in it: what is done is counted.
+#[test]
+fn what_is_not_stored_is_not_walked_over() {
+    const SIZE_BYTES: u64 = 1 << 48;
+    const FAR_PAGE: u64 = 1 << 35;
+    let (storage, target) = (memory(), memory());
+    PageStore::create(&*storage, "db", PageOptions::default()).unwrap();
+    let mut connection = open(&storage, "db");
+    assert!(connection.lock(LockLevel::Exclusive).unwrap());
+    connection.write(0, &page(0)).unwrap();
+    connection.write(FAR_PAGE * 4096, &page(1)).unwrap();
+    connection.truncate(SIZE_BYTES).unwrap();
+    connection.commit().unwrap();
+    drop(connection);
+    let mut steps = 0;
+    let mut count = |_, _| {
+        steps += 1;
+        true
+    };
+    let checked = check(store(&storage), &mut count).unwrap();
+    export(store(&storage), (&target, "plain"), &pool(0), &mut count).unwrap();
+    assert_eq!(
+        steps,
+        2 + 2 * 2,
+        "pages, then chunks that are written and read"
+    );
+    let kinds = checked.kinds.iter().map(|(kind, pages, _)| (*kind, *pages));
+    let expected = [
+        (PageKind::First, 1),
+        (PageKind::Other, SIZE_BYTES / 4096 - 1),
+    ];
+    assert_eq!(kinds.collect::<Vec<_>>(), expected);
+    assert!(checked.broken.is_empty());
+    let plain = target.open("plain", OpenOptions::read_only()).unwrap();
+    assert_eq!(plain.status().unwrap().size_bytes, SIZE_BYTES);
+    let mut bytes = vec![0; 3 * 4096];
+    plain
+        .read_exact_at(&mut bytes, (FAR_PAGE - 1) * 4096)
+        .unwrap();
+    let zeros = vec![0; 4096];
+    assert!(bytes == [&zeros[..], &page(1), &zeros].concat());
+    plain.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes == [&page(0)[..], &zeros, &zeros].concat());
+}
+
+/// A map that shows one page at every place: nothing in it is damaged, and it may go on for ever.
+#[test]
+fn a_map_of_more_than_the_file_has_is_refused() {
+    let storage = memory();
+    PageStore::create(&*storage, "db", PageOptions::default()).unwrap();
+    let mut connection = open(&storage, "db");
+    assert!(connection.lock(LockLevel::Exclusive).unwrap());
+    let mut noise = vec![0; 4096];
+    fastrand::Rng::with_seed(crate::testing::seed(22)).fill(&mut noise);
+    connection.write(0, &noise).unwrap();
+    connection.truncate(1000 * 4096).unwrap();
+    connection.commit().unwrap();
+    drop(connection);
+    check(store(&storage), &mut |_, _| true).unwrap();
+    let blocks = Blocks::open(&*storage, "db", BlocksOptions::default()).unwrap();
+    let volume = blocks.snapshot().volumes().next().unwrap();
+    let mut transaction = blocks.begin().unwrap();
+    for index in 1..1000 {
+        transaction.alias((volume, 0), (volume, index)).unwrap();
+    }
+    transaction.commit(Durability::Durable).unwrap();
+    drop(blocks);
+    let expect = |result: Result<(), Error>| {
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    };
+    expect(check(store(&storage), &mut |_, _| true).map(drop));
+    let target = (&storage, "plain");
+    expect(export(store(&storage), target, &pool(0), &mut |_, _| true).map(drop));
+    assert_eq!(storage.list("").unwrap().len(), 1, "nothing is left over");
 }
 
 #[test]
@@ -232,14 +315,7 @@ fn a_database_goes_in_and_comes_out_again_and_its_free_pages_are_trimmed() {
         import(&storage, ("plain", "db"), to, &pool, go_on).is_err(),
         "it exists"
     );
-    let store = || {
-        Arc::new(PageStore::new(
-            Arc::clone(&storage),
-            "db",
-            PageOptions::default(),
-        ))
-    };
-    export(store(), (&storage, "back"), &pool, go_on).unwrap();
+    export(store(&storage), (&storage, "back"), &pool, go_on).unwrap();
     let mut back = vec![0; 6 * 4096];
     let exported = storage.open("back", OpenOptions::read_only()).unwrap();
     exported.read_exact_at(&mut back, 0).unwrap();
@@ -252,7 +328,7 @@ fn a_database_goes_in_and_comes_out_again_and_its_free_pages_are_trimmed() {
     assert_eq!(connection.trim().unwrap().blocks, 0);
     assert_eq!(connection.space().unwrap().stored_blocks, 4);
     connection.unlock(LockLevel::None).unwrap();
-    let checked = check(store(), go_on).unwrap();
+    let checked = check(store(&storage), go_on).unwrap();
     assert!(checked.broken.is_empty() && checked.page_bytes == 4096);
     let names = storage
         .list("")

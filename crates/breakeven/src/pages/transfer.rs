@@ -71,6 +71,15 @@ pub struct Checked {
     pub broken: Vec<(u64, String)>,
 }
 
+impl Checked {
+    fn count(&mut self, kind: PageKind, pages: u64, stored_bytes: u64) {
+        match self.kinds.iter_mut().find(|(known, ..)| *known == kind) {
+            Some((_, count, bytes)) => (*count, *bytes) = (*count + pages, *bytes + stored_bytes),
+            None => self.kinds.push((kind, pages, stored_bytes)),
+        }
+    }
+}
+
 /// Progress of long work: what is done and what there is to do in all, in bytes unless told otherwise. Returns whether to go on.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
@@ -112,7 +121,8 @@ pub fn import(
         let all = (0..size_bytes).step_by(CHUNK_BYTES);
         let of = (&header, size_bytes);
         write_pages(&*file, &mut connection, of, all, pool, progress)?;
-        prove(&file, connection.seen()?, size_bytes, pool, progress)?;
+        let all = (0..size_bytes).step_by(CHUNK_BYTES).map(Ok);
+        prove(&file, connection.seen()?, (all, size_bytes), pool, progress)?;
         let space = connection.space()?;
         connection.unlock(LockLevel::None)?;
         target_storage.publish(&partial, target)?;
@@ -211,7 +221,7 @@ fn commit_bytes(connection: &mut Connection, chunks: &[u64], page_bytes: u64) ->
 }
 
 /// Makes a plain database at `target` of the compressed one of `store`, which is locked for reading
-/// meanwhile and not changed.
+/// meanwhile and not changed. Where nothing is stored the plain one has a hole.
 ///
 /// # Errors
 /// As [`import`].
@@ -226,6 +236,8 @@ pub fn export(
     connection.read_past_cache();
     lock(&mut connection, LockLevel::Shared)?;
     let size_bytes = connection.size_bytes()?;
+    // Whatever the map says, it is no longer than the file.
+    let space = connection.space()?;
     let partial = partial_name(target);
     let new = OpenOptions {
         mode,
@@ -234,14 +246,16 @@ pub fn export(
     let file = storage.open(&partial, new)?;
     let mut moved = || {
         let seen = connection.seen()?;
+        file.truncate(size_bytes)?;
         copy_out(seen.clone(), &file, size_bytes, pool, progress)?;
         file.sync()?;
-        prove(&file, seen, size_bytes, pool, progress)?;
+        let stored = (stored_chunks(seen.clone()), size_bytes);
+        prove(&file, seen, stored, pool, progress)?;
         storage.publish(&partial, target)?;
         storage.sync_directory(folder_of(target))?;
         Ok(Transferred {
             logical_bytes: size_bytes,
-            space: connection.space()?,
+            space,
             was_wal: false,
         })
     };
@@ -253,7 +267,8 @@ pub fn export(
     moved
 }
 
-/// Reads every page of a compressed database, each checked by its record's checksum.
+/// Reads every page of a compressed database, each checked by its record's checksum. Pages that are not stored are zeros, and
+/// are counted with the others without a look at each.
 ///
 /// # Errors
 /// [`Error::Invalid`] if somebody writes, and those of opening; broken pages are in the result.
@@ -270,23 +285,30 @@ pub fn check(store: Arc<PageStore>, progress: Progress<'_>) -> Result<Checked> {
         space: connection.space()?,
         ..Checked::default()
     };
+    let seen = connection.seen()?;
     let mut page = vec![0; page_bytes as usize];
-    for at in (0..size_bytes).step_by(page_bytes as usize) {
-        let number = at / u64::from(page_bytes) + 1;
+    let page_bytes = u64::from(page_bytes);
+    let (mut end, mut holes) = (0, 0);
+    while let Some(stored) = seen.first_stored(end)? {
+        let before = stored / page_bytes;
+        let at = before * page_bytes;
+        holes += before - end / page_bytes;
+        end = at + page_bytes;
+        report(progress, at, size_bytes)?;
         if let Err(error) = connection.read(at, &mut page) {
             if checked.broken.len() < 100 {
-                checked.broken.push((number, error.to_string()));
+                checked.broken.push((before + 1, error.to_string()));
             }
             continue;
         }
         let location = connection.locate(at)?;
-        let stored = location.map_or(0, |location| location.stored_bytes());
-        let kind = PageKind::of(number, &page);
-        match checked.kinds.iter_mut().find(|(known, ..)| *known == kind) {
-            Some((_, count, bytes)) => (*count, *bytes) = (*count + 1, *bytes + u64::from(stored)),
-            None => checked.kinds.push((kind, 1, stored.into())),
-        }
-        report(progress, at, size_bytes)?;
+        let stored_bytes = location.map_or(0, |location| location.stored_bytes());
+        let kind = PageKind::of(before + 1, &page);
+        checked.count(kind, 1, stored_bytes.into());
+    }
+    holes += size_bytes.saturating_sub(end).div_ceil(page_bytes);
+    if holes > 0 {
+        checked.count(PageKind::Other, holes, 0);
     }
     checked.kinds.sort_unstable();
     Ok(checked)
@@ -426,28 +448,40 @@ fn encode(blocks: &Blocks, chunk: Chunk, block_bytes: usize) -> Result<(Chunk, V
     Ok((chunk, encoded))
 }
 
-/// Has workers do something with every chunk of a database, each with room for two of them; `before` is what was done of
+/// Returns where the chunks begin in which anything is stored.
+fn stored_chunks(seen: Seen) -> impl Iterator<Item = Result<u64>> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let stored = seen.first_stored(from).transpose()?;
+        let chunk = stored.map(|at| at - at % CHUNK_BYTES as u64);
+        from = chunk.as_ref().map_or(from, |at| at + CHUNK_BYTES as u64);
+        Some(chunk)
+    })
+}
+
+/// Has workers do something with chunks of a database, each with room for two of them; `before` is what was done of
 /// twice its length.
 fn each_chunk(
+    chunks: impl Iterator<Item = Result<u64>>,
     (before, size_bytes): (u64, u64),
     pool: &Pool,
     progress: Progress<'_>,
     work: impl Fn(u64, &mut [u8], &mut [u8]) -> Result<()> + Send + Sync + 'static,
 ) -> Result<()> {
     let room = || [vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]];
-    let work = move |[one, two]: &mut [Vec<u8>; 2], at: u64| {
+    let work = move |[one, two]: &mut [Vec<u8>; 2], at: Result<u64>| {
+        let at = at?;
         let count = (size_bytes - at).min(CHUNK_BYTES as u64) as usize;
         work(at, &mut one[..count], &mut two[..count])?;
         Ok(at + count as u64)
     };
     let mut stage = pool.stage(ring(pool), room, work)?;
-    let chunks = (0..size_bytes).step_by(CHUNK_BYTES);
     stage.run(chunks, |end| {
         report(progress, before + end?, 2 * size_bytes)
     })
 }
 
-/// Writes all of a database to a plain file.
+/// Writes all that is stored of a database to a plain file, which is as long already.
 fn copy_out(
     seen: Seen,
     file: &Arc<dyn StorageFile>,
@@ -456,23 +490,25 @@ fn copy_out(
     progress: Progress<'_>,
 ) -> Result<()> {
     let file = Arc::clone(file);
-    each_chunk((0, size_bytes), pool, progress, move |at, bytes, _| {
+    let chunks = stored_chunks(seen.clone());
+    let sizes = (0, size_bytes);
+    each_chunk(chunks, sizes, pool, progress, move |at, bytes, _| {
         seen.read(at, bytes)?;
         file.write_at(&[IoSlice::new(bytes)], at)
     })
 }
 
-/// Compares a plain file with a compressed database, byte by byte but for what a compressed one serves otherwise.
+/// Compares chunks of a plain file with a compressed database, byte by byte but for what a compressed one serves otherwise.
 fn prove(
     plain: &Arc<dyn StorageFile>,
     seen: Seen,
-    size_bytes: u64,
+    (chunks, size_bytes): (impl Iterator<Item = Result<u64>>, u64),
     pool: &Pool,
     progress: Progress<'_>,
 ) -> Result<()> {
     let plain = Arc::clone(plain);
     let sizes = (size_bytes, size_bytes);
-    each_chunk(sizes, pool, progress, move |at, found, expected| {
+    each_chunk(chunks, sizes, pool, progress, move |at, found, expected| {
         plain.read_exact_at(expected, at)?;
         serve_versions(at, expected);
         seen.read(at, found)?;
