@@ -342,6 +342,42 @@ fn a_database_goes_in_and_comes_out_again_and_its_free_pages_are_trimmed() {
     );
 }
 
+/// Pages of four blocks, and four pages in a block: kinds have all that is stored, once.
+#[test]
+fn every_block_counts_for_the_kind_of_its_page() {
+    for (page_bytes, write_bytes, blocks) in [(65_536, 65_536, 8), (1024, 4096, 2)] {
+        let storage = memory();
+        PageStore::create(&*storage, "db", PageOptions::default()).unwrap();
+        let mut connection = open(&storage, "db");
+        assert!(connection.lock(LockLevel::Exclusive).unwrap());
+        let mut bytes: Vec<u8> = (0..2 * write_bytes / 4096).flat_map(page).collect();
+        bytes[..16].copy_from_slice(PLAIN_MAGIC);
+        let told = if page_bytes == 65_536 {
+            1
+        } else {
+            page_bytes as u16
+        };
+        bytes[16..18].copy_from_slice(&told.to_be_bytes());
+        for (at, part) in (0..).zip(bytes.chunks(write_bytes as usize)) {
+            connection.write(at * write_bytes, part).unwrap();
+        }
+        connection.commit().unwrap();
+        drop(connection);
+        let checked = check(store(&storage), &mut |_, _| true).unwrap();
+        assert_eq!(
+            (checked.page_bytes, checked.space.stored_blocks),
+            (page_bytes, blocks)
+        );
+        let pages: u64 = checked.kinds.iter().map(|(_, pages, _)| pages).sum();
+        let stored: u64 = checked.kinds.iter().map(|(.., stored)| stored).sum();
+        let expected = (
+            2 * write_bytes / u64::from(page_bytes),
+            checked.space.stored_bytes,
+        );
+        assert_eq!((pages, stored), expected);
+    }
+}
+
 #[test]
 fn a_database_with_a_journal_is_not_imported() {
     let storage = memory();

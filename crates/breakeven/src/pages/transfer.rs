@@ -288,6 +288,7 @@ pub fn check(store: Arc<PageStore>, progress: Progress<'_>) -> Result<Checked> {
     let seen = connection.seen()?;
     let mut page = vec![0; page_bytes as usize];
     let page_bytes = u64::from(page_bytes);
+    let block_bytes = u64::from(checked.space.block_bytes.max(1));
     let (mut end, mut holes) = (0, 0);
     while let Some(stored) = seen.first_stored(end)? {
         let before = stored / page_bytes;
@@ -301,10 +302,14 @@ pub fn check(store: Arc<PageStore>, progress: Progress<'_>) -> Result<Checked> {
             }
             continue;
         }
-        let location = connection.locate(at)?;
-        let stored_bytes = location.map_or(0, |location| location.stored_bytes());
-        let kind = PageKind::of(before + 1, &page);
-        checked.count(kind, 1, stored_bytes.into());
+        // A page may be several blocks, or a part of one, which counts where it begins.
+        let blocks = at.next_multiple_of(block_bytes)..end;
+        let mut stored_bytes = 0_u64;
+        for offset in blocks.step_by(block_bytes as usize) {
+            let location = connection.locate(offset)?;
+            stored_bytes += location.map_or(0, |it| u64::from(it.stored_bytes()));
+        }
+        checked.count(PageKind::of(before + 1, &page), 1, stored_bytes);
     }
     holes += size_bytes.saturating_sub(end).div_ceil(page_bytes);
     if holes > 0 {
