@@ -234,7 +234,16 @@ impl State {
                 return Ok(found);
             }
         }
-        Ok(None)
+        // A node goes with the last block below it, but for those to index 0, which a map that grows makes first.
+        match from <= base && base > 0 {
+            true => Err(Error::corrupt(
+                "map node",
+                id.into(),
+                "blocks below it",
+                "none",
+            )),
+            false => Ok(None),
+        }
     }
 }
 
@@ -645,4 +654,41 @@ fn check_index(index: u64) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocks::{Blocks, BlocksOptions};
+    use crate::storage::MemoryStorage;
+
+    /// Four nodes, each of which stands a thousand times below the one above it, and nothing at the end.
+    #[test]
+    fn a_map_of_nodes_without_blocks_is_refused() {
+        let storage = MemoryStorage::new();
+        let blocks = Blocks::create(&storage, "store", BlocksOptions::default()).unwrap();
+        let file = &blocks.inner.file;
+        let mut state = State::clone(&blocks.inner.shared.state());
+        let mut work = Work {
+            file,
+            state: &mut state,
+            live: &mut LiveChanges::new(),
+        };
+        let mut root = work.new_node(0).unwrap();
+        for level in 1..MAP_HEIGHT_MAX {
+            let above = work.new_node(level).unwrap();
+            for slot in 0..NODE_SLOTS {
+                work.set_slot(above, level, slot, root).unwrap();
+            }
+            root = above;
+        }
+        let volume = Volume {
+            block_bytes: 512,
+            size_blocks: INDEX_MAX,
+            root,
+            height: MAP_HEIGHT_MAX,
+        };
+        let found = state.next_mapped(&volume, 0, file);
+        assert!(matches!(found, Err(Error::Corrupt { .. })), "{found:?}");
+    }
 }

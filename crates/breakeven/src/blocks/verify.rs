@@ -152,9 +152,9 @@ impl Verifier<'_> {
         for volume in volumes.values() {
             let mut waiting = Vec::new();
             if volume.root != 0 {
-                waiting.push((volume.root, volume.height - 1));
+                waiting.push((volume.root, volume.height - 1, true));
             }
-            while let Some((id, level)) = waiting.pop() {
+            while let Some((id, level, leads_to_first)) = waiting.pop() {
                 if !self.refer(id, true, volume.block_bytes) {
                     continue;
                 }
@@ -163,13 +163,17 @@ impl Verifier<'_> {
                 let Some(node) = self.verified.note(node) else {
                     continue;
                 };
-                for child in node.slots.iter().filter(|child| **child != 0) {
+                // A map that grows makes the path to index 0 first.
+                let is_empty = node.slots.iter().all(|child| *child == 0) && !leads_to_first;
+                (self.verified).check("emptiness of the map node", id.into(), 0, is_empty.into());
+                let children = node.slots.iter().enumerate();
+                for (slot, child) in children.filter(|(_, child)| **child != 0) {
                     match level {
                         0 => {
                             self.verified.mapped_blocks += 1;
                             self.refer(*child, false, volume.block_bytes);
                         }
-                        _ => waiting.push((*child, level - 1)),
+                        _ => waiting.push((*child, level - 1, leads_to_first && slot == 0)),
                     }
                 }
             }
