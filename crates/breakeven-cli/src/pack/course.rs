@@ -250,18 +250,11 @@ impl<'a> Course<'a> {
 
     /// Returns what is known of the link.
     fn link(&self) -> Option<SeenLink> {
-        let given = |speed| SeenLink {
-            speed,
-            basis: LinkBasis::Given,
-        };
         let seen = match self.writer.as_ref().expect("a writer") {
             AnyWriter::Row(_) => self.books.as_ref().and_then(Books::link),
-            AnyWriter::Long(long) => long.link_seen().map(|speed| SeenLink {
-                speed,
-                basis: LinkBasis::Measured,
-            }),
+            AnyWriter::Long(long) => long.link_seen(),
         };
-        seen.or(self.packing.typed.link.0.map(given))
+        seen.or(self.packing.typed.link.0.map(SeenLink::given))
     }
 
     fn turn(&self) -> Option<Turn> {
@@ -275,7 +268,7 @@ impl<'a> Course<'a> {
                 (is_long && self.packing.typed.link.0.is_none()).then_some(Turn::Long(link.speed))
             }
             AnyWriter::Long(long) => {
-                let link = long.link_seen()?;
+                let link = long.link_seen()?.speed;
                 // A sink that waits for workers seems as fast as memory, until jobs are so light that it is behind.
                 if link.0 > FASTER * limit {
                     let is_outrun = long.light_bytes() >= OUTRUN_BYTES << self.rows;

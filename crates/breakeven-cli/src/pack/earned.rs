@@ -11,7 +11,7 @@ use breakeven::decide::ledger::LedgerStats;
 use breakeven::decide::{Class, Ledger};
 use breakeven::model::{Keeping, Outcome};
 use breakeven::stream::{Books, Goal, LinkBasis, Prospect, SeenLink, Summary};
-use breakeven::units::{Euros, Joules, Seconds};
+use breakeven::units::{BytesPerSecond, Estimate, Euros, Joules, Seconds};
 use breakeven_cli::text::{days as days_text, figures, percent, size};
 use serde_json::{Value, json};
 
@@ -90,9 +90,10 @@ impl<'a> Earned<'a> {
         }
     }
 
-    fn raw_seconds(&self) -> Option<Seconds> {
+    /// What storing raw would have taken, as surely as the link is known.
+    fn raw_seconds(&self) -> Option<Estimate> {
         let bytes = self.summary.raw_bytes as f64;
-        Some(self.link?.speed.time_for(bytes))
+        Some(self.link?.seconds_per_byte.map(|seconds| seconds * bytes))
     }
 
     fn saved_bytes(&self) -> f64 {
@@ -104,7 +105,7 @@ impl<'a> Earned<'a> {
     fn joules(&self) -> (Joules, Option<Joules>) {
         let idle = self.terms.power.idle_watts();
         let saved = self.raw_seconds();
-        let saved = saved.map(|raw| idle * (raw - self.summary.drained_after));
+        let saved = saved.map(|raw| idle * (Seconds(raw.mean) - self.summary.drained_after));
         (self.ledger.total().energy, saved)
     }
 
@@ -186,13 +187,18 @@ impl<'a> Earned<'a> {
         let _ = match (self.raw_seconds(), self.link) {
             (Some(raw), Some(link)) => writeln!(
                 text,
-                "  seconds       {seconds} instead of {}{}, over {} MB/s [{}]",
+                "  seconds       {seconds} instead of {}{}{}, over {} MB/s [{}]",
                 match link.basis {
                     LinkBasis::NeverWaited => "at least ",
                     _ => "",
                 },
-                figures(raw.0),
-                figures(link.speed.mb_per_second()),
+                figures(raw.mean),
+                match link.basis {
+                    LinkBasis::Measured if raw.high.is_finite() =>
+                        format!(" ({} to {})", figures(raw.low), figures(raw.high)),
+                    _ => String::new(),
+                },
+                figures(mb_s(&link)),
                 basis(link.basis)
             ),
             _ => writeln!(
@@ -266,7 +272,7 @@ impl<'a> Earned<'a> {
         let Some(raw) = self.raw_seconds().filter(|_| self.goal == Goal::Fastest) else {
             return String::new();
         };
-        let rest = raw.0 - self.summary.drained_after.0 - booked;
+        let rest = raw.mean - self.summary.drained_after.0 - booked;
         match rest < 0.0 {
             true => format!("; starting and waiting took {}", figures(-rest)),
             false => format!("; {} more were saved beside them", figures(rest)),
@@ -320,9 +326,11 @@ impl<'a> Earned<'a> {
             "raw_bytes": self.summary.raw_bytes,
             "stored_bytes": self.summary.stored_bytes,
             "seconds": self.summary.drained_after.0,
-            "seconds_raw": self.raw_seconds().map(|it| it.0),
+            "seconds_raw": self.raw_seconds().map(|it| it.mean),
+            "seconds_raw_low": self.raw_seconds().map(|it| it.low),
+            "seconds_raw_high": self.raw_seconds().map(|it| it.high),
             "link": self.link.map(|link| json!({
-                "mb_s": link.speed.mb_per_second(),
+                "mb_s": mb_s(&link),
                 "source": basis(link.basis),
             })),
             "core_seconds": self.ledger.total().encode.0,
@@ -343,6 +351,11 @@ impl<'a> Earned<'a> {
             "accounts": books["accounts"],
         })
     }
+}
+
+/// Returns the speed by which raw bytes are reckoned.
+fn mb_s(link: &SeenLink) -> f64 {
+    BytesPerSecond(1.0 / link.seconds_per_byte.mean).mb_per_second()
 }
 
 fn basis(basis: LinkBasis) -> &'static str {

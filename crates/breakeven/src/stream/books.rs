@@ -10,7 +10,8 @@ use std::sync::Arc;
 use crate::bisection::bisect;
 use crate::codec::Method;
 use crate::decide::{Class, Counterfactual, Ledger, Profile, Written};
-use crate::units::{BytesPerSecond, Joules, Seconds};
+use crate::statistics::student_t_975;
+use crate::units::{BytesPerSecond, Estimate, Joules, Seconds};
 
 use super::pick::Picker;
 use super::price::{Controller, Entry, Taken};
@@ -25,8 +26,74 @@ pub struct Books(pub(super) Arc<Picker>);
 pub struct SeenLink {
     /// Bytes it takes in a second.
     pub speed: BytesPerSecond,
+    /// Seconds that a byte takes, with the 95 % interval of the writes that showed it, without bounds where they were too
+    /// few. Exact where the speed was given.
+    pub seconds_per_byte: Estimate,
     /// How that is known.
     pub basis: LinkBasis,
+}
+
+impl SeenLink {
+    /// Returns a link whose speed was given.
+    pub fn given(speed: BytesPerSecond) -> SeenLink {
+        SeenLink {
+            speed,
+            seconds_per_byte: Estimate::exact(1.0 / speed.0),
+            basis: LinkBasis::Given,
+        }
+    }
+}
+
+/// Bytes and seconds of writes, of which older ones may fade.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sums {
+    pub(super) weight: f64,
+    pub(super) bytes: f64,
+    pub(super) seconds: f64,
+    /// By squared weights: how many, bytes by bytes, bytes by seconds, seconds by seconds.
+    pub(super) squares: [f64; 4],
+}
+
+impl Sums {
+    pub(super) fn add(&mut self, bytes: f64, seconds: f64) {
+        self.weight += 1.0;
+        self.bytes += bytes;
+        self.seconds += seconds;
+        let new = [1.0, bytes * bytes, bytes * seconds, seconds * seconds];
+        for (sum, new) in self.squares.iter_mut().zip(new) {
+            *sum += new;
+        }
+    }
+
+    pub(super) fn fade(&mut self, kept: f64) {
+        self.weight *= kept;
+        self.bytes *= kept;
+        self.seconds *= kept;
+        self.squares = self.squares.map(|sum| sum * kept * kept);
+    }
+
+    pub(super) fn speed(&self) -> BytesPerSecond {
+        BytesPerSecond(self.bytes / self.seconds.max(1e-9))
+    }
+
+    /// Returns what a byte takes: seconds over bytes, with the interval of a ratio of sums by how far each write is from
+    /// it (Cochran 1977, section 6.4). Of a sink that takes its bytes in gulps that is too wide.
+    pub(super) fn seconds_per_byte(&self) -> Estimate {
+        let mean = 1.0 / self.speed().0;
+        let [ones, bytes, both, seconds] = self.squares;
+        let count = self.weight * self.weight / ones;
+        let degrees = (count.round() as usize).saturating_sub(1);
+        if degrees == 0 {
+            return Estimate::plus_minus(mean, f64::INFINITY);
+        }
+        let squares = (seconds - 2.0 * mean * both + mean * mean * bytes).max(0.0);
+        let error = (squares * count / (count - 1.0)).sqrt() / self.bytes;
+        let around = Estimate::plus_minus(mean, student_t_975(degrees) * error);
+        Estimate {
+            low: around.low.max(0.0),
+            ..around
+        }
+    }
 }
 
 /// How the speed of a link is known.
@@ -262,6 +329,30 @@ mod tests {
         check(6.0, [6.0, 3.0, 3.0]);
         check(10.0, [10.0, 2.0, 2.0]);
         check(1e9, [10.0, 2.0, 2.0]);
+    }
+
+    #[test]
+    fn writes_that_differ_widen_what_a_byte_takes() {
+        let seen = |writes: &[[f64; 2]]| {
+            let mut sums = Sums::default();
+            writes.iter().for_each(|it| sums.add(it[0], it[1]));
+            sums.seconds_per_byte()
+        };
+        let steady = seen(&[[1e6, 0.1], [2e6, 0.2], [5e5, 0.05]]);
+        assert!(steady.high - steady.low < 1e-12, "{steady:?}");
+        assert!((steady.mean * 1e7 - 1.0).abs() < 1e-9, "{steady:?}");
+        // By hand: each write is 0.05 s from what its bytes take, and t of one degree is 12.706.
+        let varied = seen(&[[1e6, 0.1], [1e6, 0.2]]);
+        let half = 12.706 * (0.005f64 * 2.0).sqrt() / 2e6;
+        assert!((varied.mean * 1e6 - 0.15).abs() < 1e-9, "{varied:?}");
+        assert!(((varied.high - varied.mean) / half - 1.0).abs() < 1e-4);
+        assert_eq!(varied.low, 0.0);
+        // More of the same tell more.
+        let longer = seen(&[[1e6, 0.1], [1e6, 0.2]].repeat(50));
+        assert!(longer.low > 1.39e-7 && longer.high < 1.61e-7, "{longer:?}");
+        assert_eq!(seen(&[[1e6, 0.1]]).high, f64::INFINITY);
+        let given = SeenLink::given(BytesPerSecond(1e7));
+        assert_eq!(given.seconds_per_byte, Estimate::exact(1e-7));
     }
 
     #[test]

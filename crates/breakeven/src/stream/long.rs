@@ -24,8 +24,9 @@ use crate::decide::Class;
 use crate::error::{Error, Result};
 use crate::frame::{EMPTY_FRAME, LongEncoder, LongOptions, Step};
 use crate::meter::process_cpu;
-use crate::units::{BytesPerSecond, Seconds};
+use crate::units::Seconds;
 
+use super::books::SeenLink;
 use super::pace::{JOB_BYTES_MAX, Job, Pacer, Standing};
 use super::writer::Summary;
 
@@ -228,8 +229,8 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         self.paced.as_ref()?.pacer.last_percent()
     }
 
-    /// Returns the speed of a link that was not told, once it shows.
-    pub fn link_seen(&self) -> Option<BytesPerSecond> {
+    /// Returns what shows of a link that was not told, once its speed does.
+    pub fn link_seen(&self) -> Option<SeenLink> {
         self.paced.as_ref()?.pacer.seen()
     }
 
@@ -527,6 +528,7 @@ fn sink_error(error: std::io::Error) -> Error {
 mod tests {
     use super::*;
     use crate::stream::Pace;
+    use crate::units::BytesPerSecond;
     use std::io;
 
     fn write(

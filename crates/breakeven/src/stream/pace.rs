@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 
-use super::books::least_saved;
+use super::books::{LinkBasis, SeenLink, Sums, least_saved};
 use super::price::HIDDEN_BYTES;
 use crate::codec::{Codec, Method};
 use crate::decide::{
@@ -136,8 +136,9 @@ pub struct Pacer {
 /// What a link took, the latest weighing most.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    bytes: f64,
-    seconds: f64,
+    sums: Sums,
+    /// Of all looks at which the link was the one that was waited for, none of which fades.
+    all: Sums,
     /// Bytes and seconds in all when it was last looked at.
     last: (u64, f64),
     /// When that was.
@@ -159,8 +160,8 @@ impl Seen {
         if self.was_behind && !is_behind {
             if new > 0.0 {
                 // All that shows is that it takes more than it is given.
-                let fastest = self.bytes * took / new;
-                self.seconds = (self.seconds / GROWN).max(fastest);
+                let fastest = self.sums.bytes * took / new;
+                self.sums.seconds = (self.sums.seconds / GROWN).max(fastest);
             }
             return;
         }
@@ -169,8 +170,11 @@ impl Seen {
             false => 0.0,
         };
         self.was_behind = is_behind;
-        self.bytes = self.bytes * kept + new;
-        self.seconds = self.seconds * kept + took;
+        self.sums.fade(kept);
+        self.sums.add(new, took);
+        if is_behind {
+            self.all.add(new, took);
+        }
     }
 
     /// Returns the densest level before the speed shows: what a pipe cannot hold is not sent by a slow link.
@@ -183,9 +187,23 @@ impl Seen {
 
     /// Returns the link's speed. None before it shows: a slow one does at once, and one that takes much may only hold it.
     fn speed(&self) -> Option<BytesPerSecond> {
-        let speed = BytesPerSecond(self.bytes / self.seconds.max(1e-9));
+        let speed = self.sums.speed();
         let is_shown = self.was_shown || self.last.0 >= HELD_BYTES || speed.0 < SLOW_LINK;
-        (is_shown && self.bytes > 0.0).then_some(speed)
+        (is_shown && self.sums.bytes > 0.0).then_some(speed)
+    }
+
+    /// Returns the link with what it took of a byte in all: its speed is that of the last bytes.
+    fn link(&self) -> Option<SeenLink> {
+        let sums = if self.all.bytes > 0.0 {
+            &self.all
+        } else {
+            &self.sums
+        };
+        Some(SeenLink {
+            speed: self.speed()?,
+            seconds_per_byte: sums.seconds_per_byte(),
+            basis: LinkBasis::Measured,
+        })
     }
 }
 
@@ -303,9 +321,13 @@ impl Pacer {
     ///
     /// As [`Pacer::new`].
     pub fn following(link: BytesPerSecond, workers: usize) -> Pacer {
-        let seen = Seen {
+        let sums = Sums {
             bytes: HALF_LIFE_BYTES,
             seconds: HALF_LIFE_BYTES / link.0,
+            ..Sums::default()
+        };
+        let seen = Seen {
+            sums,
             was_shown: true,
             was_behind: true,
             ..Seen::default()
@@ -316,9 +338,9 @@ impl Pacer {
         }
     }
 
-    /// Returns the speed of a link that was not told, once it shows.
-    pub fn seen(&self) -> Option<BytesPerSecond> {
-        self.seen?.speed()
+    /// Returns what shows of a link that was not told, once its speed does.
+    pub fn seen(&self) -> Option<SeenLink> {
+        self.seen?.link()
     }
 
     /// Returns how many bytes the sink has taken since jobs are as light as they can be: where it was never behind on all of them, it
@@ -683,7 +705,7 @@ mod tests {
     fn a_link_that_was_seen_before_is_known_at_once() {
         for (link, looks_far) in [(1.5e7, true), (1e8, false)] {
             let pacer = Pacer::following(BytesPerSecond(link), 2);
-            let seen = pacer.seen().expect("it was seen").0;
+            let seen = pacer.seen().expect("it was seen").speed.0;
             assert!((seen / link - 1.0).abs() < 1e-9, "{seen}");
             assert_eq!(pacer.matches_far(), looks_far);
         }
@@ -729,14 +751,17 @@ mod tests {
                 at.sunk_bytes += (speed * 0.1 * sink_share) as u64;
             }
             pacer.job(&at);
-            let seen = pacer.seen().expect("it was seen").0;
-            assert!((seen / expected - 1.0).abs() < 0.01, "{seen}");
+            let seen = pacer.seen().expect("it was seen");
+            assert!((seen.speed.0 / expected - 1.0).abs() < 0.01, "{seen:?}");
+            seen.seconds_per_byte
         };
-        check(1.0, 5e7, 5e7);
+        let steady = check(1.0, 5e7, 5e7);
+        assert!(steady.high - steady.low < 1e-5 * steady.mean, "{steady:?}");
         // Four times; then no more than the sink does.
         check(0.1, 2e9, 5e7 * GROWN.powi(4));
         check(0.1, 1.5e8, 1.5e8);
-        check(0.9, 3e7, 3e7);
+        let varied = check(0.9, 3e7, 3e7);
+        assert!(varied.low < 2.2e-8 && varied.high > 2.8e-8, "{varied:?}");
     }
 
     #[test]

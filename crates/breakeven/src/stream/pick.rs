@@ -20,7 +20,7 @@ use crate::frame::Encoder;
 use crate::meter::thread_cpu;
 use crate::units::{BytesPerSecond, Joules, Seconds};
 
-use super::books::{self, LinkBasis, Prospect, SeenLink};
+use super::books::{self, LinkBasis, Prospect, SeenLink, Sums};
 use super::feed::Raw;
 use super::frozen::{Fixed, Frozen};
 use super::habit::{Glance, Habit};
@@ -435,10 +435,7 @@ impl Live {
     fn seen_link(&self) -> Option<SeenLink> {
         match &self.link {
             Some(link) => link.seen(),
-            None => Some(SeenLink {
-                speed: self.controller.plant().link,
-                basis: LinkBasis::Given,
-            }),
+            None => Some(SeenLink::given(self.controller.plant().link)),
         }
     }
 
@@ -495,16 +492,16 @@ impl LinkMeters {
         let may_hide = self.bytes < HIDDEN_BYTES;
         self.bytes += bytes;
         if may_hide && !self.is_full {
-            self.early.add(bytes, seconds);
+            add(&mut self.early, bytes, seconds);
             let by_memory = self.early.bytes / HELD_UP_BYTES_PER_SECOND;
             self.is_full = self.early.seconds > HELD_UP_SECONDS + by_memory;
             return;
         }
         if has_waiting {
-            self.waited.add(bytes, seconds);
+            add(&mut self.waited, bytes, seconds);
         }
         if !may_hide {
-            self.all.add(bytes, seconds);
+            add(&mut self.all, bytes, seconds);
             self.writes += 1;
         }
     }
@@ -513,25 +510,18 @@ impl LinkMeters {
     /// taken for as fast as it takes writes: if that is too fast, the methods picked will make it
     /// be behind, and then its speed is measured.
     pub(super) fn seen(&self) -> Option<SeenLink> {
-        let unwaited = || {
-            (self.writes >= WRITES_UNWAITED)
-                .then_some(())
-                .and_then(|()| self.all.speed())
+        let (sums, basis) = match is_known(&self.waited) {
+            true => (&self.waited, LinkBasis::Measured),
+            false => (&self.all, LinkBasis::NeverWaited),
         };
-        let (speed, basis) = match self.waited.speed() {
-            Some(speed) => (speed, LinkBasis::Measured),
-            None => (unwaited()?, LinkBasis::NeverWaited),
-        };
-        Some(SeenLink { speed, basis })
+        let is_seen =
+            basis == LinkBasis::Measured || (self.writes >= WRITES_UNWAITED && is_known(&self.all));
+        is_seen.then(|| SeenLink {
+            speed: sums.speed(),
+            seconds_per_byte: sums.seconds_per_byte(),
+            basis,
+        })
     }
-}
-
-/// Bytes and seconds of writes, with fading weights.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    weight: f64,
-    bytes: f64,
-    seconds: f64,
 }
 
 /// Writes after which an older one counts half.
@@ -539,24 +529,13 @@ const HALF_LIFE_WRITES: f64 = 64.0;
 /// Writes before their speed is believed.
 const WRITES_MIN: f64 = 3.0;
 
-impl Sums {
-    fn add(&mut self, bytes: f64, seconds: f64) {
-        self.fade(f64::exp2(-1.0 / HALF_LIFE_WRITES));
-        self.weight += 1.0;
-        self.bytes += bytes;
-        self.seconds += seconds;
-    }
+fn add(sums: &mut Sums, bytes: f64, seconds: f64) {
+    sums.fade(f64::exp2(-1.0 / HALF_LIFE_WRITES));
+    sums.add(bytes, seconds);
+}
 
-    fn fade(&mut self, kept: f64) {
-        self.weight *= kept;
-        self.bytes *= kept;
-        self.seconds *= kept;
-    }
-
-    fn speed(&self) -> Option<BytesPerSecond> {
-        let is_known = self.weight >= WRITES_MIN * 0.9 && self.seconds > 0.0 && self.bytes > 0.0;
-        is_known.then(|| BytesPerSecond(self.bytes / self.seconds))
-    }
+fn is_known(sums: &Sums) -> bool {
+    sums.weight >= WRITES_MIN * 0.9 && sums.seconds > 0.0 && sums.bytes > 0.0
 }
 
 #[cfg(test)]
@@ -624,6 +603,9 @@ mod tests {
             let seen = seen.expect("enough writes");
             assert_eq!(seen.basis, basis);
             assert!((seen.speed.0 / speed - 1.0).abs() < 1e-6, "{seen:?}");
+            let per_byte = seen.seconds_per_byte;
+            let width = per_byte.high - per_byte.low;
+            assert!(width < 1e-5 * per_byte.mean, "{seen:?}");
         };
         // Nothing waits for a fast sink: when it took more than it can hold, and some writes more, that
         // is believed, until something waits.
@@ -648,6 +630,11 @@ mod tests {
         });
         let seen = meters.seen().expect("enough writes");
         assert!((seen.speed.0 / 1e8 - 1.0).abs() < 0.05, "{seen:?}");
+        let per_byte = seen.seconds_per_byte;
+        assert!(
+            per_byte.low < 0.95e-8 && per_byte.high > 1.05e-8,
+            "{seen:?}"
+        );
         // A sink that another stream filled before.
         let mut meters = LinkMeters::seen_before();
         (0..3).for_each(|_| meters.wrote(1e6, 1e-3, true));
