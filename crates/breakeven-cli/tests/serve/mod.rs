@@ -1,7 +1,7 @@
 //! memcached's own tests, out of the sources that `tools/setup test` fetches, on our server.
 //!
 //! Each file of tests is a program in Perl that starts servers of its own. What fails must be in `exclusions.txt` with
-//! its reason, and what is there must fail, so that the list stays true.
+//! its reason, and what is there must fail, so that the list stays true, but for what is marked as doing either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
