@@ -20,6 +20,7 @@ use std::process::{Command, Output, Stdio};
 
 use breakeven::advise::report::Report;
 use breakeven::advise::verdict::WORTH_WHILE;
+use breakeven::codec::{Compressor, Method};
 use breakeven::units::Estimate;
 use tempfile::TempDir;
 
@@ -302,6 +303,41 @@ fn settings_are_suggested_that_the_tool_takes() {
         stored.len()
     );
     assert_eq!(run("zstd -dcq log.txt.zst"), raw);
+}
+
+/// What each tool is told is of the blocks that it compresses alone and of the room that these take in it.
+#[test]
+fn tools_are_judged_in_their_own_units() {
+    let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
+    let output = advise(&cache, data.path(), &["--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report: Report = serde_json::from_slice(&output.stdout).expect("JSON");
+    let find = |tool: &str, subject: &str| {
+        let mut all = report.suggestions.iter();
+        all.find(|of| of.tool == tool && of.subject == subject)
+            .expect("a suggestion")
+    };
+    // btrfs: extents of 128 KiB, each in whole sectors of 4 KiB.
+    let btrfs = find("btrfs", "files");
+    let method: Method = btrfs.method.parse().expect("a method");
+    let mut compressor = Compressor::new();
+    let (mut raw, mut stored) = (0, 0);
+    for entry in fs::read_dir(data.path()).expect("a folder") {
+        let bytes = fs::read(entry.expect("an entry").path()).expect("a file");
+        for extent in bytes.chunks(128 << 10) {
+            let mut target = vec![0; extent.len() - 1];
+            let size = compressor.compress(method, extent, &mut target);
+            let size = size.expect("compressing").unwrap_or(extent.len());
+            raw += extent.len();
+            stored += size.next_multiple_of(4096);
+        }
+    }
+    let (told, truth) = (btrfs.ratio, raw as f64 / stored as f64);
+    assert!((told.mean / truth - 1.0).abs() < 1e-9, "{told:?}, {truth}");
+    assert_eq!(told.low, told.high, "every byte was read");
+    // PostgreSQL's log: 8 KiB that somebody waits for, which on this disk is the way to the place and not the bytes.
+    let log = find("PostgreSQL", "WAL").cost_ratio;
+    assert!(0.95 <= log.low && log.high <= 1.05, "{log:?}");
 }
 
 #[test]
