@@ -1,15 +1,16 @@
 //! Items held: how many of a kind a server keeps in its resident memory.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
+use breakeven::replay::{Pattern, Workload};
 use breakeven_memcached::client::Client;
 
 use super::pictures;
 use super::servers::{Kind, OURS, PEER, Server, count, peers, stop_learning};
 use super::values::{MADE_UP, Set, Split, Value, sets};
-use crate::data::{Random, SEED};
+use crate::data::SEED;
 use crate::experiment::Experiment;
 use crate::laboratory::{Cell, Finding, Laboratory};
 use crate::programs;
@@ -19,27 +20,33 @@ use crate::tables;
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "peng2020/items",
-    claim: "A full server holds three times as many JSON values of 200 to 1000 bytes in its resident memory as memcached does.",
+    claim: "A full server that is used holds three times as many JSON values of 200 to 1000 bytes in its resident memory as memcached does.",
     source: "this project's own target; the deck compresses small objects for it and shows no figure of items",
     figure: "items for each byte of resident memory over memcached's",
     target: Target::at_least(3.0),
     parameters: &[
         (
             "values",
-            "lines of JSON, rows of CSV as JSON objects, lines of dbtext, random bytes; keys of a prefix and eight digits",
+            "lines of JSON, rows of CSV as JSON objects, lines of dbtext, random bytes; keys of a prefix and eight digits, which come to four times the \
+                memory with their values",
         ),
         ("servers", "128 MiB and one thread each (quick: 16 MiB)"),
         (
+            "client",
+            "a program that caches: it asks for keys by Zipf 0.99, 200 at once, compares every value and stores what is not there",
+        ),
+        (
             "learning",
-            "the server first stores values that are not measured, each asked for in vain before, for 12 s and till they come to twice its memory with keys and 50 bytes beside each; then it is told `learning off`",
+            "ours first has 12 s of the same load with values that are not measured, is told `learning off` and emptied",
         ),
         (
             "counted",
-            "once all of those have gone and the number of items stands still: `curr_items` of `stats`, by VmRSS of the process; a sample of keys is fetched and compared",
+            "after values were stored until the first are dropped, the server is used until as many more have gone as it holds and their number stands still, \
+                for 60 s at most: `curr_items` of `stats`, by VmRSS of the process",
         ),
     ],
-    analysis: "Everything is counted: index, dictionaries, buffers of the process, the newest values, which are raw. memcached's share of a slab that \
-        its sizes leave empty is part of its memory. Where a set has few rows, each is stored under many keys; values are compressed one by one, so \
+    analysis: "Everything is counted: index, dictionaries, buffers of the process, the newest values and those that are fetched often, which are raw. memcached's share \
+        of a slab that its sizes leave empty is part of its memory. Where a set has few rows, each is stored under many keys; values are compressed one by one, so \
         that this teaches the server nothing. The claim is of the two JSON sets; dbtext is to reach 1.8 and random bytes 1, and the count of core cells has all four.",
     run,
     table,
@@ -49,6 +56,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 const COLUMNS: &[&str] = &["items", "resident_bytes", "stored_items", "found", "asked"];
 const ITEMS: usize = 0;
 const RESIDENT_BYTES: usize = 1;
+const FOUND: usize = 3;
+const ASKED: usize = 4;
 const PLAIN: &str = "breakeven-no-dictionaries";
 /// Contenders with the options of ours.
 const CONTENDERS: [(&str, Kind); 3] = [
@@ -58,18 +67,19 @@ const CONTENDERS: [(&str, Kind); 3] = [
 ];
 /// A cell with less memory is none to judge by: what a process takes at least is a share of it.
 pub const JUDGED_MIB: usize = 64;
-/// Items stored with one request.
+/// Keys asked for, or values stored, at once.
 const BATCH: usize = 200;
-/// Items stored between two pauses, and between two looks at the server.
-const TAUGHT_AT_A_TIME: usize = 1000;
-const COUNTED_AT_A_TIME: usize = 50_000;
+/// Values that are stored, and keys that are asked for, between two looks at the server.
+const STORED_AT_A_TIME: usize = 10_000;
+const ASKED_AT_A_TIME: u64 = 200_000;
 const TASK: &str = "fill";
-/// What an item takes beside its value at least, in memcached: of small values it fills the memory.
-const BYTES_BESIDE: usize = 70;
-/// Seconds that a server has to learn, for each MiB of its memory.
+/// Keys and values for each byte of memory.
+const TIMES_MEMORY: usize = 4;
+/// What a key has beside its prefix.
+const KEY_BYTES: usize = 10;
+/// Seconds that ours has to learn, and that a server is used at most, for each MiB of its memory.
 const LEARNING_SECONDS_A_MIB: f64 = 12.0 / 128.0;
-/// One key in so many is fetched at the end.
-const ASKED_ONE_IN: usize = 50;
+const USED_SECONDS_A_MIB: f64 = 60.0 / 128.0;
 
 fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
     let memory_mib = if laboratory.quick { 16 } else { 128 };
@@ -117,111 +127,143 @@ fn measure(set: &Set, folder: Option<&Path>, memory_mib: usize) -> Result<Vec<Ro
     rows.collect()
 }
 
-fn key(value: &Value, mark: char, number: usize) -> String {
-    format!("{}:{mark}{number:08}", value.prefix)
-}
-
-/// Stores values under so many keys from a number on, and returns their bytes.
-fn store(
-    client: &mut Client,
-    values: &[Value],
+/// A program that keeps in a cache what it fetches elsewhere.
+struct Program<'a> {
+    client: Client,
+    values: &'a [Value],
+    /// A letter of its keys: no two programs ask for the same.
     mark: char,
-    from: usize,
-    count: usize,
-) -> Result<usize> {
-    let mut bytes = 0;
-    for start in (from..from + count).step_by(BATCH) {
-        let items = (start..(start + BATCH).min(from + count)).map(|number| {
-            let value = &values[number % values.len()];
-            bytes += value.bytes.len();
-            (key(value, mark, number), &value.bytes[..])
-        });
-        client.store(items)?;
-    }
-    Ok(bytes)
+    keys: usize,
+    /// The hottest key is the first one.
+    draws: Workload,
+    stored: u64,
+    /// Keys that it asked for, and those that were there.
+    asked: u64,
+    found: u64,
 }
 
-/// Fills a server, first with what it may learn from and then with what is counted.
+impl<'a> Program<'a> {
+    fn new(
+        server: &Server,
+        values: &'a [Value],
+        mark: char,
+        memory_mib: usize,
+    ) -> Result<Program<'a>> {
+        let bytes = values
+            .iter()
+            .map(|it| it.prefix.len() + KEY_BYTES + it.bytes.len());
+        let keys = TIMES_MEMORY * (memory_mib << 20) * values.len() / bytes.sum::<usize>();
+        Ok(Program {
+            client: server.connect()?,
+            values,
+            mark,
+            keys,
+            draws: Workload::new(Pattern::Zipf(0.99), keys as u64, SEED),
+            stored: 0,
+            asked: 0,
+            found: 0,
+        })
+    }
+
+    /// Returns a key with its value.
+    fn item(&self, number: usize) -> (String, &'a [u8]) {
+        let value = &self.values[number % self.values.len()];
+        let key = format!("{}:{}{number:08}", value.prefix, self.mark);
+        (key, &value.bytes)
+    }
+
+    fn store(&mut self, numbers: &[usize]) -> Result<()> {
+        for some in numbers.chunks(BATCH) {
+            let items: Vec<_> = some.iter().map(|number| self.item(*number)).collect();
+            self.stored += self.client.store(items.into_iter())? as u64;
+        }
+        Ok(())
+    }
+
+    /// Stores values until the first are dropped.
+    fn fill(&mut self) -> Result<()> {
+        let before = count(&mut self.client, "evictions")?;
+        for first in (0..self.keys).step_by(STORED_AT_A_TIME) {
+            let numbers = first..(first + STORED_AT_A_TIME).min(self.keys);
+            self.store(&numbers.collect::<Vec<usize>>())?;
+            if count(&mut self.client, "evictions")? > before {
+                return Ok(());
+            }
+        }
+        bail!("{} values do not fill it", self.keys)
+    }
+
+    /// Asks for keys, compares what is there and stores what is not.
+    fn ask(&mut self) -> Result<()> {
+        let numbers = self
+            .draws
+            .by_ref()
+            .take(BATCH)
+            .map(|number| number as usize);
+        let numbers: Vec<usize> = numbers.collect();
+        let items: Vec<_> = numbers.iter().map(|number| self.item(*number)).collect();
+        let requests = items.iter().map(|(key, _)| format!("get {key}\r\n"));
+        self.client.send(requests.collect::<String>().as_bytes())?;
+        let mut missed = Vec::new();
+        for (number, (key, value)) in numbers.into_iter().zip(items) {
+            let is_right = self.client.reply(|reply| match reply.value {
+                Some(found) => Some(found == value && reply.word(1) == key.as_bytes()),
+                None => (reply.line != b"END").then_some(false),
+            })?;
+            match is_right {
+                Some(true) => ensure!(self.client.line()? == "END", "{key}: two values"),
+                Some(false) => bail!("{key}: a wrong value, or none of a get's answers"),
+                None => missed.push(number),
+            }
+        }
+        self.asked += BATCH as u64;
+        self.found += (BATCH - missed.len()) as u64;
+        self.store(&missed)
+    }
+}
+
+/// Has a server filled and used, ours first with what it may learn from, and counts what it holds.
 fn fill(kind: Kind, split: &Split, memory_mib: usize) -> Result<Vec<f64>> {
     let server = Server::start(kind, memory_mib, 1)?;
-    let mut client = server.connect()?;
-    teach(&mut client, kind, split, memory_mib)?;
-    let (first, before) = (
-        count(&mut client, "curr_items")?,
-        count(&mut client, "evictions")?,
-    );
-    let (mut stored, mut last) = (0, 0);
+    let is_within = |begun: Instant, seconds_a_mib: f64| {
+        begun.elapsed().as_secs_f64() < seconds_a_mib * memory_mib as f64
+    };
+    if kind != Kind::Memcached {
+        let mut program = Program::new(&server, &split.taught, 't', memory_mib)?;
+        program.fill()?;
+        let begun = Instant::now();
+        while is_within(begun, LEARNING_SECONDS_A_MIB) {
+            program.ask()?;
+        }
+        stop_learning(&mut program.client)?;
+        program.client.send(b"flush_all\r\n")?;
+        ensure!(program.client.line()? == "OK", "it is not emptied");
+    }
+    let mut program = Program::new(&server, &split.held_out, 'h', memory_mib)?;
+    program.fill()?;
+    let (begun, before) = (Instant::now(), count(&mut program.client, "evictions")?);
+    let mut items = 0;
     loop {
-        store(&mut client, &split.held_out, 'h', stored, COUNTED_AT_A_TIME)?;
-        stored += COUNTED_AT_A_TIME;
-        let items = count(&mut client, "curr_items")?;
-        let have_gone = count(&mut client, "evictions")? - before;
-        let is_steady = items.abs_diff(last) * 200 < items;
-        last = items;
-        if have_gone > first && is_steady && stored as u64 > 2 * items {
+        (program.asked, program.found) = (0, 0);
+        while program.asked < ASKED_AT_A_TIME {
+            program.ask()?;
+        }
+        let last = std::mem::replace(&mut items, count(&mut program.client, "curr_items")?);
+        let have_gone = count(&mut program.client, "evictions")? - before;
+        let is_steady = have_gone > items && items.abs_diff(last) * 200 < items;
+        if is_steady || !is_within(begun, USED_SECONDS_A_MIB) {
             break;
         }
     }
-    let (found, asked) = ask(&mut client, split, stored)?;
-    let items = count(&mut client, "curr_items")?;
     let resident_bytes = server.resident_bytes()?;
-    let counts = [items, resident_bytes, stored as u64, found, asked];
+    let Program {
+        stored,
+        found,
+        asked,
+        ..
+    } = program;
+    let counts = [items, resident_bytes, stored, found, asked];
     Ok(counts.map(|count| count as f64).into())
-}
-
-/// Stores what may be learned from, as a program does that asks first, and lets the server learn.
-fn teach(client: &mut Client, kind: Kind, split: &Split, memory_mib: usize) -> Result<()> {
-    let (mut taught, mut bytes) = (0, 0);
-    let begun = Instant::now();
-    let is_ours = matches!(kind, Kind::Ours(_));
-    let seconds = LEARNING_SECONDS_A_MIB * memory_mib as f64;
-    let is_learning = || is_ours && begun.elapsed().as_secs_f64() < seconds;
-    while bytes < 2 * (memory_mib << 20) || is_learning() {
-        let mut asked = Vec::new();
-        for number in taught..taught + TAUGHT_AT_A_TIME {
-            let value = &split.taught[number % split.taught.len()];
-            asked.extend(format!("get {}\r\n", key(value, 't', number)).into_bytes());
-        }
-        client.send(&asked)?;
-        for _ in 0..TAUGHT_AT_A_TIME {
-            ensure!(
-                client.line()? == "END",
-                "a key is there that was not stored"
-            );
-        }
-        bytes += store(client, &split.taught, 't', taught, TAUGHT_AT_A_TIME)?;
-        bytes += TAUGHT_AT_A_TIME * BYTES_BESIDE;
-        taught += TAUGHT_AT_A_TIME;
-        if is_ours {
-            // A thread of low priority trains meanwhile.
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-    match is_ours {
-        true => stop_learning(client),
-        false => Ok(()),
-    }
-}
-
-/// Fetches a sample of the keys and compares what is there. Returns how many were, and how many were asked for.
-fn ask(client: &mut Client, split: &Split, stored: usize) -> Result<(u64, u64)> {
-    let (mut found, mut asked) = (0, 0);
-    let mut random = Random::new(SEED);
-    for number in (0..stored).step_by(ASKED_ONE_IN) {
-        let number = number + random.below(ASKED_ONE_IN as u64) as usize;
-        let value = &split.held_out[number % split.held_out.len()];
-        let key = key(value, 'h', number);
-        client.send(format!("get {key}\r\n").as_bytes())?;
-        asked += 1;
-        let is_there = client.reply(|reply| reply.value.map(|found| found == value.bytes))?;
-        if let Some(is_right) = is_there {
-            ensure!(is_right, "{key}: a wrong value");
-            found += 1;
-            ensure!(client.line()? == "END", "{key}: more than one value");
-        }
-    }
-    ensure!(found > 0, "none of {asked} keys is there");
-    Ok((found, asked))
 }
 
 fn judge(cell: &CellRecord) -> Finding {
@@ -242,6 +284,9 @@ fn judge(cell: &CellRecord) -> Finding {
     let is_judged =
         memory_mib >= Some(JUDGED_MIB) && cell.parameter("values") != Some(MADE_UP.name);
     let plain = density(PLAIN) / density(PEER);
+    let found_share = |contender: &str| {
+        100.0 * cell.median(TASK, contender, FOUND) / cell.median(TASK, contender, ASKED)
+    };
     let per_gib = |contender: &str| density(contender) * f64::from(1 << 30) / 1e6;
     Finding {
         question: cell.cell.clone(),
@@ -252,9 +297,11 @@ fn judge(cell: &CellRecord) -> Finding {
             false => Verdict::CannotTell,
         },
         note: format!(
-            "target {target}; {:.2} million items a GiB, memcached {:.2}; without dictionaries {plain:.2}",
+            "target {target}; {:.2} million items a GiB, memcached {:.2}; without dictionaries {plain:.2}; found {:.1} %, in memcached's {:.1} %",
             per_gib(OURS),
-            per_gib(PEER)
+            per_gib(PEER),
+            found_share(OURS),
+            found_share(PEER)
         ),
     }
 }

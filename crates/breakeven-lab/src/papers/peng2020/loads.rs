@@ -211,7 +211,7 @@ fn measure(case: &Case, runs: usize, share: f64) -> Result<Vec<Row>> {
         Ok(server)
     };
     let servers = [filled(Kind::Ours(case.ours))?, filled(Kind::Memcached)?];
-    race(&servers, runs, |run| {
+    race(&servers, runs, None, |run| {
         let mut words = words(share * case.seconds, 10 + run);
         words.push("--no-fill".to_string());
         words

@@ -143,7 +143,7 @@ fn measure(set: &Set, folder: Option<&Path>, length: Length) -> Result<Vec<Row>>
         Ok(server)
     };
     let servers = [filled(Kind::Ours(""))?, filled(Kind::Memcached)?];
-    race(&servers, length.runs, |run| {
+    race(&servers, length.runs, None, |run| {
         let mut words = words(&held_out, length.seconds, 3 + run);
         words.push("--no-fill".to_string());
         words

@@ -246,16 +246,18 @@ pub fn missing_rows(columns: usize) -> Vec<Row> {
         .into()
 }
 
-/// Loads both servers in turn, with the words of each run.
+/// Loads both servers in turn, with the words of each run; before it each has a load that does not count, if there is one.
 pub fn race(
     servers: &[Server; 2],
     runs: usize,
+    before: Option<&[String]>,
     words: impl Fn(usize) -> Vec<String>,
 ) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for run in 0..runs {
         let words = words(run);
         rows.extend(interleave::in_turn(run, servers.len(), |index| {
+            before.map(|it| servers[index].bench(it)).transpose()?;
             let values = servers[index].bench(&words)?.values();
             Ok(row(CONTENDERS[index], run, runs, values))
         })?);
