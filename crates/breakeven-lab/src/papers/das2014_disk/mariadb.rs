@@ -46,10 +46,14 @@ pub const EXPERIMENT: Experiment = Experiment {
             "way",
             "nbdfuse, a loop device and ext4 on both sides: a disk of ours, or nbdkit's file; page compression by zlib at its default level",
         ),
-        ("runs", "10 (quick: none), both in turn"),
+        (
+            "native ext4",
+            "a loop device on a file and nothing between, MariaDB without compression; shown beside them and not judged",
+        ),
+        ("runs", "10 (quick: none), all in turn"),
         (
             "stored bytes",
-            "of the disk's file and of the plain one, when both databases have ended and what no file has was given back; of the disk's file once more after `disk compact`",
+            "of the disk's file and of the plain ones, when the databases have ended and what no file has was given back; of the disk's file once more after `disk compact`",
         ),
         (
             "blocks",
@@ -69,7 +73,9 @@ const SECONDS: usize = 1;
 const STORED: usize = 2;
 
 const PEER: &str = "page compression";
-const CONTENDERS: [&str; 2] = [OURS, PEER];
+/// Without a server in between; nothing is judged by it.
+const NATIVE: &str = "native ext4";
+const CONTENDERS: [&str; 3] = [OURS, PEER, NATIVE];
 const STORED_TASK: &str = "stored";
 const COMPACTED_TASK: &str = "compacted";
 /// Cells, each with the KiB of a disk's block.
@@ -123,13 +129,27 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     laboratory.measure(EXPERIMENT.key, COLUMNS, CELLS.map(cell).into())
 }
 
+/// The mounted file system that a database stands on, and what serves it; the former goes first.
+enum Ground {
+    Served { mounted: Mounted, _server: Server },
+    Native(Device),
+}
+
+impl Ground {
+    fn point(&self) -> &Path {
+        match self {
+            Ground::Served { mounted, .. } => mounted.point(),
+            Ground::Native(device) => device.point(),
+        }
+    }
+}
+
 /// A running MariaDB; what it stands on goes behind it.
 struct Database {
     child: Child,
     socket: PathBuf,
-    /// Both None once it has ended.
-    mounted: Option<Mounted>,
-    server: Option<Server>,
+    /// None once it has ended.
+    ground: Option<Ground>,
     /// Whose room is counted.
     stored: PathBuf,
     _folders: [tempfile::TempDir; 2],
@@ -145,19 +165,27 @@ impl Database {
         let folder = laboratory.scratch()?;
         // The way to a socket is short, wherever the records are.
         let sockets = tempfile::tempdir()?;
-        let (server, stored) = match contender {
+        let (path, to) = (folder.path(), sockets.path());
+        let served = |server: Server| {
+            let mounted = Mounted::make(path, &server)?;
+            anyhow::Ok(Ground::Served {
+                mounted,
+                _server: server,
+            })
+        };
+        let (ground, stored) = match contender {
             OURS => (
-                Server::ours_of_blocks(folder.path(), sockets.path(), DISK_BYTES, block_bytes)?,
+                served(Server::ours_of_blocks(path, to, DISK_BYTES, block_bytes)?)?,
                 "disk",
             ),
+            PEER => (served(Server::peer(path, to, DISK_BYTES)?)?, "image"),
             _ => (
-                Server::peer(folder.path(), sockets.path(), DISK_BYTES)?,
+                Ground::Native(Device::mount_with(path, "ext4", "loop,discard")?),
                 "image",
             ),
         };
         let stored = folder.path().join(stored);
-        let mounted = Mounted::make(folder.path(), &server)?;
-        let data = format!("--datadir={}", mounted.point().join("data").display());
+        let data = format!("--datadir={}", ground.point().join("data").display());
         run(Command::new("mariadb-install-db")
             .args(["--no-defaults", "--user=root", "--skip-test-db"])
             .args(["--auth-root-authentication-method=normal", &data]))?;
@@ -181,8 +209,7 @@ impl Database {
         let database = Database {
             child,
             socket,
-            mounted: Some(mounted),
-            server: Some(server),
+            ground: Some(ground),
             stored,
             _folders: [folder, sockets],
         };
@@ -238,9 +265,11 @@ impl Database {
         ensure!(count.trim() == rows.to_string(), "{count} rows, not {rows}");
         self.ask("SHUTDOWN")?;
         ensure!(self.child.wait()?.success(), "MariaDB ended badly");
-        self.mounted.as_ref().context("a mount")?.settle()?;
+        let ground = self.ground.take().context("a mount")?;
+        run(Command::new("fstrim").arg(ground.point()))?;
+        run(Command::new("sync").arg("-f").arg(ground.point()))?;
         let stored = self.stored_bytes()?;
-        (self.mounted, self.server) = (None, None);
+        drop(ground);
         let compacted = match contender {
             OURS => {
                 let mut compact = Command::new(own_program()?);
@@ -331,7 +360,8 @@ fn transactions(length: Length, run: usize, client: u64) -> String {
 
 fn rows(laboratory: &Laboratory, length: Length, block_bytes: u64) -> Result<Vec<Row>> {
     let make = |contender| Database::make(laboratory, (contender, block_bytes), length.rows);
-    let databases = [make(CONTENDERS[0])?, make(CONTENDERS[1])?];
+    let databases = CONTENDERS.into_iter().map(make);
+    let databases = databases.collect::<Result<Vec<_>>>()?;
     let mut rows = Vec::new();
     for run in 0..length.runs {
         let texts: Vec<String> = (0..CLIENTS)
@@ -426,7 +456,35 @@ fn room_of(cell: &CellRecord, task: &str, what: &str) -> Finding {
 fn table(records: &Path) -> Result<Shown> {
     let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     let origin = tables::origin(records, &cells);
-    Ok(tables::judged(origin, findings(&cells)))
+    let mut shown = tables::judged(origin, findings(&cells));
+    shown.push_str(&beside(&cells));
+    Ok(shown)
+}
+
+/// Shows all contenders side by side, also those by which nothing is judged.
+fn beside(cells: &[CellRecord]) -> String {
+    let mut text = String::new();
+    for cell in cells.iter().filter(|it| it.parameter("missing").is_none()) {
+        for contender in CONTENDERS {
+            let speeds = speeds(cell, contender);
+            if speeds.is_empty() {
+                continue;
+            }
+            let stored = cell.median(STORED_TASK, contender, STORED) / f64::from(1 << 20);
+            let speed = Interval::of_pairs(&speeds).middle;
+            text.push_str(&format!(
+                "| {} | {contender} | {speed:.0} | {stored:.1} |\n",
+                cell.cell
+            ));
+        }
+    }
+    match text.is_empty() {
+        true => text,
+        false => format!(
+            "\nMedians of the runs: transactions per second, and MiB stored.\n\n\
+             | cell | MariaDB | per second | MiB |\n|---|---|---:|---:|\n{text}"
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -443,11 +501,14 @@ mod tests {
                 [
                     at(OURS, run, ours),
                     at(PEER, run, vec![1.0, seconds, f64::NAN]),
+                    // Far better than both, and nothing is judged by it.
+                    at(NATIVE, run, vec![8.0, seconds, f64::NAN]),
                 ]
             });
             let stored = [
                 (STORED_TASK, OURS, factors.1),
                 (STORED_TASK, PEER, 1.0),
+                (STORED_TASK, NATIVE, 3.0 * f64::from(1 << 20)),
                 (COMPACTED_TASK, OURS, 0.5),
             ];
             let stored = stored.map(|(task, name, bytes)| Row {
@@ -455,9 +516,14 @@ mod tests {
                 ..at(name, 0, vec![f64::NAN, f64::NAN, bytes])
             });
             let rows = rows.chain(stored).collect();
-            let found = findings(&[CellRecord::made_up(CELLS[0].0, parameters, rows)]);
+            let cells = [CellRecord::made_up(CELLS[0].0, parameters, rows)];
+            let found = findings(&cells);
             let verdicts: Vec<Verdict> = found.iter().map(|it| it.verdict).collect();
             assert_eq!(verdicts, expected, "{found:?}");
+            let is_measured = !parameters.starts_with("missing");
+            let shown = beside(&cells);
+            let has_native = shown.contains("| native ext4 | 8 | 3.0 |");
+            assert_eq!(has_native, is_measured, "{shown}");
         };
         use Verdict::{CannotTell, Differs, Holds};
         check("peers=all", 10, (0.96, 0.9), &[Holds, Holds, Holds]);

@@ -69,16 +69,6 @@ impl Mounted {
     pub fn point(&self) -> &Path {
         &self.point
     }
-
-    /// Gives back what no file has, and has everything written.
-    ///
-    /// # Errors
-    /// If a program fails.
-    pub fn settle(&self) -> Result<()> {
-        run(Command::new("fstrim").arg(&self.point))?;
-        run(Command::new("sync").arg("-f").arg(&self.point))?;
-        Ok(())
-    }
 }
 
 impl Drop for Mounted {
