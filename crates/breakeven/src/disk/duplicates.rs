@@ -10,8 +10,8 @@ const WAYS: usize = 4;
 const ENTRY_BYTES: usize = 16;
 /// The blocks after which it is decided whether looking pays.
 const ROUND: u32 = 8192;
-/// Looking pays from this share of duplicates on. A look hashes the block and meets a cache line, which takes
-/// about one part in 30 of what encoding and logging a block takes; half of that again for comparing.
+/// Looking pays from this share of duplicates on: a guess of what hashing a block, meeting a cache line and comparing
+/// take of encoding and logging one.
 const SHARE: u32 = 20;
 /// The rounds without looking between two with it, when it does not pay.
 const REST: u32 = 15;
