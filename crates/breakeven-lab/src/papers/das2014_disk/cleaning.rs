@@ -43,9 +43,14 @@ pub const EXPERIMENT: Experiment = Experiment {
             "reads, or writes, of 4 KiB at random, one at a time, for 1 s (quick: 100 ms) by fio's NBD engine",
         ),
         ("runs", "10 (quick: 2), both disks in turn"),
+        (
+            "written over",
+            "the last of the five times by itself: what the server gave to the system for each byte of the client's is the write amplification at steady state",
+        ),
     ],
     analysis: "The other client's writes take their share of processors and of the turn to write, which is part of the figure. What the server \
-        gave to the system for each byte of both clients' writes says that it cleaned.",
+        gave to the system says that it cleaned; replies with what was read are a part of it. For each byte it is shown where one client \
+        writes alone.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table: |records| table(records),
     pictures: no_pictures,
@@ -59,6 +64,8 @@ const GIVEN: usize = 2;
 const CLEANING: &str = "cleaning";
 const IDLE: &str = "idle";
 const CONTENDERS: [&str; 2] = [CLEANING, IDLE];
+/// The disk that is cleaned, before another client is there.
+const OVERWRITTEN: &str = "written over";
 
 const JOBS: [(&str, &str); 2] = [
     ("read 4 KiB", "--rw=randread"),
@@ -153,11 +160,17 @@ impl Served {
 
 fn rows(laboratory: &Laboratory, rw: &str, length: Length) -> Result<Vec<Row>> {
     let steady = Served::filled(laboratory, length)?;
-    let passes = format!("--io_size={}", PASSES * length.written_bytes);
-    fio(
-        &steady.server,
-        &length.words(&[OVERWRITE[0], OVERWRITE[1], &passes]),
-    )?;
+    let write_over = |passes: u64| {
+        let size = format!("--io_size={}", passes * length.written_bytes);
+        let words = length.words(&[OVERWRITE[0], OVERWRITE[1], &size]);
+        let before = steady.server.given_bytes()?;
+        let told = fio(&steady.server, &words)?;
+        anyhow::Ok((told.bytes, steady.server.given_bytes()? - before))
+    };
+    write_over(PASSES - 1)?;
+    let (written, given) = write_over(1)?;
+    let values = vec![f64::NAN, written / 4096.0, given];
+    let mut rows = vec![row(OVERWRITTEN, 0, 1, values)];
     let job = length.job(rw);
     let beside = length.words(&[
         OVERWRITE[0],
@@ -166,7 +179,6 @@ fn rows(laboratory: &Laboratory, rw: &str, length: Length) -> Result<Vec<Row>> {
         "--time_based",
         "--runtime=60s",
     ]);
-    let mut rows = Vec::new();
     for run in 0..length.runs {
         rows.extend(interleave::in_turn(run, CONTENDERS.len(), |index| {
             let idle = match CONTENDERS[index] {
@@ -221,19 +233,40 @@ fn findings(cells: &[CellRecord]) -> Vec<Finding> {
 fn table(records: &Path) -> Result<Shown> {
     let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     let mut shown = tables::judged(tables::origin(records, &cells), findings(&cells));
-    let measured = |cell: &&CellRecord| cell.parameter("missing").is_none();
-    if cells.iter().any(|cell| measured(&cell)) {
-        shown.push_str(&format!(
-            "\nMedians of the runs: MiB that the server of {OURS} gave to the system.\n\n| cell | disk | MiB |\n|---|---|---:|\n"
-        ));
-    }
-    for cell in cells.iter().filter(measured) {
-        for contender in CONTENDERS {
-            let given = cell.median(TASK, contender, GIVEN) / f64::from(1 << 20);
-            shown.push_str(&format!("| {} | {contender} | {given:.1} |\n", cell.cell));
+    shown.push_str(&given(&cells));
+    Ok(shown)
+}
+
+/// Shows what servers gave to the system, and for each byte of a client's where one writes alone.
+fn given(cells: &[CellRecord]) -> String {
+    let mut text = String::new();
+    for cell in cells.iter().filter(|it| it.parameter("missing").is_none()) {
+        for disk in [OVERWRITTEN, CLEANING, IDLE] {
+            // Older records have no last pass by itself.
+            if cell.column(TASK, disk, GIVEN).is_empty() {
+                continue;
+            }
+            let given = cell.median(TASK, disk, GIVEN);
+            let written = cell.median(TASK, disk, REQUESTS) * 4096.0;
+            let is_written = disk == OVERWRITTEN || (disk == IDLE && cell.cell == JOBS[1].0);
+            let for_each = match is_written {
+                true => format!("{:.2}", given / written),
+                false => String::new(),
+            };
+            let mib = given / f64::from(1 << 20);
+            text.push_str(&format!(
+                "| {} | {disk} | {mib:.1} | {for_each} |\n",
+                cell.cell
+            ));
         }
     }
-    Ok(shown)
+    match text.is_empty() {
+        true => text,
+        false => format!(
+            "\nMedians of the runs: MiB that the server of {OURS} gave to the system, and given for each byte of a client that writes alone.\n\n\
+             | cell | disk | MiB | given for each byte |\n|---|---|---:|---:|\n{text}"
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -256,5 +289,26 @@ mod tests {
         check("peers=fio", 4.9, Verdict::Holds);
         check("peers=fio", 5.1, Verdict::Differs);
         check("missing=fio", 1.0, Verdict::CannotTell);
+    }
+
+    #[test]
+    fn what_is_given_for_each_byte_is_shown_where_one_client_writes_alone() {
+        let check = |job: &str, parameters: &str, expected: &[&str]| {
+            let at = |name, given| row(name, 0, 1, vec![1.0, 512.0, given]);
+            let mib = f64::from(1 << 20);
+            let rows = [(OVERWRITTEN, 3.0), (CLEANING, 9.0), (IDLE, 1.0)];
+            let rows = rows.map(|(name, given)| at(name, given * mib));
+            let text = given(&[CellRecord::made_up(job, parameters, rows.into())]);
+            let ends = text.lines().filter_map(|line| line.strip_prefix("| "));
+            let ends = ends.filter_map(|line| line.strip_prefix(job));
+            assert_eq!(ends.collect::<Vec<_>>(), expected);
+        };
+        let [read, write] = JOBS.map(|(name, _)| name);
+        let over = " | written over | 3.0 | 1.50 |";
+        let cleaning = " | cleaning | 9.0 |  |";
+        let peers = "peers=fio";
+        check(read, peers, &[over, cleaning, " | idle | 1.0 |  |"]);
+        check(write, peers, &[over, cleaning, " | idle | 1.0 | 0.50 |"]);
+        check(read, "missing=fio", &[]);
     }
 }
