@@ -94,7 +94,7 @@ struct RunOptions {
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
     /// kothiyal2009: give every program the paper's 2 GiB instead of scaling from a part (many hours);
-    /// hirsch2017: write for 10 s in every run of every cell.
+    /// hirsch2017: write for 10 s in every run of every cell; peng2020-dedup/best: borg at lzma,9 too.
     #[arg(long)]
     paper_size: bool,
     /// hirsch2017/fastest: about so many seconds for each run of a core cell.

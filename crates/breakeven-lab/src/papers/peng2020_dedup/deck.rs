@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use breakeven::codec::{Compressor, Method};
 
 use super::stores::{Program, Store};
-use super::trees::{self, DECK, Tree};
+use super::trees::{self, Tree};
 use crate::chart::{self, Quantity, Value, Words};
 use crate::data::SEED;
 use crate::experiment::{Experiment, Picture};
@@ -83,11 +83,6 @@ fn models() -> Vec<String> {
 
 fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bytes = if laboratory.quick { 1 << 20 } else { 48 << 20 };
-    let trees = if laboratory.quick {
-        &DECK[2..4]
-    } else {
-        &DECK[..]
-    };
     let clones = if laboratory.quick {
         &CLONES[..2]
     } else {
@@ -95,7 +90,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     };
     let peers = programs::peers(&[]);
     let are_missing = peers.starts_with("missing");
-    let cells = trees.iter().flat_map(|tree| {
+    let cells = trees::all(laboratory.quick).iter().flat_map(|tree| {
         let peers = &peers;
         clones.iter().map(move |clones| Cell {
             name: format!("{} x{clones}", tree.name),

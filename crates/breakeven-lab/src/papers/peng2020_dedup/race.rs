@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::stores::{Program, Store, peers};
-use super::trees::{self, TREES, Tree};
+use super::trees::{self, Tree};
 use crate::data::SEED;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
@@ -19,9 +19,9 @@ use crate::tables::{self, Shown};
 
 const DATA: (&str, &str) = (
     "trees",
-    "48 MiB each of this machine's headers; its documents; programs in five copies of a folder; two archives of headers, one with a \
-        file more at its start; two images of a file system, of the second one block in 50 written over; made-up text in files of \
-        2 KiB (quick: 1 MiB of the first two)",
+    "48 MiB each of a game's data (Debian's neverball-data); eight versions of a program's sources, this one's; this machine's headers; its \
+        documents; programs in five copies of a folder; two archives of headers, one with a file more at its start; two images of a file \
+        system, of the second one block in 50 written over; made-up text in files of 2 KiB (quick: 1 MiB of headers and documents)",
 );
 
 pub const DEFAULTS: Experiment = Experiment {
@@ -137,8 +137,8 @@ fn measure(laboratory: &Laboratory, of: &Experiment) -> Result<Vec<CellRecord>> 
     };
     let (peers, contenders) = (peers(), contenders(laboratory, of));
     let are_missing = peers.starts_with("missing");
-    let trees = if laboratory.quick { &TREES[..2] } else { TREES };
-    let cells = trees.iter().map(|tree: &Tree| Cell {
+    let trees = trees::all(laboratory.quick).iter();
+    let cells = trees.map(|tree: &Tree| Cell {
         name: tree.name.to_string(),
         parameters: format!(
             "bytes={bytes} runs={runs} contenders={} seed={SEED} {peers}",
