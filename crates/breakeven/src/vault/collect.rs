@@ -17,14 +17,12 @@ use crate::pool::Pool;
 
 use super::cipher::{Id, TAG_BYTES};
 use super::compression::Picker;
-use super::contents::Chunks;
 use super::index::{Index, PackPlace, write_pack};
 use super::pack::{
     ChunkEntry, Contents, FrameEntry, HEAD_BYTES, OpenFrame, RawFrame, object_name, open_frame,
     read_head,
 };
 use super::record::{Doomed, Record};
-use super::verify::follow;
 use super::writer::{Group, Writer, WriterOptions};
 use super::{Progress, Vault};
 
@@ -116,24 +114,13 @@ impl Vault {
     /// Returns which chunks of a merged index are live.
     fn mark(&self, index: &Index, progress: &mut dyn FnMut(&Progress)) -> Result<Vec<u64>> {
         let mut live = vec![0u64; index.chunk_count().div_ceil(64)];
-        let mut chunks = Chunks::new(&self.far, &self.keys);
-        let mut seen = BTreeSet::new();
-        let total = self.state.snapshots.len() as u64;
-        for (done, epoch) in self.state.snapshots.iter().enumerate() {
-            let snapshot = self.snapshot(*epoch)?;
-            let roots = [snapshot.folder, snapshot.stamps];
-            follow(&mut chunks, index, roots, &mut seen, &mut |id| {
-                if let Some(number) = index.number_of(&id) {
-                    live[number / 64] |= 1 << (number % 64);
-                }
-            })?;
-            let done = done as u64 + 1;
-            progress(&Progress {
-                phase: "marking what is live",
-                done,
-                total,
-            });
-        }
+        let mut mark = |id: Id| {
+            if let Some(number) = index.number_of(&id) {
+                live[number / 64] |= 1 << (number % 64);
+            }
+        };
+        let phase = "marking what is live";
+        self.follow_all(index, phase, progress, &mut mark, &mut |_, ended| ended)?;
         Ok(live)
     }
 

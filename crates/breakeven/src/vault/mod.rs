@@ -101,9 +101,9 @@ pub const INDEX_PHASE: &str = "memory of the index";
 pub struct Progress {
     /// What is being done.
     pub phase: &'static str,
-    /// How much of it is done: bytes, or snapshots where the phase says so.
+    /// How many bytes of it are done.
     pub done: u64,
-    /// How much there is; 0 where that is not known.
+    /// How many there are; 0 where that is not known.
     pub total: u64,
 }
 

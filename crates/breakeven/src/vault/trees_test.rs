@@ -595,6 +595,46 @@ fn an_interrupted_collection_goes_on_where_it_stopped() {
     assert!(verified.damages.is_empty(), "{:?}", verified.damages);
 }
 
+#[test]
+fn following_snapshots_says_how_many_of_their_bytes_are_done() {
+    let source = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    noise_tree(source.path(), 24, 8);
+    let (_far, mut vault, _) = small_packs(source.path(), folder.path());
+    let paths = [source.path().to_path_buf()];
+    vault
+        .add(&pool(), &paths, &options(2), &mut |_| ())
+        .unwrap();
+    let snapshots = vault.snapshots().unwrap();
+    let raw_bytes: u64 = snapshots.iter().map(|(_, it)| it.raw_bytes).sum();
+    let check = |phase: &str, told: &[Progress]| {
+        let told = told.iter().filter(|it| it.phase == phase);
+        let done: Vec<u64> = told
+            .inspect(|it| assert_eq!(it.total, raw_bytes))
+            .map(|it| it.done)
+            .collect();
+        assert!(
+            done.is_sorted() && done.last() == Some(&raw_bytes),
+            "{done:?}"
+        );
+        // All but the last of nine files; the second snapshot has no others.
+        let within = done.iter().filter(|it| **it < raw_bytes / 2).count();
+        assert_eq!(within, 8, "{phase}: {done:?}");
+    };
+    let mut told = Vec::new();
+    let writing = WriterOptions::default();
+    vault
+        .plan_collection(&writing, 1.0, &mut |progress| told.push(*progress))
+        .unwrap();
+    check("marking what is live", &told);
+    vault
+        .verify(&pool(), VerifyOptions::default(), &mut |progress| {
+            told.push(*progress)
+        })
+        .unwrap();
+    check("following snapshots", &told);
+}
+
 /// A file of the system's that is never as long as it says, and one that grows as long as it is read.
 #[test]
 fn a_file_that_changes_while_it_is_read_is_named_or_whole() {

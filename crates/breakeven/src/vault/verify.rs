@@ -17,6 +17,7 @@ use super::index::{Index, PackPlace};
 use super::pack::{
     self, ChunkKind, Contents, PACK_BYTES_LIMIT, object_name, open_frame, read_head,
 };
+use super::record::Snapshot;
 use super::{CONFIG_BYTES_MAX, LOCK, Progress, Vault, object};
 
 /// Folders within folders that are followed: twice what a path of 4,096 bytes can hold.
@@ -104,7 +105,12 @@ impl Vault {
         let mut random = fastrand::Rng::with_seed(options.seed);
         packs.retain(|_| random.f64() < options.sample_share);
         verified.bytes = self.verify_packs(pool, packs, &mut verified, progress)?;
-        self.verify_snapshots(&index, &mut verified, progress);
+        let phase = "following snapshots";
+        self.follow_all(&index, phase, progress, &mut |_| (), &mut |epoch, ended| {
+            verified.note(&object("snapshots", epoch), ended);
+            verified.snapshots += 1;
+            Ok(())
+        })?;
         Ok(verified)
     }
 
@@ -187,30 +193,39 @@ impl Vault {
         Ok(())
     }
 
-    /// Follows the folders of all snapshots: whatever they need must be listed.
-    fn verify_snapshots(
+    /// Follows the folders of all snapshots, whatever they need must be listed: hands out every chunk of it, and how each
+    /// snapshot ended. Progress counts the bytes of their files; those that were seen before come with their snapshot's end.
+    pub(super) fn follow_all(
         &self,
         index: &Index,
-        verified: &mut Verified,
+        phase: &'static str,
         progress: &mut dyn FnMut(&Progress),
-    ) {
+        take: &mut dyn FnMut(Id),
+        ended: &mut dyn FnMut(u64, Result<()>) -> Result<()>,
+    ) -> Result<()> {
+        let epochs = self.state.snapshots.iter();
+        let snapshots: Vec<_> = epochs.map(|it| (*it, self.snapshot(*it))).collect();
+        let bytes_of = |it: &Result<Snapshot>| it.as_ref().map_or(0, |it| it.raw_bytes);
+        let bytes = snapshots.iter().map(|(_, it)| bytes_of(it));
+        let total = bytes.fold(0, u64::saturating_add);
         let mut chunks = Chunks::new(&self.far, &self.keys);
-        let mut seen = BTreeSet::new();
-        let total = self.state.snapshots.len() as u64;
-        for (done, epoch) in self.state.snapshots.iter().enumerate() {
-            let followed = self.snapshot(*epoch).and_then(|snapshot| {
+        let (mut seen, mut before) = (BTreeSet::new(), 0u64);
+        for (epoch, snapshot) in snapshots {
+            let (raw_bytes, mut within) = (bytes_of(&snapshot), 0u64);
+            let mut followed = |bytes| {
+                within = within.saturating_add(bytes).min(raw_bytes);
+                let done = before.saturating_add(within);
+                progress(&Progress { phase, done, total });
+            };
+            let result = snapshot.and_then(|snapshot| {
                 let roots = [snapshot.folder, snapshot.stamps];
-                follow(&mut chunks, index, roots, &mut seen, &mut |_| ())
+                follow(&mut chunks, index, roots, &mut seen, take, &mut followed)
             });
-            verified.note(&object("snapshots", *epoch), followed);
-            verified.snapshots += 1;
-            let done = done as u64 + 1;
-            progress(&Progress {
-                phase: "following snapshots",
-                done,
-                total,
-            });
+            followed(raw_bytes);
+            before = before.saturating_add(raw_bytes);
+            ended(epoch, result)?;
         }
+        Ok(())
     }
 }
 
@@ -259,13 +274,15 @@ fn check_name(bytes: &[u8], name: Id) -> Result<()> {
     }
 }
 
-/// Hands out every chunk that a folder needs with all below it, and its stamps; folders that were seen are left out.
-pub(super) fn follow(
+/// Hands out every chunk that a folder needs with all below it, and its stamps, and the bytes of each file when that was
+/// followed; folders that were seen are left out.
+fn follow(
     chunks: &mut Chunks,
     index: &Index,
     roots: [Id; 2],
     seen: &mut BTreeSet<[Id; 2]>,
     take: &mut dyn FnMut(Id),
+    followed: &mut dyn FnMut(u64),
 ) -> Result<()> {
     let mut left = vec![(roots, 0)];
     while let Some(([folder, stamps], depth)) = left.pop() {
@@ -286,8 +303,13 @@ pub(super) fn follow(
         let stamps = chunks.stamps(index, &entries, stamps)?;
         for (entry, stamp) in entries.iter().zip(&stamps) {
             match entry.node {
-                Node::File { content, .. } if content != Id::NONE => {
+                Node::File {
+                    content,
+                    size_bytes,
+                    ..
+                } if content != Id::NONE => {
                     chunks.each_chunk(index, content, take)?;
+                    followed(size_bytes);
                 }
                 Node::Folder { content } => left.push(([content, stamp.folder], depth + 1)),
                 _ => {}
