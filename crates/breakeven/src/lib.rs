@@ -110,8 +110,9 @@ pub mod statistics;
 pub mod storage;
 #[cfg(feature = "stream")]
 pub mod stream;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "proof"))]
+#[doc(hidden)]
+pub mod testing;
 pub mod units;
 #[cfg(feature = "vault")]
 #[doc(hidden)]

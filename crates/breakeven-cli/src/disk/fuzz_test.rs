@@ -5,6 +5,7 @@
 
 use breakeven::disk::{Disk, DiskOptions};
 use breakeven::storage::MemoryStorage;
+use breakeven::testing::{is_full, seed};
 use fastrand::Rng;
 
 use super::handshake::{Offer, Session, negotiate};
@@ -330,10 +331,8 @@ impl Drop for Shown<'_> {
 
 #[test]
 fn whatever_a_client_sends_is_answered_as_the_protocol_says_or_not_at_all() {
-    let seed = std::env::var("BREAKEVEN_SEED").map_or(2561, |text| text.parse().expect("a number"));
-    let is_full = std::env::var("BREAKEVEN_FULL").is_ok_and(|value| value == "1");
-    let rounds = if is_full { 100_000 } else { 3_000 };
-    let mut random = Rng::with_seed(seed);
+    let rounds = if is_full() { 100_000 } else { 3_000 };
+    let mut random = Rng::with_seed(seed(2561));
     let (mut agreed, mut answered) = (0, 0);
     for _ in 0..rounds {
         let bytes = client(&mut random);
@@ -342,9 +341,7 @@ fn whatever_a_client_sends_is_answered_as_the_protocol_says_or_not_at_all() {
         agreed += usize::from(is_agreed);
         answered += requests;
     }
-    println!(
-        "{rounds} clients, {agreed} agreed, {answered} requests answered; BREAKEVEN_SEED={seed}"
-    );
+    println!("{rounds} clients, {agreed} agreed, {answered} requests answered");
     let is_enough = agreed > rounds / 5 && answered > rounds / 2;
     assert!(is_enough, "{agreed} {answered}");
 }

@@ -11,6 +11,7 @@ use breakeven::storage::Storage;
 use breakeven::storage::proof::{
     CrashFloors, Found, State, Subject, cut_power, digest, fail_calls, fill_disk,
 };
+use breakeven::testing::{is_full, seed};
 use fastrand::Rng;
 
 use super::handshake::Session;
@@ -238,14 +239,6 @@ impl Subject for Served {
     fn maintain(&mut self, _: &mut Rng) -> Result<()> {
         self.disk.checkpoint()
     }
-}
-
-fn is_full() -> bool {
-    std::env::var("BREAKEVEN_FULL").is_ok_and(|value| value == "1")
-}
-
-fn seed(default: u64) -> u64 {
-    std::env::var("BREAKEVEN_SEED").map_or(default, |text| text.parse().expect("a number"))
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use breakeven::testing::is_full;
 use fastrand::Rng;
 use tempfile::TempDir;
 
@@ -18,10 +19,6 @@ const SEED: u64 = 2014;
 /// Debian's.
 const PYTHON: &str = "/usr/bin/python3";
 const ENOSPC: u32 = 28;
-
-fn is_full() -> bool {
-    std::env::var("BREAKEVEN_FULL").is_ok_and(|value| value == "1")
-}
 
 fn is_root_test() -> bool {
     std::env::var_os("BREAKEVEN_ROOT_TESTS").is_some()

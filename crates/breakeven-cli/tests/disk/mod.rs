@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use breakeven::testing::is_full;
 use tempfile::TempDir;
 
 use client::{Client, DISCONNECT, FLUSH, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
@@ -488,11 +489,7 @@ fn requests_in_flight_are_each_answered_whatever_the_order() {
 #[test]
 fn a_killed_server_loses_nothing_that_was_flushed_and_tears_no_block() {
     let folder = made("1MiB");
-    let kills = if std::env::var("BREAKEVEN_FULL").is_ok_and(|value| value == "1") {
-        200
-    } else {
-        20
-    };
+    let kills = if is_full() { 200 } else { 20 };
     let mut state = 2014u64;
     let mut random = |below: u64| {
         state = state
