@@ -1,11 +1,10 @@
 //! Power cuts under a served disk: the proof harness of every store, at the level of the protocol. A transaction is a request
 //! that a client sends as bytes and the server answers.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
-use breakeven::blocks::BlocksOptions;
-use breakeven::disk::{Disk, DiskOptions};
+use breakeven::disk::Disk;
+use breakeven::disk::small::{SIZE_BYTES, options, whole_blocks};
 use breakeven::error::{Error, Result};
 use breakeven::storage::Storage;
 use breakeven::storage::proof::{
@@ -19,9 +18,6 @@ use super::metrics::Metrics;
 use super::request::transmit;
 
 const NAME: &str = "disk";
-const BLOCK_BYTES: usize = 512;
-/// Small enough to be read whole for every image, large enough for requests that overlap.
-const SIZE_BYTES: usize = 16 * BLOCK_BYTES;
 
 // The numbers are those of the protocol's published specification, written down once more.
 const REQUEST_MAGIC: u32 = 0x2560_9513;
@@ -31,29 +27,6 @@ const FLUSH: u16 = 3;
 const TRIM: u16 = 4;
 const WRITE_ZEROES: u16 = 6;
 const FUA: u16 = 1;
-
-thread_local! {
-    /// No two openings of a test draw the same generations, and the next run of it draws the same ones.
-    static OPENED: Cell<u64> = const { Cell::new(0) };
-}
-
-fn options() -> DiskOptions {
-    let opened = OPENED.with(|opened| opened.replace(opened.get() + 1));
-    DiskOptions {
-        block_bytes: BLOCK_BYTES as u32,
-        duplicates_bytes: 4096,
-        // The order of several threads would be another one in each run.
-        threads: 1,
-        blocks: BlocksOptions {
-            block_bytes_max: BLOCK_BYTES as u32,
-            segment_bytes_min: 8192,
-            checkpoint_bytes: 6000,
-            map_cache_bytes: 1 << 20,
-            seed: Some(opened.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
-            ..BlocksOptions::default()
-        },
-    }
-}
 
 /// What a client asks for.
 struct Request {
@@ -78,7 +51,7 @@ impl Request {
         let kind = match random.u8(..20) {
             // What changes nothing may be no transaction at all.
             0..3 if !is_zeros(offset..offset + length) => WRITE_ZEROES,
-            3..6 if !is_zeros(whole(offset, length)) => TRIM,
+            3..6 if !is_zeros(whole_blocks(offset, length)) => TRIM,
             _ => WRITE,
         };
         let mut bytes = Vec::new();
@@ -105,7 +78,7 @@ impl Request {
     fn apply(&self, content: &mut [u8]) {
         match self.kind {
             WRITE => content[self.offset..][..self.length].copy_from_slice(&self.bytes),
-            TRIM => content[whole(self.offset, self.length)].fill(0),
+            TRIM => content[whole_blocks(self.offset, self.length)].fill(0),
             _ => content[self.offset..][..self.length].fill(0),
         }
     }
@@ -120,12 +93,6 @@ impl Request {
         bytes.extend(&self.bytes);
         bytes
     }
-}
-
-/// Returns the bytes of the whole blocks of a range.
-fn whole(offset: usize, length: usize) -> std::ops::Range<usize> {
-    let start = offset.next_multiple_of(BLOCK_BYTES);
-    start..((offset + length) / BLOCK_BYTES * BLOCK_BYTES).max(start)
 }
 
 struct Served {

@@ -18,6 +18,7 @@
 //! | `names` | what volumes are called |
 //! | `foretell` | what an import would come to |
 //! | `tidy` | keeping the file to what is live |
+//! | `small` | the disks of proofs; not in the library |
 
 #![deny(unsafe_code)]
 
@@ -37,6 +38,8 @@ mod model_test;
 mod names;
 #[cfg(test)]
 mod proof_test;
+#[cfg(any(test, feature = "proof"))]
+pub mod small;
 mod tidy;
 mod volume;
 

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::proof_test::{BLOCK_BYTES, Content, Request, SIZE_BYTES, options, shown};
+use super::proof_test::{Content, Request, shown};
+use super::small::{BLOCK_BYTES, SIZE_BYTES, options};
 use super::{Disk, DiskOptions, Extent, Room};
 use crate::blocks::{Blocks, BlocksOptions, Durability};
 use crate::error::{Error, Result};

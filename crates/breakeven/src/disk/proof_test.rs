@@ -1,13 +1,13 @@
 //! Power cuts, failing calls and full hosts under a disk: the proof harness, at the level of device requests.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fastrand::Rng;
 
-use super::{Disk, DiskOptions};
-use crate::blocks::{BlocksOptions, Durability};
+use super::Disk;
+use super::small::{BLOCK_BYTES, SIZE_BYTES, options, whole_blocks};
+use crate::blocks::Durability;
 use crate::error::Result;
 use crate::storage::proof::{
     CrashFloors, Found, State, Subject, cut_power, digest, fail_calls, fill_disk,
@@ -16,32 +16,6 @@ use crate::storage::{Storage, superblock};
 use crate::testing::{is_full, seed};
 
 const NAME: &str = "disk";
-pub(super) const BLOCK_BYTES: usize = 512;
-/// Small enough to be read whole for every image, large enough for requests that overlap.
-pub(super) const SIZE_BYTES: usize = 16 * BLOCK_BYTES;
-
-thread_local! {
-    /// No two openings of a test draw the same generations, and the next run of it draws the same ones.
-    static OPENED: Cell<u64> = const { Cell::new(0) };
-}
-
-pub(super) fn options() -> DiskOptions {
-    let opened = OPENED.with(|opened| opened.replace(opened.get() + 1));
-    DiskOptions {
-        block_bytes: BLOCK_BYTES as u32,
-        duplicates_bytes: 4096,
-        // The order of several threads would be another one in each run.
-        threads: 1,
-        blocks: BlocksOptions {
-            block_bytes_max: BLOCK_BYTES as u32,
-            segment_bytes_min: 8192,
-            checkpoint_bytes: 6000,
-            map_cache_bytes: 1 << 20,
-            seed: Some(opened.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
-            ..BlocksOptions::default()
-        },
-    }
-}
 
 /// What the volumes of a disk show.
 pub(super) type Content = BTreeMap<String, Vec<u8>>;
@@ -153,10 +127,8 @@ impl Request {
                 offset,
                 count,
             } => {
-                let start = offset.next_multiple_of(BLOCK_BYTES);
-                let end = (offset + count) / BLOCK_BYTES * BLOCK_BYTES;
                 let target = content.get_mut(volume).expect("a volume");
-                target[start..end.max(start)].fill(0);
+                target[whole_blocks(*offset, *count)].fill(0);
             }
             Request::Clone { from, to } => {
                 let bytes = content[from].clone();
@@ -273,9 +245,7 @@ impl Subject for Proved {
         request.apply(&mut content);
         // A trim of less than a block is none.
         let is_idle = match request {
-            Request::Trim { offset, count, .. } => {
-                offset.next_multiple_of(BLOCK_BYTES) >= (offset + count) / BLOCK_BYTES * BLOCK_BYTES
-            }
+            Request::Trim { offset, count, .. } => whole_blocks(*offset, *count).is_empty(),
             _ => false,
         };
         state(self.number() + u64::from(!is_idle), &content)
