@@ -38,6 +38,8 @@ mod index;
 mod objects_end;
 mod pack;
 #[cfg(test)]
+mod proof_calls_test;
+#[cfg(test)]
 mod proof_objects_test;
 #[cfg(test)]
 mod proof_requests_test;

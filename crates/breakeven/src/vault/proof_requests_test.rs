@@ -50,13 +50,20 @@ fn open(store: &Arc<SimulatedObjects>, seed: u64) -> Result<Subjected> {
 }
 
 /// Collects whatever is not live, at once.
-fn collect(subject: &mut Subjected, now: i64) -> Result<Collected> {
+pub(super) fn collect(subject: &mut Subjected, now: i64) -> Result<Collected> {
     let vault = &mut subject.vault;
     vault.collect(&pool(), writer_options(), (now, 0), 1.0, &mut |_| ())
 }
 
+/// Says what collecting so would do now.
+pub(super) fn plan_all(subject: &Subjected) -> CollectPlan {
+    let vault = &subject.vault;
+    let plan = vault.plan_collection(&writer_options(), 1.0, &mut |_| ());
+    plan.unwrap()
+}
+
 /// Restores a snapshot over whatever is there; an error says what is missing.
-fn restore(subject: &Subjected, epoch: u64, target: &Path) -> Result<()> {
+pub(super) fn restore(subject: &Subjected, epoch: u64, target: &Path) -> Result<()> {
     let options = RestoreOptions {
         replaces: true,
         owners: false,
@@ -74,7 +81,7 @@ fn restore(subject: &Subjected, epoch: u64, target: &Path) -> Result<()> {
     }
 }
 
-fn check_restored(tree: &Tree, target: &Path, what: &str) {
+pub(super) fn check_restored(tree: &Tree, target: &Path, what: &str) {
     let back = target.join("top");
     assert_eq!(fs::read_dir(&back).unwrap().count(), tree.len(), "{what}");
     for (name, bytes) in tree {
@@ -107,17 +114,11 @@ fn scenes(random: &mut fastrand::Rng) -> Vec<Scene> {
             work,
         });
     };
-    let add = |subject: &Subjected, random: &mut fastrand::Rng| loop {
-        match subject.plan(random) {
-            Transaction::Add(tree) => return Transaction::Add(tree),
-            _ => continue,
-        }
-    };
     for _ in 0..2 {
-        let transaction = add(&subject, random);
+        let transaction = subject.plan_add(random);
         subject.commit(&transaction, true).unwrap();
     }
-    let transaction = add(&subject, random);
+    let transaction = subject.plan_add(random);
     scene(&subject, Work::Change(transaction.clone()));
     subject.commit(&transaction, true).unwrap();
     let (newest, _) = subject.trees.last_key_value().expect("a snapshot");
@@ -146,22 +147,22 @@ fn act(
     (acted, store)
 }
 
-/// The next process adds, collects, and finds nothing wrong and nothing left.
-fn go_on(store: &Arc<SimulatedObjects>, random: &mut fastrand::Rng, what: &str) {
-    let mut subject = open(store, random.u64(..)).unwrap();
+/// The next process adds, collects, and finds nothing wrong. Returns what another collection would do.
+pub(super) fn go_on(
+    open: &dyn Fn(u64) -> Result<Subjected>,
+    random: &mut fastrand::Rng,
+    what: &str,
+) -> CollectPlan {
+    let mut subject = open(random.u64(..)).unwrap();
     let transaction = subject.plan(random);
     subject
         .commit(&transaction, true)
         .unwrap_or_else(|error| panic!("{what}: {error}"));
     collect(&mut subject, 200).unwrap();
     let expected = subject.state();
-    let plan = subject
-        .vault
-        .plan_collection(&writer_options(), 1.0, &mut |_| ())
-        .unwrap();
-    assert_eq!((plan.dead_packs, plan.moved_packs), (0, 0), "{what}");
+    let left = plan_all(&subject);
     drop(subject);
-    let subject = open(store, 3).unwrap();
+    let subject = open(3).unwrap();
     assert_eq!(subject.state(), expected, "{what}");
     let verified = subject
         .vault
@@ -172,6 +173,7 @@ fn go_on(store: &Arc<SimulatedObjects>, random: &mut fastrand::Rng, what: &str) 
         "{what}: {:?}",
         verified.damages
     );
+    left
 }
 
 /// Tries every trouble at every request of a scene; returns how many images there were, and how often work went well
@@ -203,7 +205,8 @@ fn try_scene(scene: &Scene, random: &mut fastrand::Rng) -> (u64, u64) {
             }
             drop(subject);
             if images % 3 == 0 {
-                go_on(&next, random, &what);
+                let left = go_on(&|seed| open(&next, seed), random, &what);
+                assert_eq!((left.dead_packs, left.moved_packs), (0, 0), "{what}");
             }
             images += 1;
             went_well += u64::from(acted.is_ok());
