@@ -356,21 +356,23 @@ sleep() {
     case $waits in
         1) until nbdinfo 'nbd+unix:///?socket=my.disk.socket' >/dev/null 2>&1; do command sleep 0.02; done ;;
         2) until [ -s image ] || [ -s vm1.raw ]; do command sleep 0.02; done ;;
+        5) until breakeven bench "$PWD/cache" --keys 1 --flat-out --seconds 0.1 >/dev/null 2>&1; do command sleep 0.05; done ;;
         *) until mariadb --socket="$PWD/sql" -e 'SELECT 1' >/dev/null 2>&1; do command sleep 0.05; done ;;
     esac
 }
 "#;
 
-/// Returns the lines of code of the guide's parts: the eight, what comes then, and those of sandboxes.
-fn lines_of_the_guide() -> [Vec<String>; 3] {
+/// Returns the lines of code of the guide's parts: the eight, what comes then, those of memcached, and those of sandboxes.
+fn lines_of_the_guide() -> [Vec<String>; 4] {
     let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/disk.md");
     let guide = fs::read_to_string(guide).expect("the guide");
     let (_, part) = guide.split_once("## Eight lines").expect("a heading");
     let (eight, then) = part.split_once("And then:").expect("two words");
-    let (then, rest) = then.split_once("Every volume").expect("a sentence");
+    let (then, rest) = then.split_once("memcached's extstore").expect("a sentence");
+    let (memcached, rest) = rest.split_once("Every volume").expect("a sentence");
     let (_, sandboxes) = rest.split_once("## Sandboxes").expect("a heading");
     let (sandboxes, _) = sandboxes.split_once("QEMU takes").expect("a sentence");
-    [eight, then, sandboxes].map(|part| {
+    [eight, then, memcached, sandboxes].map(|part| {
         let code = part.lines().filter_map(|line| line.strip_prefix("    "));
         code.map(str::to_string).collect()
     })
@@ -392,24 +394,29 @@ fn run_lines(folder: &Path, lines: &[String]) -> String {
     done(&mut command)
 }
 
-/// What the last line serves, and whether the database is in it: it was cloned while it ran.
-const LOOK_AT_THE_CLONE: &str = r#"
+/// What the last line serves, and whether the database is in it: it was cloned while it ran. memcached's lines come then.
+const MOUNT_THE_CLONE: &str = r#"
 cat info; nbdinfo --list 'nbd+unix:///?socket=my.disk.socket'
 touch clone && nbdfuse clone 'nbd+unix:///test?socket=my.disk.socket' & until [ -s clone ]; do command sleep 0.02; done
 device=$(losetup --find --show clone) && mount $device m
 mariadbd --user=root --datadir=$PWD/m/db --socket=$PWD/sql --skip-networking & sleep 5
 mariadb --socket=$PWD/sql -e "SELECT CONCAT(COUNT(*), ' rows to ', MAX(seq)) FROM a.b"
+"#;
+/// Values are in memcached's file when blocks of more than 4 MiB are.
+const UNMOUNT_THE_CLONE: &str = r#"
+until [ $(stat --format=%b m/values) -gt 8192 ]; do command sleep 0.05; done
+kill %4; wait %4
 mariadb --socket=$PWD/sql -e SHUTDOWN; wait %3
 umount m; losetup --detach $device; fusermount3 -u clone; kill %1; wait
 "#;
 
 #[test]
 fn root_the_lines_of_the_guide_do_what_it_says() {
-    let programs = ["nbdfuse", "nbdinfo", "mariadbd"];
+    let programs = ["nbdfuse", "nbdinfo", "mariadbd", "memcached"];
     if !is_root_test() || !programs.iter().all(|program| installed(program)) {
         return;
     }
-    let [eight, mut then, mut sandboxes] = lines_of_the_guide();
+    let [eight, mut then, memcached, mut sandboxes] = lines_of_the_guide();
     assert_eq!(eight.len(), 8, "{eight:?}");
     // The last line serves until it is ended.
     let last = then.pop().expect("a line");
@@ -417,7 +424,9 @@ fn root_the_lines_of_the_guide_do_what_it_says() {
     then.push(format!(
         "{last} & until nbdinfo 'nbd+unix:///?socket=my.disk.socket' >info 2>&1; do command sleep 0.02; done"
     ));
-    then.push(LOOK_AT_THE_CLONE.to_string());
+    then.push(MOUNT_THE_CLONE.to_string());
+    then.extend(memcached);
+    then.push(UNMOUNT_THE_CLONE.to_string());
     let folder = tempfile::tempdir().expect("a temporary folder");
     let told = run_lines(folder.path(), &[eight, then].concat());
     for word in [
