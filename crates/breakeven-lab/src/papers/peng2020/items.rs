@@ -79,9 +79,9 @@ const TIMES_MEMORY: usize = 4;
 const KEY_BYTES: usize = 10;
 /// Seconds that ours has to learn, and that a server is used at most, for each MiB of its memory.
 const LEARNING_SECONDS_A_MIB: f64 = 12.0 / 128.0;
+const USED_SECONDS_A_MIB: f64 = 60.0 / 128.0;
 /// Between two times that it is asked meanwhile: a thread of the lowest priority learns on the same core.
 const TAUGHT_REST: Duration = Duration::from_millis(2);
-const USED_SECONDS_A_MIB: f64 = 60.0 / 128.0;
 
 fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
     let memory_mib = if laboratory.quick { 16 } else { 128 };
