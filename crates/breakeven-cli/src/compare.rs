@@ -51,7 +51,7 @@ fn render(comparison: &Comparison) -> String {
         _ => writeln!(out, "{changed} of {compared} verdicts changed."),
     };
     section(&mut out, "", &comparison.verdicts, verdict);
-    let title = "say something else, but their costs overlap, so it is no change:";
+    let title = "say something else within their errors, so it is no change:";
     section(&mut out, title, &comparison.within_error, verdict);
     let title = "not alike, so a change may come from it:";
     section(&mut out, title, &comparison.unlike, |difference| {

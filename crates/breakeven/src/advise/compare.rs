@@ -1,8 +1,9 @@
 //! What changed between two reports, for people and for CI.
 //!
 //! A verdict says what to do: compress with a method, store raw, or that it is undecided. It has
-//! changed when that differs and the bands of the two costs do not meet: where they do, another run
-//! on the same data may say either. Where both are undecided, nothing was said either time. A measured
+//! changed when that differs and the bands of the least costs do not meet: where they do, another run
+//! on the same data may say either. So it may where the method of one run is a rival in the other, of which the band
+//! met that of the best. Where both are undecided, nothing was said either time. A measured
 //! number has moved when the two differ by more than their errors together. Unlike things
 //! (another machine, other terms, other data) are compared all the same and named, so that the
 //! reader knows what a change may come from.
@@ -15,8 +16,9 @@ use std::fmt::Display;
 use serde::Serialize;
 
 use crate::advise::binary_size;
-use crate::advise::report::{MethodReport, Report, SampleReport, TermsReport, VerdictReport};
-
+use crate::advise::report::{
+    MethodReport, Report, Rival, SampleReport, TermsReport, VerdictReport,
+};
 use crate::advise::sample::CACHE_BLOCK_BYTES;
 use crate::meter::Machine;
 use crate::units::Estimate;
@@ -133,18 +135,24 @@ pub struct Presence {
 /// Compares two reports, the earlier one first.
 pub fn compare(before: &Report, after: &Report) -> Comparison {
     let (old, new) = (Index::of(before), Index::of(after));
-    let differing = after.verdicts.iter().filter_map(|verdict| {
-        let earlier = *old.verdicts.get(&verdict_key(verdict))?;
-        differs(earlier, verdict).then(|| VerdictChange {
+    let (mut verdicts, mut within_error) = (Vec::new(), Vec::new());
+    for verdict in &after.verdicts {
+        let Some(earlier) = old.verdicts.get(&verdict_key(verdict)) else {
+            continue;
+        };
+        let change = || VerdictChange {
             place: verdict.place.clone(),
             metric: verdict.metric.clone(),
             class: verdict.class.clone(),
             before: old.stance(before, earlier),
             after: new.stance(after, verdict),
-        })
-    });
-    let (within_error, verdicts): (Vec<_>, Vec<_>) =
-        differing.partition(|change| meet(change.before.cost_ratio, change.after.cost_ratio));
+        };
+        match (differs(earlier, verdict), may_agree(earlier, verdict)) {
+            (false, _) => {}
+            (true, true) => within_error.push(change()),
+            (true, false) => verdicts.push(change()),
+        }
+    }
     let compared = new
         .verdicts
         .keys()
@@ -236,6 +244,25 @@ fn differs(before: &VerdictReport, after: &VerdictReport) -> bool {
         ("undecided", _) | (_, "undecided") => true,
         _ => before.method != after.method || never(before) != never(after),
     }
+}
+
+/// Says whether two verdicts that differ may be of one truth.
+fn may_agree(before: &VerdictReport, after: &VerdictReport) -> bool {
+    let rival = |verdict: &VerdictReport, of: &VerdictReport| {
+        let is_it = |rival: &Rival| rival.method == verdict.method;
+        of.answer != "undecided" && verdict.answer != "undecided" && of.rivals.iter().any(is_it)
+    };
+    meet(least(before), least(after)) || rival(before, after) || rival(after, before)
+}
+
+/// Returns the band of the least cost: that of the candidate, or of a rival.
+fn least(verdict: &VerdictReport) -> Estimate {
+    let rivals = verdict.rivals.iter().map(|rival| rival.cost_ratio);
+    rivals.fold(verdict.cost_ratio, |least, rival| Estimate {
+        mean: least.mean.min(rival.mean),
+        low: least.low.min(rival.low),
+        high: least.high.min(rival.high),
+    })
 }
 
 /// Says whether two bands have a value in common. One without an end that is a number has them all.
@@ -482,6 +509,7 @@ mod tests {
             flips_at: Vec::new(),
             stages: "serial".to_string(),
             cost_ratio: Estimate::exact(0.5),
+            rivals: Vec::new(),
             might: None,
         }
     }
@@ -503,6 +531,42 @@ mod tests {
         check(("zstd:1", "pays"), ("zstd:1", "undecided"), true);
         check(("store", "never"), ("store", "undecided"), true);
         check(("store", "undecided"), ("zstd:1", "undecided"), false);
+    }
+
+    /// One method waits for a link and another for the cores, of which a run knows less: it may win or lose.
+    #[test]
+    fn the_method_of_another_run_may_have_been_a_rival() {
+        let band = |low: f64, high: f64| Estimate {
+            mean: (low + high) / 2.0,
+            low,
+            high,
+        };
+        let check = |before: &[(&str, f64, f64)], after: &[(&str, f64, f64)], expected: bool| {
+            let made = |of: &[(&str, f64, f64)]| {
+                let (method, low, high) = of[0];
+                let rivals = of[1..].iter().map(|(method, low, high)| Rival {
+                    method: (*method).to_string(),
+                    cost_ratio: band(*low, *high),
+                });
+                VerdictReport {
+                    cost_ratio: band(low, high),
+                    rivals: rivals.collect(),
+                    ..verdict(method, "pays")
+                }
+            };
+            let (before, after) = (made(before), made(after));
+            assert!(differs(&before, &after));
+            assert_eq!(may_agree(&before, &after), expected);
+            assert_eq!(may_agree(&after, &before), expected, "the other way round");
+        };
+        let link_bound = ("lz4:1", 0.758, 0.765);
+        check(&[link_bound], &[("zstd:1", 0.629, 0.733)], false);
+        let (slower, other) = (("zstd:1", 0.74, 0.83), ("zstd:3", 0.74, 0.90));
+        check(&[link_bound, slower], &[("zstd:1", 0.629, 0.733)], true);
+        check(&[link_bound, other], &[("zstd:1", 0.629, 0.733)], false);
+        // A rival that none of the two names may make the least costs meet.
+        let dense = ("zstd:3", 0.70, 0.90);
+        check(&[link_bound, dense], &[("zstd:1", 0.629, 0.733)], true);
     }
 
     #[test]

@@ -247,6 +247,9 @@ pub struct VerdictReport {
     /// Cost of the candidate over the cost of storing raw: at the means, with the band of all errors
     /// over all the reads per write asked for.
     pub cost_ratio: Estimate,
+    /// Other methods that compress whose bands begin before that of the candidate ends: any of them may be the best.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rivals: Vec<Rival>,
     /// A method that seems to cost less, but is not known well enough to be the best.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub might: Option<Might>,
@@ -316,6 +319,15 @@ pub struct SplitReport {
     /// Microseconds of an access.
     pub us_per_access: f64,
     /// In time, over compressing nothing.
+    pub cost_ratio: Estimate,
+}
+
+/// A method that may be the best as well.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Rival {
+    /// The method's text form.
+    pub method: String,
+    /// As the verdict's.
     pub cost_ratio: Estimate,
 }
 

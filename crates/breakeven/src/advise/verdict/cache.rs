@@ -7,7 +7,7 @@
 //! best split; the break-even is the share of memory from which its method pays.
 
 use super::{
-    Case, Choosing, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, report, turn,
+    Case, Choosing, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, report, rivals, turn,
 };
 use crate::advise::report::{BestSplitReport, CacheReport, Flip, SplitReport, VerdictReport};
 use crate::cache::{Accesses, Arm, BlockKind, Events, Predicted, Prospect, predict};
@@ -205,8 +205,17 @@ impl<'a> Outlook<'a> {
 
     /// The split of least cost at the means, and its cost over raw-only's.
     fn best(&self, metric: Metric) -> Option<(&Split, f64)> {
+        self.best_of(metric, |_| true)
+    }
+
+    /// The same among the splits of some methods.
+    fn best_of(&self, metric: Metric, of: impl Fn(Method) -> bool) -> Option<(&Split, f64)> {
         let ratio = |split: &Split| self.cost_ratio(metric, split, Case::Means).mean;
-        let splits = self.splits.iter().map(|split| (split, ratio(split)));
+        let splits = self
+            .splits
+            .iter()
+            .filter(|split| of(self.methods[split.method].method));
+        let splits = splits.map(|split| (split, ratio(split)));
         splits.min_by(|one, other| one.1.total_cmp(&other.1))
     }
 
@@ -214,12 +223,17 @@ impl<'a> Outlook<'a> {
     /// buffers.
     pub fn verdict(&self, metric: Metric, class: &str) -> Option<VerdictReport> {
         let (best, ratio) = self.best(metric)?;
-        let band = self.band(metric, best);
+        let candidate = self.methods[best.method].method;
+        let (cost_ratio, rivals) = rivals(&self.methods, candidate, |costs| {
+            let (split, _) = self.best_of(metric, |method| method == costs.method)?;
+            Some(self.band(metric, split))
+        })?;
         let weighed = Weighed {
-            candidate: self.methods[best.method].method,
+            candidate,
             method: (self.choosing(best.method).decide(|_| ratio))?.1.method,
             outcomes: Case::ALL.map(|case| self.outcome(metric, best, case)),
-            cost_ratio: band,
+            cost_ratio,
+            rivals,
         };
         let flip = self.miss_flip(metric, ratio < 1.0);
         let subject = Subject {
@@ -230,7 +244,7 @@ impl<'a> Outlook<'a> {
             stages: "serial",
             unit_scale: 1.0,
         };
-        Some(report(&subject, &weighed, flip.into_iter().collect()))
+        Some(report(&subject, weighed, flip.into_iter().collect()))
     }
 
     /// The share of memory from which a split's method and admission pay, between those simulated.

@@ -4,8 +4,8 @@
 //! processors have to do are this project's, `docs/model.md` section 5).
 
 use super::{
-    Case, Choosing, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, Work, ratio_of,
-    report, turn,
+    Case, Choosing, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, Work, report, rivals,
+    turn,
 };
 use crate::advise::report::{Flip, VerdictReport};
 use crate::bisection::bisect;
@@ -112,16 +112,21 @@ impl Link {
             choosing.decide(|costs| self.cost_ratio(metric, costs, Case::Means, speed))
         };
         let (costs, decision) = at(speed)?;
-        let corner = |case| self.cost_ratio(metric, costs, case, speed);
+        let band = |costs: &MethodCosts| {
+            let corner = |case| self.cost_ratio(metric, costs, case, speed);
+            Some(Estimate {
+                mean: corner(Case::Means),
+                low: corner(Case::Best),
+                high: corner(Case::Worst),
+            })
+        };
+        let (cost_ratio, rivals) = rivals(methods, costs.method, band)?;
         let weighed = Weighed {
             candidate: costs.method,
             method: decision.method,
             outcomes: Case::ALL.map(|case| self.break_even(metric, costs, case)),
-            cost_ratio: Estimate {
-                mean: ratio_of(&decision),
-                low: corner(Case::Best),
-                high: corner(Case::Worst),
-            },
+            cost_ratio,
+            rivals,
         };
         let chosen = |speed: f64| at(speed).map(|(_, it)| (it.method, it.method));
         let flips = [1.25, 1.0 / 1.25].into_iter().filter_map(|step| {
@@ -141,7 +146,7 @@ impl Link {
             stages: "overlapped",
             unit_scale: 1e6,
         };
-        Some(report(&subject, &weighed, flips.collect()))
+        Some(report(&subject, weighed, flips.collect()))
     }
 
     /// The link speed below which a method pays. In time this has a closed form; in the other

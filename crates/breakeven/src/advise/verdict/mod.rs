@@ -15,7 +15,7 @@ mod place;
 use std::cell::RefCell;
 use std::iter;
 
-use crate::advise::report::{Flip, VerdictReport};
+use crate::advise::report::{Flip, Rival, VerdictReport};
 use crate::bisection::bisect;
 use crate::codec::Method;
 use crate::decide::{
@@ -109,7 +109,7 @@ impl Case {
     }
 }
 
-/// The best compressing method somewhere, with its outcomes and its cost over raw's in all cases.
+/// The best compressing method somewhere, with its outcomes, its cost over raw's in all cases, and its rivals.
 struct Weighed {
     /// The best compressing method.
     candidate: Method,
@@ -120,6 +120,7 @@ struct Weighed {
     /// Cost over raw's: at the means and the value asked about, with the band of all cases over all
     /// the range asked about.
     cost_ratio: Estimate,
+    rivals: Vec<Rival>,
 }
 
 /// What a verdict is about.
@@ -136,7 +137,7 @@ struct Subject<'a> {
 /// Words a verdict. Where the choice flips inside the band of the cost it is undecided, whether by an
 /// error or by the range asked about; what is undecided over all values may still be clear for those.
 /// What pays by less than is worth its while is not chosen, so it is a no as well.
-fn report(subject: &Subject<'_>, weighed: &Weighed, flips_at: Vec<Flip>) -> VerdictReport {
+fn report(subject: &Subject<'_>, weighed: Weighed, flips_at: Vec<Flip>) -> VerdictReport {
     let [mean, worst, best] = weighed.outcomes;
     let verdict = Verdict::over(mean, [worst, best]);
     let Estimate { low, high, .. } = weighed.cost_ratio;
@@ -162,8 +163,30 @@ fn report(subject: &Subject<'_>, weighed: &Weighed, flips_at: Vec<Flip>) -> Verd
         flips_at,
         stages: subject.stages.to_string(),
         cost_ratio: weighed.cost_ratio,
+        rivals: weighed.rivals,
         might: None,
     }
+}
+
+/// Returns the band of the best method's cost over raw's, and of those whose bands begin before it ends: any of
+/// them may be the best.
+fn rivals(
+    methods: &[MethodCosts],
+    best: Method,
+    band: impl Fn(&MethodCosts) -> Option<Estimate>,
+) -> Option<(Estimate, Vec<Rival>)> {
+    let compressing = methods.iter().filter(|it| it.method != Method::STORE);
+    let mut bands: Vec<(Method, Estimate)> = compressing
+        .filter_map(|costs| Some((costs.method, band(costs)?)))
+        .collect();
+    let at = bands.iter().position(|(method, _)| *method == best)?;
+    let cost_ratio = bands.remove(at).1;
+    let near = bands.into_iter().filter(|it| it.1.low < cost_ratio.high);
+    let rivals = near.map(|(method, cost_ratio)| Rival {
+        method: method.to_string(),
+        cost_ratio,
+    });
+    Some((cost_ratio, rivals.collect()))
 }
 
 /// A method whose cost is not below this share of storing raw is not worth its while.
@@ -211,13 +234,6 @@ impl<'a> Choosing<'a> {
         let costs = self.methods.iter().find(|costs| costs.method == best)?;
         Some((costs, decision))
     }
-}
-
-/// Returns the cost over raw's of the compressing method that a decision found best.
-fn ratio_of(decision: &Decision) -> f64 {
-    decision
-        .best_codec
-        .map_or(1.0, |(_, cost_ratio)| cost_ratio)
 }
 
 /// Looks from `start` in steps of `step` for where the key of `look` changes, at most a factor of
@@ -423,6 +439,28 @@ mod tests {
             found.as_flattened().iter().all(|count| *count > 100),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn a_verdict_names_what_may_cost_least_as_well() {
+        let near = costs("zstd:1", 0.49, 480e6, 1e9);
+        let rivals = |verdict: Option<VerdictReport>| {
+            let verdict = verdict.expect("a method");
+            let named = verdict.rivals.iter().map(|rival| rival.method.clone());
+            (verdict.candidate, named.collect::<Vec<_>>())
+        };
+        let expected = |rivals: &[&str]| {
+            let rivals = rivals.iter().map(|rival| (*rival).to_string());
+            ("lz4:1".to_string(), rivals.collect::<Vec<_>>())
+        };
+        let methods = [fast(), dense(), near];
+        let found = rivals(file(100e6, 3.0).verdict(Metric::Time, "all", &methods));
+        assert_eq!(found, expected(&["zstd:1"]));
+        let found = rivals(file(1e9, 3.0).verdict(Metric::Time, "all", &methods));
+        assert_eq!(found, expected(&[]));
+        // What the link takes is sure; what the cores take is not.
+        let found = rivals(link(780e6).verdict(Metric::Time, "all", &methods));
+        assert_eq!(found, expected(&["zstd:1"]));
     }
 
     #[test]

@@ -4,8 +4,7 @@
 //! in each metric; stages add. The break-even is in reads per write.
 
 use super::{
-    Case, Choosing, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, ratio_of, report,
-    turn,
+    Case, Choosing, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, report, rivals, turn,
 };
 use crate::advise::report::{Flip, VerdictReport};
 use crate::codec::Method;
@@ -120,19 +119,24 @@ impl Place<'_> {
         let choosing = Choosing::among(methods);
         let (costs, decision) = choosing.decide(ratio)?;
         // The number asked about as well: energy-delay may have its least or its most between the ends.
-        let band = [low, mean, high].map(|reads| {
-            [Case::Worst, Case::Best].map(|case| self.cost_ratio(metric, costs, case, reads))
-        });
-        let band = band.as_flattened().iter().copied();
+        let band = |costs: &MethodCosts| {
+            let band = [low, mean, high].map(|reads| {
+                [Case::Worst, Case::Best].map(|case| self.cost_ratio(metric, costs, case, reads))
+            });
+            let band = band.as_flattened().iter().copied();
+            Some(Estimate {
+                mean: ratio(costs),
+                low: band.clone().fold(f64::INFINITY, f64::min),
+                high: band.fold(f64::NEG_INFINITY, f64::max),
+            })
+        };
+        let (cost_ratio, rivals) = rivals(methods, costs.method, band)?;
         let weighed = Weighed {
             candidate: costs.method,
             method: decision.method,
             outcomes: Case::ALL.map(|case| single(self.outcome(metric, costs, case), mean)),
-            cost_ratio: Estimate {
-                mean: ratio_of(&decision),
-                low: band.clone().fold(f64::INFINITY, f64::min),
-                high: band.fold(f64::NEG_INFINITY, f64::max),
-            },
+            cost_ratio,
+            rivals,
         };
         let flips = [
             self.medium_flip(metric, &choosing),
@@ -148,7 +152,7 @@ impl Place<'_> {
         };
         Some(report(
             &subject,
-            &weighed,
+            weighed,
             flips.into_iter().flatten().collect(),
         ))
     }
