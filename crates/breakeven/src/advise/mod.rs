@@ -319,7 +319,7 @@ fn class_report(
 ) -> ClassReport {
     let methods = (0..sample.cells().len())
         .filter_map(|cell| Some((cell, known(sample, group, cell, setting)?)))
-        .map(|(cell, known)| method_report(sample, cell, &known, setting))
+        .map(|(cell, known)| method_report(sample, group, cell, &known, setting))
         .collect();
     ClassReport {
         name,
@@ -410,7 +410,13 @@ fn evidence(
     }
 }
 
-fn method_report(sample: &Sample, cell: usize, known: &Known, setting: &Setting) -> MethodReport {
+fn method_report(
+    sample: &Sample,
+    group: Option<usize>,
+    cell: usize,
+    known: &Known,
+    setting: &Setting,
+) -> MethodReport {
     let (cell, estimate) = (sample.cells()[cell], &known.estimate);
     let rate = |seconds: Estimate| 1e-6 / seconds.mean;
     let watts = setting.power.marginal_watts_per_core().0;
@@ -425,12 +431,12 @@ fn method_report(sample: &Sample, cell: usize, known: &Known, setting: &Setting)
         compress_work: work_report(setting.encode_work(
             cell.method,
             cell.block_bytes as u64,
-            timed(sample, estimate.encode_seconds_per_byte),
+            timed(sample, group, estimate.encode_seconds_per_byte),
         )),
         decompress_work: work_report(setting.decode_work(
             cell.method,
             cell.block_bytes as u64,
-            timed(sample, estimate.decode_seconds_per_byte),
+            timed(sample, group, estimate.decode_seconds_per_byte),
         )),
         energy: EnergyReport {
             compress_j_per_gb: joules(estimate.encode_seconds_per_byte),
@@ -537,8 +543,8 @@ fn outlook<'o>(
 }
 
 /// Widens what was sampled by the difference of another run.
-fn timed(sample: &Sample, estimate: Estimate) -> Estimate {
-    let band = sample.repeat_factor.max(TIMING_BAND);
+fn timed(sample: &Sample, group: Option<usize>, estimate: Estimate) -> Estimate {
+    let band = sample.repeat_factor(group).max(TIMING_BAND);
     Estimate {
         mean: estimate.mean,
         low: estimate.low / band,
@@ -594,12 +600,12 @@ fn method_costs(
         encode: setting.encode_work(
             method(cell),
             block_bytes as u64,
-            timed(sample, estimate.encode_seconds_per_byte),
+            timed(sample, group, estimate.encode_seconds_per_byte),
         ),
         decode: setting.decode_work(
             method(cell),
             block_bytes as u64,
-            timed(sample, estimate.decode_seconds_per_byte),
+            timed(sample, group, estimate.decode_seconds_per_byte),
         ),
     };
     let mut candidates = Candidates {
