@@ -55,6 +55,7 @@ pub(crate) fn lower_priority() {
 }
 
 fn serve(settings: Settings) -> io::Result<()> {
+    breakeven::arena::keep_heap_small();
     // Signals become bytes before there is anything that a signal could leave half done.
     let (signals, sender) = UnixStream::pair()?;
     for signal in [SIGINT, SIGTERM, SIGUSR1] {

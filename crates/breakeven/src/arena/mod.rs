@@ -30,8 +30,12 @@
 #![allow(unsafe_code)]
 
 mod loan;
+#[cfg(feature = "objects")]
+mod rows;
 
 pub(crate) use loan::{FillLoan, LANES, LaneRight, Loan, Plain, SharedSlab};
+#[cfg(feature = "objects")]
+pub(crate) use rows::Rows;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -641,6 +645,21 @@ pub(crate) fn give_back_heap() {
         }
         // SAFETY: it lets go of free memory alone, under the allocator's own locks.
         unsafe { malloc_trim(0) };
+    }
+}
+
+/// Lets the C library's allocator keep hardly any memory that was freed. By itself it learns from the first large piece
+/// that is freed to keep pieces of that size: a server that trained once would keep some 8 MiB for each thread that did.
+/// Does nothing where there is no such call.
+#[cfg(feature = "objects")]
+pub fn keep_heap_small() {
+    /// What the allocator begins with (mallopt(3)); once it is told, it learns no other.
+    #[cfg(target_env = "gnu")]
+    const MAPPED_BYTES_MIN: i32 = 128 << 10;
+    // SAFETY: sets a number of the allocator.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN);
     }
 }
 

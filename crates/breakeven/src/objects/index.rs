@@ -11,13 +11,13 @@
 //! # Cost
 //! A bucket is split when the mean passes `FILL` of its seven slots: 64 / (7 x 0.8) = 11.4 bytes a key, and more for
 //! buckets that overflow, since those that were not split yet are twice as full as the others. Measured over a tenfold
-//! growth to 200,000 keys: 14.2 bytes in the mean, at most 14.6; 14.3 where keys came and went ten times. Buckets
-//! come in chunks of 64.
+//! growth to 200,000 keys: 14.2 bytes in the mean, at most 14.6; 14.3 where keys came and went ten times.
 
 use std::mem::take;
 
+use crate::arena::Rows;
+
 const SLOTS: usize = 7;
-const CHUNK_BUCKETS: usize = 64;
 /// Slots in use of a hundred, above which a bucket is split.
 const FILL: usize = 80;
 
@@ -58,43 +58,13 @@ struct Bucket {
 /// The slots of one shard.
 #[derive(Default)]
 pub(super) struct Index {
-    /// Home buckets and overflow buckets, each in chunks of its own.
-    home: Buckets,
-    spill: Buckets,
+    /// Home buckets and overflow buckets.
+    home: Rows<Bucket>,
+    spill: Rows<Bucket>,
     spill_free: Vec<u32>,
     /// Home buckets in use.
     home_count: usize,
     count: usize,
-}
-
-#[derive(Default)]
-struct Buckets {
-    chunks: Vec<Box<[Bucket; CHUNK_BUCKETS]>>,
-    count: usize,
-}
-
-impl Buckets {
-    fn push(&mut self) -> u32 {
-        if self.count == self.chunks.len() * CHUNK_BUCKETS {
-            self.chunks
-                .push(Box::new([Bucket::default(); CHUNK_BUCKETS]));
-        }
-        self.count += 1;
-        (self.count - 1) as u32
-    }
-
-    fn at(&self, index: u32) -> &Bucket {
-        &self.chunks[index as usize / CHUNK_BUCKETS][index as usize % CHUNK_BUCKETS]
-    }
-
-    fn at_mut(&mut self, index: u32) -> &mut Bucket {
-        &mut self.chunks[index as usize / CHUNK_BUCKETS][index as usize % CHUNK_BUCKETS]
-    }
-
-    fn memory_bytes(&self) -> usize {
-        let chunk_bytes = CHUNK_BUCKETS * size_of::<Bucket>();
-        self.chunks.len() * chunk_bytes + self.chunks.capacity() * size_of::<usize>()
-    }
 }
 
 /// Bit that tells an overflow bucket's number from a home bucket's.
@@ -104,7 +74,8 @@ impl Index {
     pub fn new() -> Index {
         let mut index = Index::default();
         for _ in 0..1 << TAG_BIT_FIRST {
-            index.home.push();
+            let added = index.home.push(Bucket::default());
+            added.expect("address space for an index");
         }
         index.home_count = 1 << TAG_BIT_FIRST;
         index
@@ -221,7 +192,11 @@ impl Index {
         }
         let mut next = Some((self.home_count - (1 << bit)) as u32);
         let old = next.unwrap_or_default();
-        let new = self.home.push();
+        // Without memory lists grow longer.
+        let Some(new) = self.home.push(Bucket::default()) else {
+            return;
+        };
+        let new = new as u32;
         self.home_count += 1;
         while let Some(number) = next {
             let bucket = take(self.bucket_mut(number));
@@ -248,7 +223,10 @@ impl Index {
             number = match bucket.overflow.checked_sub(1) {
                 Some(next) => next | SPILLED,
                 None => {
-                    let next = self.spill_free.pop().unwrap_or_else(|| self.spill.push());
+                    let next = self.spill_free.pop().unwrap_or_else(|| {
+                        let added = self.spill.push(Bucket::default());
+                        added.expect("address space for an index") as u32
+                    });
                     self.bucket_mut(number).overflow = next + 1;
                     next | SPILLED
                 }
@@ -258,15 +236,15 @@ impl Index {
 
     fn bucket(&self, number: u32) -> &Bucket {
         match number & SPILLED {
-            0 => self.home.at(number),
-            _ => self.spill.at(number & !SPILLED),
+            0 => self.home.at(number as usize),
+            _ => self.spill.at((number & !SPILLED) as usize),
         }
     }
 
     fn bucket_mut(&mut self, number: u32) -> &mut Bucket {
         match number & SPILLED {
-            0 => self.home.at_mut(number),
-            _ => self.spill.at_mut(number & !SPILLED),
+            0 => self.home.at_mut(number as usize),
+            _ => self.spill.at_mut((number & !SPILLED) as usize),
         }
     }
 
