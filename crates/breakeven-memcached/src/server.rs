@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use breakeven::meter::thread_cpu;
 use breakeven::objects::{Objects, ObjectsOptions};
 
 use crate::process;
@@ -38,7 +39,7 @@ const LEARN_PAUSE: u32 = 9;
 const METRICS_EVERY_SECONDS: u32 = 10;
 /// Shards a worker thread has at least, so that two rarely meet at one lock.
 const SHARDS_PER_WORKER: usize = 4;
-const SHARDS_MIN: usize = 64;
+const SHARDS_MIN: usize = 16;
 
 #[derive(Debug)]
 enum Listener {
@@ -416,11 +417,13 @@ fn maintain(shared: &Shared) -> io::Result<()> {
 fn learn(shared: &Shared) -> io::Result<()> {
     process::lower_priority();
     while shared.stop() == Stop::No {
-        let start = Instant::now();
+        let start = thread_cpu();
         if let Err(error) = shared.objects.tune(shared.now()) {
             eprintln!("breakeven serve: dictionaries: {error}");
         }
-        let pause = start.elapsed() * LEARN_PAUSE;
+        // What it took and not what it waited for: where others want the processor a training lasts for seconds.
+        let taken = Duration::from_secs_f64((thread_cpu().0 - start.0).max(0.0));
+        let pause = taken * LEARN_PAUSE;
         std::thread::park_timeout(pause.clamp(LEARN_EVERY, LEARN_EVERY_MOST));
     }
     Ok(())

@@ -163,6 +163,7 @@ fn breakeven(shared: &Shared) -> Fields {
         .with("slabs_fresh", stats.fresh_slabs)
         .with("slabs_cold", stats.cold_slabs)
         .with("slabs_main", stats.main_slabs)
+        .with("slabs_hot", stats.hot_slabs)
         .with("items_moved", stats.moved)
         .with("items_encoded_total", stats.encoded)
         .with("items_decoded_total", stats.decoded)

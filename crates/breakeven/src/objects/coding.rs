@@ -200,6 +200,8 @@ struct Tuner {
     chooser: Chooser,
     miss: Seconds,
     demand: Demand,
+    /// What a byte was worth when it was decided last.
+    worth: f64,
     prefixes: Prefixes,
     classes: Vec<Option<Box<Learned>>>,
     charged: usize,
@@ -237,6 +239,7 @@ impl Coding {
                 chooser: Chooser::new(candidates, Profile::default(), options),
                 miss,
                 demand: Demand::default(),
+                worth: 0.0,
                 prefixes: Prefixes::default(),
                 classes: (0..CLASSES).map(|_| None).collect(),
                 charged: 0,
@@ -327,20 +330,32 @@ impl Coding {
         let measured = tuner.to_measure();
         if let Some(class) = measured {
             tuner.measure(class);
-            tuner.demand.follow(tally);
-            let plan = tuner.decide(class);
-            self.publish(&tuner, class, plan);
+        }
+        tuner.demand.follow(tally);
+        let worth = tuner.demand.worth_of_byte(tuner.miss);
+        let has_changed = (worth - tuner.worth).abs() > GAIN_MIN * tuner.worth;
+        if measured.is_some() || has_changed {
+            tuner.worth = worth;
+            self.publish(&mut tuner, measured);
         }
         self.charge(&mut tuner, space);
         Ok(trained.is_some() || found || measured.is_some())
     }
 
-    fn publish(&self, tuner: &Tuner, class: u16, decided: ClassPlan) {
+    /// Decides of all classes of which something was measured, and tells it.
+    fn publish(&self, tuner: &mut Tuner, measured: Option<u16>) {
         let mut plan = Plan::clone(&self.plan());
+        let mut known: Vec<u16> = plan.classes().map(|(class, _)| class).collect();
+        known.extend(measured.filter(|class| plan.of(*class).is_none()));
+        if known.is_empty() {
+            return;
+        }
         plan.version += 1;
         plan.prefixes = tuner.prefixes.clone();
         plan.classes.resize_with(CLASSES, || None);
-        plan.classes[usize::from(class)] = Some(decided);
+        for class in known {
+            plan.classes[usize::from(class)] = Some(tuner.decide(class));
+        }
         let version = plan.version;
         *self.plan.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
         self.version.store(version, Relaxed);

@@ -22,6 +22,9 @@ use super::space::Purpose;
 /// Of a hundred slabs of a shard's share, those of items as they came above which the oldest of them move on. Each is
 /// a slab of so many more encoded items; what is overwritten or deleted within that time is never encoded.
 pub(super) const FRESH_PERCENT: u64 = 6;
+/// Of a hundred slabs of a shard's share, those of items that are raw again above which the oldest of them are encoded before
+/// anything is dropped.
+const HOT_PERCENT: u64 = 2;
 /// Of a hundred slabs of a shard's share, those of fresh and cold items from which the oldest of them are judged.
 const SHORT_PERCENT: u64 = 10;
 
@@ -39,6 +42,8 @@ pub(super) struct Duty {
     pub items: usize,
     /// Whether items may be dropped before their end.
     pub evicts: bool,
+    /// Whether to begin with those that are dropped: what was moved freed nothing.
+    pub drops: bool,
     /// Slabs that are this shard's share.
     pub share_slabs: u64,
     pub now: u32,
@@ -241,6 +246,7 @@ impl Shard {
         let short = fresh + u64::from(self.log.slabs_of(Queue::Cold));
         let is_above = |slabs: u64, percent: u64| slabs * 100 > duty.share_slabs * percent;
         let is_old = is_above(fresh, FRESH_PERCENT);
+        let is_hot = is_above(self.log.slabs_of(Queue::Hot).into(), HOT_PERCENT);
         if !duty.evicts {
             let oldest = match is_old && self.coding.is_some() {
                 true => self.log.oldest(Queue::Fresh),
@@ -248,10 +254,13 @@ impl Shard {
             };
             return oldest.or_else(|| self.log.take_sparsest());
         }
-        let order = match (is_old, is_above(short, SHORT_PERCENT)) {
-            (true, _) => [Queue::Fresh, Queue::Cold, Queue::Main],
-            (false, true) => [Queue::Cold, Queue::Main, Queue::Fresh],
-            (false, false) => [Queue::Main, Queue::Cold, Queue::Fresh],
+        use Queue::{Cold, Fresh, Hot, Main};
+        let order = match (is_old, is_hot, is_above(short, SHORT_PERCENT)) {
+            _ if duty.drops => [Cold, Main, Hot, Fresh],
+            (true, ..) => [Fresh, Hot, Cold, Main],
+            (false, true, _) => [Hot, Cold, Main, Fresh],
+            (false, false, true) => [Cold, Main, Hot, Fresh],
+            (false, false, false) => [Main, Cold, Hot, Fresh],
         };
         order.into_iter().find_map(|queue| self.log.oldest(queue))
     }
@@ -290,17 +299,18 @@ impl Shard {
         let queue = self.log.segment(found.place.segment).queue;
         if !duty.evicts {
             let queue = match queue {
-                Queue::Fresh if self.coding.is_some() => Queue::Main,
+                Queue::Fresh | Queue::Hot if self.coding.is_some() => Queue::Main,
                 queue => queue,
             };
             return self.move_to(found, queue, frequency, duty.now);
         }
-        if queue != Queue::Fresh {
+        if matches!(queue, Queue::Cold | Queue::Main) {
             self.stats.judged += 1;
             self.stats.judged_fetched += u64::from(frequency > 0);
         }
         let (stays, to, left) = match (queue, frequency) {
             (Queue::Fresh, 0) => (self.coding.is_some(), Queue::Cold, 0),
+            (Queue::Hot, _) => (true, Queue::Main, frequency),
             (Queue::Main, _) => (frequency > 0, Queue::Main, frequency.saturating_sub(1)),
             (Queue::Fresh | Queue::Cold, _) => (frequency > 0, Queue::Main, 0),
         };

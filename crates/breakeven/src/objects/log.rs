@@ -60,9 +60,11 @@ pub(super) enum Queue {
     Cold,
     /// Items that were fetched.
     Main,
+    /// Those that were decoded so often that they are stored raw again.
+    Hot,
 }
 
-pub(super) const QUEUES: usize = 3;
+pub(super) const QUEUES: usize = 4;
 
 pub(super) struct Segment {
     room: Room,

@@ -199,7 +199,7 @@ impl Shard {
             form: None,
         };
         // Without room it stays as it is.
-        let Some(place) = self.log.append((Queue::Main, Purpose::New), content, now) else {
+        let Some(place) = self.log.append((Queue::Hot, Purpose::New), content, now) else {
             return;
         };
         let frequency = self.index.frequency(found.spot);

@@ -263,6 +263,8 @@ pub struct ObjectsStats {
     pub cold_slabs: u64,
     /// Slabs of items that were fetched.
     pub main_slabs: u64,
+    /// Slabs of items that are stored raw again because they were decoded often.
+    pub hot_slabs: u64,
     /// Items that were stored.
     pub items_total: u64,
     /// Fetches, of items that were there and others.
@@ -305,6 +307,7 @@ impl ObjectsStats {
         self.fresh_slabs += other.fresh_slabs;
         self.cold_slabs += other.cold_slabs;
         self.main_slabs += other.main_slabs;
+        self.hot_slabs += other.hot_slabs;
         self.items_total += other.items_total;
         self.fetches += other.fetches;
         self.evictions += other.evictions;

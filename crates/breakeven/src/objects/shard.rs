@@ -680,6 +680,7 @@ impl Shard {
             fresh_slabs: self.log.slabs_of(Queue::Fresh).into(),
             cold_slabs: self.log.slabs_of(Queue::Cold).into(),
             main_slabs: self.log.slabs_of(Queue::Main).into(),
+            hot_slabs: self.log.slabs_of(Queue::Hot).into(),
             ..self.stats
         }
     }
