@@ -103,7 +103,7 @@ fn a_changed_verdict_is_named_and_fails() {
         0,
         &[
             "No verdict changed (",
-            "overlap",
+            "within their errors",
             &format!("money on all: {method} -> xz:9"),
         ],
     );
