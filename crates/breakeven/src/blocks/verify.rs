@@ -296,11 +296,17 @@ impl Verifier<'_> {
         }
     }
 
-    /// Walks the stack of free ids: each is free, and none is missing.
+    /// Walks the stack of free ids: each is free, none is missing, and none comes twice.
     fn free_ids(&mut self) {
         let table = &self.state.table;
-        let (mut free, mut next) = (0, table.free_head);
-        while next != 0 && free <= u64::from(table.next_frame) {
+        let (mut free, mut next) = (0u64, table.free_head);
+        // A circle is noticed before it was walked three times: one of its ids is marked when it has a power of two
+        // behind it (Brent 1980).
+        let mut marked = 0;
+        while next != 0 && next != marked {
+            if free.is_power_of_two() {
+                marked = next;
+            }
             free += 1;
             let entry = self.state.entry(next, self.file);
             let Some(entry) = self.verified.note(entry) else {
@@ -310,6 +316,8 @@ impl Verifier<'_> {
             (self.verified).check("references to a free id", next.into(), 0, references);
             next = u32::try_from(entry.place.word()).unwrap_or(0);
         }
+        let end = u64::from(next);
+        self.verified.check("end of the free ids", end, 0, end);
         let used = self.used_ids;
         let ids = u64::from(table.next_frame.saturating_sub(1));
         self.verified.check(
@@ -318,5 +326,60 @@ impl Verifier<'_> {
             ids - used.min(ids),
             free,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocks::{BlocksOptions, Durability};
+    use crate::storage::MemoryStorage;
+
+    #[test]
+    fn a_circle_of_free_ids_is_told_and_left() {
+        let options = BlocksOptions::default();
+        let blocks = Blocks::create(&MemoryStorage::new(), "store", options).unwrap();
+        let mut transaction = blocks.begin().unwrap();
+        let volume = transaction.create_volume(4096).unwrap();
+        for index in 0..64 {
+            transaction.write(volume, index, &[7; 4096]).unwrap();
+        }
+        transaction.commit(Durability::Durable).unwrap();
+        let mut transaction = blocks.begin().unwrap();
+        transaction.trim(volume, 8..48).unwrap();
+        transaction.commit(Durability::Durable).unwrap();
+        let file = &blocks.inner.file;
+        let mut state = State::clone(blocks.snapshot().state());
+        let faults = |state: &State| {
+            let verified = verify_state(file, state, None, &mut |_, _| true).unwrap();
+            verified.fault_count
+        };
+        assert_eq!(faults(&state), 0);
+        let mut free = vec![state.table.free_head];
+        loop {
+            let last = state.entry(free[free.len() - 1], file).unwrap();
+            match u32::try_from(last.place.word()).unwrap() {
+                0 => break,
+                next => free.push(next),
+            }
+        }
+        assert!(free.len() >= 40, "{}", free.len());
+        let segments = state.segments.clone();
+        for (from, to) in [(39, 0), (39, 39), (39, 31), (0, 0)] {
+            let circle = Entry {
+                place: Place::from_stored(free[to].into()).unwrap(),
+                references: 0,
+            };
+            let before = state.entry(free[from], file).unwrap();
+            state
+                .table
+                .set(free[from], circle, file, &segments)
+                .unwrap();
+            assert!(faults(&state) > 0, "{from} to {to}");
+            state
+                .table
+                .set(free[from], before, file, &segments)
+                .unwrap();
+        }
     }
 }
