@@ -67,6 +67,11 @@ impl Metrics {
             &[("", duplicates.looked)],
         );
         lines("blocks_found_total", "counter", &[("", duplicates.found)]);
+        lines(
+            "blocks_found_bytes_total",
+            "counter",
+            &[("", duplicates.saved_bytes)],
+        );
         let connections = self.connections.load(Ordering::Relaxed);
         lines("connections", "gauge", &[("", connections)]);
         let stats = disk.stats();

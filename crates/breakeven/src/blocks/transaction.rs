@@ -139,27 +139,28 @@ impl Transaction {
         self.state.commit
     }
 
-    /// Reads a block as the transaction sees it.
+    /// Reads a block as the transaction sees it; returns the bytes that its record takes, none for a hole.
     ///
     /// # Errors
     /// As [`super::Snapshot::read`].
-    pub fn read(&self, volume: u32, index: u64, target: &mut [u8]) -> Result<()> {
+    pub fn read(&self, volume: u32, index: u64, target: &mut [u8]) -> Result<u64> {
         let Some((id, place)) = find(&self.inner, &self.state, volume, index, target.len())? else {
             target.fill(0);
-            return Ok(());
+            return Ok(0);
         };
         let writer = self.writer.as_ref().expect("a running transaction");
         let Some((region, bytes)) = writer.log.unwritten(place) else {
             let known = (&self.state.segments, &self.state.dictionaries);
-            let file = &self.inner.file;
-            return file.read_frame(place, id, known, target).map(drop);
+            self.inner.file.read_frame(place, id, known, target)?;
+            return Ok(place.record_bytes());
         };
         let record = parse(bytes, &region, place.address());
         let record = record.map_err(|gap| gap.into_error(place.address()))?;
         (self.inner.file).with_workspace(|workspace| {
             let with = (&self.state.dictionaries, &mut workspace.decompressor);
             decode_frame(&record, id, with, target)
-        })
+        })?;
+        Ok(place.record_bytes())
     }
 
     /// Returns how many blocks a volume has.

@@ -180,13 +180,15 @@ impl Disk {
     }
 
     fn new(blocks: Blocks, options: DiskOptions) -> Result<Disk> {
+        let worth = options.blocks.seconds_per_gb.max(0.0) / 1e9;
+        let duplicates = Duplicates::new(options.duplicates_bytes, worth);
         let inner = Inner {
             blocks,
             options,
             room: OnceLock::new(),
             written: Written::default(),
             crew: Crew::new(options.threads.saturating_sub(1))?,
-            duplicates: Mutex::new(Duplicates::new(options.duplicates_bytes)),
+            duplicates: Mutex::new(duplicates),
         };
         Ok(Disk {
             inner: Arc::new(inner),

@@ -415,7 +415,8 @@ impl<'v> Writing<'v> {
 
     fn read(&mut self, index: u64, block: &mut [u8]) -> Result<()> {
         self.settle_zeros()?;
-        self.transaction.read(self.volume, index, block)
+        self.transaction.read(self.volume, index, block)?;
+        Ok(())
     }
 
     fn trim(&mut self, range: Range<u64>) -> Result<()> {
@@ -457,7 +458,8 @@ impl<'v> Writing<'v> {
             Some(duplicates) => {
                 let hash = || hash_of(&block[..look.used_bytes]);
                 let hash = || look.hash.unwrap_or_else(hash);
-                duplicates.looks() && self.show_other(duplicates, (hash(), here), block)?
+                duplicates.looks(look.used_bytes)
+                    && self.show_other(duplicates, (hash(), here), block)?
             }
             None => false,
         };
@@ -479,11 +481,11 @@ impl<'v> Writing<'v> {
         for from in duplicates.candidates(hash) {
             other.resize(block.len(), 0);
             // A volume that is gone, or one of other blocks, is no candidate any more.
-            let is_read = self.transaction.read(from.0, from.1, &mut other);
-            if is_read.is_err() || other != block {
+            let read = self.transaction.read(from.0, from.1, &mut other);
+            let Some(record_bytes) = read.ok().filter(|_| other == block) else {
                 continue;
-            }
-            duplicates.note_found();
+            };
+            duplicates.note_found(record_bytes);
             if from != here {
                 self.transaction.alias(from, here)?;
             }

@@ -340,7 +340,9 @@ impl Connection {
                     target.copy_from_slice(held);
                     Ok(())
                 }
-                None => transaction.read(self.extent.volume, index, target),
+                None => transaction
+                    .read(self.extent.volume, index, target)
+                    .map(drop),
             },
             View::None => Err(unseen()),
         }

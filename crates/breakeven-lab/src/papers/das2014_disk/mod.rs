@@ -8,6 +8,7 @@
 //! | `speed` | reads and writes through both, in turn |
 //! | `paced` | the same on a slow device |
 //! | `space` | clones, and what overwriting leaves |
+//! | `equal` | what looking for equal blocks costs and saves |
 //! | `cleaning` | what a client notices of cleaning |
 //! | `peers` | what others store compressed disks by, and longer blocks of ours |
 //! | `sparse` | the memory of a server of a large disk |
@@ -16,6 +17,7 @@
 //! | `trims` | writes against trims, as the paper's Figure 14 has them |
 
 mod cleaning;
+mod equal;
 mod mariadb;
 mod mounted;
 mod paced;
@@ -32,6 +34,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     speed::EXPERIMENT,
     paced::EXPERIMENT,
     space::EXPERIMENT,
+    equal::EXPERIMENT,
     cleaning::EXPERIMENT,
     trims::EXPERIMENT,
     mariadb::EXPERIMENT,
