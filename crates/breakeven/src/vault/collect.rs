@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 
 use crate::codec::{Compressor, Decompressor};
 use crate::error::Result;
-use crate::meter::thread_cpu;
 use crate::pool::Pool;
 
 use super::cipher::{Id, TAG_BYTES};
@@ -463,10 +462,10 @@ impl Trial {
             return Ok(());
         }
         let pick = self.picker.pick(&frame.bytes)?;
-        let (raw_bytes, begun) = (frame.bytes.len(), thread_cpu());
-        let encoded = frame.encode(pick.method, &mut self.compressor)?;
-        let (stored_bytes, time) = (encoded.bytes.len(), thread_cpu() - begun);
-        self.picker.learn(&pick, raw_bytes, stored_bytes, time);
+        let raw_bytes = frame.bytes.len();
+        let (encoded, outcomes) = frame.encode(pick.methods(), &mut self.compressor)?;
+        let stored_bytes = encoded.bytes.len();
+        self.picker.learn(&pick, raw_bytes, &outcomes);
         self.sealed_bytes += (stored_bytes + TAG_BYTES) as u64;
         self.contents.frames.push(FrameEntry {
             offset: 0,

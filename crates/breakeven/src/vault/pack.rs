@@ -5,10 +5,12 @@
 
 use crate::codec::{Compressor, Decoder, Decompressor, Method};
 use crate::error::{Error, Result};
+use crate::meter::thread_cpu;
 
 use super::bytes::{Reader, fail, put_number};
 use super::chunker::CHUNK_BYTES_LIMIT;
 use super::cipher::{Id, Keys, TAG_BYTES};
+use super::compression::Outcome;
 use super::far_end::{FarEnd, not_there};
 
 const MAGIC: &[u8; 4] = b"BEVP";
@@ -150,29 +152,39 @@ impl RawFrame {
         self.bytes.len() + more_bytes > frame_bytes || self.chunks.len() == FRAME_CHUNKS_MAX
     }
 
-    /// Compresses the frame, or leaves it as it is where that is no longer.
+    /// Compresses the frame by the method that leaves least, or leaves it as it is where that is no longer; returns what
+    /// came of each.
     pub(super) fn encode(
         self,
-        method: Method,
+        methods: impl Iterator<Item = Method>,
         compressor: &mut Compressor,
-    ) -> Result<EncodedFrame> {
+    ) -> Result<(EncodedFrame, Vec<Outcome>)> {
         let raw_bytes = self.bytes.len();
         let head_bytes = FRAME_HEAD_BYTES + 4 * self.chunks.len();
-        let mut bytes = Vec::with_capacity(head_bytes + raw_bytes + TAG_BYTES);
-        bytes.resize(head_bytes + raw_bytes, 0);
-        // A target one byte short of raw: what is not smaller is stored.
-        let room = &mut bytes[head_bytes..][..raw_bytes.saturating_sub(1)];
-        let compressed = compressor.compress(method, &self.bytes, room)?;
-        let decoder = match compressed {
-            Some(size) => {
-                bytes.truncate(head_bytes + size);
-                method.decoder()
+        let room = || Vec::with_capacity(head_bytes + raw_bytes + TAG_BYTES);
+        let mut bytes = room();
+        bytes.resize(head_bytes, 0);
+        bytes.extend_from_slice(&self.bytes);
+        let mut decoder = Method::STORE.decoder();
+        let mut outcomes = Vec::new();
+        let mut other = room();
+        for method in methods {
+            let begun = thread_cpu();
+            other.resize(head_bytes + raw_bytes, 0);
+            // A target one byte short of raw: what is not smaller is stored.
+            let target = &mut other[head_bytes..][..raw_bytes.saturating_sub(1)];
+            let size = compressor.compress(method, &self.bytes, target)?;
+            other.truncate(head_bytes + size.unwrap_or(raw_bytes));
+            if other.len() < bytes.len() {
+                std::mem::swap(&mut bytes, &mut other);
+                decoder = method.decoder();
             }
-            None => {
-                bytes[head_bytes..].copy_from_slice(&self.bytes);
-                Method::STORE.decoder()
-            }
-        };
+            outcomes.push(Outcome {
+                method,
+                stored_bytes: size.unwrap_or(raw_bytes),
+                encode: thread_cpu() - begun,
+            });
+        }
         bytes[0] = decoder.codec;
         bytes[1] = decoder.filter;
         bytes[2..4].copy_from_slice(&(self.chunks.len() as u16).to_le_bytes());
@@ -181,10 +193,11 @@ impl RawFrame {
             bytes[FRAME_HEAD_BYTES + 4 * at..][..4]
                 .copy_from_slice(&chunk.length_bytes.to_le_bytes());
         }
-        Ok(EncodedFrame {
+        let frame = EncodedFrame {
             bytes,
             chunks: self.chunks,
-        })
+        };
+        Ok((frame, outcomes))
     }
 }
 

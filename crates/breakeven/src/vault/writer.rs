@@ -9,16 +9,14 @@ use std::sync::Arc;
 
 use crate::codec::Compressor;
 use crate::error::{Error, Result};
-use crate::meter::thread_cpu;
 use crate::pool::{Pool, Stage};
 use crate::storage::is_zero;
-use crate::units::Seconds;
 
 use super::Vault;
 use super::bytes::put_number;
 use super::chunker::CHUNK_BYTES_LIMIT;
 use super::cipher::{Id, Keys};
-use super::compression::{Compression, Pick, Picker};
+use super::compression::{Compression, Outcome, Pick, Picker};
 use super::contents::{DEPTH_MAX, ZEROS_BIT};
 use super::folder::{Entry, Stamp, write_folder, write_stamps};
 use super::hashing::FileHasher;
@@ -106,7 +104,7 @@ struct Done {
     number: u32,
     pick: Pick,
     raw_bytes: usize,
-    encode: Seconds,
+    outcomes: Vec<Outcome>,
     frame: EncodedFrame,
 }
 
@@ -188,14 +186,13 @@ pub struct Writer<'v> {
 
 fn encode(compressor: &mut Compressor, job: Job) -> Result<Done> {
     let raw_bytes = job.frame.bytes.len();
-    let begun = thread_cpu();
-    let frame = job.frame.encode(job.pick.method, compressor)?;
+    let (frame, outcomes) = job.frame.encode(job.pick.methods(), compressor)?;
     Ok(Done {
         kind: job.kind,
         number: job.number,
         pick: job.pick,
         raw_bytes,
-        encode: thread_cpu() - begun,
+        outcomes,
         frame,
     })
 }
@@ -570,12 +567,8 @@ impl<'v> Writer<'v> {
             return Ok(false);
         };
         let done = done?;
-        self.picker.learn(
-            &done.pick,
-            done.raw_bytes,
-            done.frame.bytes.len(),
-            done.encode,
-        );
+        self.picker
+            .learn(&done.pick, done.raw_bytes, &done.outcomes);
         let at = usize::from(done.kind == PackKind::Folders);
         let packer = &mut self.packers[at];
         let pack = match &mut packer.pack {
