@@ -42,7 +42,12 @@ pub fn render(report: &Report) -> String {
     let room = LINES_MAX.saturating_sub(lines.len() + 1).min(NOTES_MAX);
     let mut notes = Vec::new();
     for note in &report.notes {
-        notes.extend(wrapped("note: ", note));
+        let note = wrapped("note: ", note);
+        // Half a sentence is worse than none, but for the first, which weighs most.
+        if !notes.is_empty() && notes.len() + note.len() > room {
+            break;
+        }
+        notes.extend(note);
     }
     notes.truncate(room);
     lines.extend(notes);
@@ -86,10 +91,11 @@ fn rests_on(lines: &mut Vec<String>, report: &Report) {
         _ => "it was interrupted",
     };
     let looked_at = format!(
-        "{} of {} in {} files, ratios to +- {}: {why}; seed {}",
+        "{} of {} in {} {}, ratios to +- {}: {why}; seed {}",
         size(sample.bytes as f64),
         size(sample.population_bytes as f64),
         grouped(sample.files),
+        if sample.files == 1 { "file" } else { "files" },
         percent(sample.bound),
         sample.seed,
     );
@@ -436,6 +442,18 @@ mod tests {
         ] {
             assert_eq!(grouped(count), expected);
         }
+    }
+
+    #[test]
+    fn notes_are_whole_or_left_out() {
+        let mut report = report();
+        report.sample.files = 1;
+        let long = "word ".repeat(30) + "end";
+        report.notes = vec!["a first".to_string(), long.clone(), long.clone()];
+        let text = check_fits(&report);
+        assert_eq!(text.matches(" end\n").count(), 1, "{text}");
+        assert_eq!(text.matches("note: ").count(), 2, "{text}");
+        assert!(text.contains(" in 1 file, "), "{text}");
     }
 
     #[test]

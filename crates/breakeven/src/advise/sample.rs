@@ -39,6 +39,8 @@ pub const BLOCK_BYTES: RangeInclusive<usize> = 4 << 10..=1 << 20;
 const WINDOW_BYTES: usize = 64 << 10;
 /// How often a cluster of each class is measured once more at the end, to see by how much another run would differ.
 const REPEATS: usize = 8;
+/// All but the first of those times take at most this part of the time that there was for drawing.
+const REPEAT_TIME: u32 = 10;
 /// The share of those times that the band of seconds holds. By half of them 10 of 45 pairs of advice on a folder of many
 /// kinds differed, on a loaded machine, by three quarters and by all none; all of them made bands of a factor of 2 to 4.
 const REPEAT_SHARE: f64 = 0.75;
@@ -230,7 +232,7 @@ impl Sample {
         }
         sampler.sample.ended = ended.expect("the loop ends with a reason");
         if sampler.sample.ended != Ended::Interrupted {
-            sampler.repeat()?;
+            sampler.repeat(deadline + options.time_limit / REPEAT_TIME)?;
         }
         Ok(sampler.sample)
     }
@@ -826,9 +828,12 @@ impl<'a> Sampler<'a> {
 
     /// Measures each group again, one cluster of each after another, by the cheap methods in the files' blocks. What a
     /// group of a few blocks took before hangs on the moment: what it took at all times is kept.
-    fn repeat(&mut self) -> Result<()> {
+    fn repeat(&mut self, deadline: Instant) -> Result<()> {
         let mut factors = vec![Vec::new(); self.sample.groups.len()];
         for round in 0..REPEATS {
+            if round > 0 && Instant::now() >= deadline {
+                break;
+            }
             for (group, factors) in factors.iter_mut().enumerate() {
                 self.repeat_group(group, round, factors)?;
             }
