@@ -78,15 +78,15 @@ pub(super) struct Picker {
 #[derive(Clone, Copy)]
 pub(super) struct Pick {
     method: Method,
-    /// Another one, which is taken where it makes less of the frame.
-    rival: Option<Method>,
+    /// Another candidate, which is taken where it makes less of the frame.
+    rival: Option<(usize, Method)>,
     chosen: Option<(Picked, Class)>,
 }
 
 impl Pick {
     /// Returns what the frame is to be encoded by.
     pub(super) fn methods(&self) -> impl Iterator<Item = Method> + use<> {
-        std::iter::once(self.method).chain(self.rival)
+        std::iter::once(self.method).chain(self.rival.map(|(_, method)| method))
     }
 }
 
@@ -158,7 +158,7 @@ impl Picker {
         let method = |candidate: usize| self.chooser.candidates()[candidate].method;
         Ok(Pick {
             method: method(picked.candidate),
-            rival: rival.map(method),
+            rival: rival.map(|rival| (rival, method(rival))),
             chosen: Some((picked, class)),
         })
     }
@@ -186,15 +186,12 @@ impl Picker {
                 encode: Some(outcome.encode),
                 decode: None,
             };
-            let mut candidates = self.chooser.candidates().iter();
-            match candidates.position(|it| it.method == outcome.method) {
-                Some(rival) if rival != picked.candidate => {
-                    self.chooser.learn(rival, &observation);
+            match pick.rival {
+                Some((rival, method)) if method == outcome.method => {
+                    self.chooser.learn(rival, &observation)
                 }
-                _ => {
-                    self.chooser.observe(picked, &observation);
-                }
-            }
+                _ => self.chooser.observe(picked, &observation),
+            };
         }
     }
 }

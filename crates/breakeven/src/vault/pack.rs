@@ -162,22 +162,21 @@ impl RawFrame {
         let raw_bytes = self.bytes.len();
         let head_bytes = FRAME_HEAD_BYTES + 4 * self.chunks.len();
         let room = || Vec::with_capacity(head_bytes + raw_bytes + TAG_BYTES);
-        let mut bytes = room();
-        bytes.resize(head_bytes, 0);
-        bytes.extend_from_slice(&self.bytes);
-        let mut decoder = Method::STORE.decoder();
+        let mut least: Option<(Decoder, Vec<u8>)> = None;
         let mut outcomes = Vec::new();
-        let mut other = room();
         for method in methods {
             let begun = thread_cpu();
-            other.resize(head_bytes + raw_bytes, 0);
+            let mut bytes = room();
+            bytes.resize(head_bytes + raw_bytes, 0);
             // A target one byte short of raw: what is not smaller is stored.
-            let target = &mut other[head_bytes..][..raw_bytes.saturating_sub(1)];
+            let target = &mut bytes[head_bytes..][..raw_bytes.saturating_sub(1)];
             let size = compressor.compress(method, &self.bytes, target)?;
-            other.truncate(head_bytes + size.unwrap_or(raw_bytes));
-            if other.len() < bytes.len() {
-                std::mem::swap(&mut bytes, &mut other);
-                decoder = method.decoder();
+            if let Some(size) = size {
+                bytes.truncate(head_bytes + size);
+                let is_least = |(_, least): &(_, Vec<u8>)| bytes.len() < least.len();
+                if least.as_ref().is_none_or(is_least) {
+                    least = Some((method.decoder(), bytes));
+                }
             }
             outcomes.push(Outcome {
                 method,
@@ -185,6 +184,12 @@ impl RawFrame {
                 encode: thread_cpu() - begun,
             });
         }
+        let (decoder, mut bytes) = least.unwrap_or_else(|| {
+            let mut bytes = room();
+            bytes.resize(head_bytes, 0);
+            bytes.extend_from_slice(&self.bytes);
+            (Method::STORE.decoder(), bytes)
+        });
         bytes[0] = decoder.codec;
         bytes[1] = decoder.filter;
         bytes[2..4].copy_from_slice(&(self.chunks.len() as u16).to_le_bytes());
