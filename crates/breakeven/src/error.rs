@@ -112,6 +112,15 @@ impl Error {
         }
     }
 
+    /// Returns whether the system refused for want of room: a full file system, a quota, the longest file it has.
+    pub fn is_out_of_space(&self) -> bool {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        let Error::Io { source, .. } = self else {
+            return false;
+        };
+        matches!(source.kind(), FileTooLarge | QuotaExceeded | StorageFull)
+    }
+
     /// Returns the error with its place moved by `bytes`: from a part's own count to the whole's.
     pub fn moved_by(self, bytes: u64) -> Error {
         match self {

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use breakeven::disk::Disk;
 
 use super::server::Listener;
+use super::tell;
 
 /// Two names and a word are shorter.
 const LINE_BYTES_MAX: u64 = 1024;
@@ -125,7 +126,7 @@ impl Control {
         for stream in self.listener.incoming() {
             let answered = stream.and_then(|stream| answer(&stream, disk));
             if let Err(error) = answered {
-                eprintln!("breakeven: a command was not answered: {error}");
+                tell(format_args!("a command was not answered: {error}"));
                 // Where descriptors are short, others go on.
                 std::thread::sleep(Duration::from_millis(100));
             }

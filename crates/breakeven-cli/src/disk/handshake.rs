@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use breakeven::disk::{Disk, Volume};
 
 use super::request::REQUEST_BYTES_MAX;
+use super::tell;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
 const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");
@@ -40,8 +41,9 @@ const HAS_FLAGS: u16 = 1;
 const READ_ONLY: u16 = 2;
 /// Flush, FUA, trim, zeroes, reads in one part, several connections, quick zeroes. Several connections are
 /// allowed: a flush on any of them covers the completed writes of all, because it covers the whole disk.
-const ABILITIES: u16 = 4 | 8 | 32 | 64 | 128 | 256 | 2048;
-const ABILITIES_OF_READERS: u16 = 4 | 128 | 256;
+const ABILITIES: u16 = 4 | 8 | 32 | 64 | ONE_PART | 256 | 2048;
+const ABILITIES_OF_READERS: u16 = 4 | ONE_PART | 256;
+const ONE_PART: u16 = 128;
 
 /// The number under which the one kind of status, `base:allocation`, is told.
 pub const ALLOCATION: u32 = 1;
@@ -78,7 +80,7 @@ impl Session {
     /// Keeps the disk to its length, behind a reply that nobody waits for any more.
     pub fn tidy(&self) {
         if let Err(error) = self.disk.tidy() {
-            eprintln!("breakeven: cleaning failed: {error}");
+            tell(format_args!("cleaning failed: {error}"));
         }
     }
 }
@@ -312,8 +314,13 @@ fn parse_queries(data: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
 }
 
 fn abilities(session: &Session) -> u16 {
-    match session.is_read_only {
+    let abilities = match session.is_read_only {
         true => HAS_FLAGS | READ_ONLY | ABILITIES_OF_READERS,
         false => HAS_FLAGS | ABILITIES,
+    };
+    // Reads have parts in structured replies alone.
+    match session.is_structured {
+        true => abilities,
+        false => abilities & !ONE_PART,
     }
 }

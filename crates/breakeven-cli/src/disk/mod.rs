@@ -14,6 +14,7 @@ mod proof_test;
 mod request;
 mod server;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -33,6 +34,11 @@ use crate::options::{DiskCommand, DiskCopyOptions, DiskCreateOptions, DiskFile, 
 use control::{Change, Control};
 pub use image::foretold;
 use server::{Listener, Server};
+
+/// Tells whoever runs the server. Where nobody can read it any more the server goes on.
+fn tell(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "breakeven: {line}");
+}
 
 /// How often the metrics and what the host has left are looked at.
 const UPKEEP: Duration = Duration::from_secs(10);
@@ -247,7 +253,11 @@ fn control(options: &DiskServeOptions) -> Option<Control> {
         return None;
     }
     let control = Control::listen(&options.file.path);
-    let refuse = |error| eprintln!("breakeven: no clones while the disk is served: {error:#}");
+    let refuse = |error| {
+        tell(format_args!(
+            "no clones while the disk is served: {error:#}"
+        ))
+    };
     control.map_err(refuse).ok()
 }
 
@@ -326,7 +336,7 @@ fn keep_up_until(stopped: &Receiver<()>, mut work: impl FnMut() -> Result<()>) {
         let waited = stopped.recv_timeout(UPKEEP);
         is_over = !matches!(waited, Err(RecvTimeoutError::Timeout));
         if let Err(error) = work() {
-            eprintln!("breakeven: {error:#}");
+            tell(format_args!("{error:#}"));
         }
     }
 }
@@ -343,11 +353,11 @@ fn keep_up(
     // Warned of while as much again is left as is kept back.
     let is_short = !server.is_read_only && left_bytes < reserve_bytes.saturating_mul(2);
     if is_short && !*was_short {
-        eprintln!(
-            "breakeven: the host has {} left; writes are refused below {}",
+        tell(format_args!(
+            "the host has {} left; writes are refused below {}",
             text::memory_size(left_bytes),
             text::memory_size(reserve_bytes)
-        );
+        ));
     }
     *was_short = is_short;
     if let Some(path) = metrics {

@@ -3,6 +3,7 @@
 use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -16,6 +17,7 @@ use rustix::fs::Mode;
 use super::handshake::{Offer, negotiate};
 use super::metrics::Metrics;
 use super::request::transmit;
+use super::tell;
 
 /// A client that has not agreed on an export by then holds a place that others may want.
 const HANDSHAKE: Duration = Duration::from_secs(30);
@@ -91,9 +93,14 @@ impl Listener {
     /// It is called before any thread is started: the process's mask is changed for a moment.
     pub fn unix(path: &Path) -> Result<Listener> {
         let context = || format!("listen on {}", path.display());
-        let is_dead = UnixStream::connect(path)
-            .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
-        if is_dead {
+        // Connecting to a file of any other kind is refused as well, and that file is somebody's.
+        let is_socket =
+            std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+        let is_dead = || {
+            UnixStream::connect(path)
+                .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        };
+        if is_socket && is_dead() {
             std::fs::remove_file(path).with_context(context)?;
         }
         let before = rustix::process::umask(Mode::from_raw_mode(0o177));
@@ -157,6 +164,23 @@ struct Open {
     is_ending: bool,
 }
 
+/// A connection that is counted for as long as this lives.
+struct Connection {
+    server: Arc<Server>,
+    number: u64,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.server
+            .metrics
+            .connections
+            .fetch_sub(1, Ordering::Relaxed);
+        let mut open = self.server.lock();
+        open.streams.retain(|(number, _)| *number != self.number);
+    }
+}
+
 impl Server {
     pub fn new(
         disk: Disk,
@@ -187,7 +211,7 @@ impl Server {
                 Ok(stream) => stream,
                 // The client left meanwhile, or there are no descriptors: those that are open go on.
                 Err(error) => {
-                    eprintln!("breakeven: a client could not be let in: {error}");
+                    tell(format_args!("a client could not be let in: {error}"));
                     std::thread::sleep(Duration::from_millis(100));
                     continue;
                 }
@@ -197,10 +221,10 @@ impl Server {
                 return Ok(());
             }
             if open.streams.len() >= self.connections_max {
-                eprintln!(
-                    "breakeven: more than {} clients at once",
+                tell(format_args!(
+                    "more than {} clients at once",
                     self.connections_max
-                );
+                ));
                 continue;
             }
             let Ok(shared) = stream.try_clone() else {
@@ -210,16 +234,22 @@ impl Server {
             open.next += 1;
             open.streams.push((number, shared));
             open.threads.retain(|thread| !thread.is_finished());
-            let server = Arc::clone(self);
             self.metrics.connections.fetch_add(1, Ordering::Relaxed);
-            let thread = std::thread::spawn(move || {
-                if let Err(error) = server.converse(&stream) {
+            let server = Arc::clone(self);
+            let thread = std::thread::Builder::new().spawn(move || {
+                let connection = Connection { server, number };
+                if let Err(error) = connection.server.converse(&stream) {
                     report(&error);
                 }
-                server.metrics.connections.fetch_sub(1, Ordering::Relaxed);
-                server.lock().streams.retain(|(other, _)| *other != number);
             });
-            open.threads.push(thread);
+            match thread {
+                Ok(thread) => open.threads.push(thread),
+                Err(error) => {
+                    tell(format_args!("a client could not be let in: {error}"));
+                    open.streams.pop();
+                    self.metrics.connections.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
         }
     }
 
@@ -287,7 +317,7 @@ fn report(error: &io::Error) {
             | io::ErrorKind::NotConnected
     );
     if !is_leaving {
-        eprintln!("breakeven: a connection ended: {error}");
+        tell(format_args!("a connection ended: {error}"));
     }
 }
 

@@ -352,6 +352,19 @@ fn what_cannot_be_made_is_refused_and_leaves_nothing() {
 }
 
 #[test]
+fn a_file_where_the_socket_goes_is_left_alone() {
+    let folder = made("1MiB");
+    fs::write(folder.path().join("notes"), b"mine").expect("a file");
+    for socket in ["notes", "d"] {
+        let before = fs::read(folder.path().join(socket)).expect("a file");
+        let mut serve = breakeven(&["serve", "d", "--socket", socket], folder.path());
+        refused(&mut serve, 1, "in use");
+        let after = fs::read(folder.path().join(socket)).expect("a file");
+        assert!(before == after, "{socket} was changed");
+    }
+}
+
+#[test]
 fn images_are_imported_copied_and_removed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name);

@@ -481,9 +481,11 @@ impl Transaction {
         file.read_exact_at(&mut head, segment.start)?;
         let region = Region::new(log_id, segment.generation, segment.range());
         let first = parse_head(&head, log_id, segment.range())
-            .and_then(|_| parse(&head, &region, segment.start))
-            .map_err(|gap| gap.into_error(segment.start))?;
-        let sequence = first.sequence;
+            .and_then(|_| parse(&head, &region, segment.start));
+        let Ok(Record { sequence, .. }) = first else {
+            // A broken head: its records cannot be followed, and stay.
+            return Ok(0);
+        };
         let mut scanner = Scanner::new(file, region, segment.start, sequence, BUFFER_BYTES_MAX);
         let mut moved_bytes = 0;
         while let Some(found) = scanner.next()? {

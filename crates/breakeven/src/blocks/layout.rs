@@ -510,7 +510,10 @@ impl Listed {
                     root: fields.u32()?,
                     height: fields.u32()?,
                 };
-                let is_sound = volume.height <= MAP_HEIGHT_MAX
+                let is_sound = volume.block_bytes.is_power_of_two()
+                    && (super::file::BLOCK_BYTES_MIN..=super::file::BLOCK_BYTES_MAX)
+                        .contains(&volume.block_bytes)
+                    && volume.height <= MAP_HEIGHT_MAX
                     && volume.size_blocks <= INDEX_MAX
                     && (volume.root == 0) == (volume.height == 0);
                 is_sound.then_some(Listed::Volume { number, volume })?

@@ -396,8 +396,8 @@ impl Log {
     /// finds blocks that the file system already knows.
     fn prepare(&mut self, index: usize) -> Result<()> {
         let prepared = self.fill(index);
-        if let Err(Error::Io { source, .. }) = &prepared {
-            self.lacks_room = source.kind() == std::io::ErrorKind::StorageFull;
+        if let Err(error) = &prepared {
+            self.lacks_room = error.is_out_of_space();
         }
         prepared
     }

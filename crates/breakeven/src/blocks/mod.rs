@@ -38,7 +38,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::storage::superblock::Superblocks;
-use crate::storage::{LockKind, OpenOptions, Storage, StorageFile};
+use crate::storage::{FileIdentity, LockKind, OpenOptions, Storage, StorageFile};
 
 mod checkpoint;
 mod clean;
@@ -417,6 +417,14 @@ impl Blocks {
         self.inner.opened
     }
 
+    /// Returns what tells the store's file from all others.
+    ///
+    /// # Errors
+    /// Those of asking for it.
+    pub fn identity(&self) -> Result<FileIdentity> {
+        Ok(self.inner.file.file.status()?.identity)
+    }
+
     /// Returns the newest state that this process knows, for reading. Where others may write, it is for who keeps
     /// them from it; all others call [`Blocks::newest`].
     ///
@@ -566,19 +574,30 @@ impl Inner {
                 .wait(turn)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        self.check()?;
-        if matches!(*turn, Turn::Behind) {
-            self.catch_up(&mut turn, |inner, _| inner.recovered())?;
+        let is_ready = self.check().and_then(|()| match *turn {
+            Turn::Behind => self.catch_up(&mut turn, |inner, _| inner.recovered()),
+            _ => Ok(()),
+        });
+        if is_ready.is_err() {
+            // Whoever gave the turn back woke one alone, and this one takes no turn that it could give on.
+            self.turn_over.notify_all();
         }
+        is_ready?;
         match std::mem::replace(&mut *turn, Turn::Taken) {
             Turn::Idle(writer) => Ok(Some(writer)),
             Turn::Untouched(recovery, superblocks) => {
                 drop(turn);
                 let payload = decode_payload(&superblocks.current().payload);
                 let taken = payload.and_then(|payload| self.take_over(*recovery, payload));
-                let taken = self.watch(taken);
-                if taken.is_err() {
-                    *self.lock_turn() = Turn::Refused;
+                if let Err(error) = &taken {
+                    // Nothing leads to what was written. Once there is room, what is there can be read and taken.
+                    *self.lock_turn() = match is_for_room(error) {
+                        true => Turn::Behind,
+                        false => {
+                            self.shared.fail(error);
+                            Turn::Refused
+                        }
+                    };
                     self.turn_over.notify_all();
                 }
                 taken.map(|writer| Some(Box::new(writer)))
@@ -668,6 +687,11 @@ fn lock(file: &dyn StorageFile, kind: LockKind, options: &BlocksOptions) -> Resu
         return Err(Error::invalid("block store", reason));
     }
     Ok(())
+}
+
+/// Returns whether something was refused because there is no room for it, below a limit or in the file system.
+fn is_for_room(error: &Error) -> bool {
+    matches!(error, Error::Limit { .. }) || error.is_out_of_space()
 }
 
 fn geometry(options: &BlocksOptions, segment_bytes_min: u32) -> Geometry {

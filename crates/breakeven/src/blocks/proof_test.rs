@@ -508,6 +508,73 @@ fn a_full_disk_loses_nothing_that_was_acknowledged() {
     );
 }
 
+/// A store whose first writer finds no room is no failed one: it is taken once there is room.
+#[test]
+fn a_store_is_taken_over_once_there_is_room() {
+    let mut refusals = 0;
+    for run in 0..40 {
+        let mut driver = Driver::create(seed(2021) + run);
+        driver.run(STEPS).unwrap();
+        driver.commit(Durability::Durable).unwrap();
+        driver.disk.kill_processes();
+        let process = driver.disk.start_process();
+        let blocks = Blocks::open(&*process, NAME, small(5)).unwrap();
+        let before = shown(&blocks.snapshot()).unwrap();
+        let full_bytes = driver.disk.allocated_bytes();
+        driver.disk.set_capacity_bytes(Some(full_bytes));
+        for _ in 0..3 {
+            if let Err(refused) = blocks.begin() {
+                assert!(refused.is_out_of_space(), "{refused}");
+                refusals += 1;
+            }
+        }
+        driver.disk.set_capacity_bytes(None);
+        let mut transaction = blocks.begin().unwrap();
+        let volume = transaction.create_volume(512).unwrap();
+        transaction.commit(Durability::Durable).unwrap();
+        let mut transaction = blocks.begin().unwrap();
+        transaction.remove_volume(volume).unwrap();
+        transaction.commit(Durability::Durable).unwrap();
+        assert_eq!(shown(&blocks.snapshot()).unwrap(), before);
+        model::verify(&blocks);
+    }
+    println!("{refusals} refusals");
+    assert!(refusals > 10, "{refusals}");
+}
+
+/// Those who wait for the turn are told of a failure, every one of them.
+#[test]
+fn nobody_waits_for_a_store_that_failed() {
+    const WAITING: usize = 4;
+    let mut driver = Driver::create(seed(2022));
+    driver.run(STEPS).unwrap();
+    let blocks = driver.store().clone();
+    let mut transaction = blocks.begin().unwrap();
+    transaction.create_volume(512).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    for _ in 0..WAITING {
+        let (blocks, tell) = (blocks.clone(), tell.clone());
+        std::thread::spawn(move || {
+            tell.send(None).unwrap();
+            // The receiver is gone if the test has failed.
+            let _ = tell.send(Some(blocks.begin().is_err()));
+        });
+    }
+    // That they wait cannot be seen from outside; they get the chance to.
+    (0..WAITING).for_each(|_| assert_eq!(told.recv(), Ok(None)));
+    (0..1000).for_each(|_| std::thread::yield_now());
+    driver.disk.set_fault(Some(Fault {
+        kind: FaultKind::SyncErrorPagesKept,
+        first_call: 0,
+        is_lasting: true,
+    }));
+    transaction.commit(Durability::Durable).unwrap_err();
+    for waiting in 0..WAITING {
+        let answer = told.recv_timeout(std::time::Duration::from_secs(60));
+        assert_eq!(answer, Ok(Some(true)), "{waiting} were told");
+    }
+}
+
 fn open_image(image: &Image) -> Blocks {
     let disk = SimulatedDisk::from_image(image, 0);
     Blocks::open_read_only(&*disk.start_process(), NAME, small(0)).unwrap()
@@ -582,6 +649,33 @@ fn a_rewrite_ends_where_a_block_is_broken() {
     assert!(cleaned.moved_bytes > 0, "{cleaned:?}");
     let verified = blocks.verify(|_, _| true).unwrap();
     assert_eq!(verified.fault_count, 1, "{:?}", verified.faults);
+}
+
+/// A segment whose head is broken stays where it is, and the others are cleaned.
+#[test]
+fn a_segment_without_a_head_ends_no_cleaning() {
+    let mut driver = Driver::create(seed(2023));
+    driver.run(STEPS).unwrap();
+    let volume = fill_volume(&mut driver);
+    let snapshot = driver.store().snapshot();
+    let within = snapshot.locate(volume, 20).unwrap().expect("a block");
+    let mut start = 0;
+    let looked = driver.store().with_writer(|_, writer| {
+        let index = writer.log.segments.find(within.address).expect("a segment");
+        start = writer.log.segments.get(index).start;
+        Ok(())
+    });
+    looked.unwrap();
+    drop(snapshot);
+    let mut image = driver.disk.recording().end();
+    image.flip_bit(NAME, start * 8 + 300);
+    let disk = SimulatedDisk::from_image(&image, 0);
+    let blocks = Blocks::open(&*disk.start_process(), NAME, small(5)).unwrap();
+    let before = shown(&blocks.snapshot()).unwrap();
+    let cleaned = blocks.rewrite().unwrap();
+    assert!(cleaned.moved_bytes > 0, "{cleaned:?}");
+    assert_eq!(shown(&blocks.snapshot()).unwrap(), before);
+    model::verify(&blocks);
 }
 
 /// Flips bits of a store at rest: an error, the right state, or a state it had if the flip is in what was

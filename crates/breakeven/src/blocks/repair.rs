@@ -17,13 +17,15 @@ use super::layout::{
 use super::log::BUFFER_BYTES_MAX;
 use super::place::{Place, Segment, is_segment};
 use super::recovery::{Recovery, read_in, recover, recover_to_gap};
-use super::shared::Shared;
+use super::shared::{Shared, is_read_elsewhere};
 use super::verify::verify_state;
-use super::{Blocks, BlocksOptions, Opened, SEGMENT_BYTES_MAX, Turn, segment_bytes_least};
+use super::{
+    Blocks, BlocksOptions, LOCK_BYTE, Opened, SEGMENT_BYTES_MAX, Turn, lock, segment_bytes_least,
+};
 use crate::error::{Error, Result};
-use crate::storage::StorageFile;
 use crate::storage::record::{Found, HEADER_BYTES, Region, Scanner, id_of_head, parse, parse_head};
 use crate::storage::superblock::{self, SLOT_BYTES, Superblock, Superblocks};
+use crate::storage::{LockKind, StorageFile};
 
 /// Segments begin at multiples of this, since their least length is one.
 const STEP_BYTES: u64 = 4096;
@@ -58,16 +60,31 @@ struct Head {
     address: u64,
 }
 
-/// Repairs the store in a file that nobody else has open for writing.
+/// Repairs the store in a file that nobody else has open.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if no state is found that can be read back, when nothing was written; [`Error::Unsupported`] for a
-/// store that another version wrote; [`Error::Interrupted`] if it was stopped, and those of reading and writing.
+/// [`Error::Invalid`] if somebody has it open for writing or reads it, [`Error::Corrupt`] if no state is found that can be
+/// read back, when nothing was written; [`Error::Unsupported`] for a store that another version wrote;
+/// [`Error::Interrupted`] if it was stopped, and those of reading and writing.
 ///
 /// # Cost
 /// The first bytes of every 4 KiB of the file are read, all segments that were begun, and for each state that is looked
 /// at all that it consists of.
 pub fn repair(file: &Arc<dyn StorageFile>, watch: Watch<'_>) -> Result<Repaired> {
+    lock(&**file, LockKind::Exclusive, &BlocksOptions::default())?;
+    let repaired = match is_read_elsewhere(&**file) {
+        true => Err(Error::invalid(
+            "block store",
+            format!("{} is read elsewhere", file.path().display()),
+        )),
+        false => repair_alone(file, watch),
+    };
+    // A lock that stays ends with the handle.
+    let _ = file.unlock(LOCK_BYTE..LOCK_BYTE + 1);
+    repaired
+}
+
+fn repair_alone(file: &Arc<dyn StorageFile>, watch: Watch<'_>) -> Result<Repaired> {
     let superblocks = match Superblocks::open(Arc::clone(file), KIND) {
         Ok(superblocks) => Ok(superblocks),
         Err(error @ Error::Corrupt { .. }) => Err(error),

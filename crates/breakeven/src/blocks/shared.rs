@@ -99,12 +99,8 @@ impl Shared {
 
     /// Returns whether anybody reads.
     pub(super) fn is_read(&self) -> bool {
-        let all = READERS_BYTE..READERS_BYTE + VERSIONS;
-        let is_told = |file: &Arc<dyn StorageFile>| {
-            let found = file.first_conflict(all.clone(), LockKind::Exclusive);
-            found.map_or(true, |lock| lock.is_some())
-        };
-        self.held_count() > 0 || self.told.as_ref().is_some_and(is_told)
+        let is_told = self.told.as_ref();
+        self.held_count() > 0 || is_told.is_some_and(|file| is_read_elsewhere(&**file))
     }
 
     /// Returns the oldest version that anybody may still read.
@@ -136,6 +132,13 @@ impl Shared {
             }),
         }
     }
+}
+
+/// Returns whether another handle of a file reads any version of the store in it, as far as that can be found out.
+pub(super) fn is_read_elsewhere(file: &dyn StorageFile) -> bool {
+    let all = READERS_BYTE..READERS_BYTE + VERSIONS;
+    let found = file.first_conflict(all, LockKind::Exclusive);
+    found.map_or(true, |lock| lock.is_some())
 }
 
 fn reader_byte(version: u64) -> std::ops::Range<u64> {

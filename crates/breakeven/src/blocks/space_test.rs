@@ -215,6 +215,42 @@ fn a_store_at_its_limit_is_written_over_by_cleaning_and_keeps_snapshots() {
     assert!(file_bytes(&storage) <= 2 * raw_bytes);
 }
 
+/// What a trim changes in memory is written down in time, though the record that says so is short.
+#[test]
+fn what_is_trimmed_is_not_kept_in_memory() {
+    const TRIMMED: u64 = 1 << 16;
+    const RUN: u64 = 1 << 10;
+    let storage = MemoryStorage::new();
+    let few = BlocksOptions {
+        checkpoint_bytes: 64 << 10,
+        ..options()
+    };
+    let (blocks, volume) = create(&storage, few);
+    let (mut held_bytes, mut transaction_bytes) = (0, 0);
+    for start in (0..TRIMMED).step_by(RUN as usize) {
+        let mut transaction = blocks.begin().unwrap();
+        let block = [start as u8; BLOCK_BYTES];
+        for index in start..start + RUN {
+            transaction.write(volume, index, &block).unwrap();
+        }
+        transaction.commit(Durability::Lazy).unwrap();
+    }
+    blocks.checkpoint().unwrap();
+    for start in (0..TRIMMED).step_by(RUN as usize) {
+        let before = blocks.inner.shared.state().changed_bytes();
+        let mut transaction = blocks.begin().unwrap();
+        transaction.trim(volume, start..start + RUN).unwrap();
+        transaction.commit(Durability::Lazy).unwrap();
+        let after = blocks.inner.shared.state().changed_bytes();
+        held_bytes = held_bytes.max(after);
+        transaction_bytes = transaction_bytes.max(after.saturating_sub(before));
+    }
+    println!("{held_bytes} bytes, at most {transaction_bytes} by one");
+    let most_bytes = 4 * few.checkpoint_bytes;
+    assert!(held_bytes < most_bytes, "{held_bytes}");
+    assert!(TRIMMED / RUN * transaction_bytes > 4 * most_bytes);
+}
+
 /// Stores that are as full as they may be: behind a cleaning there is room, or it says that there is none.
 #[test]
 fn a_cleaning_without_room_does_not_say_that_all_is_well() {

@@ -121,14 +121,19 @@ impl State {
 
     /// Returns more bytes than a checkpoint of this state takes, roughly.
     pub(super) fn checkpoint_bytes_max(&self) -> u64 {
+        // Entries of lists are 33 bytes at most, but for notes.
+        let listed = self.listed_count() * 33 + NOTES_BYTES_MAX;
+        let lists = listed + listed / 32 + (4 << 10);
+        self.changed_bytes() + (lists + self.dictionaries.moved_bytes()) as u64
+    }
+
+    /// Returns about what the nodes and chunks take that changed since the last checkpoint, in memory and in the next.
+    pub(super) fn changed_bytes(&self) -> u64 {
         // A node of 4 KiB is a frame, whose entry is in a chunk of 3 KiB, below one of 2 KiB.
         const CHUNKS_BYTES: usize = (3 << 10) + (2 << 10) + 256;
         let nodes = self.nodes.len() * ((4 << 10) + 64 + CHUNKS_BYTES);
         let chunks = self.table.changed_count() * CHUNKS_BYTES;
-        // Entries of lists are 33 bytes at most, but for notes.
-        let listed = self.listed_count() * 33 + NOTES_BYTES_MAX;
-        let lists = listed + listed / 32 + (4 << 10);
-        (nodes + chunks + lists + self.dictionaries.moved_bytes()) as u64
+        (nodes + chunks) as u64
     }
 
     /// Returns how many entries of 33 bytes at most the lists of a checkpoint have.

@@ -18,6 +18,9 @@ use crate::storage::record::{ALIGNMENT_BYTES, Label, Placed, parse};
 
 /// Operations are written as a record of their own above this, so that a commit stays short.
 const OPERATIONS_BYTES: usize = 2 << 10;
+/// A checkpoint is due as well once what changed in memory comes to so many times the log that makes one due: a record that
+/// frees many blocks is short.
+const CHANGED_PER_LOG: u64 = 4;
 
 /// When a transaction is there after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -367,7 +370,10 @@ impl Transaction {
         let number = self.publish(durability)?;
         let inner = Arc::clone(&self.inner);
         let writer = self.writer();
-        if writer.log.appended_bytes >= inner.options.checkpoint_bytes {
+        let due_bytes = inner.options.checkpoint_bytes;
+        if writer.log.appended_bytes >= due_bytes
+            || inner.shared.state().changed_bytes() >= CHANGED_PER_LOG.saturating_mul(due_bytes)
+        {
             // The transaction is there. What went wrong is told to the next one.
             let _ = inner.checkpoint(writer);
         }

@@ -1,8 +1,8 @@
 //! One volume as a device: bytes at offsets, aligned or not.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::ahead::{Look, Looker};
 use super::duplicates::{Duplicates, hash_of};
@@ -112,7 +112,7 @@ impl Volume {
         self.read_at(&self.inner.blocks.snapshot(), offset, target)
     }
 
-    /// Reads a range piece by piece, each as all others of one moment, and hands each to `show` with its offset: in any
+    /// Reads a range piece by piece, each as it is at that moment, and hands each to `show` with its offset: in any
     /// order, and from several threads if it is long, so that one is shown while the next is decoded. The pieces are
     /// read into `scratch`, which gets the length that is needed.
     ///
@@ -126,7 +126,6 @@ impl Volume {
         show: impl Fn(u64, &[u8]) -> std::result::Result<(), E> + Sync,
     ) -> std::result::Result<(), E> {
         self.check(offset, length_bytes)?;
-        let snapshot = self.inner.blocks.snapshot();
         if length_bytes == 0 {
             return Ok(());
         }
@@ -147,7 +146,8 @@ impl Volume {
                 let start = (piece * piece_bytes).max(offset);
                 let end = ((piece + 1) * piece_bytes).min(end);
                 let target = &mut target[..(end - start) as usize];
-                let read = self.read_at(&snapshot, start, target);
+                // Whoever is shown a piece may be long about it, and what is held is not written over.
+                let read = self.read_at(&self.inner.blocks.snapshot(), start, target);
                 if let Err(error) = read.map_err(E::from).and_then(|()| show(start, target)) {
                     // Nobody needs the others any more.
                     next.store(pieces.end, Ordering::Relaxed);
@@ -503,19 +503,23 @@ impl<'v> Writing<'v> {
     }
 }
 
-/// Does the shares of some work, the first in this thread and the others beside it; returns the first error.
+/// Does the shares of some work, in this thread and in as many others as the system starts beside it; returns the first
+/// error.
 fn side_by_side<S: Send, E: Send>(
-    mut shares: impl Iterator<Item = S>,
+    shares: impl ExactSizeIterator<Item = S> + Send,
     work: &(impl Fn(S) -> std::result::Result<(), E> + Sync),
 ) -> std::result::Result<(), E> {
-    let Some(first) = shares.next() else {
-        return Ok(());
+    let count = shares.len();
+    let shares = Mutex::new(shares);
+    let next = || {
+        let mut shares = shares.lock().unwrap_or_else(PoisonError::into_inner);
+        shares.next()
     };
+    let work = || std::iter::from_fn(next).try_for_each(work);
     std::thread::scope(|scope| {
-        let others: Vec<_> = shares
-            .map(|share| scope.spawn(move || work(share)))
-            .collect();
-        let mut result = work(first);
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+        let others: Vec<_> = (1..count).filter_map(spawn).collect();
+        let mut result = work();
         for other in others {
             let other = other
                 .join()
