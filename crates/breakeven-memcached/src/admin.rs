@@ -188,7 +188,12 @@ fn crawler(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) -> Nex
             false => "BADCLASS invalid class id",
         },
         (b"metadump", 3) if !context.shared.settings.allows_dump => "ERROR metadump not allowed",
-        (b"metadump", 3) if words.at(2) == b"all" || words.at(2) == b"hash" => return Next::Dump,
+        (b"metadump", 3) if words.at(2) == b"all" || words.at(2) == b"hash" => {
+            match context.shared.dump_turn() {
+                Some(turn) => return Next::Dump(turn),
+                None => "BUSY currently processing crawler request",
+            }
+        }
         (b"metadump", 3) => "BADCLASS invalid class id",
         (b"tocrawl" | b"sleep", 3) if argument.is_none() => BAD_LINE,
         (b"sleep", 3) if argument > Some(1_000_000) => {

@@ -106,7 +106,12 @@ impl Client {
     /// # Errors
     /// Those of the socket.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)
+        let sent = self.stream.write_all(bytes);
+        // What reads like the end of a pipe that somebody has read enough of is a server that went away.
+        sent.map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => io::ErrorKind::ConnectionReset.into(),
+            _ => error,
+        })
     }
 
     /// Waits for the next reply and hands it to a function.

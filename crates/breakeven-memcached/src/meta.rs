@@ -424,7 +424,12 @@ pub(crate) fn store(
         StoreOutcome::NotStored => "NS",
         StoreOutcome::TooLarge | StoreOutcome::OutOfMemory if joins => "NS",
         StoreOutcome::TooLarge => return say(output, TOO_LARGE),
-        StoreOutcome::OutOfMemory => return say(output, NO_MEMORY),
+        StoreOutcome::OutOfMemory => {
+            // As in the field's server, rather nothing than what was to be replaced, whatever the mode.
+            let objects = &context.shared.objects;
+            objects.delete(&key, &Delete::default(), context.now);
+            return say(output, NO_MEMORY);
+        }
     };
     output.extend_from_slice(status.as_bytes());
     for word in &words {

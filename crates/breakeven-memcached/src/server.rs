@@ -20,7 +20,7 @@ use breakeven::objects::{Objects, ObjectsOptions};
 
 use crate::process;
 use crate::settings::{Listen, Settings};
-use crate::shared::{Peer, Shared, Stop, lock};
+use crate::shared::{Needed, Peer, Shared, Stop, lock, tell};
 use crate::stats;
 use crate::stream::Stream;
 use crate::worker::{Arrival, Inbox, Worker};
@@ -144,28 +144,29 @@ impl Server {
             let inbox = Arc::new(Inbox::new()?);
             let worker = Worker::new(Arc::clone(&self.shared), number, Arc::clone(&inbox))?;
             inboxes.push(inbox);
-            threads.push(start(format!("worker {number}"), move || worker.run())?);
+            let name = format!("worker {number}");
+            threads.push(start(name, &self.shared, move |_| worker.run())?);
         }
-        let shared = Arc::clone(&self.shared);
-        let maintainer = start("maintenance".into(), move || maintain(&shared))?;
-        let shared = Arc::clone(&self.shared);
-        let learner = start("learning".into(), move || learn(&shared))?;
+        let maintainer = start("maintenance".into(), &self.shared, maintain)?;
+        let learner = start("learning".into(), &self.shared, learn)?;
         let accepted = self.accept_all(signals, &inboxes);
         self.shared.ask_stop(Stop::Graceful);
         inboxes.iter().for_each(|inbox| inbox.wake());
         maintainer.thread().unpark();
         learner.thread().unpark();
-        for thread in threads.into_iter().chain([maintainer, learner]) {
-            thread
-                .join()
-                .expect("a worker that panicked has said why")?;
-        }
+        let threads = threads.into_iter().chain([maintainer, learner]);
+        let ended: Vec<_> = threads.map(JoinHandle::join).collect();
         for listener in &self.listeners {
             if let Listener::Unix(_, path) = listener {
                 let _ = fs::remove_file(path);
             }
         }
-        accepted
+        // One that panicked has said why.
+        let panicked = |_| Err(io::Error::other("a thread panicked"));
+        let ended = ended
+            .into_iter()
+            .try_for_each(|it| it.unwrap_or_else(panicked));
+        accepted.and(ended)
     }
 
     fn accept_all(&self, signals: Option<&UnixStream>, inboxes: &[Arc<Inbox>]) -> io::Result<()> {
@@ -264,11 +265,15 @@ impl Server {
     }
 }
 
+/// Starts a thread that the server cannot do without.
 fn start<T: Send + 'static>(
     name: String,
-    work: impl FnOnce() -> T + Send + 'static,
+    shared: &Arc<Shared>,
+    work: impl FnOnce(&Shared) -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
-    std::thread::Builder::new().name(name).spawn(work)
+    let needed = Needed(Arc::clone(shared));
+    let thread = std::thread::Builder::new().name(name);
+    thread.spawn(move || work(&needed.0))
 }
 
 fn peer(address: String, listen_address: String, is_listener: bool, now: u32) -> Peer {
@@ -419,7 +424,7 @@ fn learn(shared: &Shared) -> io::Result<()> {
     while shared.stop() == Stop::No {
         let start = thread_cpu();
         if let Err(error) = shared.objects.tune(shared.now()) {
-            eprintln!("breakeven serve: dictionaries: {error}");
+            tell(format_args!("breakeven serve: dictionaries: {error}"));
         }
         // What it took and not what it waited for: where others want the processor a training lasts for seconds.
         let taken = Duration::from_secs_f64((thread_cpu().0 - start.0).max(0.0));
@@ -436,7 +441,7 @@ fn write_metrics(shared: &Shared) {
     };
     let text = stats::prometheus(shared, shared.now().seconds);
     if let Err(error) = replace(path, &text) {
-        eprintln!("breakeven serve: {}: {error}", path.display());
+        tell(format_args!("breakeven serve: {}: {error}", path.display()));
     }
 }
 

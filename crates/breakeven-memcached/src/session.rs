@@ -12,7 +12,7 @@ use breakeven::objects::Now;
 use crate::counters::Counters;
 use crate::line::{self, Words};
 use crate::meta;
-use crate::shared::{Peer, Shared};
+use crate::shared::{DumpTurn, Peer, Shared, tell};
 use crate::text::{self, Fetching};
 use crate::{admin, number};
 
@@ -59,7 +59,7 @@ enum State {
     Value { sender: Sender, bytes: usize },
     Swallow { bytes: u64 },
     Keys(Fetching),
-    Dump { shard: usize },
+    Dump { shard: usize, _turn: DumpTurn },
     Closed,
 }
 
@@ -74,7 +74,7 @@ pub(crate) enum Next {
     Swallow {
         bytes: u64,
     },
-    Dump,
+    Dump(DumpTurn),
     Close,
 }
 
@@ -175,13 +175,12 @@ impl Session {
                 let fetching = *fetching;
                 Some(self.keys(context, fetching, input, 0, output))
             }
-            State::Dump { shard } => {
-                let shard = *shard;
-                let is_last = admin::dump_shard(context, shard, output);
-                self.state = match is_last {
-                    true => State::Command,
-                    false => State::Dump { shard: shard + 1 },
-                };
+            State::Dump { shard, .. } => {
+                let is_last = admin::dump_shard(context, *shard, output);
+                *shard += 1;
+                if is_last {
+                    self.state = State::Command;
+                }
                 Some(0)
             }
             State::Closed => None,
@@ -206,7 +205,7 @@ impl Session {
             .last_command
             .store(context.now.seconds, Relaxed);
         if context.shared.verbosity.load(Relaxed) > 1 {
-            eprintln!("< {}", line.escape_ascii());
+            tell(format_args!("< {}", line.escape_ascii()));
         }
         if !self.is_known {
             let next = text::login_line(line, output);
@@ -237,7 +236,10 @@ impl Session {
                 State::Value { sender, bytes }
             }
             Next::Swallow { bytes } => State::Swallow { bytes },
-            Next::Dump => State::Dump { shard: 0 },
+            Next::Dump(turn) => State::Dump {
+                shard: 0,
+                _turn: turn,
+            },
             Next::Close => State::Closed,
         };
     }

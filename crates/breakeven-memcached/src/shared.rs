@@ -1,7 +1,7 @@
 //! What all threads of the server share.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,9 +65,36 @@ pub(crate) struct Shared {
     /// The `user:password` lines, as `user password`, one of which lets a client in.
     pub(crate) logins: Option<Vec<Vec<u8>>>,
     pub(crate) memory_bytes: AtomicU64,
+    is_dumping: Arc<AtomicBool>,
     stop: AtomicU32,
     /// Readable once the server is to stop.
     pub(crate) wake: OwnedFd,
+}
+
+/// Writes a line for whoever runs the server. Where nobody can read it any more the server goes on.
+pub(crate) fn tell(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// The right to list all keys, which one client has at a time: what is listed waits in memory until it is sent.
+#[derive(Debug)]
+pub(crate) struct DumpTurn(Arc<AtomicBool>);
+
+impl Drop for DumpTurn {
+    fn drop(&mut self) {
+        self.0.store(false, Relaxed);
+    }
+}
+
+/// Held by a thread without which the server is none: however it ends, all of it ends.
+pub(crate) struct Needed(pub(crate) Arc<Shared>);
+
+impl Drop for Needed {
+    fn drop(&mut self) {
+        if self.0.stop() == Stop::No {
+            self.0.ask_stop(Stop::Graceful);
+        }
+    }
 }
 
 impl Shared {
@@ -91,6 +118,7 @@ impl Shared {
             prefixes: Mutex::default(),
             logins,
             memory_bytes: AtomicU64::new(settings.memory_bytes),
+            is_dumping: Arc::default(),
             stop: AtomicU32::new(Stop::No as u32),
             wake: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
             settings,
@@ -143,6 +171,12 @@ impl Shared {
         } else if prefixes.len() < PREFIXES_MAX {
             count(prefixes.entry(key[..end].to_vec()).or_default());
         }
+    }
+
+    /// Returns the right to list all keys, unless a client has it.
+    pub(crate) fn dump_turn(&self) -> Option<DumpTurn> {
+        let is_free = !self.is_dumping.swap(true, Relaxed);
+        is_free.then(|| DumpTurn(Arc::clone(&self.is_dumping)))
     }
 
     pub(crate) fn ask_stop(&self, stop: Stop) {

@@ -2,7 +2,7 @@
 
 use breakeven::objects::{
     Count, CountOutcome, Delete, DeleteOutcome, Fetch, ItemRef, KEY_BYTES_MAX, Store, StoreMode,
-    StoreOutcome,
+    StoreOutcome, TouchOutcome,
 };
 
 use crate::line::{self, Words};
@@ -334,9 +334,14 @@ fn touch(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) {
         return say(output, BAD_END);
     };
     let expires = context.shared.clock.end(end, context.now);
-    let is_hit = context.shared.objects.touch(key, expires, context.now);
-    count_fetch(context, is_hit, true);
-    say(output, if is_hit { "TOUCHED" } else { "NOT_FOUND" });
+    let outcome = context.shared.objects.touch(key, expires, context.now);
+    count_fetch(context, outcome != TouchOutcome::NotFound, true);
+    let answer = match outcome {
+        TouchOutcome::Touched => "TOUCHED",
+        TouchOutcome::NotFound => "NOT_FOUND",
+        TouchOutcome::OutOfMemory => "SERVER_ERROR out of memory",
+    };
+    say(output, answer);
 }
 
 fn delete(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) {

@@ -76,6 +76,8 @@ struct Connection {
     is_ending: bool,
     /// Whether there is more to do without more input.
     has_more: bool,
+    /// Whether it waits for its turn with those that have more to do.
+    is_ready: bool,
     waits_to_send: bool,
 }
 
@@ -181,6 +183,7 @@ impl Worker {
                 unsent_at: 0,
                 is_ending: false,
                 has_more: false,
+                is_ready: false,
                 waits_to_send: false,
             };
             self.connections.insert(number, connection);
@@ -194,6 +197,8 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(&number) else {
             return;
         };
+        // One that is ready has its turn as such, even if an event gives it another before.
+        connection.is_ready &= is_event;
         let context = Context {
             shared: &self.shared,
             counters: &self.counters,
@@ -211,7 +216,8 @@ impl Worker {
         });
         if !matches!(fate, Ok(Fate::Keep)) {
             self.close(number);
-        } else if connection.has_more && !connection.waits_to_send {
+        } else if connection.has_more && !connection.waits_to_send && !connection.is_ready {
+            connection.is_ready = true;
             self.ready.push(number);
         }
     }

@@ -480,6 +480,58 @@ fn lines_that_tune_memcached_are_answered_as_by_debians_memcached() {
     assert!(tried >= 10, "{tried}");
 }
 
+/// A value that was to be replaced is not served any more where there was no room for the new one.
+#[test]
+fn a_set_without_room_leaves_no_old_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        evict: false,
+        memory_bytes: 8 << 20,
+        ..Settings::default()
+    };
+    let ours = Ours::start(folder.path(), settings);
+    let debian = Debian::start(folder.path(), &["-M", "-m", "8"]);
+    let set =
+        |key: &str, bytes: usize| format!("set {key} 0 0 {bytes}\r\n{}\r\n", "v".repeat(bytes));
+    for path in [Some(&ours.path), debian.as_ref().map(|it| &it.path)] {
+        let Some(path) = path else { continue };
+        let mut client = Client::connect(path);
+        assert_eq!(client.ask(&set("old", 10)), "STORED\r\n");
+        let mut number = 0;
+        let refused = loop {
+            let answer = client.ask(&set(&format!("k{number}"), 100_000));
+            if answer != "STORED\r\n" {
+                break answer;
+            }
+            number += 1;
+            assert!(number < 1000, "never full");
+        };
+        assert_eq!(refused, "SERVER_ERROR out of memory storing object\r\n");
+        assert_eq!(client.ask(&set("old", 100_000)), refused);
+        assert_eq!(client.ask("get old\r\n"), "END\r\n");
+    }
+}
+
+/// One client at a time lists all keys: what is listed waits in memory until the client takes it.
+#[test]
+fn keys_are_listed_for_one_client_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let ours = Ours::start(folder.path(), Settings::default());
+    let mut clients = [0; 2].map(|_| Client::connect(&ours.path));
+    let names = (0..150_000).map(|number| format!("set key{number:06} 0 0 1 noreply\r\nv\r\n"));
+    clients[0].send(names.collect::<String>().as_bytes());
+    assert_eq!(clients[0].ask("mn\r\n"), "MN\r\n");
+    clients[0].send(b"lru_crawler metadump all\r\n");
+    assert!(clients[0].read_to(b"\n").starts_with(b"key="));
+    let busy = "BUSY currently processing crawler request\r\n";
+    assert_eq!(clients[1].ask("lru_crawler metadump all\r\n"), busy);
+    let listed = clients[0].read_to(b"END\r\n");
+    let lines = listed.iter().filter(|byte| **byte == b'\n').count();
+    assert_eq!(lines, 150_000);
+    clients[1].send(b"lru_crawler metadump all\r\n");
+    assert!(clients[1].read_to(b"END\r\n").starts_with(b"key="));
+}
+
 #[test]
 fn random_commands_are_answered_as_by_debians_memcached() {
     let seed = std::env::var("BREAKEVEN_SEED").map_or(20_200_323, |seed| seed.parse().unwrap());

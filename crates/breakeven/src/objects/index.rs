@@ -110,7 +110,20 @@ impl Index {
         }
     }
 
+    /// Makes sure that a slot can be added; false if the system has no address space for it.
+    pub fn has_room(&mut self) -> bool {
+        if self.spill_free.is_empty()
+            && let Some(added) = self.spill.push(Bucket::default())
+        {
+            self.spill_free.push(added as u32);
+        }
+        !self.spill_free.is_empty()
+    }
+
     /// Adds a slot. There may be others of the same hash.
+    ///
+    /// # Panics
+    /// If there is no address space for it, which [`Index::has_room`] tells before.
     ///
     /// # Cost
     /// At most one bucket and its overflow are split.

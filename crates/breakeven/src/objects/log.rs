@@ -81,6 +81,10 @@ pub(super) struct Segment {
     forms: Vec<Arc<Form>>,
 }
 
+/// Entries of freed segments that a queue may hold beside as many as it has segments: each time there are more, all are
+/// looked at.
+const FREED_ENTRIES: usize = 16;
+
 /// Forms of a segment, which items name by a byte.
 const FORMS_MAX: usize = 1 << 8;
 
@@ -392,8 +396,7 @@ impl Log {
         match segment.live_items {
             0 => self.free(number),
             _ => {
-                let entry = (number, segment.sequence);
-                self.queues[queue as usize].push_back(entry);
+                self.put_back(number);
             }
         }
     }
@@ -495,7 +498,18 @@ impl Log {
     /// Puts a segment back as the youngest of its queue.
     pub fn put_back(&mut self, number: u32) {
         let (queue, sequence) = (self.segment(number).queue, self.segment(number).sequence);
-        self.queues[queue as usize].push_back((number, sequence));
+        let segments = &self.segments;
+        let entries = &mut self.queues[queue as usize];
+        // A segment that loses its last item is freed where it stands in the queue.
+        let most = 2 * self.counts[queue as usize] as usize + FREED_ENTRIES;
+        if entries.len() >= most {
+            entries.retain(|(number, sequence)| {
+                let segment = segments[*number as usize].as_ref();
+                segment.is_some_and(|segment| segment.sequence == *sequence)
+            });
+            entries.shrink_to(most);
+        }
+        entries.push_back((number, sequence));
     }
 
     /// Bytes of a segment that hold items, dead ones too.

@@ -64,7 +64,7 @@ pub use item::KEY_BYTES_MAX;
 pub use predict::{ClassForecast, Forecast, Prospect, Sampled, predict};
 pub use request::{
     Count, CountOutcome, Delete, DeleteOutcome, Fetch, ItemRef, Now, ObjectsStats, Store,
-    StoreMode, StoreOutcome, Win,
+    StoreMode, StoreOutcome, TouchOutcome, Win,
 };
 
 /// The least and the most bytes of a slab. A small one wastes its end on long values, a large one the rest of what
@@ -295,26 +295,45 @@ impl Objects {
     ) -> Option<R> {
         let key = self.key(key)?;
         let mut look = Some(look);
-        let outcome = self.with_room(key, now, |shard| {
-            shard.fetch(key, fetch, now.seconds, |item| {
-                let look = look.take().expect("an item is seen once");
-                look(item)
+        let mut found = |fetch: &Fetch| {
+            self.with_room(key, now, |shard| {
+                shard.fetch(key, fetch, now.seconds, |item| {
+                    let look = look.take().expect("an item is seen once");
+                    look(item)
+                })
             })
-        });
-        outcome.ok().flatten()
+        };
+        let untouched = || Fetch {
+            touch: None,
+            ..*fetch
+        };
+        found(fetch)
+            .or_else(|NoRoom| found(&untouched()))
+            .unwrap_or_default()
     }
 
-    /// Sets the end of an item; false if there is none.
-    pub fn touch(&self, key: &[u8], expires: Option<u32>, now: Now) -> bool {
+    /// Sets the end of an item.
+    pub fn touch(&self, key: &[u8], expires: Option<u32>, now: Now) -> TouchOutcome {
+        let Some(key) = self.key(key) else {
+            return TouchOutcome::NotFound;
+        };
         let fetch = Fetch {
             touch: Some(expires),
             without_value: true,
             ..Fetch::default()
         };
-        self.fetch(key, &fetch, now, |_| ()).is_some()
+        let found = self.with_room(key, now, |shard| {
+            shard.fetch(key, &fetch, now.seconds, |_| ())
+        });
+        match found {
+            Ok(Some(())) => TouchOutcome::Touched,
+            Ok(None) => TouchOutcome::NotFound,
+            Err(NoRoom) => TouchOutcome::OutOfMemory,
+        }
     }
 
-    /// Sets the end of an item and hands it to a function; `None` if there is none.
+    /// Sets the end of an item and hands it to a function; `None` if there is none. Where there is no room for an end that
+    /// an item did not have, it keeps the one it has.
     pub fn get_and_touch<R>(
         &self,
         key: &[u8],
@@ -335,7 +354,13 @@ impl Objects {
             return StoreOutcome::TooLarge;
         };
         let outcome = self.with_room(key, now, |shard| shard.store(store, key, now.seconds));
-        outcome.unwrap_or(StoreOutcome::OutOfMemory)
+        outcome.unwrap_or_else(|NoRoom| {
+            if store.mode == StoreMode::Set {
+                // Rather nothing than what was to be replaced.
+                self.delete(store.key, &Delete::default(), now);
+            }
+            StoreOutcome::OutOfMemory
+        })
     }
 
     /// Says whether an item of this size would be refused, before its value has come.

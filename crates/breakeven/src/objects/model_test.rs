@@ -151,13 +151,13 @@ fn stored(
                 },
             );
         }
-        StoreOutcome::TooLarge => {
-            assert!(objects.is_too_large(key.len(), joined.len(), u32::MAX));
+        StoreOutcome::TooLarge | StoreOutcome::OutOfMemory => {
+            let is_long = objects.is_too_large(key.len(), joined.len(), u32::MAX);
+            assert!(is_long || holds && outcome == StoreOutcome::OutOfMemory);
             if mode == StoreMode::Set {
                 model.known.remove(key);
             }
         }
-        StoreOutcome::OutOfMemory => assert!(holds),
         // Making room may have dropped what was there.
         StoreOutcome::NotStored | StoreOutcome::NotFound => {
             assert!(!holds || !model.is_exact, "{mode:?}")
@@ -226,11 +226,12 @@ fn step(
             model.agree(objects, &key);
             let expires = random_end(random, model.now);
             let touched = objects.touch(&key, expires, now);
-            if let Some(known) = model.live(&key) {
+            match (model.live(&key), touched) {
+                (Some(known), TouchOutcome::Touched) => known.expires = expires,
                 // Without room for another header the end stays as it was.
-                if touched {
-                    known.expires = expires;
-                }
+                (Some(_), TouchOutcome::OutOfMemory) | (None, TouchOutcome::NotFound) => {}
+                (Some(_), TouchOutcome::NotFound) => assert!(!model.is_exact),
+                (None, outcome) => panic!("{outcome:?} of nothing"),
             }
         }
         160..199 if random.u8(0..8) == 0 => model.now += random.u32(0..20),
@@ -419,6 +420,56 @@ fn what_is_overwritten_takes_no_more_than_what_is_live_while_there_is_room() {
         "{stats:?}"
     );
     assert!(stats.evictions == 0 && stats.encoded == 0, "{stats:?}");
+}
+
+/// One value written over without end fills segments whose last item dies: nothing of them stays.
+#[test]
+fn segments_that_are_freed_where_they_wait_leave_nothing() {
+    let options = ObjectsOptions {
+        shards_log2: 0,
+        ..ObjectsOptions::default()
+    };
+    let objects = Objects::new(options).expect("sane options");
+    let now = Now { seconds: 1 };
+    let value = vec![7; objects.space.slab_bytes() / 2 + 1];
+    let mut log_bytes = 0;
+    for round in 0..20_000 {
+        let outcome = objects.store(&Store::new(StoreMode::Set, b"key", &value), now);
+        assert!(matches!(outcome, StoreOutcome::Stored { .. }));
+        if round == 1000 {
+            log_bytes = objects.lock(0, now).log.memory_bytes();
+        }
+    }
+    assert_eq!(objects.lock(0, now).log.memory_bytes(), log_bytes);
+    audit(&objects, now);
+}
+
+/// All of a full shard is fresh at its first fill: moving frees nothing for long, and still there is room.
+#[test]
+fn a_shard_of_many_segments_has_room_at_its_first_fill() {
+    let options = ObjectsOptions {
+        shards_log2: 0,
+        memory_bytes: 16 << 20,
+        encode: true,
+        ..ObjectsOptions::default()
+    };
+    let objects = Objects::new(options).expect("sane options");
+    let now = Now { seconds: 1 };
+    let mut random = crate::testing::seeded("objects first fill", 23);
+    let mut value = vec![0; 3000];
+    for number in 0..10_000_u32 {
+        random.fill(&mut value);
+        let key = number.to_le_bytes();
+        let store = Store::new(StoreMode::Set, &key, &value);
+        let outcome = objects.store(&store, now);
+        assert!(
+            matches!(outcome, StoreOutcome::Stored { .. }),
+            "{number}: {outcome:?}"
+        );
+    }
+    let stats = objects.stats();
+    assert!(stats.evictions > 1000, "{stats:?}");
+    audit(&objects, now);
 }
 
 #[test]

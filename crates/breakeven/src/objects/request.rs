@@ -236,6 +236,17 @@ pub enum CountOutcome {
     OutOfMemory,
 }
 
+/// What became of setting an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TouchOutcome {
+    /// It is set.
+    Touched,
+    /// Nothing is there.
+    NotFound,
+    /// The item has no end to be changed, and there is no room for one.
+    OutOfMemory,
+}
+
 /// Counts of the store since it was made or reset; those of the present first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectsStats {

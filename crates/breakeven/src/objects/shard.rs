@@ -68,9 +68,8 @@ pub(super) struct Shard {
     scratch: Vec<u8>,
     /// An item on the move.
     pub moving: Vec<u8>,
-    /// Where the emptying of a segment stands, and whether its items stay as they are.
+    /// Where the emptying of a segment stands.
     pub cursor: u32,
-    pub is_tidying: bool,
     /// Segments that grew old, of which some are looked at.
     pub aged: u32,
     /// The second up to which segments past their end were looked for.
@@ -106,7 +105,6 @@ impl Shard {
             scratch: Vec::new(),
             moving: Vec::new(),
             cursor: 0,
-            is_tidying: false,
             aged: 0,
             expiry_scanned: 0,
             hash,
@@ -142,10 +140,11 @@ impl Shard {
     }
 
     fn clear(&mut self) {
+        // The old one goes first: there may be address space for no other.
+        self.index = Index::default();
         self.index = Index::new();
         self.log = Log::new(Arc::clone(&self.space), self.log.cas);
         self.cursor = 0;
-        self.is_tidying = false;
         self.stats.items = 0;
         self.stats.bytes = 0;
         self.stats.bytes_logical = 0;
@@ -281,6 +280,9 @@ impl Shard {
         value: &[u8],
         now: u32,
     ) -> Result<(), NoRoom> {
+        if old.is_none() && !self.index.has_room() {
+            return Err(NoRoom);
+        }
         let slab_bytes = self.log.slab_bytes();
         let mut chain = None;
         let mut inline = value;
