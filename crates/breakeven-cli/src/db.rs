@@ -1,7 +1,9 @@
 //! `breakeven db`: compressed databases without SQLite. The source is only ever locked and read; what is
 //! written gets its name when it has been proved, and never replaces anything.
 
+use std::fs::Permissions;
 use std::io::{self, IsTerminal, Write as _};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -160,10 +162,25 @@ impl Shown {
 
 fn create(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
     let named = Named::new(database)?;
-    match PageStore::create(&*named.storage, &named.name, options(codec)?)? {
-        true => Ok(ExitCode::SUCCESS),
-        false => bail!("{} exists", database.display()),
+    // An empty file that stands there keeps its owner and its mode.
+    let empty = std::fs::metadata(database).ok();
+    let usual = options(codec)?;
+    let new = PageOptions {
+        mode: (empty.as_ref()).map_or(usual.mode, |empty| empty.mode() & 0o777),
+        ..usual
+    };
+    if !PageStore::create(&*named.storage, &named.name, new)? {
+        bail!("{} exists", database.display());
     }
+    if let Some(empty) = empty {
+        let (user, group) = (Some(empty.uid()), Some(empty.gid()));
+        // Only root may give files away.
+        let _ = chown(database, user, group);
+        let mode = Permissions::from_mode(empty.mode() & 0o777);
+        let given = std::fs::set_permissions(database, mode);
+        given.with_context(|| format!("change the mode of {}", database.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What is written meanwhile is there beside the old, so that a crash or Ctrl-C loses nothing.

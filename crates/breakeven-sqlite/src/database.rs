@@ -120,9 +120,15 @@ impl Database {
     fn finish(&mut self) -> Result<Code> {
         if self.connection.level() == LockLevel::Exclusive {
             self.connection.commit()?;
-            self.connection.trim()?;
-            // The transaction is there. What went wrong here is told to the next one.
-            let _ = self.connection.tidy();
+            // The transaction is there. What goes wrong from here on is told to the next one.
+            let freed = self.connection.trim();
+            if let Err(error) = freed.and_then(|_| self.connection.tidy()) {
+                let path = self.opened.path().display();
+                self.api.log(
+                    ffi::IOERR,
+                    &format!("breakeven: {path}: making room: {error}"),
+                );
+            }
             if self.is_unlocked {
                 self.connection.unlock(LockLevel::Shared)?;
             }
@@ -230,7 +236,7 @@ fn code_of(error: &Error, otherwise: Code) -> Code {
     match error {
         Error::Limit { .. } => ffi::FULL,
         Error::Busy { .. } => ffi::BUSY,
-        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => ffi::FULL,
+        error if error.is_out_of_space() => ffi::FULL,
         Error::Corrupt { .. } => ffi::IOERR_DATA,
         _ => otherwise,
     }

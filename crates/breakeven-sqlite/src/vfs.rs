@@ -125,10 +125,13 @@ fn is_own_journal(name: &Path) -> bool {
         return false;
     };
     let database = SUFFIXES.iter().find_map(|suffix| text.strip_suffix(suffix));
+    database.is_some_and(|database| is_open(Path::new(database)))
+}
+
+/// Returns whether a compressed database is open here under a path.
+fn is_open(path: &Path) -> bool {
     let open = lock(&OPEN);
-    let is_open =
-        |path: &str| (open.as_ref()).is_some_and(|open| open.contains_key(Path::new(path)));
-    database.is_some_and(is_open)
+    (open.as_ref()).is_some_and(|open| open.contains_key(path))
 }
 
 /// # Safety
@@ -329,7 +332,14 @@ fn decide(
         FileKind::Compressed => true,
     };
     if !is_ours {
-        return Ok(Decision::Pass);
+        return match is_open(path) {
+            // Its journal would be taken for that of the other, which is none.
+            true => {
+                let reason = "it took the place of a compressed one that is still open";
+                Err(Error::invalid("database", reason))
+            }
+            false => Ok(Decision::Pass),
+        };
     }
     // Who promises that nobody else is there needs no locks.
     if !asked.is_unlocked {

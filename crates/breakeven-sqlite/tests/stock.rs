@@ -330,6 +330,15 @@ fn a_stale_journal_a_reader_and_a_plain_file_get_what_is_right() {
     let plain = ".open file:plain.db?vfs=unix\nCREATE TABLE t(a); INSERT INTO t VALUES(5);\n\
                  .open file:plain.db?vfs=breakeven\nPRAGMA journal_mode=WAL; SELECT a FROM t;";
     assert_eq!(hosts.sqlite(plain), "wal\n5\n");
+    // A journal by this name would be taken for the compressed one's, which has none.
+    let replaced = hosts.sqlite_fails(&format!(
+        "{OPEN}SELECT a FROM t;\n.shell mv plain.db app.db\n.connection 1\n.log stderr\n\
+         .open file:app.db?vfs=breakeven\nSELECT a FROM t;"
+    ));
+    assert!(
+        replaced.contains("took the place of a compressed one"),
+        "{replaced}"
+    );
 }
 
 /// Who promises SQLite that nobody else is there (`nolock`), or that nobody writes (`immutable`), makes it lock nothing.

@@ -129,6 +129,22 @@ fn who_may_not_read_a_database_may_not_read_a_copy() {
 }
 
 #[test]
+fn an_empty_file_keeps_its_mode_and_becomes_a_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("app.db");
+    for mode in [0o600, 0o664] {
+        fs::write(&path, b"").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let made = db(&folder, &["create", "app.db"]);
+        assert!(made.status.success(), "{}", said(&made));
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!(found.permissions().mode() & 0o777, mode);
+        assert!(found.len() > 0);
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
 fn a_database_without_its_beginning_is_repaired() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

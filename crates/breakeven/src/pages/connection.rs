@@ -216,6 +216,11 @@ impl Connection {
     /// Sees what is newest, under SHARED.
     fn look(&mut self) -> Result<()> {
         let opened = self.store.opened()?;
+        // The file may have been replaced since: locks of one keep nobody from the other.
+        if self.opened.is_none() && opened.blocks.identity()? != self.file.status()?.identity {
+            let reason = format!("{} is another file than it was", self.store.name());
+            return Err(Error::invalid("database", reason));
+        }
         let snapshot = opened.blocks.newest()?;
         self.opened = Some(opened);
         self.see(snapshot)

@@ -300,6 +300,29 @@ fn with_freelist() -> Vec<u8> {
     bytes
 }
 
+/// A process that was killed has left files of the names that this one would take first.
+#[test]
+fn what_a_killed_import_left_is_passed_over() {
+    let storage = memory();
+    let plain = with_freelist();
+    let write = |name: &str| {
+        let file = storage.open(name, OpenOptions::create_new()).unwrap();
+        file.write_at(&[std::io::IoSlice::new(&plain)], 0).unwrap();
+    };
+    write("plain");
+    let left = |count: u32| format!(".breakeven-{}-{count}.partial", std::process::id());
+    (0..1000).for_each(|count| write(&left(count)));
+    let go_on = &mut |_, _| true;
+    let to = (&storage, PageOptions::default());
+    let pool = pool(0);
+    import(&storage, ("plain", "db"), to, &pool, go_on).unwrap();
+    export(store(&storage), (&storage, "back"), &pool, go_on).unwrap();
+    for count in 0..1000 {
+        let file = storage.open(&left(count), OpenOptions::read_only());
+        assert_eq!(file.unwrap().status().unwrap().size_bytes, 6 * 4096);
+    }
+}
+
 #[test]
 fn a_database_goes_in_and_comes_out_again_and_its_free_pages_are_trimmed() {
     let storage = memory();

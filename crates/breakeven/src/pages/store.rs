@@ -273,6 +273,33 @@ pub(super) struct Opened {
 /// Names of files that are being made, in this process.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
+pub(super) fn folder_of(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+/// Makes a file in the folder of `target` that is to get its name once it is complete, under the first name that `create`
+/// takes: what killed processes of the same number left is passed over.
+pub(super) fn unfinished<T>(
+    target: &str,
+    mut create: impl FnMut(&str) -> Result<Option<T>>,
+) -> Result<(String, T)> {
+    loop {
+        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let partial = format!(".breakeven-{process}-{count}.partial");
+        let partial = match folder_of(target) {
+            "" => partial,
+            folder => format!("{folder}/{partial}"),
+        };
+        match create(&partial) {
+            Ok(Some(made)) => return Ok((partial, made)),
+            Ok(None) => {}
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists => {
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 impl PageStore {
     /// Names a compressed file that exists. Nothing is read before a connection locks it.
     pub fn new(storage: Arc<dyn Storage>, name: &str, options: PageOptions) -> PageStore {
@@ -291,17 +318,13 @@ impl PageStore {
     /// # Errors
     /// Those of creating, writing and renaming.
     pub fn create(storage: &dyn Storage, name: &str, options: PageOptions) -> Result<bool> {
-        let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let partial = format!(".breakeven-{process}-{count}.partial");
-        let partial = match folder {
-            "" => partial,
-            folder => format!("{folder}/{partial}"),
-        };
-        drop(Blocks::create(storage, &partial, options.blocks())?);
+        let (partial, store) = unfinished(name, |partial| {
+            Blocks::create(storage, partial, options.blocks()).map(Some)
+        })?;
+        drop(store);
         let made = publish(storage, &partial, name);
         match made {
-            Ok(true) => storage.sync_directory(folder)?,
+            Ok(true) => storage.sync_directory(folder_of(name))?,
             // What went wrong is told already, if anything did.
             _ => drop(storage.unlink(&partial)),
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::connection::{Connection, Seen, serve_versions};
 use super::database::{HEADER_BYTES, Header, PageKind};
 use super::locks::{LockLevel, Locks};
-use super::store::{PageOptions, PageStore, Space};
+use super::store::{PageOptions, PageStore, Space, folder_of, unfinished};
 use crate::blocks::{Blocks, ChosenEncoding, EncodedBlock, spread};
 use crate::error::{Error, Result};
 use crate::pool::Pool;
@@ -110,8 +110,10 @@ pub fn import(
         );
         return Err(Error::invalid("database", reason));
     }
-    let partial = partial_name(target);
-    PageStore::create(&**target_storage, &partial, options)?;
+    let (partial, ()) = unfinished(target, |partial| {
+        let is_made = PageStore::create(&**target_storage, partial, options)?;
+        Ok(is_made.then_some(()))
+    })?;
     let mut moved = || {
         let store = PageStore::new(Arc::clone(target_storage), &partial, options);
         let mut connection = Connection::open(Arc::new(store))?;
@@ -238,12 +240,11 @@ pub fn export(
     let size_bytes = connection.size_bytes()?;
     // Whatever the map says, it is no longer than the file.
     let space = connection.space()?;
-    let partial = partial_name(target);
     let new = OpenOptions {
         mode,
         ..OpenOptions::create_new()
     };
-    let file = storage.open(&partial, new)?;
+    let (partial, file) = unfinished(target, |partial| storage.open(partial, new).map(Some))?;
     let mut moved = || {
         let seen = connection.seen()?;
         file.truncate(size_bytes)?;
@@ -531,17 +532,5 @@ fn report(progress: Progress<'_>, done: u64, total: u64) -> Result<()> {
     match progress(done, total) {
         true => Ok(()),
         false => Err(Error::Interrupted),
-    }
-}
-
-fn folder_of(name: &str) -> &str {
-    name.rsplit_once('/').map_or("", |(folder, _)| folder)
-}
-
-fn partial_name(target: &str) -> String {
-    let process = std::process::id();
-    match target.rsplit_once('/') {
-        Some((folder, _)) => format!("{folder}/.breakeven-{process}.partial"),
-        None => format!(".breakeven-{process}.partial"),
     }
 }
