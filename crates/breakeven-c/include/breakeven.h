@@ -168,8 +168,9 @@ void breakeven_stop_set(const breakeven_stop *stop);
 void breakeven_stop_free(breakeven_stop *stop);
 
 /* Begins a stream. It is written to a new file beside `path`, whose name begins with ".breakeven-" and
- * ends with ".partial", and gets its own name when it is closed: a file under its own name is whole. What
- * a killed program left may be removed. A symbolic link stays, and what it points to is replaced; a pipe or
+ * ends with ".partial", and gets its own name when it is closed: a file under its own name is whole, and
+ * after a power cut too if it was synced (BREAKEVEN_SYNC, or it replaced another). What a killed program
+ * left may be removed. A symbolic link stays, and what it points to is replaced; a pipe or
  * a device is written to as it is, and a folder is BREAKEVEN_IO. `options` may be NULL. On success `*writer` is to be closed or
  * abandoned; otherwise it is NULL. Memory: 3 N + 6 blocks and N times what the methods take, with N
  * workers, and half a block for each where methods are picked. */
@@ -219,7 +220,8 @@ int breakeven_reader_open(const char *path, breakeven_reader **reader);
 /* Reads `length` bytes from a place of the decoded stream. `*done` is how many there were: less than
  * `length` only at the end. Any place may be read from if the stream has a seek table, as those that
  * this library writes; otherwise places ascend, and one before the last end is BREAKEVEN_INVALID.
- * After an error `*done` bytes are there and right. */
+ * After an error `*done` bytes are there. Of a frame longer than 4 MiB they may be wrong ones, as with
+ * every reader that does not wait for a frame's end: a stream is right when its end came without an error. */
 int breakeven_read(breakeven_reader *reader, void *buffer, size_t length, uint64_t offset,
                    size_t *done);
 

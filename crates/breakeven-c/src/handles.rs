@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use breakeven::codec::{Codec, Method};
 use breakeven::decide::{Prices, Profile};
@@ -204,6 +204,7 @@ pub struct WriterHandle {
     /// Its name until it is closed; none where it is written to directly, or was closed.
     partial: Option<PathBuf>,
     is_synced: bool,
+    stop: Option<Arc<AtomicBool>>,
     /// Behind the writer, which needs it.
     _pool: Pool,
 }
@@ -230,6 +231,7 @@ impl WriterHandle {
             path,
             partial,
             is_synced: settings.is_synced,
+            stop: options.stop.clone(),
             _pool: pool,
         };
         handle.writer = Some(Writer::new(file, &handle._pool, options)?);
@@ -282,7 +284,8 @@ impl WriterHandle {
         for call in &calls {
             outcome = outcome.and_then(|()| call.pending.wait_compressed());
         }
-        if matches!(outcome, Err(Error::Interrupted)) {
+        let is_stopped = |stop: &Arc<AtomicBool>| stop.load(Ordering::Relaxed);
+        if outcome.is_err() && self.stop.as_ref().is_some_and(is_stopped) {
             // What no worker has yet is dropped; the rest they finish.
             self.writer = None;
         }
@@ -304,7 +307,8 @@ impl WriterHandle {
         self.wait()?;
         let writer = self.writer.take().ok_or_else(stopped)?;
         let (file, summary) = writer.finish()?;
-        if self.is_synced {
+        let replaces = self.partial.is_some() && self.path.exists();
+        if self.is_synced || beside::must_sync(&file, replaces) {
             match file.sync_all() {
                 // A pipe has nothing to wait for.
                 Err(error) if self.partial.is_none() && is_refused(&error) => {}

@@ -96,10 +96,11 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     } else {
         screen::render(&report)
     };
-    crate::standard::print(text.as_bytes())?;
+    // The page first: whoever has read enough of the text still wants it.
     if let Some(path) = &typed.report {
         page::write_report(path, &report)?;
     }
+    crate::standard::print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 

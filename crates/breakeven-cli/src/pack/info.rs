@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use breakeven::stream::{ReaderOptions, Survey, survey};
+use breakeven_cli::text::printable;
 
 use super::content::unreadable;
 use super::place::Source;
@@ -82,6 +83,7 @@ fn line(name: &str, survey: &Survey) -> String {
         false => ("not stated".to_string(), "-".to_string()),
     };
     let table = if survey.has_table { "yes" } else { "no" };
+    let name = printable(name);
     format!(
         "{:>8} {:>14} {raw:>14} {ratio:>7}  {names:<16} {table:<5}  {name}\n",
         counted.frames(),

@@ -187,15 +187,14 @@ impl Job<'_> {
             match done {
                 Ok(()) => {}
                 // What was typed is as wrong for the files that follow.
-                Err(error)
-                    if self.paths.len() == 1
-                        || crate::is_broken_pipe(&error)
-                        || error.is::<Usage>() =>
-                {
+                Err(error) if self.paths.len() == 1 || error.is::<Usage>() => {
                     return Err(error);
                 }
+                // Nobody reads what follows either; what was told before stays told.
+                Err(error) if crate::is_broken_pipe(&error) => break,
                 Err(error) => {
-                    let _ = writeln!(io::stderr(), "breakeven: {}", crate::describe(&error));
+                    let why = crate::printable(&crate::describe(&error));
+                    let _ = writeln!(io::stderr(), "breakeven: {why}");
                     outcome = ExitCode::from(1);
                 }
             }
@@ -287,7 +286,7 @@ impl Job<'_> {
 
 /// Writes a line for whoever sits there.
 fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", crate::printable(text));
 }
 
 /// What all files of a call of `pack` share.
@@ -408,7 +407,13 @@ impl Packing<'_> {
             // Standard output is the stream's, if it goes there.
             match is_stdout {
                 true => io::stderr().write_all(text.as_bytes())?,
-                false => crate::standard::print(text.as_bytes())?,
+                false => match crate::standard::print(text.as_bytes()) {
+                    // Whoever has read enough still wants the other files packed.
+                    Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                        return Err(error.into());
+                    }
+                    _ => {}
+                },
             }
         }
         Ok(())

@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail};
 use breakeven::storage::beside::{self, Place};
 use breakeven::storage::{self, RealStorage, Storage};
 use breakeven::stream::SpreadFile;
+use breakeven_cli::text::printable;
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU, SIGXFSZ};
 use signal_hook::iterator::Signals;
@@ -246,6 +247,7 @@ impl Existing {
             Existing::Keep => false,
             Existing::Overwrite => true,
             Existing::Ask if io::stdin().is_terminal() && io::stderr().is_terminal() => {
+                let name = printable(name);
                 let _ = write!(io::stderr(), "{name} already exists; overwrite it (y/n)? ");
                 let mut answer = String::new();
                 let read = io::stdin().read_line(&mut answer);
@@ -415,7 +417,8 @@ impl Target {
             }
             None => give_default_mode(&self.file).with_context(failed)?,
         }
-        if syncs {
+        let replaces = self.overwrites && path.exists();
+        if syncs || beside::must_sync(&self.file, replaces) {
             self.file.sync_all().with_context(failed)?;
         }
         let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);

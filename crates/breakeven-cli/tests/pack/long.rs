@@ -313,6 +313,17 @@ fn gzip_is_unpacked_with_all_its_members_and_checks() {
             message(&output)
         );
     }
+    // Zeros may stand behind it, as gzip has it, whoever reads.
+    for zeros in [1, 4096] {
+        let padded = [member.clone(), vec![0; zeros]].concat();
+        let mut command = breakeven(&folder);
+        command.arg("cat");
+        let output = fed(command, &padded);
+        assert!(output.stdout == data, "{}", message(&output));
+        fs::write(&name, padded).expect("a file");
+        ok(&run(&folder, &[&"info", &name]));
+        ok(&run(&folder, &[&"unpack", &"-f", &name]));
+    }
     // The check and the length stand at the end of a member.
     for (place, what) in [
         (8, "corrupt"),

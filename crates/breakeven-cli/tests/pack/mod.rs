@@ -699,6 +699,25 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
+fn files_are_packed_whoever_stops_reading_what_is_told() {
+    let (folder, data) = folder();
+    let paths = ["a", "missing", "b"].map(|name| folder.path().join(name));
+    for path in [&paths[0], &paths[2]] {
+        fs::write(path, &data).expect("a file");
+    }
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = breakeven(&folder)
+        .args(["pack", "--ledger"])
+        .args(paths)
+        .stdout(writer)
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(1), "{}", message(&output));
+    assert_eq!(names(folder.path()), ["a", "a.zst", "b", "b.zst", "file"]);
+}
+
+#[test]
 fn a_copy_lends_no_rights() {
     let (folder, _) = folder();
     let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));

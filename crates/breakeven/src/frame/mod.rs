@@ -50,10 +50,18 @@ pub enum Kind {
 
 /// Bytes that tell the kind of any frame.
 pub const MAGIC_BYTES: usize = 6;
-/// The zeros that may stand behind an `.xz` stream, any number of times: its own format's padding.
-pub const XZ_PADDING: [u8; 4] = [0; 4];
 
 impl Kind {
+    /// Returns the length of the units of zeros that may stand behind such a frame, any number of times, 0 if none may:
+    /// padding of `.xz`, and what a tape adds to a gzip file, which gzip passes over as well.
+    pub fn padding_bytes(self) -> usize {
+        match self {
+            Kind::Xz => 4,
+            Kind::Gzip => 1,
+            Kind::Zstd | Kind::Skippable | Kind::Lz4 => 0,
+        }
+    }
+
     /// Returns the kind of the frame that begins with `bytes`, nothing if none does. Four bytes
     /// are enough but for `.xz`, which wants six.
     pub fn of(bytes: &[u8]) -> Option<Kind> {

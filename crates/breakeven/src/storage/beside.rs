@@ -12,6 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::FileSystem;
 use crate::error::{Error, Result};
 
 /// The mode of a file that is its owner's alone until it has its own.
@@ -61,6 +62,13 @@ pub fn find(path: &Path) -> Result<Place> {
         path = path.parent().unwrap_or(Path::new("")).join(target);
     }
     Ok(Place::File { path, exists })
+}
+
+/// Returns whether a file is to be synced before it gets a name that counts: where it replaces another, lest a power cut
+/// leave neither; and where a network or a program keeps it, which may tell only then what it could not write.
+pub fn must_sync(file: &File, replaces: bool) -> bool {
+    let magic = rustix::fs::fstatfs(file).map(|found| found.f_type as u32);
+    replaces || magic.is_ok_and(|magic| FileSystem::of_magic(magic) != FileSystem::Local)
 }
 
 /// Files of this process so far.

@@ -9,10 +9,9 @@
 use std::io::{self, Read};
 
 use crate::error::{Error, Result};
-use crate::frame::{
-    Decoder, Kind, MAGIC_BYTES, STREAM, Shape, Walk, Walked, Workspace, XZ_PADDING,
-};
+use crate::frame::{Decoder, Kind, MAGIC_BYTES, STREAM, Shape, Walk, Walked, Workspace};
 use crate::pool::Pool;
+use crate::storage::is_zero;
 
 use super::decoding::{Frame, Frames, ReaderOptions, copy_front, placed, set_length};
 use super::input::Input;
@@ -54,8 +53,8 @@ pub struct Reader<R: Read> {
     frames: Frames,
     /// A frame that is decoded here, in pieces; waits until the workers are done.
     inline: Option<Inline>,
-    /// The last frame was an `.xz` stream, behind which padding may stand.
-    may_be_padded: bool,
+    /// The units of zeros that may stand behind the last frame, 0 if none may.
+    padding_bytes: usize,
     workspace: Workspace,
     /// What is being handed out, from `at` on.
     current: Frame,
@@ -131,7 +130,7 @@ impl<R: Read> Reader<R> {
             frames: Frames::new(pool, options.limits())?,
             options,
             inline: None,
-            may_be_padded: false,
+            padding_bytes: 0,
             workspace: Workspace::new(),
             current: Frame::default(),
             at: 0,
@@ -236,8 +235,9 @@ impl<R: Read> Reader<R> {
 
     /// Reads one frame and sends it to the workers, or puts it aside for being decoded in pieces.
     fn feed(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.may_be_padded) {
-            self.skip_padding()?;
+        let padding_bytes = std::mem::take(&mut self.padding_bytes);
+        if padding_bytes > 0 {
+            self.skip_padding(padding_bytes)?;
         }
         let offset = self.input.offset();
         match self.look().map_err(|error| placed(error, offset))? {
@@ -253,7 +253,7 @@ impl<R: Read> Reader<R> {
             }
             Next::Pieces(kind) => {
                 self.counted.count(kind);
-                self.may_be_padded = kind == Kind::Xz;
+                self.padding_bytes = kind.padding_bytes();
                 self.inline = Some(Inline {
                     kind,
                     offset,
@@ -279,10 +279,9 @@ impl<R: Read> Reader<R> {
     }
 
     /// Leaves out the padding behind an `.xz` stream.
-    fn skip_padding(&mut self) -> Result<()> {
-        while self.input.fill_to(XZ_PADDING.len())? && self.input.window().starts_with(&XZ_PADDING)
-        {
-            self.input.consume(XZ_PADDING.len());
+    fn skip_padding(&mut self, unit_bytes: usize) -> Result<()> {
+        while self.input.fill_to(unit_bytes)? && is_zero(&self.input.window()[..unit_bytes]) {
+            self.input.consume(unit_bytes);
         }
         Ok(())
     }

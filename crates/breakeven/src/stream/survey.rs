@@ -5,9 +5,8 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::frame::{
-    Decoder, Kind, MAGIC_BYTES, STREAM, Shape, Walk, Walked, Workspace, XZ_PADDING,
-};
+use crate::frame::{Decoder, Kind, MAGIC_BYTES, STREAM, Shape, Walk, Walked, Workspace};
+use crate::storage::is_zero;
 
 use super::decoding::ReaderOptions;
 use super::reader::Counted;
@@ -89,8 +88,9 @@ pub fn visit(
             content_bytes: shape.content_bytes,
         });
         at += stored_bytes;
-        if matches!(shape.kind, Kind::Xz | Kind::Gzip) {
-            at += padding(source, at)?;
+        let padding_bytes = shape.kind.padding_bytes();
+        if padding_bytes > 0 {
+            at += padding(source, at, padding_bytes)?;
         }
     }
     Ok(at)
@@ -173,13 +173,13 @@ fn decode(
 }
 
 /// Returns the bytes of padding that stand at a place behind an `.xz` stream.
-fn padding(source: &mut (impl Read + Seek), at: u64) -> Result<u64> {
+fn padding(source: &mut (impl Read + Seek), at: u64, unit_bytes: usize) -> Result<u64> {
     source.seek(SeekFrom::Start(at)).map_err(failed)?;
-    let (mut bytes, mut word) = (0, [0; XZ_PADDING.len()]);
+    let (mut bytes, mut unit) = (0, vec![0; unit_bytes]);
     let mut source = std::io::BufReader::new(source);
     loop {
-        match source.read_exact(&mut word) {
-            Ok(()) if word == XZ_PADDING => bytes += word.len() as u64,
+        match source.read_exact(&mut unit) {
+            Ok(()) if is_zero(&unit) => bytes += unit_bytes as u64,
             Ok(()) => return Ok(bytes),
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(bytes),
             Err(error) => return Err(failed(error)),

@@ -282,6 +282,8 @@ pub struct Writer<S: Write + Send + 'static> {
     blocks: u64,
     flushes: u64,
     begun: Option<Instant>,
+    /// Whose workers compress.
+    process: u32,
 }
 
 /// The block that is being filled.
@@ -343,6 +345,7 @@ impl<S: Write + Send + 'static> Writer<S> {
             position: 0,
             blocks: 0,
             flushes: 0,
+            process: std::process::id(),
             begun: None,
         })
     }
@@ -476,8 +479,12 @@ impl<S: Write + Send + 'static> Writer<S> {
             state.queue(&mut parts)
         })?;
         if let Err(error) = self.feed.pump() {
-            // After a fork, where nobody will take them.
             drop(self.shared.abandon());
+            // A worker may have begun with the buffer, which is the caller's again. In a forked child there is none.
+            if self.process == std::process::id() {
+                let is_free = || Arc::strong_count(&buffer) == 1;
+                self.shared.wait_until(is_free);
+            }
             return Err(error);
         }
         Ok(Pending {
