@@ -6,7 +6,7 @@
 //! named path; pipes, sockets and devices are counted and left alone; a sparse file counts only
 //! with the bytes it really holds. Reads nothing but names and sizes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
@@ -103,6 +103,8 @@ pub struct Population {
     pub skipped: Skipped,
     /// Device and number of files with several names.
     several_names: HashSet<(u64, u64)>,
+    /// Device and number of folders that were looked into.
+    looked_into: HashSet<(u64, u64)>,
     /// Estimated bytes under folders that there was no time to look into.
     pub uncovered_bytes: u64,
 }
@@ -151,7 +153,8 @@ impl Population {
                 break;
             }
             let folder = frontier.swap_remove(random.usize(..frontier.len()));
-            population.look_into(&folder, &mut frontier);
+            let (_, left_bytes) = population.look_into(&folder, &mut frontier);
+            population.uncovered_bytes += left_bytes;
         }
         population.finish()
     }
@@ -294,16 +297,39 @@ impl Population {
         });
     }
 
-    fn look_into(&mut self, path: &Path, frontier: &mut Vec<PathBuf>) {
-        let entries = match fs::read_dir(path) {
-            Ok(entries) => entries,
-            Err(error) => return self.unreadable(path, &error),
-        };
+    /// Takes in what is in a folder, once, however often it is named. Returns the bytes of its files that were added, and of those
+    /// that there is no place for.
+    fn look_into(&mut self, path: &Path, frontier: &mut Vec<PathBuf>) -> (u64, u64) {
+        let first = self.items.len();
+        let left_bytes = self
+            .look_at_entries(path, frontier)
+            .unwrap_or_else(|error| {
+                self.unreadable(path, &error);
+                0
+            });
+        let added = self.items[first..].iter().map(|item| item.bytes);
+        (added.sum(), left_bytes)
+    }
+
+    fn look_at_entries(
+        &mut self,
+        path: &Path,
+        frontier: &mut Vec<PathBuf>,
+    ) -> std::io::Result<u64> {
+        let mut left_bytes = 0;
+        let metadata = fs::metadata(path)?;
+        if !self.looked_into.insert((metadata.dev(), metadata.ino())) {
+            return Ok(0);
+        }
+        let entries = fs::read_dir(path)?;
         let folder = self.add_folder(path.to_path_buf());
         for entry in entries {
             let entry = match entry {
                 Ok(entry) => entry,
-                Err(error) => return self.unreadable(path, &error),
+                Err(error) => {
+                    self.unreadable(path, &error);
+                    break;
+                }
             };
             match entry.metadata() {
                 Ok(metadata) if metadata.is_dir() => frontier.push(entry.path()),
@@ -311,7 +337,7 @@ impl Population {
                     if self.items.len() < FILES_MAX {
                         self.add_file(folder, entry.file_name(), &metadata);
                     } else {
-                        self.uncovered_bytes += metadata.len();
+                        left_bytes += metadata.len();
                     }
                 }
                 Ok(metadata) if metadata.is_symlink() => self.skipped.links += 1,
@@ -321,6 +347,7 @@ impl Population {
                 Err(error) => self.unreadable(&entry.path(), &error),
             }
         }
+        Ok(left_bytes)
     }
 
     fn unreadable(&mut self, path: &Path, error: &std::io::Error) {
@@ -342,28 +369,30 @@ impl Population {
         deadline: Instant,
     ) {
         let mut descents = 0u64;
-        let mut weighted_bytes = 0.0;
+        let (mut weighted_bytes, mut added_bytes) = (0.0, 0);
+        // What was found in a folder, and below it: a descent may come by again.
+        let mut known: HashMap<PathBuf, (u64, Vec<PathBuf>)> = HashMap::new();
         while descents < DESCENTS as u64 && Instant::now() < deadline {
             descents += 1;
             let mut weight = frontier.len() as f64;
             let mut folder = frontier[random.usize(..frontier.len())].clone();
             loop {
-                let items_before = self.items.len();
-                let mut children = Vec::new();
-                self.look_into(&folder, &mut children);
-                let found: u64 = self.items[items_before..]
-                    .iter()
-                    .map(|item| item.bytes)
-                    .sum();
-                weighted_bytes += weight * found as f64;
-                if children.is_empty() || self.items.len() >= FILES_MAX {
+                let (found, children) = known.entry(folder).or_insert_with_key(|folder| {
+                    let mut children = Vec::new();
+                    let (added, left) = self.look_into(folder, &mut children);
+                    added_bytes += added;
+                    (added + left, children)
+                });
+                weighted_bytes += weight * *found as f64;
+                if children.is_empty() {
                     break;
                 }
                 weight *= children.len() as f64;
-                folder = children.swap_remove(random.usize(..children.len()));
+                folder = children[random.usize(..children.len())].clone();
             }
         }
-        self.uncovered_bytes += (weighted_bytes / descents.max(1) as f64) as u64;
+        let below_bytes = (weighted_bytes / descents.max(1) as f64) as u64;
+        self.uncovered_bytes += below_bytes.saturating_sub(added_bytes);
     }
 
     /// Cuts the items into clusters: large items first, then runs of small ones.
@@ -606,8 +635,18 @@ mod tests {
         let frontier = vec![folder.path().to_path_buf()];
         population.weigh_frontier(&frontier, &mut random, Instant::now() + LIMIT);
         // The tree is regular, so every descent sees the same weight.
-        assert_eq!(population.uncovered_bytes, 64_000);
-        assert!(!population.items.is_empty());
+        let added_bytes: u64 = population.items.iter().map(|item| item.bytes).sum();
+        assert_eq!(population.uncovered_bytes + added_bytes, 64_000);
+        // No file is there twice, however often a descent comes by.
+        let mut paths: Vec<_> = population
+            .items
+            .iter()
+            .map(|item| population.path(item))
+            .collect();
+        let count = paths.len();
+        paths.sort();
+        paths.dedup();
+        assert!(paths.len() == count && count > 0, "{count}");
     }
 
     #[test]

@@ -847,6 +847,10 @@ impl<'a> Sampler<'a> {
         let holds = |drawn: &Drawn| in_group(&drawn.observations, Some(group)).next().is_some();
         let positions = drawn.filter(|(_, drawn)| holds(drawn));
         let positions: Vec<usize> = positions.map(|(at, _)| at).take(REPEATS).collect();
+        // A file that changed while it was looked at may have brought a group of which nothing was drawn.
+        if positions.is_empty() {
+            return Ok(());
+        }
         let position = positions[round % positions.len()];
         let blocks = self.read_cluster(self.sample.drawn[position].cluster);
         let mut observations = self.sort_into_groups(&blocks);

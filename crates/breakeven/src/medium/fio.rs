@@ -103,10 +103,10 @@ pub fn from_json(name: &str, json: &[u8]) -> Result<FioImport> {
 }
 
 fn after_notes(json: &[u8]) -> &[u8] {
-    let mut rest = json;
-    while !rest.is_empty() && !rest.trim_ascii_start().starts_with(b"{") {
+    let mut rest = json.trim_ascii_start();
+    while !rest.is_empty() && !rest.starts_with(b"{") {
         match rest.iter().position(|&byte| byte == b'\n') {
-            Some(end) => rest = &rest[end + 1..],
+            Some(end) => rest = rest[end + 1..].trim_ascii_start(),
             // Nothing of it begins like an object: let the parser say so of the whole.
             None => return json,
         }
