@@ -173,6 +173,9 @@ fn run(options: RunOptions, experiments: &[&Experiment]) -> Result<Verdict> {
         records: options.records.unwrap_or_else(default_records),
         origin: Origin::read(),
     };
+    if laboratory.keep && !laboratory.quick {
+        origin::check_built()?;
+    }
     eprintln!("machine {}", laboratory.origin.machine_description);
     let mut worst = Verdict::Holds;
     for experiment in experiments {

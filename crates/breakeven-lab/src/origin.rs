@@ -6,7 +6,9 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::SystemTime;
 
+use anyhow::{Context, Result, ensure};
 use breakeven::meter::{Machine, Roots};
 
 use crate::clock;
@@ -81,6 +83,37 @@ fn commit() -> String {
         (Some(commit), Some(changes)) => format!("{}+{}", commit.trim(), hash(&changes)),
         _ => "unknown".to_string(),
     }
+}
+
+/// Refuses to record by programs that were built before their code changed last: what the record names would be other code.
+///
+/// # Errors
+/// The first program that is older than one of its sources, and that source.
+pub fn check_built() -> Result<()> {
+    let laboratory = std::env::current_exe().context("find this program")?;
+    for program in [laboratory.clone(), laboratory.with_file_name("breakeven")] {
+        // Cargo lists beside a program what it was built from.
+        let Ok(sources) = std::fs::read_to_string(program.with_extension("d")) else {
+            continue;
+        };
+        let Ok(built) = changed(&program) else {
+            continue;
+        };
+        let sources = sources.split_once(": ").map_or("", |(_, sources)| sources);
+        for source in sources.split_ascii_whitespace().map(Path::new) {
+            ensure!(
+                changed(source).is_ok_and(|changed| changed <= built),
+                "{} is older than {}: cargo build --workspace",
+                program.display(),
+                source.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn changed(path: &Path) -> std::io::Result<SystemTime> {
+    path.metadata()?.modified()
 }
 
 /// Returns eight hexadecimal digits of a text: the FNV-1a hash of 64 bits, folded.

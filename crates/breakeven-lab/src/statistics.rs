@@ -50,6 +50,35 @@ impl Interval {
         }
     }
 
+    /// Returns the share of what is counted of independent tries, with its interval.
+    ///
+    /// Source: Clopper and Pearson 1934, from the binomial distribution itself.
+    ///
+    /// # Panics
+    ///
+    /// If nothing was tried, or more was counted than was tried.
+    pub fn of_share(counted: usize, tried: usize) -> Interval {
+        assert!(tried > 0 && counted <= tried, "{counted} of {tried}");
+        // The share of which so few are the outer fortieth of what would be counted.
+        let bound = |counted: usize| {
+            let (mut low, mut high) = (0.0, 1.0);
+            for _ in 0..60 {
+                let share = f64::midpoint(low, high);
+                match at_most(counted, tried, share) > 0.025 {
+                    true => low = share,
+                    false => high = share,
+                }
+            }
+            low
+        };
+        Interval {
+            middle: counted as f64 / tried as f64,
+            low: 1.0 - bound(tried - counted),
+            high: bound(counted),
+            runs: tried,
+        }
+    }
+
     /// Returns half the width of an arithmetic mean's interval, as a share of the mean.
     pub fn half_width(&self) -> f64 {
         (self.high - self.middle) / self.middle
@@ -195,10 +224,38 @@ impl fmt::Display for Verdict {
     }
 }
 
+/// Returns the chance of counting at most so many of `tried`, each with a chance of `share`.
+fn at_most(counted: usize, tried: usize, share: f64) -> f64 {
+    let (mut chance, mut sum) = ((1.0 - share).powi(tried as i32), 0.0);
+    for one in 0..=counted {
+        sum += chance;
+        chance *= (tried - one) as f64 / (one + 1) as f64 * share / (1.0 - share);
+    }
+    sum
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::data::Random;
+
+    #[test]
+    fn a_share_has_the_interval_of_its_tables() {
+        // Clopper and Pearson's limits for 0 and 1 of 10, and 5 of 20.
+        for (counted, tried, low, high) in [
+            (0, 10, 0.0, 0.3085),
+            (1, 10, 0.0025, 0.4450),
+            (5, 20, 0.0866, 0.4910),
+            (10, 10, 0.6915, 1.0),
+        ] {
+            let found = Interval::of_share(counted, tried);
+            let is_near = |found: f64, expected: f64| (found - expected).abs() < 1e-4;
+            assert!(
+                is_near(found.low, low) && is_near(found.high, high),
+                "{counted} of {tried}: {found:?}"
+            );
+        }
+    }
 
     #[test]
     fn an_interval_by_hand() {

@@ -225,8 +225,20 @@ pub fn section(experiment: &Experiment, shown: &Shown) -> String {
         text.push_str(&format!("- {name}: {value}\n"));
     }
     text.push_str(&format!("\n{}\n\n", experiment.analysis));
+    let told = |option: &str| {
+        let texts = experiment.parameters.iter().map(|(_, text)| *text);
+        texts
+            .chain([experiment.analysis])
+            .any(|text| text.contains(option))
+    };
+    let data = if told("--data") { " --data FOLDER" } else { "" };
+    let size = if told("--paper-size") {
+        " --paper-size"
+    } else {
+        ""
+    };
     text.push_str(&format!(
-        "    cargo run -p breakeven-lab -- run {} && cargo run -p breakeven-lab -- figures\n\n",
+        "    cargo run -p breakeven-lab -- run {}{data}{size} && cargo run -p breakeven-lab -- figures\n\n",
         experiment.key
     ));
     text.push_str(shown.text.trim_end());

@@ -244,7 +244,7 @@ impl Bench {
             return Ok(known.clone());
         }
         let limit = SampleOptions::default().time_limit;
-        let report = self.advise(name, limit, self.medium()?)?;
+        let report = self.advise(name, limit, self.medium()?, 1)?;
         let kept = report.clone();
         self.reports.borrow_mut().insert(name.to_string(), kept);
         Ok(report)
@@ -260,7 +260,13 @@ impl Bench {
         Ok(probe(self.folder.path(), &options, &stop, &mut |_| {})?.medium())
     }
 
-    fn advise(&self, name: &str, time_limit: Duration, medium: Medium) -> Result<Report> {
+    fn advise(
+        &self,
+        name: &str,
+        time_limit: Duration,
+        medium: Medium,
+        threads: usize,
+    ) -> Result<Report> {
         let mut sample = SampleOptions {
             time_limit,
             ..SampleOptions::default()
@@ -270,6 +276,7 @@ impl Bench {
         }
         let options = AdviseOptions {
             sample,
+            threads: threads as u32,
             ..AdviseOptions::default()
         };
         let mut setting = setting(medium)?;
@@ -288,7 +295,7 @@ impl Bench {
         let bytes = self.bytes(name) as f64;
         let short = Duration::from_secs_f64(bytes / (64 * MEBIBYTE) as f64);
         let mut rows = self.printed_rows(name, "usual", &self.usual_report(name)?)?;
-        let report = self.advise(name, short, "nvme".parse()?)?;
+        let report = self.advise(name, short, "nvme".parse()?, 1)?;
         rows.extend(self.printed_rows(name, "short", &report)?);
         Ok(rows)
     }
@@ -374,7 +381,10 @@ impl Bench {
 
     /// Sends the data compressed over a link of the speed at which it is said to make no difference.
     fn link_rows(&self, name: &str) -> Result<Vec<Row>> {
-        let report = &self.usual_report(name)?;
+        let pool = Pool::new(PoolOptions::default())?;
+        // For as many threads as send, as the command asks by itself.
+        let limit = SampleOptions::default().time_limit;
+        let report = self.advise(name, limit, "nvme".parse()?, pool.worker_count())?;
         let verdict = report.verdicts.iter().find(|verdict| {
             (&*verdict.place, &*verdict.metric, &*verdict.class) == ("link", "time", "all")
         });
@@ -383,7 +393,6 @@ impl Bench {
         else {
             return Ok(Vec::new());
         };
-        let pool = Pool::new(PoolOptions::default())?;
         let runs = if self.quick { 2 } else { 10 };
         let bytes = self.bytes(name) as f64;
         let mut piece = vec![0; MEBIBYTE];

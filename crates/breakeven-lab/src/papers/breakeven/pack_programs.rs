@@ -574,11 +574,11 @@ fn links_judged(cells: &[CellRecord]) -> Vec<Finding> {
                 });
             }
         }
-        findings.push(taken(cell, best, "core seconds", CPU));
+        findings.extend(taken(cell, best, "core seconds", CPU));
         // A program that is gone before it is looked at has shown no memory.
         let is_seen = |name: &str| cell.column(TASK, name, RESIDENT).iter().all(|it| *it > 0.0);
         if is_seen(PACK) && is_seen("zstd -9") {
-            findings.push(taken(cell, "zstd -9", "resident bytes", RESIDENT));
+            findings.extend(taken(cell, "zstd -9", "resident bytes", RESIDENT));
         }
     }
     findings
@@ -588,24 +588,21 @@ fn links_judged(cells: &[CellRecord]) -> Vec<Finding> {
 const SAME_TIME: f64 = 0.98;
 
 /// Finds what pack takes of something beside its time. What takes less time by more than what two are held to be the same within
-/// may take more core seconds.
-fn taken(cell: &CellRecord, other: &str, what: &str, column: usize) -> Finding {
+/// may take more core seconds, of which nothing is to be found then: they stand beside its time.
+fn taken(cell: &CellRecord, other: &str, what: &str, column: usize) -> Option<Finding> {
     let is_sooner = over(cell, PACK, other, WALL).middle < SAME_TIME;
-    let high = match column == CPU && is_sooner {
-        true => f64::INFINITY,
-        false => 1.0,
+    let target = Target {
+        low: 0.0,
+        high: 1.0,
     };
-    let (target, found) = (Target { low: 0.0, high }, over(cell, PACK, other, column));
-    Finding {
+    let found = over(cell, PACK, other, column);
+    (column != CPU || !is_sooner).then(|| Finding {
         question: format!("{} {what} of {PACK} over {other}", cell.cell),
         core: false,
         found,
         verdict: target.judge(found),
-        note: match high.is_finite() {
-            true => format!("target {target}"),
-            false => "no target where more than 2 % of the time is saved".to_string(),
-        },
-    }
+        note: format!("target {target}"),
+    })
 }
 
 const MIXED: &str = "mixed smallest";

@@ -33,7 +33,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "disks",
-            "one that looks, with the default of 16 MiB for it, and one that does not, `--duplicates 0`",
+            "one that looks, with the default of 16 MiB for it, and one that does not, `--duplicates 1`",
         ),
         (
             "writes",
