@@ -4,7 +4,8 @@
 //! which less is live than a share that the caller gives, the live chunks go to new packs first. Doomed packs count no
 //! more from the commit on, and are deleted by the first collection after a grace time, so that a reader
 //! that began before still finds them. Interrupted, it leaves packs that the next writer takes over, the next
-//! collection among them.
+//! collection among them. A list of contents that is not live is hidden where its pack stays, since chunks that it names
+//! leave: it would tell the next add that they are there.
 //!
 //! Promises: nothing is deleted that the committed state needs; no more is rewritten than the plan says at the most.
 
@@ -16,7 +17,7 @@ use crate::pool::Pool;
 
 use super::cipher::{Id, TAG_BYTES};
 use super::compression::Picker;
-use super::index::{Index, PackPlace, write_pack};
+use super::index::{Index, PackPlace};
 use super::pack::{
     ChunkEntry, Contents, FrameEntry, HEAD_BYTES, OpenFrame, RawFrame, object_name, open_frame,
     read_head,
@@ -283,7 +284,8 @@ impl Vault {
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Collected> {
         let mut writer = Writer::begin(self, pool, options)?;
-        let index = writer.vault().index(options.index_bytes_max)?;
+        let unlisted = writer.unlisted()?;
+        let index = writer.take_index();
         let live = writer.vault().mark(&index, progress)?;
         let mut collected = Collected::default();
         let mut fates = Vec::new();
@@ -295,14 +297,16 @@ impl Vault {
             })?;
         let mut leaving: BTreeSet<Id> = fates.iter().map(|fate| fate.pack.name).collect();
         let total = collected.plan.read_bytes;
-        let unlisted = writer.unlisted()?;
-        writer.leave(&leaving, options.index_bytes_max)?;
+        writer.leave(&leaving, options.index_bytes_max, &|pack, id| {
+            index.pack_of(id) == Some(pack.name) && is_marked(&index, &live, id)
+        })?;
         // What an interrupted collection has moved is not moved again.
         let is_needed = |known: &Index, contents: &Contents| {
             let mut chunks = contents.frames.iter().flat_map(|frame| &frame.chunks);
             chunks.any(|it| is_marked(&index, &live, &it.id) && known.find(&it.id).is_none())
         };
-        leaving.extend(writer.take_over(unlisted, is_needed)?);
+        let will_stay = |id: &Id| index.has_chunk(id) && is_marked(&index, &live, id);
+        leaving.extend(writer.take_over(unlisted, is_needed, &will_stay)?);
         for fate in fates.iter().filter(|fate| fate.moves) {
             collected.read_bytes += writer.move_live(fate, &index, &live)?;
             let done = collected.read_bytes;
@@ -349,14 +353,22 @@ fn is_marked(index: &Index, live: &[u64], id: &Id) -> bool {
 }
 
 impl Writer<'_> {
-    /// Forgets where chunks of these packs lie, so that those that are put again are new.
-    fn leave(&mut self, leaving: &BTreeSet<Id>, index_bytes_max: u64) -> Result<()> {
+    /// Forgets where chunks of these packs lie, so that those that are put again are new, and the lists in others that
+    /// are not live: what they name may leave.
+    fn leave(
+        &mut self,
+        leaving: &BTreeSet<Id>,
+        index_bytes_max: u64,
+        is_live: &dyn Fn(&PackPlace, &Id) -> bool,
+    ) -> Result<()> {
         let mut index = Index::new(index_bytes_max);
-        self.vault()
-            .each_pack(|pack, contents| match leaving.contains(&pack.name) {
-                true => Ok(()),
-                false => index.add_contents(pack, &contents),
-            })?;
+        self.vault().each_pack(|pack, mut contents| {
+            if leaving.contains(&pack.name) {
+                return Ok(());
+            }
+            contents.hide_lists(|id| is_live(&pack, id));
+            index.add_contents(pack, &contents)
+        })?;
         self.index = index;
         Ok(())
     }
@@ -364,15 +376,8 @@ impl Writer<'_> {
     /// Commits an index without the packs that leave, and dooms them; returns the bytes of packs written.
     pub(super) fn commit_collection(mut self, leaving: BTreeSet<Id>, now: i64) -> Result<u64> {
         self.flush()?;
-        let (vault, session, listed, written) = self.into_parts();
-        let mut merged = Vec::new();
-        vault.each_pack(|pack, contents| {
-            if !leaving.contains(&pack.name) {
-                write_pack(&mut merged, &pack, &contents);
-            }
-            Ok(())
-        })?;
-        merged.extend(listed);
+        let merged = self.merged(&leaving)?;
+        let (vault, session, written) = self.into_parts();
         vault.put_index(&session, &merged)?;
         let mut state = vault.state.clone();
         state.indexes = vec![session.epoch];
@@ -401,7 +406,7 @@ impl Writer<'_> {
             read += u64::from(frame.sealed_bytes);
             let open = (self.vault()).open_frame_of(fate, (head, frame), &mut decompressor)?;
             for (ordinal, chunk) in frame.chunks.iter().enumerate() {
-                if is_marked(index, live, &chunk.id) {
+                if is_marked(index, live, &chunk.id) && self.index.find(&chunk.id).is_none() {
                     let group = Group::of(fate.pack.kind, chunk.kind);
                     let bytes = live_chunk(&open, frame, ordinal)?;
                     self.put_chunk(group, chunk.kind, chunk.id, bytes)?;

@@ -13,7 +13,7 @@ use super::bytes::{Reader, fail, put_number};
 use super::cipher::{Id, Keys};
 use super::far_end::FarEnd;
 use super::folder::{Entry, Stamp, read_folder, read_stamps};
-use super::index::Index;
+use super::index::{FramePlace, Index};
 use super::pack::{ChunkKind, HEAD_BYTES, OpenFrame, object_name, open_frame, read_head};
 use super::writer::Source;
 
@@ -60,6 +60,9 @@ impl Chunks {
             return Ok(Arc::clone(frame));
         }
         let place = index.frame(number);
+        if place.pack == FramePlace::PENDING {
+            return Err(fail("vault", 0, "a frame in a pack", "one of no pack yet"));
+        }
         let pack = index.pack(place.pack);
         let object = object_name(pack.name);
         let head = match self.heads.iter().find(|(known, _)| *known == place.pack) {
@@ -266,11 +269,22 @@ impl Chunks {
         Ok(Some((depth, raw_bytes, items)))
     }
 
-    /// Hands out the identities of all chunks that a content consists of, its own among them.
+    /// Hands out the identities of all chunks that a content consists of, its own among them. One that is not there is an error.
     pub(super) fn each_chunk(
         &mut self,
         index: &Index,
         id: Id,
+        take: &mut dyn FnMut(Id),
+    ) -> Result<()> {
+        self.each_chunk_there(index, id, &|id| index.has_chunk(id), take)
+    }
+
+    /// The same, where `is_there` says which chunks of bytes are.
+    pub(super) fn each_chunk_there(
+        &mut self,
+        index: &Index,
+        id: Id,
+        is_there: &dyn Fn(&Id) -> bool,
         take: &mut dyn FnMut(Id),
     ) -> Result<()> {
         let place = index.find(&id).ok_or_else(|| missing(id))?;
@@ -295,10 +309,12 @@ impl Chunks {
                 }
                 let id = reader.id()?;
                 take(id);
-                let place = index.find(&id).ok_or_else(|| missing(id))?;
                 if depth > 1 {
+                    let place = index.find(&id).ok_or_else(|| missing(id))?;
                     let frame = self.frame(index, place.frame)?;
                     below.extend_from_slice(chunk_of(&frame, place.ordinal)?);
+                } else if !is_there(&id) {
+                    return Err(missing(id));
                 }
             }
             if depth == 1 {

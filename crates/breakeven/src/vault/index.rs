@@ -5,7 +5,7 @@
 //! since identities are evenly spread; those that came since lie in a hash table of at most 1/16 as many, until
 //! both are merged. A frame costs 16 bytes more, which full frames share among some 16 chunks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::error::{Error, Result};
@@ -185,6 +185,26 @@ impl Index {
         Ok(())
     }
 
+    /// Notes a chunk in place of what is known under its identity.
+    pub(super) fn replace(&mut self, id: Id, place: Place) -> Result<()> {
+        if let Some(known) = self.recent.get_mut(&id.0) {
+            *known = place;
+        } else if let Some(at) = self.position(&id) {
+            self.sorted[at] = Entry::new(id, place);
+        } else {
+            return self.insert(id, place);
+        }
+        Ok(())
+    }
+
+    /// Forgets where chunks lie.
+    pub(super) fn forget(&mut self, ids: &BTreeSet<Id>) {
+        if !ids.is_empty() {
+            self.recent.retain(|id, _| !ids.contains(&Id(*id)));
+            self.sorted.retain(|entry| !ids.contains(&entry.id));
+        }
+    }
+
     /// Sorts the new ones in among the others, in place.
     pub(super) fn merge(&mut self) -> Result<()> {
         let recent = std::mem::take(&mut self.recent);
@@ -271,6 +291,9 @@ impl Index {
             sealed_bytes,
         })?;
         for (ordinal, chunk) in chunks.iter().enumerate() {
+            if chunk.id == Id::NONE {
+                continue;
+            }
             let place = Place {
                 frame: number,
                 ordinal: ordinal as u32,
@@ -281,19 +304,41 @@ impl Index {
         Ok(())
     }
 
+    pub(super) fn frame_count(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Returns the name of the pack that a chunk is read from, nothing while that has none.
+    pub(super) fn pack_of(&self, id: &Id) -> Option<Id> {
+        let frame = self.frame(self.find(id)?.frame);
+        (frame.pack != FramePlace::PENDING).then(|| self.pack(frame.pack).name)
+    }
+
+    /// Hides the lists of a pack that are not read from there.
+    pub(super) fn hide_lists(&self, pack: &PackPlace, contents: &mut Contents) {
+        contents.hide_lists(|id| self.pack_of(id) == Some(pack.name));
+    }
+
+    /// Says whether a chunk of bytes is known: where a list has its identity, a list that names it is not whole.
+    pub(super) fn has_chunk(&self, id: &Id) -> bool {
+        (self.find(id)).is_some_and(|place| place.kind == ChunkKind::Plain)
+    }
+
     /// Says whether a content is known; an empty one always is.
     pub(super) fn has_content(&self, id: &Id) -> bool {
         *id == Id::NONE || self.find(id).is_some()
     }
 
-    /// Returns the identities of all lists.
+    /// Returns the identities of all lists, in the order they lie in, so that a frame is read once for all of its own.
     pub(super) fn lists(&self) -> Vec<Id> {
         let recent = self.recent.iter().map(|(id, place)| (Id(*id), *place));
         let all = self.sorted.iter().map(|entry| (entry.id, entry.place()));
         let all = all.chain(recent);
-        all.filter(|(_, place)| place.kind == ChunkKind::List)
-            .map(|(id, _)| id)
-            .collect()
+        let mut lists: Vec<(Id, Place)> = all
+            .filter(|(_, place)| place.kind == ChunkKind::List)
+            .collect();
+        lists.sort_unstable_by_key(|(_, place)| (place.frame, place.ordinal));
+        lists.into_iter().map(|(id, _)| id).collect()
     }
 
     /// Returns a number for each chunk that stays while nothing is inserted, for marking; all must be merged.

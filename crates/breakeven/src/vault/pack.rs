@@ -101,6 +101,16 @@ impl Contents {
         }
     }
 
+    /// Hides the lists that are not to be kept: what an index names [`Id::NONE`] is found by nobody.
+    pub(super) fn hide_lists(&mut self, keeps: impl Fn(&Id) -> bool) {
+        let chunks = self.frames.iter_mut().flat_map(|frame| &mut frame.chunks);
+        for chunk in chunks.filter(|chunk| chunk.kind == ChunkKind::List) {
+            if !keeps(&chunk.id) {
+                chunk.id = Id::NONE;
+            }
+        }
+    }
+
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Contents> {
         let count = reader.count(3)?;
         let mut frames = Vec::with_capacity(count);

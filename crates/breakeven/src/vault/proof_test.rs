@@ -18,7 +18,7 @@ use super::contents::Chunks;
 use super::pack::{ChunkEntry, ChunkKind, PackKind};
 use super::{
     ChunkLimits, Compression, Entropy, Entry, Error, FarEnd, FolderEnd, Node, PasswordCost,
-    Snapshot, Stamp, Time, Vault, VaultOptions, VerifyOptions, Writer, WriterOptions,
+    Snapshot, Source, Stamp, Time, Vault, VaultOptions, VerifyOptions, Writer, WriterOptions,
 };
 
 pub(super) const PASSWORD: &[u8] = b"a password";
@@ -106,7 +106,7 @@ fn add_begun(vault: &mut Vault, tree: &Tree, number: u64, seconds: i64) -> Resul
     let mut entries = Vec::new();
     let mut raw_bytes = 0;
     for (name, bytes) in tree {
-        let (content, size_bytes) = writer.add_content(&mut &bytes[..])?;
+        let (content, size_bytes) = writer.add_content(&mut Again { bytes, at: 0 })?;
         raw_bytes += size_bytes;
         entries.push(Entry {
             name: name.clone(),
@@ -147,6 +147,25 @@ fn add_begun(vault: &mut Vault, tree: &Tree, number: u64, seconds: i64) -> Resul
         tags: vec![number.to_string()],
         ..Snapshot::default()
     })
+}
+
+/// A content that is read from its start again if asked, as a file is.
+struct Again<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl Source for Again<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let count = Source::read(&mut &self.bytes[self.at..], buffer)?;
+        self.at += count;
+        Ok(count)
+    }
+
+    fn rewind(&mut self) -> Result<bool> {
+        self.at = 0;
+        Ok(true)
+    }
 }
 
 /// Makes a vault in memory, with other keys, that holds a tree.
@@ -274,11 +293,14 @@ impl Subject for Subjected {
         let mut tree = self.trees.values().last().cloned().unwrap_or_default();
         for _ in 0..random.usize(1..4) {
             let name = vec![b'a' + random.u8(..6)];
-            let length = random.usize(1..3000);
-            let seed = random.u64(..);
-            let mut made = Rng::with_seed(seed);
+            // Some are of a few that come, are forgotten, and come again, and begin alike.
+            let (comes_again, seed) = (random.bool(), random.u64(..));
+            let mut made = Rng::with_seed(if comes_again { seed % 4 } else { seed });
+            let length = made.usize(1..3000);
             let mut bytes: Vec<u8> = (0..length).map(|_| made.u8(..)).collect();
-            if random.bool() {
+            if comes_again {
+                bytes.splice(0..0, (0..600).map(|at| at as u8));
+            } else if random.bool() {
                 bytes.splice(0..0, vec![0; 2000]);
             }
             tree.insert(name, bytes);
@@ -351,6 +373,23 @@ impl Subject for Subjected {
                 .collect(&pool(), writer_options(), (now, grace), share, &mut |_| ())
                 .map(drop)
         })
+    }
+}
+
+/// Contents come, are forgotten and collected, and come again, with nothing in the way.
+#[test]
+fn what_was_forgotten_is_there_when_it_is_added_again() {
+    let mut random = crate::testing::seeded("added again", 24);
+    let far = FolderEnd::shared(Arc::new(MemoryStorage::new()));
+    let mut subject = Subjected::made(far).unwrap();
+    for step in 0..400 {
+        let transaction = subject.plan(&mut random);
+        subject.commit(&transaction, true).unwrap();
+        if random.bool() {
+            subject.maintain(&mut random).unwrap();
+        }
+        let trees = trees_of(&subject.vault).unwrap_or_else(|error| panic!("{step}: {error}"));
+        assert!(trees == subject.trees, "{step}");
     }
 }
 

@@ -71,9 +71,17 @@ impl Vault {
             index_bytes_max: options.index_bytes_max,
             ..VerifyOptions::default()
         };
-        let damages = self.verify(pool, reading, progress)?.damages;
+        let mut damages = self.verify(pool, reading, progress)?.damages;
         if damages.is_empty() {
-            return Ok(Repaired::default());
+            // One that no snapshot needs would be taken for whole by the next add.
+            let broken = self.broken_lists(&self.index(options.index_bytes_max)?)?;
+            if broken.is_empty() {
+                return Ok(Repaired::default());
+            }
+            damages.push(Damage {
+                name: "index".to_string(),
+                reason: format!("{} lists of contents that are not whole", broken.len()),
+            });
         }
         let mut repaired = Repaired {
             damages,
@@ -83,7 +91,7 @@ impl Vault {
         let gone = self.leave_unreadable(&mut repaired)?;
         let mut writer = Writer::with_session(self, session, pool, options)?;
         let unlisted = writer.unlisted()?;
-        let leaving = writer.take_over(unlisted, |_, _| true)?;
+        let leaving = writer.take_over(unlisted, |_, _| true, &|_| false)?;
         let leaving = leaving.into_iter().collect();
         let damaged = writer.damaged_packs(progress)?;
         writer.repair(
@@ -139,6 +147,18 @@ impl Vault {
         ])
     }
 
+    /// Returns the lists of contents that lack a chunk.
+    fn broken_lists(&self, index: &Index) -> Result<BTreeSet<Id>> {
+        let mut chunks = Chunks::new(&self.far, &self.keys);
+        let mut broken = BTreeSet::new();
+        for id in index.lists() {
+            if is_damaged(chunks.each_chunk(index, id, &mut |_| ()))? {
+                broken.insert(id);
+            }
+        }
+        Ok(broken)
+    }
+
     /// Names what a snapshot lacks, below its root.
     fn list_lost(&self, index: &Index, epoch: u64, root: Id, lost: &mut Vec<(u64, PathBuf)>) {
         let mut chunks = Chunks::new(&self.far, &self.keys);
@@ -187,7 +207,7 @@ impl Vault {
 }
 
 /// Tells damage from a far end that does not answer.
-fn is_damaged<T>(result: Result<T>) -> Result<bool> {
+pub(super) fn is_damaged<T>(result: Result<T>) -> Result<bool> {
     match result {
         Ok(_) => Ok(false),
         Err(Error::Corrupt { .. } | Error::Limit { .. } | Error::Unsupported { .. }) => Ok(true),
@@ -245,32 +265,34 @@ impl Writer<'_> {
         repaired: &mut Repaired,
     ) -> Result<()> {
         leaving.extend(damaged.iter().map(|(pack, _)| pack.name));
-        let mut lost = self.move_whole(&damaged, &BTreeSet::new(), index_bytes_max, repaired)?;
+        let none = BTreeSet::new();
+        let mut lost = self.move_whole(&damaged, &leaving, &none, index_bytes_max, repaired)?;
         lost.retain(|id| self.index.find(id).is_none());
-        if !lost.is_empty() {
-            let broken = self.broken_lists();
+        let broken = self.vault().broken_lists(&self.index)?;
+        if !broken.is_empty() {
             let mut packs = self.packs()?;
             packs.retain(|(_, contents)| {
                 let mut chunks = contents.frames.iter().flat_map(|frame| &frame.chunks);
                 chunks.any(|chunk| chunk.kind == ChunkKind::List && broken.contains(&chunk.id))
             });
             leaving.extend(packs.iter().map(|(pack, _)| pack.name));
-            self.move_whole(&packs, &broken, index_bytes_max, &mut Repaired::default())?;
+            let mut moved = Repaired::default();
+            self.move_whole(&packs, &leaving, &broken, index_bytes_max, &mut moved)?;
         }
         repaired.dropped_packs = damaged.len() as u64;
         repaired.lost_chunks = lost.len() as u64;
         self.commit_collection(leaving, now).map(drop)
     }
 
-    /// Puts chunks of packs that leave again, but for those that are damaged or to be dropped; returns the former.
+    /// Puts chunks of some packs that leave again, but for those that are damaged or to be dropped; returns the former.
     fn move_whole(
         &mut self,
         packs: &Packs,
+        leaving: &BTreeSet<Id>,
         dropped: &BTreeSet<Id>,
         index_bytes_max: u64,
         repaired: &mut Repaired,
     ) -> Result<BTreeSet<Id>> {
-        let leaving: BTreeSet<Id> = packs.iter().map(|(pack, _)| pack.name).collect();
         let mut index = Index::new(index_bytes_max);
         let listed = std::mem::take(&mut self.listed);
         self.vault()
@@ -306,8 +328,9 @@ impl Writer<'_> {
                     let bytes = bytes.filter(|bytes| {
                         chunk.kind == ChunkKind::List || keys.id(bytes) == chunk.id
                     });
+                    let is_list = chunk.kind == ChunkKind::List;
                     match bytes {
-                        _ if dropped.contains(&chunk.id) => {}
+                        _ if is_list && dropped.contains(&chunk.id) || chunk.id == Id::NONE => {}
                         Some(bytes) => {
                             let group = Group::of(pack.kind, chunk.kind);
                             self.put_chunk(group, chunk.kind, chunk.id, bytes)?;
@@ -320,17 +343,6 @@ impl Writer<'_> {
         }
         self.flush()?;
         Ok(lost)
-    }
-
-    /// Returns the lists of contents that lack a chunk.
-    fn broken_lists(&self) -> BTreeSet<Id> {
-        let mut chunks = Chunks::new(&self.vault().far, &self.vault().keys);
-        let is_broken = |id: &Id| {
-            let each = chunks.each_chunk(&self.index, *id, &mut |_| ());
-            each.is_err()
-        };
-        let lists = self.index.lists();
-        lists.into_iter().filter(is_broken).collect()
     }
 }
 

@@ -889,3 +889,198 @@ fn a_copied_image_is_cut_as_an_added_one() {
     let (new, lists) = (added.snapshot.new_raw_bytes, 8 << 10);
     assert!(new < IMAGE_BLOCK_BYTES as u64 + lists, "{new} bytes");
 }
+
+/// Collects with a clock at `now`, without grace.
+fn collect_at(vault: &mut Vault, now: i64, share_min: f64) -> Collected {
+    let writing = WriterOptions::default();
+    let collected = vault.collect(&pool(), writing, (now, 0), share_min, &mut |_| ());
+    collected.unwrap()
+}
+
+fn check_whole(vault: &Vault, epoch: u64, root: &Path) {
+    let (_target, back) = restored(vault, epoch, root);
+    assert_eq!(seen(&back), seen(root));
+    let verified = vault
+        .verify(&pool(), VerifyOptions::default(), &mut |_| ())
+        .unwrap();
+    assert!(verified.damages.is_empty(), "{:?}", verified.damages);
+}
+
+/// A file whose middle changes and changes back, between which the old middle is forgotten and collected; its list
+/// lies beside many that stay.
+#[test]
+fn a_content_that_was_forgotten_and_collected_is_stored_again() {
+    let source = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let root = source.path();
+    noise_tree(root, 31, 24);
+    let mut random = Rng::with_seed(crate::testing::seed(32));
+    let before = noise(&mut random, 4_000_000);
+    let mut changed = before.clone();
+    changed[1_000_000..3_000_000].copy_from_slice(&noise(&mut random, 2_000_000));
+    fs::write(root.join("changing"), &before).unwrap();
+    let (_far, mut vault, first) = small_packs(root, folder.path());
+    let paths = [root.to_path_buf()];
+    let add = |vault: &mut Vault, content: &[u8], day: i64| {
+        fs::write(root.join("changing"), content).unwrap();
+        let added = vault.add(&pool(), &paths, &options(day), &mut |_| ());
+        added.unwrap()
+    };
+    add(&mut vault, &changed, 2);
+    vault.forget(&[first]).unwrap();
+    let folders = packs_of(folder.path(), 2);
+    let collected = collect_at(&mut vault, 100, 0.5);
+    assert!(collected.plan.dead_packs > 2, "{collected:?}");
+    let stays = |pack: &&PathBuf| packs_of(folder.path(), 2).contains(pack);
+    assert!(folders.iter().any(|pack| stays(&pack)), "the list is gone");
+    let third = add(&mut vault, &before, 3);
+    let new = third.snapshot.new_raw_bytes;
+    assert!(new > 1_500_000, "{new} bytes");
+    check_whole(&vault, third.epoch, root);
+    collect_at(&mut vault, 200, 1.0);
+    check_whole(&vault, third.epoch, root);
+}
+
+/// A pack of lists that was put before that of the chunks they name, which never was.
+#[test]
+fn a_list_that_is_taken_over_without_its_chunks_counts_for_nothing() {
+    let source = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let root = source.path();
+    noise_tree(root, 33, 2);
+    let (far, mut vault, _) = small_packs(root, folder.path());
+    let before = packs_of(folder.path(), 1);
+    let mut random = Rng::with_seed(crate::testing::seed(34));
+    let content = noise(&mut random, 3_000_000);
+    let pool = pool();
+    let mut writer = Writer::new(&mut vault, &pool, WriterOptions::default()).unwrap();
+    writer.add_content(&mut &content[..]).unwrap();
+    writer.flush().unwrap();
+    drop(writer);
+    let first = vault.keys.id(&content[..vault.chunker.cut(&content)]);
+    let mut gone = 0;
+    for path in packs_of(folder.path(), 1) {
+        let name = pack::name_of(&fs::read(&path).unwrap());
+        let (_, _, held) = pack::read_contents(&*far, name, &vault.keys).unwrap();
+        let mut chunks = held.frames.iter().flat_map(|frame| &frame.chunks);
+        if !before.contains(&path) && !chunks.any(|chunk| chunk.id == first) {
+            fs::remove_file(path).unwrap();
+            gone += 1;
+        }
+    }
+    assert!(gone > 5, "{gone} packs");
+    drop(vault);
+    fs::write(root.join("again"), &content).unwrap();
+    for day in [2, 3] {
+        let entropy = Entropy::seeded(35 + day as u64);
+        let mut vault = Vault::open(Arc::clone(&far), PASSWORD, entropy).unwrap();
+        let rereads = AddOptions {
+            rereads: true,
+            ..options(day)
+        };
+        let added = vault.add(&pool, &[root.to_path_buf()], &rereads, &mut |_| ());
+        check_whole(&vault, added.unwrap().epoch, root);
+    }
+}
+
+/// Commits a snapshot of a file whose list names a chunk that is not there, as vaults of before may have it. Returns its number.
+fn add_broken(vault: &mut Vault, content: &[u8], is_needed: bool) -> u64 {
+    let id = vault.keys.id(content);
+    let pool = pool();
+    let mut writer = Writer::new(vault, &pool, WriterOptions::default()).unwrap();
+    let mut list = vec![1];
+    bytes::put_number(&mut list, content.len() as u64);
+    bytes::put_number(&mut list, (content.len() as u64) << 1);
+    list.extend_from_slice(&[9; 16]);
+    let (group, kind) = (Group::Lists, pack::ChunkKind::List);
+    writer.put_chunk(group, kind, id, &list).unwrap();
+    // The chunk that it begins with is known.
+    let first = writer.vault().chunker.cut(content);
+    writer.add_content(&mut &content[..first]).unwrap();
+    let file = Node::File {
+        size_bytes: content.len() as u64,
+        link_group: 0,
+        is_sparse: false,
+        content: id,
+    };
+    let entries = if is_needed {
+        vec![entry(b"file", file)]
+    } else {
+        Vec::new()
+    };
+    let stamps = vec![Stamp::default(); entries.len()];
+    let (folder, stamps) = writer.add_folder(&entries, &stamps).unwrap();
+    let snapshot = Snapshot {
+        folder,
+        stamps,
+        ..Snapshot::default()
+    };
+    writer.commit(snapshot).unwrap()
+}
+
+#[test]
+fn a_list_that_lacks_a_chunk_is_found_by_a_repair_and_passed_over_by_an_add() {
+    let source = tempfile::tempdir().unwrap();
+    let root = source.path();
+    let mut random = Rng::with_seed(crate::testing::seed(36));
+    let content = noise(&mut random, 3_000_000);
+    fs::write(root.join("file"), &content).unwrap();
+    for (repairs, is_needed) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (storage, mut vault) = memory_vault();
+        let epoch = add_broken(&mut vault, &content, is_needed);
+        if repairs {
+            let writing = WriterOptions::default();
+            let repaired = vault.repair(&pool(), writing, 0, &mut |_| ()).unwrap();
+            let lost = [(epoch, PathBuf::from("/file"))];
+            assert_eq!(repaired.lost, if is_needed { &lost[..] } else { &[] });
+            assert_eq!(repaired.damages.len(), 1, "{:?}", repaired.damages);
+            let again = vault.repair(&pool(), writing, 0, &mut |_| ()).unwrap();
+            assert_eq!(again.damages.is_empty(), !is_needed, "{again:?}");
+        }
+        let paths = [root.to_path_buf()];
+        let added = vault.add(&pool(), &paths, &options(1), &mut |_| ());
+        let added = added.unwrap().epoch;
+        let far = FolderEnd::shared(storage);
+        let mut vault = Vault::open(far, PASSWORD, Entropy::seeded(37)).unwrap();
+        check_whole(&vault, added, root);
+        collect_at(&mut vault, 100, 1.0);
+        check_whole(&vault, added, root);
+    }
+}
+
+/// Blocks of an image that were files before, of which some were cut into chunks of their own.
+#[test]
+fn a_block_of_an_image_that_is_a_list_elsewhere_is_stored_as_a_chunk() {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let chunks = ChunkLimits {
+        least_bytes: 64,
+        mean_bytes: 512,
+        most_bytes: 2048,
+    };
+    let options = VaultOptions {
+        chunks,
+        ..VaultOptions::default()
+    };
+    let far = FolderEnd::shared(Arc::clone(&storage));
+    let mut vault = Vault::init(far, options, PASSWORD, COST, Entropy::seeded(1)).unwrap();
+    let mut image = image();
+    image.truncate(400 * 512);
+    let pool = pool();
+    let mut writer = Writer::new(&mut vault, &pool, WriterOptions::default()).unwrap();
+    for block in image.chunks(512) {
+        writer.add_content(&mut &block[..]).unwrap();
+    }
+    writer.commit(Snapshot::default()).unwrap();
+    let lists = vault.index(u64::MAX).unwrap().lists();
+    assert!(lists.len() > 5, "{} blocks are lists", lists.len());
+    let mut writer = Writer::new(&mut vault, &pool, WriterOptions::default()).unwrap();
+    let (id, _) = writer.add_content(&mut &image[..]).unwrap();
+    writer.commit(Snapshot::default()).unwrap();
+    let index = vault.index(u64::MAX).unwrap();
+    let mut chunks = contents::Chunks::new(&vault.far, &vault.keys);
+    assert!(chunks.whole(&index, id).unwrap() == image);
+    for block in image.chunks(512) {
+        let id = vault.keys.id(block);
+        assert!(chunks.whole(&index, id).unwrap() == block);
+    }
+}

@@ -548,6 +548,8 @@ impl Walk<'_, '_> {
                 (Node::File { size_bytes: was, .. }, Node::File { size_bytes: is, .. }) if was == is);
         let is_old = entry.changed.seconds < self.unchanged_before
             && stamp.inode_changed.seconds < self.unchanged_before;
+        // A list that a live snapshot names is not read: a collection keeps all that it needs, and a repair drops one that
+        // lacks a chunk.
         let is_there = matches!(&before.node,
             Node::File { content, .. } if self.writer.index.has_content(content));
         (is_same && is_old && is_there).then(|| before.node.clone())

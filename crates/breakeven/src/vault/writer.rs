@@ -1,7 +1,7 @@
 //! Adding a snapshot: contents in, chunks that are new into frames, frames into packs, and the commit.
 //!
 //! Frames are compressed by the pool while the next are filled. Memory: the index, a frame for each place of the ring, a
-//! pack of each kind. What an earlier writer left in packs without a commit is taken over.
+//! pack of each kind, 24 frames of lists. What an earlier writer left in packs without a commit is taken over.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,7 +17,7 @@ use super::bytes::put_number;
 use super::chunker::CHUNK_BYTES_LIMIT;
 use super::cipher::{Id, Keys};
 use super::compression::{Compression, Outcome, Pick, Picker};
-use super::contents::{DEPTH_MAX, ZEROS_BIT};
+use super::contents::{Chunks, DEPTH_MAX, ZEROS_BIT};
 use super::folder::{Entry, Stamp, write_folder, write_stamps};
 use super::hashing::FileHasher;
 use super::images;
@@ -27,12 +27,15 @@ use super::pack::{
     RawFrame,
 };
 use super::record::{Record, Snapshot};
+use super::repair::is_damaged;
 use super::session::Session;
 
 /// Indexes that count before an add merges all of them into its own.
 const INDEXES_MAX: usize = 16;
 /// A list longer than this is cut, and listed itself.
 const LIST_BYTES_MAX: usize = 128 << 10;
+/// Lists that are remembered to be whole: some 20 bytes each.
+const WHOLE_MAX: usize = 1 << 20;
 
 /// Where contents come from.
 pub trait Source {
@@ -169,6 +172,13 @@ pub struct Writer<'v> {
     vault: &'v mut Vault,
     session: Session,
     pub(super) index: Index,
+    /// Frames from this one on are of this writer, and lists in them whole.
+    first_frame: usize,
+    /// Reads lists of others, of which those are remembered that are whole.
+    lists: Chunks,
+    whole: BTreeSet<Id>,
+    /// Whether a chunk took the place of a list in the index.
+    has_replaced: bool,
     /// One of each group.
     fillings: [Filling; 3],
     packers: [Packer; 2],
@@ -205,7 +215,8 @@ impl<'v> Writer<'v> {
     pub fn new(vault: &'v mut Vault, pool: &Pool, options: WriterOptions) -> Result<Writer<'v>> {
         let mut writer = Writer::begin(vault, pool, options)?;
         let unlisted = writer.unlisted()?;
-        writer.take_over(unlisted, |_, _| true)?;
+        writer.take_over(unlisted, |_, _| true, &|_| false)?;
+        writer.first_frame = writer.index.frame_count();
         Ok(writer)
     }
 
@@ -230,6 +241,10 @@ impl<'v> Writer<'v> {
         Ok(Writer {
             session,
             index,
+            first_frame: usize::MAX,
+            lists: Chunks::new(&vault.far, &vault.keys),
+            whole: BTreeSet::new(),
+            has_replaced: false,
             fillings: Default::default(),
             packers: [Packer::new(PackKind::Data), Packer::new(PackKind::Folders)],
             stage: pool.stage(2 * pool.worker_count().max(1), Compressor::new, encode)?,
@@ -244,9 +259,29 @@ impl<'v> Writer<'v> {
         })
     }
 
-    /// Returns vault, session, what the new packs hold, and their bytes.
-    pub(super) fn into_parts(self) -> (&'v mut Vault, Session, Vec<u8>, u64) {
-        (self.vault, self.session, self.listed, self.stored_bytes)
+    /// Returns vault, session, and the bytes of the new packs.
+    pub(super) fn into_parts(self) -> (&'v mut Vault, Session, u64) {
+        (self.vault, self.session, self.stored_bytes)
+    }
+
+    /// Returns the index, and leaves an empty one.
+    pub(super) fn take_index(&mut self) -> Index {
+        std::mem::replace(&mut self.index, Index::new(0))
+    }
+
+    /// Returns the content of an index of all packs but those that leave. Only those lists stay in it that are found
+    /// here: of another one a chunk may be gone.
+    pub(super) fn merged(&self, leaving: &BTreeSet<Id>) -> Result<Vec<u8>> {
+        let mut merged = Vec::new();
+        self.vault.each_pack(|pack, mut contents| {
+            if !leaving.contains(&pack.name) {
+                self.index.hide_lists(&pack, &mut contents);
+                write_pack(&mut merged, &pack, &contents);
+            }
+            Ok(())
+        })?;
+        merged.extend(&self.listed);
+        Ok(merged)
     }
 
     /// Returns the packs that neither an index lists nor the state dooms, and makes their names durable.
@@ -280,12 +315,14 @@ impl<'v> Writer<'v> {
     }
 
     /// Takes over packs that no index lists, which an interrupted change left, where they are useful; returns the others.
+    /// `will_stay` says which chunks are there in the end though they are not in the index now.
     pub(super) fn take_over(
         &mut self,
         unlisted: Vec<Id>,
         is_useful: impl Fn(&Index, &Contents) -> bool,
+        will_stay: &dyn Fn(&Id) -> bool,
     ) -> Result<Vec<Id>> {
-        let mut others = Vec::new();
+        let (mut taken, mut others) = (Vec::new(), Vec::new());
         for name in unlisted {
             // One that cannot be read is as good as none; the collector removes it.
             let read = pack::read_contents(&*self.vault.far, name, &self.vault.keys);
@@ -300,9 +337,57 @@ impl<'v> Writer<'v> {
                 size_bytes,
             };
             self.index.add_contents(pack, &contents)?;
+            taken.push((pack, contents));
+        }
+        self.forget_broken(&taken, will_stay)?;
+        for (pack, mut contents) in taken {
+            self.index.hide_lists(&pack, &mut contents);
             write_pack(&mut self.listed, &pack, &contents);
         }
         Ok(others)
+    }
+
+    /// Forgets the lists in packs that were taken over of which a chunk is missing: it was to follow in another pack.
+    fn forget_broken(
+        &mut self,
+        taken: &[(PackPlace, Contents)],
+        will_stay: &dyn Fn(&Id) -> bool,
+    ) -> Result<()> {
+        let mut chunks = Chunks::new(&self.vault.far, &self.vault.keys);
+        let mut broken = BTreeSet::new();
+        for (pack, contents) in taken {
+            let entries = contents.frames.iter().flat_map(|frame| &frame.chunks);
+            for list in entries.filter(|chunk| chunk.kind == ChunkKind::List) {
+                if self.index.pack_of(&list.id) != Some(pack.name) {
+                    continue;
+                }
+                let is_there = |id: &Id| self.index.has_chunk(id) || will_stay(id);
+                let each = chunks.each_chunk_there(&self.index, list.id, &is_there, &mut |_| ());
+                if is_damaged(each)? {
+                    broken.insert(list.id);
+                }
+            }
+        }
+        self.index.forget(&broken);
+        Ok(())
+    }
+
+    /// Says whether a content is known and whole. A list of another writer is read: vaults of before have some whose
+    /// chunks a collection took.
+    fn is_whole(&mut self, id: &Id) -> Result<bool> {
+        let Some(place) = self.index.find(id) else {
+            return Ok(false);
+        };
+        let is_own = place.frame as usize >= self.first_frame;
+        if place.kind == ChunkKind::Plain || is_own || self.whole.contains(id) {
+            return Ok(true);
+        }
+        let each = self.lists.each_chunk(&self.index, *id, &mut |_| ());
+        let is_whole = !is_damaged(each)?;
+        if is_whole && self.whole.len() < WHOLE_MAX {
+            self.whole.insert(*id);
+        }
+        Ok(is_whole)
     }
 
     /// Stores a content of a file; returns its identity and length. An empty one is [`Id::NONE`].
@@ -369,7 +454,9 @@ impl<'v> Writer<'v> {
         }
         let id = Keys::id_of(&hasher);
         let list_bytes = self.finish_list(list.raw_bytes, &mut list)?;
-        self.put_chunk(Group::Lists, ChunkKind::List, id, &list_bytes)?;
+        if !self.is_whole(&id)? {
+            self.place_chunk(Group::Lists, ChunkKind::List, id, &list_bytes)?;
+        }
         Ok((id, list.raw_bytes))
     }
 
@@ -416,11 +503,8 @@ impl<'v> Writer<'v> {
         let mut raw_bytes = 0;
         if window.has_ended {
             let id = self.vault.keys.id(window.bytes());
-            let known = self
-                .index
-                .find(&id)
-                .map(|_| (id, window.bytes().len() as u64));
-            return Ok(known);
+            let known = self.is_whole(&id)?;
+            return Ok(known.then(|| (id, window.bytes().len() as u64)));
         }
         if let Some(file) = source.file() {
             // Where it cannot be read, reading it in order says why.
@@ -428,9 +512,10 @@ impl<'v> Writer<'v> {
             if size_bytes <= window.bytes().len() as u64 {
                 return Ok(None);
             }
-            let id = self.hasher.identity(file, size_bytes)?;
-            let known = id.filter(|id| self.index.find(id).is_some());
-            return Ok(known.map(|id| (id, size_bytes)));
+            return Ok(match self.hasher.identity(file, size_bytes)? {
+                Some(id) if self.is_whole(&id)? => Some((id, size_bytes)),
+                _ => None,
+            });
         }
         if !source.rewind()? {
             return Ok(None);
@@ -446,7 +531,7 @@ impl<'v> Writer<'v> {
             window.consume(window.bytes().len());
         }
         let id = Keys::id_of(&hasher);
-        if self.index.find(&id).is_some() {
+        if self.is_whole(&id)? {
             return Ok(Some((id, raw_bytes)));
         }
         if !source.rewind()? {
@@ -502,14 +587,23 @@ impl<'v> Writer<'v> {
         id: Id,
         bytes: &[u8],
     ) -> Result<()> {
+        match self.index.find(&id).map(|place| place.kind) {
+            // What is one chunk here may be cut as a file of its own, and a list cannot name a list.
+            Some(ChunkKind::List) if chunk == ChunkKind::Plain => {}
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        self.place_chunk(group, chunk, id, bytes)
+    }
+
+    /// Puts a chunk into the frame that is being filled, in place of what is known under its identity.
+    fn place_chunk(&mut self, group: Group, chunk: ChunkKind, id: Id, bytes: &[u8]) -> Result<()> {
         assert!(
             bytes.len() <= CHUNK_BYTES_LIMIT,
             "a chunk of {}",
             bytes.len()
         );
-        if self.index.find(&id).is_some() {
-            return Ok(());
-        }
+        self.has_replaced |= self.index.find(&id).is_some();
         let frame_bytes = self.vault.options.frame_bytes;
         let filling = &self.fillings[group as usize];
         if filling.frame.is_full_for(bytes.len(), frame_bytes) {
@@ -528,7 +622,7 @@ impl<'v> Writer<'v> {
             ordinal: filling.frame.chunks.len() as u32,
             kind: chunk,
         };
-        self.index.insert(id, place)?;
+        self.index.replace(id, place)?;
         filling.frame.bytes.extend_from_slice(bytes);
         filling.frame.chunks.push(ChunkEntry {
             id,
@@ -652,27 +746,18 @@ impl<'v> Writer<'v> {
     /// snapshot is there after an error of the storage, the vault tells when it is opened again.
     pub fn commit(mut self, mut snapshot: Snapshot) -> Result<u64> {
         self.flush()?;
-        let Writer {
-            vault,
-            session,
-            listed,
-            ..
-        } = self;
-        let mut state = vault.state.clone();
-        if !listed.is_empty() {
-            let content = match state.indexes.len() < INDEXES_MAX {
-                true => listed,
-                false => {
-                    let mut merged = Vec::new();
-                    vault.each_pack(|pack, contents| {
-                        write_pack(&mut merged, &pack, &contents);
-                        Ok(())
-                    })?;
-                    merged.extend(listed);
-                    state.indexes.clear();
-                    merged
-                }
-            };
+        let mut state = self.vault.state.clone();
+        // What was replaced is found first as long as an index names it.
+        let merges = self.has_replaced || state.indexes.len() >= INDEXES_MAX;
+        let content = match merges && !self.listed.is_empty() {
+            true => {
+                state.indexes.clear();
+                self.merged(&BTreeSet::new())?
+            }
+            false => std::mem::take(&mut self.listed),
+        };
+        let Writer { vault, session, .. } = self;
+        if !content.is_empty() {
             vault.put_index(&session, &content)?;
             state.indexes.push(session.epoch);
         }
