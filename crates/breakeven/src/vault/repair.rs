@@ -207,11 +207,22 @@ impl Vault {
 }
 
 /// Tells damage from a far end that does not answer.
+pub(super) fn is_damage(error: &Error) -> bool {
+    let is_wrong = matches!(
+        error,
+        Error::Corrupt { .. } | Error::Limit { .. } | Error::Unsupported { .. }
+    );
+    is_wrong || is_errno(error, libc::ENOENT) || is_errno(error, libc::EIO)
+}
+
+/// Says whether something was damaged.
+///
+/// # Errors
+/// Those of a far end that does not answer.
 pub(super) fn is_damaged<T>(result: Result<T>) -> Result<bool> {
     match result {
         Ok(_) => Ok(false),
-        Err(Error::Corrupt { .. } | Error::Limit { .. } | Error::Unsupported { .. }) => Ok(true),
-        Err(error) if is_errno(&error, libc::ENOENT) || is_errno(&error, libc::EIO) => Ok(true),
+        Err(error) if is_damage(&error) => Ok(true),
         Err(error) => Err(error),
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Promises: nothing is written outside of the target, whatever the vault says: names were checked when they were
 //! read, folders are opened one within another without following links, and files are made anew. What exists is
-//! kept unless the caller says otherwise. Every content is checked by its identity; a file whose content is
-//! damaged is removed again and said. A content that was restored before is cloned from that file, unless that
+//! kept unless the caller says otherwise, and then until what takes its place is whole under another name. Every content
+//! is checked by its identity; a file whose content is damaged is removed again and said. A far end that does not answer
+//! ends it. A content that was restored before is cloned from that file, unless that
 //! has changed since.
 //!
 //! One thread makes folders and links, the pool makes files, some at a time. A folder is given its mode and
@@ -27,6 +28,7 @@ use super::contents::Chunks;
 use super::excludes::Excludes;
 use super::folder::{Entry, Node};
 use super::index::Index;
+use super::repair::is_damage;
 use super::restore_files::{Batch, FileJob, Files, Made, Place, finish, open_below};
 use super::verify::DEPTH_MAX;
 use super::{Progress, Vault};
@@ -78,6 +80,8 @@ pub(super) const FOLDER_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
+/// What names begin with under which something is made that is to replace another.
+const TEMPORARY: &str = ".breakeven-";
 /// What a batch of files holds at the most, so that small ones share the decoding of a frame.
 const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_FILES: usize = 256;
@@ -88,8 +92,8 @@ impl Vault {
     /// Restores a snapshot into a folder, which is made if it is missing.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an unknown snapshot, [`Error::Limit`] past a limit, those of the target's root. What
-    /// else cannot be made or read is a problem.
+    /// [`Error::Invalid`] for an unknown snapshot, [`Error::Limit`] past a limit, those of the target's root and of a
+    /// far end that does not answer. What else cannot be made or read is a problem.
     pub fn restore(
         &self,
         pool: &Pool,
@@ -112,7 +116,7 @@ impl Vault {
         let files = Files::new(Arc::clone(&index), Arc::clone(&root), options);
         let (far, keys) = (Arc::clone(&self.far), Arc::clone(&self.keys));
         let create = move || Chunks::new(&far, &keys);
-        let work = move |chunks: &mut Chunks, batch: Batch| Ok(files.make(chunks, batch));
+        let work = move |chunks: &mut Chunks, batch: Batch| files.make(chunks, batch);
         let mut restore = Restore {
             chunks: Chunks::new(&self.far, &self.keys),
             stage: pool.stage(pool.worker_count() + 1, create, work)?,
@@ -127,6 +131,7 @@ impl Vault {
             submitted: 0,
             completed: 0,
             waiting: VecDeque::new(),
+            is_over: false,
             restored: Restored::default(),
             total: snapshot.raw_bytes,
             progress,
@@ -164,6 +169,8 @@ struct Restore<'r> {
     completed: u64,
     /// Folders to finish behind a batch.
     waiting: VecDeque<(Arc<Place>, Entry, u64)>,
+    /// Whether the far end does not answer, or making files ended in a panic.
+    is_over: bool,
     restored: Restored,
     total: u64,
     progress: &'r mut dyn FnMut(&Progress),
@@ -179,9 +186,13 @@ impl Restore<'_> {
     fn folder(&mut self, place: &Arc<Place>, content: Id) -> Result<()> {
         let entries = match self.chunks.folder(&self.index, content) {
             Ok(entries) => entries,
-            Err(error) => {
+            Err(error) if is_damage(&error) => {
                 self.problem(error);
                 return Ok(());
+            }
+            Err(error) => {
+                self.is_over = true;
+                return Err(error);
             }
         };
         for entry in entries {
@@ -196,7 +207,7 @@ impl Restore<'_> {
             if !self.options.excludes.matches(&self.path)
                 && let Err(error) = self.entry(place, entry)
             {
-                if matches!(error, Error::Limit { .. } | Error::Panicked { .. }) {
+                if self.is_over || matches!(error, Error::Limit { .. }) {
                     return Err(error);
                 }
                 self.problem(error);
@@ -208,30 +219,14 @@ impl Restore<'_> {
     }
 
     fn entry(&mut self, place: &Arc<Place>, entry: Entry) -> Result<()> {
-        let folder = &*place.folder;
-        if !matches!(entry.node, Node::Folder { .. } | Node::File { .. }) {
-            make_room(folder, &entry, self.options.replaces)?;
+        match entry.node {
+            Node::File { .. } => self.file(place, entry),
+            Node::Folder { content } => self.below(place, entry, content),
+            _ => make_named(&place.folder, &entry.name, self.options.replaces, |name| {
+                make_special(&place.folder, name, &entry)?;
+                self.finish_named(&place.folder, name, &entry)
+            }),
         }
-        match &entry.node {
-            Node::File { .. } => return self.file(place, entry),
-            Node::Folder { content } => {
-                let content = *content;
-                return self.below(place, entry, content);
-            }
-            Node::Link { target } => {
-                let made = rustix::fs::symlinkat(&target[..], folder, &entry.name[..]);
-                made.map_err(|error| io("make the link", error))?;
-            }
-            Node::Pipe => make_node(folder, &entry, FileType::Fifo, 0)?,
-            Node::Socket => make_node(folder, &entry, FileType::Socket, 0)?,
-            Node::CharacterDevice { device } => {
-                make_node(folder, &entry, FileType::CharacterDevice, *device)?
-            }
-            Node::BlockDevice { device } => {
-                make_node(folder, &entry, FileType::BlockDevice, *device)?
-            }
-        }
-        self.finish_named(folder, &entry)
     }
 
     /// Has a file made, or makes another name of one that was.
@@ -248,7 +243,6 @@ impl Restore<'_> {
             && let Some((first, batch)) = self.links.get(&link_group).cloned()
         {
             self.wait_for(batch)?;
-            make_room(&place.folder, &entry, self.options.replaces)?;
             return self.link(&place.folder, &entry.name, &first);
         }
         let needed_bytes = self.planned_bytes.saturating_add(size_bytes);
@@ -295,7 +289,9 @@ impl Restore<'_> {
     /// Takes the oldest batch that was made, and finishes the folders that waited for it.
     fn take_made(&mut self) -> Result<()> {
         let made = self.stage.next_result();
-        let made = made.expect("a batch that was handed over")?;
+        let made = made.expect("a batch that was handed over");
+        self.is_over |= made.is_err();
+        let made = made?;
         self.completed += 1;
         self.restored.files += made.files;
         self.restored.bytes += made.bytes;
@@ -345,8 +341,10 @@ impl Restore<'_> {
         let (last, folders) = first.split_last().expect("a path of a file");
         let opened = open_below(&self.root, folders);
         let at = opened.map_err(|error| io("open the folder of a hard link", error))?;
-        let linked = rustix::fs::linkat(&at, &last[..], folder, name, AtFlags::empty());
-        linked.map_err(|error| io("make the hard link", error))?;
+        make_named(folder, name, self.options.replaces, |name| {
+            let linked = rustix::fs::linkat(&at, &last[..], folder, name, AtFlags::empty());
+            linked.map_err(|error| io("make the hard link", error))
+        })?;
         self.restored.files += 1;
         Ok(())
     }
@@ -381,8 +379,7 @@ impl Restore<'_> {
     }
 
     /// Gives what is not opened what its entry says.
-    fn finish_named(&mut self, folder: &OwnedFd, entry: &Entry) -> Result<()> {
-        let name = &entry.name[..];
+    fn finish_named(&self, folder: &OwnedFd, name: &[u8], entry: &Entry) -> Result<()> {
         if self.options.owners {
             let (user, group) = owners(entry);
             let owned = rustix::fs::chownat(folder, name, user, group, AtFlags::SYMLINK_NOFOLLOW);
@@ -393,15 +390,26 @@ impl Restore<'_> {
     }
 }
 
-/// Removes what has the name of an entry where that is to be replaced; else whatever is made there fails.
-pub(super) fn make_room(folder: &OwnedFd, entry: &Entry, replaces: bool) -> Result<()> {
+/// Makes what is to have a name in a folder. Where it replaces what is there, it is made under another name and takes
+/// its place when it is whole.
+pub(super) fn make_named<T, E: From<Error>>(
+    folder: &OwnedFd,
+    name: &[u8],
+    replaces: bool,
+    make: impl FnOnce(&[u8]) -> std::result::Result<T, E>,
+) -> std::result::Result<T, E> {
     if !replaces {
-        return Ok(());
+        return make(name);
     }
-    match rustix::fs::unlinkat(folder, &entry.name[..], AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(io("replace", error)),
-    }
+    let temporary = format!("{TEMPORARY}{:016x}", fastrand::u64(..));
+    let placed = make(temporary.as_bytes()).and_then(|made| {
+        let renamed = rustix::fs::renameat(folder, &temporary, folder, name);
+        renamed.map_err(|error| io("replace", error))?;
+        Ok(made)
+    });
+    // Also where both were one file, which a rename leaves as they are.
+    let _ = rustix::fs::unlinkat(folder, &temporary, AtFlags::empty());
+    placed
 }
 
 /// Returns the path of names below the target.
@@ -429,9 +437,21 @@ pub(super) fn times(entry: &Entry) -> Timestamps {
     }
 }
 
-fn make_node(folder: &OwnedFd, entry: &Entry, kind: FileType, device: u64) -> Result<()> {
+/// Makes what is neither file nor folder.
+fn make_special(folder: &OwnedFd, name: &[u8], entry: &Entry) -> Result<()> {
+    let (kind, device) = match &entry.node {
+        Node::Link { target } => {
+            let made = rustix::fs::symlinkat(&target[..], folder, name);
+            return made.map_err(|error| io("make the link", error));
+        }
+        Node::Pipe => (FileType::Fifo, 0),
+        Node::Socket => (FileType::Socket, 0),
+        Node::CharacterDevice { device } => (FileType::CharacterDevice, *device),
+        Node::BlockDevice { device } => (FileType::BlockDevice, *device),
+        Node::File { .. } | Node::Folder { .. } => unreachable!("made elsewhere"),
+    };
     let mode = Mode::from_raw_mode(entry.mode);
-    let made = rustix::fs::mknodat(folder, &entry.name[..], kind, mode, device);
+    let made = rustix::fs::mknodat(folder, name, kind, mode, device);
     made.map_err(|error| io("make the node", error))
 }
 

@@ -17,7 +17,8 @@ use super::cipher::Id;
 use super::contents::{Chunks, Piece};
 use super::folder::{Entry, Node};
 use super::index::Index;
-use super::restore::{FOLDER_FLAGS, RestoreOptions, io, make_room, owners, path_of, times};
+use super::repair::is_damage;
+use super::restore::{FOLDER_FLAGS, RestoreOptions, io, make_named, owners, path_of, times};
 
 /// A shorter content is decoded again sooner than another file is opened.
 const CLONE_BYTES_LEAST: u64 = 64 << 10;
@@ -61,6 +62,20 @@ pub(super) struct Made {
     pub problems: Vec<(PathBuf, String)>,
 }
 
+/// Why a file was not made.
+enum Failure {
+    /// What is wrong with this one.
+    File(Error),
+    /// The far end does not answer, and would not for the next one.
+    FarEnd(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::File(error)
+    }
+}
+
 /// A file that was made of a content, and what tells that nobody has changed it since.
 #[derive(Clone)]
 struct First {
@@ -102,7 +117,10 @@ impl Files {
     }
 
     /// Makes the files of a batch.
-    pub(super) fn make(&self, chunks: &mut Chunks, batch: Batch) -> Made {
+    ///
+    /// # Errors
+    /// Those of a far end that does not answer.
+    pub(super) fn make(&self, chunks: &mut Chunks, batch: Batch) -> Result<Made> {
         let mut made = Made::default();
         for FileJob { place, entry } in &batch.files {
             let mut path = place.path.clone();
@@ -112,10 +130,13 @@ impl Files {
                     made.files += 1;
                     made.bytes += size_bytes;
                 }
-                Err(error) => made.problems.push((path_of(&path), error.to_string())),
+                Err(Failure::File(error)) => {
+                    made.problems.push((path_of(&path), error.to_string()));
+                }
+                Err(Failure::FarEnd(error)) => return Err(error),
             }
         }
-        made
+        Ok(made)
     }
 
     fn file(
@@ -125,7 +146,7 @@ impl Files {
         entry: &Entry,
         path: &[Vec<u8>],
         problems: &mut Vec<(PathBuf, String)>,
-    ) -> Result<u64> {
+    ) -> std::result::Result<u64, Failure> {
         let Node::File {
             size_bytes,
             is_sparse,
@@ -135,22 +156,26 @@ impl Files {
         else {
             unreachable!("a file");
         };
-        let (folder, name) = (&*place.folder, &entry.name[..]);
-        make_room(folder, entry, self.replaces)?;
-        let opened = rustix::fs::openat(folder, name, FILE_FLAGS, Mode::from_raw_mode(0o600));
-        let file = File::from(opened.map_err(|error| io("make the file", error))?);
-        let first = match size_bytes >= CLONE_BYTES_LEAST {
-            true => self.first(&content),
-            false => None,
-        };
-        if !first.is_some_and(|first| self.clone_first(&first, &file, is_sparse)) {
-            let written = self.write(chunks, &file, (size_bytes, is_sparse), content);
-            if let Err(error) = written {
-                let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
-                return Err(error);
+        let folder = &*place.folder;
+        let (file, finished) = make_named(folder, &entry.name, self.replaces, |name| {
+            let opened = rustix::fs::openat(folder, name, FILE_FLAGS, Mode::from_raw_mode(0o600));
+            let file = File::from(opened.map_err(|error| io("make the file", error))?);
+            let first = match size_bytes >= CLONE_BYTES_LEAST {
+                true => self.first(&content),
+                false => None,
+            };
+            if !first.is_some_and(|first| self.clone_first(&first, &file, is_sparse)) {
+                let written = self.write(chunks, &file, (size_bytes, is_sparse), content);
+                if let Err(failure) = written {
+                    let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
+                    return Err(failure);
+                }
             }
-        }
-        finish(&file, entry, &path_of(path), self.owners, problems)?;
+            // A content that is whole stays, even where the system refuses it an owner.
+            let finished = finish(&file, entry, &path_of(path), self.owners, problems);
+            Ok((file, finished))
+        })?;
+        finished?;
         if size_bytes >= CLONE_BYTES_LEAST {
             self.remember(content, &file, path);
         }
@@ -206,14 +231,15 @@ impl Files {
         file: &File,
         (size_bytes, is_sparse): (u64, bool),
         content: Id,
-    ) -> Result<()> {
+    ) -> std::result::Result<(), Failure> {
         if size_bytes == 0 {
             return Ok(());
         }
         let (mut at, mut written_to) = (0, 0);
+        let mut is_of_file = false;
         let wrong = |length: u64| super::fail("file", 0, format!("{size_bytes} bytes"), length);
         let write = |error| Error::io("write", "the file", error);
-        chunks.read(&self.index, content, &mut |piece| {
+        let mut take = |piece: Piece<'_>| {
             let length = match &piece {
                 Piece::Bytes(bytes) => bytes.len() as u64,
                 Piece::Zeros(count) => *count,
@@ -233,14 +259,23 @@ impl Files {
             }
             at = end;
             Ok(())
+        };
+        let read = chunks.read(&self.index, content, &mut |piece| {
+            let taken = take(piece);
+            is_of_file = taken.is_err();
+            taken
+        });
+        read.map_err(|error| match is_of_file || is_damage(&error) {
+            true => Failure::File(error),
+            false => Failure::FarEnd(error),
         })?;
         if at != size_bytes {
-            return Err(wrong(at));
+            return Err(wrong(at).into());
         }
-        match written_to == size_bytes {
-            true => Ok(()),
-            false => file.set_len(size_bytes).map_err(write),
+        if written_to < size_bytes {
+            file.set_len(size_bytes).map_err(write)?;
         }
+        Ok(())
     }
 }
 

@@ -1084,3 +1084,164 @@ fn a_block_of_an_image_that_is_a_list_elsewhere_is_stored_as_a_chunk() {
         assert!(chunks.whole(&index, id).unwrap() == block);
     }
 }
+
+/// A far end of which one is told what it is asked, before it is.
+struct Overheard<F> {
+    far: Arc<dyn FarEnd>,
+    hear: F,
+}
+
+impl<F: Fn(&str, &str) -> Result<()> + Send + Sync> FarEnd for Overheard<F> {
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<Put> {
+        (self.hear)("put", name)?;
+        self.far.put(name, bytes)
+    }
+
+    fn read(&self, name: &str, most_bytes: u64) -> Result<Vec<u8>> {
+        (self.hear)("read", name)?;
+        self.far.read(name, most_bytes)
+    }
+
+    fn read_range(&self, name: &str, offset: u64, length_bytes: usize) -> Result<Vec<u8>> {
+        (self.hear)("read_range", name)?;
+        self.far.read_range(name, offset, length_bytes)
+    }
+
+    fn size_bytes(&self, name: &str) -> Result<Option<u64>> {
+        self.far.size_bytes(name)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Listed>> {
+        self.far.list(folder)
+    }
+
+    fn delete(&self, folder: &str, names: &[String]) -> Result<()> {
+        self.far.delete(folder, names)
+    }
+
+    fn take_turn(&self) -> Result<Turn> {
+        self.far.take_turn()
+    }
+
+    fn break_turn(&self) -> Result<()> {
+        self.far.break_turn()
+    }
+}
+
+/// A vault with a tree, and a target in which each file of it has been written over by its user.
+fn overwritten() -> (
+    tempfile::TempDir,
+    tempfile::TempDir,
+    PathBuf,
+    Arc<dyn FarEnd>,
+) {
+    let folder = tempfile::tempdir().unwrap();
+    let source = tempfile::tempdir().unwrap();
+    noise_tree(source.path(), 41, 6);
+    let (far, vault, epoch) = small_packs(source.path(), folder.path());
+    let (target, back) = restored(&vault, epoch, source.path());
+    for path in files_below(&back) {
+        fs::write(path, "a user's own").unwrap();
+    }
+    (folder, target, back, far)
+}
+
+fn files_below(root: &Path) -> Vec<PathBuf> {
+    let lines = seen(root);
+    let paths = lines
+        .iter()
+        .map(|line| root.join(line.split(' ').next().unwrap()));
+    paths.filter(|path| path.is_file()).collect()
+}
+
+fn over_what_exists() -> RestoreOptions {
+    RestoreOptions {
+        replaces: true,
+        ..RestoreOptions::default()
+    }
+}
+
+#[test]
+fn a_file_whose_content_is_damaged_leaves_what_lies_in_its_place() {
+    let (folder, target, back, far) = overwritten();
+    for path in packs_of(folder.path(), 1).iter().step_by(2) {
+        let mut bytes = fs::read(path).unwrap();
+        bytes[100] ^= 1;
+        fs::write(path, bytes).unwrap();
+    }
+    let vault = Vault::open(far, PASSWORD, Entropy::seeded(42)).unwrap();
+    let done = vault
+        .restore(&pool(), 1, target.path(), &over_what_exists(), &mut |_| ())
+        .unwrap();
+    let files = files_below(&back);
+    let damaged: Vec<&PathBuf> = done.problems.iter().map(|(path, _)| path).collect();
+    assert!(
+        !damaged.is_empty() && damaged.len() < files.len(),
+        "{damaged:?}"
+    );
+    assert_eq!(files.len(), 7);
+    for path in &files {
+        let is_own = fs::read(path).unwrap() == b"a user's own";
+        assert_eq!(is_own, damaged.contains(&path), "{}", path.display());
+    }
+}
+
+#[test]
+fn a_far_end_that_does_not_answer_ends_a_restore_and_costs_no_file() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    for answers in [0, 2, 4, 6, 10] {
+        let (_folder, target, back, far) = overwritten();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let heard = Arc::clone(&asked);
+        let hear = move |what: &str, name: &str| {
+            if what != "read_range" || heard.fetch_add(1, Ordering::Relaxed) < answers {
+                return Ok(());
+            }
+            Err(Error::io(
+                "ask for",
+                name,
+                std::io::Error::other("no answer"),
+            ))
+        };
+        let far = Arc::new(Overheard { far, hear });
+        let vault = Vault::open(far, PASSWORD, Entropy::seeded(43)).unwrap();
+        let pool = Pool::new(PoolOptions { worker_count: 0 }).unwrap();
+        let over = over_what_exists();
+        let done = vault.restore(&pool, 1, target.path(), &over, &mut |_| ());
+        let reason = done.unwrap_err().to_string();
+        assert!(reason.contains("no answer"), "{reason}");
+        assert_eq!(asked.load(Ordering::Relaxed), answers + 1);
+        let files = files_below(&back);
+        assert_eq!(files.len(), 7);
+        let is_own = |path: &&PathBuf| fs::read(path).unwrap() == b"a user's own";
+        assert!(
+            files.iter().filter(is_own).count() > 1,
+            "after {answers} answers"
+        );
+    }
+}
+
+/// What is no file, and names that are one file before and after.
+#[test]
+fn whatever_exists_is_replaced() {
+    let source = tempfile::tempdir().unwrap();
+    let root = source.path().join("tree");
+    make_tree(&root);
+    let (_, mut vault) = memory_vault();
+    let paths = [root.clone()];
+    let added = vault.add(&pool(), &paths, &options(1), &mut |_| ());
+    let epoch = added.unwrap().epoch;
+    let (target, back) = restored(&vault, epoch, &root);
+    for is_changed in [false, true] {
+        if is_changed {
+            fs::remove_file(back.join("deep/link")).unwrap();
+            fs::write(back.join("deep/link"), "a file").unwrap();
+            fs::remove_file(back.join("text")).unwrap();
+            symlink("nowhere", back.join("text")).unwrap();
+        }
+        let over = over_what_exists();
+        let done = vault.restore(&pool(), epoch, target.path(), &over, &mut |_| ());
+        assert!(done.as_ref().unwrap().problems.is_empty(), "{done:?}");
+        assert_eq!(seen(&back), seen(&root));
+    }
+}
