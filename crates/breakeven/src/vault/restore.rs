@@ -29,7 +29,9 @@ use super::excludes::Excludes;
 use super::folder::{Entry, Node};
 use super::index::Index;
 use super::repair::is_damage;
-use super::restore_files::{Batch, FileJob, Files, Made, Place, finish, open_below};
+use super::restore_files::{
+    Batch, FileJob, Files, Inode, Made, Place, finish, inode_of, open_below,
+};
 use super::verify::DEPTH_MAX;
 use super::{Progress, Vault};
 
@@ -125,6 +127,7 @@ impl Vault {
             root: Arc::clone(&root),
             path: Vec::new(),
             links: BTreeMap::new(),
+            linked: BTreeMap::new(),
             entries: 0,
             planned_bytes: 0,
             batch: Batch::default(),
@@ -160,6 +163,8 @@ struct Restore<'r> {
     path: Vec<Vec<u8>>,
     /// Where the first name of each group of hard links lies below the target, and the batch that makes it.
     links: BTreeMap<u64, (Vec<Vec<u8>>, u64)>,
+    /// Which file was made there.
+    linked: BTreeMap<u64, Inode>,
     entries: u64,
     planned_bytes: u64,
     /// Files that are not yet handed to the pool.
@@ -243,7 +248,11 @@ impl Restore<'_> {
             && let Some((first, batch)) = self.links.get(&link_group).cloned()
         {
             self.wait_for(batch)?;
-            return self.link(&place.folder, &entry.name, &first);
+            if let Some(inode) = self.linked.get(&link_group).copied()
+                && self.link(&place.folder, &entry.name, (&first[..], inode))?
+            {
+                return Ok(());
+            }
         }
         let needed_bytes = self.planned_bytes.saturating_add(size_bytes);
         if needed_bytes > self.options.bytes_max {
@@ -296,6 +305,7 @@ impl Restore<'_> {
         self.restored.files += made.files;
         self.restored.bytes += made.bytes;
         self.restored.problems.extend(made.problems);
+        self.linked.extend(made.linked);
         let (done, total) = (self.restored.bytes, self.total);
         (self.progress)(&Progress {
             phase: "restoring",
@@ -336,17 +346,28 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Makes another name of a file that was restored; its path is followed without links.
-    fn link(&mut self, folder: &OwnedFd, name: &[u8], first: &[Vec<u8>]) -> Result<()> {
+    /// Makes another name of a file that was restored; its path is followed without links. Says whether that was done:
+    /// another file may lie there now.
+    fn link(
+        &mut self,
+        folder: &OwnedFd,
+        name: &[u8],
+        (first, inode): (&[Vec<u8>], Inode),
+    ) -> Result<bool> {
         let (last, folders) = first.split_last().expect("a path of a file");
-        let opened = open_below(&self.root, folders);
-        let at = opened.map_err(|error| io("open the folder of a hard link", error))?;
+        let Ok(at) = open_below(&self.root, folders) else {
+            return Ok(false);
+        };
+        let found = rustix::fs::statat(&at, &last[..], AtFlags::SYMLINK_NOFOLLOW);
+        if !found.is_ok_and(|status| inode_of(&status) == inode) {
+            return Ok(false);
+        }
         make_named(folder, name, self.options.replaces, |name| {
             let linked = rustix::fs::linkat(&at, &last[..], folder, name, AtFlags::empty());
             linked.map_err(|error| io("make the hard link", error))
         })?;
         self.restored.files += 1;
-        Ok(())
+        Ok(true)
     }
 
     fn below(&mut self, place: &Arc<Place>, entry: Entry, content: Id) -> Result<()> {

@@ -60,6 +60,15 @@ pub(super) struct Made {
     pub files: u64,
     pub bytes: u64,
     pub problems: Vec<(PathBuf, String)>,
+    /// The groups of hard links whose first name was made, and which file that is.
+    pub linked: Vec<(u64, Inode)>,
+}
+
+/// Device and inode.
+pub(super) type Inode = (u64, u64);
+
+pub(super) fn inode_of(status: &Stat) -> Inode {
+    (status.st_dev, status.st_ino)
 }
 
 /// Why a file was not made.
@@ -125,7 +134,7 @@ impl Files {
         for FileJob { place, entry } in &batch.files {
             let mut path = place.path.clone();
             path.push(entry.name.clone());
-            match self.file(chunks, place, entry, &path, &mut made.problems) {
+            match self.file(chunks, place, entry, &path, &mut made) {
                 Ok(size_bytes) => {
                     made.files += 1;
                     made.bytes += size_bytes;
@@ -145,13 +154,13 @@ impl Files {
         place: &Place,
         entry: &Entry,
         path: &[Vec<u8>],
-        problems: &mut Vec<(PathBuf, String)>,
+        made: &mut Made,
     ) -> std::result::Result<u64, Failure> {
         let Node::File {
             size_bytes,
+            link_group,
             is_sparse,
             content,
-            ..
         } = entry.node
         else {
             unreachable!("a file");
@@ -172,9 +181,15 @@ impl Files {
                 }
             }
             // A content that is whole stays, even where the system refuses it an owner.
-            let finished = finish(&file, entry, &path_of(path), self.owners, problems);
+            let path = path_of(path);
+            let finished = finish(&file, entry, &path, self.owners, &mut made.problems);
             Ok((file, finished))
         })?;
+        if link_group != 0
+            && let Ok(status) = rustix::fs::fstat(&file)
+        {
+            made.linked.push((link_group, inode_of(&status)));
+        }
         finished?;
         if size_bytes >= CLONE_BYTES_LEAST {
             self.remember(content, &file, path);

@@ -1245,3 +1245,32 @@ fn whatever_exists_is_replaced() {
         assert_eq!(seen(&back), seen(&root));
     }
 }
+
+/// The first name of two is taken by another file, which stays, and is not what the second one becomes.
+#[test]
+fn a_hard_link_is_never_another_file_than_was_stored() {
+    let source = tempfile::tempdir().unwrap();
+    let root = source.path();
+    fs::write(root.join("a"), "as stored").unwrap();
+    for other in ["b", "c"] {
+        fs::hard_link(root.join("a"), root.join(other)).unwrap();
+    }
+    let (_, mut vault) = memory_vault();
+    let added = vault.add(&pool(), &[root.to_path_buf()], &options(1), &mut |_| ());
+    let epoch = added.unwrap().epoch;
+    let target = tempfile::tempdir().unwrap();
+    let back = target.path().join(root.strip_prefix("/").unwrap());
+    fs::create_dir_all(&back).unwrap();
+    fs::write(back.join("a"), "a user's own").unwrap();
+    let keep = RestoreOptions::default();
+    let done = vault.restore(&pool(), epoch, target.path(), &keep, &mut |_| ());
+    let done = done.unwrap();
+    assert_eq!(done.problems.len(), 1, "{:?}", done.problems);
+    assert_eq!(done.problems[0].0, back.join("a"));
+    assert_eq!(done.files, 2);
+    let read = |name: &str| fs::read_to_string(back.join(name)).unwrap();
+    assert_eq!(read("a"), "a user's own");
+    assert_eq!([read("b"), read("c")], ["as stored", "as stored"]);
+    let inode = |name: &str| fs::metadata(back.join(name)).unwrap().ino();
+    assert!(inode("b") == inode("c") && inode("b") != inode("a"));
+}
