@@ -63,6 +63,7 @@ use cipher::{Keys, MasterKey};
 use index::Index;
 use pack::{FRAME_BYTES_LIMIT, PACK_BYTES_LIMIT};
 use record::{Record, State};
+use repair::is_damaged;
 
 pub use chunker::ChunkLimits;
 pub use cipher::{Entropy, Id, PasswordCost};
@@ -375,17 +376,29 @@ impl Vault {
         Ok(found)
     }
 
-    /// Removes a key record, unless it is the last one.
+    /// Removes a key record, unless it is the last one that opens this vault.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for the last or an unknown one; those of the storage.
+    /// [`Error::Invalid`] for the last or an unknown one and while another writes; those of the storage.
     pub fn remove_password(&mut self, name: &str) -> Result<()> {
-        let names = self.far.list("keys")?;
-        if names.len() < 2 || !names.iter().any(|known| known.name == name) {
-            return Err(Error::invalid(
-                "key",
-                "it is the last one, or there is none of that name",
-            ));
+        // Two who remove each other's would both see two.
+        let _turn = self.far.take_turn()?;
+        let (mut is_there, mut is_last) = (false, true);
+        for known in self.far.list("keys")? {
+            if known.name == name {
+                is_there = true;
+                continue;
+            }
+            // An `init` that was interrupted leaves one that opens nothing, and one may be damaged.
+            let record = self
+                .far
+                .read(&format!("keys/{}", known.name), CONFIG_BYTES_MAX);
+            let opens = record.and_then(|record| self.keys.master.check_record(&record));
+            is_last &= is_damaged(opens)?;
+        }
+        if !is_there || is_last {
+            let reason = "it is the last one that opens the vault, or there is none of that name";
+            return Err(Error::invalid("key", reason));
         }
         self.far.delete("keys", &[name.to_string()])
     }

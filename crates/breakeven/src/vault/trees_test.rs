@@ -492,6 +492,33 @@ fn passwords_come_and_go() {
     assert!(vault.remove_password(&other).is_err(), "the last one");
 }
 
+/// A key that an interrupted `init` left, a damaged one, and one whose owner writes meanwhile.
+#[test]
+fn the_last_password_that_opens_the_vault_is_kept() {
+    let (storage, mut vault) = memory_vault();
+    let first = vault.passwords(PASSWORD).unwrap().remove(0).0;
+    let far = FolderEnd::shared(Arc::clone(&storage));
+    let mut entropy = Entropy::seeded(51);
+    let other = MasterKey::random(&mut entropy);
+    let orphan = other.wrap(b"its config", PASSWORD, COST, &mut entropy);
+    put_key(&*far, &orphan.unwrap()).unwrap();
+    let master = &vault.keys.master;
+    let damaged = master.wrap(&vault.config, b"another", COST, &mut entropy);
+    let mut damaged = damaged.unwrap();
+    damaged[70] ^= 1;
+    put_key(&*far, &damaged).unwrap();
+    let refused = vault.remove_password(&first).unwrap_err().to_string();
+    assert!(refused.contains("the last one that opens"), "{refused}");
+    let second = vault.add_password(b"another", COST).unwrap();
+    let turn = far.take_turn().unwrap();
+    let refused = vault.remove_password(&first).unwrap_err().to_string();
+    assert!(refused.contains("another process writes"), "{refused}");
+    drop(turn);
+    vault.remove_password(&first).unwrap();
+    assert!(vault.remove_password(&second).is_err());
+    Vault::open(far, b"another", Entropy::seeded(52)).unwrap();
+}
+
 #[test]
 fn collecting_gives_back_what_nobody_needs() {
     let source = tempfile::tempdir().unwrap();
