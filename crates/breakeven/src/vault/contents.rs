@@ -22,7 +22,9 @@ const FRAMES_KEPT: usize = 24;
 /// Levels of lists that the format allows.
 pub(super) const DEPTH_MAX: u8 = 4;
 /// The longest content that is read into memory: a folder of some million entries.
-const WHOLE_BYTES_MAX: u64 = 1 << 30;
+pub(super) const WHOLE_BYTES_MAX: u64 = 1 << 30;
+/// What a limit is said to be of.
+pub(super) const FOLDER: &str = "folder";
 /// The item of a list that no chunk stands behind.
 pub(super) const ZEROS_BIT: u64 = 1;
 
@@ -171,14 +173,7 @@ impl Chunks {
                 Piece::Bytes(bytes) => bytes.len() as u64,
                 Piece::Zeros(count) => *count,
             };
-            let needed_bytes = (whole.len() as u64).saturating_add(length);
-            if needed_bytes > WHOLE_BYTES_MAX {
-                return Err(Error::Limit {
-                    what: "folder",
-                    limit_bytes: WHOLE_BYTES_MAX,
-                    needed_bytes,
-                });
-            }
+            check_whole((whole.len() as u64).saturating_add(length))?;
             match piece {
                 Piece::Bytes(bytes) => whole.extend_from_slice(bytes),
                 Piece::Zeros(count) => whole.resize(whole.len() + count as usize, 0),
@@ -415,6 +410,21 @@ impl Source for ContentSource<'_> {
 
     fn size_bytes(&self) -> Option<u64> {
         Some(self.raw_bytes)
+    }
+}
+
+/// Refuses a folder that is longer than a reader takes.
+///
+/// # Errors
+/// [`Error::Limit`] of a [`FOLDER`].
+pub(super) fn check_whole(needed_bytes: u64) -> Result<()> {
+    match needed_bytes <= WHOLE_BYTES_MAX {
+        true => Ok(()),
+        false => Err(Error::Limit {
+            what: FOLDER,
+            limit_bytes: WHOLE_BYTES_MAX,
+            needed_bytes,
+        }),
     }
 }
 

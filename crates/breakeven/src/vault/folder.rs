@@ -8,7 +8,7 @@ use super::bytes::{Reader, put_bytes, put_number, put_signed};
 use super::cipher::Id;
 
 /// The longest name, as on all Linux file systems.
-const NAME_BYTES_MAX: usize = 255;
+pub(super) const NAME_BYTES_MAX: usize = 255;
 /// The longest target of a symbolic link, as the system takes it.
 const TARGET_BYTES_MAX: usize = 4096;
 /// What a stamp takes at the least.
@@ -100,6 +100,11 @@ pub fn is_safe_name(name: &[u8]) -> bool {
         && name != b"."
         && name != b".."
         && !name.iter().any(|byte| matches!(byte, b'/' | 0))
+}
+
+/// Says whether a symbolic link may point there.
+pub(super) fn is_target(target: &[u8]) -> bool {
+    (1..=TARGET_BYTES_MAX).contains(&target.len()) && !target.contains(&0)
 }
 
 /// Returns the content of a folder with these entries, which are sorted by name.
@@ -229,7 +234,7 @@ fn read_node(reader: &mut Reader<'_>, kind: u8) -> Result<Node> {
         },
         2 => {
             let target = reader.bytes()?.to_vec();
-            if target.is_empty() || target.len() > TARGET_BYTES_MAX || target.contains(&0) {
+            if !is_target(&target) {
                 return Err(reader.wrong("the target of a link", format!("{} bytes", target.len())));
             }
             Node::Link { target }
@@ -365,6 +370,12 @@ mod tests {
         for name in [&b".."[..], b".", b"", b"a/b", b"/etc", b"a\0", &[b'x'; 256]] {
             let bytes = write_folder(&[entry(name, Node::Pipe)]);
             assert!(read_folder(&bytes).is_err(), "{name:?}");
+        }
+        for length in [0, 1, 4096, 4097] {
+            let target = vec![b'x'; length];
+            let is_kept = is_target(&target);
+            let bytes = write_folder(&[entry(b"a", Node::Link { target })]);
+            assert_eq!(read_folder(&bytes).is_ok(), is_kept, "{length}");
         }
         let twice = [entry(b"a", Node::Pipe), entry(b"a", Node::Pipe)];
         assert!(read_folder(&write_folder(&twice)).is_err());

@@ -21,9 +21,9 @@ use crate::pool::Pool;
 
 use super::cipher::Id;
 use super::clones::Clones;
-use super::contents::Chunks;
+use super::contents::{Chunks, FOLDER};
 use super::excludes::Excludes;
-use super::folder::{Entry, Node, Stamp, Time, is_safe_name};
+use super::folder::{Entry, NAME_BYTES_MAX, Node, Stamp, Time, is_safe_name, is_target};
 use super::record::Snapshot;
 use super::writer::{Source, Writer, WriterOptions};
 use super::{INDEX_PHASE, Progress, Vault};
@@ -336,7 +336,18 @@ impl Walk<'_, '_> {
             }
             self.path.pop();
         }
-        self.writer.add_folder(&entries, &stamps)
+        self.put_folder(&entries, &stamps)
+    }
+
+    /// Puts a folder. One that no reader would take is a problem, and empty.
+    fn put_folder(&mut self, entries: &[Entry], stamps: &[Stamp]) -> Result<(Id, Id)> {
+        match self.writer.add_folder(entries, stamps) {
+            Err(error @ Error::Limit { what: FOLDER, .. }) => {
+                self.problem(error);
+                Ok((Id::NONE, Id::NONE))
+            }
+            put => put,
+        }
     }
 
     /// Adds a folder with all that is in it.
@@ -369,7 +380,7 @@ impl Walk<'_, '_> {
             self.path.pop();
         }
         self.added.snapshot.folders += 1;
-        self.writer.add_folder(&entries, &stamps)
+        self.put_folder(&entries, &stamps)
     }
 
     fn names(&mut self, folder: &OwnedFd) -> rustix::io::Result<Vec<Vec<u8>>> {
@@ -393,6 +404,14 @@ impl Walk<'_, '_> {
         device: Option<u64>,
         wanted: Option<&Wanted>,
     ) -> Result<Option<(Entry, Stamp)>> {
+        // File systems of others have longer names, and a reader refuses the whole folder for one.
+        if !is_safe_name(name) {
+            let length = name.len();
+            self.problem(format_args!(
+                "a name of {length} bytes; at most {NAME_BYTES_MAX} are kept"
+            ));
+            return Ok(None);
+        }
         let status = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(status) => status,
             Err(error) => {
@@ -419,15 +438,7 @@ impl Walk<'_, '_> {
                     wanted,
                 )?
             }
-            FileType::Symlink => match rustix::fs::readlinkat(folder, name, Vec::new()) {
-                Ok(target) => Some(Node::Link {
-                    target: target.into_bytes(),
-                }),
-                Err(error) => {
-                    self.problem(error);
-                    None
-                }
-            },
+            FileType::Symlink => self.link(folder, name),
             FileType::Fifo => Some(Node::Pipe),
             FileType::Socket => Some(Node::Socket),
             FileType::CharacterDevice => Some(Node::CharacterDevice {
@@ -439,6 +450,23 @@ impl Walk<'_, '_> {
             FileType::Unknown => None,
         };
         Ok(node.map(|node| (Entry { node, ..entry }, stamp)))
+    }
+
+    fn link(&mut self, folder: &OwnedFd, name: &[u8]) -> Option<Node> {
+        match rustix::fs::readlinkat(folder, name, Vec::new()) {
+            Ok(target) if is_target(target.as_bytes()) => Some(Node::Link {
+                target: target.into_bytes(),
+            }),
+            Ok(target) => {
+                let length = target.as_bytes().len();
+                self.problem(format_args!("a link to a path of {length} bytes"));
+                None
+            }
+            Err(error) => {
+                self.problem(error);
+                None
+            }
+        }
     }
 
     /// Adds a folder that is an entry.
@@ -717,5 +745,61 @@ impl Source for FileSource {
 
     fn file(&self) -> Option<&Arc<File>> {
         Some(&self.file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::contents::{WHOLE_BYTES_MAX, check_whole};
+    use super::super::{Entropy, FolderEnd, PasswordCost, VaultOptions};
+    use super::*;
+    use crate::pool::PoolOptions;
+    use crate::storage::MemoryStorage;
+
+    /// Such a name lies on no file system that a test can count on: it is asked for without one.
+    #[test]
+    fn a_name_that_no_reader_takes_is_a_problem() {
+        let far = FolderEnd::shared(Arc::new(MemoryStorage::new()));
+        let cost = PasswordCost {
+            memory_kib: 8,
+            passes: 1,
+            lanes: 1,
+        };
+        let (options, entropy) = (VaultOptions::default(), Entropy::seeded(1));
+        let mut vault = Vault::init(far, options, b"a password", cost, entropy).unwrap();
+        let pool = Pool::new(PoolOptions { worker_count: 0 }).unwrap();
+        let options = AddOptions::default();
+        let writer = Writer::new(&mut vault, &pool, options.writer).unwrap();
+        let root = rustix::fs::open("/", FOLDER_FLAGS, Mode::empty()).unwrap();
+        let mut walk = Walk {
+            chunks: Chunks::new(&writer.vault().far, &writer.vault().keys),
+            unchanged_before: i64::MIN,
+            writer,
+            options: &options,
+            path: Vec::new(),
+            links: BTreeMap::new(),
+            clones: Clones::default(),
+            root: root.try_clone().unwrap(),
+            devices: Vec::new(),
+            added: Added::default(),
+            progress: &mut |_| (),
+            total: 0,
+        };
+        let mut add = |length: usize| {
+            let name = vec![b'x'; length];
+            let added = walk.add_entry(&root, &name, &Parent::default(), None, None);
+            assert!(added.unwrap().is_none());
+            walk.added.problems.pop().expect("a problem").1
+        };
+        assert!(add(256).contains("a name of 256 bytes"));
+        // This one is only not there.
+        assert!(!add(255).contains("a name of"));
+    }
+
+    #[test]
+    fn a_folder_that_no_reader_takes_is_refused() {
+        let refused = check_whole(WHOLE_BYTES_MAX + 1);
+        assert!(matches!(refused, Err(Error::Limit { what: FOLDER, .. })));
+        check_whole(WHOLE_BYTES_MAX).unwrap();
     }
 }

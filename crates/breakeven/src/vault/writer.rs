@@ -17,7 +17,7 @@ use super::bytes::put_number;
 use super::chunker::CHUNK_BYTES_LIMIT;
 use super::cipher::{Id, Keys};
 use super::compression::{Compression, Outcome, Pick, Picker};
-use super::contents::{Chunks, DEPTH_MAX, ZEROS_BIT};
+use super::contents::{Chunks, DEPTH_MAX, ZEROS_BIT, check_whole};
 use super::folder::{Entry, Stamp, write_folder, write_stamps};
 use super::hashing::FileHasher;
 use super::images;
@@ -401,9 +401,10 @@ impl<'v> Writer<'v> {
     /// Stores a folder, whose entries are sorted by name, and its stamps.
     ///
     /// # Errors
-    /// As [`Writer::add_content`].
+    /// As [`Writer::add_content`], and [`Error::Limit`] for entries of more than 1 GiB.
     pub fn add_folder(&mut self, entries: &[Entry], stamps: &[Stamp]) -> Result<(Id, Id)> {
         let (folder, stamps) = (write_folder(entries), write_stamps(entries, stamps));
+        check_whole(folder.len().max(stamps.len()) as u64)?;
         let (folder, _) = self.add(Group::Folders, &mut &folder[..])?;
         let (stamps, _) = self.add(Group::Folders, &mut &stamps[..])?;
         Ok((folder, stamps))
