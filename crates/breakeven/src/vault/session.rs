@@ -49,9 +49,25 @@ impl Vault {
         if self.far.put(&name, &lock)? == Put::Exists {
             return Err(Error::invalid("vault", "another writer has just begun"));
         }
+        self.check_newest(epoch)?;
         let old: Vec<String> = locks.iter().map(|epoch| format!("{epoch:016x}")).collect();
         self.far.delete("locks", &old)?;
         Ok(Session { epoch, _turn: turn })
+    }
+
+    /// Checks that no epoch was used since the listing that an epoch was found by. Who stalled may have put the lock of one
+    /// that others have closed and swept meanwhile: its record would go through as well, and never be the newest.
+    fn check_newest(&self, epoch: u64) -> Result<()> {
+        let (locks, records) = (self.epochs("locks")?, self.epochs("snapshots")?);
+        let is_newest =
+            locks.iter().all(|other| *other <= epoch) && records.iter().all(|other| *other < epoch);
+        match is_newest {
+            true => Ok(()),
+            false => Err(Error::invalid(
+                "vault",
+                "others have written since this one began; nothing was changed",
+            )),
+        }
     }
 
     fn put_record(&mut self, epoch: u64, record: &Record) -> Result<Put> {

@@ -492,6 +492,45 @@ fn passwords_come_and_go() {
     assert!(vault.remove_password(&other).is_err(), "the last one");
 }
 
+/// A writer that stalls before it puts its lock, until two others have used its epoch and the next.
+#[test]
+fn a_writer_that_stalls_as_it_begins_gives_up() {
+    let (storage, mut vault) = memory_vault();
+    let add = |vault: &mut Vault| {
+        let pool = pool();
+        let writer = Writer::new(vault, &pool, WriterOptions::default()).unwrap();
+        writer.commit(Snapshot::default()).unwrap()
+    };
+    assert_eq!(add(&mut vault), 1);
+    let far = FolderEnd::shared(Arc::clone(&storage));
+    let has_stalled = std::sync::atomic::AtomicBool::new(false);
+    let others = Arc::clone(&storage);
+    let hear = move |what: &str, name: &str| {
+        let is_lock = what == "put" && name.starts_with("locks/");
+        if is_lock && !has_stalled.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            others.unlink("locks/turn").unwrap();
+            let open = |seed| {
+                let far = FolderEnd::shared(Arc::clone(&others));
+                Vault::open(far, PASSWORD, Entropy::seeded(seed)).unwrap()
+            };
+            assert_eq!(open(61).forget(&[]).unwrap(), 2);
+            assert_eq!(add(&mut open(62)), 3);
+        }
+        Ok(())
+    };
+    let slow = Arc::new(Overheard { far, hear });
+    let mut slow = Vault::open(slow, PASSWORD, Entropy::seeded(63)).unwrap();
+    let refused = slow.forget(&[1]).unwrap_err().to_string();
+    assert!(refused.contains("others have written"), "{refused}");
+    drop(slow);
+    let far = FolderEnd::shared(storage);
+    let mut vault = Vault::open(far, PASSWORD, Entropy::seeded(64)).unwrap();
+    assert_eq!(add(&mut vault), 4);
+    let snapshots = vault.snapshots().unwrap();
+    let epochs: Vec<u64> = snapshots.iter().map(|(epoch, _)| *epoch).collect();
+    assert_eq!(epochs, [1, 3, 4]);
+}
+
 /// A key that an interrupted `init` left, a damaged one, and one whose owner writes meanwhile.
 #[test]
 fn the_last_password_that_opens_the_vault_is_kept() {
