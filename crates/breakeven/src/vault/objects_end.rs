@@ -27,7 +27,7 @@ use super::{epoch_of, object};
 pub const LEASE_SECONDS: i64 = 300;
 /// A lease is renewed three times before it ends.
 const RENEWED_EVERY: Duration = Duration::from_secs(LEASE_SECONDS as u64 / 4);
-/// How often a request is made, and how long the first wait between two is: with doubling up to the longest some 40 s.
+/// How often a request is made, and how long the first wait between two is: with doubling up to the longest some 33 s.
 const TRIES: u32 = 10;
 const WAIT_FIRST: Duration = Duration::from_millis(100);
 const WAIT_LONGEST: Duration = Duration::from_secs(10);

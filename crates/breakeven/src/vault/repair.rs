@@ -304,6 +304,8 @@ impl Writer<'_> {
         index_bytes_max: u64,
         repaired: &mut Repaired,
     ) -> Result<BTreeSet<Id>> {
+        // Before the next one grows, which may take as much.
+        drop(self.take_index());
         let mut index = Index::new(index_bytes_max);
         let listed = std::mem::take(&mut self.listed);
         self.vault()

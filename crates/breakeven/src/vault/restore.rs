@@ -406,6 +406,12 @@ impl Restore<'_> {
             let owned = rustix::fs::chownat(folder, name, user, group, AtFlags::SYMLINK_NOFOLLOW);
             owned.map_err(|error| io("set the owner", error))?;
         }
+        // What a node is made with is cut by the umask, and a change of the owner takes some bits away.
+        if !matches!(entry.node, Node::Link { .. }) {
+            let mode = Mode::from_raw_mode(entry.mode);
+            let set = rustix::fs::chmodat(folder, name, mode, AtFlags::empty());
+            set.map_err(|error| io("set the mode", error))?;
+        }
         let timed = rustix::fs::utimensat(folder, name, &times(entry), AtFlags::SYMLINK_NOFOLLOW);
         timed.map_err(|error| io("set the times", error))
     }
@@ -471,8 +477,7 @@ fn make_special(folder: &OwnedFd, name: &[u8], entry: &Entry) -> Result<()> {
         Node::BlockDevice { device } => (FileType::BlockDevice, *device),
         Node::File { .. } | Node::Folder { .. } => unreachable!("made elsewhere"),
     };
-    let mode = Mode::from_raw_mode(entry.mode);
-    let made = rustix::fs::mknodat(folder, name, kind, mode, device);
+    let made = rustix::fs::mknodat(folder, name, kind, Mode::from_raw_mode(0o600), device);
     made.map_err(|error| io("make the node", error))
 }
 

@@ -1312,6 +1312,30 @@ fn whatever_exists_is_replaced() {
     }
 }
 
+#[test]
+fn pipes_and_sockets_have_their_modes_again() {
+    let source = tempfile::tempdir().unwrap();
+    let root = source.path();
+    let folder = fs::File::open(root).unwrap();
+    let modes = [("pipe", 0o666), ("shared", 0o1777), ("socket", 0o4602)];
+    for (name, mode) in modes {
+        let kind = match name {
+            "socket" => rustix::fs::FileType::Socket,
+            _ => rustix::fs::FileType::Fifo,
+        };
+        let least = rustix::fs::Mode::empty();
+        rustix::fs::mknodat(&folder, name, kind, least, 0).unwrap();
+        fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let (_, mut vault) = memory_vault();
+    let added = vault.add(&pool(), &[root.to_path_buf()], &options(1), &mut |_| ());
+    let (_target, back) = restored(&vault, added.unwrap().epoch, root);
+    for (name, mode) in modes {
+        let found = fs::symlink_metadata(back.join(name)).unwrap().mode();
+        assert_eq!(found & 0o7777, mode, "{name}: {found:o}");
+    }
+}
+
 /// The first name of two is taken by another file, which stays, and is not what the second one becomes.
 #[test]
 fn a_hard_link_is_never_another_file_than_was_stored() {
