@@ -25,6 +25,8 @@ pub(super) const DEPTH_MAX: u8 = 4;
 pub(super) const WHOLE_BYTES_MAX: u64 = 1 << 30;
 /// What a limit is said to be of.
 pub(super) const FOLDER: &str = "folder";
+/// The longest item: a number and an identity.
+const ITEM_BYTES_MAX: usize = 26;
 /// The item of a list that no chunk stands behind.
 pub(super) const ZEROS_BIT: u64 = 1;
 
@@ -85,80 +87,53 @@ impl Chunks {
         Ok(frame)
     }
 
-    /// Hands a content to `sink`, part by part, and checks its identity at the end.
+    /// Hands a content to `sink`, part by part, and checks its identity at the end. A part is handed out before it is
+    /// hashed, so that a caller who takes no more is not kept waiting.
     pub(super) fn read(&mut self, index: &Index, id: Id, sink: &mut Sink<'_>) -> Result<u64> {
-        let place = index.find(&id).ok_or_else(|| missing(id))?;
-        let frame = self.frame(index, place.frame)?;
-        let chunk = chunk_of(&frame, place.ordinal)?;
-        if place.kind == ChunkKind::Plain {
+        let Some((raw_bytes, mut items)) = self.list(index, id)? else {
+            let (frame, ordinal) = self.found(index, id)?;
+            let chunk = chunk_of(&frame, ordinal)?;
             if self.keys.id(chunk) != id {
                 return Err(wrong_content(id));
             }
             sink(Piece::Bytes(chunk))?;
             return Ok(chunk.len() as u64);
-        }
-        let mut reader = Reader::new("list", chunk);
-        let depth = reader.byte()?;
-        let raw_bytes = reader.number()?;
-        if !(1..=DEPTH_MAX).contains(&depth) {
-            return Err(reader.wrong("a depth from 1 to 4", depth));
-        }
-        let items = reader.take(reader.left())?;
+        };
         let mut hasher = self.keys.hasher();
-        let mut left = raw_bytes;
-        self.read_items(index, depth, items, &mut |piece| {
-            let length = match &piece {
-                Piece::Bytes(bytes) => bytes.len() as u64,
-                Piece::Zeros(count) => *count,
-            };
-            left = left.checked_sub(length).ok_or_else(|| wrong_content(id))?;
-            match &piece {
-                Piece::Bytes(bytes) => drop(hasher.update(bytes)),
-                Piece::Zeros(count) => hash_zeros(&mut hasher, *count),
+        while let Some(item) = items.next(self, index, &mut |_| ())? {
+            match item {
+                Item::Zeros(count) => {
+                    sink(Piece::Zeros(count))?;
+                    hash_zeros(&mut hasher, count);
+                }
+                Item::Chunk { id, length } => {
+                    let (frame, ordinal) = self.found_plain(index, id, length)?;
+                    let chunk = chunk_of(&frame, ordinal)?;
+                    sink(Piece::Bytes(chunk))?;
+                    hasher.update(chunk);
+                }
             }
-            sink(piece)
-        })?;
-        if left > 0 || Keys::id_of(&hasher) != id {
-            return Err(wrong_content(id));
         }
-        Ok(raw_bytes)
+        match Keys::id_of(&hasher) == id {
+            true => Ok(raw_bytes),
+            false => Err(wrong_content(id)),
+        }
     }
 
-    fn read_items(
-        &mut self,
-        index: &Index,
-        depth: u8,
-        items: &[u8],
-        sink: &mut Sink<'_>,
-    ) -> Result<()> {
-        let mut reader = Reader::new("list", items);
-        let mut below = Vec::new();
-        while !reader.is_empty() {
-            let head = reader.number()?;
-            let length = head >> 1;
-            if head & ZEROS_BIT != 0 {
-                if depth > 1 {
-                    return Err(reader.wrong("a chunk of a list", "zeros"));
-                }
-                sink(Piece::Zeros(length))?;
-                continue;
-            }
-            let id = reader.id()?;
-            let place = index.find(&id).ok_or_else(|| missing(id))?;
-            let frame = self.frame(index, place.frame)?;
-            let chunk = chunk_of(&frame, place.ordinal)?;
-            if place.kind != ChunkKind::Plain || chunk.len() as u64 != length {
-                return Err(wrong_content(id));
-            }
-            match depth {
-                1 => sink(Piece::Bytes(chunk))?,
-                // Items may be cut anywhere: the whole level is put together.
-                _ => below.extend_from_slice(chunk),
-            }
-        }
-        match depth {
-            1 => Ok(()),
-            _ => self.read_items(index, depth - 1, &below, sink),
+    /// Returns the frame of a chunk, and its place there.
+    fn found(&mut self, index: &Index, id: Id) -> Result<(Arc<OpenFrame>, u32)> {
+        let place = index.find(&id).ok_or_else(|| missing(id))?;
+        Ok((self.frame(index, place.frame)?, place.ordinal))
+    }
+
+    /// The same of a chunk that a list names.
+    fn found_plain(&mut self, index: &Index, id: Id, length: u64) -> Result<(Arc<OpenFrame>, u32)> {
+        let place = index.find(&id).ok_or_else(|| missing(id))?;
+        let frame = self.frame(index, place.frame)?;
+        let found_bytes = chunk_of(&frame, place.ordinal)?.len();
+        match place.kind == ChunkKind::Plain && found_bytes as u64 == length {
+            true => Ok((frame, place.ordinal)),
+            false => Err(wrong_content(id)),
         }
     }
 
@@ -211,44 +186,34 @@ impl Chunks {
 
     /// Returns a content as a source.
     pub(super) fn source<'c>(&'c mut self, index: &'c Index, id: Id) -> Result<ContentSource<'c>> {
-        let (mut depth, raw_bytes, mut items) = match self.list(index, id)? {
-            Some(list) => list,
-            None => {
-                let place = index.find(&id).ok_or_else(|| missing(id))?;
-                let frame = self.frame(index, place.frame)?;
-                let raw_bytes = chunk_of(&frame, place.ordinal)?.len() as u64;
-                let mut items = Vec::new();
-                put_number(&mut items, raw_bytes << 1);
-                items.extend_from_slice(&id.0);
-                (1, raw_bytes, items)
-            }
-        };
-        while depth > 1 {
-            let mut below = Vec::new();
-            self.read_items(index, 1, &items, &mut |piece| match piece {
-                Piece::Bytes(bytes) => {
-                    below.extend_from_slice(bytes);
-                    Ok(())
-                }
-                Piece::Zeros(_) => Err(fail("list", 0, "a chunk of a list", "zeros")),
-            })?;
-            (items, depth) = (below, depth - 1);
-        }
+        let (raw_bytes, items) = self.items(index, id)?;
         Ok(ContentSource {
             hasher: self.keys.hasher(),
             chunks: self,
             index,
             id,
             items,
-            at: 0,
             part: Part::Zeros(0),
             raw_bytes,
             failure: None,
         })
     }
 
-    /// Returns depth, length and items of a list; nothing if the content is one chunk.
-    fn list(&mut self, index: &Index, id: Id) -> Result<Option<(u8, u64, Vec<u8>)>> {
+    /// Returns length and items of a content, which is one item if it is one chunk.
+    fn items(&mut self, index: &Index, id: Id) -> Result<(u64, Items)> {
+        if let Some(list) = self.list(index, id)? {
+            return Ok(list);
+        }
+        let (frame, ordinal) = self.found(index, id)?;
+        let raw_bytes = chunk_of(&frame, ordinal)?.len() as u64;
+        let mut items = Vec::new();
+        put_number(&mut items, raw_bytes << 1);
+        items.extend_from_slice(&id.0);
+        Ok((raw_bytes, Items::new(1, raw_bytes, items)))
+    }
+
+    /// Returns length and items of a list; nothing if the content is one chunk.
+    fn list(&mut self, index: &Index, id: Id) -> Result<Option<(u64, Items)>> {
         let place = index.find(&id).ok_or_else(|| missing(id))?;
         if place.kind == ChunkKind::Plain {
             return Ok(None);
@@ -261,7 +226,7 @@ impl Chunks {
             return Err(reader.wrong("a depth from 1 to 4", depth));
         }
         let items = reader.take(reader.left())?.to_vec();
-        Ok(Some((depth, raw_bytes, items)))
+        Ok(Some((raw_bytes, Items::new(depth, raw_bytes, items))))
     }
 
     /// Hands out the identities of all chunks that a content consists of, its own among them. One that is not there is an error.
@@ -282,42 +247,143 @@ impl Chunks {
         is_there: &dyn Fn(&Id) -> bool,
         take: &mut dyn FnMut(Id),
     ) -> Result<()> {
-        let place = index.find(&id).ok_or_else(|| missing(id))?;
+        let list = self.list(index, id)?;
         take(id);
-        if place.kind == ChunkKind::Plain {
+        let Some((_, mut items)) = list else {
             return Ok(());
-        }
-        let frame = self.frame(index, place.frame)?;
-        let mut reader = Reader::new("list", chunk_of(&frame, place.ordinal)?);
-        let mut depth = reader.byte()?;
-        reader.number()?;
-        if !(1..=DEPTH_MAX).contains(&depth) {
-            return Err(reader.wrong("a depth from 1 to 4", depth));
-        }
-        let mut items = reader.take(reader.left())?.to_vec();
-        loop {
-            let mut below = Vec::new();
-            let mut reader = Reader::new("list", &items);
-            while !reader.is_empty() {
-                if reader.number()? & ZEROS_BIT != 0 {
-                    continue;
-                }
-                let id = reader.id()?;
+        };
+        while let Some(item) = items.next(self, index, take)? {
+            if let Item::Chunk { id, .. } = item {
                 take(id);
-                if depth > 1 {
-                    let place = index.find(&id).ok_or_else(|| missing(id))?;
-                    let frame = self.frame(index, place.frame)?;
-                    below.extend_from_slice(chunk_of(&frame, place.ordinal)?);
-                } else if !is_there(&id) {
+                if !is_there(&id) {
                     return Err(missing(id));
                 }
             }
-            if depth == 1 {
-                return Ok(());
-            }
-            (items, depth) = (below, depth - 1);
+        }
+        Ok(())
+    }
+}
+
+/// What a list names.
+enum Item {
+    Zeros(u64),
+    Chunk { id: Id, length: u64 },
+}
+
+/// The items of a list, read as they are asked for: of each level no more than one chunk is held.
+struct Items {
+    /// Bytes of the content that are not yet handed out.
+    left: u64,
+    /// From the list itself down to the items of the content.
+    levels: Vec<Level>,
+}
+
+#[derive(Default)]
+struct Level {
+    bytes: Vec<u8>,
+    /// How many of them were taken.
+    at: usize,
+}
+
+impl Items {
+    fn new(depth: u8, raw_bytes: u64, items: Vec<u8>) -> Items {
+        let mut levels = vec![Level {
+            bytes: items,
+            at: 0,
+        }];
+        levels.resize_with(depth.into(), Level::default);
+        Items {
+            left: raw_bytes,
+            levels,
         }
     }
+
+    /// Returns the next item of the content; hands out the chunks of the list that were read for it.
+    fn next(
+        &mut self,
+        chunks: &mut Chunks,
+        index: &Index,
+        take: &mut dyn FnMut(Id),
+    ) -> Result<Option<Item>> {
+        let item = self.next_of(self.levels.len() - 1, chunks, index, take)?;
+        let length = match &item {
+            Some(Item::Zeros(length) | Item::Chunk { length, .. }) => *length,
+            None if self.left > 0 => return Err(fail("list", 0, "all bytes", "fewer")),
+            None => 0,
+        };
+        let left = self.left.checked_sub(length);
+        self.left = left.ok_or_else(|| fail("list", 0, "as many bytes as it says", "more"))?;
+        Ok(item)
+    }
+
+    fn next_of(
+        &mut self,
+        level: usize,
+        chunks: &mut Chunks,
+        index: &Index,
+        take: &mut dyn FnMut(Id),
+    ) -> Result<Option<Item>> {
+        loop {
+            if let Some(item) = self.levels[level].next()? {
+                return Ok(Some(item));
+            }
+            let above = match level {
+                0 => None,
+                _ => self.next_of(level - 1, chunks, index, take)?,
+            };
+            let (id, length) = match above {
+                Some(Item::Chunk { id, length }) => (id, length),
+                Some(Item::Zeros(_)) => {
+                    return Err(fail("list", 0, "a chunk of a list", "zeros"));
+                }
+                None => return self.levels[level].end().map(|()| None),
+            };
+            take(id);
+            let (frame, ordinal) = chunks.found_plain(index, id, length)?;
+            self.levels[level].append(chunk_of(&frame, ordinal)?);
+        }
+    }
+}
+
+impl Level {
+    /// Takes the next item, if all of it is here: a level is cut into chunks anywhere.
+    fn next(&mut self) -> Result<Option<Item>> {
+        let mut reader = Reader::new("list", &self.bytes[self.at..]);
+        let left = reader.left();
+        let item = match read_item(&mut reader) {
+            Err(_) if left < ITEM_BYTES_MAX => return Ok(None),
+            item => item?,
+        };
+        // One of no bytes could be repeated without end.
+        if let Item::Zeros(0) | Item::Chunk { length: 0, .. } = item {
+            return Err(reader.wrong("some bytes", "an item of none"));
+        }
+        self.at += left - reader.left();
+        Ok(Some(item))
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.at);
+        self.at = 0;
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Checks that nothing is left.
+    fn end(&self) -> Result<()> {
+        Reader::new("list", &self.bytes[self.at..]).end()
+    }
+}
+
+fn read_item(reader: &mut Reader<'_>) -> Result<Item> {
+    let head = reader.number()?;
+    let length = head >> 1;
+    Ok(match head & ZEROS_BIT {
+        0 => Item::Chunk {
+            id: reader.id()?,
+            length,
+        },
+        _ => Item::Zeros(length),
+    })
 }
 
 /// A content that is read as a file is: from its start, and again if asked.
@@ -325,9 +391,7 @@ pub(super) struct ContentSource<'c> {
     chunks: &'c mut Chunks,
     index: &'c Index,
     id: Id,
-    /// The items of depth 1, and how many bytes of them were read.
-    items: Vec<u8>,
-    at: usize,
+    items: Items,
     part: Part,
     hasher: blake3::Hasher,
     pub(super) raw_bytes: u64,
@@ -364,32 +428,26 @@ impl ContentSource<'_> {
                 self.hasher.update(&buffer[..count]);
                 return Ok(count);
             }
-            if self.at == self.items.len() {
+            if !self.next_part()? {
                 return match Keys::id_of(&self.hasher) == self.id {
                     true => Ok(0),
                     false => Err(wrong_content(self.id)),
                 };
             }
-            self.next_part()?;
         }
     }
 
-    fn next_part(&mut self) -> Result<()> {
-        let mut reader = Reader::new("list", &self.items[self.at..]);
-        let head = reader.number()?;
-        if head & ZEROS_BIT != 0 {
-            self.part = Part::Zeros(head >> 1);
-        } else {
-            let id = reader.id()?;
-            let place = self.index.find(&id).ok_or_else(|| missing(id))?;
-            let frame = self.chunks.frame(self.index, place.frame)?;
-            if chunk_of(&frame, place.ordinal)?.len() as u64 != head >> 1 {
-                return Err(wrong_content(id));
+    /// Goes on to the next item; says whether there is one.
+    fn next_part(&mut self) -> Result<bool> {
+        self.part = match self.items.next(self.chunks, self.index, &mut |_| ())? {
+            Some(Item::Zeros(count)) => Part::Zeros(count),
+            Some(Item::Chunk { id, length }) => {
+                let (frame, ordinal) = self.chunks.found_plain(self.index, id, length)?;
+                Part::Chunk(frame, ordinal, 0)
             }
-            self.part = Part::Chunk(frame, place.ordinal, 0);
-        }
-        self.at = self.items.len() - reader.left();
-        Ok(())
+            None => return Ok(false),
+        };
+        Ok(true)
     }
 }
 
@@ -403,7 +461,8 @@ impl Source for ContentSource<'_> {
     }
 
     fn rewind(&mut self) -> Result<bool> {
-        (self.at, self.part) = (0, Part::Zeros(0));
+        (_, self.items) = self.chunks.items(self.index, self.id)?;
+        self.part = Part::Zeros(0);
         self.hasher = self.chunks.keys.hasher();
         Ok(true)
     }

@@ -411,6 +411,76 @@ fn a_hostile_vault_writes_nothing_outside_and_fills_nothing() {
     );
 }
 
+/// Stores a list as a hostile writer would, under an identity that is not the content's.
+fn hostile_list(writer: &mut Writer<'_>, id: Id, depth: u8, raw_bytes: u64, items: &[u8]) {
+    let mut list = vec![depth];
+    bytes::put_number(&mut list, raw_bytes);
+    list.extend_from_slice(items);
+    let (group, kind) = (Group::Lists, pack::ChunkKind::List);
+    writer.put_chunk(group, kind, id, &list).unwrap();
+}
+
+/// Lists that say to be longer than any time, or than any memory.
+#[test]
+fn a_list_takes_no_more_time_and_memory_than_the_file_says() {
+    let (_, mut vault) = memory_vault();
+    let pool = pool();
+    let mut writer = Writer::new(&mut vault, &pool, WriterOptions::default()).unwrap();
+    let id = |number: u8| Id([number; 16]);
+    let mut zeros = Vec::new();
+    bytes::put_number(&mut zeros, (1 << 63) | 1);
+    hostile_list(&mut writer, id(1), 1, 1 << 62, &zeros);
+    hostile_list(&mut writer, id(2), 1, 10, &zeros);
+    // Each level is the one below 5,000 times: the items of the content take 2 TB, and it says to be longer than they tell.
+    let mut below = vec![7u8; 1000];
+    for _ in 0..3 {
+        let below_id = writer.vault().keys.id(&below);
+        let (group, kind) = (Group::Lists, pack::ChunkKind::Plain);
+        writer.put_chunk(group, kind, below_id, &below).unwrap();
+        let mut item = Vec::new();
+        bytes::put_number(&mut item, (below.len() as u64) << 1);
+        item.extend_from_slice(&below_id.0);
+        below = item.repeat(5000);
+    }
+    hostile_list(&mut writer, id(3), 3, 1 << 62, &below);
+    // Items of no bytes, of which a file of any length has room for all.
+    hostile_list(&mut writer, id(4), 1, 10, &[1; 100_000]);
+    writer.commit(Snapshot::default()).unwrap();
+    let index = vault.index(u64::MAX).unwrap();
+    let mut chunks = contents::Chunks::new(&vault.far, &vault.keys);
+    for number in 1..5 {
+        let (mut taken, id) = (0, id(number));
+        let read = chunks.read(&index, id, &mut |piece| {
+            taken += match piece {
+                contents::Piece::Bytes(bytes) => bytes.len() as u64,
+                contents::Piece::Zeros(count) => count,
+            };
+            match taken <= 10_000_000 {
+                true => Ok(()),
+                false => Err(Error::invalid("file", "no longer than it says")),
+            }
+        });
+        assert!(read.is_err(), "list {number}");
+        if number % 2 == 0 {
+            let mut source = chunks.source(&index, id).unwrap();
+            let read = writer::Source::read(&mut source, &mut [0; 100]);
+            assert!(read.is_err(), "list {number} as a source");
+            assert!(chunks.each_chunk(&index, id, &mut |_| ()).is_err());
+        }
+        let node = Node::File {
+            size_bytes: 10,
+            link_group: 0,
+            is_sparse: false,
+            content: id,
+        };
+        let epoch = hostile(&mut vault, &[entry(b"file", node)]);
+        let target = tempfile::tempdir().unwrap();
+        let keep = RestoreOptions::default();
+        let done = vault.restore(&pool, epoch, target.path(), &keep, &mut |_| ());
+        assert_eq!(done.unwrap().problems.len(), 1, "list {number}");
+    }
+}
+
 /// A folder that lies in itself, which whoever has the key can list under a name that is not its hash.
 #[test]
 fn a_folder_within_itself_is_refused() {
