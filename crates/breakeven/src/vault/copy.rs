@@ -2,12 +2,13 @@
 //!
 //! The two have other keys, so a chunk has another identity in each: contents are read, cut and named anew, and
 //! whatever the target knows already is not stored again. A content that lies under the same path in a snapshot
-//! that was copied before is not even read. Each snapshot is a commit of its own, and one that lacks
+//! that was copied before is not even read; of a folder that does, the folders below it are read in the target, since
+//! a repair may have lost some of it. Each snapshot is a commit of its own, and one that lacks
 //! something in the source is not copied at all.
 //!
 //! Promises: a snapshot in the target is what it is in the source; the source is only read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Result};
 use crate::pool::Pool;
@@ -17,6 +18,7 @@ use super::contents::{Chunks, ContentSource};
 use super::folder::{Entry, Node, Stamp};
 use super::index::Index;
 use super::record::Snapshot;
+use super::repair::is_damage;
 use super::verify::DEPTH_MAX;
 use super::writer::{Writer, WriterOptions};
 use super::{Progress, Vault};
@@ -59,7 +61,7 @@ impl Vault {
         }
         let index = source.index(options.index_bytes_max)?;
         let mut copied = Copied::default();
-        let mut known = BTreeMap::new();
+        let (mut known, mut whole) = (BTreeMap::new(), BTreeSet::new());
         let total = wanted.iter().map(|(_, it)| it.raw_bytes).sum();
         let mut done = 0;
         for (epoch, snapshot) in wanted {
@@ -79,6 +81,7 @@ impl Vault {
                 index: &index,
                 writer: Writer::new(self, pool, options)?,
                 known: &mut known,
+                whole: &mut whole,
                 failure: None,
                 read_bytes: 0,
                 done: done - snapshot.raw_bytes,
@@ -144,6 +147,8 @@ struct Copy<'c, 'v> {
     writer: Writer<'v>,
     /// What contents of the source are called in the target.
     known: &'c mut BTreeMap<Id, Id>,
+    /// Folders of the target that lack nothing, with all below them.
+    whole: &'c mut BTreeSet<Ids>,
     /// What is wrong with the source.
     failure: Option<String>,
     read_bytes: u64,
@@ -172,7 +177,7 @@ impl Copy<'_, '_> {
         }
         if let Some([theirs, ours]) = pair
             && theirs == ids
-            && ours.iter().all(|id| self.writer.index.has_content(id))
+            && self.is_whole(ours)?
         {
             return Ok(ours);
         }
@@ -207,6 +212,30 @@ impl Copy<'_, '_> {
         }
         let (folder, stamps) = self.writer.add_folder(&entries, &stamps)?;
         Ok([folder, stamps])
+    }
+
+    /// Says whether a folder of the target lacks nothing.
+    fn is_whole(&mut self, folder: Ids) -> Result<bool> {
+        let (mut seen, mut left) = (BTreeSet::new(), vec![folder]);
+        while let Some(ids) = left.pop() {
+            if ids[0] == Id::NONE || self.whole.contains(&ids) || !seen.insert(ids) {
+                continue;
+            }
+            let index = &self.writer.index;
+            let (entries, stamps) = match self.to.folder_and_stamps(index, ids) {
+                Err(error) if is_damage(&error) => return Ok(false),
+                read => read?,
+            };
+            for (entry, stamp) in entries.iter().zip(&stamps) {
+                match entry.node {
+                    Node::File { content, .. } if !index.has_content(&content) => return Ok(false),
+                    Node::Folder { content } => left.push([content, stamp.folder]),
+                    _ => {}
+                }
+            }
+        }
+        self.whole.extend(seen);
+        Ok(true)
     }
 
     fn content(&mut self, id: Id, was: Option<[Id; 2]>) -> Result<Id> {

@@ -1006,6 +1006,37 @@ fn a_copy_is_what_its_source_is_and_costs_what_is_new() {
     );
 }
 
+/// A folder that is there as it was copied, of which a repair has lost the contents.
+#[test]
+fn a_copy_brings_back_what_a_repair_lost() {
+    let source = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let root = source.path();
+    noise_tree(root, 71, 3);
+    let (_, mut from) = memory_vault();
+    let paths = [root.to_path_buf()];
+    from.add(&pool(), &paths, &options(1), &mut |_| ()).unwrap();
+    let storage = Arc::new(RealStorage::open_folder(folder.path()).unwrap());
+    let far = FolderEnd::shared(storage);
+    let mut to = Vault::init_like(far, &from, b"another", COST, Entropy::seeded(72)).unwrap();
+    let writing = WriterOptions::default();
+    let copy = |to: &mut Vault, from: &Vault| {
+        let copied = to.copy_from(from, &[], &pool(), writing, &mut |_| ());
+        copied.unwrap().snapshots[0].1
+    };
+    copy(&mut to, &from);
+    for pack in packs_of(folder.path(), 1) {
+        fs::remove_file(pack).unwrap();
+    }
+    let repaired = to.repair(&pool(), writing, 0, &mut |_| ()).unwrap();
+    assert_eq!(repaired.lost.len(), 4, "{:?}", repaired.lost);
+    fs::write(root.join("text"), "another").unwrap();
+    from.add(&pool(), &paths, &options(2), &mut |_| ()).unwrap();
+    let second = copy(&mut to, &from);
+    let (_target, back) = restored(&to, second, root);
+    assert_eq!(seen(&back), seen(root));
+}
+
 #[test]
 fn a_copied_image_is_cut_as_an_added_one() {
     let source = tempfile::tempdir().unwrap();
