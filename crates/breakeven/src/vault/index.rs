@@ -185,16 +185,16 @@ impl Index {
         Ok(())
     }
 
-    /// Notes a chunk in place of what is known under its identity.
-    pub(super) fn replace(&mut self, id: Id, place: Place) -> Result<()> {
+    /// Notes a chunk in place of what is known under its identity; says whether anything was.
+    pub(super) fn replace(&mut self, id: Id, place: Place) -> Result<bool> {
         if let Some(known) = self.recent.get_mut(&id.0) {
             *known = place;
         } else if let Some(at) = self.position(&id) {
             self.sorted[at] = Entry::new(id, place);
         } else {
-            return self.insert(id, place);
+            return self.insert(id, place).map(|()| false);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Forgets where chunks lie.

@@ -604,7 +604,6 @@ impl<'v> Writer<'v> {
             "a chunk of {}",
             bytes.len()
         );
-        self.has_replaced |= self.index.find(&id).is_some();
         let frame_bytes = self.vault.options.frame_bytes;
         let filling = &self.fillings[group as usize];
         if filling.frame.is_full_for(bytes.len(), frame_bytes) {
@@ -623,7 +622,7 @@ impl<'v> Writer<'v> {
             ordinal: filling.frame.chunks.len() as u32,
             kind: chunk,
         };
-        self.index.replace(id, place)?;
+        self.has_replaced |= self.index.replace(id, place)?;
         filling.frame.bytes.extend_from_slice(bytes);
         filling.frame.chunks.push(ChunkEntry {
             id,
