@@ -117,6 +117,9 @@ impl Shard {
             };
             self.log.emptying = number;
             self.cursor = 0;
+            self.is_tidying = true;
+        } else if !self.is_tidying {
+            return;
         }
         let number = self.log.emptying;
         let end = self.log.used(number);
@@ -175,6 +178,7 @@ impl Shard {
     }
 
     fn empty_some(&mut self, duty: Duty) -> Progress {
+        self.is_tidying = false;
         if self.log.emptying == 0 {
             let Some(number) = self.choose_segment(duty) else {
                 return Progress::Nothing;

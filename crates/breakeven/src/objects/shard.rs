@@ -68,8 +68,9 @@ pub(super) struct Shard {
     scratch: Vec<u8>,
     /// An item on the move.
     pub moving: Vec<u8>,
-    /// Where the emptying of a segment stands.
+    /// Where the emptying of a segment stands, and whether its items stay as they are.
     pub cursor: u32,
+    pub is_tidying: bool,
     /// Segments that grew old, of which some are looked at.
     pub aged: u32,
     /// The second up to which segments past their end were looked for.
@@ -105,6 +106,7 @@ impl Shard {
             scratch: Vec::new(),
             moving: Vec::new(),
             cursor: 0,
+            is_tidying: false,
             aged: 0,
             expiry_scanned: 0,
             hash,
@@ -145,6 +147,7 @@ impl Shard {
         self.index = Index::new();
         self.log = Log::new(Arc::clone(&self.space), self.log.cas);
         self.cursor = 0;
+        self.is_tidying = false;
         self.stats.items = 0;
         self.stats.bytes = 0;
         self.stats.bytes_logical = 0;
