@@ -5,6 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, ensure};
 use breakeven::blocks::Durability;
@@ -119,7 +120,8 @@ pub fn mapped_bytes(volume: &Volume) -> Result<u64> {
 pub fn import(options: &DiskImportOptions) -> Result<()> {
     let context = || format!("import {}", options.image.display());
     let mut image = File::open(&options.image).with_context(context)?;
-    let image_bytes = image.seek(SeekFrom::End(0)).with_context(context)?;
+    let before = length_and_time(&mut image).with_context(context)?;
+    let image_bytes = before.0;
     ensure!(image_bytes > 0, "{}: it is empty", options.image.display());
     if let Some(kind) = kind_of(&image, image_bytes).with_context(context)? {
         ensure!(
@@ -138,8 +140,22 @@ pub fn import(options: &DiskImportOptions) -> Result<()> {
             &mut image,
             image_bytes,
         )
-        .with_context(context)
+        .with_context(context)?;
+        let now = length_and_time(&mut image).with_context(context)?;
+        ensure!(
+            now == before,
+            "{}: it was written to while it was read",
+            options.image.display()
+        );
+        Ok(())
     })
+}
+
+/// Returns what tells that nobody wrote to an image; a block device has no time.
+fn length_and_time(image: &mut File) -> io::Result<(u64, Option<SystemTime>)> {
+    let metadata = image.metadata()?;
+    let modified = metadata.is_file().then(|| metadata.modified());
+    Ok((image.seek(SeekFrom::End(0))?, modified.transpose()?))
 }
 
 /// Writes an image's bytes into a volume.
@@ -149,7 +165,10 @@ fn fill(volume: &Volume, image: &mut File, image_bytes: u64) -> Result<()> {
     let mut at = 0;
     while at < image_bytes {
         let step = (image_bytes - at).min(STEP_BYTES as u64) as usize;
-        image.read_exact(&mut buffer[..step])?;
+        (image.read_exact(&mut buffer[..step])).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::other("it was cut while it was read"),
+            _ => error,
+        })?;
         volume.write(at, &buffer[..step], Durability::Lazy)?;
         at += step as u64;
         bar.set_position(at);

@@ -22,8 +22,8 @@ use breakeven::units::{BytesPerSecond, Seconds};
 
 use super::earned::Booked;
 use super::form::{self, Aim, Booking};
-use super::place::Source;
-use super::{Counted, Packing, READ_BYTES};
+use super::place::{Head, Source};
+use super::{Counted, Packing};
 use crate::options::Strategy;
 
 /// How much faster than a link for long frames one must be that they are left for: turning takes some ms.
@@ -85,22 +85,21 @@ impl<'a> Course<'a> {
         pool: &'a Pool,
     ) -> Result<(Course<'a>, Vec<u8>, usize)> {
         let workers = pool.worker_count().max(1) as u32;
-        let ahead = source.bytes_ahead();
         let aim = Aim::of(packing.typed, packing.typed.link.0, goes_to_file, workers);
-        let wanted = ahead.unwrap_or(u64::MAX).clamp(1, READ_BYTES as u64);
-        let mut piece = vec![0; wanted as usize];
-        let count = source.fill(&mut piece)?;
+        let Head {
+            piece,
+            count,
+            content_bytes,
+        } = source.head()?;
         let writer = match aim {
             None => {
-                let mut writer = Writer::new(sink, pool, packing.options(ahead)?)?;
+                let mut writer = Writer::new(sink, pool, packing.options(content_bytes)?)?;
                 for hint in &packing.typed.hint {
                     writer.advise(hint)?;
                 }
                 AnyWriter::Row(writer)
             }
             Some(aim) => {
-                // Files that are made when they are read have no length.
-                let content_bytes = ahead.filter(|&bytes| bytes >= count as u64 && bytes > 0);
                 let pacer = match aim {
                     Aim::Paced(pace) => Some(Pacer::new(pace, workers as usize)),
                     Aim::Untold => Some(Pacer::untold(workers as usize)),

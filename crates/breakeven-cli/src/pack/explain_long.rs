@@ -18,16 +18,14 @@ use breakeven::units::{BytesPerSecond, Seconds};
 use breakeven_cli::text::{binary_size, figures, percent, size};
 use serde_json::{Value, json};
 
+use super::READ_BYTES;
 use super::choice::Setting;
 use super::explain::Shown;
 use super::form::{self, Aim, Cheapest, Level};
-use super::place::Source;
+use super::place::{Head, Source};
 
 /// The name and version of the JSON form. Fields are only added under the same one.
 const SCHEMA: &str = "breakeven.explain-long/1";
-
-/// Bytes read from the file at a time, the first of which tell how to begin.
-const READ_BYTES: usize = 1 << 20;
 
 /// A frame that was made, and what it was made by.
 struct Made {
@@ -56,9 +54,12 @@ pub fn explain(
     aim: Aim,
     workers: u32,
 ) -> Result<Shown> {
-    let length = source.bytes_ahead();
-    let mut head = vec![0; READ_BYTES];
-    let count = source.fill(&mut head)?;
+    let announced = source.bytes_ahead();
+    let Head {
+        piece: mut head,
+        count,
+        content_bytes: length,
+    } = source.head()?;
     head.truncate(count);
     let limit = match aim {
         Aim::Usual => Some(form::usual_limit(workers, length)),
@@ -76,6 +77,7 @@ pub fn explain(
         workers,
     };
     let made = make(setting, source, (aim, workers), head, length)?;
+    source.check_read(announced, made.summary.raw_bytes)?;
     Ok(asked.shown(&made))
 }
 

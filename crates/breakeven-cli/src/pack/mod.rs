@@ -336,7 +336,8 @@ impl Packing<'_> {
         };
         let sink = Counted { sink, written };
         let sink = (sink, target.is_file()?);
-        let mut left = source.bytes_ahead();
+        let announced = source.bytes_ahead();
+        let mut left = announced;
         let (mut course, mut piece, mut count) = Course::begin(self, source, sink, &job.pool)?;
         let ahead = source.ahead()?;
         while count > 0 {
@@ -348,6 +349,7 @@ impl Packing<'_> {
             (course.follow(left)).with_context(|| target.name.clone())?;
             course.see(&piece[..count])?;
         }
+        source.check_read(announced, read.load(Ordering::Relaxed))?;
         let written = course.finish().with_context(|| target.name.clone())?;
         let summary = written.summary;
         bar.finish_and_clear();
@@ -371,7 +373,7 @@ impl Packing<'_> {
             }
             _ => None,
         };
-        let hint = || packed.map_or(Ok(None), |it| hint::hint(source, it, summary.drained_after));
+        let hint = || hint::hint(source, packed?, summary.drained_after);
         self.say_earned((&name, &summary), (written.goal, &booked), is_stdout, hint)
     }
 
@@ -382,7 +384,7 @@ impl Packing<'_> {
         named: (&str, &Summary),
         booked: (Goal, &Booked),
         is_stdout: bool,
-        hint: impl FnOnce() -> Result<Option<Hint>>,
+        hint: impl FnOnce() -> Option<Hint>,
     ) -> Result<()> {
         let files = &self.typed.files;
         let says_more = files.verbose || (!files.quiet && io::stderr().is_terminal());
@@ -394,7 +396,7 @@ impl Packing<'_> {
         let earned = Earned::of(named, booked, terms);
         if says_prospects {
             let mut text = earned.prospects();
-            if let Some(hint) = hint()? {
+            if let Some(hint) = hint() {
                 text += &earned.hint(&hint);
             }
             let _ = io::stderr().write_all(text.as_bytes());
@@ -508,6 +510,10 @@ fn unpack_one(
     }
     sink.finish().with_context(target_name)?;
     bar.finish_and_clear();
+    if let Some(stored_bytes) = content.stored_position() {
+        let announced = source.metadata.as_ref().map(std::fs::Metadata::len);
+        source.check_read(announced, stored_bytes)?;
+    }
     let speed = content_bytes as f64 / 1e6 / begun.elapsed().as_secs_f64().max(1e-9);
     let is_told = job.tells(target.as_ref());
     if let Some(target) = target {

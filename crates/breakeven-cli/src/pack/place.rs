@@ -150,6 +150,57 @@ impl Source {
         Ok(filled)
     }
 
+    /// Reads the first bytes, as many as are read at a time.
+    ///
+    /// Files of /proc and /sys say other lengths than they have: what ends within these bytes is as long as it was read.
+    pub fn head(&mut self) -> Result<Head> {
+        let ahead = self.bytes_ahead();
+        let is_file = ahead.is_some();
+        // One more than there are tells that there are no more; a small file wants a small buffer.
+        let wanted = ahead.map_or(u64::MAX, |bytes| bytes + 1);
+        let mut piece = vec![0; wanted.min(READ_BYTES as u64) as usize];
+        let mut count = self.fill(&mut piece)?;
+        if count == piece.len() && count < READ_BYTES {
+            piece.resize(READ_BYTES, 0);
+            count += self.fill(&mut piece[count..])?;
+        }
+        let content_bytes = match count < piece.len() {
+            true => Some(count as u64).filter(|_| is_file),
+            false => ahead.filter(|&bytes| bytes > count as u64),
+        };
+        Ok(Head {
+            piece,
+            count,
+            content_bytes,
+        })
+    }
+
+    /// Checks that as much was read of a file as it had: of one that was cut meanwhile a part would pass for all.
+    pub fn check_read(&self, announced_bytes: Option<u64>, read_bytes: u64) -> Result<()> {
+        match announced_bytes {
+            // It may say more than it has; then nothing of it changed.
+            Some(announced) if read_bytes < announced && !self.is_as_opened()? => bail!(
+                "{} changed while it was read: it had {announced} bytes, {read_bytes} came",
+                self.name
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that nobody wrote to the file since it was opened.
+    pub fn check_as_opened(&self) -> Result<()> {
+        match self.is_as_opened()? {
+            true => Ok(()),
+            false => bail!("{} changed while it was read", self.name),
+        }
+    }
+
+    fn is_as_opened(&self) -> Result<bool> {
+        let now = self.file.metadata().with_context(|| self.name.clone())?;
+        let opened = self.metadata.as_ref();
+        Ok(opened.is_none_or(|opened| Version::of(opened) == Version::of(&now)))
+    }
+
     /// Lets a thread of its own read on from here.
     pub fn ahead(&self) -> Result<Ahead> {
         let mut source = Source {
@@ -189,9 +240,8 @@ impl Source {
 
     /// Checks that this file still stands under a path, and was not written to since it was opened.
     pub fn check_unchanged(&self, path: &Path) -> Result<()> {
-        let state = |it: &Metadata| (it.dev(), it.ino(), it.len(), it.mtime(), it.mtime_nsec());
         let now = fs::metadata(path).with_context(|| self.name.clone())?;
-        if self.metadata.as_ref().map(state) != Some(state(&now)) {
+        if self.metadata.as_ref().map(Version::of) != Some(Version::of(&now)) {
             bail!("{} changed while it was read; it is kept", self.name);
         }
         Ok(())
@@ -201,6 +251,38 @@ impl Source {
     pub fn remove(&self, path: &Path) -> Result<()> {
         self.check_unchanged(path)?;
         fs::remove_file(path).with_context(|| format!("remove {}", self.name))
+    }
+}
+
+/// The first bytes of a source.
+pub struct Head {
+    /// Where they are, and how far it is filled.
+    pub piece: Vec<u8>,
+    pub count: usize,
+    /// Bytes of the whole file, as far as they are known.
+    pub content_bytes: Option<u64>,
+}
+
+/// What tells that a file is still the one that was opened, as it was then: whoever sets back the time of writing cannot
+/// set back that of the inode.
+#[derive(PartialEq, Eq)]
+struct Version {
+    device: u64,
+    inode: u64,
+    size_bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Version {
+    fn of(it: &Metadata) -> Version {
+        Version {
+            device: it.dev(),
+            inode: it.ino(),
+            size_bytes: it.len(),
+            modified: (it.mtime(), it.mtime_nsec()),
+            changed: (it.ctime(), it.ctime_nsec()),
+        }
     }
 }
 

@@ -104,6 +104,7 @@ impl Repacking<'_> {
             return Ok(());
         }
         let in_place = self.typed.output.is_none();
+        source.check_as_opened()?;
         if in_place {
             source.check_unchanged(&source.path)?;
         }

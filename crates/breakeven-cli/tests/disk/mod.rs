@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use breakeven::testing::is_full;
 use tempfile::TempDir;
 
+use crate::pack::changing::changed_while;
 use client::{Client, DISCONNECT, FLUSH, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
 
 const BLOCK_BYTES: usize = 4096;
@@ -361,6 +362,37 @@ fn a_file_where_the_socket_goes_is_left_alone() {
         refused(&mut serve, 1, "in use");
         let after = fs::read(folder.path().join(socket)).expect("a file");
         assert!(before == after, "{socket} was changed");
+    }
+}
+
+#[test]
+fn an_image_that_changes_while_it_is_imported_makes_no_disk() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name);
+    let bytes = 24 << 20;
+    let import = || {
+        let _ = fs::remove_file(path("d"));
+        fs::write(path("image"), crate::noise(bytes)).expect("an image");
+        breakeven(&["import", "d", "image", "--reserve=1MiB"], folder.path())
+    };
+    let open = || File::options().append(true).open(path("image"));
+    let cut = || {
+        open()
+            .and_then(|it| it.set_len(1 << 20))
+            .expect("it is cut")
+    };
+    let grow = || {
+        open()
+            .and_then(|mut it| it.write_all(b"more"))
+            .expect("it grows")
+    };
+    let within = (2 << 20)..bytes as u64 - (1 << 20);
+    for change in [&cut as &dyn Fn(), &grow] {
+        let output = changed_while(import, within.clone(), change);
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains("while it was read"), "{message}");
+        assert!(!path("d").exists());
     }
 }
 

@@ -1,5 +1,6 @@
 //! `pack`, `unpack`, `cat` and `info` as a user of zstd expects them.
 
+pub mod changing;
 mod explain;
 mod form;
 mod guide;

@@ -106,6 +106,10 @@ pub struct LongEncoder {
     context: CCtx<'static>,
     level: i8,
     has_workers: bool,
+    /// The length that the frame states. libzstd's workers hold their jobs to it one by one, and the whole to nothing.
+    stated_bytes: Option<u64>,
+    /// Bytes of content that were taken.
+    taken_bytes: u64,
     has_ended: bool,
 }
 
@@ -141,6 +145,8 @@ impl LongEncoder {
             context,
             level: options.level,
             has_workers: (options.content_bytes).is_none_or(|bytes| bytes > WORKERLESS_BYTES_MAX),
+            stated_bytes: options.content_bytes,
+            taken_bytes: 0,
             has_ended: false,
         })
     }
@@ -196,13 +202,22 @@ impl LongEncoder {
         directive: ZSTD_EndDirective,
     ) -> Result<Step> {
         assert!(!self.has_ended, "a frame that has ended takes no more");
+        let is_end = directive == ZSTD_EndDirective::ZSTD_e_end;
+        let all = self.taken_bytes + source.len() as u64;
+        match self.stated_bytes {
+            Some(stated) if all > stated || is_end && all < stated => {
+                let reason = format!("it states a content of {stated} bytes, {all} were given");
+                return Err(Error::invalid("a long frame", reason));
+            }
+            _ => {}
+        }
         let mut input = InBuffer::around(source);
         let mut output = OutBuffer::around(target);
         let left = self
             .context
             .compress_stream2(&mut output, &mut input, directive)
             .map_err(failed)?;
-        let is_end = directive == ZSTD_EndDirective::ZSTD_e_end;
+        self.taken_bytes += input.pos as u64;
         self.has_ended = is_end && left == 0 && input.pos == source.len();
         Ok(Step {
             read: input.pos,
@@ -363,13 +378,20 @@ mod tests {
 
     #[test]
     fn another_length_than_stated_is_an_error() {
-        for stated in [1_000_000, 3_000_000] {
+        // Shorter and longer, within the first job and behind it, by one worker and by several.
+        for (stated, workers) in [1_000_000, 2_999_999, 3_000_001, 9_000_000]
+            .into_iter()
+            .flat_map(|stated| [(stated, 1), (stated, 3)])
+        {
             let options = LongOptions {
+                workers,
                 content_bytes: Some(stated),
+                job_bytes: Some(1 << 20),
                 ..LongOptions::default()
             };
-            let outcome = encode(&text(2_000_000), 1 << 16, &options);
-            assert!(matches!(outcome, Err(Error::Invalid { .. })), "{outcome:?}");
+            let outcome = encode(&text(3_000_000), 1 << 16, &options);
+            let is_refused = matches!(outcome, Err(Error::Invalid { .. }));
+            assert!(is_refused, "{stated} with {workers} workers");
         }
         let level = LongOptions {
             level: 23,

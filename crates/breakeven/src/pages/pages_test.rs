@@ -324,6 +324,22 @@ fn what_a_killed_import_left_is_passed_over() {
 }
 
 #[test]
+fn a_database_whose_length_changes_while_it_is_imported_makes_none() {
+    for bytes in [5 * 4096, 7 * 4096] {
+        let storage = memory();
+        let file = storage.open("plain", OpenOptions::create_new()).unwrap();
+        let plain = with_freelist();
+        file.write_at(&[std::io::IoSlice::new(&plain)], 0).unwrap();
+        let to = (&storage, PageOptions::default());
+        // By somebody who asks for no locks.
+        let change = &mut |_, _| file.truncate(bytes).is_ok();
+        let refused = import(&storage, ("plain", "db"), to, &pool(0), change);
+        println!("{}", refused.unwrap_err());
+        assert!(storage.open("db", OpenOptions::read_only()).is_err());
+    }
+}
+
+#[test]
 fn a_database_goes_in_and_comes_out_again_and_its_free_pages_are_trimmed() {
     let storage = memory();
     let mut plain = with_freelist();

@@ -125,6 +125,12 @@ pub fn import(
         write_pages(&*file, &mut connection, of, all, pool, progress)?;
         let all = (0..size_bytes).step_by(CHUNK_BYTES).map(Ok);
         prove(&file, connection.seen()?, (all, size_bytes), pool, progress)?;
+        let now_bytes = file.status()?.size_bytes;
+        if now_bytes != size_bytes {
+            // By somebody who asks for no locks.
+            let reason = format!("it had {size_bytes} bytes and has {now_bytes} now");
+            return Err(Error::invalid("database", reason));
+        }
         let space = connection.space()?;
         connection.unlock(LockLevel::None)?;
         target_storage.publish(&partial, target)?;
