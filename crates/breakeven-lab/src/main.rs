@@ -15,12 +15,14 @@ mod memory;
 mod origin;
 mod pages;
 mod papers;
+mod peers;
 mod programs;
 mod record;
 mod statistics;
 mod tables;
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -52,6 +54,14 @@ enum Command {
         /// The folder of records [default: the tree's own]
         #[arg(long, value_name = "DIR")]
         records: Option<PathBuf>,
+    },
+    /// List the peers that there are, with their versions.
+    Peers,
+    /// Start a peer: `breakeven-lab peer zstd -V`.
+    Peer {
+        /// The program and what it is told.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
     },
     /// What the laboratory's own child processes do.
     #[command(hide = true)]
@@ -111,6 +121,11 @@ fn main() -> ExitCode {
             list();
             Ok(Verdict::Holds)
         }
+        Command::Peers => {
+            peers::list();
+            Ok(Verdict::Holds)
+        }
+        Command::Peer { words } => peers::become_peer(&words).map(|()| Verdict::Holds),
         Command::Run(options) => match chosen(&options.experiments) {
             Ok(experiments) => run(options, &experiments),
             Err(error) => {
@@ -177,6 +192,7 @@ fn run(options: RunOptions, experiments: &[&Experiment]) -> Result<Verdict> {
         origin::check_built()?;
     }
     eprintln!("machine {}", laboratory.origin.machine_description);
+    eprintln!("{}", peers::origin());
     let mut worst = Verdict::Holds;
     for experiment in experiments {
         let findings = (experiment.run)(&laboratory).with_context(|| experiment.key.to_string())?;

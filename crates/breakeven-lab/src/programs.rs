@@ -8,8 +8,12 @@ use anyhow::{Context, Result, ensure};
 use breakeven::meter::{Meter, Scope};
 
 use crate::laboratory::Finding;
+use crate::peers;
 use crate::record::CellRecord;
 use crate::statistics::{Interval, Verdict};
+
+/// Stock zstd, and the word that makes it tell its version.
+pub const ZSTD: (&str, &str) = ("zstd", "--version");
 
 /// Returns the program of this project that stands beside the laboratory.
 pub fn own_program() -> Result<PathBuf> {
@@ -28,8 +32,11 @@ pub fn own_program() -> Result<PathBuf> {
 pub fn peers(programs: &[(&str, &str)]) -> String {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for (program, word) in programs {
-        match version(program, word) {
-            Some(version) => found.push(version),
+        match peers::version(program, word) {
+            Some(version) => {
+                eprintln!("{program}: {version}");
+                found.push(version.replace(' ', "-"));
+            }
             None => missing.push(*program),
         }
     }
@@ -40,14 +47,6 @@ pub fn peers(programs: &[(&str, &str)]) -> String {
         true => format!("peers={}", found.join("+")).replace(',', ""),
         false => format!("missing={}", missing.join("+")),
     }
-}
-
-fn version(program: &str, word: &str) -> Option<String> {
-    let output = Command::new(program).arg(word).output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().next().unwrap_or_default();
-    let words: Vec<&str> = line.split_whitespace().collect();
-    output.status.success().then(|| words.join("-"))
 }
 
 /// Returns the finding of a cell that was not measured, because a program was not there.

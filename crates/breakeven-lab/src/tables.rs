@@ -56,9 +56,46 @@ pub fn origin(records: &Path, cells: &[CellRecord]) -> String {
     let mut commits: Vec<&str> = cells.iter().map(|cell| cell.commit.as_str()).collect();
     commits.dedup();
     format!(
-        "Machine: {machine}. Code: {}. Since {first}.\n\n",
-        commits.join(", ")
+        "Machine: {machine}. Code: {}. Since {first}.{}\n\n",
+        commits.join(", "),
+        versions(cells)
     )
+}
+
+/// Returns a sentence on the peers that cells were measured beside, as their parameters name them.
+fn versions(cells: &[CellRecord]) -> String {
+    let mut versions: Vec<String> = Vec::new();
+    for cell in cells {
+        let told = ["peers", "with"].map(|name| cell.parameter(name).unwrap_or_default());
+        for version in told.iter().flat_map(|told| split_versions(told)) {
+            if !versions.contains(&version) {
+                versions.push(version);
+            }
+        }
+    }
+    match versions.is_empty() {
+        true => String::new(),
+        false => format!(" Peers: {}.", versions.join(", ")),
+    }
+}
+
+/// Splits versions at the signs between programs; Debian has the same sign within versions.
+fn split_versions(told: &str) -> Vec<String> {
+    let mut versions: Vec<String> = Vec::new();
+    for piece in told.split('+') {
+        let is_within = ["deb", "dfsg", "ds"].iter().any(|it| piece.starts_with(it))
+            || piece.starts_with(|letter: char| letter.is_ascii_digit());
+        match versions.last_mut().filter(|_| is_within) {
+            Some(last) => last.push_str(&format!("+{piece}")),
+            None => versions.push(piece.to_string()),
+        }
+    }
+    let words = |version: String| {
+        let words = version.replace(['-', '+'], " ").replace('*', "");
+        words.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let versions = versions.into_iter().map(words);
+    versions.filter(|version| !version.is_empty()).collect()
 }
 
 /// Returns a table of findings.
@@ -288,6 +325,32 @@ pub fn splice(page: &str, key: &str, section: &str) -> Result<String> {
 mod tests {
     use super::*;
     use crate::statistics::{Interval, Target};
+
+    #[test]
+    fn versions_are_told_apart() {
+        let check = |parameters: &str, expected: &str| {
+            let cell = CellRecord::made_up("a", parameters, Vec::new());
+            assert_eq!(versions(&[cell.clone(), cell]), expected);
+        };
+        check(
+            "peers=fio-3.33+nbdkit-1.32.5 runs=1",
+            " Peers: fio 3.33, nbdkit 1.32.5.",
+        );
+        check(
+            "with=Python+3.11.2+SQLite+3.40.1",
+            " Peers: Python 3.11.2, SQLite 3.40.1.",
+        );
+        check(
+            "peers=***-Zstandard-CLI-v1.5.4-***",
+            " Peers: Zstandard CLI v1.5.4.",
+        );
+        check(
+            "peers=qemu-nbd-7.2.22-(Debian-1:7.2+dfsg-7+deb12u1)+mkfs.btrfs-6",
+            " Peers: qemu nbd 7.2.22 (Debian 1:7.2 dfsg 7 deb12u1), mkfs.btrfs 6.",
+        );
+        check("missing=zstd", "");
+        check("peers=", "");
+    }
 
     #[test]
     fn sections_are_put_between_their_marks() {

@@ -118,3 +118,30 @@ fn bad_usage_is_refused() {
         "/no/such/folder",
     );
 }
+
+#[test]
+fn peers_are_listed_wherever_they_come_from() {
+    let all = check(&["peers"], 0, "peers: ");
+    let has_root = all.contains("/peers/root");
+    if !has_root {
+        eprintln!("skipped: peers of today; tools/setup peers gets them");
+    }
+    for name in ["restic", "borg2", "memcached", "zstd", "mariadbd", "fio"] {
+        let line = all
+            .lines()
+            .find(|line| line.starts_with(&format!("{name}: ")));
+        let line = line.expect("a line for each peer");
+        assert!(!has_root || !line.ends_with("not there"), "{line}");
+    }
+    let empty = tempfile::tempdir().expect("a folder");
+    let output = Command::new(env!("CARGO_BIN_EXE_breakeven-lab"))
+        .arg("peers")
+        .env("XDG_CACHE_HOME", empty.path())
+        .output()
+        .expect("the laboratory runs");
+    let told = text(&output.stdout);
+    assert!(
+        told.contains("this machine's own; tools/setup peers"),
+        "{told}"
+    );
+}

@@ -10,6 +10,7 @@ mod direct;
 mod pack_before;
 mod pack_programs;
 mod pack_strategies;
+mod peer_start;
 mod stored_sizes;
 
 use super::Experiment;
@@ -27,4 +28,5 @@ pub const EXPERIMENTS: &[Experiment] = &[
     pack_strategies::AUTO,
     pack_strategies::STRATEGIES,
     pack_before::EXPERIMENT,
+    peer_start::EXPERIMENT,
 ];

@@ -20,7 +20,8 @@ use crate::data;
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::programs::{self, own_program, resident};
+use crate::peers;
+use crate::programs::{self, ZSTD, own_program, resident};
 use crate::record::{CellRecord, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -186,7 +187,7 @@ impl Used {
 /// Runs a program on a file given as standard input, whose output goes into a sink.
 fn run(words: &[String], input: &Path, sink: &mut impl Write) -> Result<Used> {
     let (begun, meter) = (Instant::now(), Meter::start(Scope::Children));
-    let mut child = Command::new(&words[0])
+    let mut child = peers::command(&words[0])
         .args(&words[1..])
         .stdin(File::open(input)?)
         .stdout(Stdio::piped())
@@ -223,7 +224,7 @@ fn finish(words: &[String], mut child: Child) -> Result<()> {
 /// Runs a program that writes a file of its own, and returns what it used.
 pub(super) fn run_to_file(words: &[String], made: &Path) -> Result<Used> {
     let _ = fs::remove_file(made);
-    let used = programs::run(Command::new(&words[0]).args(&words[1..]))?;
+    let used = programs::run(peers::command(&words[0]).args(&words[1..]))?;
     Ok(Used {
         stored_bytes: fs::metadata(made)?.len(),
         wall_seconds: used.wall_seconds,
@@ -313,11 +314,12 @@ pub(super) fn all_data(folder: &Path, target: &Path) -> Result<()> {
 fn measure_files(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let (program, folder) = (own_program()?, laboratory.scratch()?);
     let runs = if laboratory.quick { 5 } else { RUNS };
+    let zstd = programs::peers(&[ZSTD]);
     let cells = inputs(laboratory).into_iter().map(|(name, make)| {
         let (program, folder) = (text(&program), folder.path().to_path_buf());
         Cell {
             name: name.to_string(),
-            parameters: format!("runs={runs}"),
+            parameters: format!("runs={runs} {zstd}"),
             measure: Box::new(move || {
                 let raw = folder.join(name);
                 make(&raw)?;
@@ -461,13 +463,13 @@ fn measure_links(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     };
     let has_data = laboratory.data.is_some();
     let plans = plans.iter().filter(|it| it.0 != DATA || has_data);
-    let own = text(&program);
+    let (own, zstd) = (text(&program), programs::peers(&[ZSTD]));
     let cell = |input: &'static str, megabytes: f64, runs: usize| {
         let (program, folder) = (own.clone(), folder.path().to_path_buf());
         let data = laboratory.data.clone();
         Cell {
             name: format!("{input} {megabytes} MB/s"),
-            parameters: format!("runs={runs} part={part}"),
+            parameters: format!("runs={runs} part={part} {zstd}"),
             measure: Box::new(move || {
                 let raw = folder.join("input");
                 match (input, &data) {
@@ -636,11 +638,12 @@ fn measure_sizes(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         }
     }
     let quick = laboratory.quick;
+    let versions = programs::peers(&[ZSTD, ("xz", "--version")]);
     let cells = made.into_iter().map(|(name, raw)| {
         let program = program.clone();
         Cell {
             name,
-            parameters: format!("quick={quick}"),
+            parameters: format!("quick={quick} {versions}"),
             measure: Box::new(move || sizes(&program, &raw)),
         }
     });

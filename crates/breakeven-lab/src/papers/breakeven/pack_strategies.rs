@@ -16,7 +16,7 @@ use super::pack_programs::{
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::programs::own_program;
+use crate::programs::{self, ZSTD, own_program};
 use crate::record::{CellRecord, Row};
 use crate::statistics::{Interval, Target, Verdict};
 
@@ -208,7 +208,8 @@ fn measure_strategies(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
             race_links(&contenders, raw, runs, &send)
         }
     };
-    measure(laboratory, (STRATEGIES.key, "", RUNS), &plans, race)
+    let zstd = format!(" {}", programs::peers(&[ZSTD]));
+    measure(laboratory, (STRATEGIES.key, &zstd, RUNS), &plans, race)
 }
 
 /// All contenders write a file of their own in turn.

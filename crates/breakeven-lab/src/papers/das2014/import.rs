@@ -2,14 +2,17 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use breakeven::meter::{Meter, Scope};
 
 use super::worker::{self, DELETE};
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
-use crate::programs::{self, Used};
+use crate::peers;
+use crate::programs::{self, Used, ZSTD};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables::{self, Shown};
@@ -58,7 +61,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     };
     let parts = match worker::parts() {
         parts if parts.starts_with("missing") => parts,
-        _ => programs::peers(&[("zstd", "--version")]),
+        _ => programs::peers(&[ZSTD]),
     };
     let is_missing = parts.starts_with("missing");
     let cell = Cell {
@@ -115,10 +118,13 @@ fn turn(folder: &Path, task: &str, contender: &str) -> Result<(Used, u64)> {
     };
     let mut command = match contender {
         "zstd" => {
-            let how = if task == "import" { "-3 -T2" } else { "-d" };
-            let mut shell = Command::new("sh");
-            shell.args(["-c", &format!("zstd -q {how} {from} -o {to} && sync {to}")]);
-            shell
+            let mut zstd = peers::command("zstd");
+            zstd.arg("-q").args(match task {
+                "import" => &["-3", "-T2"][..],
+                _ => &["-d"],
+            });
+            zstd.args([from, "-o", to]);
+            zstd
         }
         _ => {
             let mut own = Command::new(programs::own_program()?);
@@ -129,8 +135,16 @@ fn turn(folder: &Path, task: &str, contender: &str) -> Result<(Used, u64)> {
     command
         .current_dir(folder)
         .stdout(std::process::Stdio::null());
-    let used = programs::run(&mut command)?;
-    let made = std::fs::metadata(folder.join(to))?.len();
+    let mut used = programs::run(&mut command)?;
+    let made = std::fs::File::open(folder.join(to))?;
+    if contender == "zstd" {
+        // What it wrote is to last, as ours does.
+        let (begun, meter) = (Instant::now(), Meter::start(Scope::Process));
+        made.sync_all()?;
+        used.wall_seconds += begun.elapsed().as_secs_f64();
+        used.cpu_seconds += meter.stop(0).cpu.total().0;
+    }
+    let made = made.metadata()?.len();
     Ok((used, made))
 }
 

@@ -9,11 +9,13 @@ use anyhow::{Context, Result, ensure};
 use crate::laboratory::Finding;
 use crate::memory::MemoryGroup;
 use crate::papers::harper2018_cache;
+use crate::peers;
 use crate::record::CellRecord;
 use crate::statistics::{Interval, Target, Verdict};
 
 /// Debian's, which loads extensions; others on the path may not.
 const PYTHON: &str = "/usr/bin/python3";
+const VERSIONS: &str = "import platform, sqlite3; print('Python', platform.python_version(), 'SQLite', sqlite3.sqlite_version)";
 /// What does tasks on messages.
 pub const SCRIPT: &str = concat!(include_str!("connect.py"), include_str!("worker.py"));
 
@@ -38,9 +40,15 @@ fn extension() -> Option<PathBuf> {
     found.into_iter().find(|path| path.exists())
 }
 
+/// Returns the command of a Python that loads extensions.
+fn python() -> Command {
+    let found = peers::of_root("python3");
+    found.unwrap_or_else(|| Command::new(PYTHON))
+}
+
 /// Says what a cell is measured with, or what is missing for it.
 pub fn parts() -> String {
-    let version = Command::new(PYTHON).arg("--version").output();
+    let version = python().args(["-c", VERSIONS]).output();
     match (version, extension()) {
         (Err(_), _) => "missing=python3".to_string(),
         (_, None) => "missing=extension".to_string(),
@@ -108,7 +116,7 @@ impl Work<'_> {
     pub fn told(&self, folder: &Path, contender: &str, task: &str) -> Result<Vec<f64>> {
         let library = extension().context("the extension is not built")?;
         let group = self.memory.map(MemoryGroup::processes).unwrap_or_default();
-        let output = Command::new(PYTHON)
+        let output = python()
             .args(["-c", self.script, contender, task])
             .args([&self.count.to_string(), &self.run.to_string()])
             .arg(library.with_extension(""))

@@ -18,6 +18,7 @@ use crate::device::{Device, run};
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::peers;
 use crate::programs::{self, own_program};
 use crate::record::{CellRecord, Record, Row};
 use crate::statistics::{Interval, PAIRS_MIN, Target, Verdict};
@@ -186,11 +187,11 @@ impl Database {
         };
         let stored = folder.path().join(stored);
         let data = format!("--datadir={}", ground.point().join("data").display());
-        run(Command::new("mariadb-install-db")
+        run(peers::command("mariadb-install-db")
             .args(["--no-defaults", "--user=root", "--skip-test-db"])
             .args(["--auth-root-authentication-method=normal", &data]))?;
         let socket = sockets.path().join("mariadb");
-        let child = Command::new("mariadbd")
+        let child = peers::command("mariadbd")
             .args(["--no-defaults", "--user=root", "--skip-networking", &data])
             .args([
                 "--innodb-buffer-pool-size=24M",
@@ -223,7 +224,7 @@ impl Database {
     }
 
     fn client(&self) -> Command {
-        let mut command = Command::new("mariadb");
+        let mut command = peers::command("mariadb");
         command
             .args(["--no-defaults", "--batch", "--skip-column-names"])
             .arg(format!("--socket={}", self.socket.display()));

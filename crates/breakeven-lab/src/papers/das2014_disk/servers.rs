@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::device::run;
+use crate::peers;
 use crate::programs::{self, own_program};
 
 /// The name of this project's server in records.
@@ -84,7 +85,7 @@ impl Server {
         let (image, socket) = (folder.join("image"), sockets.join("nbdkit"));
         let ready = sockets.join("ready");
         fs::File::create(&image)?.set_len(size_bytes)?;
-        let child = Command::new("nbdkit")
+        let child = peers::command("nbdkit")
             .arg("--foreground")
             .arg("--unix")
             .arg(&socket)
@@ -109,11 +110,11 @@ impl Server {
     pub fn qcow2(folder: &Path, sockets: &Path, size_bytes: u64) -> Result<Server> {
         let (image, socket) = (folder.join("qcow2"), sockets.join("qemu"));
         let ready = sockets.join("ready");
-        run(Command::new("qemu-img")
+        run(peers::command("qemu-img")
             .args(["create", "-q", "-f", "qcow2"])
             .arg(&image)
             .arg(size_bytes.to_string()))?;
-        let child = Command::new("qemu-nbd")
+        let child = peers::command("qemu-nbd")
             .args(["--persistent", "--discard=unmap", "--cache=writeback"])
             .arg(format!("--socket={}", socket.display()))
             // Written when it listens.
@@ -215,7 +216,7 @@ impl Drop for Beside {
 
 fn command(server: &Server, job: &[String]) -> Command {
     server.jobs.set(server.jobs.get() + 1);
-    let mut command = Command::new("fio");
+    let mut command = peers::command("fio");
     command
         .args(["--name=job", "--ioengine=nbd", "--output-format=terse"])
         .args(["--terse-version=3", "--refill_buffers"])

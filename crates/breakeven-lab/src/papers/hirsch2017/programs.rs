@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use breakeven::meter::{EnergySpan, Meter, Scope};
@@ -22,6 +22,8 @@ use super::race::{RAW_BYTES, STORED_BYTES};
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Finding, Laboratory};
+use crate::peers;
+use crate::programs::{self, ZSTD};
 use crate::record::{CellRecord, Record, Row, Unfinished};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -158,7 +160,7 @@ fn is_peer(name: &str) -> bool {
 }
 
 fn spawn(words: &[String], input: Stdio, output: Stdio) -> Result<Child> {
-    let child = Command::new(&words[0])
+    let child = peers::command(&words[0])
         .args(&words[1..])
         .stdin(input)
         .stdout(output)
@@ -283,7 +285,12 @@ fn adapt_plans(laboratory: &Laboratory) -> Vec<(Input, f64)> {
 fn measure_adapt(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     let bench = Bench::new(laboratory)?;
     let costs = costs::measure(laboratory, &bench)?;
-    let cell = |place| Behind::new(laboratory, place, (3, 0.01), 1.2).cell();
+    let zstd = programs::peers(&[ZSTD]);
+    let cell = |place| {
+        let mut cell = Behind::new(laboratory, place, (3, 0.01), 1.2).cell();
+        cell.parameters = format!("{} {zstd}", cell.parameters);
+        cell
+    };
     let plans = adapt_plans(laboratory).into_iter().map(cell).collect();
     bench.measure(laboratory, (ADAPT_RECORD, COLUMNS), plans, |plan, kept| {
         let known = costs.known(plan.input, bench.corpus.shape, Container::Portable.arms());
@@ -404,13 +411,14 @@ fn measure_unpack(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         Way::Nowhere | Way::Pipe => (10, 1024),
         Way::File => (30, 256),
     };
+    let zstd = programs::peers(&[ZSTD]);
     let plans = Way::ALL.map(|way| {
         let (runs, blocks) = runs_and_blocks(way);
         Planned {
             plan: way,
             name: way.name().to_string(),
             input: Input::Plain(Kind::Text),
-            parameters: format!("runs={runs} stream_blocks={blocks} method=zstd:3"),
+            parameters: format!("runs={runs} stream_blocks={blocks} method=zstd:3 {zstd}"),
         }
     });
     bench.measure(

@@ -7,13 +7,14 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 
-use super::contenders::is_installed;
 use super::task::{self, Used};
 use super::tasks::Place;
 use crate::data::{self, Kind, SEED};
 use crate::experiment::{Experiment, no_pictures};
 use crate::interleave;
 use crate::laboratory::{Cell, Finding, Laboratory};
+use crate::peers;
+use crate::programs::{self, ZSTD};
 use crate::record::{CellRecord, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
@@ -104,20 +105,29 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     };
     let here = PROGRAMS
         .iter()
-        .filter(|program| is_installed(program.words[0]));
+        .filter(|program| peers::is_installed(program.words[0]));
     let cell = |program: &'static Program| {
         let place = &place;
         Cell {
             name: program.name.to_string(),
             parameters: format!(
-                "source={source} runs={runs} cold={} medium={}",
+                "source={source} runs={runs} cold={} medium={}{}",
                 place.cold.name(),
-                place.medium
+                place.medium,
+                versions(program)
             ),
             measure: Box::new(move || race(laboratory, place, program, runs)),
         }
     };
     laboratory.measure(EXPERIMENT.key, COLUMNS, here.map(cell).collect())
+}
+
+/// Returns the version of a program that may be a peer out of another root, as one more word.
+fn versions(program: &Program) -> String {
+    match program.words[0] == ZSTD.0 {
+        true => format!(" {}", programs::peers(&[ZSTD])),
+        false => String::new(),
+    }
 }
 
 /// Returns the real archive, where a full run has it.

@@ -262,12 +262,6 @@ fn words(program: &str, arguments: &[&str]) -> Vec<String> {
     all.into_iter().map(str::to_string).collect()
 }
 
-/// Returns whether a program is found on the search path.
-pub fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use breakeven::meter::{EnergyMeter, Meter, Scope};
@@ -16,6 +16,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::contenders::Contender;
 use crate::device::drop_caches;
+use crate::peers;
 
 /// What one task used.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -162,7 +163,7 @@ pub fn measure<T>(energy: &EnergyMeter, work: impl FnOnce() -> Result<T>) -> Res
 
 /// Starts a program.
 pub fn spawn(words: &[String], input: Stdio, output: Stdio) -> Result<Child> {
-    Command::new(&words[0])
+    peers::command(&words[0])
         .args(&words[1..])
         .stdin(input)
         .stdout(output)

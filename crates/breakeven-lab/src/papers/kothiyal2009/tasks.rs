@@ -15,6 +15,8 @@ use super::files::{self, FileType};
 use super::task::{Bench, Cold, Used};
 use crate::interleave;
 use crate::laboratory::{Cell, Laboratory};
+use crate::peers;
+use crate::programs::{self, ZSTD};
 use crate::record::{CellRecord, Record, Row, Unfinished};
 use crate::statistics::Interval;
 use crate::tables;
@@ -186,7 +188,7 @@ impl<'a> Setting<'a> {
         let names: Vec<&str> = racing.iter().map(|contender| contender.name).collect();
         let parameters = format!(
             "file={} raw_bytes={bytes} period_bytes={} source={} contenders={} runs={}..{} \
-             half_width={} cold={} medium={} energy={}",
+             half_width={} cold={} medium={} energy={}{}",
             file.name(),
             files::period_bytes(bytes),
             file.source(self.laboratory)?,
@@ -197,6 +199,7 @@ impl<'a> Setting<'a> {
             self.place.cold.name(),
             self.place.medium,
             self.place.energy.model().source(),
+            versions(&racing),
         );
         let name = format!("{} {}", file.name(), tables::binary_size(bytes));
         let parameters = parameters.replace(',', " ");
@@ -251,11 +254,18 @@ impl<'a> Setting<'a> {
     }
 }
 
+/// Returns the version of the one program that may be a peer out of another root, as one more word.
+fn versions(racing: &[Contender]) -> String {
+    let is_zstd = |contender: &Contender| contender.program() == Some(ZSTD.0);
+    match racing.iter().any(is_zstd) {
+        true => format!(" {}", programs::peers(&[ZSTD])),
+        false => String::new(),
+    }
+}
+
 fn missing_programs() -> Vec<&'static str> {
     let programs = CONTENDERS.iter().filter_map(Contender::program);
-    let mut missing: Vec<&str> = programs
-        .filter(|name| !contenders::is_installed(name))
-        .collect();
+    let mut missing: Vec<&str> = programs.filter(|name| !peers::is_installed(name)).collect();
     missing.dedup();
     missing
 }

@@ -1,9 +1,9 @@
 //! The servers that are compared, Debian's memcached and ours, as child processes, and `breakeven bench` in front of
 //! either.
 
+use std::ffi::OsString;
 use std::fs;
 use std::net::TcpListener;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::interleave;
 use crate::papers::harper2018_cache::{energy, energy_of, power};
+use crate::peers;
 use crate::programs::{self, own_program};
 use crate::record::{CellRecord, Row};
 
@@ -75,16 +76,18 @@ fn can_pin() -> bool {
     processors > 1 && Command::new("taskset").arg("--version").output().is_ok()
 }
 
-/// Returns the command that starts a program on one processor, where that can be.
-fn pinned(program: &Path, processor: Option<&str>) -> Command {
-    match processor.filter(|_| can_pin()) {
-        None => Command::new(program),
+/// Returns the command that starts a program, given as words, on one processor, where that can be.
+fn pinned(words: &[OsString], processor: Option<&str>) -> Command {
+    let mut command = match processor.filter(|_| can_pin()) {
+        None => Command::new(&words[0]),
         Some(processor) => {
             let mut command = Command::new("taskset");
-            command.args(["-c", processor]).arg(program);
+            command.args(["-c", processor]).arg(&words[0]);
             command
         }
-    }
+    };
+    command.args(&words[1..]);
+    command
 }
 
 /// A server; it ends when it is forgotten.
@@ -100,8 +103,8 @@ impl Server {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let processor = Some(SERVER_PROCESSOR).filter(|_| threads == 1);
         let mut command = match kind {
-            Kind::Memcached => pinned(Path::new(PEER), processor),
-            Kind::Ours(_) => pinned(&own_program()?, processor),
+            Kind::Memcached => pinned(&peers::words(PEER)?, processor),
+            Kind::Ours(_) => pinned(&[own_program()?.into()], processor),
         };
         match kind {
             Kind::Ours(more) => command.arg("serve").args(more.split_whitespace()),
@@ -151,7 +154,7 @@ impl Server {
 
     /// Runs `breakeven bench` against it with these words, and returns its only step.
     pub fn bench(&self, words: &[String]) -> Result<Step> {
-        let output = pinned(&own_program()?, Some(CLIENT_PROCESSOR))
+        let output = pinned(&[own_program()?.into()], Some(CLIENT_PROCESSOR))
             .args(["bench", &self.address, "--json"])
             .args(words)
             .stdin(Stdio::null())

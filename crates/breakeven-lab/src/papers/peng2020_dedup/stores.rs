@@ -9,6 +9,7 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use super::trees;
+use crate::peers;
 use crate::programs::{self, Used, own_program};
 
 /// What hashes files.
@@ -85,7 +86,7 @@ impl Store {
                 command
             }
             Program::Restic(compression) => {
-                let mut command = Command::new("restic");
+                let mut command = peers::command("restic");
                 command.arg("-q").arg("-r").arg(self.kept());
                 command.args(["--compression", compression, "--cache-dir"]);
                 command.arg(self.folder.join("cache"));
@@ -93,7 +94,7 @@ impl Store {
                 command
             }
             Program::Borg(_) => {
-                let mut command = Command::new("borg");
+                let mut command = peers::command("borg");
                 command.env("BORG_PASSPHRASE", PASSWORD);
                 command.env("BORG_BASE_DIR", &self.folder);
                 command
