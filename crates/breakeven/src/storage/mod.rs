@@ -50,6 +50,7 @@ use crate::error::{Error, Result};
 mod batch;
 pub mod beside;
 mod buffer;
+pub mod closing;
 #[cfg(test)]
 mod differential_test;
 #[cfg(feature = "vault")]
