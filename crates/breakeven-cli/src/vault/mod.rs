@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail};
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::storage::RealStorage;
 use breakeven::vault::{
-    self, Compression, Entropy, Excludes, FarEnd, FolderEnd, Preset, Progress, Retention, Snapshot,
-    Source, Time, Vault, WriterOptions,
+    self, Compression, Entropy, Excludes, FarEnd, FolderEnd, Preset, Progress, ReadFiles,
+    Retention, Snapshot, Source, Time, Vault, WriterOptions,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
@@ -278,6 +278,8 @@ fn run_add(options: &VaultOptions, vault: &mut Vault, add: &AddOptions) -> Resul
         excludes_caches: add.exclude_caches,
         one_file_system: add.one_file_system,
         rereads: add.force,
+        ignores_ctime: add.ignore_ctime,
+        ignores_inode: add.ignore_inode,
         is_trial: add.dry_run,
         now: now()?,
         writer: writer_options(options, add.prices),
@@ -306,13 +308,13 @@ fn run_add(options: &VaultOptions, vault: &mut Vault, add: &AddOptions) -> Resul
     let facts = json!({
         "snapshot": added.epoch, "files": snapshot.files, "folders": snapshot.folders, "raw_bytes": snapshot.raw_bytes,
         "new_raw_bytes": snapshot.new_raw_bytes, "stored_bytes": snapshot.stored_bytes, "unchanged_files": added.unchanged_files,
-        "shared_files": added.shared_files, "dry_run": add.dry_run, "index_bytes": added.index_bytes, "problems": problems(&added.problems),
+        "shared_files": added.shared_files, "read_files": read_files(&added.read), "torn_files": added.torn_files, "dry_run": add.dry_run, "index_bytes": added.index_bytes, "problems": problems(&added.problems),
     });
     let what = match add.dry_run {
         true => "would add".to_string(),
         false => format!("snapshot {}", added.epoch),
     };
-    let text = format!(
+    let mut text = format!(
         "{what}: {} files ({} unchanged) in {} folders, {} bytes, {} new, stored in {}",
         snapshot.files,
         added.unchanged_files,
@@ -321,8 +323,37 @@ fn run_add(options: &VaultOptions, vault: &mut Vault, add: &AddOptions) -> Resul
         snapshot.new_raw_bytes,
         snapshot.stored_bytes
     );
+    if let Some(line) = read_line(&added.read) {
+        text.push('\n');
+        text.push_str(&line);
+    }
     tell(options, &facts, &text)?;
     Ok(partial(&added.problems))
+}
+
+fn read_files(read: &ReadFiles) -> Value {
+    json!({
+        "new": read.new, "changed": read.changed, "ctime": read.ctime, "inode": read.inode, "young": read.young,
+        "torn": read.torn, "lost": read.lost, "asked": read.asked,
+    })
+}
+
+/// Says why files were read that the snapshot before has, if any were.
+fn read_line(read: &ReadFiles) -> Option<String> {
+    let reasons = [
+        (read.changed, "of another size or time"),
+        (read.ctime, "only for their ctime (--ignore-ctime)"),
+        (read.inode, "only for their inode (--ignore-inode)"),
+        (read.young, "changed within 2 s before that snapshot"),
+        (read.torn, "changed while that one was made"),
+        (read.lost, "whose content the vault lacks"),
+    ];
+    let reasons = reasons.iter().filter(|(count, _)| *count > 0);
+    let reasons: Vec<_> = reasons
+        .map(|(count, why)| format!("{count} {why}"))
+        .collect();
+    let known = "read again of the last snapshot's files";
+    (!reasons.is_empty()).then(|| format!("{known}: {}", reasons.join(", ")))
 }
 
 fn host() -> String {
@@ -370,7 +401,7 @@ fn facts_of(epoch: u64, snapshot: &Snapshot) -> Value {
     json!({
         "snapshot": epoch, "seconds": snapshot.begun.seconds, "host": snapshot.host, "user": snapshot.user,
         "tags": snapshot.tags, "paths": paths, "files": snapshot.files, "raw_bytes": snapshot.raw_bytes,
-        "new_raw_bytes": snapshot.new_raw_bytes, "stored_bytes": snapshot.stored_bytes,
+        "new_raw_bytes": snapshot.new_raw_bytes, "stored_bytes": snapshot.stored_bytes, "has_attributes": snapshot.has_attributes,
     })
 }
 
@@ -432,12 +463,21 @@ fn run_restore(
     bar.0.finish_and_clear();
     let facts = json!({
         "snapshot": epoch, "files": restored.files, "folders": restored.folders, "bytes": restored.bytes,
-        "problems": problems(&restored.problems),
+        "torn_files": restored.torn_files, "has_attributes": restored.has_attributes, "problems": problems(&restored.problems),
     });
-    let text = format!(
+    let mut text = format!(
         "restored {} files of {} bytes",
         restored.files, restored.bytes
     );
+    if restored.torn_files > 0 {
+        text += &format!(
+            "\n{} of them changed while they were added, and may be of several moments",
+            restored.torn_files
+        );
+    }
+    if !restored.has_attributes {
+        text += "\nthe snapshot has no attributes, access control lists and capabilities: they were not kept when it was made";
+    }
     tell(options, &facts, &text)?;
     Ok(partial(&restored.problems))
 }

@@ -153,6 +153,12 @@ pub struct AddOptions {
     /// Read every file, unchanged or not
     #[arg(short = 'f', long)]
     pub force: bool,
+    /// Do not read a file for another ctime alone, as a chmod of everything or hard links to it leave
+    #[arg(long)]
+    pub ignore_ctime: bool,
+    /// Do not read a file for another inode and ctime, as a copy of the tree or a snapshot of a file system has
+    #[arg(long)]
+    pub ignore_inode: bool,
     /// Name this machine so
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,

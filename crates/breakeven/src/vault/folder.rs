@@ -13,6 +13,10 @@ pub(super) const NAME_BYTES_MAX: usize = 255;
 const TARGET_BYTES_MAX: usize = 4096;
 /// What a stamp takes at the least.
 const STAMP_BYTES: usize = 3;
+/// Added to the kind of what is neither file nor folder where a group of hard links stands before it.
+const GROUPED: u8 = 8;
+const SPARSE: u8 = 1;
+const TORN: u8 = 2;
 
 /// What an entry is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,10 +25,10 @@ pub enum Node {
     File {
         /// Its length.
         size_bytes: u64,
-        /// The number that all its names in the snapshot have in common; 0 for a file with one name.
-        link_group: u64,
         /// Whether it had holes.
         is_sparse: bool,
+        /// Whether it changed while it was read: what is stored may be of several moments.
+        is_torn: bool,
         /// Its content, [`Id::NONE`] where it is empty.
         content: Id,
     },
@@ -78,6 +82,8 @@ pub struct Entry {
     pub group: u32,
     /// When the content last changed.
     pub changed: Time,
+    /// The number that all names of one inode in the snapshot have in common; 0 for one with one name. Folders have none.
+    pub link_group: u64,
     /// Extended attributes, name and value.
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -112,7 +118,7 @@ pub(super) fn write_folder(entries: &[Entry]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(entries.len() * 64);
     for entry in entries {
         put_bytes(&mut bytes, &entry.name);
-        bytes.push(kind_of(&entry.node));
+        bytes.push(kind_of(entry));
         put_number(&mut bytes, entry.mode.into());
         put_number(&mut bytes, entry.user.into());
         put_number(&mut bytes, entry.group.into());
@@ -123,34 +129,46 @@ pub(super) fn write_folder(entries: &[Entry]) -> Vec<u8> {
             put_bytes(&mut bytes, name);
             put_bytes(&mut bytes, value);
         }
-        write_node(&mut bytes, &entry.node);
+        write_node(&mut bytes, entry);
     }
     bytes
 }
 
-fn kind_of(node: &Node) -> u8 {
-    match node {
-        Node::File { .. } => 0,
-        Node::Folder { .. } => 1,
-        Node::Link { .. } => 2,
-        Node::Pipe => 3,
-        Node::Socket => 4,
-        Node::CharacterDevice { .. } => 5,
-        Node::BlockDevice { .. } => 6,
-    }
+fn is_special(node: &Node) -> bool {
+    !matches!(node, Node::File { .. } | Node::Folder { .. })
 }
 
-fn write_node(bytes: &mut Vec<u8>, node: &Node) {
-    match node {
+fn kind_of(entry: &Entry) -> u8 {
+    let grouped = match is_special(&entry.node) && entry.link_group != 0 {
+        true => GROUPED,
+        false => 0,
+    };
+    grouped
+        + match entry.node {
+            Node::File { .. } => 0,
+            Node::Folder { .. } => 1,
+            Node::Link { .. } => 2,
+            Node::Pipe => 3,
+            Node::Socket => 4,
+            Node::CharacterDevice { .. } => 5,
+            Node::BlockDevice { .. } => 6,
+        }
+}
+
+fn write_node(bytes: &mut Vec<u8>, entry: &Entry) {
+    if is_special(&entry.node) && entry.link_group != 0 {
+        put_number(bytes, entry.link_group);
+    }
+    match &entry.node {
         Node::File {
             size_bytes,
-            link_group,
             is_sparse,
+            is_torn,
             content,
         } => {
             put_number(bytes, *size_bytes);
-            put_number(bytes, *link_group);
-            bytes.push(u8::from(*is_sparse));
+            put_number(bytes, entry.link_group);
+            bytes.push(u8::from(*is_sparse) * SPARSE + u8::from(*is_torn) * TORN);
             if *size_bytes > 0 {
                 bytes.extend_from_slice(&content.0);
             }
@@ -194,9 +212,10 @@ fn read_entry(reader: &mut Reader<'_>) -> Result<Entry> {
     for _ in 0..reader.count(2)? {
         attributes.push((reader.bytes()?.to_vec(), reader.bytes()?.to_vec()));
     }
+    let (node, link_group) = read_node(reader, kind)?;
     Ok(Entry {
         name,
-        node: read_node(reader, kind)?,
+        node,
         mode,
         user,
         group,
@@ -204,17 +223,30 @@ fn read_entry(reader: &mut Reader<'_>) -> Result<Entry> {
             seconds,
             nanoseconds,
         },
+        link_group,
         attributes,
     })
 }
 
-fn read_node(reader: &mut Reader<'_>, kind: u8) -> Result<Node> {
-    Ok(match kind {
+/// Reads what an entry of a kind is, and its group of hard links.
+fn read_node(reader: &mut Reader<'_>, kind: u8) -> Result<(Node, u64)> {
+    let mut link_group = 0;
+    let kind = match kind {
+        kind @ 10..=14 => {
+            link_group = reader.number()?;
+            if link_group == 0 {
+                return Err(reader.wrong("a group of hard links", link_group));
+            }
+            kind - GROUPED
+        }
+        kind => kind,
+    };
+    let node = match kind {
         0 => {
             let size_bytes = reader.number()?;
-            let link_group = reader.number()?;
+            link_group = reader.number()?;
             let flags = reader.byte()?;
-            if flags > 1 {
+            if flags > SPARSE + TORN {
                 return Err(reader.wrong("flags of a file", flags));
             }
             let content = if size_bytes > 0 {
@@ -224,8 +256,8 @@ fn read_node(reader: &mut Reader<'_>, kind: u8) -> Result<Node> {
             };
             Node::File {
                 size_bytes,
-                link_group,
-                is_sparse: flags == 1,
+                is_sparse: flags & SPARSE != 0,
+                is_torn: flags & TORN != 0,
                 content,
             }
         }
@@ -248,7 +280,8 @@ fn read_node(reader: &mut Reader<'_>, kind: u8) -> Result<Node> {
             device: reader.number()?,
         },
         other => return Err(reader.wrong("a kind of entries", other)),
-    })
+    };
+    Ok((node, link_group))
 }
 
 /// Returns the content of the stamps of a folder's entries.
@@ -315,6 +348,7 @@ mod tests {
             user: 1000,
             group: 0,
             changed,
+            link_group: 0,
             attributes,
         }
     }
@@ -324,14 +358,14 @@ mod tests {
         let content = Id([3; 16]);
         let file = Node::File {
             size_bytes: 9,
-            link_group: 2,
             is_sparse: true,
+            is_torn: true,
             content,
         };
         let empty = Node::File {
             size_bytes: 0,
-            link_group: 0,
             is_sparse: false,
+            is_torn: false,
             content: Id::NONE,
         };
         let nodes = [
@@ -349,8 +383,14 @@ mod tests {
         let entries: Vec<Entry> = (nodes.into_iter().enumerate())
             .map(|(at, node)| entry(&[b'a' + at as u8], node))
             .collect();
-        let bytes = write_folder(&entries);
-        assert_eq!(read_folder(&bytes).unwrap(), entries);
+        let grouped = |entry: &Entry| Entry {
+            link_group: u64::from(!matches!(entry.node, Node::Folder { .. })) << 40,
+            ..entry.clone()
+        };
+        for entries in [entries.clone(), entries.iter().map(grouped).collect()] {
+            let bytes = write_folder(&entries);
+            assert_eq!(read_folder(&bytes).unwrap(), entries);
+        }
         let stamp = |at: usize| Stamp {
             inode_changed: Time {
                 seconds: at as i64 - 9,

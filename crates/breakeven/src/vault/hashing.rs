@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::pool::{Pool, Stage};
 
 use super::cipher::{Id, Keys};
+use super::reading::moments;
 
 /// Bytes that one job hashes: a power of two, as BLAKE3's tree wants it.
 const PART_BYTES: u64 = 1 << 20;
@@ -35,6 +36,7 @@ impl FileHasher {
     pub(super) fn new(pool: &Pool, keys: &Arc<Keys>) -> Result<FileHasher> {
         let own = Arc::clone(keys);
         let hash = move |buffer: &mut Vec<u8>, part: Part| {
+            moments::pass();
             buffer.resize(part.length, 0);
             let read = part.file.read_exact_at(buffer, part.offset);
             let mut hasher = own.hasher();
@@ -47,12 +49,16 @@ impl FileHasher {
         })
     }
 
-    /// Returns the identity of the first `size_bytes` of a file, which are more than one part; nothing where they cannot be read.
+    /// Returns the identity of the first `size_bytes` of a file; nothing where they cannot be read.
     ///
     /// # Errors
     /// Those of the pool.
     pub(super) fn identity(&mut self, file: &Arc<File>, size_bytes: u64) -> Result<Option<Id>> {
-        assert!(size_bytes > PART_BYTES, "{size_bytes} bytes are one part");
+        if size_bytes <= PART_BYTES {
+            let mut bytes = vec![0; size_bytes as usize];
+            let read = file.read_exact_at(&mut bytes, 0);
+            return Ok(read.is_ok().then(|| self.keys.id(&bytes)));
+        }
         let mut offsets = (0..size_bytes).step_by(PART_BYTES as usize).peekable();
         let mut values = Vec::new();
         let mut is_whole = true;
@@ -128,6 +134,9 @@ mod tests {
                 let expected = bytes.get(..length).map(|bytes| keys.id(bytes));
                 assert_eq!(found, expected, "{length}");
             };
+            for length in [0, 1, 300_000, 1 << 20] {
+                check(length);
+            }
             for parts in 1..9 {
                 check((parts << 20) + 1);
                 check((parts << 20) + random.usize(1..1 << 20));

@@ -18,7 +18,11 @@ use zeroize::Zeroizing;
 
 use crate::error::{Error, Result};
 
+#[cfg(test)]
+mod attributes_test;
 mod bytes;
+#[cfg(test)]
+mod changing_test;
 mod chunker;
 mod cipher;
 mod clones;
@@ -35,6 +39,7 @@ pub(crate) mod fuzz;
 mod hashing;
 mod images;
 mod index;
+mod metadata;
 mod objects_end;
 mod pack;
 #[cfg(test)]
@@ -45,6 +50,7 @@ mod proof_objects_test;
 mod proof_requests_test;
 #[cfg(test)]
 mod proof_test;
+mod reading;
 mod record;
 mod repair;
 mod restore;
@@ -80,7 +86,7 @@ pub use repair::Repaired;
 pub use restore::{RestoreOptions, Restored};
 pub use retention::{Kept, Retention};
 pub use verify::{Damage, Verified, VerifyOptions};
-pub use walk::{AddOptions, Added};
+pub use walk::{AddOptions, Added, ReadFiles};
 pub use writer::{Source, Writer, WriterOptions};
 
 const CONFIG: &str = "config";

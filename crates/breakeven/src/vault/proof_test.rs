@@ -112,14 +112,15 @@ fn add_begun(vault: &mut Vault, tree: &Tree, number: u64, seconds: i64) -> Resul
             name: name.clone(),
             node: Node::File {
                 size_bytes,
-                link_group: 0,
                 is_sparse: false,
+                is_torn: false,
                 content,
             },
             mode: 0o600,
             user: 0,
             group: 0,
             changed: Time::default(),
+            link_group: 0,
             attributes: Vec::new(),
         });
     }

@@ -6,9 +6,13 @@ use super::bytes::{Reader, put_bytes, put_number, put_signed};
 use super::cipher::Id;
 use super::folder::Time;
 
-const SNAPSHOT: u8 = 1;
+/// As they were written before attributes were kept, without flags.
+const SNAPSHOT_BEFORE: u8 = 1;
 const FENCE: u8 = 2;
 const CHANGE: u8 = 3;
+const SNAPSHOT: u8 = 4;
+/// Flags of a snapshot.
+const HAS_ATTRIBUTES: u64 = 1;
 
 /// What a snapshot is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub struct Snapshot {
     pub new_raw_bytes: u64,
     /// Bytes of packs that it added.
     pub stored_bytes: u64,
+    /// Whether extended attributes were read for it; else it knows none, whatever files had.
+    pub has_attributes: bool,
 }
 
 /// A pack that nothing uses any more.
@@ -91,9 +97,14 @@ impl Record {
     pub(super) fn read(content: &[u8]) -> Result<Record> {
         let mut reader = Reader::new("record", content);
         let record = match reader.byte()? {
-            SNAPSHOT => {
+            kind @ (SNAPSHOT | SNAPSHOT_BEFORE) => {
                 let state = State::read(&mut reader)?;
-                Record::Snapshot(state, Box::new(Snapshot::read(&mut reader)?))
+                let mut snapshot = Snapshot::read(&mut reader)?;
+                if kind == SNAPSHOT {
+                    let flags = reader.number_to(HAS_ATTRIBUTES)?;
+                    snapshot.has_attributes = flags & HAS_ATTRIBUTES != 0;
+                }
+                Record::Snapshot(state, Box::new(snapshot))
             }
             FENCE => Record::Fence,
             CHANGE => Record::Change(State::read(&mut reader)?),
@@ -168,8 +179,10 @@ impl Snapshot {
         for number in numbers {
             put_number(bytes, number);
         }
+        put_number(bytes, u64::from(self.has_attributes) * HAS_ATTRIBUTES);
     }
 
+    /// Reads all of a snapshot but its flags.
     fn read(reader: &mut Reader<'_>) -> Result<Snapshot> {
         let seconds = reader.signed()?;
         let nanoseconds = reader.number_to(999_999_999)? as u32;
@@ -197,6 +210,7 @@ impl Snapshot {
             raw_bytes: reader.number()?,
             new_raw_bytes: reader.number()?,
             stored_bytes: reader.number()?,
+            has_attributes: false,
         })
     }
 }
@@ -224,6 +238,7 @@ mod tests {
             tags: vec!["a".to_string(), String::new()],
             paths: vec![vec![0xFF, 1]],
             raw_bytes: u64::MAX,
+            has_attributes: true,
             ..Snapshot::default()
         };
         let records = [
@@ -238,5 +253,23 @@ mod tests {
                 assert!(Record::read(&bytes[..cut]).is_err(), "{cut} of {record:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_snapshot_of_before_knows_no_attributes() {
+        let snapshot = Snapshot {
+            files: 7,
+            has_attributes: true,
+            ..Snapshot::default()
+        };
+        let mut bytes = Record::Snapshot(State::default(), Box::new(snapshot.clone())).write();
+        bytes[0] = SNAPSHOT_BEFORE;
+        bytes.pop();
+        let before = Snapshot {
+            has_attributes: false,
+            ..snapshot
+        };
+        let read = Record::read(&bytes).unwrap();
+        assert_eq!(read, Record::Snapshot(State::default(), Box::new(before)));
     }
 }

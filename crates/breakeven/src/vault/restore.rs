@@ -8,16 +8,16 @@
 //! has changed since.
 //!
 //! One thread makes folders and links, the pool makes files, some at a time. A folder is given its mode and
-//! times when all that is in it is there.
+//! times when all that is in it is there; one that exists stays as it is, unless what exists is replaced.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -28,11 +28,11 @@ use super::contents::Chunks;
 use super::excludes::Excludes;
 use super::folder::{Entry, Node};
 use super::index::Index;
+use super::metadata::{HeldInode, MetadataOptions, is_new_node, shown};
 use super::repair::is_damage;
-use super::restore_files::{
-    Batch, FileJob, Files, Inode, Made, Place, finish, inode_of, open_below,
-};
+use super::restore_files::{Batch, FileJob, Files, Inode, Made, Place, inode_of, open_below};
 use super::verify::DEPTH_MAX;
+use super::walk::NODE_FLAGS;
 use super::{Progress, Vault};
 
 /// How a snapshot is restored.
@@ -74,6 +74,10 @@ pub struct Restored {
     pub folders: u64,
     /// Bytes of files.
     pub bytes: u64,
+    /// Files that had changed while they were read for the snapshot.
+    pub torn_files: u64,
+    /// Whether the snapshot knows extended attributes.
+    pub has_attributes: bool,
     /// What could not be restored, and why.
     pub problems: Vec<(PathBuf, String)>,
 }
@@ -115,7 +119,16 @@ impl Vault {
             Mode::empty(),
         );
         let root = Arc::new(root.map_err(|error| Error::io("open", target, error.into()))?);
-        let files = Files::new(Arc::clone(&index), Arc::clone(&root), options);
+        let metadata = MetadataOptions {
+            owners: options.owners,
+            attributes: snapshot.has_attributes,
+        };
+        let files = Files::new(
+            Arc::clone(&index),
+            Arc::clone(&root),
+            options.replaces,
+            metadata,
+        );
         let (far, keys) = (Arc::clone(&self.far), Arc::clone(&self.keys));
         let create = move || Chunks::new(&far, &keys);
         let work = move |chunks: &mut Chunks, batch: Batch| files.make(chunks, batch);
@@ -124,6 +137,7 @@ impl Vault {
             stage: pool.stage(pool.worker_count() + 1, create, work)?,
             index,
             options,
+            metadata,
             root: Arc::clone(&root),
             path: Vec::new(),
             links: BTreeMap::new(),
@@ -135,7 +149,10 @@ impl Vault {
             completed: 0,
             waiting: VecDeque::new(),
             is_over: false,
-            restored: Restored::default(),
+            restored: Restored {
+                has_attributes: snapshot.has_attributes,
+                ..Restored::default()
+            },
             total: snapshot.raw_bytes,
             progress,
         };
@@ -159,6 +176,7 @@ struct Restore<'r> {
     stage: Stage<Batch, Made, Chunks>,
     index: Arc<Index>,
     options: &'r RestoreOptions,
+    metadata: MetadataOptions,
     root: Arc<OwnedFd>,
     path: Vec<Vec<u8>>,
     /// Where the first name of each group of hard links lies below the target, and the batch that makes it.
@@ -227,23 +245,57 @@ impl Restore<'_> {
         match entry.node {
             Node::File { .. } => self.file(place, entry),
             Node::Folder { content } => self.below(place, entry, content),
-            _ => make_named(&place.folder, &entry.name, self.options.replaces, |name| {
-                make_special(&place.folder, name, &entry)?;
-                self.finish_named(&place.folder, name, &entry)
-            }),
+            _ => self.node(place, &entry),
         }
+    }
+
+    /// Makes what is neither file nor folder.
+    fn node(&mut self, place: &Place, entry: &Entry) -> Result<()> {
+        if entry.link_group != 0
+            && let Some((first, _)) = self.links.get(&entry.link_group).cloned()
+            && let Some(inode) = self.linked.get(&entry.link_group).copied()
+            && self.link(&place.folder, &entry.name, (&first[..], inode))?
+        {
+            return Ok(());
+        }
+        let folder = &*place.folder;
+        let held = make_named(folder, &entry.name, self.options.replaces, |name| {
+            make_special(folder, name, entry)?;
+            // Whoever may write in the folder can have put something else there.
+            let held = rustix::fs::openat(folder, name, NODE_FLAGS, Mode::empty());
+            let held = held.map_err(|error| io("open the node", error))?;
+            let status = rustix::fs::fstat(&held).map_err(|error| io("open the node", error))?;
+            if !is_new_node(&status, entry) {
+                return Err(Error::invalid(
+                    "node",
+                    "something else has taken its place since it was made",
+                ));
+            }
+            let path = path_of(&self.path);
+            let problems = &mut self.restored.problems;
+            let mut problem = |reason| problems.push((path.clone(), reason));
+            HeldInode::Named(held.as_fd()).give(entry, self.metadata, &mut problem);
+            Ok((held, inode_of(&status)))
+        });
+        let inode = match held {
+            Ok((_, inode)) => inode,
+            // What is equal stays.
+            Err(_) if is_equal_link(folder, entry) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if entry.link_group != 0 {
+            self.links.insert(entry.link_group, (self.path.clone(), 0));
+            self.linked.insert(entry.link_group, inode);
+        }
+        Ok(())
     }
 
     /// Has a file made, or makes another name of one that was.
     fn file(&mut self, place: &Arc<Place>, entry: Entry) -> Result<()> {
-        let Node::File {
-            link_group,
-            size_bytes,
-            ..
-        } = entry.node
-        else {
+        let Node::File { size_bytes, .. } = entry.node else {
             unreachable!("a file");
         };
+        let link_group = entry.link_group;
         if link_group != 0
             && let Some((first, batch)) = self.links.get(&link_group).cloned()
         {
@@ -251,6 +303,7 @@ impl Restore<'_> {
             if let Some(inode) = self.linked.get(&link_group).copied()
                 && self.link(&place.folder, &entry.name, (&first[..], inode))?
             {
+                self.restored.files += 1;
                 return Ok(());
             }
         }
@@ -304,6 +357,7 @@ impl Restore<'_> {
         self.completed += 1;
         self.restored.files += made.files;
         self.restored.bytes += made.bytes;
+        self.restored.torn_files += made.torn_files;
         self.restored.problems.extend(made.problems);
         self.linked.extend(made.linked);
         let (done, total) = (self.restored.bytes, self.total);
@@ -322,11 +376,8 @@ impl Restore<'_> {
         {
             let (place, entry, _) = self.waiting.pop_front().expect("it was there");
             let problems = &mut self.restored.problems;
-            let path = path_of(&place.path);
-            if let Err(error) = finish(&place.folder, &entry, &path, self.options.owners, problems)
-            {
-                problems.push((path, error.to_string()));
-            }
+            let mut problem = |reason| problems.push((path_of(&place.path), reason));
+            HeldInode::Open(place.folder.as_fd()).give(&entry, self.metadata, &mut problem);
         }
     }
 
@@ -346,10 +397,10 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Makes another name of a file that was restored; its path is followed without links. Says whether that was done:
-    /// another file may lie there now.
+    /// Makes another name of what was restored; its path is followed without links. Says whether that was done: something
+    /// else may lie there now.
     fn link(
-        &mut self,
+        &self,
         folder: &OwnedFd,
         name: &[u8],
         (first, inode): (&[Vec<u8>], Inode),
@@ -358,15 +409,16 @@ impl Restore<'_> {
         let Ok(at) = open_below(&self.root, folders) else {
             return Ok(false);
         };
-        let found = rustix::fs::statat(&at, &last[..], AtFlags::SYMLINK_NOFOLLOW);
-        if !found.is_ok_and(|status| inode_of(&status) == inode) {
+        let Ok(held) = rustix::fs::openat(&at, &last[..], NODE_FLAGS, Mode::empty()) else {
+            return Ok(false);
+        };
+        if !rustix::fs::fstat(&held).is_ok_and(|status| inode_of(&status) == inode) {
             return Ok(false);
         }
         make_named(folder, name, self.options.replaces, |name| {
-            let linked = rustix::fs::linkat(&at, &last[..], folder, name, AtFlags::empty());
+            let linked = link_held(&held, folder, name);
             linked.map_err(|error| io("make the hard link", error))
         })?;
-        self.restored.files += 1;
         Ok(true)
     }
 
@@ -378,10 +430,11 @@ impl Restore<'_> {
             ));
         }
         let name = &entry.name[..];
-        match rustix::fs::mkdirat(&*place.folder, name, Mode::from_raw_mode(0o700)) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        let is_new = match rustix::fs::mkdirat(&*place.folder, name, Mode::from_raw_mode(0o700)) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
             Err(error) => return Err(io("make the folder", error)),
-        }
+        };
         let opened = rustix::fs::openat(&*place.folder, name, FOLDER_FLAGS, Mode::empty());
         let opened = Arc::new(Place {
             folder: Arc::new(opened.map_err(|error| io("open the folder", error))?),
@@ -392,28 +445,14 @@ impl Restore<'_> {
         } else {
             self.folder(&opened, content)?;
         }
-        self.waiting.push_back((opened, entry, self.last_batch()));
+        // One that exists stays as it is.
+        if is_new || self.options.replaces {
+            self.waiting.push_back((opened, entry, self.last_batch()));
+        }
         match self.waiting.len() > FOLDERS_WAITING {
             true => self.wait_for(self.last_batch()),
             false => Ok(()),
         }
-    }
-
-    /// Gives what is not opened what its entry says.
-    fn finish_named(&self, folder: &OwnedFd, name: &[u8], entry: &Entry) -> Result<()> {
-        if self.options.owners {
-            let (user, group) = owners(entry);
-            let owned = rustix::fs::chownat(folder, name, user, group, AtFlags::SYMLINK_NOFOLLOW);
-            owned.map_err(|error| io("set the owner", error))?;
-        }
-        // What a node is made with is cut by the umask, and a change of the owner takes some bits away.
-        if !matches!(entry.node, Node::Link { .. }) {
-            let mode = Mode::from_raw_mode(entry.mode);
-            let set = rustix::fs::chmodat(folder, name, mode, AtFlags::empty());
-            set.map_err(|error| io("set the mode", error))?;
-        }
-        let timed = rustix::fs::utimensat(folder, name, &times(entry), AtFlags::SYMLINK_NOFOLLOW);
-        timed.map_err(|error| io("set the times", error))
     }
 }
 
@@ -439,29 +478,30 @@ pub(super) fn make_named<T, E: From<Error>>(
     placed
 }
 
+/// Gives an inode that is held another name.
+fn link_held(held: &OwnedFd, folder: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
+    match rustix::fs::linkat(held, c"", folder, name, AtFlags::EMPTY_PATH) {
+        // Who may not search everywhere is to show where the system keeps it.
+        Err(Errno::NOENT | Errno::PERM) => {
+            let shown = shown(held.as_fd());
+            rustix::fs::linkat(CWD, shown, folder, name, AtFlags::SYMLINK_FOLLOW)
+        }
+        linked => linked,
+    }
+}
+
+/// Says whether a symbolic link to the same target lies there.
+fn is_equal_link(folder: &OwnedFd, entry: &Entry) -> bool {
+    let Node::Link { target } = &entry.node else {
+        return false;
+    };
+    let found = rustix::fs::readlinkat(folder, &entry.name[..], Vec::new());
+    found.is_ok_and(|found| found.as_bytes() == &target[..])
+}
+
 /// Returns the path of names below the target.
 pub(super) fn path_of(names: &[Vec<u8>]) -> PathBuf {
     names.iter().map(|name| OsStr::from_bytes(name)).collect()
-}
-
-pub(super) fn owners(entry: &Entry) -> (Option<Uid>, Option<Gid>) {
-    // The highest number means "as it is" to the system.
-    let number = |number: u32| (number != u32::MAX).then_some(number);
-    (
-        number(entry.user).map(Uid::from_raw),
-        number(entry.group).map(Gid::from_raw),
-    )
-}
-
-pub(super) fn times(entry: &Entry) -> Timestamps {
-    let changed = Timespec {
-        tv_sec: entry.changed.seconds,
-        tv_nsec: entry.changed.nanoseconds.into(),
-    };
-    Timestamps {
-        last_access: changed,
-        last_modification: changed,
-    }
 }
 
 /// Makes what is neither file nor folder.

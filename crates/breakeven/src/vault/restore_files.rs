@@ -4,21 +4,22 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, Mode, OFlags, Stat, XattrFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::storage::is_zero;
+use crate::storage::{closing, is_zero};
 
 use super::cipher::Id;
 use super::contents::{Chunks, Piece};
 use super::folder::{Entry, Node};
 use super::index::Index;
+use super::metadata::{HeldInode, MetadataOptions};
 use super::repair::is_damage;
-use super::restore::{FOLDER_FLAGS, RestoreOptions, io, make_named, owners, path_of, times};
+use super::restore::{FOLDER_FLAGS, io, make_named, path_of};
 
 /// A shorter content is decoded again sooner than another file is opened.
 const CLONE_BYTES_LEAST: u64 = 64 << 10;
@@ -59,6 +60,7 @@ pub(super) struct Batch {
 pub(super) struct Made {
     pub files: u64,
     pub bytes: u64,
+    pub torn_files: u64,
     pub problems: Vec<(PathBuf, String)>,
     /// The groups of hard links whose first name was made, and which file that is.
     pub linked: Vec<(u64, Inode)>,
@@ -110,17 +112,22 @@ pub(super) struct Files {
     index: Arc<Index>,
     root: Arc<OwnedFd>,
     replaces: bool,
-    owners: bool,
+    metadata: MetadataOptions,
     firsts: Mutex<BTreeMap<Id, First>>,
 }
 
 impl Files {
-    pub(super) fn new(index: Arc<Index>, root: Arc<OwnedFd>, options: &RestoreOptions) -> Files {
+    pub(super) fn new(
+        index: Arc<Index>,
+        root: Arc<OwnedFd>,
+        replaces: bool,
+        metadata: MetadataOptions,
+    ) -> Files {
         Files {
             index,
             root,
-            replaces: options.replaces,
-            owners: options.owners,
+            replaces,
+            metadata,
             firsts: Mutex::new(BTreeMap::new()),
         }
     }
@@ -158,15 +165,15 @@ impl Files {
     ) -> std::result::Result<u64, Failure> {
         let Node::File {
             size_bytes,
-            link_group,
             is_sparse,
+            is_torn,
             content,
         } = entry.node
         else {
             unreachable!("a file");
         };
         let folder = &*place.folder;
-        let (file, finished) = make_named(folder, &entry.name, self.replaces, |name| {
+        let file = make_named(folder, &entry.name, self.replaces, |name| {
             let opened = rustix::fs::openat(folder, name, FILE_FLAGS, Mode::from_raw_mode(0o600));
             let file = File::from(opened.map_err(|error| io("make the file", error))?);
             let first = match size_bytes >= CLONE_BYTES_LEAST {
@@ -180,17 +187,22 @@ impl Files {
                     return Err(failure);
                 }
             }
-            // A content that is whole stays, even where the system refuses it an owner.
-            let path = path_of(path);
-            let finished = finish(&file, entry, &path, self.owners, &mut made.problems);
-            Ok((file, finished))
+            // A content that is whole stays, whatever else the file system refuses it.
+            let mut problem = |reason| made.problems.push((path_of(path), reason));
+            HeldInode::Open(file.as_fd()).give(entry, self.metadata, &mut problem);
+            // Some file systems tell only now that they could not write.
+            if let Err(error) = closing::ask(&file) {
+                let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
+                return Err(Error::io("close", "the file", error).into());
+            }
+            Ok::<_, Failure>(file)
         })?;
-        if link_group != 0
+        if entry.link_group != 0
             && let Ok(status) = rustix::fs::fstat(&file)
         {
-            made.linked.push((link_group, inode_of(&status)));
+            made.linked.push((entry.link_group, inode_of(&status)));
         }
-        finished?;
+        made.torn_files += u64::from(is_torn);
         if size_bytes >= CLONE_BYTES_LEAST {
             self.remember(content, &file, path);
         }
@@ -314,29 +326,4 @@ pub(super) fn open_below(root: &OwnedFd, folders: &[Vec<u8>]) -> rustix::io::Res
         at = rustix::fs::openat(&at, &part[..], FOLDER_FLAGS, Mode::empty())?;
     }
     Ok(at)
-}
-
-/// Gives an open file or folder what its entry says.
-pub(super) fn finish(
-    file: impl AsFd,
-    entry: &Entry,
-    path: &Path,
-    sets_owners: bool,
-    problems: &mut Vec<(PathBuf, String)>,
-) -> Result<()> {
-    if sets_owners {
-        let (user, group) = owners(entry);
-        let owned = rustix::fs::fchown(&file, user, group);
-        owned.map_err(|error| io("set the owner", error))?;
-    }
-    for (name, value) in &entry.attributes {
-        if let Err(error) = rustix::fs::fsetxattr(&file, &name[..], value, XattrFlags::empty()) {
-            let name = String::from_utf8_lossy(name);
-            problems.push((path.to_path_buf(), format!("attribute {name}: {error}")));
-        }
-    }
-    // After the owner, whose change takes some bits away.
-    let mode = rustix::fs::fchmod(&file, Mode::from_raw_mode(entry.mode));
-    mode.map_err(|error| io("set the mode", error))?;
-    rustix::fs::futimens(&file, &times(entry)).map_err(|error| io("set the times", error))
 }

@@ -3,16 +3,16 @@
 //! Folders are opened one within another and links are never followed, so that a tree that changes meanwhile
 //! leads nowhere else. A file is taken for unchanged if path, size, both times and inode are those of the
 //! snapshot before, unless it changed so shortly before that snapshot that the clock could not tell. A file that
-//! changes while it is read is read again, and then said to be left out.
+//! changes while it is read is read again, and in the end stored as it was read last, marked and said. Attributes of unchanged
+//! files are read where the snapshot before does not know them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
@@ -24,6 +24,8 @@ use super::clones::Clones;
 use super::contents::{Chunks, FOLDER};
 use super::excludes::Excludes;
 use super::folder::{Entry, NAME_BYTES_MAX, Node, Stamp, Time, is_safe_name, is_target};
+use super::metadata::{Attributes, HeldInode, LACKS_PROC};
+use super::reading::{FileSource, moments};
 use super::record::Snapshot;
 use super::writer::{Source, Writer, WriterOptions};
 use super::{INDEX_PHASE, Progress, Vault};
@@ -36,8 +38,7 @@ const DEPTH_MAX: usize = 512;
 const READS_MAX: usize = 3;
 const CACHE_TAG: &[u8] = b"CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
-/// The longest extended attribute, and list of their names, as Linux has them.
-const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
+const BECAME_ANOTHER: &str = "it became something else while it was looked at";
 
 /// What is added, and how.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +57,10 @@ pub struct AddOptions {
     pub one_file_system: bool,
     /// Whether every file is read, unchanged or not.
     pub rereads: bool,
+    /// Whether a file of which only the inode's change is another (ctime) is taken for unchanged.
+    pub ignores_ctime: bool,
+    /// Whether one of another inode is, and of another ctime with it.
+    pub ignores_inode: bool,
     /// Whether it is only found out what would be stored: nothing is put but the lock of the turn.
     pub is_trial: bool,
     /// The time now.
@@ -75,10 +80,35 @@ pub struct Added {
     pub unchanged_files: u64,
     /// Files that were not read because they share all extents with one that was.
     pub shared_files: u64,
-    /// What could not be stored, and why.
+    /// Files that were read, by the reason.
+    pub read: ReadFiles,
+    /// Files that changed each time they were read, and are stored as they were read last.
+    pub torn_files: u64,
+    /// What could not be stored or is not stored as it was, and why.
     pub problems: Vec<(PathBuf, String)>,
     /// Memory that the index took at the end.
     pub index_bytes: u64,
+}
+
+/// How many files were read, by what told that they had to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadFiles {
+    /// Files that the snapshot before has not.
+    pub new: u64,
+    /// Of another size or time of change.
+    pub changed: u64,
+    /// Only the inode's change is another (ctime).
+    pub ctime: u64,
+    /// Another inode, and perhaps another ctime, of the same size and time of change.
+    pub inode: u64,
+    /// As they were, but changed so shortly before the snapshot before that the clock could not tell.
+    pub young: u64,
+    /// They changed while they were read for the snapshot before.
+    pub torn: u64,
+    /// As they were, but the vault lacks their content.
+    pub lost: u64,
+    /// All, as was asked for.
+    pub asked: u64,
 }
 
 impl Vault {
@@ -118,8 +148,10 @@ impl Vault {
         snapshot.parent = parent.as_ref().map_or(0, |(epoch, _)| *epoch);
         let mut walk = Walk {
             chunks: Chunks::new(&writer.vault().far, &writer.vault().keys),
-            unchanged_before: parent
+            unchanged_before: (parent.as_ref())
                 .map_or(i64::MIN, |(_, it)| it.begun.seconds - CLOCK_GRAIN_SECONDS),
+            parent_has_attributes: parent.is_some_and(|(_, it)| it.has_attributes),
+            lacks_proc: false,
             writer,
             options,
             path: Vec::new(),
@@ -154,6 +186,7 @@ impl Vault {
             user: options.user.clone(),
             tags: options.tags.clone(),
             paths,
+            has_attributes: true,
             ..Snapshot::default()
         }
     }
@@ -185,14 +218,15 @@ impl Vault {
             name: name.to_vec(),
             node: Node::File {
                 size_bytes,
-                link_group: 0,
                 is_sparse: false,
+                is_torn: false,
                 content,
             },
             mode: 0o600,
             user: rustix::process::getuid().as_raw(),
             group: rustix::process::getgid().as_raw(),
             changed: options.now,
+            link_group: 0,
             attributes: Vec::new(),
         };
         (snapshot.folder, snapshot.stamps) = writer.add_folder(&[entry], &[Stamp::default()])?;
@@ -269,7 +303,7 @@ struct Walk<'v, 'o> {
     options: &'o AddOptions,
     path: Vec<Vec<u8>>,
     /// What was stored of files with several names, by device and inode.
-    links: BTreeMap<(u64, u64), Node>,
+    links: BTreeMap<(u64, u64), Stored>,
     clones: Clones,
     /// Below which clones were read.
     root: OwnedFd,
@@ -278,6 +312,8 @@ struct Walk<'v, 'o> {
     progress: &'o mut dyn FnMut(&Progress),
     total: u64,
     unchanged_before: i64,
+    parent_has_attributes: bool,
+    lacks_proc: bool,
 }
 
 const FOLDER_FLAGS: OFlags = OFlags::RDONLY
@@ -289,6 +325,8 @@ const FILE_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::CLOEXEC);
+/// What is not opened, and held all the same.
+pub(super) const NODE_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Walk<'_, '_> {
     fn parent(&mut self, ids: Option<[Id; 2]>) -> Result<Parent> {
@@ -403,7 +441,7 @@ impl Walk<'_, '_> {
         parent: &Parent,
         device: Option<u64>,
         wanted: Option<&Wanted>,
-    ) -> Result<Option<(Entry, Stamp)>> {
+    ) -> Result<Option<Stored>> {
         // File systems of others have longer names, and a reader refuses the whole folder for one.
         if !is_safe_name(name) {
             let length = name.len();
@@ -412,6 +450,7 @@ impl Walk<'_, '_> {
             ));
             return Ok(None);
         }
+        moments::pass();
         let status = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(status) => status,
             Err(error) => {
@@ -420,40 +459,93 @@ impl Walk<'_, '_> {
             }
         };
         let known = parent.find(name);
-        let mut entry = entry_of(name, &status);
-        let mut stamp = stamp_of(&status);
-        let kind = FileType::from_raw_mode(status.st_mode);
-        let node = match kind {
-            FileType::RegularFile => {
-                self.add_file(folder, name, &mut entry, &mut stamp, (&status, known))?
-            }
+        match FileType::from_raw_mode(status.st_mode) {
+            FileType::RegularFile => self.add_file(folder, name, &status, known),
             FileType::Directory => {
                 let device = device.filter(|_| self.options.one_file_system);
-                self.add_below(
-                    folder,
-                    name,
-                    (&mut entry, &mut stamp),
-                    (&status, known),
-                    device,
-                    wanted,
-                )?
+                self.add_below(folder, (name, &status), known, device, wanted)
             }
-            FileType::Symlink => self.link(folder, name),
-            FileType::Fifo => Some(Node::Pipe),
-            FileType::Socket => Some(Node::Socket),
-            FileType::CharacterDevice => Some(Node::CharacterDevice {
-                device: status.st_rdev,
-            }),
-            FileType::BlockDevice => Some(Node::BlockDevice {
-                device: status.st_rdev,
-            }),
-            FileType::Unknown => None,
-        };
-        Ok(node.map(|node| (Entry { node, ..entry }, stamp)))
+            FileType::Unknown => Ok(None),
+            _ => Ok(self.add_node(folder, name, &status, known)),
+        }
     }
 
-    fn link(&mut self, folder: &OwnedFd, name: &[u8]) -> Option<Node> {
-        match rustix::fs::readlinkat(folder, name, Vec::new()) {
+    /// Adds what is neither file nor folder.
+    fn add_node(
+        &mut self,
+        folder: &OwnedFd,
+        name: &[u8],
+        status: &Stat,
+        known: Option<(&Entry, &Stamp)>,
+    ) -> Option<Stored> {
+        if let Some(known) = known.filter(|_| self.parent_has_attributes)
+            && let Some(stored) = self.unchanged_node(known, name, status)
+        {
+            return Some(stored);
+        }
+        moments::pass();
+        let held = rustix::fs::openat(folder, name, NODE_FLAGS, Mode::empty());
+        let held = held.and_then(|held| Ok((rustix::fs::fstat(&held)?, held)));
+        let (status, held) = match held {
+            Ok(held) => held,
+            Err(error) => {
+                self.problem(error);
+                return None;
+            }
+        };
+        let device = status.st_rdev;
+        let node = match FileType::from_raw_mode(status.st_mode) {
+            FileType::Symlink => self.link(&held)?,
+            FileType::Fifo => Node::Pipe,
+            FileType::Socket => Node::Socket,
+            FileType::CharacterDevice => Node::CharacterDevice { device },
+            FileType::BlockDevice => Node::BlockDevice { device },
+            _ => {
+                self.problem(BECAME_ANOTHER);
+                return None;
+            }
+        };
+        let attributes = self.attributes(HeldInode::Named(held.as_fd()));
+        let entry = Entry {
+            node,
+            attributes,
+            link_group: self.group_of(&status),
+            ..entry_of(name, &status)
+        };
+        Some((entry, stamp_of(&status)))
+    }
+
+    /// Returns what the snapshot before has of a link, pipe, socket or device that is as it was then.
+    fn unchanged_node(
+        &mut self,
+        (before, stamped): (&Entry, &Stamp),
+        name: &[u8],
+        status: &Stat,
+    ) -> Option<Stored> {
+        let is_kind = match (&before.node, FileType::from_raw_mode(status.st_mode)) {
+            (Node::Link { .. }, FileType::Symlink)
+            | (Node::Pipe, FileType::Fifo)
+            | (Node::Socket, FileType::Socket) => true,
+            (Node::CharacterDevice { device }, FileType::CharacterDevice)
+            | (Node::BlockDevice { device }, FileType::BlockDevice) => *device == status.st_rdev,
+            _ => false,
+        };
+        let (entry, stamp) = (entry_of(name, status), stamp_of(status));
+        let is_same = is_kind && before.changed == entry.changed && *stamped == stamp;
+        let is_old = stamp.inode_changed.seconds < self.unchanged_before;
+        (is_same && is_old).then(|| {
+            let entry = Entry {
+                node: before.node.clone(),
+                attributes: before.attributes.clone(),
+                link_group: self.group_of(status),
+                ..entry
+            };
+            (entry, stamp)
+        })
+    }
+
+    fn link(&mut self, held: &OwnedFd) -> Option<Node> {
+        match rustix::fs::readlinkat(held, c"", Vec::new()) {
             Ok(target) if is_target(target.as_bytes()) => Some(Node::Link {
                 target: target.into_bytes(),
             }),
@@ -469,18 +561,30 @@ impl Walk<'_, '_> {
         }
     }
 
+    fn attributes(&mut self, held: HeldInode<'_>) -> Attributes {
+        let mut problems = Vec::new();
+        let attributes = held.attributes(&mut |reason| problems.push(reason));
+        for reason in problems {
+            if reason != LACKS_PROC || !std::mem::replace(&mut self.lacks_proc, true) {
+                self.problem(reason);
+            }
+        }
+        attributes
+    }
+
     /// Adds a folder that is an entry.
     fn add_below(
         &mut self,
         folder: &OwnedFd,
-        name: &[u8],
-        (entry, stamp): (&mut Entry, &mut Stamp),
-        (status, known): (&Stat, Option<(&Entry, &Stamp)>),
+        (name, status): (&[u8], &Stat),
+        known: Option<(&Entry, &Stamp)>,
         device: Option<u64>,
         wanted: Option<&Wanted>,
-    ) -> Result<Option<Node>> {
+    ) -> Result<Option<Stored>> {
+        let (mut entry, mut stamp) = (entry_of(name, status), stamp_of(status));
+        entry.node = Node::Folder { content: Id::NONE };
         if device.is_some_and(|device| device != status.st_dev) {
-            return Ok(Some(Node::Folder { content: Id::NONE }));
+            return Ok(Some((entry, stamp)));
         }
         if self.path.len() > DEPTH_MAX {
             self.problem(format_args!(
@@ -488,6 +592,7 @@ impl Walk<'_, '_> {
             ));
             return Ok(None);
         }
+        moments::pass();
         let opened = match rustix::fs::openat(folder, name, FOLDER_FLAGS, Mode::empty()) {
             Ok(opened) => opened,
             Err(error) => {
@@ -495,7 +600,7 @@ impl Walk<'_, '_> {
                 return Ok(None);
             }
         };
-        entry.attributes = attributes_of(&opened);
+        entry.attributes = self.attributes(HeldInode::Open(opened.as_fd()));
         let ids = known.and_then(|(entry, stamp)| match entry.node {
             Node::Folder { content } => Some([content, stamp.folder]),
             _ => None,
@@ -508,38 +613,48 @@ impl Walk<'_, '_> {
                 self.add_folder(opened, &parent, device)?
             }
         };
+        entry.node = Node::Folder { content };
         stamp.folder = stamps;
-        Ok(Some(Node::Folder { content }))
+        Ok(Some((entry, stamp)))
     }
 
     fn add_file(
         &mut self,
         folder: &OwnedFd,
         name: &[u8],
-        entry: &mut Entry,
-        stamp: &mut Stamp,
-        (status, known): (&Stat, Option<(&Entry, &Stamp)>),
-    ) -> Result<Option<Node>> {
+        status: &Stat,
+        known: Option<(&Entry, &Stamp)>,
+    ) -> Result<Option<Stored>> {
         let link = (status.st_nlink > 1).then_some((status.st_dev, status.st_ino));
-        let node = if let Some(node) = known.and_then(|known| self.unchanged(known, entry, stamp)) {
-            entry.attributes = known
-                .map(|(entry, _)| entry.attributes.clone())
-                .unwrap_or_default();
-            self.added.unchanged_files += 1;
-            Some(node)
-        } else if let Some(node) = link.and_then(|link| self.links.get(&link)) {
-            Some(node.clone())
-        } else {
-            self.read_file(folder, name, entry, stamp)?
+        let (entry, stamp) = (entry_of(name, status), stamp_of(status));
+        let unchanged = self.unchanged(known, &entry, &stamp);
+        let stored = match &unchanged {
+            Ok(before) => self.taken_over(folder, before, entry, stamp),
+            Err(_) => None,
         };
-        let Some(mut node) = node else {
+        let stored = if stored.is_some() {
+            self.added.unchanged_files += 1;
+            stored
+        } else if let Some((entry, stamp)) = link.and_then(|link| self.links.get(&link)) {
+            // All that is kept of one inode is of one moment.
+            let name = name.to_vec();
+            let entry = entry.clone();
+            Some((Entry { name, ..entry }, *stamp))
+        } else {
+            let stored = self.read_file(folder, name)?;
+            if stored.is_some() {
+                self.added.read.count(unchanged.err());
+            }
+            stored
+        };
+        let Some((mut entry, stamp)) = stored else {
             return Ok(None);
         };
-        if let (Node::File { link_group, .. }, Some(link)) = (&mut node, link) {
-            *link_group = self.group_of(link);
-            self.links.insert(link, node.clone());
+        entry.link_group = self.group_of(status);
+        if let Some(link) = link {
+            self.links.insert(link, (entry.clone(), stamp));
         }
-        if let Node::File { size_bytes, .. } = &node {
+        if let Node::File { size_bytes, .. } = entry.node {
             self.added.snapshot.files += 1;
             self.added.snapshot.raw_bytes += size_bytes;
             let (done, total) = (self.added.snapshot.raw_bytes, self.total);
@@ -549,104 +664,249 @@ impl Walk<'_, '_> {
                 total,
             });
         }
-        Ok(Some(node))
+        Ok(Some((entry, stamp)))
     }
 
-    /// Numbers names of one file by its inode, so that the number is the same the next time.
-    fn group_of(&mut self, (device, inode): (u64, u64)) -> u64 {
+    /// Numbers names of one inode by it, so that the number is the same the next time.
+    fn group_of(&mut self, status: &Stat) -> u64 {
+        if status.st_nlink < 2 {
+            return 0;
+        }
+        let device = status.st_dev;
         let at = self.devices.iter().position(|known| *known == device);
         let at = at.unwrap_or_else(|| {
             self.devices.push(device);
             self.devices.len() - 1
         });
-        inode ^ (at as u64) << 48
+        status.st_ino ^ (at as u64) << 48
     }
 
-    /// Returns what the snapshot before has of a file that is as it was then.
-    fn unchanged(
+    /// Returns what the snapshot before has of a file that is as it was then, or why it is to be read.
+    fn unchanged<'k>(
         &self,
-        (before, stamped): (&Entry, &Stamp),
+        known: Option<(&'k Entry, &Stamp)>,
         entry: &Entry,
         stamp: &Stamp,
-    ) -> Option<Node> {
-        let is_same = before.changed == entry.changed
-            && stamped.inode_changed == stamp.inode_changed
-            && stamped.inode == stamp.inode
-            && matches!((&before.node, &entry.node),
-                (Node::File { size_bytes: was, .. }, Node::File { size_bytes: is, .. }) if was == is);
-        let is_old = entry.changed.seconds < self.unchanged_before
-            && stamp.inode_changed.seconds < self.unchanged_before;
-        // A list that a live snapshot names is not read: a collection keeps all that it needs, and a repair drops one that
-        // lacks a chunk.
-        let is_there = matches!(&before.node,
-            Node::File { content, .. } if self.writer.index.has_content(content));
-        (is_same && is_old && is_there).then(|| before.node.clone())
+    ) -> std::result::Result<Before<'k>, Reason> {
+        if self.options.rereads {
+            return Err(Reason::Asked);
+        }
+        let Some((before, stamped)) = known else {
+            return Err(Reason::New);
+        };
+        let (
+            Node::File {
+                size_bytes: was, ..
+            },
+            Node::File { size_bytes: is, .. },
+        ) = (&before.node, &entry.node)
+        else {
+            return Err(Reason::New);
+        };
+        let is_inode = stamped.inode == stamp.inode;
+        let is_ctime = stamped.inode_changed == stamp.inode_changed;
+        let ignores_ctime = self.options.ignores_ctime || self.options.ignores_inode;
+        let is_young = |time: &Time| time.seconds >= self.unchanged_before;
+        match &before.node {
+            _ if before.changed != entry.changed || was != is => Err(Reason::Changed),
+            _ if !is_inode && !self.options.ignores_inode => Err(Reason::Inode),
+            _ if !is_ctime && !ignores_ctime => Err(Reason::InodeChanged),
+            Node::File { is_torn: true, .. } => Err(Reason::Torn),
+            _ if is_young(&entry.changed) => Err(Reason::Young),
+            _ if is_young(&stamp.inode_changed) && !ignores_ctime => Err(Reason::Young),
+            // A list that a live snapshot names is not read: a collection keeps all that it needs, and a repair drops one
+            // that lacks a chunk.
+            Node::File { content, .. } if !self.writer.index.has_content(content) => {
+                Err(Reason::Lost)
+            }
+            _ => Ok(Before {
+                node: &before.node,
+                attributes: (self.parent_has_attributes && is_inode && is_ctime)
+                    .then_some(&before.attributes),
+            }),
+        }
     }
 
-    fn read_file(
+    /// Takes over what the snapshot before has of a file, but for attributes that it does not know. Nothing is taken over of
+    /// a file that has changed since it was looked at.
+    fn taken_over(
         &mut self,
         folder: &OwnedFd,
-        name: &[u8],
-        entry: &mut Entry,
-        stamp: &mut Stamp,
-    ) -> Result<Option<Node>> {
-        for _ in 0..READS_MAX {
-            let opened = rustix::fs::openat(folder, name, FILE_FLAGS, Mode::empty());
-            let opened = opened.and_then(|file| Ok((rustix::fs::fstat(&file)?, file)));
-            let (status, file) = match opened {
-                Ok((status, file))
-                    if FileType::from_raw_mode(status.st_mode) == FileType::RegularFile =>
-                {
-                    (status, file)
+        before: &Before<'_>,
+        entry: Entry,
+        stamp: Stamp,
+    ) -> Option<Stored> {
+        let attributes = match before.attributes {
+            Some(attributes) => attributes.clone(),
+            None => match open_file(folder, &entry.name) {
+                Ok((status, _)) if stamp_of(&status) != stamp => return None,
+                Ok((_, file)) => self.attributes(HeldInode::Open(file.as_fd())),
+                Err(reason) => {
+                    self.problem(format_args!("its attributes cannot be read: {reason}"));
+                    Attributes::new()
                 }
-                Ok(_) => break,
-                Err(error) => {
-                    self.problem(error);
+            },
+        };
+        let node = before.node.clone();
+        let entry = Entry {
+            node,
+            attributes,
+            ..entry
+        };
+        Some((entry, stamp))
+    }
+
+    /// Reads a file, and again if it changed meanwhile. One that changes each time is stored as it was read last.
+    fn read_file(&mut self, folder: &OwnedFd, name: &[u8]) -> Result<Option<Stored>> {
+        let mut last = None;
+        let mut is_bounded = true;
+        for _ in 0..READS_MAX {
+            let opened = open_file(folder, name);
+            let read = match opened {
+                Ok((status, file)) => self.read_once(name, &status, file, is_bounded)?,
+                Err(reason) => Err(reason),
+            };
+            match read {
+                Ok(Reading {
+                    stored,
+                    is_settled: true,
+                    has_more: false,
+                }) => return Ok(Some(stored)),
+                Ok(reading) => {
+                    // Such a file has another length than it says.
+                    is_bounded = !reading.is_settled;
+                    last = Some(reading.stored);
+                }
+                // What was read before it went is kept.
+                Err(_) if last.is_some() => break,
+                Err(reason) => {
+                    self.problem(reason);
                     return Ok(None);
                 }
-            };
-            let attributes = attributes_of(&file);
-            let extents = self.clones.extents(&file, &status);
-            let shared = extents.and_then(|it| self.clones.find(&self.root, &it));
-            let mut source = FileSource {
-                file: Arc::new(File::from(file)),
-                failure: None,
-            };
-            let stored = match shared {
-                Some(content) => Ok((content, status.st_size as u64)),
-                None => self.writer.add_content(&mut source),
-            };
-            if let Some(failure) = source.failure {
-                self.problem(failure);
-                return Ok(None);
-            }
-            let (content, size_bytes) = stored?;
-            let after = rustix::fs::fstat(&source.file);
-            let is_same = |after: &Stat| {
-                stamp_of(after) == stamp_of(&status)
-                    && entry_of(name, after) == entry_of(name, &status)
-            };
-            if size_bytes == status.st_size as u64 && after.as_ref().is_ok_and(is_same) {
-                *entry = Entry {
-                    attributes,
-                    ..entry_of(name, &status)
-                };
-                *stamp = stamp_of(&status);
-                self.added.shared_files += u64::from(shared.is_some());
-                if let Some(extents) = extents {
-                    self.clones.remember(extents, &self.path, &status, content);
-                }
-                let is_sparse = (status.st_blocks as u64) * 512 < size_bytes;
-                return Ok(Some(Node::File {
-                    size_bytes,
-                    link_group: 0,
-                    is_sparse,
-                    content,
-                }));
             }
         }
-        self.problem("it changed each time it was read; it is not in the snapshot");
-        Ok(None)
+        if let Some((entry, _)) = &mut last
+            && let Node::File { is_torn, .. } = &mut entry.node
+        {
+            *is_torn = true;
+            self.added.torn_files += 1;
+            self.problem("it changed each time it was read; it is stored as it was read last");
+        }
+        Ok(last)
+    }
+
+    /// Reads an open file; says why that is not possible.
+    fn read_once(
+        &mut self,
+        name: &[u8],
+        status: &Stat,
+        file: OwnedFd,
+        is_bounded: bool,
+    ) -> Result<std::result::Result<Reading, String>> {
+        moments::pass();
+        let attributes = self.attributes(HeldInode::Open(file.as_fd()));
+        let extents = self.clones.extents(&file, status);
+        let shared = extents.and_then(|it| self.clones.find(&self.root, &it));
+        let length = status.st_size as u64;
+        // Files that the system makes up say that they are empty.
+        let limit = Some(length).filter(|length| is_bounded && *length > 0);
+        let mut source = FileSource::new(File::from(file), limit);
+        let stored = match shared {
+            Some(content) => Ok((content, length)),
+            None => self.writer.add_content(&mut source),
+        };
+        let has_more = limit.is_some_and(|limit| source.has_more(limit));
+        if let Some(failure) = source.failure() {
+            return Ok(Err(failure));
+        }
+        let (content, size_bytes) = stored?;
+        moments::pass();
+        let after = rustix::fs::fstat(source.descriptor());
+        let is_settled = after.is_ok_and(|after| {
+            stamp_of(&after) == stamp_of(status) && entry_of(name, &after) == entry_of(name, status)
+        });
+        if is_settled && !has_more {
+            self.added.shared_files += u64::from(shared.is_some());
+            if let Some(extents) = extents {
+                self.clones.remember(extents, &self.path, status, content);
+            }
+        }
+        let node = Node::File {
+            size_bytes,
+            is_sparse: (status.st_blocks as u64) < size_bytes / 512,
+            is_torn: false,
+            content,
+        };
+        let entry = Entry {
+            node,
+            attributes,
+            ..entry_of(name, status)
+        };
+        Ok(Ok(Reading {
+            stored: (entry, stamp_of(status)),
+            is_settled,
+            has_more,
+        }))
+    }
+}
+
+/// An entry and its stamp.
+type Stored = (Entry, Stamp);
+
+/// What the snapshot before has of a file.
+struct Before<'k> {
+    node: &'k Node,
+    /// Its attributes, where they are known.
+    attributes: Option<&'k Attributes>,
+}
+
+/// Why a file is read.
+enum Reason {
+    New,
+    Changed,
+    InodeChanged,
+    Inode,
+    Young,
+    Torn,
+    Lost,
+    Asked,
+}
+
+/// A file that was read.
+struct Reading {
+    stored: Stored,
+    /// Whether it is as it was before.
+    is_settled: bool,
+    /// Whether more follows than it says.
+    has_more: bool,
+}
+
+impl ReadFiles {
+    /// Counts a file that was read; for no reason, where it changed as it was looked at.
+    fn count(&mut self, reason: Option<Reason>) {
+        *match reason {
+            Some(Reason::New) => &mut self.new,
+            Some(Reason::Changed) | None => &mut self.changed,
+            Some(Reason::InodeChanged) => &mut self.ctime,
+            Some(Reason::Inode) => &mut self.inode,
+            Some(Reason::Young) => &mut self.young,
+            Some(Reason::Torn) => &mut self.torn,
+            Some(Reason::Lost) => &mut self.lost,
+            Some(Reason::Asked) => &mut self.asked,
+        } += 1;
+    }
+}
+
+/// Opens a file that is to be read, without waiting for it; says why that is not possible.
+fn open_file(folder: &OwnedFd, name: &[u8]) -> std::result::Result<(Stat, OwnedFd), String> {
+    moments::pass();
+    let opened = rustix::fs::openat(folder, name, FILE_FLAGS, Mode::empty());
+    moments::pass();
+    let opened = opened.and_then(|file| Ok((rustix::fs::fstat(&file)?, file)));
+    let (status, file) = opened.map_err(|error| error.to_string())?;
+    match FileType::from_raw_mode(status.st_mode) {
+        FileType::RegularFile => Ok((status, file)),
+        _ => Err(BECAME_ANOTHER.to_string()),
     }
 }
 
@@ -655,56 +915,33 @@ fn entry_of(name: &[u8], status: &Stat) -> Entry {
         name: name.to_vec(),
         node: Node::File {
             size_bytes: status.st_size as u64,
-            link_group: 0,
             is_sparse: false,
+            is_torn: false,
             content: Id::NONE,
         },
         mode: status.st_mode & 0o7777,
         user: status.st_uid,
         group: status.st_gid,
-        changed: Time {
-            seconds: status.st_mtime,
-            nanoseconds: status.st_mtime_nsec as u32,
-        },
+        changed: time(status.st_mtime, status.st_mtime_nsec),
+        link_group: 0,
         attributes: Vec::new(),
     }
 }
 
 fn stamp_of(status: &Stat) -> Stamp {
     Stamp {
-        inode_changed: Time {
-            seconds: status.st_ctime,
-            nanoseconds: status.st_ctime_nsec as u32,
-        },
+        inode_changed: time(status.st_ctime, status.st_ctime_nsec),
         inode: status.st_ino,
         folder: Id::NONE,
     }
 }
 
-/// Reads the extended attributes of an open file or folder; those that cannot be read are left out.
-fn attributes_of(file: &impl AsFd) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut attributes = Vec::new();
-    // Most files have none, which the length alone tells.
-    let length = match rustix::fs::flistxattr(file, &mut [0u8; 0][..]) {
-        Ok(length) if length > 0 && length <= ATTRIBUTE_BYTES_MAX => length,
-        _ => return attributes,
-    };
-    let mut names = vec![0; length];
-    let Ok(length) = rustix::fs::flistxattr(file, &mut names[..]) else {
-        return attributes;
-    };
-    for name in names[..length]
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty())
-    {
-        let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
-        if let Ok(length) = rustix::fs::fgetxattr(file, name, &mut value[..]) {
-            value.truncate(length);
-            attributes.push((name.to_vec(), value));
-        }
+/// Returns a time of a file system; some have told of more nanoseconds than there are.
+fn time(seconds: i64, nanoseconds: u64) -> Time {
+    Time {
+        seconds,
+        nanoseconds: nanoseconds.min(999_999_999) as u32,
     }
-    attributes.sort();
-    attributes
 }
 
 fn is_cache(folder: &OwnedFd) -> bool {
@@ -714,42 +951,10 @@ fn is_cache(folder: &OwnedFd) -> bool {
         .is_ok_and(|file| File::from(file).read_exact(&mut head).is_ok() && head == CACHE_SIGNATURE)
 }
 
-struct FileSource {
-    file: Arc<File>,
-    failure: Option<String>,
-}
-
-impl FileSource {
-    fn watch<T>(&mut self, result: std::io::Result<T>) -> Result<T> {
-        result.map_err(|error| {
-            self.failure = Some(error.to_string());
-            Error::io("read", "a file", error)
-        })
-    }
-}
-
-impl Source for FileSource {
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
-        loop {
-            match (&*self.file).read(buffer) {
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                result => return self.watch(result),
-            }
-        }
-    }
-
-    fn rewind(&mut self) -> Result<bool> {
-        let rewound = (&*self.file).rewind();
-        self.watch(rewound).map(|()| true)
-    }
-
-    fn file(&self) -> Option<&Arc<File>> {
-        Some(&self.file)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::super::contents::{WHOLE_BYTES_MAX, check_whole};
     use super::super::{Entropy, FolderEnd, PasswordCost, VaultOptions};
     use super::*;
@@ -774,6 +979,8 @@ mod tests {
         let mut walk = Walk {
             chunks: Chunks::new(&writer.vault().far, &writer.vault().keys),
             unchanged_before: i64::MIN,
+            parent_has_attributes: false,
+            lacks_proc: false,
             writer,
             options: &options,
             path: Vec::new(),

@@ -58,8 +58,7 @@ pub trait Source {
 
     /// Returns the bytes of the whole content, where that is known before it is read.
     fn size_bytes(&self) -> Option<u64> {
-        let metadata = self.file()?.metadata().ok()?;
-        Some(metadata.len())
+        None
     }
 }
 
