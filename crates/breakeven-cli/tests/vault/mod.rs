@@ -1,12 +1,15 @@
 //! The vault's commands as the guide types them, and what they say when something is wrong.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 #[cfg(feature = "s3")]
 #[path = "../../../breakeven-vault/tests/server/mod.rs"]
 mod server;
+
+mod metadata;
 
 use tempfile::TempDir;
 
@@ -314,11 +317,12 @@ fn golden_tree() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Two vaults of version 1, kept as they were written: `before` has lists beside the contents, `now` apart from them. Each is
+/// Vaults of version 1, kept as they were written: `before` has lists beside the contents, `now` apart from them, `attributes`
+/// extended attributes too, a link of two names and a file that changed while it was read. Each is
 /// whole and restored, and what it holds is cut where it was, so that it is not stored again.
 #[test]
 fn a_vault_that_was_written_once_is_read_and_its_cuts_stay() {
-    for name in ["before", "now"] {
+    for name in ["before", "now", "attributes"] {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path();
         let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vault/golden");
@@ -331,9 +335,21 @@ fn a_vault_that_was_written_once_is_read_and_its_cuts_stay() {
         fs::write(path.join("p"), "a password\n").expect("a file");
         let said = ok(path, "breakeven vault -r v -p p verify");
         assert!(said.contains(" 0 damages"), "{said}");
-        ok(path, "breakeven vault -r v -p p restore 1 --target back");
+        let said = ok(path, "breakeven vault -r v -p p restore 1 --target back");
+        let golden = path.join("back/srv/golden");
+        match name {
+            "attributes" => {
+                assert!(said.contains("1 of them changed"), "{said}");
+                let mut value = [0; 10];
+                let length = rustix::fs::getxattr(golden.join("text"), "user.k", &mut value);
+                assert_eq!(&value[..length.expect("an attribute")], b"val");
+                let link = |name: &str| fs::symlink_metadata(golden.join(name)).expect("a link");
+                assert_eq!(link("link").ino(), link("below/link").ino());
+            }
+            _ => assert!(said.contains("has no attributes"), "{said}"),
+        }
         for (name, content) in golden_tree() {
-            let back = path.join("back/srv/golden").join(name);
+            let back = golden.join(name);
             assert!(fs::read(&back).expect("a file") == content, "{name}");
         }
         let said = ok(path, "breakeven vault -r v -p p add --json back");
