@@ -48,6 +48,12 @@ pub enum Error {
         /// What cannot be served.
         what: String,
     },
+    /// The system gave no memory. Nothing is wrong with what was asked for: with fewer threads, a smaller window or more memory it
+    /// may be done.
+    OutOfMemory {
+        /// What the memory was for.
+        what: &'static str,
+    },
     /// A text (method, price, profile, trace) could not be read.
     Parse {
         /// What was to be read.
@@ -171,6 +177,7 @@ impl Error {
                 needed_bytes,
             },
             Error::Unsupported { what } => Error::Unsupported { what: what.clone() },
+            &Error::OutOfMemory { what } => Error::OutOfMemory { what },
             Error::Parse { what, text, reason } => Error::Parse {
                 what,
                 text: text.clone(),
@@ -241,6 +248,7 @@ impl fmt::Display for Error {
                 )
             }
             Error::Unsupported { what } => write!(f, "not supported: {what}"),
+            Error::OutOfMemory { what } => write!(f, "not enough memory for {what}"),
             Error::Parse { what, text, reason } => write!(f, "{what} '{text}': {reason}"),
             Error::Invalid { what, reason } => write!(f, "{what}: {reason}"),
             Error::Poisoned { what, cause } => {
@@ -308,6 +316,7 @@ mod tests {
             poisoned,
             unsupported,
             panicked,
+            Error::OutOfMemory { what: "a window" },
             Error::Interrupted,
         ] {
             let duplicate = error.duplicate();

@@ -392,8 +392,8 @@ fn length(bytes: usize) -> c_int {
 }
 
 fn no_memory() -> Error {
-    Error::Unsupported {
-        what: "lz4: the system gave no memory for a state".to_string(),
+    Error::OutOfMemory {
+        what: "a state of lz4",
     }
 }
 

@@ -112,15 +112,18 @@ pub(super) fn decompress(_: usize, _: &[u8], _: &mut [u8]) -> Result<()> {
 
 #[cfg(feature = "xz")]
 fn refused(error: &liblzma::stream::Error) -> Error {
-    Error::Unsupported {
-        what: format!("xz: {error}"),
+    match error {
+        liblzma::stream::Error::Mem => no_memory(),
+        error => Error::Unsupported {
+            what: format!("xz: {error}"),
+        },
     }
 }
 
 #[cfg(feature = "xz")]
 fn no_memory() -> Error {
-    Error::Unsupported {
-        what: "xz: the system gave no memory for a stream".to_string(),
+    Error::OutOfMemory {
+        what: "a stream of xz",
     }
 }
 

@@ -291,9 +291,10 @@ fn check_one_frame(source: &[u8]) -> Result<()> {
 
 const BLOCK: &str = "zstd block";
 
+const NO_MEMORY: usize = (ZSTD_ErrorCode::ZSTD_error_memory_allocation as usize).wrapping_neg();
+
 fn fitted(outcome: SafeResult) -> Result<Option<usize>> {
     const TOO_SMALL: usize = (ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize).wrapping_neg();
-    const NO_MEMORY: usize = (ZSTD_ErrorCode::ZSTD_error_memory_allocation as usize).wrapping_neg();
     match outcome {
         Ok(size) => Ok(Some(size)),
         Err(TOO_SMALL) => Ok(None),
@@ -306,6 +307,7 @@ fn filled(outcome: SafeResult, target_bytes: usize) -> Result<()> {
     let found = match outcome {
         Ok(size) if size == target_bytes => return Ok(()),
         Ok(size) => format!("{size} bytes"),
+        Err(NO_MEMORY) => return Err(no_memory()),
         Err(code) => name(code).to_string(),
     };
     let expected = format!("{target_bytes} decoded bytes");
@@ -317,8 +319,8 @@ fn name(code: usize) -> &'static str {
 }
 
 fn no_memory() -> Error {
-    Error::Unsupported {
-        what: "zstd: the system gave no memory for a context".to_string(),
+    Error::OutOfMemory {
+        what: "a context of zstd",
     }
 }
 

@@ -1,6 +1,7 @@
 //! Frames decoded: one that lies in memory as a whole, or one that comes in pieces.
 
 use flate2::{Decompress, FlushDecompress};
+use zstd_safe::zstd_sys::ZSTD_ErrorCode;
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
 use super::lz4_decoder::Context;
@@ -85,6 +86,7 @@ impl Workspace {
         match context.decompress(target, frame) {
             Ok(size) if size == target.len() => Ok(()),
             Ok(size) => Err(corrupt(0, expected, format!("{size} bytes"))),
+            Err(NO_MEMORY) => Err(no_memory("a decoder of zstd")),
             Err(code) => Err(corrupt(0, expected, zstd_safe::get_error_name(code))),
         }
     }
@@ -92,7 +94,9 @@ impl Workspace {
     fn zstd(&mut self) -> Result<&mut DCtx<'static>> {
         match &mut self.zstd {
             Some(context) => Ok(context),
-            slot => Ok(slot.insert(DCtx::try_create().ok_or_else(|| no_memory("zstd"))?)),
+            slot => {
+                Ok(slot.insert(DCtx::try_create().ok_or_else(|| no_memory("a decoder of zstd"))?))
+            }
         }
     }
 
@@ -137,7 +141,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// `Unsupported` if the system gives no memory.
+    /// `OutOfMemory` if the system gives none.
     ///
     /// # Panics
     ///
@@ -160,7 +164,8 @@ impl Decoder {
                 State::Lz4
             }
             Kind::Xz => State::Xz(Box::new(
-                Stream::new_stream_decoder(window_bytes_max, 0).map_err(|_| no_memory("xz"))?,
+                Stream::new_stream_decoder(window_bytes_max, 0)
+                    .map_err(|_| no_memory("a decoder of xz"))?,
             )),
             // The window of deflate, with the member's header and checks.
             Kind::Gzip => State::Gzip(Box::new(Decompress::new_gzip(15))),
@@ -294,6 +299,7 @@ fn step_zstd(context: &mut DCtx<'static>, source: &[u8], target: &mut [u8]) -> R
             written,
             ended: hint == 0,
         }),
+        Err(NO_MEMORY) => Err(no_memory("a window of zstd")),
         Err(code) => {
             let name = zstd_safe::get_error_name(code);
             Err(corrupt(input.pos as u64, "a sound zstd frame", name))
@@ -323,7 +329,7 @@ fn step_xz(
             limit_bytes: window_bytes_max,
             needed_bytes: stream.memlimit().max(window_bytes_max + 1),
         }),
-        Err(liblzma::stream::Error::Mem) => Err(no_memory("xz")),
+        Err(liblzma::stream::Error::Mem) => Err(no_memory("a decoder of xz")),
         // Well formed, as far as that can be told: a filter or a flag of a later version.
         Err(liblzma::stream::Error::Options) => Err(Error::Unsupported {
             what: "an .xz stream with a filter or a flag unknown here".to_string(),
@@ -345,10 +351,11 @@ fn step_gzip(stream: &mut Decompress, source: &[u8], target: &mut [u8]) -> Resul
     }
 }
 
-fn no_memory(codec: &str) -> Error {
-    Error::Unsupported {
-        what: format!("{codec}: the system gave no memory for a decoder"),
-    }
+/// What libzstd says without memory, which is no fault of the frame.
+const NO_MEMORY: usize = (ZSTD_ErrorCode::ZSTD_error_memory_allocation as usize).wrapping_neg();
+
+fn no_memory(what: &'static str) -> Error {
+    Error::OutOfMemory { what }
 }
 
 /// libzstd refused what it documents to accept.

@@ -8,7 +8,7 @@
 //! Not here: files, and which level the content deserves.
 #![deny(unsafe_code)]
 
-use zstd_safe::zstd_sys::ZSTD_EndDirective;
+use zstd_safe::zstd_sys::{ZSTD_EndDirective, ZSTD_ErrorCode};
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
 
 use super::Step;
@@ -19,9 +19,9 @@ use crate::error::{Error, Result};
 pub struct LongOptions {
     /// The level of zstd, -7 to 22. Default 3, as stock `zstd` has it.
     pub level: i8,
-    /// Threads of libzstd beside the caller's, at least 1. Default 1.
+    /// Threads of libzstd beside the caller's. Default 1. Without any, other bytes are written than by one or more.
     pub workers: u32,
-    /// The logarithm of the window, 10 to 27: any reader takes 27 by its defaults. Default that of the level.
+    /// The logarithm of the window, 10 to 31: any reader takes up to 27 by its defaults. Default that of the level.
     pub window_log: Option<u32>,
     /// Whether matches are looked for in all of the window beside what the level looks for. Default no.
     pub matches_far: bool,
@@ -32,6 +32,10 @@ pub struct LongOptions {
     pub overlap_log: Option<u32>,
     /// The length of the content, which the frame then states; any other is an error. Default unknown.
     pub content_bytes: Option<u64>,
+    /// Whether the frame ends with a check of its content. Default yes.
+    pub has_check: bool,
+    /// Whether what changes of the content changes little of the frame, as rsync likes it: zstd's own way, with workers. Default no.
+    pub is_rsyncable: bool,
 }
 
 impl Default for LongOptions {
@@ -44,12 +48,16 @@ impl Default for LongOptions {
             job_bytes: None,
             overlap_log: None,
             content_bytes: None,
+            has_check: true,
+            is_rsyncable: false,
         }
     }
 }
 
 /// The largest window that stock readers take by their defaults.
 pub const WINDOW_LOG_MAX: u32 = 27;
+/// The largest window that a frame may have.
+const WINDOW_LOG_LIMIT: u32 = 31;
 /// Bytes of a frame's content, where it is stated, up to which libzstd does it without workers.
 const WORKERLESS_BYTES_MAX: u64 = 512 << 10;
 /// Places that a far match is looked for at, as a logarithm. One worker at a time looks; with libzstd's usual 16 places headers
@@ -70,15 +78,44 @@ impl LongOptions {
             let reason = format!("{} is none of -7 to -1 and 1 to 22", self.level);
             return Err(Error::invalid("level of a long frame", reason));
         }
-        if !(1..=256).contains(&self.workers) {
-            return invalid("workers of a long frame", self.workers, "1 to 256");
+        if self.workers > 256 {
+            return invalid("workers of a long frame", self.workers, "0 to 256");
         }
         match self.window_log {
-            Some(log) if !(10..=WINDOW_LOG_MAX).contains(&log) => {
-                invalid("window of a long frame, as a logarithm,", log, "10 to 27")
+            Some(log) if !(10..=WINDOW_LOG_LIMIT).contains(&log) => {
+                invalid("window of a long frame, as a logarithm,", log, "10 to 31")
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// The smallest window that is tried where there is no memory, as a logarithm: with it a context of level 3 takes less than a MiB.
+const WINDOW_LOG_MIN: u32 = 17;
+
+impl LongOptions {
+    /// Returns options that take less memory, unless there are none: first without threads, which each have jobs and tables,
+    /// then without far matches, then with ever smaller windows.
+    fn thriftier(&self) -> Option<LongOptions> {
+        if self.workers > 0 {
+            return Some(LongOptions {
+                workers: 0,
+                is_rsyncable: false,
+                job_bytes: None,
+                overlap_log: None,
+                ..*self
+            });
+        }
+        let window_log = match self.window_log {
+            _ if self.matches_far => None,
+            Some(log) if log <= WINDOW_LOG_MIN => return None,
+            log => Some(log.unwrap_or(WINDOW_LOG_MAX) - 1),
+        };
+        Some(LongOptions {
+            matches_far: false,
+            window_log,
+            ..*self
+        })
     }
 }
 
@@ -104,51 +141,53 @@ pub struct Progress {
 /// as stock `zstd -9 -T2` does.
 pub struct LongEncoder {
     context: CCtx<'static>,
-    level: i8,
-    has_workers: bool,
-    /// The length that the frame states. libzstd's workers hold their jobs to it one by one, and the whole to nothing.
-    stated_bytes: Option<u64>,
-    /// Bytes of content that were taken.
+    options: LongOptions,
+    /// Whether the memory was taken, but for that of the jobs.
+    is_prepared: bool,
+    /// Bytes of content that were taken. libzstd's workers hold jobs to their lengths, and the whole to nothing.
     taken_bytes: u64,
     has_ended: bool,
 }
 
 impl LongEncoder {
-    /// Begins a frame.
+    /// Begins a frame. Memory is taken by the first step.
     ///
     /// # Errors
     ///
-    /// `Invalid` for an option out of range, `Unsupported` if the system gives no memory.
+    /// `Invalid` for an option out of range, `OutOfMemory` if the system gives none.
     pub fn begin(options: &LongOptions) -> Result<LongEncoder> {
         options.check()?;
-        let mut context = CCtx::try_create().ok_or_else(no_memory)?;
-        let mut set = |parameter| context.set_parameter(parameter).map_err(failed);
-        set(CParameter::CompressionLevel(options.level.into()))?;
-        set(CParameter::ChecksumFlag(true))?;
-        set(CParameter::NbWorkers(options.workers))?;
-        if let Some(log) = options.window_log {
-            set(CParameter::WindowLog(log))?;
-        }
-        if options.matches_far {
-            set(CParameter::EnableLongDistanceMatching(true))?;
-            set(CParameter::LdmBucketSizeLog(FAR_BUCKET_LOG))?;
-        }
-        if let Some(bytes) = options.job_bytes {
-            set(CParameter::JobSize(bytes))?;
-        }
-        if let Some(log) = options.overlap_log {
-            set(CParameter::OverlapSizeLog(log))?;
-        }
-        let pledged = context.set_pledged_src_size(options.content_bytes);
-        pledged.map_err(failed)?;
         Ok(LongEncoder {
-            context,
-            level: options.level,
-            has_workers: (options.content_bytes).is_none_or(|bytes| bytes > WORKERLESS_BYTES_MAX),
-            stated_bytes: options.content_bytes,
+            context: context_for(options)?,
+            options: *options,
+            is_prepared: false,
             taken_bytes: 0,
             has_ended: false,
         })
+    }
+
+    /// Takes the memory for the frame, as the first step does otherwise; where the system gives none, for one without threads, and
+    /// with a smaller window.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` if the system gives none at all.
+    pub fn prepare(&mut self) -> Result<()> {
+        while !self.is_prepared {
+            let (mut nothing, mut nowhere) = (InBuffer::around(&[]), [0; 0]);
+            let mut nowhere = OutBuffer::around(&mut nowhere[..]);
+            let goes_on = ZSTD_EndDirective::ZSTD_e_continue;
+            let step = (self.context).compress_stream2(&mut nowhere, &mut nothing, goes_on);
+            match (step.map_err(failed), self.options.thriftier()) {
+                (Ok(_), _) => self.is_prepared = true,
+                (Err(Error::OutOfMemory { .. }), Some(thriftier)) => {
+                    self.context = context_for(&thriftier)?;
+                    self.options = thriftier;
+                }
+                (Err(error), _) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Sets the level of the jobs that are begun from now on.
@@ -157,10 +196,10 @@ impl LongEncoder {
     ///
     /// `Invalid` for a level that is none.
     pub fn set_level(&mut self, level: i8) -> Result<()> {
-        if level != self.level {
+        if level != self.options.level {
             let parameter = CParameter::CompressionLevel(level.into());
             self.context.set_parameter(parameter).map_err(failed)?;
-            self.level = level;
+            self.options.level = level;
         }
         Ok(())
     }
@@ -170,7 +209,7 @@ impl LongEncoder {
     ///
     /// # Errors
     ///
-    /// `Invalid` for more content than was stated, `Unsupported` if the system gives no memory.
+    /// `Invalid` for more content than was stated, `OutOfMemory` if the system gives none.
     pub fn encode(&mut self, source: &[u8], target: &mut [u8]) -> Result<Step> {
         self.step(source, target, ZSTD_EndDirective::ZSTD_e_continue)
     }
@@ -204,13 +243,14 @@ impl LongEncoder {
         assert!(!self.has_ended, "a frame that has ended takes no more");
         let is_end = directive == ZSTD_EndDirective::ZSTD_e_end;
         let all = self.taken_bytes + source.len() as u64;
-        match self.stated_bytes {
+        match self.options.content_bytes {
             Some(stated) if all > stated || is_end && all < stated => {
                 let reason = format!("it states a content of {stated} bytes, {all} were given");
                 return Err(Error::invalid("a long frame", reason));
             }
             _ => {}
         }
+        self.prepare()?;
         let mut input = InBuffer::around(source);
         let mut output = OutBuffer::around(target);
         let left = self
@@ -228,7 +268,8 @@ impl LongEncoder {
 
     /// Returns whether there are jobs: a short content that is stated is compressed as it is taken, at the first level.
     pub fn has_workers(&self) -> bool {
-        self.has_workers
+        let stated = self.options.content_bytes;
+        self.options.workers > 0 && stated.is_none_or(|bytes| bytes > WORKERLESS_BYTES_MAX)
     }
 
     /// Returns how far the workers are.
@@ -243,16 +284,44 @@ impl LongEncoder {
     }
 }
 
+fn context_for(options: &LongOptions) -> Result<CCtx<'static>> {
+    let mut context = CCtx::try_create().ok_or_else(no_memory)?;
+    let mut set = |parameter| context.set_parameter(parameter).map_err(failed);
+    set(CParameter::CompressionLevel(options.level.into()))?;
+    set(CParameter::ChecksumFlag(options.has_check))?;
+    set(CParameter::NbWorkers(options.workers))?;
+    if let Some(log) = options.window_log {
+        set(CParameter::WindowLog(log))?;
+    }
+    if options.matches_far {
+        set(CParameter::EnableLongDistanceMatching(true))?;
+        set(CParameter::LdmBucketSizeLog(FAR_BUCKET_LOG))?;
+    }
+    if let Some(bytes) = options.job_bytes {
+        set(CParameter::JobSize(bytes))?;
+    }
+    if let Some(log) = options.overlap_log {
+        set(CParameter::OverlapSizeLog(log))?;
+    }
+    if options.is_rsyncable {
+        set(CParameter::RSyncable(true))?;
+    }
+    let pledged = context.set_pledged_src_size(options.content_bytes);
+    pledged.map_err(failed)?;
+    Ok(context)
+}
+
 fn no_memory() -> Error {
-    Error::Unsupported {
-        what: "zstd: the system gave no memory for a long frame".to_string(),
+    Error::OutOfMemory {
+        what: "a long frame",
     }
 }
 
 fn failed(code: usize) -> Error {
-    match zstd_safe::get_error_name(code) {
-        name if name.contains("emory") || name.contains("llocation") => no_memory(),
-        name => Error::invalid("long frame of zstd", name),
+    const NO_MEMORY: usize = (ZSTD_ErrorCode::ZSTD_error_memory_allocation as usize).wrapping_neg();
+    match code {
+        NO_MEMORY => no_memory(),
+        code => Error::invalid("long frame of zstd", zstd_safe::get_error_name(code)),
     }
 }
 

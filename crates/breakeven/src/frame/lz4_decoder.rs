@@ -32,6 +32,7 @@ impl Context {
         let code = unsafe { LZ4F_createDecompressionContext(&mut context, VERSION) };
         match name_of(code) {
             None => Ok(Context(context)),
+            Some(NO_MEMORY) => Err(no_memory()),
             Some(name) => Err(Error::Unsupported {
                 what: format!("lz4: {name}"),
             }),
@@ -62,6 +63,7 @@ impl Context {
         };
         match name_of(code) {
             None => Ok((read, written, code == 0)),
+            Some(NO_MEMORY) => Err(no_memory()),
             Some(name) => Err(corrupt(0, "a sound lz4 frame", name)),
         }
     }
@@ -71,6 +73,15 @@ impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: a live context, freed once.
         unsafe { LZ4F_freeDecompressionContext(LZ4FDecompressionContext(self.0.0)) };
+    }
+}
+
+/// What liblz4 calls it when the system gave no memory.
+const NO_MEMORY: &str = "ERROR_allocation_failed";
+
+fn no_memory() -> Error {
+    Error::OutOfMemory {
+        what: "a decoder of lz4",
     }
 }
 

@@ -52,13 +52,12 @@ pub enum Kind {
 pub const MAGIC_BYTES: usize = 6;
 
 impl Kind {
-    /// Returns the length of the units of zeros that may stand behind such a frame, any number of times, 0 if none may:
-    /// padding of `.xz`, and what a tape adds to a gzip file, which gzip passes over as well.
+    /// Returns the length of the units of zeros that may stand behind such a frame, any number of times: padding of `.xz`,
+    /// and what tapes and bsdtar add to a file, which gzip passes over as well.
     pub fn padding_bytes(self) -> usize {
         match self {
             Kind::Xz => 4,
-            Kind::Gzip => 1,
-            Kind::Zstd | Kind::Skippable | Kind::Lz4 => 0,
+            Kind::Gzip | Kind::Zstd | Kind::Skippable | Kind::Lz4 => 1,
         }
     }
 

@@ -152,6 +152,13 @@ impl Frames {
         self.spare.pop_front().unwrap_or_default()
     }
 
+    /// Lets go of the buffers that nobody uses; returns whether there were any.
+    pub fn release_spare(&mut self) -> bool {
+        let had_spare = !self.spare.is_empty();
+        self.spare = VecDeque::new();
+        had_spare
+    }
+
     pub fn give_back(&mut self, frame: Frame) {
         if self.spare.len() < self.stage.capacity() {
             self.spare.push_back(frame);
@@ -185,7 +192,12 @@ impl Frames {
 }
 
 /// Gives a vector the length, without clearing what is there.
-pub fn set_length(bytes: &mut Vec<u8>, length: usize) {
+pub fn set_length(bytes: &mut Vec<u8>, length: usize) -> Result<()> {
     bytes.truncate(length);
+    let taken = bytes.try_reserve_exact(length - bytes.len());
+    taken.map_err(|_| Error::OutOfMemory {
+        what: "a frame and its content",
+    })?;
     bytes.resize(length, 0);
+    Ok(())
 }

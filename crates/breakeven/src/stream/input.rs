@@ -5,6 +5,8 @@ use std::io::{ErrorKind, Read};
 
 use crate::error::{Error, Result};
 
+use super::decoding::set_length;
+
 /// Bytes asked of the source at a time, at least.
 const READ_BYTES_MIN: usize = 128 << 10;
 
@@ -75,7 +77,7 @@ impl<R: Read> Input<R> {
             (self.start, self.end) = (0, self.end - self.start);
             if wanted > self.buffer.len() {
                 let room = wanted.next_multiple_of(READ_BYTES_MIN);
-                self.buffer.resize(room + READ_BYTES_MIN, 0);
+                set_length(&mut self.buffer, room + READ_BYTES_MIN)?;
             }
         }
         loop {

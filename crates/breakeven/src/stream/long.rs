@@ -243,7 +243,7 @@ impl<S: Write + Send + 'static> LongWriter<S> {
     ///
     /// # Errors
     ///
-    /// `Io` if the sink failed, `Panicked` if it panicked, `Unsupported` without memory. The stream is then
+    /// `Io` if the sink failed, `Panicked` if it panicked, `OutOfMemory` without memory. The stream is then
     /// of no use.
     pub fn write_all(&mut self, mut bytes: &[u8]) -> Result<()> {
         self.begun.get_or_insert_with(Instant::now);
@@ -405,6 +405,8 @@ impl<S: Write + Send + 'static> LongWriter<S> {
             is_hopeless: class == Class::INCOMPRESSIBLE || class == Class::PACKED,
         });
         encoder.set_level(job.level)?;
+        // Only then is it known whether there are workers.
+        encoder.prepare()?;
         paced.job = Some(job);
         Ok(job)
     }
@@ -444,8 +446,13 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         let next = match pieces.empty.try_recv() {
             Ok(next) => next,
             Err(_) if pieces.count < PIECES + 2 => {
+                let mut next = Vec::new();
+                let taken = next.try_reserve_exact(PIECE_BYTES);
+                taken.map_err(|_| Error::OutOfMemory {
+                    what: "what waits for the sink",
+                })?;
                 pieces.count += 1;
-                Vec::with_capacity(PIECE_BYTES)
+                next
             }
             Err(_) => match pieces.empty.recv() {
                 Ok(next) => next,

@@ -53,8 +53,8 @@ pub struct Reader<R: Read> {
     frames: Frames,
     /// A frame that is decoded here, in pieces; waits until the workers are done.
     inline: Option<Inline>,
-    /// The units of zeros that may stand behind the last frame, 0 if none may.
-    padding_bytes: usize,
+    /// The units of zeros that may stand behind the last frame, 0 before the first.
+    padding_unit_bytes: usize,
     workspace: Workspace,
     /// What is being handed out, from `at` on.
     current: Frame,
@@ -77,6 +77,8 @@ pub struct Counted {
     pub gzip_members: u64,
     /// Skippable frames, the seek table included.
     pub skippable_frames: u64,
+    /// Zeros behind frames, which are none.
+    pub padding_bytes: u64,
     /// Bytes of the stream.
     pub stored_bytes: u64,
     /// Bytes decoded from it.
@@ -130,7 +132,7 @@ impl<R: Read> Reader<R> {
             frames: Frames::new(pool, options.limits())?,
             options,
             inline: None,
-            padding_bytes: 0,
+            padding_unit_bytes: 0,
             workspace: Workspace::new(),
             current: Frame::default(),
             at: 0,
@@ -157,7 +159,7 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     ///
-    /// `Corrupt` with the byte of the stream, `Limit`, `Unsupported`, `Io` from the source; after
+    /// `Corrupt` with the byte of the stream, `Limit`, `Unsupported`, `OutOfMemory`, `Io` from the source; after
     /// the first, `Poisoned`.
     pub fn fill(&mut self) -> Result<&[u8]> {
         while self.at == self.current.content.len() {
@@ -186,9 +188,16 @@ impl<R: Read> Reader<R> {
     fn next_piece(&mut self) -> Result<Option<Frame>> {
         loop {
             if self.end.is_none() && self.inline.is_none() && !self.frames.is_full() {
-                // Errors wait until what comes before them was handed out.
-                if let Err(error) = self.feed() {
-                    self.end = Some(Err(error));
+                match self.feed() {
+                    Ok(()) => {}
+                    // Frames that are under way give back what they have.
+                    Err(Error::OutOfMemory { .. }) if self.frames.release_spare() => continue,
+                    Err(error @ Error::OutOfMemory { .. }) => match self.frames.next() {
+                        Some(frame) => return self.handed_out(frame).map(Some),
+                        None => self.end = Some(Err(error)),
+                    },
+                    // It waits until what comes before it was handed out.
+                    Err(error) => self.end = Some(Err(error)),
                 }
                 if let Some(frame) = self.frames.ready() {
                     return self.handed_out(frame).map(Some);
@@ -235,9 +244,9 @@ impl<R: Read> Reader<R> {
 
     /// Reads one frame and sends it to the workers, or puts it aside for being decoded in pieces.
     fn feed(&mut self) -> Result<()> {
-        let padding_bytes = std::mem::take(&mut self.padding_bytes);
-        if padding_bytes > 0 {
-            self.skip_padding(padding_bytes)?;
+        let unit_bytes = std::mem::take(&mut self.padding_unit_bytes);
+        if unit_bytes > 0 {
+            self.skip_padding(unit_bytes)?;
         }
         let offset = self.input.offset();
         match self.look().map_err(|error| placed(error, offset))? {
@@ -250,10 +259,11 @@ impl<R: Read> Reader<R> {
                     return Err(self.cut());
                 }
                 self.counted.count(Kind::Skippable);
+                self.padding_unit_bytes = Kind::Skippable.padding_bytes();
             }
             Next::Pieces(kind) => {
                 self.counted.count(kind);
-                self.padding_bytes = kind.padding_bytes();
+                self.padding_unit_bytes = kind.padding_bytes();
                 self.inline = Some(Inline {
                     kind,
                     offset,
@@ -266,22 +276,24 @@ impl<R: Read> Reader<R> {
                 self.options.check(total, offset + stored_bytes as u64)?;
                 let mut frame = self.frames.spare();
                 frame.offset = offset;
-                frame.stored.clear();
-                (frame.stored).extend_from_slice(&self.input.window()[..stored_bytes]);
-                set_length(&mut frame.content, content_bytes as usize);
+                set_length(&mut frame.stored, stored_bytes)?;
+                set_length(&mut frame.content, content_bytes as usize)?;
+                (frame.stored).copy_from_slice(&self.input.window()[..stored_bytes]);
                 self.input.consume(stored_bytes);
                 self.counted.content_bytes = total;
                 self.counted.count(shape.kind);
+                self.padding_unit_bytes = shape.kind.padding_bytes();
                 self.frames.submit(frame);
             }
         }
         Ok(())
     }
 
-    /// Leaves out the padding behind an `.xz` stream.
+    /// Leaves out the padding behind a frame.
     fn skip_padding(&mut self, unit_bytes: usize) -> Result<()> {
         while self.input.fill_to(unit_bytes)? && is_zero(&self.input.window()[..unit_bytes]) {
             self.input.consume(unit_bytes);
+            self.counted.padding_bytes += unit_bytes as u64;
         }
         Ok(())
     }
@@ -354,11 +366,11 @@ impl<R: Read> Reader<R> {
             false => PIECE_BYTES,
         };
         let (mut written, mut ended) = (0, false);
-        set_length(&mut piece.content, PIECE_BYTES);
+        set_length(&mut piece.content, PIECE_BYTES)?;
         while written < held_bytes_max && !ended {
             if written == piece.content.len() {
                 let longer = (2 * written).min(held_bytes_max);
-                piece.content.resize(longer, 0);
+                set_length(&mut piece.content, longer)?;
             }
             let (source, target) = (self.input.window(), &mut piece.content[written..]);
             let step = decoder

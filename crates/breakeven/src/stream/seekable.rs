@@ -167,11 +167,21 @@ impl<R: Read + Seek> SeekableReader<R> {
     /// Returns the next frame that has a content.
     fn next_content(&mut self) -> Result<Option<Frame>> {
         loop {
+            let mut lacks_memory = None;
             while !self.frames.is_full() && self.next_frame + 1 < self.starts.len() {
-                self.feed()?;
+                match self.feed() {
+                    Ok(()) => {}
+                    // Frames that are under way give back what they have.
+                    Err(Error::OutOfMemory { .. }) if self.frames.release_spare() => {}
+                    Err(error @ Error::OutOfMemory { .. }) => {
+                        lacks_memory = Some(error);
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             match self.frames.next() {
-                None => return Ok(None),
+                None => return lacks_memory.map_or(Ok(None), Err),
                 Some(Ok(frame)) if frame.content.is_empty() => self.frames.give_back(frame),
                 Some(frame) => return frame.map(Some),
             }
@@ -189,8 +199,8 @@ impl<R: Read + Seek> SeekableReader<R> {
         }
         let mut frame = self.frames.spare();
         frame.offset = start.0;
-        set_length(&mut frame.stored, (end.0 - start.0) as usize);
-        set_length(&mut frame.content, (end.1 - start.1) as usize);
+        set_length(&mut frame.stored, (end.0 - start.0) as usize)?;
+        set_length(&mut frame.content, (end.1 - start.1) as usize)?;
         self.source_at = u64::MAX;
         match self.source.read_exact(&mut frame.stored) {
             Ok(()) => {}

@@ -224,8 +224,16 @@ fn a_flipped_bit_is_found_by_the_table_as_well() {
 fn what_is_no_frame_is_refused_with_its_place() {
     let pool = pool(1);
     let stream = pack(&pool, "zstd:3", 4096, &data(700));
+    // Zeros are padding, whatever tape or program added them.
+    for zeros in [1, 4, 10_240] {
+        let padded = [&stream[..], &vec![0; zeros]].concat();
+        let (found, error) = read_in_order(&padded[..], &pool, ReaderOptions::default());
+        assert!(found == data(700) && error.is_none(), "{error:?}");
+        let (_, error) = read_in_order(&vec![0; zeros][..], &pool, ReaderOptions::default());
+        assert!(error.is_some(), "zeros alone");
+    }
     for garbage in [
-        &[0_u8; 4][..],
+        &[1_u8; 4][..],
         b"x",
         b"garbage",
         // What is no known method of a gzip member.

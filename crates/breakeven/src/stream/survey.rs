@@ -53,12 +53,15 @@ pub fn survey(source: &mut (impl Read + Seek), options: &ReaderOptions) -> Resul
         states_content: true,
         has_table,
     };
+    let mut frames_bytes = 0;
     survey.counted.stored_bytes = visit(source, options, &mut |frame| {
+        frames_bytes += frame.stored_bytes;
         survey.counted.count(frame.kind);
         let content_bytes = frame.content_bytes.unwrap_or(0);
         survey.counted.content_bytes = survey.counted.content_bytes.saturating_add(content_bytes);
         survey.states_content &= frame.content_bytes.is_some();
     })?;
+    survey.counted.padding_bytes = survey.counted.stored_bytes - frames_bytes;
     Ok(survey)
 }
 
@@ -88,10 +91,7 @@ pub fn visit(
             content_bytes: shape.content_bytes,
         });
         at += stored_bytes;
-        let padding_bytes = shape.kind.padding_bytes();
-        if padding_bytes > 0 {
-            at += padding(source, at, padding_bytes)?;
-        }
+        at += padding(source, at, shape.kind.padding_bytes())?;
     }
     Ok(at)
 }
@@ -172,7 +172,7 @@ fn decode(
     }
 }
 
-/// Returns the bytes of padding that stand at a place behind an `.xz` stream.
+/// Returns the bytes of padding that stand at a place behind a frame.
 fn padding(source: &mut (impl Read + Seek), at: u64, unit_bytes: usize) -> Result<u64> {
     source.seek(SeekFrom::Start(at)).map_err(failed)?;
     let (mut bytes, mut unit) = (0, vec![0; unit_bytes]);
