@@ -14,6 +14,7 @@ mod disk;
 mod environment;
 mod learned;
 mod manual;
+mod memory;
 mod options;
 mod pack;
 mod page;
@@ -34,6 +35,7 @@ use breakeven_cli::{screen, text};
 use options::{Command, Options};
 
 fn main() -> ExitCode {
+    memory::share_where_limited();
     let options = match Options::try_parse_from(options::spell_levels(std::env::args_os())) {
         Ok(options) => options,
         Err(error) => {

@@ -25,7 +25,7 @@ use clap_complete::Shell;
 /// What the codes say that a command ends with.
 pub const EXIT_STATUS: &str = "0: it is done, or there is an answer, whatever it says. 1: a file, \
      medium or meter could not be used, or data is bad; the message names it. 2: the command line was \
-     wrong. `compare` says 1 when a verdict changed, and 2 to all that cannot be used.";
+     wrong. 3: all is done, and a file system refused some file's owner, mode or times; the message names it. `compare` says 1 when a verdict changed, and 2 to all that cannot be used.";
 
 /// Storage compression that pays for itself.
 #[derive(Debug, Parser)]

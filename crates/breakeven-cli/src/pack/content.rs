@@ -25,13 +25,18 @@ enum AnyReader {
 
 /// A file with a count of the bytes that were read from it.
 struct Counted {
+    /// What was read of it before.
+    head: io::Cursor<Vec<u8>>,
     file: File,
     read: Arc<AtomicU64>,
 }
 
 impl Read for Counted {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read(target)?;
+        let count = match self.head.read(target)? {
+            0 => self.file.read(target)?,
+            count => count,
+        };
         self.read.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }
@@ -46,7 +51,17 @@ impl Seek for Counted {
 impl Content {
     /// Begins to read a stream: a file that can seek from its start, another from where it stands.
     pub fn open(
-        (name, mut file): (&str, File),
+        (name, file): (&str, File),
+        can_seek: bool,
+        pool: &Pool,
+        options: &ReaderOptions,
+    ) -> Result<Content> {
+        Content::open_behind((name, file, Vec::new()), can_seek, pool, options)
+    }
+
+    /// The same where the first bytes of a file that cannot seek were read already.
+    pub fn open_behind(
+        (name, mut file, head): (&str, File, Vec<u8>),
         can_seek: bool,
         pool: &Pool,
         options: &ReaderOptions,
@@ -58,6 +73,7 @@ impl Content {
         };
         let read = Arc::default();
         let file = Counted {
+            head: io::Cursor::new(head),
             file,
             read: Arc::clone(&read),
         };
@@ -96,6 +112,14 @@ impl Content {
         match &self.reader {
             AnyReader::Table(_) => None,
             AnyReader::Row(reader) => Some(reader.counted().stored_bytes),
+        }
+    }
+
+    /// Returns the zeros that stood behind frames.
+    pub fn padding_bytes(&self) -> u64 {
+        match &self.reader {
+            AnyReader::Table(_) => 0,
+            AnyReader::Row(reader) => reader.counted().padding_bytes,
         }
     }
 

@@ -82,10 +82,15 @@ impl<'a> Course<'a> {
         packing: &'a Packing<'a>,
         source: &mut Source,
         (sink, goes_to_file): (Counted, bool),
-        pool: &'a Pool,
+        (pool, is_thrifty): (&'a Pool, bool),
     ) -> Result<(Course<'a>, Vec<u8>, usize)> {
         let workers = pool.worker_count().max(1) as u32;
         let aim = Aim::of(packing.typed, packing.typed.link.0, goes_to_file, workers);
+        let aim = match aim {
+            // Zeros take as long as what they are looked for in is far.
+            Some(Aim::Usual) if source.is_mostly_holes()? => Some(Aim::Level(form::LEVEL_USUAL)),
+            aim => aim,
+        };
         let Head {
             piece,
             count,
@@ -106,6 +111,10 @@ impl<'a> Course<'a> {
                     _ => None,
                 };
                 AnyWriter::Long(match pacer {
+                    _ if is_thrifty => {
+                        let options = form::thrifty_options(aim, content_bytes);
+                        LongWriter::new(sink, options)?
+                    }
                     Some(pacer) => {
                         let writer = LongWriter::paced(sink, pacer, content_bytes)?;
                         match content_bytes {

@@ -140,6 +140,19 @@ pub fn long_options(
     })
 }
 
+/// Returns how the frame of a content is made where others took more memory than there is.
+pub fn thrifty_options(aim: Aim, content_bytes: Option<u64>) -> LongOptions {
+    LongOptions {
+        level: match aim {
+            Aim::Level(level) => level,
+            _ => LEVEL_USUAL,
+        },
+        workers: 0,
+        content_bytes,
+        ..LongOptions::default()
+    }
+}
+
 /// A level that money may pick, by what is known of blocks of a class.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {

@@ -73,7 +73,10 @@ fn kinds(survey: &Survey) -> [(&'static str, u64); 5] {
 fn line(name: &str, survey: &Survey) -> String {
     let counted = survey.counted;
     let there = kinds(survey).into_iter().filter(|kind| kind.1 > 0);
-    let names: Vec<_> = there.map(|kind| kind.0).collect();
+    let mut names: Vec<_> = there.map(|kind| kind.0).collect();
+    if counted.padding_bytes > 0 {
+        names.push("zeros");
+    }
     let names = names.join("+").replace("skippable", "skip");
     let (raw, ratio) = match survey.states_content {
         true => (
@@ -106,5 +109,6 @@ fn json(name: &str, survey: &Survey) -> serde_json::Value {
         "raw_bytes": survey.states_content.then_some(survey.counted.content_bytes),
         "ratio": survey.states_content.then(|| ratio(survey)),
         "seek_table": survey.has_table,
+        "padding_bytes": survey.counted.padding_bytes,
     })
 }

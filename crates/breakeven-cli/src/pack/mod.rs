@@ -13,6 +13,7 @@ mod place;
 mod repack;
 mod sink;
 
+use std::cell::Cell;
 use std::fmt;
 use std::io::{self, IoSlice, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use breakeven::frame::Kind;
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::stream::{Choice, Container, Frozen, Goal, ReaderOptions, Summary, WriterOptions};
 use breakeven_cli::text::figures;
@@ -30,10 +32,10 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use crate::options::{FileOptions, PackOptions, Strategy, UnpackOptions, Usage};
 use choice::Setting;
 use content::Content;
-use course::Course;
+use course::{Course, Written};
 use earned::{Booked, Earned};
 use hint::{Hint, Packed};
-use place::{Existing, Source, Target};
+use place::{Existing, Refusal, Source, Target};
 use sink::Sink;
 
 pub use explain::run as explain;
@@ -61,6 +63,8 @@ const BLOCK_BYTES_MIN: u64 = 64 << 10;
 const BLOCK_BYTES_DENSE: u64 = 16 << 20;
 /// Bytes of a frame that `unpack` checks before it writes any of them.
 const HELD_BYTES_MAX: usize = 16 << 20;
+/// The exit code where a file is complete, and its file system refused its mode, owner or times.
+const REFUSED: u8 = 3;
 /// Bytes read from a file at a time.
 const READ_BYTES: usize = 1 << 20;
 
@@ -127,19 +131,22 @@ pub fn unpack(typed: &UnpackOptions) -> Result<ExitCode> {
         output_bytes_max: typed.output_max,
         ratio_max: typed.ratio_max,
         window_bytes_max: typed.window_max,
-        held_bytes_max: HELD_BYTES_MAX,
+        held_bytes_max: 0,
         ignores_trailing: typed.ignore_trailing,
     };
     if typed.test && typed.files.remove {
         bail!(Usage("--rm does not go with -t".to_string()));
     }
     let job = Job::new(&typed.files)?;
-    job.for_each(|source, pool| {
+    job.for_each(|source, _| {
         let target = match typed.test {
             true => None,
             false => Some(job.target(source, strip_ending, true)?),
         };
-        unpack_one(source, target, pool, &options, &job)
+        // As zstd and gzip do for those who read logs, packed or not.
+        let passes_through =
+            typed.files.force && target.as_ref().is_some_and(|it| !it.is_renamed());
+        unpack_one(source, target, &options, (&job, passes_through))
     })
 }
 
@@ -155,6 +162,8 @@ struct Job<'a> {
     typed: &'a FileOptions,
     pool: Pool,
     paths: Vec<PathBuf>,
+    /// How often a file system refused something of a file that is complete otherwise.
+    refusals: Cell<usize>,
 }
 
 impl Job<'_> {
@@ -175,13 +184,14 @@ impl Job<'_> {
             typed,
             pool: Pool::new(options)?,
             paths,
+            refusals: Cell::new(0),
         })
     }
 
     /// Does each file; what goes wrong with one is told and does not keep the others from being
     /// done.
     fn for_each(&self, work: impl Fn(&mut Source, &Pool) -> Result<()>) -> Result<ExitCode> {
-        let mut outcome = ExitCode::SUCCESS;
+        let mut has_failed = false;
         for path in &self.paths {
             let done = self.one(path, &work);
             match done {
@@ -195,11 +205,15 @@ impl Job<'_> {
                 Err(error) => {
                     let why = crate::printable(&crate::describe(&error));
                     let _ = writeln!(io::stderr(), "breakeven: {why}");
-                    outcome = ExitCode::from(1);
+                    has_failed = true;
                 }
             }
         }
-        Ok(outcome)
+        Ok(match (has_failed, self.refusals.get()) {
+            (true, _) => ExitCode::from(1),
+            (false, 0) => ExitCode::SUCCESS,
+            (false, _) => ExitCode::from(REFUSED),
+        })
     }
 
     fn one(&self, path: &Path, work: impl Fn(&mut Source, &Pool) -> Result<()>) -> Result<()> {
@@ -208,11 +222,30 @@ impl Job<'_> {
             bail!("{name} is a symbolic link: --rm would remove no more than the link; -f does");
         }
         let mut source = Source::open(path)?;
+        let before = self.refusals.get();
         work(&mut source, &self.pool)?;
         if self.typed.remove && source.metadata.is_some() && path != Path::new("-") {
-            source.remove(path)?;
+            if self.refusals.get() > before {
+                self.warn(&format!("{}: it is kept", source.name));
+            } else {
+                source.remove(path)?;
+            }
         }
         Ok(())
+    }
+
+    /// Gives a target its name and what its source has, and names what the file system refused of that.
+    fn complete(&self, target: Target, source: &Source, syncs: bool) -> Result<()> {
+        let name = target.name.clone();
+        for Refusal { what, error } in target.complete(source.metadata.as_ref(), syncs)? {
+            self.warn(&format!("{name}: its {what} could not be set: {error}"));
+            self.refusals.set(self.refusals.get() + 1);
+        }
+        Ok(())
+    }
+
+    fn warn(&self, text: &str) {
+        say(&format!("breakeven: {text}"));
     }
 
     fn target(
@@ -284,6 +317,12 @@ impl Job<'_> {
     }
 }
 
+/// Returns whether the system gave no memory.
+fn lacks_memory(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<breakeven::Error>();
+    matches!(cause, Some(breakeven::Error::OutOfMemory { .. }))
+}
+
 /// Writes a line for whoever sits there.
 fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{}", crate::printable(text));
@@ -328,36 +367,24 @@ impl Packing<'_> {
     }
 
     fn one(&self, source: &mut Source, target: Target, job: &Job) -> Result<()> {
-        let (read, written) = (Arc::new(AtomicU64::new(0)), Arc::default());
-        let bar = job.progress(source, [&read, &written].map(Arc::clone))?;
-        let sink: Box<dyn Write + Send> = match self.typed.links {
-            1 => Box::new(target.file()?),
-            links => Box::new(target.spread(links.into())?),
-        };
-        let sink = Counted { sink, written };
-        let sink = (sink, target.is_file()?);
-        let announced = source.bytes_ahead();
-        let mut left = announced;
-        let (mut course, mut piece, mut count) = Course::begin(self, source, sink, &job.pool)?;
-        let ahead = source.ahead()?;
-        while count > 0 {
-            (course.write_all(&piece[..count])).with_context(|| target.name.clone())?;
-            read.fetch_add(count as u64, Ordering::Relaxed);
-            bar.inc(count as u64);
-            left = left.map(|left| left.saturating_sub(count as u64));
-            (piece, count) = ahead.next(piece)?;
-            (course.follow(left)).with_context(|| target.name.clone())?;
-            course.see(&piece[..count])?;
+        let place = source.place();
+        let mut written = self.write(source, &target, job, false);
+        if let (Err(error), Some(place)) = (&written, place)
+            && lacks_memory(error)
+            && target.is_renamed()
+        {
+            // Of what was begun nothing is seen yet.
+            source.go_back(place)?;
+            target.empty()?;
+            written = self.write(source, &target, job, true);
         }
-        source.check_read(announced, read.load(Ordering::Relaxed))?;
-        let written = course.finish().with_context(|| target.name.clone())?;
+        let written = written?;
         let summary = written.summary;
-        bar.finish_and_clear();
         let is_stdout = target.is_standard_output();
         let is_kept = target.is_file()?;
         let is_told = job.tells(Some(&target));
         let name = source.name.clone();
-        target.complete(source.metadata.as_ref(), job.typed.remove)?;
+        job.complete(target, source, job.typed.remove)?;
         if is_told {
             say(&packed(&name, &summary));
         }
@@ -375,6 +402,42 @@ impl Packing<'_> {
         };
         let hint = || hint::hint(source, packed?, summary.drained_after);
         self.say_earned((&name, &summary), (written.goal, &booked), is_stdout, hint)
+    }
+
+    /// Writes a stream of what there is to be read.
+    fn write(
+        &self,
+        source: &mut Source,
+        target: &Target,
+        job: &Job,
+        is_thrifty: bool,
+    ) -> Result<Written> {
+        let (read, written) = (Arc::new(AtomicU64::new(0)), Arc::default());
+        let bar = job.progress(source, [&read, &written].map(Arc::clone))?;
+        let sink: Box<dyn Write + Send> = match self.typed.links {
+            1 => Box::new(target.file()?),
+            links => Box::new(target.spread(links.into())?),
+        };
+        let sink = Counted { sink, written };
+        let sink = (sink, target.is_file()?);
+        let announced = source.bytes_ahead();
+        let mut left = announced;
+        let with = (&job.pool, is_thrifty);
+        let (mut course, mut piece, mut count) = Course::begin(self, source, sink, with)?;
+        let ahead = source.ahead()?;
+        while count > 0 {
+            (course.write_all(&piece[..count])).with_context(|| target.name.clone())?;
+            read.fetch_add(count as u64, Ordering::Relaxed);
+            bar.inc(count as u64);
+            left = left.map(|left| left.saturating_sub(count as u64));
+            (piece, count) = ahead.next(piece)?;
+            (course.follow(left)).with_context(|| target.name.clone())?;
+            course.see(&piece[..count])?;
+        }
+        source.check_read(announced, read.load(Ordering::Relaxed))?;
+        let written = course.finish().with_context(|| target.name.clone())?;
+        bar.finish_and_clear();
+        Ok(written)
     }
 
     /// Prints the ledger where it was asked for, and what denser strategies would have added where
@@ -469,22 +532,36 @@ fn packed(name: &str, summary: &Summary) -> String {
 fn unpack_one(
     source: &mut Source,
     target: Option<Target>,
-    pool: &Pool,
     options: &ReaderOptions,
-    job: &Job,
+    (job, passes_through): (&Job, bool),
 ) -> Result<()> {
     let begun = Instant::now();
-    let mut sink = Sink::new(target.as_ref())?;
-    let target_name = || {
-        target
-            .as_ref()
-            .map(|it| it.name.clone())
-            .unwrap_or_default()
-    };
+    let sink = Sink::new(target.as_ref())?;
+    let target_name = || name_of(target.as_ref());
     let name = source.name.clone();
+    let mut head = Vec::new();
+    if passes_through {
+        let place = source.place();
+        head = source.magic()?;
+        if Kind::of(&head).is_none() {
+            return pass_through(source, &head, sink).with_context(target_name);
+        }
+        if let Some(place) = place {
+            source.go_back(place)?;
+            head.clear();
+        }
+    }
     let file = source.file.try_clone()?;
     let can_seek = source.metadata.is_some();
-    let mut content = Content::open((&name, file), can_seek, pool, options)?;
+    let options = ReaderOptions {
+        // A file is seen only when all of it is checked.
+        held_bytes_max: match target.as_ref().is_some_and(|it| !it.is_renamed()) {
+            true => HELD_BYTES_MAX,
+            false => 0,
+        },
+        ..options.clone()
+    };
+    let mut content = Content::open_behind((&name, file, head), can_seek, &job.pool, &options)?;
     let written = Arc::new(AtomicU64::new(0));
     // It would be drawn into the text, or into the pager that shows it.
     let is_read_now = target.as_ref().is_some_and(Target::is_standard_output);
@@ -496,19 +573,11 @@ fn unpack_one(
         bar.set_length(bytes);
     }
     let mut content_bytes = 0;
-    loop {
-        let piece = content.fill()?;
-        if piece.is_empty() {
-            break;
-        }
-        sink.write_all(piece).with_context(target_name)?;
-        let count = piece.len();
-        content.consume(count);
-        content_bytes += count as u64;
-        written.store(content_bytes, Ordering::Relaxed);
-        bar.set_position(content.stored_position().unwrap_or(content_bytes));
-    }
-    sink.finish().with_context(target_name)?;
+    decode(&mut content, target.as_ref(), sink, |bytes, position| {
+        content_bytes = bytes;
+        written.store(bytes, Ordering::Relaxed);
+        bar.set_position(position);
+    })?;
     bar.finish_and_clear();
     if let Some(stored_bytes) = content.stored_position() {
         let announced = source.metadata.as_ref().map(std::fs::Metadata::len);
@@ -517,13 +586,59 @@ fn unpack_one(
     let speed = content_bytes as f64 / 1e6 / begun.elapsed().as_secs_f64().max(1e-9);
     let is_told = job.tells(target.as_ref());
     if let Some(target) = target {
-        target.complete(source.metadata.as_ref(), job.typed.remove)?;
+        job.complete(target, source, job.typed.remove)?;
     }
     if is_told {
         let speed = figures(speed);
         say(&format!("{name}: {content_bytes} bytes, {speed} MB/s"));
     }
+    let zeros = content.padding_bytes();
+    if job.typed.verbose && zeros > 0 {
+        say(&format!("{name}: passed over {zeros} zeros behind frames"));
+    }
     Ok(())
+}
+
+fn name_of(target: Option<&Target>) -> String {
+    target.map(|it| it.name.clone()).unwrap_or_default()
+}
+
+/// Decodes all of a stream; tells after each piece how many bytes there were, and where in the stream it is.
+fn decode(
+    content: &mut Content,
+    target: Option<&Target>,
+    mut sink: Sink,
+    mut tell: impl FnMut(u64, u64),
+) -> Result<()> {
+    let mut content_bytes = 0;
+    loop {
+        let piece = content.fill()?;
+        if piece.is_empty() {
+            break;
+        }
+        sink.write_all(piece).with_context(|| name_of(target))?;
+        let count = piece.len();
+        content.consume(count);
+        content_bytes += count as u64;
+        tell(
+            content_bytes,
+            content.stored_position().unwrap_or(content_bytes),
+        );
+    }
+    sink.finish().with_context(|| name_of(target))
+}
+
+/// Copies what is no stream as it is, behind its first bytes.
+fn pass_through(source: &mut Source, head: &[u8], mut sink: Sink) -> Result<()> {
+    sink.write_all(head)?;
+    let mut piece = vec![0; READ_BYTES];
+    loop {
+        match source.read(&mut piece)? {
+            0 => break,
+            count => sink.write_all(&piece[..count])?,
+        }
+    }
+    Ok(sink.finish()?)
 }
 
 fn append_ending(path: &Path) -> PathBuf {

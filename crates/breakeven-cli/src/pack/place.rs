@@ -13,11 +13,16 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
+use breakeven::frame::MAGIC_BYTES;
 use breakeven::storage::beside::{self, Place};
+use breakeven::storage::images::data_runs;
 use breakeven::storage::{self, RealStorage, Storage};
 use breakeven::stream::SpreadFile;
 use breakeven_cli::text::printable;
+use rustix::fs::{SeekFrom as SeekTo, seek};
+use rustix::io::Errno;
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
+use rustix::process::geteuid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -91,7 +96,20 @@ pub struct Source {
     pub name: String,
     /// Its metadata, where it is a regular file.
     pub metadata: Option<Metadata>,
+    /// The stretch that is read now.
+    stretch: Stretch,
 }
+
+/// A stretch of a file in which there is data, or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Stretch {
+    /// Bytes of it that were not read yet.
+    left_bytes: u64,
+    is_hole: bool,
+}
+
+/// Holes are passed over that are at least as long; a shorter one is read as fast as it is looked for.
+const HOLE_BYTES_MIN: u64 = 1 << 20;
 
 impl Source {
     /// Opens a path, or standard input for `-`.
@@ -117,6 +135,7 @@ impl Source {
             path: path.to_path_buf(),
             name,
             metadata,
+            stretch: Stretch::default(),
         })
     }
 
@@ -127,8 +146,90 @@ impl Source {
         Some(length.saturating_sub(at))
     }
 
-    /// Reads some bytes, none at the end.
+    /// Reads the bytes that tell what it is.
+    pub fn magic(&mut self) -> Result<Vec<u8>> {
+        let mut magic = vec![0; MAGIC_BYTES];
+        let count = self.fill(&mut magic)?;
+        magic.truncate(count);
+        Ok(magic)
+    }
+
+    /// Returns where it stands, if it is a file that can be read again from there.
+    pub fn place(&mut self) -> Option<u64> {
+        self.metadata.as_ref()?;
+        self.file.stream_position().ok()
+    }
+
+    /// Goes back to where it stood.
+    pub fn go_back(&mut self, place: u64) -> Result<()> {
+        self.stretch = Stretch::default();
+        let gone = self.file.seek(io::SeekFrom::Start(place));
+        gone.map(drop).with_context(|| self.name.clone())
+    }
+
+    /// Reads some bytes, none at the end. Where a file has a hole nothing is read: what is there is zeros.
     pub fn read(&mut self, bytes: &mut [u8]) -> Result<usize> {
+        if self.metadata.is_none() {
+            return self.read_data(bytes);
+        }
+        if self.stretch.left_bytes == 0 {
+            self.stretch = self.next_stretch();
+        }
+        let left = usize::try_from(self.stretch.left_bytes).unwrap_or(usize::MAX);
+        let room = bytes.len().min(left);
+        let count = match self.stretch.is_hole {
+            true => {
+                let context = || format!("read {}", self.name);
+                let by = io::SeekFrom::Current(room as i64);
+                self.file.seek(by).with_context(context)?;
+                bytes[..room].fill(0);
+                room
+            }
+            false => self.read_data(&mut bytes[..room])?,
+        };
+        self.stretch.left_bytes -= count as u64;
+        Ok(count)
+    }
+
+    /// Finds out what comes next: a hole of some length, or data. What cannot be told is read.
+    fn next_stretch(&mut self) -> Stretch {
+        let data = Stretch {
+            left_bytes: u64::MAX,
+            is_hole: false,
+        };
+        let Ok(at) = self.file.stream_position() else {
+            return data;
+        };
+        let found = seek(&self.file, SeekTo::Data(at));
+        let end = match found {
+            // There is no more data: the rest is a hole, as long as the file is now.
+            Err(Errno::NXIO) => self.file.metadata().map_or(at, |it| it.len()),
+            Ok(start) => start,
+            Err(_) => return data,
+        };
+        let is_hole = end.saturating_sub(at) >= HOLE_BYTES_MIN;
+        let data_end = match is_hole {
+            true => Ok(at),
+            false => seek(&self.file, SeekTo::Hole(end.max(at))),
+        };
+        // Where it stood it is again, whatever was found.
+        if self.file.seek(io::SeekFrom::Start(at)).is_err() {
+            return data;
+        }
+        match (is_hole, data_end) {
+            (true, _) => Stretch {
+                left_bytes: end - at,
+                is_hole: true,
+            },
+            (false, Ok(data_end)) if data_end > at => Stretch {
+                left_bytes: data_end - at,
+                is_hole: false,
+            },
+            _ => data,
+        }
+    }
+
+    fn read_data(&mut self, bytes: &mut [u8]) -> Result<usize> {
         loop {
             match self.file.read(bytes) {
                 Ok(count) => return Ok(count),
@@ -175,6 +276,21 @@ impl Source {
         })
     }
 
+    /// Returns whether a file has more holes than data. File systems that compress also allocate less than a file is long.
+    pub fn is_mostly_holes(&mut self) -> Result<bool> {
+        let (Some(place), Some(metadata)) = (self.place(), &self.metadata) else {
+            return Ok(false);
+        };
+        let half = metadata.len() / 2;
+        if 512 * metadata.blocks() >= half {
+            return Ok(false);
+        }
+        let data = data_runs(&self.file).map(|(start, end)| end - start);
+        let is_mostly_holes = data.sum::<u64>() < half;
+        self.go_back(place)?;
+        Ok(is_mostly_holes)
+    }
+
     /// Checks that as much was read of a file as it had: of one that was cut meanwhile a part would pass for all.
     pub fn check_read(&self, announced_bytes: Option<u64>, read_bytes: u64) -> Result<()> {
         match announced_bytes {
@@ -207,7 +323,8 @@ impl Source {
             file: self.file.try_clone().context("duplicate a descriptor")?,
             path: self.path.clone(),
             name: self.name.clone(),
-            metadata: None,
+            metadata: self.metadata.clone(),
+            stretch: self.stretch,
         };
         let (full, pieces) = sync_channel(PIECES_AHEAD);
         let (used, empty) = channel::<Vec<u8>>();
@@ -435,6 +552,13 @@ impl Target {
         self.file.try_clone().context("duplicate a descriptor")
     }
 
+    /// Makes a file empty that is not complete, to be written anew.
+    pub fn empty(&self) -> Result<()> {
+        let mut file = &self.file;
+        let emptied = file.set_len(0).and_then(|()| file.rewind());
+        emptied.with_context(|| self.name.clone())
+    }
+
     /// Returns the file as a sink that so many threads write to at once.
     pub fn spread(&self, links: usize) -> Result<SpreadFile> {
         let Some((path, other)) = &self.renamed else {
@@ -465,10 +589,10 @@ impl Target {
     }
 
     /// Gives the complete file the owner, mode and times of its source and its own name; synced
-    /// before, if the source is to be removed.
-    pub fn complete(mut self, source: Option<&Metadata>, syncs: bool) -> Result<()> {
+    /// before, if the source is to be removed. Returns what its file system refused of them.
+    pub fn complete(mut self, source: Option<&Metadata>, syncs: bool) -> Result<Vec<Refusal>> {
         let Some((path, other)) = self.renamed.take() else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         let outcome = self.settle(&path, &other, source, syncs);
         if outcome.is_err() {
@@ -483,22 +607,14 @@ impl Target {
         other: &Path,
         source: Option<&Metadata>,
         syncs: bool,
-    ) -> Result<()> {
+    ) -> Result<Vec<Refusal>> {
         let failed = || format!("complete {}", path.display());
-        match source {
-            Some(source) => {
-                give_owner_and_mode(&self.file, source).with_context(failed)?;
-                let mut times = FileTimes::new();
-                if let Ok(time) = source.accessed() {
-                    times = times.set_accessed(time);
-                }
-                if let Ok(time) = source.modified() {
-                    times = times.set_modified(time);
-                }
-                self.file.set_times(times).with_context(failed)?;
-            }
-            None => give_default_mode(&self.file).with_context(failed)?,
-        }
+        let refused = match source {
+            Some(source) => give_metadata(&self.file, source).with_context(failed)?,
+            None => refusal("mode", give_default_mode(&self.file))
+                .into_iter()
+                .collect(),
+        };
         let replaces = self.overwrites && path.exists();
         if syncs || beside::must_sync(&self.file, replaces) {
             self.file.sync_all().with_context(failed)?;
@@ -515,8 +631,21 @@ impl Target {
             let folder = File::open(folder_of(path)).with_context(failed)?;
             folder.sync_all().with_context(failed)?;
         }
-        Ok(())
+        Ok(refused)
     }
+}
+
+/// What a file system refused to set of a file that is otherwise complete.
+#[derive(Debug)]
+pub struct Refusal {
+    /// What of it: its owner, its mode.
+    pub what: &'static str,
+    /// What the system said.
+    pub error: io::Error,
+}
+
+fn refusal(what: &'static str, outcome: io::Result<()>) -> Option<Refusal> {
+    outcome.err().map(|error| Refusal { what, error })
 }
 
 impl Drop for Target {
@@ -545,20 +674,37 @@ fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives a file the owner of another, as far as that is allowed, and its mode.
-fn give_owner_and_mode(file: &File, source: &Metadata) -> io::Result<()> {
+/// Gives a file the owner of another, as far as that is allowed, then its mode and its times; returns what was refused.
+fn give_metadata(file: &File, source: &Metadata) -> io::Result<Vec<Refusal>> {
     let made = file.metadata()?;
+    let is_root = geteuid().is_root();
+    // Only root may give files away; everybody else's files are their own.
+    let is_allowed = |error: &io::Error| is_root || error.kind() != io::ErrorKind::PermissionDenied;
     // Never set-user-id: under another owner that would lend rights which the source did not.
     let mut mode = source.mode() & 0o777;
+    let mut refused = Vec::new();
     if source.uid() != made.uid() {
-        // Only root may; everybody else's files are their own.
-        let _ = fchown(file, Some(source.uid()), None);
+        let owner = refusal("owner", fchown(file, Some(source.uid()), None));
+        refused.extend(owner.filter(|it| is_allowed(&it.error)));
     }
-    if source.gid() != made.gid() && fchown(file, None, Some(source.gid())).is_err() {
+    if source.gid() != made.gid()
+        && let Some(group) = refusal("group", fchown(file, None, Some(source.gid())))
+    {
         // The group is another: it may do what all may.
         mode &= !0o070 | (mode & 0o007) << 3;
+        refused.extend(Some(group).filter(|it| is_allowed(&it.error)));
     }
-    file.set_permissions(fs::Permissions::from_mode(mode))
+    let permissions = fs::Permissions::from_mode(mode);
+    refused.extend(refusal("mode", file.set_permissions(permissions)));
+    let mut times = FileTimes::new();
+    if let Ok(time) = source.accessed() {
+        times = times.set_accessed(time);
+    }
+    if let Ok(time) = source.modified() {
+        times = times.set_modified(time);
+    }
+    refused.extend(refusal("times", file.set_times(times)));
+    Ok(refused)
 }
 
 /// Gives a file that was made for its owner alone the mode that a new file would have.

@@ -109,7 +109,7 @@ impl Repacking<'_> {
             source.check_unchanged(&source.path)?;
         }
         let is_told = job.tells(Some(&target));
-        target.complete(Some(&metadata), in_place)?;
+        job.complete(target, source, in_place)?;
         if is_told {
             say(&match is_smaller {
                 true => format!(

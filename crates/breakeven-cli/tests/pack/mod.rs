@@ -7,6 +7,7 @@ mod guide;
 mod long;
 mod repack;
 mod strategy;
+mod surroundings;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -135,7 +136,7 @@ fn bad_data_leaves_no_file_and_says_where() {
     let mut flipped = good.clone();
     flipped[300_000] ^= 4;
     let cut = good[..good.len() - 50_000].to_vec();
-    let long = [&good[..], &[0; 4]].concat();
+    let long = [&good[..], &[0, 7, 0, 0]].concat();
     for (bad, what) in [
         (flipped, "corrupt"),
         (cut, "end of the input"),

@@ -1,0 +1,381 @@
+//! File systems that refuse metadata, systems without memory, files with holes, and what is no stream.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+
+use super::{folder, message, names, ok};
+use crate::page::left_out;
+use crate::{breakeven, noise, run};
+
+/// A library that refuses the calls that are named in `REFUSED`, as file systems do that know no modes, owners or times.
+const REFUSING: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int refused(const char *call) {
+    const char *calls = getenv("REFUSED");
+    if (!calls || !strstr(calls, call)) return 0;
+    errno = EPERM;
+    return 1;
+}
+int fchmod(int fd, mode_t mode) { return refused("fchmod") ? -1 : syscall(SYS_fchmod, fd, mode); }
+int fchown(int fd, uid_t user, gid_t group) {
+    return refused("fchown") ? -1 : syscall(SYS_fchown, fd, user, group);
+}
+int futimens(int fd, const struct timespec times[2]) {
+    return refused("futimens") ? -1 : syscall(SYS_utimensat, fd, NULL, times, 0);
+}
+"#;
+
+/// Compiles that library in a folder; nothing where there is no compiler.
+fn refusing(folder: &Path) -> Option<PathBuf> {
+    let (source, library) = (folder.join("refusing.c"), folder.join("refusing.so"));
+    fs::write(&source, REFUSING).expect("a source");
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .status();
+    match built.is_ok_and(|status| status.success()) {
+        true => Some(library),
+        false => {
+            left_out("there is no compiler for C: no call is refused");
+            None
+        }
+    }
+}
+
+/// When the sources were written to.
+const WRITTEN: i64 = 1_500_000_000;
+
+/// Runs a command whose calls of some names are refused, and checks what it says and what is kept.
+fn check_refused(library: &Path, refused: &str, words: &[&str], line: &str) {
+    let (folder, data) = folder();
+    let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
+    if !line.starts_with("pack") {
+        ok(&run(&folder, &[&"pack", &"--rm", &"-m", &"store", &file]));
+    }
+    let (source, target) = match line.split(' ').next() {
+        Some("pack") => (&file, &packed),
+        Some("unpack") => (&packed, &file),
+        _ => (&packed, &packed),
+    };
+    let is_root = may_give_files_away();
+    fs::set_permissions(source, fs::Permissions::from_mode(0o640)).expect("a mode");
+    if is_root {
+        std::os::unix::fs::chown(source, Some(12345), Some(12345)).expect("an owner");
+    }
+    let opened = File::options().write(true).open(source).expect("it");
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(WRITTEN as u64);
+    opened.set_modified(time).expect("a time");
+    let output = breakeven(&folder)
+        .args(line.split(' '))
+        .arg(source)
+        .env("LD_PRELOAD", library)
+        .env("REFUSED", refused)
+        .output()
+        .expect("it starts");
+    let text = message(&output);
+    let case = format!("{line} without {refused}: {text}");
+    assert_eq!(output.status.code(), Some(3), "{case}");
+    for word in words {
+        assert!(
+            text.contains(&format!("its {word} could not be set")),
+            "{case}"
+        );
+    }
+    // The source is kept for what it has, and the rest is there.
+    assert!(source.exists(), "{case}");
+    let content = match line.starts_with("unpack") {
+        true => fs::read(target).expect("the file"),
+        false => run(&folder, &[&"cat", target]).stdout,
+    };
+    assert!(content == data, "{case}");
+    let found = fs::metadata(target).expect("the target");
+    // Another group may do what all may.
+    let has_mode = !refused.contains("fchmod") && refused != "fchown";
+    assert_eq!(
+        found.mode() & 0o777,
+        if has_mode { 0o640 } else { 0o600 },
+        "{case}"
+    );
+    assert_eq!(
+        found.mtime() == WRITTEN,
+        !refused.contains("futimens"),
+        "{case}"
+    );
+    assert_eq!(
+        found.uid() == 12345,
+        is_root && refused != "fchown",
+        "{case}"
+    );
+}
+
+#[test]
+fn what_a_file_system_refuses_is_named_and_all_else_is_kept() {
+    let libraries = tempfile::tempdir().expect("a folder");
+    let Some(library) = refusing(libraries.path()) else {
+        return;
+    };
+    let mut tried = 0;
+    for (refused, words) in [
+        ("fchmod", &["mode"][..]),
+        ("futimens", &["times"]),
+        ("fchmod,futimens", &["mode", "times"]),
+        ("fchown", &["owner", "group"]),
+    ] {
+        if refused == "fchown" && !may_give_files_away() {
+            left_out("not root: no owner is given");
+            continue;
+        }
+        for line in ["pack", "pack --rm", "unpack --rm", "repack --keep 999"] {
+            check_refused(&library, refused, words, line);
+            tried += 1;
+        }
+    }
+    println!("{tried} commands whose metadata was refused");
+    assert!(tried >= 12);
+}
+
+/// Returns whether this process may give files away.
+fn may_give_files_away() -> bool {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::os::unix::fs::chown(folder.path(), Some(12345), None).is_ok()
+}
+
+/// Runs a command line of ours in a folder where so many KiB may be mapped.
+fn within(kib: u32, folder: &TempDir, line: &str) -> Output {
+    Command::new("sh")
+        .args(["-c", &format!("ulimit -v {kib}; exec \"$0\" {line}")])
+        .arg(env!("CARGO_BIN_EXE_breakeven"))
+        .env("BREAKEVEN_CACHE", folder.path())
+        .env_remove("RUST_BACKTRACE")
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("sh starts")
+}
+
+#[test]
+fn without_memory_a_sound_stream_is_not_called_corrupt_and_packing_takes_less() {
+    let (folder, _) = folder();
+    let mut random = ::breakeven::testing::seeded("memory", 46);
+    let words: Vec<String> = (0..5000)
+        .map(|_| format!("{:x} ", random.u32(..1 << 28)))
+        .collect();
+    let mut data = Vec::new();
+    while data.len() < 24 << 20 {
+        data.extend(words[random.usize(..words.len())].bytes());
+    }
+    fs::write(folder.path().join("file"), &data).expect("a file");
+    ok(&run(
+        &folder,
+        &[&"pack", &"-q", &folder.path().join("file")],
+    ));
+    ok(&within(200_000, &folder, "pack -qm zstd:3 file -o row.zst"));
+    let mut told = 0;
+    for kib in (20_000..100_000).step_by(10_000) {
+        for line in [
+            "unpack -t file.zst",
+            "unpack -t row.zst",
+            "cat file.zst",
+            "repack --keep 9 -o - file.zst",
+        ] {
+            let output = within(kib, &folder, line);
+            let text = message(&output);
+            assert!(!text.contains("corrupt"), "{line} in {kib} KiB: {text}");
+            match output.status.code() {
+                Some(0) => assert!(kib >= 30_000 || line.contains("row"), "{line} in {kib} KiB"),
+                Some(1) if text.contains("not enough memory") => told += 1,
+                code => println!("{line} in {kib} KiB ends with {code:?}: {text}"),
+            }
+        }
+    }
+    println!("{told} times told that there is not enough memory");
+    assert!(told >= 2);
+    ok(&within(100_000, &folder, "unpack -t file.zst"));
+    let all = ["", "-3", "-T1", "-m zstd:3", "--link 12MB/s"];
+    for (kib, forms) in [(100_000, &["-T1", "-m zstd:3"][..]), (300_000, &all)] {
+        for options in forms {
+            let line = format!("pack -qf {options} file -o less.zst");
+            let output = within(kib, &folder, &line);
+            assert_eq!(
+                output.status.code(),
+                Some(0),
+                "{line} in {kib} KiB: {}",
+                message(&output)
+            );
+            let output = run(&folder, &[&"cat", &folder.path().join("less.zst")]);
+            assert!(output.stdout == data, "{line} in {kib} KiB");
+        }
+    }
+}
+
+#[test]
+fn holes_are_packed_as_the_zeros_that_they_are() {
+    let (folder, _) = folder();
+    let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
+    let mut content = vec![0; 40 << 20];
+    let sparse = File::create(&file).expect("a file");
+    sparse.set_len(content.len() as u64).expect("a length");
+    // Data first, between holes long and short, at odd places, and none at the end.
+    for (at, bytes) in [
+        (0, 5000),
+        (3 << 20, 1),
+        (3 << 20 | 70_000, 300_000),
+        (20 << 20, 3 << 20),
+    ] {
+        let data = noise(bytes);
+        sparse.write_all_at(&data, at as u64).expect("room");
+        content[at..at + bytes].copy_from_slice(&data);
+    }
+    for options in [
+        &[][..],
+        &["-3"],
+        &["-m", "zstd:1"],
+        &["-T1", "--strategy", "money"],
+    ] {
+        let mut command = breakeven(&folder);
+        ok(&command
+            .args(["pack", "-f"])
+            .args(options)
+            .arg(&file)
+            .output()
+            .expect("it starts"));
+        let output = run(&folder, &[&"cat", &packed]);
+        assert!(output.stdout == content, "{options:?}");
+    }
+    // What is read from where standard input stands.
+    let output = Command::new("sh")
+        .args([
+            "-c",
+            "{ head -c 4194304 >/dev/null; exec \"$0\" pack -c; } <file >rest.zst",
+        ])
+        .arg(env!("CARGO_BIN_EXE_breakeven"))
+        .env("BREAKEVEN_CACHE", folder.path())
+        .current_dir(folder.path())
+        .output();
+    ok(&output.expect("sh starts"));
+    let output = run(&folder, &[&"cat", &folder.path().join("rest.zst")]);
+    assert!(output.stdout == content[4 << 20..], "{}", message(&output));
+}
+
+#[test]
+fn zeros_behind_a_frame_are_passed_over() {
+    let (folder, data) = folder();
+    let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
+    for (options, zeros) in [
+        (&[][..], 1),
+        (&["-9"], 10_240),
+        (&["-m", "zstd:1"], 4),
+        (&["--mixed", "-m", "lz4:1"], 517),
+        (&["--mixed", "-m", "xz:0"], 4),
+    ] {
+        let mut command = breakeven(&folder);
+        ok(&command
+            .args(["pack", "-f"])
+            .args(options)
+            .arg(&file)
+            .output()
+            .expect("it starts"));
+        let mut stream = fs::read(&packed).expect("the stream");
+        let frame_bytes = stream.len();
+        stream.resize(frame_bytes + zeros, 0);
+        fs::write(&packed, &stream).expect("a file");
+        let output = run(&folder, &[&"cat", &"-v", &packed]);
+        ok(&output);
+        assert!(output.stdout == data, "{options:?}");
+        let told = format!("passed over {zeros} zeros behind frames");
+        assert!(
+            message(&output).contains(&told),
+            "{options:?}: {}",
+            message(&output)
+        );
+        let output = run(&folder, &[&"info", &"--json", &packed]);
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(found["files"][0]["padding_bytes"], zeros, "{options:?}");
+        // Something else behind them is as wrong as before.
+        stream.push(b'x');
+        fs::write(&packed, &stream).expect("a file");
+        let output = run(&folder, &[&"unpack", &"-t", &packed]);
+        assert_eq!(output.status.code(), Some(1), "{options:?}");
+    }
+    fs::write(&packed, [0; 512]).expect("a file");
+    let output = run(&folder, &[&"unpack", &"-t", &packed]);
+    assert_eq!(output.status.code(), Some(1), "zeros alone are no stream");
+}
+
+#[test]
+fn what_is_no_stream_is_passed_through_where_that_is_asked_for() {
+    let (folder, data) = folder();
+    let (file, plain) = (folder.path().join("file"), folder.path().join("plain"));
+    ok(&run(&folder, &[&"pack", &file]));
+    let packed = folder.path().join("file.zst");
+    let of = |arguments: &[&str], path: &Path, through_pipe: bool| {
+        let mut command = breakeven(&folder);
+        command.args(arguments);
+        match through_pipe {
+            true => {
+                command.stdin(Stdio::piped());
+            }
+            false => {
+                command.arg(path);
+            }
+        }
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        if let Some(mut input) = child.stdin.take() {
+            let bytes = fs::read(path).expect("it");
+            // It may end before it has read all.
+            let feeder = std::thread::spawn(move || input.write_all(&bytes).is_ok());
+            let output = child.wait_with_output().expect("it ends");
+            feeder.join().expect("it was fed");
+            return output;
+        }
+        child.wait_with_output().expect("it ends")
+    };
+    let long = noise(3_000_000);
+    for content in [
+        &b""[..],
+        b"1",
+        b"12",
+        b"123",
+        b"hello there",
+        b"BZh91AY",
+        &long,
+    ] {
+        fs::write(&plain, content).expect("a file");
+        for arguments in [&["unpack", "-f", "-c"][..], &["cat", "-f"]] {
+            for through_pipe in [false, true] {
+                let output = of(arguments, &plain, through_pipe);
+                ok(&output);
+                assert!(output.stdout == content, "{arguments:?}");
+                let output = of(arguments, &packed, through_pipe);
+                ok(&output);
+                assert!(output.stdout == data, "{arguments:?} of a stream");
+            }
+        }
+        for arguments in [&["cat"][..], &["unpack", "-c"], &["unpack", "-ft"]] {
+            let output = of(arguments, &plain, false);
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+            assert!(output.stdout.is_empty(), "{arguments:?}");
+        }
+    }
+    // A file is not unpacked into one that is no better.
+    let output = run(
+        &folder,
+        &[&"unpack", &"-f", &plain, &"-o", &folder.path().join("new")],
+    );
+    assert_eq!(output.status.code(), Some(1), "{}", message(&output));
+    assert_eq!(names(folder.path()), ["file", "file.zst", "plain"]);
+}
