@@ -162,6 +162,17 @@ impl Handle {
         self.latch
             .watch(work().map_err(|error| self.error("sync", error)))
     }
+
+    /// Runs a write and its sync, whatever failed before.
+    pub(super) fn change_after_failure(&self, work: impl FnOnce() -> io::Result<()>) -> Result<()> {
+        self.check_opened_for_writing()?;
+        let _turn = self
+            .sync_turn
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.latch
+            .watch(work().map_err(|error| self.error("take back", error)))
+    }
 }
 
 /// Wraps a system error; "not supported" becomes an error that says just that.

@@ -243,6 +243,16 @@ pub trait StorageFile: Send + Sync {
     /// one that failed cannot be overtaken by one that reports success.
     fn sync(&self) -> Result<()>;
 
+    /// Writes `bytes` at `offset` and syncs, also after a failure, to take back what failed: the next reader is to find
+    /// these bytes in place of others. It says nothing of what was written before, and the handle stays refused.
+    ///
+    /// # Errors
+    /// Those of writing and syncing, after which either bytes may be found.
+    fn write_after_failure(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.write_at(&[IoSlice::new(bytes)], offset)?;
+        self.sync()
+    }
+
     /// Cuts or extends the file to `size_bytes`; new bytes read as zeros.
     fn truncate(&self, size_bytes: u64) -> Result<()>;
 

@@ -336,6 +336,11 @@ struct RealFile {
 }
 
 impl RealFile {
+    fn raw_sync(&self) -> io::Result<()> {
+        // An interrupted sync reported nothing and may run again; any other failure may not.
+        Ok(retry_on_intr(|| rustix::fs::fdatasync(&self.descriptor))?)
+    }
+
     fn fallocate(&self, mode: FallocateFlags, offset: u64, length_bytes: u64) -> io::Result<()> {
         if length_bytes == 0 {
             return Ok(());
@@ -373,9 +378,19 @@ impl StorageFile for RealFile {
     }
 
     fn sync(&self) -> Result<()> {
-        // An interrupted sync reported nothing and may run again; any other failure may not.
-        self.handle
-            .sync(|| Ok(retry_on_intr(|| rustix::fs::fdatasync(&self.descriptor))?))
+        self.handle.sync(|| self.raw_sync())
+    }
+
+    fn write_after_failure(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.handle.check_transfer(offset, std::iter::once(bytes))?;
+        let alignment_bytes = self.handle.alignment_bytes;
+        self.handle.change_after_failure(|| {
+            let buffers = [IoSlice::new(bytes)];
+            write_fully(&buffers, offset, alignment_bytes, |buffers, offset| {
+                Ok(rustix::io::pwritev(&self.descriptor, buffers, offset)?)
+            })?;
+            self.raw_sync()
+        })
     }
 
     fn truncate(&self, size_bytes: u64) -> Result<()> {

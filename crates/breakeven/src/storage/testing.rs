@@ -118,6 +118,12 @@ impl StorageFile for WatchedFile {
         self.inner.sync()
     }
 
+    fn write_after_failure(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        (self.watch)(&Call::Write { offset, bytes });
+        (self.watch)(&Call::Sync);
+        self.inner.write_after_failure(bytes, offset)
+    }
+
     fn truncate(&self, size_bytes: u64) -> Result<()> {
         (self.watch)(&Call::Truncate);
         self.inner.truncate(size_bytes)

@@ -510,6 +510,20 @@ impl SimulatedFile {
         failure.map_or(Ok(count), Err)
     }
 
+    fn raw_sync(&self) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        match disk.enter(self.process, Call::Sync)? {
+            Some(Strike::Fail(kind, error)) => {
+                disk.fail_sync(self.inode, kind);
+                Err(error)
+            }
+            _ => {
+                disk.sync(Event::Sync { inode: self.inode });
+                Ok(())
+            }
+        }
+    }
+
     /// Returns about half of a transfer, which is never nothing and fits direct I/O.
     fn half(&self, length_bytes: usize) -> usize {
         let unit = self.handle.alignment_bytes;
@@ -569,18 +583,18 @@ impl StorageFile for SimulatedFile {
     }
 
     fn sync(&self) -> Result<()> {
-        self.handle.sync(|| {
-            let mut disk = self.disk.lock();
-            match disk.enter(self.process, Call::Sync)? {
-                Some(Strike::Fail(kind, error)) => {
-                    disk.fail_sync(self.inode, kind);
-                    Err(error)
-                }
-                _ => {
-                    disk.sync(Event::Sync { inode: self.inode });
-                    Ok(())
-                }
-            }
+        self.handle.sync(|| self.raw_sync())
+    }
+
+    fn write_after_failure(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.handle.check_transfer(offset, std::iter::once(bytes))?;
+        let alignment_bytes = self.handle.alignment_bytes;
+        self.handle.change_after_failure(|| {
+            let buffers = [IoSlice::new(bytes)];
+            write_fully(&buffers, offset, alignment_bytes, |buffers, offset| {
+                self.raw_write(buffers, offset)
+            })?;
+            self.raw_sync()
         })
     }
 
@@ -817,11 +831,15 @@ mod tests {
             assert!(matches!(file.sync(), Err(Error::Poisoned { .. })));
             let seen = content(&*process, "a").unwrap();
             assert_eq!(seen == bytes, kind == FaultKind::SyncErrorPagesKept);
+            // What is to be there instead is there, and nothing else of what was written.
+            file.write_after_failure(&[0x77; 4096], 0).unwrap();
+            assert!(matches!(file.sync(), Err(Error::Poisoned { .. })));
             // Another handle's sync succeeds and writes nothing: the pages count as clean.
             open(&*process, "a").sync().unwrap();
             disk.cut_power(Damage::KeepAll);
             let left = content(&*disk.start_process(), "a").unwrap();
-            assert_ne!(left, bytes);
+            assert_eq!(left[..4096], [0x77; 4096]);
+            assert_ne!(left[4096..], bytes[4096..]);
             assert!(left.contains(&0xBE), "some pages reached the medium");
         }
     }
