@@ -1,9 +1,12 @@
 //! An open compressed database and its journal, in SQLite's calls.
 //!
-//! SQLite writes pages under EXCLUSIVE, then says SYNC by a file control, then syncs: the commit is made at
-//! the control, which comes even where the host asked for no syncs, and the sync makes it durable. What
-//! is cut off after it, and the pages that became free, follow at COMMIT_PHASETWO, when no rollback can
-//! come any more.
+//! SQLite writes pages under EXCLUSIVE, then says SYNC by a file control, then syncs, then says COMMIT_PHASETWO: the commit
+//! is written at the first control, which comes even where the host asked for no syncs; the sync makes it durable; and the
+//! last one shows it to all others. Of a transaction over several files that comes when every file has had its sync. What
+//! is cut off meanwhile, and the pages that became free, follow then, when no rollback can come any more.
+//!
+//! A transaction that fails after the first control is rolled back by writing, or by a second SYNC: what was before is
+//! there still.
 //!
 //! `unsafe` here: SQLite calls by pointers, and lends memory that it allocated.
 #![allow(unsafe_code)]
@@ -112,14 +115,19 @@ impl Database {
         self.connection.lock(level)
     }
 
-    fn commit(&mut self) -> Result<Code> {
-        self.connection.commit().map(|()| ffi::OK)
+    /// What SQLite does before it syncs; for the second time in a transaction only if it rolls back.
+    fn prepare(&mut self) -> Result<Code> {
+        let prepared = match self.connection.is_prepared() {
+            true => self.connection.take_back(),
+            false => self.connection.prepare(),
+        };
+        prepared.map(|()| ffi::OK)
     }
 
     /// What follows when a transaction is final. Failing here cannot undo it.
     fn finish(&mut self) -> Result<Code> {
         if self.connection.level() == LockLevel::Exclusive {
-            self.connection.commit()?;
+            self.connection.publish()?;
             // The transaction is there. What goes wrong from here on is told to the next one.
             let freed = self.connection.trim();
             if let Err(error) = freed.and_then(|_| self.connection.tidy()) {
@@ -448,7 +456,7 @@ unsafe extern "C" fn file_control(
     argument: *mut c_void,
 ) -> Code {
     let control = |database: &mut Database| match operation {
-        ffi::FCNTL_SYNC => database.commit(),
+        ffi::FCNTL_SYNC => database.prepare(),
         ffi::FCNTL_COMMIT_PHASETWO => database.finish(),
         ffi::FCNTL_SIZE_HINT | ffi::FCNTL_CHUNK_SIZE => Ok(ffi::OK),
         ffi::FCNTL_LOCKSTATE => {
@@ -688,5 +696,114 @@ mod tests {
         let mut other = Connection::open(store).unwrap();
         assert!(other.lock(LockLevel::Exclusive).unwrap());
         assert_eq!(other.size_bytes().unwrap(), 0);
+    }
+
+    /// What one process has open, in SQLite's calls.
+    struct Used(Box<std::mem::MaybeUninit<OwnFile>>);
+
+    impl Used {
+        fn new(storage: &Arc<dyn Storage>) -> Used {
+            let mut own = Box::new(std::mem::MaybeUninit::<OwnFile>::uninit());
+            let opened = Opened::new(Path::new("/visible"));
+            let database = Database::new(api(), connected(storage), opened, &Asked::default());
+            // SAFETY: as long as it has to be, and used by this thread until it is closed.
+            unsafe { open(own.as_mut_ptr().cast(), Box::new(database)) };
+            Used(own)
+        }
+
+        /// Runs a call that must succeed.
+        fn run(&mut self, call: impl FnOnce(*mut File) -> Code) {
+            assert_eq!(call(self.0.as_mut_ptr().cast()), ffi::OK);
+        }
+
+        fn write(&mut self, offset: i64, byte: u8) {
+            let page = [byte; 512];
+            // SAFETY: the file is open, and as many bytes are there.
+            self.run(|file| unsafe { write(file, page.as_ptr().cast(), 512, offset) });
+        }
+
+        fn control(&mut self, operation: c_int) {
+            // SAFETY: the file is open.
+            self.run(|file| unsafe { file_control(file, operation, std::ptr::null_mut()) });
+        }
+
+        /// Locks it and writes a page, up to the last step of a commit.
+        fn prepare(&mut self, offset: i64, byte: u8) {
+            for level in 1..=4 {
+                // SAFETY: the file is open.
+                self.run(|file| unsafe { lock(file, level) });
+            }
+            self.write(offset, byte);
+            self.sync();
+        }
+
+        fn sync(&mut self) {
+            self.control(ffi::FCNTL_SYNC);
+            // SAFETY: the file is open.
+            self.run(|file| unsafe { sync(file, 2) });
+        }
+
+        fn unlock(&mut self) {
+            // SAFETY: the file is open.
+            self.run(|file| unsafe { unlock(file, 0) });
+        }
+    }
+
+    fn connected(storage: &Arc<dyn Storage>) -> Connection {
+        let store = PageStore::new(Arc::clone(storage), "db", PageOptions::default());
+        Connection::open(Arc::new(store)).unwrap()
+    }
+
+    /// Returns what another process sees: the first byte, and the length.
+    fn seen(storage: &Arc<dyn Storage>) -> (u8, u64) {
+        let mut connection = connected(storage);
+        assert!(connection.lock(LockLevel::Shared).unwrap());
+        let mut byte = [0];
+        connection.read(0, &mut byte).unwrap();
+        (byte[0], connection.size_bytes().unwrap())
+    }
+
+    #[test]
+    fn a_commit_is_seen_with_its_last_step_and_one_without_it_never() {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        PageStore::create(&*storage, "db", PageOptions::default()).unwrap();
+        let mut used = Used::new(&storage);
+        used.prepare(0, 1);
+        assert_eq!(seen(&storage), (0, 0));
+        used.write(512, 1);
+        used.write(0, 1);
+        used.sync();
+        assert_eq!(seen(&storage), (0, 0));
+        // What is cut off carries nothing, and follows.
+        // SAFETY: the file is open.
+        used.run(|file| unsafe { truncate(file, 512) });
+        used.control(ffi::FCNTL_COMMIT_PHASETWO);
+        assert_eq!(seen(&storage), (1, 512));
+        used.unlock();
+        // Another file of the transaction failed: SQLite writes what was before, and syncs that.
+        used.prepare(0, 2);
+        used.write(0, 1);
+        used.sync();
+        assert_eq!(seen(&storage), (1, 512));
+        used.unlock();
+        assert_eq!(seen(&storage), (1, 512));
+        // Nothing was there before: SQLite cuts it off again. It does not unlock if it has the file for itself.
+        used.prepare(512, 3);
+        // SAFETY: the file is open.
+        used.run(|file| unsafe { truncate(file, 512) });
+        used.sync();
+        let mut size = 0;
+        // SAFETY: the file is open.
+        used.run(|file| unsafe { file_size(file, &raw mut size) });
+        assert_eq!((size, seen(&storage)), (512, (1, 512)));
+        used.prepare(0, 4);
+        used.control(ffi::FCNTL_COMMIT_PHASETWO);
+        assert_eq!(seen(&storage), (4, 512));
+        used.unlock();
+        // It is closed in the middle.
+        used.prepare(0, 5);
+        // SAFETY: the file is open.
+        used.run(|file| unsafe { close(file) });
+        assert_eq!(seen(&storage), (4, 512));
     }
 }

@@ -1,7 +1,9 @@
-//! One transaction over plain and compressed databases, killed before every call by which SQLite's own VFS changes a file:
-//! each database is as it was or as it is to be, by itself.
+//! One transaction over plain and compressed databases. Killed before every call by which SQLite's own VFS changes a file, it
+//! leaves each database as it was or as it is to be, by itself. What of it failed leaves no part, and nobody sees one before
+//! all are durable.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::Command;
 
@@ -149,4 +151,54 @@ fn a_transaction_over_several_files_that_is_killed_leaves_each_old_or_new() {
         }
     }
     println!("{kills} kills, {mixed} with some databases old and others new");
+}
+
+/// Tries to commit over two databases, the second of which is plain, until that is done.
+const TRY: &str = "for _ in range(2):\n\
+    \x20   try:\n\
+    \x20       d.execute('BEGIN')\n\
+    \x20       for it in ['main', 'b']: d.execute(f'UPDATE {it}.t SET n = n + 1')\n\
+    \x20       d.execute('COMMIT')\n\
+    \x20       print('done', flush=True)\n\
+    \x20   except sqlite3.Error:\n\
+    \x20       if d.in_transaction: d.execute('ROLLBACK')\n\
+    \x20       print('failed', flush=True)\n\
+    print(d.execute('SELECT max(n) FROM main.t').fetchone()[0], flush=True)";
+
+#[test]
+fn no_part_of_a_transaction_over_several_files_is_seen_before_all_are_durable() {
+    let Some(hosts) = Hosts::find() else { return };
+    if !compile(&hosts) {
+        return;
+    }
+    let made = "CREATE TABLE t(n); INSERT INTO t VALUES(1);";
+    hosts.sqlite(&format!(".open file:a.db?vfs=breakeven\n{made}"));
+    hosts.sqlite_alone(&format!(".open b.db\n{made}"));
+    let seen = || hosts.sqlite(".open file:a.db?vfs=breakeven\nSELECT n FROM t;");
+    let program = "d = connect('a.db')\n\
+        d.isolation_level = None\n\
+        d.execute(\"ATTACH 'file:b.db?vfs=unix' AS b\")\n"
+        .to_owned()
+        + TRY;
+    let preloaded = [("LD_PRELOAD", "./die.so"), ("HOLD", "/b.db")];
+    let mut child = hosts.start_python_with(&program, &preloaded);
+    let mut input = child.stdin.take().expect("a pipe");
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let (mut said, mut syncs) = (Vec::new(), 0);
+    for line in output.lines().map_while(Result::ok) {
+        if line == "sync" {
+            // What is first in the transaction is durable by now.
+            assert_eq!(seen(), "1\n", "within the sync {syncs}");
+            let answer = if syncs == 0 { b"f" } else { b"o" };
+            syncs += 1;
+            input.write_all(answer).unwrap();
+        } else {
+            let expected = if line == "failed" { "1\n" } else { "2\n" };
+            assert_eq!(seen(), expected, "{line}");
+            said.push(line);
+        }
+    }
+    assert!(child.wait().unwrap().success());
+    assert_eq!(said, ["failed", "done", "2"]);
+    assert!(syncs > 1, "{syncs}");
 }

@@ -147,9 +147,15 @@ impl Hosts {
 
     /// Starts what [`Hosts::python`] runs.
     pub fn start_python(&self, program: &str) -> Child {
+        self.start_python_with(program, &[])
+    }
+
+    /// Starts what [`Hosts::python`] runs, with more in its environment.
+    pub fn start_python_with(&self, program: &str, environment: &[(&str, &str)]) -> Child {
         let mut command = self.command(PYTHON);
         command
             .args(["-c", &with_connect(program)])
+            .envs(environment.iter().copied())
             .spawn()
             .unwrap()
     }

@@ -16,7 +16,7 @@ use super::layout::{
 };
 use super::log::{BUFFER_BYTES_MAX, Use};
 use super::place::{Place, Segment};
-use super::{BLOCK_BYTES_MAX, Blocks, Durability, Transaction, Turn};
+use super::{BLOCK_BYTES_MAX, Blocks, Transaction, Turn};
 use crate::codec::Decoder;
 use crate::error::{Error, Result};
 use crate::storage::record::{
@@ -463,7 +463,8 @@ impl Transaction {
             cleaned.moved_bytes += self.move_segment(segment, plan.recodes)?;
         }
         if !plan.victims.is_empty() {
-            self.publish(Durability::Lazy)?;
+            self.write_commit(false)?;
+            self.show()?;
         }
         let inner = Arc::clone(&self.inner);
         let writer = self.writer();

@@ -34,6 +34,8 @@ pub(super) const KIND_COMMIT: u8 = 9;
 pub(super) const KIND_END: u8 = 10;
 /// A dictionary; there are two of each.
 pub(super) const KIND_DICTIONARY: u8 = 11;
+/// The commit before it may be seen.
+pub(super) const KIND_PUBLICATION: u8 = 12;
 
 pub(super) const FRAME_PREFIX_BYTES: usize = 16;
 pub(super) const NODE_PREFIX_BYTES: usize = 8;
@@ -256,6 +258,7 @@ pub(super) struct Commit {
     pub(super) record_count: u32,
     /// crc32c over the chain of the commit before, and the checksums of those records.
     pub(super) chain: u32,
+    /// Whether it is made durable before it is seen. Where several processes write, a publication says that it may be.
     pub(super) is_durable: bool,
     /// What the transaction leaves, so that a replay that differs is noticed.
     pub(super) next_frame: u32,

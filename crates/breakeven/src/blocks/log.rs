@@ -7,13 +7,14 @@
 use std::sync::Arc;
 
 use super::goal::segment_bytes;
-use super::layout::{KIND_END, Position, SEGMENTS_START, encode_head};
+use super::layout::{KIND_END, KIND_PUBLICATION, Position, SEGMENTS_START, encode_head};
 use super::place::{FILE_BYTES_MAX, Place, Segment, Segments};
 use super::shared::Shared;
 use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 use crate::storage::record::{
-    ALIGNMENT_BYTES, Appended, HEADER_BYTES, Label, Placed, RecordWriter, Region,
+    ALIGNMENT_BYTES, Appended, HEADER_BYTES, KIND_PADDING, Label, Placed, RecordWriter, Region,
+    record_bytes,
 };
 
 /// What is laid out before it is written: one write carries a transaction up to this long. No record is
@@ -26,6 +27,8 @@ const RESERVED_SEGMENTS: usize = 2;
 const BLOCK_BYTES: u64 = 4096;
 /// At most this much of a block is left empty for the next transaction to touch one less.
 const PADDING_BYTES_MAX: u64 = BLOCK_BYTES / 4;
+/// What is kept free behind a commit for its publication: a header, and what must be left behind one.
+const PUBLICATION_ROOM_BYTES: u64 = 2 * HEADER_BYTES as u64;
 /// What a new part of the file is filled with at a time.
 const ZERO_BYTES: usize = 64 << 10;
 
@@ -179,6 +182,41 @@ impl Log {
         }
     }
 
+    /// Lays a commit out that is to be published, with room behind it in its segment, so that this needs no other.
+    pub(super) fn append_commit(&mut self, label: Label, parts: &[&[u8]]) -> Result<Placed> {
+        let body_bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let wanted_bytes = record_bytes(body_bytes as u64) + PUBLICATION_ROOM_BYTES;
+        if self.left_bytes() < wanted_bytes {
+            self.next_segment()?;
+        }
+        self.append(label, parts)
+    }
+
+    /// Says that the commit that was written last may be seen, without a sync.
+    pub(super) fn publish(&mut self) -> Result<()> {
+        let label = Label {
+            kind: KIND_PUBLICATION,
+            ..Label::default()
+        };
+        self.append(label, &[])?;
+        self.flush()
+    }
+
+    /// Writes padding over the commit that was written last, so that nobody finds it, and makes that durable: what the
+    /// medium holds of the commit by then may be all of it.
+    pub(super) fn take_back(&mut self, commit: &Placed) -> Result<()> {
+        let (region, buffer_bytes) = (*self.writer.region(), buffer_bytes(self.current()));
+        let mut writer = RecordWriter::new(region, commit.address, commit.sequence, buffer_bytes);
+        let label = Label {
+            kind: KIND_PADDING,
+            ..Label::default()
+        };
+        let zeros = vec![0; commit.record_bytes as usize - HEADER_BYTES];
+        writer.append(label, &[&zeros])?;
+        let (address, bytes) = writer.unwritten();
+        self.file.write_after_failure(bytes, address)
+    }
+
     /// Writes what is laid out.
     pub(super) fn flush(&mut self) -> Result<()> {
         self.writer.write_to(&*self.file)?;
@@ -214,7 +252,8 @@ impl Log {
         let blocks = (used_bytes + self.usual_bytes).div_ceil(BLOCK_BYTES);
         let saves_one = blocks > self.usual_bytes.div_ceil(BLOCK_BYTES);
         let is_near = (HEADER_BYTES as u64..=PADDING_BYTES_MAX).contains(&left_bytes);
-        if !saves_one || !is_near {
+        let has_room = left_bytes + PUBLICATION_ROOM_BYTES <= self.left_bytes();
+        if !saves_one || !is_near || !has_room {
             return Ok(());
         }
         if let Some(Appended::At(placed)) = self.writer.pad_to(BLOCK_BYTES)? {

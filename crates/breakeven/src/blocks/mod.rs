@@ -363,7 +363,8 @@ impl Blocks {
             payload.block_bytes_max,
             cache_bytes,
         );
-        let (superblocks, payload, recovery) = recover_newest(&file, superblocks)?;
+        let unpublished = options.unpublished();
+        let (superblocks, payload, recovery) = recover_newest(&file, superblocks, unpublished)?;
         let shared = Arc::new(Shared::new(recovery.state.clone(), told));
         let opened = Opened {
             replayed_commits: recovery.commits,
@@ -617,7 +618,8 @@ impl Inner {
 
     /// Becomes the writer of a store that was read back: what was read is written again, and a
     /// checkpoint behind it in a segment of a generation that nobody ever used.
-    fn take_over(&self, recovery: Recovery, payload: Payload) -> Result<Writer> {
+    fn take_over(&self, mut recovery: Recovery, payload: Payload) -> Result<Writer> {
+        recovery.take_awaited(&self.file)?;
         let file = Arc::clone(&self.file.file);
         let mut superblocks = Superblocks::open(Arc::clone(&file), KIND)?;
         if recovery.commits > 0 {

@@ -13,16 +13,26 @@ use super::dictionary::{DICTIONARIES_MAX, Kept};
 use super::file::{StoreFile, frame_prefix};
 use super::layout::{
     COMMIT_PREFIX_BYTES, Checkpoint, Commit, FramePrefix, KIND_CHECKPOINT, KIND_COMMIT, KIND_END,
-    KIND_FRAME, KIND_LIST, KIND_MOVE, KIND_OPERATIONS, Listed, Operation, Payload, Position,
-    SEGMENTS_START, decode_head,
+    KIND_FRAME, KIND_LIST, KIND_MOVE, KIND_OPERATIONS, KIND_PUBLICATION, Listed, Operation,
+    Payload, Position, SEGMENTS_START, decode_head,
 };
 use super::log::{BUFFER_BYTES_MAX, Use};
 use super::place::{Place, Segment, Segments, is_segment};
 use super::state::{LiveChanges, State, Work};
 use crate::error::{Error, Result};
 use crate::storage::record::{
-    Found, Gap, HEADER_BYTES, KIND_HEAD, Record, Region, Scanner, is_begun, parse, parse_head,
+    Found, Gap, HEADER_BYTES, KIND_HEAD, Label, Record, RecordWriter, Region, Scanner, is_begun,
+    parse, parse_head,
 };
+
+/// What a commit counts that was to be durable, as long as no publication follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unpublished {
+    /// It is there: nobody else writes.
+    Taken,
+    /// Its writer may be making it durable, and may take it back.
+    Awaited,
+}
 
 /// What a reading of the store found.
 pub(super) struct Recovery {
@@ -44,10 +54,22 @@ pub(super) struct Recovery {
     accepts_gap: bool,
     /// Whether anything was.
     pub(super) is_cut: bool,
-    /// What was read behind the last commit.
+    unpublished: Unpublished,
+    /// The commit at the end whose publication is awaited.
+    awaited: Option<Awaited>,
+    /// What was read behind the last commit that counts.
     pending: Vec<Pending>,
     /// Whether the segment is at its end, and its successor is what comes next.
     is_full: bool,
+}
+
+/// A commit that fits, with the records before it.
+struct Awaited {
+    commit: Commit,
+    operations: Vec<Operation>,
+    place: Place,
+    sequence: u64,
+    checksum: u32,
 }
 
 /// A record that waits for its commit.
@@ -85,8 +107,13 @@ enum Change {
 /// # Errors
 /// [`Error::Corrupt`] if the checkpoint cannot be read, if a transaction does not fit what is there,
 /// or if the log has a gap before something that was synced; and those of reading.
-pub(super) fn recover(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
+pub(super) fn recover(
+    file: &StoreFile,
+    payload: &Payload,
+    unpublished: Unpublished,
+) -> Result<Recovery> {
     let mut recovery = load(file, payload)?;
+    recovery.unpublished = unpublished;
     recovery.advance(file)?;
     Ok(recovery)
 }
@@ -195,23 +222,12 @@ fn load(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
         );
     }
     let (start, bytes) = payload.log.successor;
-    let unwritten = Segment {
+    known.push(Segment {
         start,
         bytes,
         generation: 0,
-    };
-    known.push(unwritten);
-    known.sort_by_key(|segment| segment.start);
-    let mut held = Vec::new();
-    for segment in &known {
-        let index = state
-            .segments
-            .find_or_push(segment.start, segment.bytes, SEGMENTS_START)?;
-        if segment.generation != 0 {
-            state.segments.set_generation(index, segment.generation);
-        }
-        held.push(index);
-    }
+    });
+    let held = add_known(known, &mut state.segments)?;
     live.resize(state.segments.len(), 0);
     // Whoever reads an older state may need any of them.
     let since = state.version;
@@ -234,9 +250,25 @@ fn load(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
         position: payload.log,
         accepts_gap: false,
         is_cut: false,
+        unpublished: Unpublished::Taken,
+        awaited: None,
         pending: Vec::new(),
         is_full: false,
     })
+}
+
+/// Adds segments that something leads to, with the generations that it tells; returns which they are.
+fn add_known(mut known: Vec<Segment>, segments: &mut Segments) -> Result<Vec<usize>> {
+    known.sort_by_key(|segment| segment.start);
+    let mut held = Vec::new();
+    for segment in known {
+        let index = segments.find_or_push(segment.start, segment.bytes, SEGMENTS_START)?;
+        if segment.generation != 0 {
+            segments.set_generation(index, segment.generation);
+        }
+        held.push(index);
+    }
+    Ok(held)
 }
 
 /// Reads the dictionaries that are listed. One of which no copy is whole is an error of what needs it; one of which
@@ -406,13 +438,20 @@ impl Recovery {
                 }
                 Some(Found::Record(record)) => record,
             };
+            if let Some(awaited) = self.awaited.take() {
+                let is_published = record.label.kind == KIND_PUBLICATION;
+                if !is_published && !awaited.is_there(file, &self.state.segments)? {
+                    return Err(unfit(&record, "a publication"));
+                }
+                self.apply(file, &awaited, pending)?;
+            }
             let place = Place::new(record.address, record.end() - record.address);
             let needs = Needs {
                 dictionary: record.label.dictionary,
                 generation: self.generation,
             };
             let change = match record.label.kind {
-                KIND_HEAD => continue,
+                KIND_HEAD | KIND_PUBLICATION => continue,
                 KIND_END => return Ok(true),
                 KIND_COMMIT => {
                     if !self.commit(file, &record, pending)? {
@@ -443,7 +482,7 @@ impl Recovery {
         }
     }
 
-    /// Applies a transaction if its commit covers the records before it; returns whether it does.
+    /// Takes a commit if it covers the records before it, for now or until its publication; returns whether it does.
     fn commit(
         &mut self,
         file: &StoreFile,
@@ -464,6 +503,30 @@ impl Recovery {
         if chain != commit.chain || commit.number != self.state.commit + 1 {
             return Ok(false);
         }
+        let awaited = Awaited {
+            commit,
+            operations,
+            place: Place::new(record.address, record.end() - record.address),
+            sequence: record.sequence,
+            checksum: record.checksum,
+        };
+        if commit.is_durable && self.unpublished == Unpublished::Awaited {
+            self.awaited = Some(awaited);
+        } else {
+            self.apply(file, &awaited, pending)?;
+        }
+        Ok(true)
+    }
+
+    /// Applies a transaction.
+    fn apply(
+        &mut self,
+        file: &StoreFile,
+        awaited: &Awaited,
+        pending: &mut Vec<Pending>,
+    ) -> Result<()> {
+        let (commit, address) = (&awaited.commit, awaited.place.address());
+        let own = &pending[pending.len() - commit.record_count as usize..];
         let mut live = LiveChanges::new();
         let mut work = Work {
             file,
@@ -473,19 +536,58 @@ impl Recovery {
         for pending in own {
             replay_change(&mut work, &pending.change)?;
         }
-        operations
-            .iter()
-            .try_for_each(|operation| work.apply(operation))?;
+        (awaited.operations.iter()).try_for_each(|operation| work.apply(operation))?;
         let state = &mut self.state;
         let left = (state.table.next_frame, state.table.free_head);
         if left != (commit.next_frame, commit.free_head) {
-            return Err(unfit(record, "the frames of this transaction"));
+            let (expected, found) = ("the frames of this transaction", format!("{left:?}"));
+            return Err(Error::corrupt("block store", address, expected, found));
         }
-        (state.commit, state.chain, state.version) = (commit.number, chain, record.sequence);
+        (state.commit, state.chain) = (commit.number, commit.chain);
+        state.version = awaited.sequence;
         apply_live(&mut self.live, &live)?;
         self.commits += 1;
         pending.clear();
-        Ok(true)
+        Ok(())
+    }
+
+    /// Returns the number of the record of the commit whose publication is awaited.
+    pub(super) fn awaited(&self) -> Option<u64> {
+        self.awaited.as_ref().map(|awaited| awaited.sequence)
+    }
+
+    /// Takes that commit, which is for who knows that its writer will not end it.
+    pub(super) fn take_awaited(&mut self, file: &StoreFile) -> Result<()> {
+        if let Some(awaited) = self.awaited.take() {
+            let mut pending = std::mem::take(&mut self.pending);
+            self.apply(file, &awaited, &mut pending)?;
+        }
+        Ok(())
+    }
+
+    /// Publishes the commit that was taken in its writer's place, unless something stands behind it.
+    pub(super) fn publish(&mut self, file: &StoreFile) -> Result<()> {
+        let Position {
+            segment,
+            address,
+            sequence,
+            ..
+        } = self.position;
+        let left_bytes = segment.range().end - address;
+        if self.is_torn || left_bytes < 2 * HEADER_BYTES as u64 {
+            return Ok(());
+        }
+        let region = Region::new(file.log_id, segment.generation, segment.range());
+        let mut writer = RecordWriter::new(region, address, sequence, 2 * HEADER_BYTES);
+        let label = Label {
+            kind: KIND_PUBLICATION,
+            ..Label::default()
+        };
+        writer.append(label, &[])?;
+        writer.write_to(&*file.file)?;
+        self.sequence = writer.next_sequence();
+        (self.position.address, self.position.sequence) = (writer.next_address(), self.sequence);
+        Ok(())
     }
 
     /// Looks for proof that the log did not end at its gap: a record behind it that says that more was
@@ -528,6 +630,15 @@ impl Recovery {
             self.is_torn = true;
             scanner = self::scanner(file, &position);
         }
+    }
+}
+
+impl Awaited {
+    /// Returns whether the commit still stands where it was read, and was not taken back.
+    fn is_there(&self, file: &StoreFile, segments: &Segments) -> Result<bool> {
+        let checksum = |record: &Record<'_>| record.checksum;
+        let found = file.with_record(self.place, segments, |record, _| Ok(checksum(record)))?;
+        Ok(found == self.checksum)
     }
 }
 

@@ -5,6 +5,10 @@
 //! its own. So what this process knows is the newest for as long as the superblock is the one it
 //! knows, and, if it is not the writer itself, nothing was written where the log ended.
 //!
+//! A commit that is to be durable counts when its publication follows. One without is its writer's, who makes it
+//! durable, publishes it or takes it back; where that one died, whoever keeps others from writing ends it, and a reader
+//! that cannot write takes it for what it is.
+//!
 //! A writer may be in the middle of anything meanwhile. What is not whole yet is not there yet, and what was used
 //! again while it was read does not fit: it is read again from the newest superblock. A state that was read is kept
 //! by a lock (`shared`) and is good if there is no newer superblock then, since only what a
@@ -14,8 +18,8 @@ use std::sync::Arc;
 
 use super::file::StoreFile;
 use super::layout::{KIND, Payload};
-use super::recovery::{Recovery, recover};
-use super::{Blocks, Inner, Snapshot, Turn, decode_payload};
+use super::recovery::{Recovery, Unpublished, recover};
+use super::{Blocks, BlocksOptions, Inner, Snapshot, Turn, decode_payload, is_for_room};
 use crate::error::{Error, Result};
 use crate::storage::seeded::{SeededBug, is_seeded};
 use crate::storage::superblock::Superblocks;
@@ -61,6 +65,33 @@ impl Blocks {
         }
         Err(OVERTAKEN)
     }
+
+    /// Returns whether the log that [`Blocks::newest`] read last ends in a commit that another process has not
+    /// published.
+    pub fn is_unpublished(&self) -> bool {
+        match &*self.inner.lock_turn() {
+            Turn::Untouched(recovery, _) => recovery.awaited().is_some(),
+            _ => false,
+        }
+    }
+
+    /// Ends what the writer of such a commit began: makes it durable and publishes it. The caller keeps all others from
+    /// writing, and so knows that the writer has died; what opened the store for reading alone takes the commit for
+    /// published if it has seen, since it read it, that nobody wrote.
+    ///
+    /// # Errors
+    /// As [`Blocks::newest`], and those of writing and syncing.
+    ///
+    /// # Cost
+    /// The log since the last checkpoint is read, and written again.
+    pub fn end_unpublished(&self) -> Result<()> {
+        let inner = &self.inner;
+        inner.check()?;
+        inner.catch_up(&mut inner.lock_turn(), |inner, known| match known {
+            Turn::Untouched(known, _) => inner.ended(known.awaited()),
+            known => Ok(known),
+        })
+    }
 }
 
 impl Inner {
@@ -90,7 +121,7 @@ impl Inner {
                 *turn = next;
                 Ok(())
             }
-            Err(error @ Error::Busy { .. }) => {
+            Err(error) if matches!(error, Error::Busy { .. }) || is_for_room(&error) => {
                 *turn = Turn::Behind;
                 Err(error)
             }
@@ -115,7 +146,32 @@ impl Inner {
 
     /// Reads the store from the newest superblock on.
     pub(super) fn recovered(&self) -> Result<Turn> {
-        let (superblocks, _, recovery) = recover_newest(&self.file, newest(&self.file)?)?;
+        self.recovered_with(|_| Ok(()))
+    }
+
+    /// Reads the store anew, and ends what its writer did not: any commit, or the one that is known where others may have
+    /// written since.
+    fn ended(&self, known: Option<u64>) -> Result<Turn> {
+        self.recovered_with(|recovery| {
+            let found = recovery.awaited();
+            if found.is_none() || (!self.is_writable && found != known) {
+                return Ok(());
+            }
+            recovery.take_awaited(&self.file)?;
+            if self.is_writable {
+                recovery.write_again(&self.file)?;
+                self.file.file.sync()?;
+                recovery.publish(&self.file)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn recovered_with(&self, end: impl FnOnce(&mut Recovery) -> Result<()>) -> Result<Turn> {
+        let unpublished = self.options.unpublished();
+        let superblocks = newest(&self.file)?;
+        let (superblocks, _, mut recovery) = recover_newest(&self.file, superblocks, unpublished)?;
+        end(&mut recovery)?;
         self.shared.publish(recovery.state.clone());
         Ok(Turn::Untouched(Box::new(recovery), Box::new(superblocks)))
     }
@@ -129,6 +185,16 @@ impl Inner {
             }
         }
         Ok(recovery)
+    }
+}
+
+impl BlocksOptions {
+    /// Returns what an unpublished commit counts.
+    pub(super) fn unpublished(&self) -> Unpublished {
+        match self.is_guarded {
+            true => Unpublished::Awaited,
+            false => Unpublished::Taken,
+        }
     }
 }
 
@@ -152,11 +218,12 @@ fn newest(file: &StoreFile) -> Result<Superblocks> {
 pub(super) fn recover_newest(
     file: &StoreFile,
     mut superblocks: Superblocks,
+    unpublished: Unpublished,
 ) -> Result<(Superblocks, Payload, Recovery)> {
     let (mut overtaken, mut tries_of_one) = (0, 0);
     loop {
         let payload = decode_payload(&superblocks.current().payload)?;
-        let error = match recover(file, &payload) {
+        let error = match recover(file, &payload, unpublished) {
             Ok(recovery) => return Ok((superblocks, payload, recovery)),
             Err(error @ Error::Corrupt { .. }) => error,
             Err(error) => return Err(error),

@@ -16,7 +16,7 @@ use super::layout::{
 };
 use super::log::BUFFER_BYTES_MAX;
 use super::place::{Place, Segment, is_segment};
-use super::recovery::{Recovery, read_in, recover, recover_to_gap};
+use super::recovery::{Recovery, Unpublished, read_in, recover, recover_to_gap};
 use super::shared::{Shared, is_read_elsewhere};
 use super::verify::verify_state;
 use super::{
@@ -176,7 +176,7 @@ fn look(
         return Ok(Err(Error::corrupt("superblock", 0, expected, found)));
     };
     let store = store_of(file, superblock.log_id, payload.block_bytes_max);
-    match recover(&store, &payload) {
+    match recover(&store, &payload, Unpublished::Taken) {
         Ok(recovery) => verified(&store, &recovery, watch),
         Err(error @ Error::Corrupt { .. }) => Ok(Err(error)),
         Err(error) => Err(error),

@@ -1,4 +1,7 @@
 //! A transaction: changes that become visible together, or not at all.
+//!
+//! A commit that is to be durable is written, synced, and then shown: to this process, and by a publication in the log,
+//! which needs no sync, to others. Until then it can be taken back: padding takes its place.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -101,6 +104,15 @@ fn limit_of(block: &[u8]) -> usize {
     block.len().saturating_sub(ALIGNMENT_BYTES)
 }
 
+/// A commit that lies in the log and that nobody sees.
+struct Written {
+    number: u64,
+    placed: Placed,
+    /// Whether it is to be synced before it is shown.
+    is_durable: bool,
+    is_synced: bool,
+}
+
 /// A transaction that runs; dropping it aborts.
 pub struct Transaction {
     pub(super) inner: Arc<Inner>,
@@ -113,6 +125,7 @@ pub struct Transaction {
     /// Operations that no record holds yet.
     operations: Vec<u8>,
     is_changed: bool,
+    written: Option<Written>,
     failure: Option<Error>,
     /// What of the blocks' encoding the commit's sync still hides.
     hidden: Hidden,
@@ -132,6 +145,7 @@ impl Transaction {
             checksums: Vec::new(),
             operations: Vec::new(),
             is_changed: false,
+            written: None,
             failure: None,
             hidden: Hidden::default(),
         }
@@ -238,6 +252,7 @@ impl Transaction {
         block: &[u8],
         encoded: Option<(Decoder, &[u8])>,
     ) -> Result<()> {
+        assert!(self.written.is_none(), "a block behind the commit");
         self.flush_operations()?;
         let id = self.work().claim(volume, index)?;
         let prefix = FramePrefix { id, volume, index };
@@ -354,35 +369,96 @@ impl Transaction {
     /// Ends the transaction; returns its number, or that of the one before if nothing was changed.
     ///
     /// # Errors
-    /// [`Error::Limit`] if there is no room, when nothing has happened; those of writing and syncing,
-    /// after which the transaction may be found or not when the store is opened again, and this
-    /// handle refuses all changes.
+    /// [`Error::Limit`] if there is no room, when nothing has happened; those of writing and syncing, after which this
+    /// handle refuses all changes. The transaction is then taken back, and found by nobody; where that fails too, it may
+    /// be found when the store is opened again.
     pub fn commit(mut self, durability: Durability) -> Result<u64> {
-        self.check()?;
-        let is_durable = durability == Durability::Durable;
-        if !self.is_changed {
-            if is_durable {
-                let synced = self.writer().log.sync();
-                self.inner.watch(synced)?;
+        match durability {
+            Durability::Durable => {
+                self.prepare()?;
+                self.sync()?;
             }
-            return Ok(self.state.commit);
+            Durability::Lazy => {
+                self.check()?;
+                if self.is_changed {
+                    self.write_commit(false)?;
+                }
+            }
         }
-        let number = self.publish(durability)?;
+        self.publish()
+    }
+
+    /// Writes the commit, which nobody sees before [`Transaction::publish`]; until then dropping the transaction takes it
+    /// back. Nothing can be changed any more.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    pub fn prepare(&mut self) -> Result<()> {
+        self.check()?;
+        match self.is_changed {
+            true => self.write_commit(true),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns whether the commit is written.
+    pub fn is_prepared(&self) -> bool {
+        self.written.is_some()
+    }
+
+    /// Makes durable what was prepared, and all before it.
+    ///
+    /// # Errors
+    /// Those of the sync, as for [`Transaction::commit`].
+    pub fn sync(&mut self) -> Result<()> {
+        let synced = self.writer().log.sync_transactions();
+        match (&synced, &mut self.written) {
+            (Ok(()), Some(written)) => written.is_synced = true,
+            (Ok(()), None) => {}
+            (Err(error), _) => {
+                self.failure = Some(error.duplicate());
+                self.take_back();
+            }
+        }
+        self.inner.watch(synced)
+    }
+
+    /// Returns whether what was prepared was made durable.
+    pub fn is_durable(&self) -> bool {
+        self.written.as_ref().is_some_and(|it| it.is_synced)
+    }
+
+    /// Shows what was prepared; returns its number, or that of the transaction before if nothing was changed. Whether it
+    /// was synced is the caller's to see to.
+    ///
+    /// # Errors
+    /// As [`Transaction::prepare`], before which it failed.
+    pub fn publish(mut self) -> Result<u64> {
+        self.check()?;
+        let Some(written) = &self.written else {
+            assert!(!self.is_changed, "published before it was prepared");
+            return Ok(self.state.commit);
+        };
+        if written.is_durable && self.inner.options.is_guarded {
+            // The transaction is there, and others find it when this process has ended.
+            let published = self.writer().log.publish();
+            let _ = self.inner.watch(published);
+        }
+        let number = self.show()?;
         let inner = Arc::clone(&self.inner);
         let writer = self.writer();
         let due_bytes = inner.options.checkpoint_bytes;
-        if writer.log.appended_bytes >= due_bytes
-            || inner.shared.state().changed_bytes() >= CHANGED_PER_LOG.saturating_mul(due_bytes)
-        {
+        let is_due = writer.log.appended_bytes >= due_bytes
+            || inner.shared.state().changed_bytes() >= CHANGED_PER_LOG.saturating_mul(due_bytes);
+        if is_due && inner.check().is_ok() {
             // The transaction is there. What went wrong is told to the next one.
             let _ = inner.checkpoint(writer);
         }
         Ok(number)
     }
 
-    /// Writes the commit and shows what it made; returns its number.
-    pub(super) fn publish(&mut self, durability: Durability) -> Result<u64> {
-        let is_durable = durability == Durability::Durable;
+    /// Writes the commit.
+    pub(super) fn write_commit(&mut self, is_durable: bool) -> Result<()> {
         let number = self.state.commit + 1;
         let operations = std::mem::take(&mut self.operations);
         let chain = chain(
@@ -403,19 +479,43 @@ impl Transaction {
             kind: KIND_COMMIT,
             ..Label::default()
         };
-        let placed = self.append_record(label, &[&commit.encode(), &operations])?;
-        let inner = Arc::clone(&self.inner);
-        inner.watch(self.writer().log.flush_transaction())?;
-        if is_durable {
-            inner.watch(self.writer().log.sync_transactions())?;
+        let parts: [&[u8]; 2] = [&commit.encode(), &operations];
+        let placed = self.writer_with_room().log.append_commit(label, &parts)?;
+        self.state.segments = self.writer().log.segments.clone();
+        self.written = Some(Written {
+            number,
+            placed,
+            is_durable,
+            is_synced: false,
+        });
+        (self.state.chain, self.state.version) = (chain, placed.sequence);
+        let flushed = self.writer().log.flush_transaction();
+        if let Err(error) = &flushed {
+            self.failure = Some(error.duplicate());
+            self.take_back();
         }
+        self.inner.watch(flushed)
+    }
+
+    /// Shows this process what the commit that was written made; returns its number.
+    pub(super) fn show(&mut self) -> Result<u64> {
+        let written = self.written.take().expect("a commit that was written");
+        let inner = Arc::clone(&self.inner);
         let writer = self.writer.as_mut().expect("a running transaction");
         let mut state = std::mem::take(&mut self.state);
-        (state.commit, state.chain, state.version) = (number, chain, placed.sequence);
+        state.commit = written.number;
         state.segments = writer.log.segments.clone();
         let counted = apply_live(&mut writer.log.live, &self.live);
         inner.shared.publish(state);
-        inner.watch(counted).map(|()| number)
+        inner.watch(counted).map(|()| written.number)
+    }
+
+    /// Takes back the commit that was written, if any.
+    fn take_back(&mut self) {
+        if let Some(written) = self.written.take() {
+            let taken = self.writer().log.take_back(&written.placed);
+            let _ = self.inner.watch(taken);
+        }
     }
 
     pub(super) fn writer(&mut self) -> &mut Writer {
@@ -448,6 +548,7 @@ impl Transaction {
 
     fn operate(&mut self, operation: Operation) -> Result<()> {
         self.check()?;
+        assert!(self.written.is_none(), "{operation:?} behind the commit");
         let applied = self.work().apply(&operation);
         self.watch(applied)?;
         operation.encode(&mut self.operations);
@@ -475,7 +576,7 @@ impl Transaction {
         if self.checksums.len() >= u32::MAX as usize {
             return Err(Error::invalid("transaction", "more than 2^32 - 1 records"));
         }
-        let placed = self.append_record(label, parts)?;
+        let placed = self.writer_with_room().log.append(label, parts)?;
         self.checksums.push(placed.checksum);
         self.state.segments = self.writer().log.segments.clone();
         if label.dictionary != 0 {
@@ -486,17 +587,22 @@ impl Transaction {
         Ok(place_of(&placed))
     }
 
-    fn append_record(&mut self, label: Label, parts: &[&[u8]]) -> Result<Placed> {
+    /// Returns the writer, told what room to leave to a checkpoint.
+    fn writer_with_room(&mut self) -> &mut Writer {
         let writer = self.writer.as_mut().expect("a running transaction");
         if writer.log.reserved_bytes > 0 {
             writer.log.reserved_bytes = self.state.checkpoint_bytes_max().max(1);
         }
-        writer.log.append(label, parts)
+        writer
     }
 }
 
 impl Drop for Transaction {
     fn drop(&mut self) {
+        // A call that panicked may panic again: what it left is as if the process had died.
+        if !std::thread::panicking() {
+            self.take_back();
+        }
         if let Some(mut writer) = self.writer.take() {
             writer.log.rewind();
             self.inner.give_turn(writer);

@@ -2,8 +2,8 @@
 //!
 //! Under SHARED a connection reads a snapshot, whoever writes meanwhile; RESERVED is refused if the snapshot is not
 //! the newest then. The first write begins a transaction of the store, which
-//! SQLite allows under EXCLUSIVE alone. Commit makes it visible, sync makes it durable, and to unlock
-//! with changes that were not committed takes them back.
+//! SQLite allows under EXCLUSIVE alone. It is prepared, synced and published, as SQLite's commit has three steps; to unlock
+//! before the last one takes it back, and nobody saw any of it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -53,6 +53,8 @@ pub struct Trimmed {
 
 /// One connection to a compressed database.
 pub struct Connection {
+    /// It stands first: a transaction that ends with the connection is taken back under its locks.
+    view: View,
     store: Arc<PageStore>,
     file: Arc<dyn StorageFile>,
     locks: Locks,
@@ -60,8 +62,9 @@ pub struct Connection {
     opened: Option<Opened>,
     /// Whether what is read is neither looked for in the cache nor kept there.
     is_past_cache: bool,
-    view: View,
     extent: Extent,
+    /// How long the database is to be when what was prepared is published: nothing that a commit writes is cut off.
+    cut: Option<u64>,
     last: LastBlock,
     /// Blocks that the transaction is still to be given, encoded by several threads together.
     held: Held,
@@ -83,13 +86,14 @@ impl Connection {
     pub fn open(store: Arc<PageStore>) -> Result<Connection> {
         let file = store.open_handle()?;
         Ok(Connection {
+            view: View::None,
             locks: Locks::of_snapshots(Arc::clone(&file)),
             file,
             store,
             opened: None,
             is_past_cache: false,
-            view: View::None,
             extent: Extent::default(),
+            cut: None,
             last: LastBlock::default(),
             held: Held::default(),
             trimmed: (0, 0),
@@ -187,19 +191,13 @@ impl Connection {
             View::Read(snapshot) => Some(snapshot.commit()),
             View::Write(transaction) => Some(transaction.base_commit()),
         };
-        if matches!(self.view, View::Write(_)) {
-            self.held = Held::default();
+        let taken_back = self.take_back();
+        if to == LockLevel::None {
+            self.view = View::None;
         }
-        let viewed = match (&self.view, to) {
-            (_, LockLevel::None) => {
-                self.view = View::None;
-                Ok(())
-            }
-            (View::Write(_), _) => {
-                self.view = View::None;
-                self.take_snapshot()
-            }
-            _ => Ok(()),
+        let viewed = match to {
+            LockLevel::None => Ok(()),
+            _ => taken_back,
         };
         self.locks.lower(to)?;
         viewed.map(|()| seen.filter(|_| to == LockLevel::None))
@@ -221,15 +219,36 @@ impl Connection {
             let reason = format!("{} is another file than it was", self.store.name());
             return Err(Error::invalid("database", reason));
         }
-        let snapshot = opened.blocks.newest()?;
         self.opened = Some(opened);
+        let snapshot = self.newest()?;
         self.see(snapshot)
+    }
+
+    /// Returns what is newest. A commit that its writer did not live to publish is ended first, by whoever can.
+    fn newest(&mut self) -> Result<Snapshot> {
+        let blocks = self.blocks()?.clone();
+        let before = self.level();
+        let mut snapshot = blocks.newest()?;
+        let is_reader = before < LockLevel::Reserved;
+        if !blocks.is_unpublished() || (is_reader && self.locks.is_reserved()?) {
+            return Ok(snapshot);
+        }
+        // The writer has ended since, perhaps with the publication.
+        snapshot = blocks.newest()?;
+        let is_writable = !self.store.options().is_read_only;
+        if !blocks.is_unpublished() || (is_writable && !self.locks.raise(LockLevel::Reserved)?) {
+            return Ok(snapshot);
+        }
+        drop(snapshot);
+        let ended = blocks.end_unpublished().and_then(|()| blocks.newest());
+        self.locks.lower(before)?;
+        ended
     }
 
     /// Sees what is newest, under RESERVED, from where on nobody else writes; returns whether it is what was seen
     /// before, if that was under a lock of the caller's.
     fn look_again(&mut self, before: LockLevel) -> Result<bool> {
-        let snapshot = self.blocks()?.newest()?;
+        let snapshot = self.newest()?;
         let is_seen = match &self.view {
             View::Read(seen) => seen.commit() == snapshot.commit(),
             _ => false,
@@ -247,7 +266,21 @@ impl Connection {
         self.see(snapshot)
     }
 
+    /// Takes back what was changed, whether it was prepared or not, and sees what was before.
+    ///
+    /// # Errors
+    /// As [`Connection::lock`].
+    pub fn take_back(&mut self) -> Result<()> {
+        if !matches!(self.view, View::Write(_)) {
+            return Ok(());
+        }
+        self.view = View::None;
+        self.held = Held::default();
+        self.take_snapshot()
+    }
+
     fn see(&mut self, snapshot: Snapshot) -> Result<()> {
+        self.cut = None;
         self.extent = Extent::in_snapshot(&snapshot)?;
         self.view = View::Read(Arc::new(snapshot));
         Ok(())
@@ -268,7 +301,7 @@ impl Connection {
         if matches!(self.view, View::None) && self.level() > LockLevel::None {
             return Err(unseen());
         }
-        let size_bytes = self.extent.size_bytes;
+        let size_bytes = self.cut.unwrap_or(self.extent.size_bytes);
         self.give_lock(is_borrowed)?;
         Ok(size_bytes)
     }
@@ -516,6 +549,10 @@ impl Connection {
     }
 
     fn begin(&mut self) -> Result<()> {
+        if self.is_prepared() {
+            // SQLite writes behind a sync to roll back what it synced: to what was before.
+            self.take_back()?;
+        }
         if matches!(self.view, View::Write(_)) {
             return Ok(());
         }
@@ -539,11 +576,15 @@ impl Connection {
         }
     }
 
-    /// Cuts the database, or makes it longer by zeros.
+    /// Cuts the database, or makes it longer by zeros; what is prepared when it is published.
     ///
     /// # Errors
     /// As [`Connection::write`].
     pub fn truncate(&mut self, size_bytes: u64) -> Result<()> {
+        if self.is_prepared() {
+            self.cut = Some(size_bytes);
+            return Ok(());
+        }
         if size_bytes == self.extent.size_bytes {
             return Ok(());
         }
@@ -579,23 +620,78 @@ impl Connection {
     /// without changes.
     ///
     /// # Errors
-    /// Those of the store. The changes are then taken back, or may be found when it is opened again.
+    /// As [`Connection::prepare`].
     pub fn commit(&mut self) -> Result<()> {
+        if self.is_prepared() {
+            return self.publish();
+        }
+        self.end_changes()?;
+        self.end(|transaction| transaction.commit(Durability::Lazy))
+    }
+
+    /// Writes the changes, which nobody else sees before they are published.
+    ///
+    /// # Errors
+    /// Those of the store. The changes are then taken back, and found by nobody; where that fails too, they may be found
+    /// when it is opened again.
+    pub fn prepare(&mut self) -> Result<()> {
+        self.end_changes()?;
+        let prepared = match &mut self.view {
+            View::Write(transaction) => transaction.prepare(),
+            _ => Ok(()),
+        };
+        if prepared.is_err() {
+            // Reads are refused without a snapshot.
+            let _ = self.take_back();
+        }
+        prepared
+    }
+
+    /// Returns whether changes are prepared.
+    pub fn is_prepared(&self) -> bool {
+        matches!(&self.view, View::Write(transaction) if transaction.is_prepared())
+    }
+
+    /// Gives the transaction all that is changed.
+    fn end_changes(&mut self) -> Result<()> {
         let given = self.give_held();
         let extent = self.extent;
-        let mut transaction = match std::mem::replace(&mut self.view, View::None) {
+        let noted = given.and_then(|()| match &mut self.view {
+            View::Write(transaction) if extent.block_bytes > 0 => extent.note_in(transaction),
+            _ => Ok(()),
+        });
+        if noted.is_err() {
+            let _ = self.take_back();
+        }
+        noted
+    }
+
+    /// Makes what was prepared visible, all at once. Where it was not synced it is as durable as what was only committed.
+    ///
+    /// # Errors
+    /// Those of [`Connection::prepare`] and [`Connection::sync`], if either failed.
+    pub fn publish(&mut self) -> Result<()> {
+        if !self.is_prepared() {
+            return Ok(());
+        }
+        let cut = self.cut;
+        self.end(Transaction::publish)?;
+        self.cut = cut;
+        Ok(())
+    }
+
+    /// Ends the transaction, and sees what there is then.
+    fn end(&mut self, end: impl FnOnce(Transaction) -> Result<u64>) -> Result<()> {
+        let transaction = match std::mem::replace(&mut self.view, View::None) {
             View::Write(transaction) => transaction,
             other => {
                 self.view = other;
                 return Ok(());
             }
         };
-        let noted = given.and_then(|()| match extent.block_bytes {
-            0 => Ok(()),
-            _ => extent.note_in(&mut transaction),
-        });
-        let committed = noted.and_then(|()| transaction.commit(Durability::Lazy));
-        if committed.is_ok() {
+        let (extent, is_durable) = (self.extent, transaction.is_durable());
+        let committed = end(*transaction);
+        if committed.is_ok() && !is_durable {
             self.store.note_commit();
         }
         // The transaction is there, or is not, whatever is seen of it now: without a snapshot reads are refused.
@@ -607,24 +703,30 @@ impl Connection {
         committed.map(drop)
     }
 
-    /// Makes what was committed durable.
+    /// Makes what was committed durable, or prepared.
     ///
     /// # Errors
-    /// Those of syncing, after which the store refuses changes.
+    /// Those of syncing, after which the store refuses changes. What was prepared is taken back then, as by
+    /// [`Connection::prepare`].
     pub fn sync(&mut self) -> Result<()> {
-        match &self.opened {
-            Some(opened) => self.store.sync(&opened.blocks),
-            None => Ok(()),
+        match (&mut self.view, &self.opened) {
+            (View::Write(transaction), _) => self.store.sync_with(|| transaction.sync()),
+            (_, Some(opened)) => self.store.sync(&opened.blocks),
+            (_, None) => Ok(()),
         }
     }
 
-    /// Makes holes of the leaves of the freelist, whose contents mean nothing. Losing this in a crash is
-    /// harmless. It must not come before the transaction that freed them is final: SQLite keeps no
+    /// Cuts what was to be cut behind what was published, and makes holes of the leaves of the freelist, whose contents
+    /// mean nothing. Losing this in a crash is harmless. It must not come before the transaction that freed them is final: SQLite keeps no
     /// journal of them.
     ///
     /// # Errors
     /// As [`Connection::write`].
     pub fn trim(&mut self) -> Result<Trimmed> {
+        if let Some(size_bytes) = self.cut.take() {
+            self.truncate(size_bytes)?;
+            self.commit()?;
+        }
         let Some(header) = self.header()? else {
             return Ok(Trimmed::default());
         };

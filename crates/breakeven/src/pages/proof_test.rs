@@ -201,8 +201,8 @@ impl Proved {
         Ok(())
     }
 
-    /// Writes what differs, and makes it visible.
-    fn write(&mut self, next: &Content) -> Result<()> {
+    /// Writes what differs, and makes it visible, after it is durable if it is to be.
+    fn write(&mut self, next: &Content, is_durable: bool) -> Result<()> {
         let size_bytes = next.0.len();
         let free = self.content.free();
         for (at, page) in next.0.chunks(PAGE_BYTES).enumerate() {
@@ -215,7 +215,11 @@ impl Proved {
         if size_bytes < self.content.0.len() {
             self.connection.truncate(size_bytes as u64)?;
         }
-        self.connection.commit()
+        self.connection.prepare()?;
+        if is_durable {
+            self.connection.sync()?;
+        }
+        self.connection.publish()
     }
 }
 
@@ -288,15 +292,9 @@ impl Subject for Proved {
         let mut next = self.content.clone();
         change.apply(&mut next);
         lock(&mut self.connection, LockLevel::Exclusive)?;
-        let mut written = self.write(&next);
+        let written = self.write(&next, is_durable);
         if written.is_ok() {
             self.content = next;
-            written = match is_durable {
-                true => self.connection.sync(),
-                false => Ok(()),
-            };
-        }
-        if written.is_ok() {
             // What goes wrong behind a transaction does not undo it, and is told to the next one.
             let _ = self.connection.trim();
             let _ = self.clean(Connection::tidy);

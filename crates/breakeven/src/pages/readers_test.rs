@@ -5,7 +5,7 @@
 //! frequent, so that room is used again all the time.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fastrand::Rng;
@@ -38,7 +38,15 @@ fn options(seed: u64) -> PageOptions {
 }
 
 fn connect(storage: &Arc<dyn Storage>, seed: u64) -> Connection {
-    let store = PageStore::new(Arc::clone(storage), NAME, options(seed));
+    connect_with(storage, seed, false)
+}
+
+fn connect_with(storage: &Arc<dyn Storage>, seed: u64, is_read_only: bool) -> Connection {
+    let options = PageOptions {
+        is_read_only,
+        ..options(seed)
+    };
+    let store = PageStore::new(Arc::clone(storage), NAME, options);
     Connection::open(Arc::new(store)).unwrap()
 }
 
@@ -48,8 +56,10 @@ struct History {
     states: Mutex<HashMap<u64, Vec<u8>>>,
     /// The newest that a reader must see.
     acknowledged: AtomicU64,
-    /// The newest that a power cut must leave: what a dead process left need not be on the medium yet.
+    /// The newest that a power cut must leave. Nobody sees a newer one.
     durable: AtomicU64,
+    /// Whether a writer died: what it left is made durable by whoever sees it first.
+    has_died: AtomicBool,
 }
 
 /// A database whose first page has the number of its state.
@@ -106,10 +116,11 @@ impl Writer {
             let bytes = &self.content[at..at + PAGE_BYTES];
             self.connection.write(at as u64, bytes)?;
         }
-        self.connection.commit()?;
+        self.connection.prepare()?;
         self.connection.sync()?;
-        self.history.acknowledged.store(number, Ordering::Relaxed);
         self.history.durable.store(number, Ordering::Relaxed);
+        self.connection.publish()?;
+        self.history.acknowledged.store(number, Ordering::Relaxed);
         self.connection.tidy()?;
         self.connection.unlock(LockLevel::None)?;
         let after = self.connection.status()?.size_bytes;
@@ -135,6 +146,10 @@ impl Reader {
         let number = u32::from_be_bytes(*header[CHANGES_AT..].first_chunk().unwrap());
         self.number = number.into();
         assert!(self.number >= least, "{number} is older than {least}");
+        let durable = history.durable.fetch_max(self.number, Ordering::Relaxed);
+        let is_left = history.has_died.load(Ordering::Relaxed);
+        let is_durable = self.number <= durable || is_left;
+        assert!(is_durable, "{number} is seen, and {durable} is durable");
         self.look(history);
     }
 
@@ -160,8 +175,9 @@ struct Readers {
 
 impl Readers {
     fn new(storage: &Arc<dyn Storage>, seed: u64, held_max: usize) -> Readers {
+        // Every other one cannot write, and so ends nothing that a writer did not.
         let reader = |at| Reader {
-            connection: connect(storage, seed + at),
+            connection: connect_with(storage, seed + at, at % 2 == 1),
             number: 0,
         };
         Readers {
@@ -389,6 +405,7 @@ fn try_deaths(seed: u64, counts: &mut Deaths) {
         counts.commits += 1;
         if done.is_err() {
             counts.deaths += 1;
+            history.has_died.store(true, Ordering::Relaxed);
             // Another process goes on from what is there.
             writer.connection = connect(&process().1, seed + 1000 + round);
             let mut reader = Reader {
@@ -398,6 +415,7 @@ fn try_deaths(seed: u64, counts: &mut Deaths) {
             reader.begin(&history);
             history.acknowledged.store(reader.number, Ordering::Relaxed);
             writer.content = history.states.lock().unwrap()[&reader.number].clone();
+            history.has_died.store(false, Ordering::Relaxed);
             continue;
         }
         mark(&disk, &history, false);
@@ -417,6 +435,7 @@ fn check_crash(crash: &Crash, history: &History) {
     let mark = crash.mark.expect("a mark");
     let before = History::default();
     before.acknowledged.store(mark / MARK, Ordering::Relaxed);
+    before.has_died.store(true, Ordering::Relaxed);
     *before.states.lock().unwrap() = history.states.lock().unwrap().clone();
     let mut reader = Reader {
         connection: connect(&storage, 0),
@@ -442,6 +461,95 @@ fn no_death_of_a_writer_takes_what_another_process_reads() {
     assert!(counts.looks > 5 * runs && counts.begun > 5 * runs);
 }
 
+/// What syncs that failed came to.
+#[derive(Debug, Default)]
+struct FailedSyncs {
+    failed: u64,
+    looks: u64,
+    images: u64,
+}
+
+/// Lets one sync fail in the middle of some commits, and looks: other processes before and behind it, and after a power
+/// cut at any moment from then on. Returns whether the fault struck.
+fn try_failed_sync(seed: u64, fault: Fault, counts: &mut FailedSyncs) -> bool {
+    let disk = SimulatedDisk::new(seed);
+    let process = || -> Arc<dyn Storage> { disk.start_process() };
+    let mut writer = Writer::create(&process(), seed);
+    let history = Arc::clone(&writer.history);
+    let mut readers = Readers::new(&process(), seed + 100, 3);
+    let mut late = Reader {
+        connection: connect(&process(), seed + 50),
+        number: 0,
+    };
+    disk.set_fault(Some(fault));
+    let mut has_failed = false;
+    for _ in 0..6 {
+        readers.step(&history);
+        has_failed = writer.try_commit().is_err();
+        if has_failed {
+            break;
+        }
+    }
+    disk.set_fault(None);
+    if !has_failed {
+        return false;
+    }
+    // As SQLite does: what failed is rolled back.
+    writer.connection.unlock(LockLevel::None).unwrap();
+    mark(&disk, &history, false);
+    let from = disk.recording().step_count();
+    counts.failed += 1;
+    for _ in 0..8 {
+        readers.step(&history);
+        counts.looks += 1;
+    }
+    late.begin(&history);
+    late.connection.unlock(LockLevel::None).unwrap();
+    let durable = history.durable.load(Ordering::Relaxed);
+    assert_eq!(durable, late.number);
+    // Another process goes on, with a transaction of the same number.
+    writer.connection = connect(&process(), seed + 1000);
+    writer.content = history.states.lock().unwrap()[&durable].clone();
+    mark(&disk, &history, true);
+    writer.commit();
+    mark(&disk, &history, false);
+    readers.step(&history);
+    let recording = disk.recording();
+    recording.for_each_crash_from(from, &Damage::ALL, seed, |crash| {
+        check_crash(&crash, &history);
+        counts.images += 1;
+    });
+    true
+}
+
+/// A commit that was not made durable is seen by nobody, and does not come back.
+#[test]
+fn no_commit_whose_sync_failed_is_ever_seen() {
+    let runs = if is_full() { 200 } else { 6 };
+    let seed = seed(2207);
+    let mut counts = FailedSyncs::default();
+    for kind in [
+        FaultKind::SyncErrorPagesKept,
+        FaultKind::SyncErrorPagesDropped,
+    ] {
+        for run in 0..runs {
+            let strikes = |first_call| Fault {
+                kind,
+                first_call,
+                is_lasting: false,
+            };
+            let mut calls = 0;
+            while try_failed_sync(seed + run, strikes(calls), &mut counts) {
+                calls += 1;
+            }
+            assert!(calls > 5, "{calls} syncs of six commits");
+        }
+    }
+    println!("{counts:?}");
+    assert!(counts.failed > 10 * runs && counts.images > 200 * runs);
+    assert!(counts.looks >= 8 * counts.failed);
+}
+
 /// A reader that stays keeps what it reads, and no more: the file stays bounded by what is written, and comes
 /// back to its measure when the reader has gone.
 #[test]
@@ -454,7 +562,7 @@ fn what_a_reader_kept_is_used_again_when_it_has_gone() {
     }
     let before = writer.connection.status().unwrap().size_bytes;
     let mut readers = Readers::new(&storage, 8, 3);
-    let mut reader = readers.idle.pop().unwrap();
+    let mut reader = readers.idle.swap_remove(0);
     reader.begin(&history);
     for _ in 0..300 {
         writer.commit();

@@ -373,10 +373,16 @@ impl PageStore {
 
     /// Makes what was committed durable.
     pub(super) fn sync(&self, blocks: &Blocks) -> Result<()> {
-        if !self.is_unsynced.swap(false, Ordering::AcqRel) {
-            return Ok(());
+        match self.is_unsynced.load(Ordering::Acquire) {
+            true => self.sync_with(|| blocks.sync()),
+            false => Ok(()),
         }
-        let synced = blocks.sync();
+    }
+
+    /// Makes what was committed durable by `sync`.
+    pub(super) fn sync_with(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.is_unsynced.store(false, Ordering::Release);
+        let synced = sync();
         if synced.is_err() {
             // Whoever asks again is not told that all is well.
             self.is_unsynced.store(true, Ordering::Release);
