@@ -439,3 +439,18 @@ fn what_takes_the_place_of_a_node_is_told() {
         assert_eq!(metadata::is_new_node(&status, &wanted), is_it, "{name}");
     }
 }
+
+#[test]
+fn a_folder_that_takes_the_place_of_a_new_one_is_told() {
+    let source = tempfile::tempdir().unwrap();
+    let root = source.path();
+    fs::create_dir_all(root.join("full/.hidden")).unwrap();
+    for (name, is_empty) in [("full", false), ("full/.hidden", true)] {
+        let held = rustix::fs::open(root.join(name), restore::FOLDER_FLAGS, Mode::empty());
+        assert_eq!(
+            restore::is_empty(&held.unwrap()).unwrap(),
+            is_empty,
+            "{name}"
+        );
+    }
+}

@@ -167,7 +167,11 @@ impl HeldInode<'_> {
         if !matches!(entry.node, Node::Link { .. })
             && let Err(error) = self.set_mode(self.mode(entry))
         {
-            problem(format!("the mode {:o} cannot be set: {error}", entry.mode));
+            let reason = match (self, error) {
+                (HeldInode::Named(_), Errno::NOENT) => "/proc is not there".to_string(),
+                _ => error.to_string(),
+            };
+            problem(format!("the mode {:o} cannot be set: {reason}", entry.mode));
         }
         if options.attributes {
             let is_list = |name: &[u8]| name == ACCESS_LIST || name == DEFAULT_LIST;

@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -86,6 +86,7 @@ pub(super) const FOLDER_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
+const BECAME_ANOTHER: &str = "something else has taken its place since it was made";
 /// What names begin with under which something is made that is to replace another.
 const TEMPORARY: &str = ".breakeven-";
 /// What a batch of files holds at the most, so that small ones share the decoding of a frame.
@@ -266,10 +267,7 @@ impl Restore<'_> {
             let held = held.map_err(|error| io("open the node", error))?;
             let status = rustix::fs::fstat(&held).map_err(|error| io("open the node", error))?;
             if !is_new_node(&status, entry) {
-                return Err(Error::invalid(
-                    "node",
-                    "something else has taken its place since it was made",
-                ));
+                return Err(Error::invalid("node", BECAME_ANOTHER));
             }
             let path = path_of(&self.path);
             let problems = &mut self.restored.problems;
@@ -436,8 +434,12 @@ impl Restore<'_> {
             Err(error) => return Err(io("make the folder", error)),
         };
         let opened = rustix::fs::openat(&*place.folder, name, FOLDER_FLAGS, Mode::empty());
+        let opened = opened.map_err(|error| io("open the folder", error))?;
+        if is_new && !is_empty(&opened).map_err(|error| io("list the folder", error))? {
+            return Err(Error::invalid("folder", BECAME_ANOTHER));
+        }
         let opened = Arc::new(Place {
-            folder: Arc::new(opened.map_err(|error| io("open the folder", error))?),
+            folder: Arc::new(opened),
             path: self.path.clone(),
         });
         if content == Id::NONE {
@@ -488,6 +490,16 @@ fn link_held(held: &OwnedFd, folder: &OwnedFd, name: &[u8]) -> rustix::io::Resul
         }
         linked => linked,
     }
+}
+
+/// Says whether nothing is in a folder, as in one that has just been made.
+pub(super) fn is_empty(folder: &OwnedFd) -> rustix::io::Result<bool> {
+    for entry in Dir::read_from(folder)? {
+        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Says whether a symbolic link to the same target lies there.

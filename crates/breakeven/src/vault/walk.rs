@@ -38,7 +38,7 @@ const DEPTH_MAX: usize = 512;
 const READS_MAX: usize = 3;
 const CACHE_TAG: &[u8] = b"CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
-const BECAME_ANOTHER: &str = "it became something else while it was looked at";
+const CHANGED_KIND: &str = "it became something else while it was looked at";
 
 /// What is added, and how.
 #[derive(Clone, Debug, Default)]
@@ -501,7 +501,7 @@ impl Walk<'_, '_> {
             FileType::CharacterDevice => Node::CharacterDevice { device },
             FileType::BlockDevice => Node::BlockDevice { device },
             _ => {
-                self.problem(BECAME_ANOTHER);
+                self.problem(CHANGED_KIND);
                 return None;
             }
         };
@@ -906,7 +906,7 @@ fn open_file(folder: &OwnedFd, name: &[u8]) -> std::result::Result<(Stat, OwnedF
     let (status, file) = opened.map_err(|error| error.to_string())?;
     match FileType::from_raw_mode(status.st_mode) {
         FileType::RegularFile => Ok((status, file)),
-        _ => Err(BECAME_ANOTHER.to_string()),
+        _ => Err(CHANGED_KIND.to_string()),
     }
 }
 
