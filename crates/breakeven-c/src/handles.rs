@@ -4,7 +4,7 @@
 //! `unsafe` here: a lent buffer is a pointer and a length that C promised to keep.
 #![allow(unsafe_code)]
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::mem;
 use std::ops::Range;
@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use breakeven::codec::{Codec, Method};
 use breakeven::decide::{Prices, Profile};
 use breakeven::pool::{Pool, PoolOptions};
-use breakeven::storage::beside::{self, Place};
+use breakeven::storage::beside::{self, Partial, Place};
+use breakeven::storage::closing;
 use breakeven::stream::{
     self, Choice, Container, Frozen, Goal, Pending, Priced, Reader, ReaderOptions, SeekableReader,
     Writer, WriterOptions, read_seek_table,
@@ -197,12 +198,12 @@ struct Call {
 /// A stream that is being written.
 pub struct WriterHandle {
     /// There until it is closed or was stopped.
-    writer: Option<Writer<File>>,
+    writer: Option<Writer<Arc<File>>>,
     /// Asynchronous calls under way, in their order.
     calls: Vec<Call>,
     path: PathBuf,
-    /// Its name until it is closed; none where it is written to directly, or was closed.
-    partial: Option<PathBuf>,
+    /// Until it is closed; none where a pipe or a device is written to.
+    partial: Option<Partial>,
     is_synced: bool,
     stop: Option<Arc<AtomicBool>>,
     /// Behind the writer, which needs it.
@@ -216,13 +217,13 @@ impl WriterHandle {
         let pool = pool(settings.worker_count)?;
         let (path, file, partial) = match beside::find(path)? {
             Place::File { path, .. } => {
-                let (file, partial) = beside::create(&path, beside::AS_NEW)?;
-                (path, file, Some(partial))
+                let partial = Partial::create(&path, beside::AS_NEW)?;
+                (path, Arc::clone(partial.file()), Some(partial))
             }
             Place::Other => {
                 let opened = OpenOptions::new().write(true).open(path);
                 let file = opened.map_err(|error| Error::io("open", path, error))?;
-                (path.to_path_buf(), file, None)
+                (path.to_path_buf(), Arc::new(file), None)
             }
         };
         let mut handle = WriterHandle {
@@ -238,7 +239,7 @@ impl WriterHandle {
         Ok(handle)
     }
 
-    fn writer(&mut self) -> Result<&mut Writer<File>> {
+    fn writer(&mut self) -> Result<&mut Writer<Arc<File>>> {
         self.writer.as_mut().ok_or_else(stopped)
     }
 
@@ -307,20 +308,25 @@ impl WriterHandle {
         self.wait()?;
         let writer = self.writer.take().ok_or_else(stopped)?;
         let (file, summary) = writer.finish()?;
-        let replaces = self.partial.is_some() && self.path.exists();
-        if self.is_synced || beside::must_sync(&file, replaces) {
-            match file.sync_all() {
-                // A pipe has nothing to wait for.
-                Err(error) if self.partial.is_none() && is_refused(&error) => {}
-                synced => synced.map_err(|error| Error::io("sync", &self.path, error))?,
+        match self.partial.take() {
+            Some(partial) => {
+                let replaces = self.path.exists();
+                partial.finish(self.is_synced || beside::must_sync(&file, replaces))?;
+                partial.replace()?;
+                if self.is_synced {
+                    beside::sync_folder(&self.path)?;
+                }
             }
-        }
-        if let Some(partial) = &self.partial {
-            let renamed = fs::rename(partial, &self.path);
-            renamed.map_err(|error| Error::io("rename to", &self.path, error))?;
-            self.partial = None;
-            if self.is_synced {
-                sync_folder(&self.path)?;
+            None => {
+                if self.is_synced || beside::must_sync(&file, false) {
+                    match file.sync_all() {
+                        // A pipe has nothing to wait for.
+                        Err(error) if is_refused(&error) => {}
+                        synced => synced.map_err(|error| Error::io("sync", &self.path, error))?,
+                    }
+                }
+                let closed = closing::ask(&file);
+                closed.map_err(|error| Error::io("close", &self.path, error))?;
             }
         }
         Ok(Summary {
@@ -340,9 +346,6 @@ impl Drop for WriterHandle {
         // First, so that nobody goes on with what is waited for.
         self.writer = None;
         let _ = self.wait();
-        if let Some(partial) = &self.partial {
-            let _ = fs::remove_file(partial);
-        }
     }
 }
 
@@ -359,14 +362,6 @@ fn is_refused(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
     )
-}
-
-/// Makes a name in a folder durable.
-fn sync_folder(path: &Path) -> Result<()> {
-    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(|error| Error::io("sync", folder, error))
 }
 
 /// A stream that is being read.

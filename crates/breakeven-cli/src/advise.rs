@@ -31,6 +31,7 @@ use crate::options::{AdviseOptions as Typed, Preference as Typed_Preference};
 use crate::page;
 use crate::prices::PriceFile;
 use crate::replay::read_trace;
+use crate::standard;
 use crate::{screen, small_objects, text};
 
 /// A method that takes longer than this for a mebibyte is measured on a subsample.
@@ -44,8 +45,6 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         return small_objects::run(typed);
     }
     let begun = Instant::now();
-    // Nobody waits a minute to hear that there is nothing to print to.
-    crate::standard::check().context("standard output")?;
     let stop = environment::stop_at_interrupt()?;
     let time = Duration::from_secs_f64(typed.time.min(86_400.0));
     typed.report.as_deref().map(page::check).transpose()?;
@@ -100,7 +99,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     if let Some(path) = &typed.report {
         page::write_report(path, &report)?;
     }
-    crate::standard::print(text.as_bytes())?;
+    crate::standard::print(&text);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -285,26 +284,23 @@ fn choose_medium(
             let size = text::size(bytes as f64);
             let path = text::printable(&path.display().to_string());
             let most = text::size(PROBE_BYTES_MAX as f64);
-            bar.suspend(|| {
-                eprintln!("scratch file {path} of {size}, removed at once; {most} written in all")
-            });
+            let line =
+                format!("scratch file {path} of {size}, removed at once; {most} written in all");
+            bar.suspend(|| standard::tell(&line));
         }
     });
     match probed {
         Ok(probed) => Ok(probed.medium()),
         Err(breakeven::Error::Interrupted) => {
-            bar.suspend(|| {
-                eprintln!(
-                    "interrupted before the medium was measured: taking it for {ASSUMED_MEDIUM}"
-                )
-            });
+            let line = format!(
+                "interrupted before the medium was measured: taking it for {ASSUMED_MEDIUM}"
+            );
+            bar.suspend(|| standard::tell(&line));
             assumed_medium()
         }
         Err(error) if not_ours_to_write(&error) => {
-            let error = text::printable(&error.to_string());
-            bar.suspend(|| {
-                eprintln!("{error}: taking the medium for {ASSUMED_MEDIUM}, see --medium")
-            });
+            let line = format!("{error}: taking the medium for {ASSUMED_MEDIUM}, see --medium");
+            bar.suspend(|| standard::tell(&line));
             assumed_medium()
         }
         Err(error) => {
@@ -355,8 +351,7 @@ fn import_fio(path: &Path) -> Result<Medium> {
         .with_context(context)?;
     let import = from_json(&path.display().to_string(), &bytes).with_context(context)?;
     for warning in &import.warnings {
-        let line = format!("fio results {}: {warning}", path.display());
-        eprintln!("{}", text::printable(&line));
+        standard::tell(&format!("fio results {}: {warning}", path.display()));
     }
     let is_random_read =
         |job: &FioJob| job.direction == Direction::Read && job.pattern == Pattern::Random;

@@ -12,6 +12,7 @@ use breakeven::units::Seconds;
 
 use crate::environment;
 use crate::options::{CalibrateOptions as Typed, Usage};
+use crate::standard;
 
 /// Runs the command and stores the profile in the user's cache folder.
 pub fn run(typed: &Typed) -> Result<ExitCode> {
@@ -31,13 +32,13 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         bail!(Usage(error.to_string()));
     }
     let profile = calibrate(&options, &machine, Clock::real(), &mut |step| {
-        eprintln!(
+        standard::tell(&format!(
             "phase {} of {}, {} busy threads: {:.1}",
             step.phase_index + 1,
             step.phase_count,
             step.busy_threads,
             step.watts,
-        );
+        ));
         if stop.load(Ordering::Relaxed) {
             ControlFlow::Break(())
         } else {
@@ -55,7 +56,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         )?;
     }
     writeln!(text, "stored in {}", path.display())?;
-    crate::standard::print(text.as_bytes())?;
+    standard::print(&text);
     Ok(ExitCode::SUCCESS)
 }
 

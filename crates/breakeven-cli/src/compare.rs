@@ -2,7 +2,6 @@
 //! verdict did.
 
 use std::fmt::Write as _;
-use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
@@ -35,11 +34,7 @@ pub fn run(typed: &CompareOptions) -> Result<ExitCode> {
     } else {
         render(&comparison)
     };
-    match crate::standard::print(text.as_bytes()) {
-        // Whoever has read enough still wants the answer.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error.into()),
-        _ => {}
-    }
+    crate::standard::print(&text);
     Ok(ExitCode::from(u8::from(comparison.changed)))
 }
 

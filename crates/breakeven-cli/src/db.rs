@@ -2,7 +2,7 @@
 //! written gets its name when it has been proved, and never replaces anything.
 
 use std::fs::Permissions;
-use std::io::{self, IsTerminal, Write as _};
+use std::io::{self, IsTerminal};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,6 +21,7 @@ use breakeven_cli::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::options::{DbCommand, Usage};
+use crate::{environment, standard};
 
 /// Runs a command on databases.
 pub fn run(command: &DbCommand) -> Result<ExitCode> {
@@ -124,7 +125,7 @@ fn options(codec: Option<&str>) -> Result<PageOptions> {
     })
 }
 
-/// What long work shows on a terminal, and the flag by which Ctrl-C ends it.
+/// What long work shows on a terminal, and the flag by which signals end it.
 struct Shown {
     bar: ProgressBar,
     is_stopped: Arc<AtomicBool>,
@@ -132,11 +133,10 @@ struct Shown {
 
 impl Shown {
     fn new() -> Result<Shown> {
-        let shown = Shown::of_what_may_be_killed();
-        let is_stopped = Arc::clone(&shown.is_stopped);
-        signal_hook::flag::register(signal_hook::consts::SIGINT, is_stopped)
-            .context("listen for Ctrl-C")?;
-        Ok(shown)
+        Ok(Shown {
+            is_stopped: environment::stop_at_signals()?,
+            ..Shown::of_what_may_be_killed()
+        })
     }
 
     /// Leaves Ctrl-C what it is: the end of the process.
@@ -212,7 +212,7 @@ fn compact(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
         size(after.stored_bytes),
         size(before.file_bytes),
         size(after.file_bytes)
-    ))?;
+    ));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -252,9 +252,9 @@ fn bring_in(source: &Path, database: &Path, codec: Option<&str>) -> Result<ExitC
         size(moved.space.file_bytes),
         size(moved.space.stored_bytes),
         share(&moved.space),
-    ))?;
+    ));
     if moved.was_wal {
-        say("its header asked for a write-ahead log, which a compressed database does not have")?;
+        say("its header asked for a write-ahead log, which a compressed database does not have");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -274,7 +274,7 @@ fn bring_out(database: &Path, target: &Path) -> Result<ExitCode> {
     say(&format!(
         "{}: {logical}; every page read again and compared",
         target.display()
-    ))?;
+    ));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -294,8 +294,8 @@ fn mend(database: &Path) -> Result<()> {
     let repaired =
         repaired.with_context(|| format!("{} cannot be repaired", database.display()))?;
     match repaired.fault {
-        None => eprintln!("nothing to repair"),
-        Some(fault) => eprintln!(
+        None => standard::tell("nothing to repair"),
+        Some(fault) => standard::tell(&format!(
             "{fault}\nrepaired: of {} states that were found it has the newest that can be read, of transaction {}; {}",
             repaired.states,
             repaired.commit,
@@ -303,7 +303,7 @@ fn mend(database: &Path) -> Result<()> {
                 true => "transactions behind it are lost",
                 false => "if there were others behind it, they are lost",
             }
-        ),
+        )),
     }
     Ok(())
 }
@@ -315,8 +315,8 @@ fn look(database: &Path, is_json: bool, is_check: bool) -> Result<ExitCode> {
     shown.bar.finish_and_clear();
     let checked = checked.with_context(|| database.display().to_string())?;
     match is_json {
-        true => say(&serde_json::to_string_pretty(&json(&checked))?)?,
-        false => say(&table(database, &checked, is_check))?,
+        true => say(&serde_json::to_string_pretty(&json(&checked))?),
+        false => say(&table(database, &checked, is_check)),
     }
     Ok(ExitCode::from(u8::from(!checked.broken.is_empty())))
 }
@@ -396,6 +396,6 @@ fn share(space: &Space) -> String {
     format!("ratio {ratio:.2}")
 }
 
-fn say(line: &str) -> io::Result<()> {
-    writeln!(io::stdout(), "{line}")
+fn say(line: &str) {
+    standard::print(format!("{line}\n"));
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 
 /// Names a cache folder of one's own, for tests and for machines that share a home.
 const CACHE_VARIABLE: &str = "BREAKEVEN_CACHE";
@@ -20,10 +22,38 @@ pub fn cache_folder() -> Option<PathBuf> {
         .or_else(|| Some(absolute("HOME")?.join(".cache/breakeven")))
 }
 
+/// Returns a flag that is raised by the signals which ask for the end; a second one is the end.
+///
+/// One that was ignored from the start stays ignored, as a hang-up by `nohup`, or what a terminal sends by a script that goes
+/// on in the background.
+pub fn stop_at_signals() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        if !is_ignored(signal) {
+            flag::register_conditional_default(signal, Arc::clone(&stop))
+                .and_then(|_| flag::register(signal, Arc::clone(&stop)))
+                .context("catch signals")?;
+        }
+    }
+    Ok(stop)
+}
+
+/// Returns whether a signal was ignored when the program began.
+pub fn is_ignored(signal: i32) -> bool {
+    let mask = process_status("SigIgn:").and_then(|text| u64::from_str_radix(&text, 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+/// Returns what Linux tells of this process under a name.
+pub fn process_status(name: &str) -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(value.trim().to_string())
+}
+
 /// Returns a flag that Ctrl-C raises.
 pub fn stop_at_interrupt() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))
-        .context("catch Ctrl-C")?;
+    flag::register(SIGINT, Arc::clone(&stop)).context("catch Ctrl-C")?;
     Ok(stop)
 }

@@ -5,7 +5,7 @@ use breakeven::decide::learned::{self, Fingerprint};
 use breakeven::decide::{Profile, ProfileOptions};
 use breakeven::meter::Machine;
 
-use crate::environment;
+use crate::{environment, standard};
 
 /// Returns what earlier runs learned of the machine's codecs.
 pub fn load(machine: &Machine) -> Profile {
@@ -14,7 +14,8 @@ pub fn load(machine: &Machine) -> Profile {
     };
     let learned = learned::load(&folder, &fingerprint(machine), ProfileOptions::default());
     if let Some(ignored) = learned.ignored {
-        eprintln!("ignored {}: {}", ignored.path.display(), ignored.reason);
+        let path = ignored.path.display();
+        standard::tell(&format!("ignored {path}: {}", ignored.reason));
     }
     learned.profile
 }
@@ -27,7 +28,7 @@ pub fn keep(profile: &Profile, machine: &Machine, is_quiet: bool) {
     };
     let saved = learned::save(profile, &folder, &fingerprint(machine));
     if let (Err(error), false) = (saved, is_quiet) {
-        eprintln!("what was learned is not kept: {error}");
+        standard::tell(&format!("what was learned is not kept: {error}"));
     }
 }
 

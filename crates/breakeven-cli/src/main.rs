@@ -1,9 +1,11 @@
 //! The binary `breakeven`: reads the command line and the environment, calls the library, prints.
 //!
 //! Exit codes: 0 good, 1 the answer is no or the data is bad, 2 usage; `compare` keeps 1 for a
-//! changed verdict and says 2 to bad data as well. A broken pipe is no error.
+//! changed verdict and says 2 to bad data as well. A reader of standard output that left is no error, and makes a success of
+//! no failure.
 
 #![deny(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod advise;
 mod bench;
@@ -26,21 +28,25 @@ mod terms;
 #[cfg(feature = "vault")]
 mod vault;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::Parser;
 
 use breakeven_cli::{screen, text};
-use options::{Command, Options};
+use options::{Command, DbCommand, DiskCommand, Options};
 
 fn main() -> ExitCode {
     memory::share_where_limited();
     let options = match Options::try_parse_from(options::spell_levels(std::env::args_os())) {
         Ok(options) => options,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        Err(error) if error.use_stderr() => {
+            standard::tell(error.render().to_string().trim_end());
+            return ExitCode::from(2);
+        }
+        Err(help) => {
+            standard::print(help.render().to_string());
+            return end(ExitCode::SUCCESS, 1);
         }
     };
     // To a comparison, 1 says that a verdict changed; what cannot be compared is told apart from it.
@@ -48,7 +54,27 @@ fn main() -> ExitCode {
         Command::Compare(_) => 2,
         _ => 1,
     };
-    let outcome = match options.command {
+    // Nobody waits to hear that there is nothing to print to.
+    let ready = match prints(&options.command) {
+        true => standard::check(),
+        false => Ok(()),
+    };
+    let code = match ready.and_then(|()| run(options.command)) {
+        Ok(code) => code,
+        Err(error) if error.is::<standard::ReaderGone>() => ExitCode::SUCCESS,
+        Err(error) => {
+            standard::complain(describe(&error));
+            ExitCode::from(match error.is::<options::Usage>() {
+                true => 2,
+                false => failure,
+            })
+        }
+    };
+    end(code, failure)
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
         Command::Advise(options) => advise::run(&options),
         Command::Calibrate(options) => calibrate::run(&options),
         Command::Report(options) => page::run(&options),
@@ -68,25 +94,39 @@ fn main() -> ExitCode {
         Command::Db { command } => db::run(&command),
         Command::Man => manual::man(),
         Command::Completions { shell } => manual::completions(shell),
-    };
-    match outcome {
-        Ok(code) => code,
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "breakeven: {}", printable(&describe(&error)));
-            ExitCode::from(if error.is::<options::Usage>() {
-                2
-            } else {
-                failure
-            })
-        }
     }
 }
 
-/// Returns a message whose names, which may be anybody's, do nothing to a terminal.
-fn printable(message: &str) -> String {
-    let lines: Vec<String> = message.lines().map(text::printable).collect();
-    lines.join("\n")
+/// Returns whether a command prints a report. Where data may go, the target says so itself.
+fn prints(command: &Command) -> bool {
+    match command {
+        Command::Pack(options) => options.ledger,
+        Command::Report(_) | Command::Unpack(_) | Command::Cat(_) | Command::Repack(_) => false,
+        Command::Serve { .. } => false,
+        Command::Disk(command) => matches!(
+            command,
+            DiskCommand::Serve(_)
+                | DiskCommand::Info(_)
+                | DiskCommand::Fsck(_)
+                | DiskCommand::Compact(_)
+        ),
+        Command::Db { command } => !matches!(command, DbCommand::Create { .. }),
+        _ => true,
+    }
+}
+
+/// Ends the use of standard output. What was lost there makes a failure of a success, and nothing of a failure.
+fn end(code: ExitCode, failure: u8) -> ExitCode {
+    match standard::finish() {
+        Err(error) => {
+            standard::complain(describe(&error));
+            match code == ExitCode::SUCCESS {
+                true => ExitCode::from(failure),
+                false => code,
+            }
+        }
+        Ok(()) => code,
+    }
 }
 
 /// Returns what went wrong and why, each cause once: ours state theirs themselves.
@@ -99,11 +139,4 @@ fn describe(error: &anyhow::Error) -> String {
             false => format!("{text}: {cause}"),
         }
     })
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<io::Error>())
-        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -27,13 +27,13 @@ Deleting it costs the next run a little time.
 /// Prints the manual page.
 pub fn man() -> Result<ExitCode> {
     let page = page().context("write the manual page")?;
-    crate::standard::print(&page)?;
+    crate::standard::print(page);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints the completions of a shell.
 pub fn completions(shell: Shell) -> Result<ExitCode> {
-    crate::standard::print(&script(shell))?;
+    crate::standard::print(script(shell));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,12 +1,13 @@
 //! Reports as pages: `--report FILE` of advise and replay, and `breakeven report` for what was saved.
 
-use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use breakeven::advise::report::{Report, SCHEMA};
+use breakeven::storage::beside::{self, SmallFileOptions};
 use breakeven_cli::report::{html, pictures, replay};
 use serde::Deserialize;
 
@@ -101,21 +102,9 @@ pub fn write_report(path: &Path, report: &Report) -> Result<()> {
 /// Writes a page: all of it, or nothing.
 pub fn write(path: &Path, text: &str) -> Result<()> {
     check(path)?;
-    let context = || format!("write {}", path.display());
-    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        // A pipe or a terminal: there is nothing to replace.
-        let mut file = File::options()
-            .write(true)
-            .open(path)
-            .with_context(context)?;
-        return file.write_all(text.as_bytes()).with_context(context);
-    }
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = folder(path).join(name);
-    let written = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&part);
-    }
-    written.with_context(context)
+    Ok(beside::write(
+        path,
+        text.as_bytes(),
+        SmallFileOptions::default(),
+    )?)
 }

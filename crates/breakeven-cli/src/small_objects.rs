@@ -39,7 +39,6 @@ struct Cache {
 
 /// Runs the command.
 pub fn run(typed: &AdviseOptions) -> Result<ExitCode> {
-    crate::standard::check().context("standard output")?;
     let usual = Prospect {
         miss_microseconds: (typed.miss * 1e6).round().min(f64::from(u32::MAX)) as u32,
         reads_per_write: f64::midpoint(typed.reads.0, typed.reads.1),
@@ -56,7 +55,7 @@ pub fn run(typed: &AdviseOptions) -> Result<ExitCode> {
         true => serde_json::to_string_pretty(&to_json(&cache, &forecast))? + "\n",
         false => screen(&cache, &forecast),
     };
-    crate::standard::print(text.as_bytes())?;
+    crate::standard::print(&text);
     Ok(ExitCode::SUCCESS)
 }
 

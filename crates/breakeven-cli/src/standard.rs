@@ -1,19 +1,35 @@
-//! Standard input and standard output where nothing is open: what is read or written there is an error.
+//! The standard streams: what is read, what is printed and what is told go through here.
 //!
-//! Rust opens `/dev/null` in their place before `main`, so that no file gets their numbers by chance. Reading a
-//! stream from nowhere, or losing one, would then pass for success. Before that happens a file is put there which
-//! can only be used the wrong way round, as GNU's `stdopen` does.
+//! **Standard output** is written through one descriptor, and closed at the end, since a file system may say only then
+//! that it could not write. What a report could not print is remembered and said at the end: a reader that left, or a
+//! full disk, changes nothing in what a command does and finds. Data is another matter: there a write that fails ends
+//! the command, by [`ReaderGone`] where only the reader left.
 //!
-//! `unsafe` here: a function that runs before `main`, of which the linker has to be told.
+//! **Closed streams.** Rust opens `/dev/null` in place of what is closed, before `main`, so that no file gets their
+//! numbers by chance. Reading a stream from nowhere, or losing one, would then pass for success. Before that happens a
+//! file is put there which can only be used the wrong way round, as GNU's `stdopen` does.
+//!
+//! `unsafe` here: a function that runs before `main`, of which the linker has to be told; and the number of standard output, which
+//! is one of the process's from its start.
 #![allow(unsafe_code)]
 
+use std::fmt;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::mem::forget;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use anyhow::{Context, Result};
+use breakeven::storage::closing;
+use breakeven_cli::text::printable;
 use rustix::fs::{Mode, OFlags, fcntl_getfl, open};
 use rustix::io::Errno;
+
+/// The stream's name for messages.
+pub const OUTPUT: &str = "standard output";
+/// The other's.
+pub const INPUT: &str = "standard input";
 
 // SAFETY: the C library calls what it finds in this section once, before there are threads, and the function
 // uses nothing of Rust's that `main` would have to prepare.
@@ -36,24 +52,89 @@ extern "C" fn occupy() {
     }
 }
 
-/// Says at once what [`print`] would say at the end, where nothing is open to print to.
+/// Whoever read the data on standard output left: there is nobody to go on for.
+#[derive(Debug)]
+pub struct ReaderGone;
+
+impl fmt::Display for ReaderGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nobody reads standard output any more")
+    }
+}
+
+/// Says at once what would be said at the end, where nothing is open to write to.
 ///
 /// # Errors
 ///
 /// Standard output was closed, or is open for reading only.
-pub fn check() -> io::Result<()> {
-    let mode = fcntl_getfl(io::stdout().as_fd())? & OFlags::RWMODE;
-    match mode == OFlags::RDONLY {
-        true => Err(io::Error::from_raw_os_error(Errno::BADF.raw_os_error())),
-        false => Ok(()),
-    }
+pub fn check() -> Result<()> {
+    check_open(io::stdout().as_fd(), OFlags::RDONLY).context(OUTPUT)
 }
 
-/// Prints to standard output. [`io::Stdout`] takes it for success where nothing can be written.
+/// Returns standard input as a file.
 ///
 /// # Errors
 ///
-/// Those of writing.
-pub fn print(bytes: &[u8]) -> io::Result<()> {
-    File::from(io::stdout().as_fd().try_clone_to_owned()?).write_all(bytes)
+/// It was closed, or is open for writing only.
+pub fn input() -> Result<File> {
+    let stdin = io::stdin();
+    check_open(stdin.as_fd(), OFlags::WRONLY).context(INPUT)?;
+    let duplicate = stdin.as_fd().try_clone_to_owned().context(INPUT)?;
+    Ok(File::from(duplicate))
+}
+
+/// Refuses a stream that is open only the other way round.
+fn check_open(stream: BorrowedFd<'_>, wrong: OFlags) -> io::Result<()> {
+    match fcntl_getfl(stream)? & OFlags::RWMODE {
+        mode if mode == wrong => Err(io::Error::from_raw_os_error(Errno::BADF.raw_os_error())),
+        _ => Ok(()),
+    }
+}
+
+/// Returns standard output as a file: the only descriptor of it, so that what closing says is heard.
+pub fn output() -> Arc<File> {
+    static FILE: OnceLock<Arc<File>> = OnceLock::new();
+    // SAFETY: it is open, as `occupy` saw to, and stays so until `finish` ends its use; a static is never dropped.
+    let file = FILE.get_or_init(|| Arc::new(unsafe { File::from_raw_fd(1) }));
+    Arc::clone(file)
+}
+
+/// Why something could not be printed: the first reason.
+static UNPRINTED: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Prints a report, or as much of it as can be: what cannot be printed is said by [`finish`].
+pub fn print(text: impl AsRef<[u8]>) {
+    let mut unprinted = UNPRINTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if unprinted.is_none() {
+        *unprinted = output().as_ref().write_all(text.as_ref()).err();
+    }
+}
+
+/// Ends the use of standard output, which nothing may write to any more.
+///
+/// # Errors
+///
+/// What could not be printed and why, or what closing says. A reader that left is no error.
+pub fn finish() -> Result<()> {
+    let mut unprinted = UNPRINTED.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: as in `output`; it is closed once, at the end of the program.
+    let closed = closing::close(unsafe { OwnedFd::from_raw_fd(1) });
+    let outcome = match unprinted.take() {
+        None => closed,
+        Some(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Some(error) => Err(error),
+    };
+    outcome.context(OUTPUT)
+}
+
+/// Tells whoever sits there, in one line but for the line feeds of a text that has several. Where nobody can read it any more
+/// nothing changes.
+pub fn tell(text: &str) {
+    let lines: Vec<String> = text.lines().map(printable).collect();
+    let _ = io::stderr().write_all((lines.join("\n") + "\n").as_bytes());
+}
+
+/// Tells what went wrong, under the program's name.
+pub fn complain(text: impl fmt::Display) {
+    tell(&format!("breakeven: {text}"));
 }

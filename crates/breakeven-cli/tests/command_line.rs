@@ -8,6 +8,7 @@ mod pack;
 mod page;
 mod replay;
 mod serve;
+mod surroundings;
 #[cfg(feature = "vault")]
 mod vault;
 

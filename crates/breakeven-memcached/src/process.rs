@@ -1,19 +1,30 @@
 //! What the options ask of the process itself: its user, its pages, its place in the background, its signals.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
+use breakeven::storage::beside::{self, SmallFileOptions};
 use rustix::process::{Gid, Resource, Rlimit, Uid};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 
 use crate::options::{Asked, read};
 use crate::server::Server;
 use crate::settings::Settings;
+use crate::shared::tell;
 
 /// Tells a process that it is the one in the background.
 const IN_BACKGROUND: &str = "BREAKEVEN_SERVE_IN_BACKGROUND";
+
+/// How the files are written that tell of a process while it runs: nobody asks for them after a power cut, and nobody here waits for
+/// their reader.
+pub(crate) const PASSING: SmallFileOptions = SmallFileOptions {
+    mode: beside::AS_NEW,
+    is_synced: false,
+    waits_for_reader: false,
+};
 
 /// Runs the server as a command: reads the options, serves until a signal. The arguments are those behind the
 /// command's name; `prefix` are those before, with which the process would start itself again.
@@ -21,19 +32,28 @@ pub fn run(prefix: &[String], arguments: &[String]) -> ExitCode {
     let asked = match read(arguments) {
         Ok(asked) => asked,
         Err(reason) => {
-            eprintln!("breakeven serve: {reason}");
+            tell(format_args!("breakeven serve: {reason}"));
             return ExitCode::from(2);
         }
     };
     let (settings, warnings) = match asked {
         Asked::Serve { settings, warnings } => (*settings, warnings),
         Asked::Print(text) => {
-            print!("{text}");
-            return ExitCode::SUCCESS;
+            let mut output = io::stdout();
+            let printed = output
+                .write_all(text.as_bytes())
+                .and_then(|()| output.flush());
+            return match printed {
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                    tell(format_args!("breakeven serve: standard output: {error}"));
+                    ExitCode::FAILURE
+                }
+                _ => ExitCode::SUCCESS,
+            };
         }
     };
     for warning in warnings {
-        eprintln!("breakeven serve: {warning}");
+        tell(format_args!("breakeven serve: {warning}"));
     }
     let served = match settings.is_daemon && std::env::var_os(IN_BACKGROUND).is_none() {
         true => go_to_background(prefix, arguments),
@@ -42,7 +62,7 @@ pub fn run(prefix: &[String], arguments: &[String]) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("breakeven serve: {error}");
+            tell(format_args!("breakeven serve: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -89,19 +109,29 @@ fn serve(settings: Settings) -> io::Result<()> {
             rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE,
         )?;
     }
+    let own = format!("{}\n", std::process::id());
     if let Some(path) = &pid_path {
-        fs::write(path, format!("{}\n", std::process::id()))?;
+        // As memcached, it serves all the same.
+        if let Err(error) = beside::write(path, own.as_bytes(), PASSING) {
+            tell(format_args!("breakeven serve: {error}"));
+        }
     }
     for address in server.addresses() {
-        eprintln!("breakeven serve: listening on {address}");
+        tell(format_args!("breakeven serve: listening on {address}"));
     }
     // Of 8 MiB that an idle server has, most is code that only starting takes.
     breakeven::arena::give_back_program();
     let served = server.run(Some(&signals));
-    if let Some(path) = &pid_path {
+    if let Some(path) = pid_path.filter(|it| is_own(it, &own)) {
         let _ = fs::remove_file(path);
     }
     served
+}
+
+/// Returns whether a file is the one that has this process's number, and no device or file of another.
+fn is_own(path: &Path, own: &str) -> bool {
+    let is_file = fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
+    is_file && fs::read_to_string(path).is_ok_and(|found| found == own)
 }
 
 /// Starts this program again, apart from the terminal.
@@ -130,9 +160,9 @@ fn allow_descriptors(connections: usize) {
             maximum: limit.maximum,
         };
         if rustix::process::setrlimit(Resource::Nofile, limit).is_err() || current < wanted {
-            eprintln!(
+            tell(format_args!(
                 "breakeven serve: only {current} descriptors are allowed, for {connections} connections"
-            );
+            ));
         }
     }
 }

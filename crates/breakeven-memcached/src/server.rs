@@ -17,6 +17,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use breakeven::meter::thread_cpu;
 use breakeven::objects::{Objects, ObjectsOptions};
+use breakeven::storage::beside;
 
 use crate::process;
 use crate::settings::{Listen, Settings};
@@ -440,17 +441,9 @@ fn write_metrics(shared: &Shared) {
         return;
     };
     let text = stats::prometheus(shared, shared.now().seconds);
-    if let Err(error) = replace(path, &text) {
-        tell(format_args!("breakeven serve: {}: {error}", path.display()));
+    if let Err(error) = beside::write(path, text.as_bytes(), process::PASSING) {
+        tell(format_args!("breakeven serve: {error}"));
     }
-}
-
-/// Writes a file beside its place and moves it there, so that no reader sees half of it.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    fs::write(&beside, text)?;
-    fs::rename(&beside, path)
 }
 
 #[cfg(test)]

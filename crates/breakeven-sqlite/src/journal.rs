@@ -80,11 +80,7 @@ impl Journal {
 
 /// Makes a file without a name in the folder for what is temporary.
 fn unnamed() -> io::Result<File> {
-    let path = std::env::temp_dir().join("breakeven-journal");
-    let made = breakeven::storage::beside::create(&path, 0o600);
-    let (file, path) = made.map_err(io::Error::other)?;
-    std::fs::remove_file(path)?;
-    Ok(file)
+    breakeven::storage::beside::nameless(&std::env::temp_dir()).map_err(io::Error::other)
 }
 
 #[cfg(test)]

@@ -152,7 +152,7 @@ impl Report {
                 true => self.head(),
                 false => String::new(),
             };
-            crate::standard::print(format!("{head}{}\n", step.row()).as_bytes())?;
+            crate::standard::print(format!("{head}{}\n", step.row()));
         }
         self.curves.push(Curve {
             name: step.offered(),
@@ -226,7 +226,7 @@ impl Report {
                 }
             }
         };
-        crate::standard::print(text.as_bytes())?;
+        crate::standard::print(&text);
         Ok(())
     }
 }

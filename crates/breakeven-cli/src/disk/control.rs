@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use breakeven::disk::Disk;
 
 use super::server::Listener;
-use super::tell;
+use crate::standard::complain;
 
 /// Two names and a word are shorter.
 const LINE_BYTES_MAX: u64 = 1024;
@@ -126,7 +126,7 @@ impl Control {
         for stream in self.listener.incoming() {
             let answered = stream.and_then(|stream| answer(&stream, disk));
             if let Err(error) = answered {
-                tell(format_args!("a command was not answered: {error}"));
+                complain(format_args!("a command was not answered: {error}"));
                 // Where descriptors are short, others go on.
                 std::thread::sleep(Duration::from_millis(100));
             }

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use breakeven::disk::{Disk, Volume};
 
 use super::request::REQUEST_BYTES_MAX;
-use super::tell;
+use crate::standard::complain;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
 const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");
@@ -80,7 +80,7 @@ impl Session {
     /// Keeps the disk to its length, behind a reply that nobody waits for any more.
     pub fn tidy(&self) {
         if let Err(error) = self.disk.tidy() {
-            tell(format_args!("cleaning failed: {error}"));
+            complain(format_args!("cleaning failed: {error}"));
         }
     }
 }

@@ -1,22 +1,25 @@
 //! Images in and out, what one would come to, and the check of every block.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, ensure};
 use breakeven::blocks::Durability;
-use breakeven::disk::{DiskOptions, IMPORT_BYTES, Volume, predict};
+use breakeven::disk::{Disk, DiskOptions, IMPORT_BYTES, Volume, predict};
 use breakeven::meter::thread_cpu;
+use breakeven::storage::beside::{self, Partial};
 use breakeven::storage::images::{HEAD_BYTES, Image, data_runs};
 use breakeven::storage::{OpenOptions as StoredOptions, Storage as _};
 use breakeven_cli::text;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::Opened;
+use super::{Opened, reserve};
+use crate::environment;
 use crate::options::{DiskExportOptions, DiskFile, DiskImportOptions};
 
 /// What is read and written at a time.
@@ -131,16 +134,13 @@ pub fn import(options: &DiskImportOptions) -> Result<()> {
         );
     }
     image.seek(SeekFrom::Start(0)).with_context(context)?;
-    Opened::create(&options.file.path, DiskOptions::default(), |opened| {
-        opened.reserve(options.reserve);
+    let stop = environment::stop_at_signals()?;
+    let fill = |disk: &Disk, folder: &Path| {
+        reserve(disk, folder, options.reserve);
         let size_bytes = image_bytes.next_multiple_of(4096);
-        opened.disk.create_volume(&options.volume, size_bytes)?;
-        fill(
-            &opened.disk.volume(&options.volume)?,
-            &mut image,
-            image_bytes,
-        )
-        .with_context(context)?;
+        disk.create_volume(&options.volume, size_bytes)?;
+        let volume = disk.volume(&options.volume)?;
+        fill(&volume, &mut image, image_bytes, &stop).with_context(context)?;
         let now = length_and_time(&mut image).with_context(context)?;
         ensure!(
             now == before,
@@ -148,7 +148,8 @@ pub fn import(options: &DiskImportOptions) -> Result<()> {
             options.image.display()
         );
         Ok(())
-    })
+    };
+    Opened::make(&options.file.path, DiskOptions::default(), fill)
 }
 
 /// Returns what tells that nobody wrote to an image; a block device has no time.
@@ -159,11 +160,12 @@ fn length_and_time(image: &mut File) -> io::Result<(u64, Option<SystemTime>)> {
 }
 
 /// Writes an image's bytes into a volume.
-fn fill(volume: &Volume, image: &mut File, image_bytes: u64) -> Result<()> {
+fn fill(volume: &Volume, image: &mut File, image_bytes: u64, stop: &AtomicBool) -> Result<()> {
     let bar = progress(image_bytes);
     let mut buffer = vec![0; STEP_BYTES];
     let mut at = 0;
     while at < image_bytes {
+        check_going_on(stop)?;
         let step = (image_bytes - at).min(STEP_BYTES as u64) as usize;
         (image.read_exact(&mut buffer[..step])).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => io::Error::other("it was cut while it was read"),
@@ -177,6 +179,14 @@ fn fill(volume: &Volume, image: &mut File, image_bytes: u64) -> Result<()> {
     Ok(())
 }
 
+/// Fails once a signal asks for the end.
+fn check_going_on(stop: &AtomicBool) -> Result<()> {
+    match stop.load(Ordering::Relaxed) {
+        true => Err(breakeven::Error::Interrupted.into()),
+        false => Ok(()),
+    }
+}
+
 /// Writes a volume as a raw image whose holes are holes.
 pub fn export(options: &DiskExportOptions) -> Result<()> {
     let opened = Opened::open_read_only(&options.file)?;
@@ -186,17 +196,21 @@ pub fn export(options: &DiskExportOptions) -> Result<()> {
         .disk
         .volume(options.volume.as_ref().unwrap_or(&first.name))?;
     let context = || format!("write {}", options.image.display());
-    let image = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&options.image);
-    let image = image.with_context(context)?;
+    ensure!(
+        options.image.symlink_metadata().is_err(),
+        "{} exists",
+        options.image.display()
+    );
+    let stop = environment::stop_at_signals()?;
+    let partial = Partial::create(&options.image, beside::AS_NEW)?;
+    let image = partial.file();
     image
         .set_len(volume.status().size_bytes)
         .with_context(context)?;
     let bar = progress(volume.status().size_bytes);
     let mut buffer = vec![0; STEP_BYTES];
     for_each_stored(&volume, |at, count| {
+        check_going_on(&stop)?;
         volume.read(at, &mut buffer[..count])?;
         image
             .write_all_at(&buffer[..count], at)
@@ -204,7 +218,9 @@ pub fn export(options: &DiskExportOptions) -> Result<()> {
         bar.set_position(at);
         Ok(())
     })?;
-    image.sync_all().with_context(context)?;
+    partial.finish(true)?;
+    partial.publish()?;
+    beside::sync_folder(&options.image)?;
     bar.finish_and_clear();
     Ok(())
 }
@@ -232,6 +248,6 @@ pub fn check(file: &DiskFile) -> Result<()> {
             text::memory_size(bytes)
         ));
     }
-    crate::standard::print(out.as_bytes())?;
+    crate::standard::print(&out);
     Ok(())
 }

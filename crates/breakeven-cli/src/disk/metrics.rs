@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use breakeven::disk::Disk;
+use breakeven::storage::beside::{self, SmallFileOptions};
 
 /// The protocol's numbers of requests, in its order.
 const KINDS: [&str; 8] = [
@@ -85,18 +86,20 @@ impl Metrics {
         text
     }
 
-    /// Replaces the file, so that no reader sees half of it.
+    /// Replaces the file, so that no reader sees half of it; what is no regular file is written to.
     pub fn write(
         &self,
         path: &Path,
         disk: &Disk,
         (stored_bytes, left_bytes): (u64, u64),
     ) -> Result<()> {
-        let mut part = path.as_os_str().to_owned();
-        part.push(".part");
         let text = self.text(disk, stored_bytes, left_bytes);
-        std::fs::write(&part, text)
-            .and_then(|()| std::fs::rename(&part, path))
-            .with_context(|| format!("write {}", path.display()))
+        // The next are written before anybody asks for these after a power cut, and nobody here waits for a reader.
+        let options = SmallFileOptions {
+            is_synced: false,
+            waits_for_reader: false,
+            ..SmallFileOptions::default()
+        };
+        Ok(beside::write(path, text.as_bytes(), options)?)
     }
 }

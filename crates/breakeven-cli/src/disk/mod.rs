@@ -14,7 +14,6 @@ mod proof_test;
 mod request;
 mod server;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -31,14 +30,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::options::{DiskCommand, DiskCopyOptions, DiskCreateOptions, DiskFile, DiskServeOptions};
+use crate::standard::complain;
 use control::{Change, Control};
 pub use image::foretold;
 use server::{Listener, Server};
-
-/// Tells whoever runs the server. Where nobody can read it any more the server goes on.
-fn tell(line: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "breakeven: {line}");
-}
 
 /// How often the metrics and what the host has left are looked at.
 const UPKEEP: Duration = Duration::from_secs(10);
@@ -86,25 +81,14 @@ impl Opened {
     }
 
     /// Makes a disk and fills it, and leaves none behind that could not be filled.
-    fn create(
+    fn make(
         path: &Path,
         options: DiskOptions,
-        fill: impl FnOnce(&Opened) -> Result<()>,
+        fill: impl FnOnce(&Disk, &Path) -> Result<()>,
     ) -> Result<()> {
         let (storage, folder, name) = Opened::place(path)?;
-        let disk = Disk::create(&storage, &name, options)?;
-        let opened = Opened {
-            disk,
-            folder,
-            storage,
-            name,
-        };
-        let filled = fill(&opened).and_then(|()| Ok(opened.disk.checkpoint()?));
-        if filled.is_err() {
-            // Why it could not be filled is what matters.
-            let _ = opened.storage.unlink(&opened.name);
-        }
-        filled
+        let made = Disk::make(&storage, &name, options, |disk| fill(disk, &folder));
+        made.with_context(|| format!("make {}", path.display()))
     }
 
     fn open_with(path: &Path, options: DiskOptions, is_read_only: bool) -> Result<Opened> {
@@ -134,19 +118,19 @@ impl Opened {
         Opened::open_with(&file.path, DiskOptions::default(), true)
     }
 
-    /// Lets writes be refused while the host still has `reserve_bytes`.
-    fn reserve(&self, reserve_bytes: u64) {
-        let folder = self.folder.clone();
-        self.disk.set_room(Room {
-            reserve_bytes,
-            left_bytes: Box::new(move || host_left_bytes(&folder)),
-        });
-    }
-
     fn stored_bytes(&self) -> Result<u64> {
         let file = self.storage.open(&self.name, OpenOptions::read_only())?;
         Ok(file.status()?.allocated_bytes)
     }
+}
+
+/// Lets writes of a disk be refused while the host still has `reserve_bytes`.
+fn reserve(disk: &Disk, folder: &Path, reserve_bytes: u64) {
+    let folder = folder.to_path_buf();
+    disk.set_room(Room {
+        reserve_bytes,
+        left_bytes: Box::new(move || host_left_bytes(&folder)),
+    });
 }
 
 /// Returns what the file system around a disk has left for its owner.
@@ -165,8 +149,8 @@ fn create(options: &DiskCreateOptions) -> Result<()> {
         },
         ..DiskOptions::default()
     };
-    Opened::create(&options.file.path, disk_options, |opened| {
-        Ok(opened.disk.create_volume(&options.volume, options.size)?)
+    Opened::make(&options.file.path, disk_options, |disk, _| {
+        Ok(disk.create_volume(&options.volume, options.size)?)
     })
 }
 
@@ -201,7 +185,7 @@ fn compact(file: &DiskFile) -> Result<()> {
         text::memory_size(before),
         text::memory_size(after),
     );
-    crate::standard::print(text.as_bytes())?;
+    crate::standard::print(&text);
     Ok(())
 }
 
@@ -231,7 +215,7 @@ fn info(file: &DiskFile) -> Result<()> {
         text::memory_size(stored_bytes),
         text::memory_size(left_bytes),
     ));
-    crate::standard::print(out.as_bytes())?;
+    crate::standard::print(&out);
     Ok(())
 }
 
@@ -254,7 +238,7 @@ fn control(options: &DiskServeOptions) -> Option<Control> {
     }
     let control = Control::listen(&options.file.path);
     let refuse = |error| {
-        tell(format_args!(
+        complain(format_args!(
             "no clones while the disk is served: {error:#}"
         ))
     };
@@ -283,7 +267,7 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
         "no volume is called '{default}'"
     );
     if !options.read_only {
-        opened.reserve(options.reserve);
+        reserve(&opened.disk, &opened.folder, options.reserve);
     }
     let listener = listen(options)?;
     let control = control(options);
@@ -292,7 +276,7 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
     let disk = opened.disk.clone();
     let server = Server::new(disk, default, options.read_only, connections, threads);
     let server = Arc::new(server);
-    crate::standard::print(format!("{}\n", listener.address()?).as_bytes())?;
+    crate::standard::print(format!("{}\n", listener.address()?));
     let mut sockets: Vec<PathBuf> = Vec::new();
     if let Listener::Unix(_, path) = &listener {
         sockets.push(path.clone());
@@ -336,7 +320,7 @@ fn keep_up_until(stopped: &Receiver<()>, mut work: impl FnMut() -> Result<()>) {
         let waited = stopped.recv_timeout(UPKEEP);
         is_over = !matches!(waited, Err(RecvTimeoutError::Timeout));
         if let Err(error) = work() {
-            tell(format_args!("{error:#}"));
+            complain(format_args!("{error:#}"));
         }
     }
 }
@@ -353,7 +337,7 @@ fn keep_up(
     // Warned of while as much again is left as is kept back.
     let is_short = !server.is_read_only && left_bytes < reserve_bytes.saturating_mul(2);
     if is_short && !*was_short {
-        tell(format_args!(
+        complain(format_args!(
             "the host has {} left; writes are refused below {}",
             text::memory_size(left_bytes),
             text::memory_size(reserve_bytes)

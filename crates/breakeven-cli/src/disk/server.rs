@@ -17,7 +17,7 @@ use rustix::fs::Mode;
 use super::handshake::{Offer, negotiate};
 use super::metrics::Metrics;
 use super::request::transmit;
-use super::tell;
+use crate::standard::complain;
 
 /// A client that has not agreed on an export by then holds a place that others may want.
 const HANDSHAKE: Duration = Duration::from_secs(30);
@@ -211,7 +211,7 @@ impl Server {
                 Ok(stream) => stream,
                 // The client left meanwhile, or there are no descriptors: those that are open go on.
                 Err(error) => {
-                    tell(format_args!("a client could not be let in: {error}"));
+                    complain(format_args!("a client could not be let in: {error}"));
                     std::thread::sleep(Duration::from_millis(100));
                     continue;
                 }
@@ -221,7 +221,7 @@ impl Server {
                 return Ok(());
             }
             if open.streams.len() >= self.connections_max {
-                tell(format_args!(
+                complain(format_args!(
                     "more than {} clients at once",
                     self.connections_max
                 ));
@@ -245,7 +245,7 @@ impl Server {
             match thread {
                 Ok(thread) => open.threads.push(thread),
                 Err(error) => {
-                    tell(format_args!("a client could not be let in: {error}"));
+                    complain(format_args!("a client could not be let in: {error}"));
                     open.streams.pop();
                     self.metrics.connections.fetch_sub(1, Ordering::Relaxed);
                 }
@@ -317,7 +317,7 @@ fn report(error: &io::Error) {
             | io::ErrorKind::NotConnected
     );
     if !is_leaving {
-        tell(format_args!("a connection ended: {error}"));
+        complain(format_args!("a connection ended: {error}"));
     }
 }
 

@@ -65,7 +65,7 @@ pub fn run(typed: &ExplainOptions) -> Result<ExitCode> {
         true => serde_json::to_string_pretty(&shown.json)? + "\n",
         false => shown.text(typed.all),
     };
-    crate::standard::print(text.as_bytes())?;
+    crate::standard::print(&text);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,6 +1,6 @@
 //! `breakeven info`: what a stream consists of, found without decoding it where that can be.
 
-use std::io::{self, Seek, Write};
+use std::io::Seek;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -10,6 +10,7 @@ use breakeven_cli::text::printable;
 use super::content::unreadable;
 use super::place::Source;
 use crate::options::InfoOptions;
+use crate::standard;
 
 /// The name and version of the JSON form. Fields are only added under the same one.
 const SCHEMA: &str = "breakeven.info/1";
@@ -34,7 +35,7 @@ pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
         match found {
             Ok(found) => lines.push(found),
             Err(error) => {
-                let _ = writeln!(io::stderr(), "breakeven: {}", crate::describe(&error));
+                standard::complain(crate::describe(&error));
                 outcome = ExitCode::from(1);
             }
         }
@@ -55,7 +56,7 @@ pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
         }
         text
     };
-    crate::standard::print(text.as_bytes())?;
+    standard::print(&text);
     Ok(outcome)
 }
 

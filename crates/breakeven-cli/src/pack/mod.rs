@@ -30,6 +30,7 @@ use breakeven_cli::text::figures;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use crate::options::{FileOptions, PackOptions, Strategy, UnpackOptions, Usage};
+use crate::standard::{self, ReaderGone};
 use choice::Setting;
 use content::Content;
 use course::{Course, Written};
@@ -201,10 +202,9 @@ impl Job<'_> {
                     return Err(error);
                 }
                 // Nobody reads what follows either; what was told before stays told.
-                Err(error) if crate::is_broken_pipe(&error) => break,
+                Err(error) if error.is::<ReaderGone>() => break,
                 Err(error) => {
-                    let why = crate::printable(&crate::describe(&error));
-                    let _ = writeln!(io::stderr(), "breakeven: {why}");
+                    standard::complain(crate::describe(&error));
                     has_failed = true;
                 }
             }
@@ -223,7 +223,13 @@ impl Job<'_> {
         }
         let mut source = Source::open(path)?;
         let before = self.refusals.get();
-        work(&mut source, &self.pool)?;
+        let done = work(&mut source, &self.pool);
+        match done {
+            Err(error) if self.is_to_stdout(&source) && is_broken_pipe(&error) => {
+                return Err(error.context(ReaderGone));
+            }
+            done => done?,
+        }
         if self.typed.remove && source.metadata.is_some() && path != Path::new("-") {
             if self.refusals.get() > before {
                 self.warn(&format!("{}: it is kept", source.name));
@@ -245,7 +251,15 @@ impl Job<'_> {
     }
 
     fn warn(&self, text: &str) {
-        say(&format!("breakeven: {text}"));
+        standard::complain(text);
+    }
+
+    /// Returns whether what is made of a source goes to standard output.
+    fn is_to_stdout(&self, source: &Source) -> bool {
+        match &self.typed.output {
+            Some(path) => path == Path::new("-"),
+            None => self.typed.stdout || source.name == standard::INPUT,
+        }
     }
 
     fn target(
@@ -254,13 +268,9 @@ impl Job<'_> {
         name: impl Fn(&Path) -> Option<PathBuf>,
         is_text: bool,
     ) -> Result<Target> {
-        let is_stdin = source.name == "standard input";
-        let is_stdout = match &self.typed.output {
-            Some(path) => path == Path::new("-"),
-            None => self.typed.stdout || is_stdin,
-        };
+        let is_stdin = source.name == standard::INPUT;
         let existing = Existing::of(self.typed.force, !self.typed.quiet && !is_stdin);
-        let target = if is_stdout {
+        let target = if self.is_to_stdout(source) {
             let instead = "name a file with -o, or force it with -c";
             Target::standard_output(is_text || self.typed.stdout, instead)?
         } else if let Some(path) = &self.typed.output {
@@ -323,9 +333,17 @@ fn lacks_memory(error: &anyhow::Error) -> bool {
     matches!(cause, Some(breakeven::Error::OutOfMemory { .. }))
 }
 
+/// Returns whether a write failed because nobody reads any more.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
 /// Writes a line for whoever sits there.
 fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{}", crate::printable(text));
+    standard::tell(text);
 }
 
 /// What all files of a call of `pack` share.
@@ -415,7 +433,7 @@ impl Packing<'_> {
         let (read, written) = (Arc::new(AtomicU64::new(0)), Arc::default());
         let bar = job.progress(source, [&read, &written].map(Arc::clone))?;
         let sink: Box<dyn Write + Send> = match self.typed.links {
-            1 => Box::new(target.file()?),
+            1 => Box::new(target.file()),
             links => Box::new(target.spread(links.into())?),
         };
         let sink = Counted { sink, written };
@@ -462,7 +480,7 @@ impl Packing<'_> {
             if let Some(hint) = hint() {
                 text += &earned.hint(&hint);
             }
-            let _ = io::stderr().write_all(text.as_bytes());
+            standard::tell(text.trim_end());
         }
         if self.typed.ledger {
             let text = match self.typed.json {
@@ -471,14 +489,8 @@ impl Packing<'_> {
             };
             // Standard output is the stream's, if it goes there.
             match is_stdout {
-                true => io::stderr().write_all(text.as_bytes())?,
-                false => match crate::standard::print(text.as_bytes()) {
-                    // Whoever has read enough still wants the other files packed.
-                    Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                        return Err(error.into());
-                    }
-                    _ => {}
-                },
+                true => standard::tell(text.trim_end()),
+                false => standard::print(&text),
             }
         }
         Ok(())

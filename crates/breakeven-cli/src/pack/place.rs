@@ -6,17 +6,16 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Metadata, OpenOptions};
 use std::io::{self, IsTerminal, Read, Seek, Write};
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use breakeven::frame::MAGIC_BYTES;
-use breakeven::storage::beside::{self, Place};
+use breakeven::storage::beside::{self, Partial, Place};
 use breakeven::storage::images::data_runs;
-use breakeven::storage::{self, RealStorage, Storage};
+use breakeven::storage::{self, RealStorage, Storage, closing};
 use breakeven::stream::SpreadFile;
 use breakeven_cli::text::printable;
 use rustix::fs::{SeekFrom as SeekTo, seek};
@@ -28,9 +27,9 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 use super::READ_BYTES;
+use crate::environment::{is_ignored, process_status};
 use crate::options::Usage;
-
-const STANDARD_OUTPUT: &str = "standard output";
+use crate::standard;
 
 /// The file under its other name, while there is one.
 static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -64,24 +63,11 @@ pub fn clean_up_at_signals() -> Result<()> {
     Ok(())
 }
 
-/// Returns whether a signal was ignored when the program began.
-fn is_ignored(signal: i32) -> bool {
-    let mask = process_status("SigIgn:").and_then(|text| u64::from_str_radix(&text, 16).ok());
-    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
-}
-
-/// Returns what Linux tells of this process under a name.
-fn process_status(name: &str) -> Option<String> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let value = status.lines().find_map(|line| line.strip_prefix(name))?;
-    Some(value.trim().to_string())
-}
-
 /// What a pipe is made to hold: both sides then work on instead of waking each other every 64 KiB.
 const PIPE_BYTES: usize = 1 << 20;
 
 /// Makes a pipe hold more. What is no pipe, or may not hold more, stays as it is.
-fn widen(descriptor: &OwnedFd) {
+fn widen(descriptor: &File) {
     if fcntl_getpipe_size(descriptor).is_ok_and(|bytes| bytes < PIPE_BYTES) {
         let _ = fcntl_setpipe_size(descriptor, PIPE_BYTES);
     }
@@ -118,9 +104,9 @@ impl Source {
             if io::stdin().is_terminal() {
                 bail!("standard input is a terminal");
             }
-            let descriptor = io::stdin().as_fd().try_clone_to_owned()?;
-            widen(&descriptor);
-            (File::from(descriptor), "standard input".to_string())
+            let file = standard::input()?;
+            widen(&file);
+            (file, standard::INPUT.to_string())
         } else {
             let name = path.display().to_string();
             (File::open(path).with_context(|| name.clone())?, name)
@@ -459,26 +445,28 @@ impl Existing {
 
 /// What is written.
 pub struct Target {
-    file: File,
+    /// The only descriptor that is written to, so that what closing says is heard.
+    file: Arc<File>,
     /// The name for messages.
     pub name: String,
-    /// The path it will have, and the one it has until then; none where it is written directly.
-    renamed: Option<(PathBuf, PathBuf)>,
+    /// Where it is no stream or device: what will have its name.
+    partial: Option<Partial>,
     overwrites: bool,
 }
 
 impl Target {
     /// Takes standard output; a terminal only if the text is for people, else the way out is told.
     pub fn standard_output(allows_terminal: bool, instead: &str) -> Result<Target> {
+        standard::check()?;
         if !allows_terminal && io::stdout().is_terminal() {
             bail!("standard output is a terminal; {instead}");
         }
-        let descriptor = io::stdout().as_fd().try_clone_to_owned()?;
-        widen(&descriptor);
+        let file = standard::output();
+        widen(&file);
         Ok(Target {
-            file: File::from(descriptor),
-            name: STANDARD_OUTPUT.to_string(),
-            renamed: None,
+            file,
+            name: standard::OUTPUT.to_string(),
+            partial: None,
             overwrites: true,
         })
     }
@@ -487,7 +475,7 @@ impl Target {
     pub fn in_place_of(path: &Path) -> Result<Target> {
         let name = path.display().to_string();
         match beside::find(path)? {
-            Place::File { path, .. } => Target::begin(path, name, true),
+            Place::File { path, .. } => Target::begin(&path, name, true),
             Place::Other => bail!("{name} is no regular file any more"),
         }
     }
@@ -506,9 +494,9 @@ impl Target {
             Place::Other => {
                 let file = OpenOptions::new().write(true).open(path);
                 Ok(Target {
-                    file: file.with_context(|| name.clone())?,
+                    file: Arc::new(file.with_context(|| name.clone())?),
                     name,
-                    renamed: None,
+                    partial: None,
                     overwrites,
                 })
             }
@@ -517,56 +505,60 @@ impl Target {
                     bail!("{name} already exists; overwrite it with -f");
                 }
                 overwrites |= exists;
-                Target::begin(path, name, overwrites)
+                Target::begin(&path, name, overwrites)
             }
         }
     }
 
     /// Begins a file in the folder of a path that is gone when it is closed, to be written and read.
     pub fn nameless(path: &Path) -> Result<Target> {
-        let target = Target::begin(path.to_path_buf(), path.display().to_string(), false)?;
-        let file = target.file()?;
         Ok(Target {
-            file,
-            name: target.name.clone(),
-            renamed: None,
+            file: Arc::new(beside::nameless(folder_of(path))?),
+            name: path.display().to_string(),
+            partial: None,
             overwrites: false,
         })
     }
 
     /// Begins a file that will be renamed to a path, which leads through no link of its own.
-    fn begin(path: PathBuf, name: String, overwrites: bool) -> Result<Target> {
+    fn begin(path: &Path, name: String, overwrites: bool) -> Result<Target> {
         let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
-        let (file, other) = beside::create(&path, beside::OWNER_ALONE)?;
-        *unfinished = Some(other.clone());
+        let partial = Partial::create(path, beside::OWNER_ALONE)?;
+        *unfinished = Some(partial.path().to_path_buf());
         Ok(Target {
-            file,
+            file: Arc::clone(partial.file()),
             name,
-            renamed: Some((path, other)),
+            partial: Some(partial),
             overwrites,
         })
     }
 
     /// Returns the file to write to.
-    pub fn file(&self) -> Result<File> {
+    pub fn file(&self) -> Arc<File> {
+        Arc::clone(&self.file)
+    }
+
+    /// Returns the file to read again what was written, which is asked for before.
+    pub fn reread(&self) -> Result<File> {
+        closing::ask(&self.file).with_context(|| self.name.clone())?;
         self.file.try_clone().context("duplicate a descriptor")
     }
 
     /// Makes a file empty that is not complete, to be written anew.
     pub fn empty(&self) -> Result<()> {
-        let mut file = &self.file;
+        let mut file = self.file.as_ref();
         let emptied = file.set_len(0).and_then(|()| file.rewind());
         emptied.with_context(|| self.name.clone())
     }
 
     /// Returns the file as a sink that so many threads write to at once.
     pub fn spread(&self, links: usize) -> Result<SpreadFile> {
-        let Some((path, other)) = &self.renamed else {
+        let Some(partial) = &self.partial else {
             let reason = format!("--links wants a file, not {}", self.name);
             bail!(Usage(reason));
         };
-        let storage = RealStorage::open_folder(folder_of(path))?;
-        let name = other.file_name().and_then(OsStr::to_str);
+        let storage = RealStorage::open_folder(folder_of(partial.path()))?;
+        let name = partial.path().file_name().and_then(OsStr::to_str);
         let name = name.expect("a name of ours");
         let file = storage.open(name, storage::OpenOptions::default())?;
         Ok(SpreadFile::new(file, links)?)
@@ -574,7 +566,7 @@ impl Target {
 
     /// Returns whether it is standard output.
     pub fn is_standard_output(&self) -> bool {
-        self.renamed.is_none() && self.name == STANDARD_OUTPUT
+        self.partial.is_none() && self.name == standard::OUTPUT
     }
 
     /// Returns whether it is a regular file, as standard output may be one.
@@ -585,51 +577,38 @@ impl Target {
 
     /// Returns whether it is a file that appears when it is complete.
     pub fn is_renamed(&self) -> bool {
-        self.renamed.is_some()
+        self.partial.is_some()
     }
 
     /// Gives the complete file the owner, mode and times of its source and its own name; synced
     /// before, if the source is to be removed. Returns what its file system refused of them.
     pub fn complete(mut self, source: Option<&Metadata>, syncs: bool) -> Result<Vec<Refusal>> {
-        let Some((path, other)) = self.renamed.take() else {
+        let Some(partial) = &self.partial else {
+            closing::ask(&self.file).with_context(|| self.name.clone())?;
             return Ok(Vec::new());
         };
-        let outcome = self.settle(&path, &other, source, syncs);
-        if outcome.is_err() {
-            self.renamed = Some((path, other));
-        }
-        outcome
-    }
-
-    fn settle(
-        &self,
-        path: &Path,
-        other: &Path,
-        source: Option<&Metadata>,
-        syncs: bool,
-    ) -> Result<Vec<Refusal>> {
-        let failed = || format!("complete {}", path.display());
+        let name = self.name.clone();
+        let failed = || format!("complete {name}");
         let refused = match source {
             Some(source) => give_metadata(&self.file, source).with_context(failed)?,
             None => refusal("mode", give_default_mode(&self.file))
                 .into_iter()
                 .collect(),
         };
-        let replaces = self.overwrites && path.exists();
-        if syncs || beside::must_sync(&self.file, replaces) {
-            self.file.sync_all().with_context(failed)?;
-        }
+        let place = partial.place().to_path_buf();
+        let replaces = self.overwrites && place.exists();
+        partial.finish(syncs || beside::must_sync(&self.file, replaces))?;
         let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.overwrites {
-            fs::rename(other, path).with_context(failed)?;
-        } else {
-            rename_if_free(other, path).with_context(failed)?;
+        if let Some(partial) = self.partial.take() {
+            match self.overwrites {
+                true => partial.replace()?,
+                false => partial.publish()?,
+            }
         }
         *unfinished = None;
         drop(unfinished);
         if syncs {
-            let folder = File::open(folder_of(path)).with_context(failed)?;
-            folder.sync_all().with_context(failed)?;
+            beside::sync_folder(&place)?;
         }
         Ok(refused)
     }
@@ -650,9 +629,9 @@ fn refusal(what: &'static str, outcome: io::Result<()>) -> Option<Refusal> {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if let Some((_, other)) = self.renamed.take() {
+        if let Some(partial) = self.partial.take() {
             let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = fs::remove_file(other);
+            drop(partial);
             *unfinished = None;
         }
     }
@@ -662,16 +641,6 @@ impl Drop for Target {
 fn folder_of(path: &Path) -> &Path {
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
-}
-
-/// Renames a file unless one of the new name came up meanwhile. Where there are no hard links, one
-/// that comes up at the very moment is replaced.
-fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::hard_link(from, to) {
-        Ok(()) => fs::remove_file(from),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
-        Err(_) => fs::rename(from, to),
-    }
 }
 
 /// Gives a file the owner of another, as far as that is allowed, then its mode and its times; returns what was refused.

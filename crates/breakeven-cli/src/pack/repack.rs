@@ -90,7 +90,7 @@ impl Repacking<'_> {
         if is_smaller {
             check_alike(source, packed, pool, &self.reading()).context("check what was packed")?;
             if draft.is_some() {
-                copy(packed.file()?, &target).with_context(|| target.name.clone())?;
+                copy(packed.reread()?, &target).with_context(|| target.name.clone())?;
             }
         } else if self.typed.output.is_some() {
             let old = source.file.try_clone()?;
@@ -155,7 +155,7 @@ impl Repacking<'_> {
             bar.set_length(bytes);
         }
         let sink = Counted {
-            sink: Box::new(target.file()?),
+            sink: Box::new(target.file()),
             written,
         };
         let mut writer = Writer::new(sink, pool, options)?;
@@ -195,7 +195,7 @@ fn check_alike(
         Content::open((name, file), true, pool, options)
     };
     let mut old = open(&source.name, source.file.try_clone()?)?;
-    let mut new = open(&target.name, target.file()?)?;
+    let mut new = open(&target.name, target.reread()?)?;
     let (mut expected, mut found) = (vec![0; READ_BYTES], vec![0; READ_BYTES]);
     let mut at = 0;
     loop {
@@ -216,7 +216,8 @@ fn check_alike(
 
 /// Makes the target a copy of a stream.
 fn copy(mut stream: File, target: &Target) -> Result<()> {
-    let mut file = target.file()?;
+    let file = target.file();
+    let mut file = file.as_ref();
     if target.is_renamed() {
         file.set_len(0)?;
         file.rewind()?;

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use anyhow::Result;
 use breakeven::storage::is_zero;
@@ -16,9 +17,9 @@ const HOLE_BYTES: usize = 32 << 10;
 /// Takes the content of a stream.
 pub enum Sink {
     /// A new file; zeros are left out of it.
-    Sparse { file: File, position: u64 },
+    Sparse { file: Arc<File>, position: u64 },
     /// Standard output, a device, a pipe.
-    Direct(File),
+    Direct(Arc<File>),
     /// Nowhere: the content is only tested.
     None,
 }
@@ -29,10 +30,10 @@ impl Sink {
         Ok(match target {
             None => Sink::None,
             Some(target) if target.is_renamed() => Sink::Sparse {
-                file: target.file()?,
+                file: target.file(),
                 position: 0,
             },
-            Some(target) => Sink::Direct(target.file()?),
+            Some(target) => Sink::Direct(target.file()),
         })
     }
 
@@ -100,7 +101,7 @@ mod tests {
             let piece_bytes = 1 + below(100_000);
             let mut file = tempfile::tempfile().expect("a file");
             let mut sink = Sink::Sparse {
-                file: file.try_clone().expect("a descriptor"),
+                file: Arc::new(file.try_clone().expect("a descriptor")),
                 position: 0,
             };
             for piece in data.chunks(piece_bytes) {

@@ -11,6 +11,8 @@ use breakeven_cli::text::{figures, percent};
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::standard;
+
 /// Drawings a second.
 const HERTZ: u8 = 8;
 /// Rows of a terminal below which one line must do.
@@ -85,7 +87,7 @@ impl View {
     pub fn done(&mut self, of: &PolicyReport, seconds: f64) {
         self.ended += 1;
         if self.bar.is_none() {
-            eprintln!("{}", ended(self, of, seconds));
+            standard::tell(&ended(self, of, seconds));
         }
     }
 

@@ -11,7 +11,7 @@ mod table;
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -29,6 +29,7 @@ use crate::advise::choose_power;
 use crate::options::{NamedPolicy, ReplayOptions, parse_policy};
 use crate::page;
 use crate::prices::PriceFile;
+use crate::standard;
 use live::View;
 use run::Trial;
 
@@ -134,10 +135,10 @@ pub fn run(typed: &ReplayOptions) -> Result<ExitCode> {
         true => serde_json::to_string_pretty(&report).context("write the replay")? + "\n",
         false => table::render(&report),
     };
-    crate::standard::print(text.as_bytes())?;
     if let Some(path) = &typed.report {
         page::write(path, &html(&report))?;
     }
+    standard::print(&text);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -258,12 +259,12 @@ fn keys(typed: &ReplayOptions, page_count: u64) -> Result<(String, Vec<u64>)> {
 pub fn read_trace(path: &Path, format: TraceFormat) -> Result<(String, Vec<u64>)> {
     let is_stdin = path == Path::new("-");
     let name = match is_stdin {
-        true => "standard input".to_string(),
+        true => standard::INPUT.to_string(),
         false => path.display().to_string(),
     };
     let context = || format!("trace {name}");
     let source: Box<dyn Read> = match is_stdin {
-        true => Box::new(io::stdin().lock()),
+        true => Box::new(standard::input()?),
         false => Box::new(File::open(path).with_context(context)?),
     };
     let mut bytes = Vec::new();

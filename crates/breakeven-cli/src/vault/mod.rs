@@ -3,6 +3,7 @@
 mod options;
 mod upkeep;
 
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -136,7 +137,7 @@ fn init(
         options,
         &json!({ "made": repo.display().to_string() }),
         &format!("a vault is made in {}", repo.display()),
-    )?;
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -205,12 +206,12 @@ fn first_line(mut bytes: Vec<u8>) -> Result<Vec<u8>> {
 }
 
 /// Prints the facts as JSON, or for people.
-fn tell(options: &VaultOptions, facts: &Value, text: &str) -> Result<()> {
+fn tell(options: &VaultOptions, facts: &Value, text: &str) {
     let line = match options.json {
         true => facts.to_string(),
         false => text.to_string(),
     };
-    Ok(standard::print(format!("{line}\n").as_bytes())?)
+    standard::print(format!("{line}\n"));
 }
 
 fn now() -> Result<Time> {
@@ -290,7 +291,7 @@ fn run_add(options: &VaultOptions, vault: &mut Vault, add: &AddOptions) -> Resul
         true => vault.add_stream(
             &pool()?,
             add.stdin_filename.as_bytes(),
-            &mut Stdin,
+            &mut Stdin(standard::input()?),
             &settings,
         )?,
         false => {
@@ -327,7 +328,7 @@ fn run_add(options: &VaultOptions, vault: &mut Vault, add: &AddOptions) -> Resul
         text.push('\n');
         text.push_str(&line);
     }
-    tell(options, &facts, &text)?;
+    tell(options, &facts, &text);
     Ok(partial(&added.problems))
 }
 
@@ -361,12 +362,12 @@ fn host() -> String {
     name.trim().to_string()
 }
 
-struct Stdin;
+struct Stdin(File);
 
 impl Source for Stdin {
     fn read(&mut self, buffer: &mut [u8]) -> breakeven::Result<usize> {
-        let read = std::io::stdin().read(buffer);
-        read.map_err(|error| breakeven::Error::io("read", "standard input", error))
+        let read = self.0.read(buffer);
+        read.map_err(|error| breakeven::Error::io("read", standard::INPUT, error))
     }
 
     fn rewind(&mut self) -> breakeven::Result<bool> {
@@ -381,10 +382,7 @@ fn problems(problems: &[(PathBuf, String)]) -> Value {
 
 fn partial(problems: &[(PathBuf, String)]) -> ExitCode {
     for (path, reason) in problems {
-        eprintln!(
-            "breakeven: {}",
-            printable(&format!("{}: {reason}", path.display()))
-        );
+        standard::complain(format_args!("{}: {reason}", path.display()));
     }
     match problems.is_empty() {
         true => ExitCode::SUCCESS,
@@ -427,7 +425,7 @@ fn list(options: &VaultOptions, vault: &Vault) -> Result<ExitCode> {
         printable(line.trim_end())
     };
     let lines: Vec<String> = snapshots.iter().map(line).collect();
-    tell(options, &facts, &lines.join("\n"))?;
+    tell(options, &facts, &lines.join("\n"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -478,7 +476,7 @@ fn run_restore(
     if !restored.has_attributes {
         text += "\nthe snapshot has no attributes, access control lists and capabilities: they were not kept when it was made";
     }
-    tell(options, &facts, &text)?;
+    tell(options, &facts, &text);
     Ok(partial(&restored.problems))
 }
 
@@ -507,12 +505,9 @@ fn verify(options: &VaultOptions, vault: &Vault, sample: f64) -> Result<ExitCode
         verified.snapshots,
         verified.damages.len()
     );
-    tell(options, &facts, &text)?;
+    tell(options, &facts, &text);
     for damage in &verified.damages {
-        eprintln!(
-            "breakeven: {}",
-            printable(&format!("{}: {}", damage.name, damage.reason))
-        );
+        standard::complain(format_args!("{}: {}", damage.name, damage.reason));
     }
     Ok(ExitCode::from(u8::from(!verified.damages.is_empty())))
 }
@@ -553,7 +548,7 @@ fn run_forget(
             gone.len(),
             kept.len()
         ),
-    )?;
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -583,7 +578,7 @@ fn run_collect(
     });
     if collect.dry_run {
         bar.0.finish_and_clear();
-        tell(options, &facts, &text)?;
+        tell(options, &facts, &text);
         return Ok(ExitCode::SUCCESS);
     }
     bar.0.println(&text);
@@ -603,7 +598,7 @@ fn run_collect(
         "{text}\nread {} bytes, wrote {}, deleted {} packs",
         done.read_bytes, done.written_bytes, done.deleted_packs
     );
-    tell(options, &facts, &text)?;
+    tell(options, &facts, &text);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -630,7 +625,7 @@ fn stats(options: &VaultOptions, vault: &Vault) -> Result<ExitCode> {
          deduplication saved {saved} bytes, compression {compressed}; the index of {chunks} chunks takes {index_bytes} bytes of memory",
         snapshots.len()
     );
-    tell(options, &facts, &text)?;
+    tell(options, &facts, &text);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -655,6 +650,6 @@ fn key(
         format!("{name}{}", if *opens { "  this password's" } else { "" })
     };
     let lines: Vec<String> = keys.iter().map(line).collect();
-    tell(options, &facts, &lines.join("\n"))?;
+    tell(options, &facts, &lines.join("\n"));
     Ok(ExitCode::SUCCESS)
 }

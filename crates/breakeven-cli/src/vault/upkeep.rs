@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::options::Prices;
 use super::{Bar, PARTIAL, VaultOptions, now, pool, tell, writer_options};
-use breakeven_cli::text::printable;
+use crate::standard;
 
 pub fn copy(
     options: &VaultOptions,
@@ -37,10 +37,9 @@ pub fn copy(
         copied.present.len(),
         copied.read_bytes
     );
-    tell(options, &facts, &text)?;
+    tell(options, &facts, &text);
     for (epoch, reason) in &copied.problems {
-        let line = format!("snapshot {epoch} is not copied: {reason}");
-        eprintln!("breakeven: {}", printable(&line));
+        standard::complain(format_args!("snapshot {epoch} is not copied: {reason}"));
     }
     Ok(match copied.problems.is_empty() {
         true => ExitCode::SUCCESS,
@@ -77,13 +76,12 @@ pub fn repair(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
             repaired.lost.len()
         ),
     };
-    tell(options, &facts, &text)?;
+    tell(options, &facts, &text);
     for epoch in &repaired.lost_snapshots {
-        eprintln!("breakeven: snapshot {epoch} is lost");
+        standard::complain(format_args!("snapshot {epoch} is lost"));
     }
     for (epoch, path) in &repaired.lost {
-        let line = format!("snapshot {epoch} has lost {}", path.display());
-        eprintln!("breakeven: {}", printable(&line));
+        standard::complain(format_args!("snapshot {epoch} has lost {}", path.display()));
     }
     Ok(ExitCode::from(u8::from(!repaired.is_whole())))
 }
@@ -94,6 +92,6 @@ pub fn unlock(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
         0 => "nobody was writing".to_string(),
         _ => "who was writing cannot commit any more".to_string(),
     };
-    tell(options, &json!({ "fenced": open }), &text)?;
+    tell(options, &json!({ "fenced": open }), &text);
     Ok(ExitCode::SUCCESS)
 }

@@ -38,6 +38,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::storage::superblock::Superblocks;
+use crate::storage::unfinished::folder_of;
 use crate::storage::{FileIdentity, LockKind, OpenOptions, Storage, StorageFile};
 
 mod checkpoint;
@@ -251,12 +252,22 @@ impl Blocks {
     /// # Errors
     /// [`Error::Invalid`] for options out of range, and those of creating and writing.
     pub fn create(storage: &dyn Storage, name: &str, options: BlocksOptions) -> Result<Blocks> {
-        let segment_bytes_min = options.segment_bytes()?;
+        options.segment_bytes()?;
         let new = OpenOptions {
             mode: options.mode,
             ..OpenOptions::create_new()
         };
-        let file = storage.open(name, new)?;
+        let blocks = Blocks::create_in(storage.open(name, new)?, options)?;
+        storage.sync_directory(folder_of(name))?;
+        Ok(blocks)
+    }
+
+    /// Makes a new store in an empty file that is open for reading and writing, and makes it durable, but for its name.
+    ///
+    /// # Errors
+    /// As [`Blocks::create`].
+    pub fn create_in(file: Arc<dyn StorageFile>, options: BlocksOptions) -> Result<Blocks> {
+        let segment_bytes_min = options.segment_bytes()?;
         lock(&*file, LockKind::Exclusive, &options)?;
         let mut random = random(&options, 0);
         let log_id = std::array::from_fn(|_| random.u8(..));
@@ -286,7 +297,6 @@ impl Blocks {
         };
         let superblocks =
             Superblocks::create(Arc::clone(&file), KIND, log_id, 0, &payload.encode())?;
-        storage.sync_directory(folder_of(name))?;
         let state = State {
             segments: log.segments.clone(),
             ..State::default()
@@ -708,10 +718,6 @@ fn random(options: &BlocksOptions, salt: u64) -> fastrand::Rng {
         Some(seed) => fastrand::Rng::with_seed(seed.wrapping_add(salt)),
         None => fastrand::Rng::new(),
     }
-}
-
-fn folder_of(name: &str) -> &str {
-    name.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 fn decode_payload(payload: &[u8]) -> Result<Payload> {

@@ -20,7 +20,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ use crate::decide::profile::{Cell, CellKey, LENGTH_BITS_MAX, LENGTH_BITS_MIN};
 use crate::decide::profile::{Profile, ProfileOptions};
 use crate::decide::tracker::{FADED_WEIGHT, Tracker};
 use crate::error::{Error, Result};
-use crate::storage::beside;
+use crate::storage::beside::{self, SmallFileOptions};
 
 /// What must be the same for a measurement to be worth anything: the machine and the codecs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,12 +134,13 @@ pub fn save(profile: &Profile, folder: &Path, fingerprint: &Fingerprint) -> Resu
     let mut all = load(folder, fingerprint, profile.options()).profile;
     all.merge(profile);
     let text = render(&all, fingerprint);
-    let temporary = write_beside(&path, text.as_bytes())?;
-    fs::rename(&temporary, &path).map_err(|error| {
-        // Best effort: the error that matters is the first.
-        let _ = fs::remove_file(&temporary);
-        Error::io("rename to", &path, error)
-    })
+    // A cache: what a power cut makes of it is found to be wrong, and replaced.
+    let options = SmallFileOptions {
+        is_synced: false,
+        waits_for_reader: false,
+        ..SmallFileOptions::default()
+    };
+    beside::write(&path, text.as_bytes(), options)
 }
 
 /// The most cells that a place keeps: those of most weight. Some 350 bytes each.
@@ -180,16 +181,6 @@ pub fn add_place(profile: &mut Profile, bytes: &[u8], fingerprint: &Fingerprint)
     let cells = cells.map_err(|reason| Error::parse("profile of a place", "", reason))?;
     profile.merge(&Profile::from_cells(profile.options(), cells));
     Ok(())
-}
-
-/// Writes a new file beside `path` and returns its name.
-fn write_beside(path: &Path, bytes: &[u8]) -> Result<PathBuf> {
-    let (mut file, temporary) = beside::create(path, beside::AS_NEW)?;
-    file.write_all(bytes).map_err(|error| {
-        let _ = fs::remove_file(&temporary);
-        Error::io("write", &temporary, error)
-    })?;
-    Ok(temporary)
 }
 
 fn read_bounded(path: &Path) -> std::result::Result<Option<Vec<u8>>, String> {

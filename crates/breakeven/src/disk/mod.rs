@@ -29,6 +29,7 @@ use crate::blocks::{
 };
 use crate::error::{Error, Result};
 use crate::storage::Storage;
+use crate::storage::unfinished::{Unfinished, check_free};
 
 mod ahead;
 mod duplicates;
@@ -147,7 +148,37 @@ impl Disk {
     /// # Errors
     /// [`Error::Invalid`] for options out of range, and those of creating and writing.
     pub fn create(storage: &dyn Storage, name: &str, options: DiskOptions) -> Result<Disk> {
-        let blocks = Blocks::create(storage, name, options.blocks)?;
+        Disk::begin(Blocks::create(storage, name, options.blocks)?, options)
+    }
+
+    /// Makes a disk of what `fill` puts into it. Nothing is there under its name until all of it is written and durable;
+    /// what a killed process began is removed by the next that makes a file there.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where a file of that name stands, and those of `fill` and of making the file.
+    pub fn make<E: From<Error>>(
+        storage: &dyn Storage,
+        name: &str,
+        options: DiskOptions,
+        fill: impl FnOnce(&Disk) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        check_free(storage, name)?;
+        let unfinished = Unfinished::begin(storage, name, options.blocks.mode)?;
+        let made = Blocks::create_in(Arc::clone(unfinished.file()), options.blocks);
+        let filled = made
+            .and_then(|blocks| Disk::begin(blocks, options))
+            .map_err(E::from)
+            .and_then(|disk| fill(&disk).and_then(|()| Ok(disk.checkpoint()?)));
+        match filled {
+            Ok(()) => Ok(unfinished.publish(name)?),
+            Err(error) => {
+                unfinished.give_up();
+                Err(error)
+            }
+        }
+    }
+
+    fn begin(blocks: Blocks, options: DiskOptions) -> Result<Disk> {
         let mut transaction = blocks.begin()?;
         transaction.note(KEY_DISK, MARK)?;
         transaction.commit(Durability::Durable)?;

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::storage::beside::{self, SmallFileOptions};
 use crate::units::{Source, Watts};
 
 use super::machine::Machine;
@@ -124,14 +125,7 @@ impl MachineProfile {
         }
         let mut text = serde_json::to_string_pretty(self).expect("plain data makes JSON");
         text.push('\n');
-        let temporary = path.with_extension(format!("json.{}", std::process::id()));
-        let written = fs::write(&temporary, text)
-            .and_then(|()| fs::rename(&temporary, path))
-            .map_err(|error| Error::io("write", path, error));
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        written
+        beside::write(path, text.as_bytes(), SmallFileOptions::default())
     }
 
     /// Returns the power model that these points make.

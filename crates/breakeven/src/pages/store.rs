@@ -1,6 +1,6 @@
 //! The compressed file, as one process has it: made, recognised, opened once, and seen anew under a lock.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::database::{PLAIN_MAGIC, kind_of};
@@ -10,6 +10,7 @@ use crate::cache::{Cache, CacheOptions, Policy};
 use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::storage::superblock::{MAGIC, SLOT_BYTES};
+use crate::storage::unfinished::{Unfinished, folder_of};
 use crate::storage::{LockKind, OpenOptions, Storage, StorageFile};
 
 /// The longest block of a database. Twice that and a head is the least segment, and two segments the least file.
@@ -80,7 +81,7 @@ impl Default for PageOptions {
 }
 
 impl PageOptions {
-    fn blocks(&self) -> BlocksOptions {
+    pub(super) fn blocks(&self) -> BlocksOptions {
         BlocksOptions {
             block_bytes_max: self.block_bytes_max,
             segment_bytes_min: self.segment_bytes_min,
@@ -270,36 +271,6 @@ pub(super) struct Opened {
     pub(super) cache: Option<Arc<PageCache>>,
 }
 
-/// Names of files that are being made, in this process.
-static COUNT: AtomicU64 = AtomicU64::new(0);
-
-pub(super) fn folder_of(name: &str) -> &str {
-    name.rsplit_once('/').map_or("", |(folder, _)| folder)
-}
-
-/// Makes a file in the folder of `target` that is to get its name once it is complete, under the first name that `create`
-/// takes: what killed processes of the same number left is passed over.
-pub(super) fn unfinished<T>(
-    target: &str,
-    mut create: impl FnMut(&str) -> Result<Option<T>>,
-) -> Result<(String, T)> {
-    loop {
-        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let partial = format!(".breakeven-{process}-{count}.partial");
-        let partial = match folder_of(target) {
-            "" => partial,
-            folder => format!("{folder}/{partial}"),
-        };
-        match create(&partial) {
-            Ok(Some(made)) => return Ok((partial, made)),
-            Ok(None) => {}
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists => {
-            }
-            Err(error) => return Err(error),
-        }
-    }
-}
-
 impl PageStore {
     /// Names a compressed file that exists. Nothing is read before a connection locks it.
     pub fn new(storage: Arc<dyn Storage>, name: &str, options: PageOptions) -> PageStore {
@@ -318,15 +289,13 @@ impl PageStore {
     /// # Errors
     /// Those of creating, writing and renaming.
     pub fn create(storage: &dyn Storage, name: &str, options: PageOptions) -> Result<bool> {
-        let (partial, store) = unfinished(name, |partial| {
-            Blocks::create(storage, partial, options.blocks()).map(Some)
-        })?;
-        drop(store);
-        let made = publish(storage, &partial, name);
+        let unfinished = Unfinished::begin(storage, name, options.mode)?;
+        let made = Blocks::create_in(Arc::clone(unfinished.file()), options.blocks())
+            .and_then(|_| publish(storage, unfinished.name(), name));
         match made {
             Ok(true) => storage.sync_directory(folder_of(name))?,
             // What went wrong is told already, if anything did.
-            _ => drop(storage.unlink(&partial)),
+            _ => unfinished.give_up(),
         }
         made
     }

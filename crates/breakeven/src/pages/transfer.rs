@@ -10,10 +10,11 @@ use std::sync::Arc;
 use super::connection::{Connection, Seen, serve_versions};
 use super::database::{HEADER_BYTES, Header, PageKind};
 use super::locks::{LockLevel, Locks};
-use super::store::{PageOptions, PageStore, Space, folder_of, unfinished};
+use super::store::{PageOptions, PageStore, Space};
 use crate::blocks::{Blocks, ChosenEncoding, EncodedBlock, spread};
 use crate::error::{Error, Result};
 use crate::pool::Pool;
+use crate::storage::unfinished::{Unfinished, check_free};
 use crate::storage::{MemoryStorage, OpenOptions, Storage, StorageFile};
 
 /// What is moved at a time, a multiple of every page.
@@ -110,12 +111,14 @@ pub fn import(
         );
         return Err(Error::invalid("database", reason));
     }
-    let (partial, ()) = unfinished(target, |partial| {
-        let is_made = PageStore::create(&**target_storage, partial, options)?;
-        Ok(is_made.then_some(()))
-    })?;
+    check_free(&**target_storage, target)?;
+    let unfinished = Unfinished::begin(&**target_storage, target, options.mode)?;
     let mut moved = || {
-        let store = PageStore::new(Arc::clone(target_storage), &partial, options);
+        drop(Blocks::create_in(
+            Arc::clone(unfinished.file()),
+            options.blocks(),
+        )?);
+        let store = PageStore::new(Arc::clone(target_storage), unfinished.name(), options);
         let mut connection = Connection::open(Arc::new(store))?;
         connection.read_past_cache();
         lock(&mut connection, LockLevel::Exclusive)?;
@@ -133,20 +136,13 @@ pub fn import(
         }
         let space = connection.space()?;
         connection.unlock(LockLevel::None)?;
-        target_storage.publish(&partial, target)?;
-        target_storage.sync_directory(folder_of(target))?;
         Ok(Transferred {
             logical_bytes: size_bytes,
             space,
             was_wal: header.is_wal,
         })
     };
-    let moved = moved();
-    if moved.is_err() {
-        // The failure itself is what matters.
-        let _ = target_storage.unlink(&partial);
-    }
-    moved
+    settle(moved(), unfinished, target)
 }
 
 /// Foretells what [`import`] would make of a plain database, by importing up to `bytes_max` of it, a multiple of 1 MiB, into memory.
@@ -246,32 +242,38 @@ pub fn export(
     let size_bytes = connection.size_bytes()?;
     // Whatever the map says, it is no longer than the file.
     let space = connection.space()?;
-    let new = OpenOptions {
-        mode,
-        ..OpenOptions::create_new()
-    };
-    let (partial, file) = unfinished(target, |partial| storage.open(partial, new).map(Some))?;
+    check_free(&**storage, target)?;
+    let unfinished = Unfinished::begin(&**storage, target, mode)?;
+    let file = unfinished.file();
     let mut moved = || {
         let seen = connection.seen()?;
         file.truncate(size_bytes)?;
-        copy_out(seen.clone(), &file, size_bytes, pool, progress)?;
+        copy_out(seen.clone(), file, size_bytes, pool, progress)?;
         file.sync()?;
         let stored = (stored_chunks(seen.clone()), size_bytes);
-        prove(&file, seen, stored, pool, progress)?;
-        storage.publish(&partial, target)?;
-        storage.sync_directory(folder_of(target))?;
+        prove(file, seen, stored, pool, progress)?;
         Ok(Transferred {
             logical_bytes: size_bytes,
             space,
             was_wal: false,
         })
     };
-    let moved = moved();
-    if moved.is_err() {
-        // The failure itself is what matters.
-        let _ = storage.unlink(&partial);
+    settle(moved(), unfinished, target)
+}
+
+/// Gives a file that is complete its name, and removes another.
+fn settle(
+    moved: Result<Transferred>,
+    unfinished: Unfinished<'_>,
+    target: &str,
+) -> Result<Transferred> {
+    match moved {
+        Ok(moved) => unfinished.publish(target).map(|()| moved),
+        Err(error) => {
+            unfinished.give_up();
+            Err(error)
+        }
     }
-    moved
 }
 
 /// Reads every page of a compressed database, each checked by its record's checksum. Pages that are not stored are zeros, and

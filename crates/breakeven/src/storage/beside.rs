@@ -1,18 +1,22 @@
-//! A file beside another under a free name, to be renamed to it when it is complete, and where that may be:
-//! what is no regular file is written to, and never replaced.
+//! A file at a path of somebody's choosing that appears whole or not at all, and where that may be: what is no regular
+//! file is written to, and never replaced.
 //!
-//! For what is one file at a path of somebody's choosing and appears whole or not at all; stores work on
-//! the seam. Writing, syncing, renaming and removing are the caller's, who alone knows what an
-//! unfinished file is worth.
+//! It is made beside its place under a name of `unfinished`, and renamed when it is complete. For single files; stores
+//! work on the seam.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
-use super::FileSystem;
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use super::unfinished::{MADE, MakingFolder, make};
+use super::{FileSystem, LockKind, closing, locks};
 use crate::error::{Error, Result};
 
 /// The mode of a file that is its owner's alone until it has its own.
@@ -71,54 +75,281 @@ pub fn must_sync(file: &File, replaces: bool) -> bool {
     replaces || magic.is_ok_and(|magic| FileSystem::of_magic(magic) != FileSystem::Local)
 }
 
-/// Files of this process so far.
-static COUNT: AtomicU64 = AtomicU64::new(0);
-
-/// Creates a file in the folder of `path`, to be read and written, and returns it with its path: a name that
-/// begins with `.breakeven-` and ends with `.partial`, whatever that of `path` is. Of `mode` remains what
-/// the process's mask allows.
-///
-/// Names that are taken are passed over, however many: what killed processes of the same number left, of
-/// which a container that is started again and again has many. It ends because a folder has no more of
-/// them than were made.
-///
-/// # Errors
-///
-/// [`Error::Io`] with `path` where its folder is missing or no file can be made in it; nothing is left
-/// behind.
+/// A file that is being made; dropped before it has its name, it is removed.
 ///
 /// # Example
 ///
 /// ```
-/// use breakeven::storage::beside;
+/// use std::io::Write;
+///
+/// use breakeven::storage::beside::{self, Partial};
 ///
 /// let folder = tempfile::tempdir().unwrap();
 /// let path = folder.path().join("numbers");
-/// let (mut file, partial) = beside::create(&path, beside::AS_NEW)?;
-/// std::io::Write::write_all(&mut file, b"1 2 3").unwrap();
-/// std::fs::rename(partial, &path).unwrap();
+/// let partial = Partial::create(&path, beside::AS_NEW)?;
+/// partial.file().as_ref().write_all(b"1 2 3").unwrap();
+/// partial.finish(true)?;
+/// partial.publish()?;
+/// assert_eq!(std::fs::read(&path).unwrap(), b"1 2 3");
 /// # Ok::<(), breakeven::Error>(())
 /// ```
-pub fn create(path: &Path, mode: u32) -> Result<(File, PathBuf)> {
-    create_counted(path, mode, &COUNT)
+#[derive(Debug)]
+pub struct Partial {
+    /// Its only descriptor, so that what closing says is heard.
+    file: Arc<File>,
+    /// Where it will stand.
+    place: PathBuf,
+    /// Where it stands.
+    path: PathBuf,
+    is_named: bool,
 }
 
-fn create_counted(path: &Path, mode: u32, count: &AtomicU64) -> Result<(File, PathBuf)> {
-    loop {
-        let (process, count) = (std::process::id(), count.fetch_add(1, Ordering::Relaxed));
-        // Without the file's name, which may be as long as a name can be.
-        let partial = path.with_file_name(format!(".breakeven-{process}-{count}.partial"));
-        let created = OpenOptions::new()
+impl Partial {
+    /// Makes a file in the folder of `path`, to be read and written. Of `mode` remains what the process's mask allows.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] with `path` where its folder is missing or no file can be made in it; nothing is left
+    /// behind.
+    pub fn create(path: &Path, mode: u32) -> Result<Partial> {
+        let folder = PathFolder { place: path, mode };
+        let (name, file) = make(&folder)?;
+        Ok(Partial {
+            file: Arc::new(file),
+            path: folder.path(&name),
+            place: path.to_path_buf(),
+            is_named: false,
+        })
+    }
+
+    /// Returns the file to write to. A duplicate that is dropped takes the system's answer with it.
+    pub fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// Returns where it will stand.
+    pub fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// Returns where it stands until it has its name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Asks whether all that was written is there, by syncing where that is wanted, and by closing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] with the path it was to have.
+    pub fn finish(&self, is_synced: bool) -> Result<()> {
+        if is_synced {
+            let synced = self.file.sync_all();
+            synced.map_err(|error| Error::io("sync", &self.place, error))?;
+        }
+        closing::ask(&self.file).map_err(|error| Error::io("close", &self.place, error))
+    }
+
+    /// Gives it its name, which must be free.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] where a file of that name stands, and those of renaming.
+    pub fn publish(self) -> Result<()> {
+        self.rename(rename_if_free)
+    }
+
+    /// Gives it its name, in place of what has it.
+    ///
+    /// # Errors
+    ///
+    /// Those of renaming.
+    pub fn replace(self) -> Result<()> {
+        self.rename(|from, to| fs::rename(from, to))
+    }
+
+    fn rename(mut self, rename: impl FnOnce(&Path, &Path) -> io::Result<()>) -> Result<()> {
+        // A name that leads to another's file, since this one was removed, is left alone.
+        let is_there = is_at(&self.file, &self.path);
+        let renamed = match is_there {
+            Ok(true) => rename(&self.path, &self.place),
+            Ok(false) => Err(io::ErrorKind::NotFound.into()),
+            Err(error) => Err(error),
+        };
+        renamed.map_err(|error| Error::io("rename to", &self.place, error))?;
+        self.is_named = true;
+        Ok(())
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if !self.is_named && is_at(&self.file, &self.path).unwrap_or(false) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Makes the names in the folder of a path durable.
+///
+/// # Errors
+///
+/// [`Error::Io`] with the path.
+pub fn sync_folder(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let synced = File::open(folder.unwrap_or(Path::new("."))).and_then(|it| it.sync_all());
+    synced.map_err(|error| Error::io("sync the folder of", path, error))
+}
+
+/// How a small file is written.
+#[derive(Clone, Copy, Debug)]
+pub struct SmallFileOptions {
+    /// The permission bits of a new file, of which the process's mask takes some away. Default [`AS_NEW`].
+    pub mode: u32,
+    /// Whether it is durable before an old one goes. Default yes.
+    pub is_synced: bool,
+    /// Whether a pipe without a reader is waited for. Default yes.
+    pub waits_for_reader: bool,
+}
+
+impl Default for SmallFileOptions {
+    fn default() -> SmallFileOptions {
+        SmallFileOptions {
+            mode: AS_NEW,
+            is_synced: true,
+            waits_for_reader: true,
+        }
+    }
+}
+
+/// Writes a small file whole: to what is no regular file, else in place of what stands there.
+///
+/// # Errors
+///
+/// [`Error::Io`] with the path; what stood there stands there still.
+pub fn write(path: &Path, bytes: &[u8], options: SmallFileOptions) -> Result<()> {
+    let failed = |error| Error::io("write", path, error);
+    match find(path)? {
+        Place::Other => {
+            let flags = match options.waits_for_reader {
+                true => OFlags::NOCTTY,
+                false => OFlags::NOCTTY | OFlags::NONBLOCK,
+            };
+            let mut wanted = OpenOptions::new();
+            wanted.write(true).custom_flags(flags.bits() as i32);
+            let mut file = wanted.open(path).map_err(failed)?;
+            file.write_all(bytes).map_err(failed)?;
+            closing::close(file).map_err(failed)
+        }
+        Place::File { path: place, .. } => {
+            let partial = Partial::create(&place, options.mode)?;
+            partial.file().as_ref().write_all(bytes).map_err(failed)?;
+            partial.finish(options.is_synced)?;
+            partial.replace()?;
+            match options.is_synced {
+                true => sync_folder(&place),
+                false => Ok(()),
+            }
+        }
+    }
+}
+
+/// Makes a file in a folder that has no name any more, to be read and written.
+///
+/// # Errors
+///
+/// [`Error::Io`] with the folder.
+pub fn nameless(folder: &Path) -> Result<File> {
+    let partial = Partial::create(&folder.join("nameless"), OWNER_ALONE)?;
+    let file = partial.file().try_clone();
+    file.map_err(|error| Error::io("open", folder, error))
+}
+
+/// Renames a file unless one of the new name is there. Where neither the call nor hard links are known, one that comes up at the very
+/// moment is replaced.
+fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Old kernels do not know the call, and some file systems not the flag.
+        Err(Errno::NOSYS | Errno::INVAL) => match fs::hard_link(from, to) {
+            Ok(()) => fs::remove_file(from),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
+            Err(_) if fs::symlink_metadata(to).is_ok() => Err(Errno::EXIST.into()),
+            Err(_) => fs::rename(from, to),
+        },
+        renamed => Ok(renamed?),
+    }
+}
+
+/// Returns whether a path leads to a file.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let own = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok((found.dev(), found.ino()) == (own.dev(), own.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The folder of a place, and the mode of what is made there.
+struct PathFolder<'a> {
+    place: &'a Path,
+    mode: u32,
+}
+
+impl PathFolder<'_> {
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.with_file_name(name)
+    }
+
+    fn error(&self, operation: &'static str, error: io::Error) -> Error {
+        Error::io(operation, self.place, error)
+    }
+}
+
+impl MakingFolder for PathFolder<'_> {
+    type File = File;
+
+    fn make(&self, name: &str) -> Result<File> {
+        let made = OpenOptions::new()
             .read(true)
             .write(true)
             .create_new(true)
-            .mode(mode)
-            .open(&partial);
-        match created {
-            Ok(file) => return Ok((file, partial)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(Error::io("create", path, error)),
-        }
+            .mode(self.mode)
+            .open(self.path(name));
+        made.map_err(|error| self.error("create", error))
+    }
+
+    fn open(&self, name: &str) -> Result<File> {
+        // What took the name may be a pipe, or a link to somewhere else.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened = OpenOptions::new()
+            .write(true)
+            .custom_flags(flags.bits() as i32)
+            .open(self.path(name))
+            .and_then(|file| match file.metadata()?.is_file() {
+                true => Ok(file),
+                false => Err(io::ErrorKind::InvalidInput.into()),
+            });
+        opened.map_err(|error| self.error("open", error))
+    }
+
+    fn lock(&self, file: &File) -> Result<bool> {
+        let locked = locks::try_lock(file.as_fd(), &MADE, LockKind::Exclusive);
+        locked.map_err(|error| self.error("lock", error))
+    }
+
+    fn leads_to(&self, name: &str, file: &File) -> Result<bool> {
+        is_at(file, &self.path(name)).map_err(|error| self.error("status", error))
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        fs::remove_file(self.path(name)).map_err(|error| self.error("unlink", error))
+    }
+
+    fn has_locks(&self) -> bool {
+        let folder = self.path(".");
+        let found = rustix::fs::statfs(&folder).map(|found| found.f_type as u32);
+        found.is_ok_and(|magic| FileSystem::of_magic(magic) == FileSystem::Local)
     }
 }
 
@@ -128,37 +359,103 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
-    #[test]
-    fn taken_names_are_passed_over_however_many() {
-        let folder = tempfile::tempdir().unwrap();
-        let left = 300;
-        for count in 0..left {
-            let name = format!(".breakeven-{}-{count}.partial", std::process::id());
-            fs::write(folder.path().join(name), b"left").unwrap();
-        }
-        let path = folder.path().join("s".repeat(255));
-        let count = AtomicU64::new(0);
-        let (_, partial) = create_counted(&path, AS_NEW, &count).unwrap();
-        assert_eq!(count.into_inner(), left + 1);
-        assert_eq!(partial.parent(), path.parent());
-        assert_eq!(fs::metadata(partial).unwrap().len(), 0);
-        let names = fs::read_dir(folder.path()).unwrap();
-        assert_eq!(names.count() as u64, left + 1);
+    /// The names in a folder, sorted.
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let name = |entry: io::Result<fs::DirEntry>| entry.unwrap().file_name();
+        let mut names: Vec<String> = entries
+            .map(|entry| name(entry).into_string().unwrap())
+            .collect();
+        names.sort();
+        names
     }
 
     #[test]
-    fn what_was_left_is_neither_opened_nor_followed() {
+    fn what_killed_processes_left_is_removed_and_what_others_make_is_not() {
         let folder = tempfile::tempdir().unwrap();
-        let process = std::process::id();
-        let elsewhere = folder.path().join("elsewhere");
-        let link = folder
-            .path()
-            .join(format!(".breakeven-{process}-0.partial"));
-        std::os::unix::fs::symlink(&elsewhere, link).unwrap();
-        let count = AtomicU64::new(0);
-        create_counted(&folder.path().join("file"), AS_NEW, &count).unwrap();
-        assert_eq!(count.into_inner(), 2);
-        assert!(!elsewhere.exists());
+        let at = |name: &str| folder.path().join(name);
+        // One that lives, and what killed ones left around it.
+        fs::write(at(".breakeven-0.partial"), b"left").unwrap();
+        let path = at(&"s".repeat(255));
+        let living = Partial::create(&path, AS_NEW).unwrap();
+        assert_eq!(living.path(), at(".breakeven-0.partial"));
+        assert_eq!(fs::metadata(living.path()).unwrap().len(), 0);
+        for number in [1, 2, 4, 9] {
+            fs::write(at(&format!(".breakeven-{number}.partial")), b"left").unwrap();
+        }
+        let next = Partial::create(&path, AS_NEW).unwrap();
+        assert_eq!(next.path(), at(".breakeven-1.partial"));
+        assert_eq!(
+            names(folder.path()),
+            [".breakeven-0.partial", ".breakeven-1.partial"]
+        );
+        living.file().as_ref().write_all(b"whole").unwrap();
+        living.finish(true).unwrap();
+        living.publish().unwrap();
+        // What has its name is nobody's to remove, and a name that is taken stays another's.
+        next.finish(false).unwrap();
+        let refused = next.publish().unwrap_err().to_string();
+        assert!(refused.contains("File exists"), "{refused}");
+        assert_eq!(names(folder.path()), ["s".repeat(255)]);
+        assert_eq!(fs::read(&path).unwrap(), b"whole");
+    }
+
+    #[test]
+    fn what_is_no_file_of_ours_is_neither_opened_nor_followed_nor_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let elsewhere = at("elsewhere");
+        fs::write(&elsewhere, b"another's").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, at(".breakeven-0.partial")).unwrap();
+        fs::create_dir(at(".breakeven-1.partial")).unwrap();
+        rustix::fs::mknodat(
+            CWD,
+            at(".breakeven-2.partial"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        let partial = Partial::create(&at("file"), AS_NEW).unwrap();
+        assert_eq!(partial.path(), at(".breakeven-3.partial"));
+        drop(partial);
+        assert_eq!(names(folder.path()).len(), 4);
+        assert_eq!(fs::read(&elsewhere).unwrap(), b"another's");
+    }
+
+    #[test]
+    fn a_file_that_was_removed_meanwhile_is_not_taken_for_the_next_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let one = Partial::create(&path, AS_NEW).unwrap();
+        fs::remove_file(one.path()).unwrap();
+        let other = Partial::create(&path, AS_NEW).unwrap();
+        assert_eq!(one.path(), other.path());
+        assert!(one.replace().is_err());
+        other.replace().unwrap();
+        assert_eq!(names(folder.path()), ["file"]);
+    }
+
+    #[test]
+    fn many_make_files_at_once_and_each_has_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |number: u32| {
+            for round in 0..50 {
+                let path = folder.path().join(format!("file-{number}-{round}"));
+                let partial = Partial::create(&path, AS_NEW).unwrap();
+                let text = format!("{number} {round}");
+                partial.file().as_ref().write_all(text.as_bytes()).unwrap();
+                partial.finish(false).unwrap();
+                partial.publish().unwrap();
+                assert_eq!(fs::read_to_string(path).unwrap(), text);
+            }
+        };
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                scope.spawn(move || make(number));
+            }
+        });
+        assert_eq!(names(folder.path()).len(), 200);
     }
 
     #[test]
@@ -166,14 +463,49 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let mode = |mode| {
-            let (file, _) = create(&path, mode).unwrap();
-            file.metadata().unwrap().permissions().mode() & 0o777
+            let partial = Partial::create(&path, mode).unwrap();
+            partial.file().metadata().unwrap().permissions().mode() & 0o777
         };
         assert_eq!(mode(OWNER_ALONE), 0o600);
         // As the mask says, which is that of every file.
         let usual = File::create(folder.path().join("usual")).unwrap();
         let usual = usual.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(AS_NEW), usual);
+    }
+
+    #[test]
+    fn a_small_file_replaces_files_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("old"), b"old").unwrap();
+        std::os::unix::fs::symlink("old", at("link")).unwrap();
+        let options = SmallFileOptions {
+            waits_for_reader: false,
+            ..SmallFileOptions::default()
+        };
+        for name in ["new", "link"] {
+            write(&at(name), b"text", options).unwrap();
+            assert_eq!(fs::read(at(name)).unwrap(), b"text");
+        }
+        assert!(at("link").is_symlink());
+        assert_eq!(fs::read(at("old")).unwrap(), b"text");
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(CWD, at("pipe"), fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        // Nobody reads it, which is said at once.
+        assert!(write(&at("pipe"), b"text", options).is_err());
+        let mut reader = OpenOptions::new();
+        reader.read(true);
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let mut reader = reader.custom_flags(flags).open(at("pipe")).unwrap();
+        write(&at("pipe"), b"text", options).unwrap();
+        let mut found = [0; 4];
+        io::Read::read_exact(&mut reader, &mut found).unwrap();
+        assert_eq!(&found, b"text");
+        for path in ["/dev/full", "/dev/null/below"] {
+            assert!(write(Path::new(path), b"text", options).is_err());
+        }
+        write(Path::new("/dev/null"), b"text", options).unwrap();
+        assert_eq!(names(folder.path()), ["link", "new", "old", "pipe"]);
     }
 
     #[test]
@@ -228,7 +560,7 @@ mod tests {
     fn an_error_names_the_file_that_was_to_be() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("none").join("file");
-        let error = create(&path, AS_NEW).unwrap_err().to_string();
+        let error = Partial::create(&path, AS_NEW).unwrap_err().to_string();
         assert!(error.contains("create"), "{error}");
         assert!(error.contains("none/file: No such"), "{error}");
     }

@@ -75,6 +75,7 @@ pub mod superblock;
 #[cfg(all(test, any(feature = "pages", feature = "disk")))]
 pub(crate) mod testing;
 mod transfer;
+pub(crate) mod unfinished;
 
 pub use batch::{Batch, Completion, Operation, Outcome, Submission};
 pub use buffer::{AlignedBuffer, is_zero};
@@ -226,6 +227,11 @@ pub trait Storage: Send + Sync {
 
     /// Makes the names in `folder` durable: creations, renames and unlinks before this call.
     fn sync_directory(&self, folder: &str) -> Result<()>;
+
+    /// Returns whether everybody who may use these files is kept out by a lock, as far as is known.
+    fn has_locks(&self) -> bool {
+        true
+    }
 }
 
 /// One open file with positioned I/O. All methods may be called from several threads.

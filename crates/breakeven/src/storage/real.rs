@@ -254,6 +254,10 @@ impl Storage for RealStorage {
                 .map_err(|error| system_error("sync directory", &path, error.into())),
         )
     }
+
+    fn has_locks(&self) -> bool {
+        self.system().is_ok_and(|it| it == FileSystem::Local)
+    }
 }
 
 fn open_flags(options: OpenOptions) -> OFlags {

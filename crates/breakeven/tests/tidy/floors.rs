@@ -21,11 +21,18 @@ const FLOORS: &[&[&str]] = &[
 ];
 
 /// The arrows within a floor that are allowed: from, to, why.
-const SIDEWAYS: &[(&str, &str, &str)] = &[(
-    "statistics",
-    "bisection",
-    "the points of a distribution are found by halving",
-)];
+const SIDEWAYS: &[(&str, &str, &str)] = &[
+    (
+        "statistics",
+        "bisection",
+        "the points of a distribution are found by halving",
+    ),
+    (
+        "meter",
+        "storage",
+        "a machine's profile is a file that appears whole",
+    ),
+];
 
 /// Modules that see less than the floors below them: the module, all that it may use.
 const NARROW: &[(&str, &[&str])] = &[

@@ -1,0 +1,228 @@
+//! Files that are being made: the names they have until they are whole, and what killed processes left of them.
+//!
+//! A file that is being made has the first free name of a row, `.breakeven-0.partial`, `.breakeven-1.partial` and so
+//! on, in the folder of its place. Its maker holds a lock on one of its bytes, and a lock dies with its process. Who
+//! finds a name taken and gets that lock has what a killed process left, and removes it; so folders do not fill up, and
+//! no list of a folder is read. Where locks are not seen by all who may use a file, nothing is removed.
+//!
+//! The names are without the file's own, which may be as long as a name can be.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{LockKind, OpenOptions, Storage, StorageFile};
+use crate::error::{Error, Result};
+
+/// The byte that a maker locks, past those of the stores.
+const MADE_BYTE: u64 = (1 << 60) + 2;
+/// That byte as a range.
+pub(super) const MADE: Range<u64> = MADE_BYTE..MADE_BYTE + 1;
+/// Names behind the one that is taken which are looked at for what was left: as many as the processes that seldom make
+/// files in one folder at once. Each look is one call that fails, of a microsecond.
+const LOOKED_AT: u64 = 16;
+
+/// A folder in which files are made: one of the seam, or one by its path.
+pub(super) trait MakingFolder {
+    type File;
+    /// Makes a file that must not exist, to be read and written.
+    fn make(&self, name: &str) -> Result<Self::File>;
+    /// Opens a regular file to be written, through no link.
+    fn open(&self, name: &str) -> Result<Self::File>;
+    /// Locks [`MADE`]; returns whether nobody else has it.
+    fn lock(&self, file: &Self::File) -> Result<bool>;
+    /// Returns whether a name leads to this file.
+    fn leads_to(&self, name: &str, file: &Self::File) -> Result<bool>;
+    fn remove(&self, name: &str) -> Result<()>;
+    /// Returns whether a lock of any process keeps this one out.
+    fn has_locks(&self) -> bool;
+}
+
+/// Makes a file under the first name that is free, or whose maker is gone, and removes what else was left behind it. Returns
+/// the name with the file, which keeps its lock while it is open.
+///
+/// It ends because a folder has no more of these names than files were made at once.
+pub(super) fn make<F: MakingFolder>(folder: &F) -> Result<(String, F::File)> {
+    let mut number = 0;
+    loop {
+        let name = name_of(number);
+        let made = match folder.make(&name) {
+            Err(error) if is_taken(&error) && clear(folder, &name) => folder.make(&name),
+            made => made,
+        };
+        match made {
+            Err(error) if is_taken(&error) => {}
+            Err(error) => return Err(error),
+            Ok(file) => {
+                // Where there are no locks, nobody removes anything.
+                let is_locked = folder.lock(&file).unwrap_or(true);
+                // Who came between making and locking took it for left, and removes it.
+                if is_locked && folder.leads_to(&name, &file).unwrap_or(true) {
+                    for behind in number + 1..=number + LOOKED_AT {
+                        clear(folder, &name_of(behind));
+                    }
+                    return Ok((name, file));
+                }
+            }
+        }
+        number += 1;
+    }
+}
+
+fn name_of(number: u64) -> String {
+    format!(".breakeven-{number}.partial")
+}
+
+fn is_taken(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
+}
+
+/// Removes a file whose maker is gone; returns whether it did.
+fn clear(folder: &impl MakingFolder, name: &str) -> bool {
+    // What is no file of ours, or may not be touched, is passed over.
+    let remove = || -> Result<bool> {
+        let file = folder.open(name)?;
+        let is_left = folder.has_locks() && folder.lock(&file)? && folder.leads_to(name, &file)?;
+        if is_left {
+            folder.remove(name)?;
+        }
+        Ok(is_left)
+    };
+    remove().unwrap_or(false)
+}
+
+/// A file of the seam that is being made. Dropped, it stays for the next to remove: [`Unfinished::publish`] gives it its
+/// name, [`Unfinished::give_up`] removes it.
+pub(crate) struct Unfinished<'a> {
+    storage: &'a dyn Storage,
+    name: String,
+    file: Arc<dyn StorageFile>,
+}
+
+/// A folder of the seam, and the mode of what is made there.
+struct SeamFolder<'a> {
+    storage: &'a dyn Storage,
+    folder: &'a str,
+    mode: u32,
+}
+
+impl<'a> Unfinished<'a> {
+    /// Makes an empty file in the folder of `target`.
+    ///
+    /// # Errors
+    /// Those of making a file there.
+    pub(crate) fn begin(
+        storage: &'a dyn Storage,
+        target: &'a str,
+        mode: u32,
+    ) -> Result<Unfinished<'a>> {
+        let folder = SeamFolder {
+            storage,
+            folder: folder_of(target),
+            mode,
+        };
+        let (name, file) = make(&folder)?;
+        Ok(Unfinished {
+            storage,
+            name: folder.within(&name),
+            file,
+        })
+    }
+
+    /// Returns its name until then.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns its handle, which keeps its lock.
+    pub(crate) fn file(&self) -> &Arc<dyn StorageFile> {
+        &self.file
+    }
+
+    /// Gives it its name, which must be free, and makes that durable; a file that cannot have it is removed.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where there is a file of that name, and those of renaming and syncing.
+    pub(crate) fn publish(self, target: &str) -> Result<()> {
+        match self.storage.publish(&self.name, target) {
+            Ok(()) => self.storage.sync_directory(folder_of(target)),
+            Err(error) => {
+                self.give_up();
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes it. What it could not become matters more than a failure here.
+    pub(crate) fn give_up(self) {
+        let _ = self.storage.unlink(&self.name);
+    }
+}
+
+impl SeamFolder<'_> {
+    fn within(&self, name: &str) -> String {
+        match self.folder {
+            "" => name.to_string(),
+            folder => format!("{folder}/{name}"),
+        }
+    }
+}
+
+impl MakingFolder for SeamFolder<'_> {
+    type File = Arc<dyn StorageFile>;
+
+    fn make(&self, name: &str) -> Result<Self::File> {
+        let new = OpenOptions {
+            mode: self.mode,
+            ..OpenOptions::create_new()
+        };
+        self.storage.open(&self.within(name), new)
+    }
+
+    fn open(&self, name: &str) -> Result<Self::File> {
+        self.storage
+            .open(&self.within(name), OpenOptions::default())
+    }
+
+    fn lock(&self, file: &Self::File) -> Result<bool> {
+        file.try_lock(MADE, LockKind::Exclusive)
+    }
+
+    fn leads_to(&self, name: &str, file: &Self::File) -> Result<bool> {
+        let named = self
+            .storage
+            .open(&self.within(name), OpenOptions::default());
+        match named {
+            Ok(named) => Ok(named.status()?.identity == file.status()?.identity),
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.storage.unlink(&self.within(name))
+    }
+
+    fn has_locks(&self) -> bool {
+        self.storage.has_locks()
+    }
+}
+
+/// Refuses a name that is taken, before anybody has waited for what cannot have it.
+///
+/// # Errors
+/// [`Error::Io`] (EEXIST).
+pub(crate) fn check_free(storage: &dyn Storage, name: &str) -> Result<()> {
+    match storage.open(name, OpenOptions::read_only()) {
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+        _ => {
+            let taken = io::Error::from_raw_os_error(libc::EEXIST);
+            Err(Error::io("create", name, taken))
+        }
+    }
+}
+
+/// Returns the folder that a name of the seam lies in.
+pub(crate) fn folder_of(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
