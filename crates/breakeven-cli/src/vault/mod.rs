@@ -5,6 +5,7 @@ mod upkeep;
 
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use breakeven::pool::{Pool, PoolOptions};
 use breakeven::storage::RealStorage;
 use breakeven::vault::{
     self, Compression, Entropy, Excludes, FarEnd, FolderEnd, Preset, Progress, ReadFiles,
-    Retention, Snapshot, Source, Time, Vault, WriterOptions,
+    Retention, Snapshot, SnapshotFilter, Source, Time, Vault, WriterOptions,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
@@ -24,7 +25,8 @@ use crate::standard;
 use breakeven_cli::text::printable;
 pub use options::VaultOptions;
 use options::{
-    AddOptions, CollectOptions, ForgetOptions, FromOptions, Prices, RestoreOptions, VaultCommand,
+    AddOptions, CollectOptions, FilterOptions, ForgetOptions, FromOptions, Prices, RestoreOptions,
+    VaultCommand,
 };
 
 /// A snapshot was made or restored, but for some files.
@@ -38,12 +40,6 @@ pub fn run(options: &VaultOptions) -> Result<ExitCode> {
     let repo = repo.ok_or_else(|| crate::options::Usage("which vault? -r names it".to_string()))?;
     match &options.command {
         VaultCommand::Init { copy_cuts, from } => init(options, repo, copy_cuts.as_deref(), from),
-        VaultCommand::Add(add) => run_add(options, &mut open(options, repo)?, add),
-        VaultCommand::List => list(options, &open(options, repo)?),
-        VaultCommand::Restore(restore) => run_restore(options, &open(options, repo)?, restore),
-        VaultCommand::Verify { sample } => verify(options, &open(options, repo)?, *sample),
-        VaultCommand::Forget(forget) => run_forget(options, &mut open(options, repo)?, forget),
-        VaultCommand::Gc(collect) => run_collect(options, &mut open(options, repo)?, collect),
         VaultCommand::Copy {
             from_repo,
             snapshots,
@@ -52,28 +48,45 @@ pub fn run(options: &VaultOptions) -> Result<ExitCode> {
         } => {
             let source = open_other(options, from_repo, from)?;
             let writing = writer_options(options, *prices);
-            upkeep::copy(
-                options,
-                &mut open(options, repo)?,
+            let mut vault = open(options, repo)?;
+            let code = upkeep::copy(options, &mut vault, &source, snapshots, writing)?;
+            Ok(upkeep::tell_damages(
                 &source,
-                snapshots,
-                writing,
-            )
+                upkeep::tell_damages(&vault, code),
+            ))
         }
-        VaultCommand::Repair => {
-            let entropy = Entropy::system()?;
-            let password = password(options, false)?;
-            let mut vault = Vault::open_damaged(far_end(options, repo)?, &password, entropy)?;
-            upkeep::repair(options, &mut vault)
+        VaultCommand::Repair => upkeep::repair(options, &mut open_damaged(options, repo)?),
+        VaultCommand::Verify { sample } => verify(options, &open_damaged(options, repo)?, *sample),
+        VaultCommand::List(_) | VaultCommand::Restore(_) | VaultCommand::Stats => {
+            let vault = open_damaged(options, repo)?;
+            let code = read(options, &vault)?;
+            Ok(upkeep::tell_damages(&vault, code))
         }
-        VaultCommand::Unlock => upkeep::unlock(options, &mut open(options, repo)?),
-        VaultCommand::Stats => stats(options, &open(options, repo)?),
-        VaultCommand::Key { add, remove } => key(
-            options,
-            &mut open(options, repo)?,
-            add.as_deref(),
-            remove.as_deref(),
-        ),
+        _ => {
+            let mut vault = open(options, repo)?;
+            let code = change(options, &mut vault).map_err(hint)?;
+            Ok(upkeep::tell_damages(&vault, code))
+        }
+    }
+}
+
+/// Runs a command that only reads, which a damaged record does not stop.
+fn read(options: &VaultOptions, vault: &Vault) -> Result<ExitCode> {
+    match &options.command {
+        VaultCommand::Restore(restore) => run_restore(options, vault, restore),
+        VaultCommand::List(filter) => list(options, vault, filter),
+        _ => stats(options, vault),
+    }
+}
+
+/// Runs a command that changes the vault.
+fn change(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
+    match &options.command {
+        VaultCommand::Add(add) => run_add(options, vault, add),
+        VaultCommand::Forget(forget) => run_forget(options, vault, forget),
+        VaultCommand::Gc(collect) => run_collect(options, vault, collect),
+        VaultCommand::Key { add, remove } => key(options, vault, add.as_deref(), remove.as_deref()),
+        _ => upkeep::unlock(options, vault),
     }
 }
 
@@ -144,7 +157,25 @@ fn init(
 fn open(options: &VaultOptions, repo: &Path) -> Result<Vault> {
     let far = far_end(options, repo)?;
     let password = password(options, false)?;
-    Ok(Vault::open(far, &password, Entropy::system()?)?)
+    let opened = Vault::open(far, &password, Entropy::system()?);
+    opened.map_err(|error| hint(error.into()))
+}
+
+/// Says what helps where damage is in the way.
+fn hint(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref().is_some_and(vault::is_damage) {
+        true => error.context(
+            "the vault is damaged; `breakeven vault repair` says what is lost, and mends the rest",
+        ),
+        false => error,
+    }
+}
+
+/// Opens a vault that is read or repaired, whatever of it can be read.
+fn open_damaged(options: &VaultOptions, repo: &Path) -> Result<Vault> {
+    let far = far_end(options, repo)?;
+    let password = password(options, false)?;
+    Ok(Vault::open_damaged(far, &password, Entropy::system()?)?)
 }
 
 /// Opens a vault that is only read.
@@ -403,8 +434,24 @@ fn facts_of(epoch: u64, snapshot: &Snapshot) -> Value {
     })
 }
 
-fn list(options: &VaultOptions, vault: &Vault) -> Result<ExitCode> {
-    let snapshots = vault.snapshots()?;
+/// Returns the snapshots that are meant, oldest first.
+fn filtered(vault: &Vault, options: &FilterOptions) -> Result<Vec<(u64, Snapshot)>> {
+    let absolute = |path: &PathBuf| {
+        let path = std::path::absolute(path).with_context(|| format!("find {}", path.display()))?;
+        Ok(path.into_os_string().into_vec())
+    };
+    let filter = SnapshotFilter {
+        hosts: options.host.clone(),
+        paths: options.path.iter().map(absolute).collect::<Result<_>>()?,
+        tags: options.tag.clone(),
+    };
+    let mut snapshots = vault.snapshots()?;
+    snapshots.retain(|(_, snapshot)| filter.matches(snapshot));
+    Ok(snapshots)
+}
+
+fn list(options: &VaultOptions, vault: &Vault, filter: &FilterOptions) -> Result<ExitCode> {
+    let snapshots = filtered(vault, filter)?;
     let facts: Value = snapshots
         .iter()
         .map(|(epoch, snapshot)| facts_of(*epoch, snapshot))
@@ -435,7 +482,10 @@ fn run_restore(
     restore: &RestoreOptions,
 ) -> Result<ExitCode> {
     let epoch = match restore.snapshot.as_str() {
-        "latest" => vault.snapshots()?.last().context("there is no snapshot")?.0,
+        "latest" => {
+            let snapshots = filtered(vault, &restore.filter)?;
+            snapshots.last().context("there is no such snapshot")?.0
+        }
         number => number
             .parse()
             .context("a snapshot is a number, or latest")?,
@@ -525,7 +575,18 @@ fn run_forget(
         yearly: forget.keep_yearly,
         tags: forget.keep_tag.clone(),
     };
-    let kept = rule.apply(&vault.snapshots()?);
+    let snapshots = filtered(vault, &forget.filter)?;
+    if !forget.unsafe_allow_remove_all
+        && let Some(group) = rule.emptied(&snapshots).first()
+    {
+        let host = printable(&group.host);
+        let paths = group.paths.iter().map(|path| String::from_utf8_lossy(path));
+        let paths = printable(&paths.collect::<Vec<_>>().join(" "));
+        bail!(
+            "the rules keep no snapshot of {paths} on {host}, nothing was forgotten; `--dry-run --unsafe-allow-remove-all` shows what they would forget"
+        );
+    }
+    let kept = rule.apply(&snapshots);
     let gone = kept
         .iter()
         .filter(|it| it.reasons.is_empty())
@@ -582,7 +643,7 @@ fn run_collect(
         return Ok(ExitCode::SUCCESS);
     }
     bar.0.println(&text);
-    let times = (now()?.seconds, i64::from(collect.grace) * 3600);
+    let times @ (begun, _) = (now()?.seconds, i64::from(collect.grace) * 3600);
     let done = vault.collect(
         &pool()?,
         settings,
@@ -594,10 +655,19 @@ fn run_collect(
     facts["read_bytes"] = done.read_bytes.into();
     facts["written_bytes"] = done.written_bytes.into();
     facts["deleted_packs"] = done.deleted_packs.into();
-    let text = format!(
+    facts["waiting_packs"] = done.waiting_packs.into();
+    facts["waiting_until"] = done.waiting_until.into();
+    let mut text = format!(
         "{text}\nread {} bytes, wrote {}, deleted {} packs",
         done.read_bytes, done.written_bytes, done.deleted_packs
     );
+    if done.waiting_packs > 0 {
+        let hours = (done.waiting_until - begun) as f64 / 3600.0;
+        text += &format!(
+            "; {} wait for readers that began before: a gc in {hours:.1} hours deletes them",
+            done.waiting_packs
+        );
+    }
     tell(options, &facts, &text);
     Ok(ExitCode::SUCCESS)
 }

@@ -56,8 +56,8 @@ pub enum VaultCommand {
     },
     /// Add a snapshot of files and folders
     Add(AddOptions),
-    /// List the snapshots
-    List,
+    /// List the snapshots, oldest first
+    List(FilterOptions),
     /// Restore a snapshot into a folder
     Restore(RestoreOptions),
     /// Read the vault and say what is damaged
@@ -121,6 +121,20 @@ pub struct FromOptions {
     pub from_password_file: Option<PathBuf>,
 }
 
+/// Which snapshots are meant.
+#[derive(Debug, Args)]
+pub struct FilterOptions {
+    /// Only snapshots of this machine; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub host: Vec<String>,
+    /// Only snapshots of this path; of all, if repeated
+    #[arg(long, value_name = "PATH")]
+    pub path: Vec<PathBuf>,
+    /// Only snapshots with this tag; may be repeated
+    #[arg(long, value_name = "TAG")]
+    pub tag: Vec<String>,
+}
+
 /// What trades time for space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Prices {
@@ -176,7 +190,7 @@ pub struct AddOptions {
 /// Options of `breakeven vault restore`.
 #[derive(Debug, Args)]
 pub struct RestoreOptions {
-    /// The snapshot's number, or latest
+    /// The snapshot's number, or latest: the youngest of those that --host, --path and --tag leave
     #[arg(value_name = "SNAPSHOT")]
     pub snapshot: String,
     /// The folder to restore into
@@ -188,6 +202,8 @@ pub struct RestoreOptions {
     /// Leave out what matches
     #[arg(short = 'e', long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
+    #[command(flatten)]
+    pub filter: FilterOptions,
 }
 
 /// Options of `breakeven vault forget`.
@@ -214,6 +230,11 @@ pub struct ForgetOptions {
     /// Keep all with this tag
     #[arg(long, value_name = "TAG")]
     pub keep_tag: Vec<String>,
+    #[command(flatten)]
+    pub filter: FilterOptions,
+    /// Forget all snapshots of a host and paths where the rules keep none of them
+    #[arg(long)]
+    pub unsafe_allow_remove_all: bool,
     /// Only say what would be forgotten
     #[arg(short = 'n', long)]
     pub dry_run: bool,

@@ -61,14 +61,15 @@ pub fn repair(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
         .map(|(epoch, path)| json!({ "snapshot": epoch, "path": path.display().to_string() }))
         .collect();
     let facts = json!({
-        "damages": damages, "dropped_packs": repaired.dropped_packs, "saved_chunks": repaired.saved_chunks,
+        "damages": damages, "mended_objects": repaired.mended_objects, "copied_objects": repaired.copied_objects, "dropped_packs": repaired.dropped_packs, "saved_chunks": repaired.saved_chunks,
         "lost_chunks": repaired.lost_chunks, "lost_snapshots": repaired.lost_snapshots, "lost": lost,
     });
     let text = match repaired.damages.is_empty() {
         true => "nothing is damaged".to_string(),
         false => format!(
-            "{} damages: dropped {} packs, saved {} chunks of them, lost {}; lost {} snapshots, and {} files and folders of others",
+            "{} damages: put {} objects again as their copies are; dropped {} packs, saved {} chunks of them, lost {}; lost {} snapshots, and {} files and folders of others",
             repaired.damages.len(),
+            repaired.mended_objects,
             repaired.dropped_packs,
             repaired.saved_chunks,
             repaired.lost_chunks,
@@ -76,7 +77,19 @@ pub fn repair(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
             repaired.lost.len()
         ),
     };
+    let text = match repaired.copied_objects {
+        0 => text,
+        copied => format!("{text}; gave {copied} objects of before their copies"),
+    };
     tell(options, &facts, &text);
+    for damage in &repaired.left {
+        standard::complain(format_args!("{}: {}", damage.name, damage.reason));
+        if let Some(key) = damage.name.strip_prefix("keys/") {
+            standard::complain(format_args!(
+                "no password opens the vault by that key; `breakeven vault key --remove {key}` removes it"
+            ));
+        }
+    }
     for epoch in &repaired.lost_snapshots {
         standard::complain(format_args!("snapshot {epoch} is lost"));
     }
@@ -84,6 +97,24 @@ pub fn repair(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
         standard::complain(format_args!("snapshot {epoch} has lost {}", path.display()));
     }
     Ok(ExitCode::from(u8::from(!repaired.is_whole())))
+}
+
+/// Names the damage that a command got around: it did what it says, and something is to be mended.
+pub fn tell_damages(vault: &Vault, code: ExitCode) -> ExitCode {
+    let damages = vault.damages();
+    for damage in &damages {
+        standard::complain(format_args!("{}: {}", damage.name, damage.reason));
+    }
+    if damages.is_empty() {
+        return code;
+    }
+    standard::complain(
+        "the vault is damaged; `breakeven vault repair` says what is lost, and mends the rest",
+    );
+    match code == ExitCode::SUCCESS {
+        true => ExitCode::from(PARTIAL),
+        false => code,
+    }
 }
 
 pub fn unlock(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {

@@ -191,6 +191,160 @@ fn a_repair_says_what_is_lost_and_the_next_add_brings_it_back() {
     check_restored(path, "back");
 }
 
+#[track_caller]
+fn ends(folder: &Path, line: &str, code: i32) -> String {
+    let output = run(folder, line);
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{line}: {said}");
+    said
+}
+
+/// What lies in a folder of the vault, by name.
+fn objects(folder: &Path, below: &str) -> Vec<PathBuf> {
+    let listed = fs::read_dir(folder.join("backup/games").join(below)).expect("a folder");
+    let mut paths: Vec<PathBuf> = listed.map(|it| it.expect("an object").path()).collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn damage_is_named_and_what_is_whole_is_given() {
+    let folder = places();
+    let path = folder.path();
+    let vault = "breakeven vault -r /backup/games -p password.txt";
+    ok(path, &format!("{vault} init"));
+    for _ in 0..3 {
+        ok(path, &format!("{vault} add /srv/games"));
+    }
+    // An index, and an old record with its copy.
+    fs::write(&objects(path, "index")[0], b"no index").expect("it is written");
+    fs::write(&objects(path, "snapshots")[1], b"no record").expect("it is written");
+    for copy in objects(path, "copies") {
+        if copy.ends_with("record-0000000000000002") {
+            fs::remove_file(copy).expect("it goes");
+        }
+    }
+    let said = ends(path, &format!("{vault} list"), 3);
+    assert!(said.contains("snapshots/0000000000000002"), "{said}");
+    assert!(said.contains("vault repair"), "{said}");
+    assert_eq!(said.matches("/srv/games").count(), 2, "{said}");
+    for (at, snapshot) in ["1", "latest"].into_iter().enumerate() {
+        let line = format!("{vault} restore {snapshot} --target /back{at}");
+        let said = ends(path, &line, 3);
+        assert!(said.contains("index/0000000000000001"), "{said}");
+        check_restored(path, &format!("back{at}"));
+    }
+    ends(path, &format!("{vault} add /srv/games"), 3);
+    ends(path, &format!("{vault} verify"), 1);
+    let said = ends(path, &format!("{vault} repair"), 1);
+    assert!(said.contains("snapshot 2 is lost"), "{said}");
+    ok(path, &format!("{vault} verify"));
+    ok(path, &format!("{vault} restore 1 --target /again"));
+    check_restored(path, "again");
+}
+
+#[test]
+fn what_an_init_that_failed_left_is_no_damage() {
+    let folder = places();
+    let path = folder.path();
+    let vault = "breakeven vault -r /backup/games -p password.txt";
+    ok(path, "breakeven vault -r /other -p password.txt init");
+    let other = fs::read_dir(path.join("other/keys")).expect("keys").next();
+    let other = other.expect("a key").expect("a key").path();
+    let name = other.file_name().expect("a name").to_owned();
+    fs::create_dir_all(path.join("backup/games/keys")).expect("a folder");
+    let left = path.join("backup/games/keys").join(&name);
+    fs::copy(&other, &left).expect("a copy");
+    ok(path, &format!("{vault} init"));
+    assert!(!left.exists());
+    ok(path, &format!("{vault} add /srv/games"));
+    ok(path, &format!("{vault} verify"));
+    // A vault that one of before made beside such a key.
+    fs::copy(&other, &left).expect("a copy");
+    ends(path, &format!("{vault} verify"), 1);
+    let said = ends(path, &format!("{vault} repair"), 1);
+    let help = format!("key --remove {}", name.display());
+    assert!(said.contains(&help), "{said}");
+    ok(path, &format!("{vault} {help}"));
+    ok(path, &format!("{vault} repair"));
+    ok(path, &format!("{vault} verify"));
+    // Who lost config and makes a vault anew keeps what is there.
+    fs::remove_file(path.join("backup/games/config")).expect("it goes");
+    let said = ends(path, &format!("{vault} init"), 1);
+    assert!(said.contains("its config is gone"), "{said}");
+    ends(path, &format!("{vault} repair"), 0);
+    ok(path, &format!("{vault} verify"));
+}
+
+#[test]
+fn a_rule_that_would_keep_nothing_is_refused() {
+    let folder = places();
+    let path = folder.path();
+    let vault = "breakeven vault -r /backup/games -p password.txt";
+    ok(path, &format!("{vault} init"));
+    for (host, tag) in [("one", "a"), ("one", "keep"), ("two", "a")] {
+        ok(
+            path,
+            &format!("{vault} add --host {host} --tag {tag} /srv/games"),
+        );
+    }
+    let said = ends(path, &format!("{vault} forget --keep-tag kept"), 1);
+    assert!(said.contains("nothing was forgotten"), "{said}");
+    // Nothing of the other host is kept, either.
+    ends(path, &format!("{vault} forget --keep-tag keep"), 1);
+    let said = ok(path, &format!("{vault} list"));
+    assert_eq!(said.lines().count(), 3, "{said}");
+    ok(path, &format!("{vault} forget --host one --keep-tag keep"));
+    let said = ok(path, &format!("{vault} list --host one"));
+    assert!(
+        said.starts_with("2 ") && said.lines().count() == 1,
+        "{said}"
+    );
+    let said = ok(path, &format!("{vault} list --tag a --path /srv/games"));
+    assert!(
+        said.starts_with("3 ") && said.lines().count() == 1,
+        "{said}"
+    );
+    ok(
+        path,
+        &format!("{vault} restore latest --host one --target /back"),
+    );
+    check_restored(path, "back");
+    ends(
+        path,
+        &format!("{vault} restore latest --host none --target /back"),
+        1,
+    );
+    ok(
+        path,
+        &format!("{vault} forget --keep-tag none --unsafe-allow-remove-all"),
+    );
+    let said = ok(path, &format!("{vault} list"));
+    assert_eq!(said.trim(), "");
+}
+
+#[test]
+fn latest_is_the_youngest_and_not_the_last_that_was_copied() {
+    let folder = places();
+    let path = folder.path();
+    let vault = "breakeven vault -r /backup/games -p password.txt";
+    ok(path, &format!("{vault} init"));
+    ok(path, &format!("{vault} add /srv/games"));
+    fs::write(path.join("srv/games/text"), "another\n").expect("a file");
+    ok(path, &format!("{vault} add /srv/games"));
+    let second = "breakeven vault -r /backup/second -p password.txt";
+    ok(path, &format!("{second} init"));
+    for snapshot in ["2", "1"] {
+        ok(
+            path,
+            &format!("{second} copy --from-repo /backup/games {snapshot}"),
+        );
+    }
+    ok(path, &format!("{second} restore latest --target /back"));
+    check_restored(path, "back");
+}
+
 /// A file system with shared extents, on a loop device.
 struct Shared {
     folder: TempDir,
@@ -348,6 +502,12 @@ fn a_vault_that_was_written_once_is_read_and_its_cuts_stay() {
             }
             _ => assert!(said.contains("has no attributes"), "{said}"),
         }
+        let said = ok(path, "breakeven vault -r v -p p repair");
+        assert!(said.contains("nothing is damaged; gave "), "{said}");
+        let said = ok(path, "breakeven vault -r v -p p repair");
+        assert_eq!(said.trim(), "nothing is damaged");
+        let said = ok(path, "breakeven vault -r v -p p verify");
+        assert!(said.contains(" 0 damages"), "{said}");
         for (name, content) in golden_tree() {
             let back = golden.join(name);
             assert!(fs::read(&back).expect("a file") == content, "{name}");

@@ -17,10 +17,11 @@ use crate::pool::Pool;
 
 use super::cipher::{Id, TAG_BYTES};
 use super::compression::Picker;
+use super::copies::FrameReader;
 use super::index::{Index, PackPlace};
 use super::pack::{
-    ChunkEntry, Contents, FrameEntry, HEAD_BYTES, OpenFrame, RawFrame, object_name, open_frame,
-    read_head,
+    CHUNK_ENTRY_BYTES, ChunkEntry, Contents, FrameEntry, HEAD_BYTES, OpenFrame, RawFrame,
+    object_name,
 };
 use super::record::{Doomed, Record};
 use super::writer::{Group, Writer, WriterOptions};
@@ -28,6 +29,9 @@ use super::{Progress, Vault};
 
 /// What a chunk takes beside its bytes at the most, with a frame and a pack of its own.
 const CHUNK_OVERHEAD_BYTES: u64 = 160;
+/// The part of a vault that is kept aside, at the most: little beside what it holds, and more than the state of a vault
+/// takes, whose folders and index are a hundredth of it.
+const ROOM_SHARE: u64 = 64;
 /// Bytes of frames that a plan reads and moves in memory, to see what moving takes: some thirty frames from
 /// all over. What is live in a frame may be denser or less dense than the rest of it, by a third in the laboratory's
 /// cell `collect every second folder`.
@@ -71,6 +75,10 @@ pub struct Collected {
     pub written_bytes: u64,
     /// Packs that were deleted.
     pub deleted_packs: u64,
+    /// Packs that nothing needs and that wait, for readers that began before.
+    pub waiting_packs: u64,
+    /// The second from which on a collection deletes all of them.
+    pub waiting_until: i64,
 }
 
 /// What is to become of a pack.
@@ -99,6 +107,7 @@ impl Vault {
     /// # Errors
     /// [`crate::Error::Invalid`] for a number that does not live or while another writes; those of the storage.
     pub fn forget(&mut self, epochs: &[u64]) -> Result<u64> {
+        self.far.use_kept_room();
         let session = self.begin()?;
         for epoch in epochs {
             if !self.state.snapshots.contains(epoch) {
@@ -168,15 +177,14 @@ impl Vault {
         let frames = frames.filter(|(fate, frame)| fate.live_bytes[*frame] > 0);
         let mut share_bytes = 0.0;
         // Of the pack of the last frame.
-        let mut head: Option<(Id, [u8; HEAD_BYTES])> = None;
+        let (mut pack, mut head) = (Id::NONE, None);
         for (fate, frame) in frames.step_by(step) {
             share_bytes += fate.share_bytes(frame);
             let entry = &fate.contents.frames[frame];
-            let bytes = match head {
-                Some((name, bytes)) if name == fate.pack.name => bytes,
-                _ => head.insert((fate.pack.name, self.head_of(fate)?)).1,
-            };
-            let open = self.open_frame_of(fate, (&bytes, entry), &mut trial.decompressor)?;
+            if std::mem::replace(&mut pack, fate.pack.name) != fate.pack.name {
+                head = None;
+            }
+            let open = self.open_frame_of(fate, entry, &mut head, &mut trial.decompressor)?;
             let chunks = entry.chunks.iter().enumerate();
             for (ordinal, chunk) in chunks.filter(|(_, chunk)| is_live(&chunk.id)) {
                 let group = Group::of(fate.pack.kind, chunk.kind);
@@ -187,23 +195,22 @@ impl Vault {
         Ok((plan.live_stored_bytes as f64 * written / share_bytes) as u64)
     }
 
-    /// Reads the head of a pack.
-    fn head_of(&self, fate: &Fate) -> Result<[u8; HEAD_BYTES]> {
-        let object = object_name(fate.pack.name);
-        Ok(read_head(&self.far.read_range(&object, 0, HEAD_BYTES)?)?.0)
-    }
-
-    /// Reads and opens a frame of a pack with this head.
+    /// Reads and opens a frame of a pack, whose head is read with the first of them.
     fn open_frame_of(
         &self,
         fate: &Fate,
-        (head, frame): (&[u8; HEAD_BYTES], &FrameEntry),
+        frame: &FrameEntry,
+        head: &mut Option<[u8; HEAD_BYTES]>,
         decompressor: &mut Decompressor,
     ) -> Result<OpenFrame> {
-        let object = object_name(fate.pack.name);
-        let (offset, length) = (u64::from(frame.offset), frame.sealed_bytes as usize);
-        let sealed = self.far.read_range(&object, offset, length)?;
-        open_frame(&self.keys, head, offset, sealed, decompressor)
+        let reader = FrameReader {
+            far: &*self.far,
+            keys: &self.keys,
+            damages: &self.damages,
+        };
+        let offset = u64::from(frame.offset);
+        let place = offset..offset + u64::from(frame.sealed_bytes);
+        reader.frame(&fate.pack, place, head, decompressor)
     }
 
     /// Hands out the packs that are dead or move.
@@ -262,7 +269,8 @@ impl Vault {
                 let shares = (0..fate.live_bytes.len()).map(|frame| fate.share_bytes(frame));
                 plan.live_stored_bytes += shares.sum::<f64>() as u64;
                 plan.rewritten_bytes = plan.live_stored_bytes;
-                plan.rewritten_bytes_most += live_raw + count * CHUNK_OVERHEAD_BYTES;
+                let objects = fate.pack.kind.object_count();
+                plan.rewritten_bytes_most += objects * (live_raw + count * CHUNK_OVERHEAD_BYTES);
             } else {
                 return Ok(());
             }
@@ -283,8 +291,14 @@ impl Vault {
         share_min: f64,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Collected> {
+        self.far.use_kept_room();
         let mut writer = Writer::begin(self, pool, options)?;
         let unlisted = writer.unlisted()?;
+        // What moves takes room before it gives any back.
+        let share_min = match writer.vault().far.is_short() {
+            true => 0.0,
+            false => share_min,
+        };
         let index = writer.take_index();
         let live = writer.vault().mark(&index, progress)?;
         let mut collected = Collected::default();
@@ -320,12 +334,22 @@ impl Vault {
         let most = collected.plan.rewritten_bytes_most;
         assert!(collected.written_bytes <= most, "{collected:?}");
         self.delete_doomed(now, grace, &mut collected)?;
+        self.delete_stray_copies()?;
+        self.far.keep_room(self.room_bytes(&index));
         Ok(collected)
+    }
+
+    /// Returns how much room is kept aside: two packs, as far as that is no more than a 64th of what is stored, and an index twice.
+    pub(super) fn room_bytes(&self, index: &Index) -> u64 {
+        let packs_bytes: u64 = index.packs().iter().map(|pack| pack.size_bytes).sum();
+        let index_bytes = 2 * CHUNK_ENTRY_BYTES as u64 * index.chunk_count() as u64;
+        let most = 2 * self.options.pack_bytes as u64;
+        (packs_bytes / ROOM_SHARE).max(index_bytes).min(most)
     }
 
     /// Deletes the packs that were doomed before the grace time, and then says so.
     fn delete_doomed(&mut self, now: i64, grace: i64, collected: &mut Collected) -> Result<()> {
-        let is_over = |doomed: &Doomed| doomed.since.saturating_add(grace) <= now;
+        let is_over = |doomed: &Doomed| doomed.until(now, grace) <= now;
         let over: Vec<Id> = (self.state.doomed.iter())
             .filter(|doomed| is_over(doomed))
             .map(|doomed| doomed.pack)
@@ -337,6 +361,9 @@ impl Vault {
             self.far.delete(folder, &[name.to_string()])?;
         }
         collected.deleted_packs = over.len() as u64;
+        let waiting = self.state.doomed.iter().filter(|it| !is_over(it));
+        collected.waiting_packs = waiting.clone().count() as u64;
+        collected.waiting_until = waiting.map(|it| it.until(now, grace)).max().unwrap_or(now);
         if over.is_empty() {
             return Ok(());
         }
@@ -382,6 +409,9 @@ impl Writer<'_> {
         let mut state = vault.state.clone();
         state.indexes = vec![session.epoch];
         let leaving = leaving.into_iter();
+        for doomed in &mut state.doomed {
+            doomed.since = doomed.since.min(now);
+        }
         (state.doomed).extend(leaving.map(|pack| Doomed { pack, since: now }));
         vault.commit(session, Record::Change(state))?;
         Ok(written)
@@ -396,15 +426,11 @@ impl Writer<'_> {
             if !frame.chunks.iter().any(|chunk| is_live(&chunk.id)) {
                 continue;
             }
-            let head = match &head {
-                Some(head) => head,
-                None => {
-                    read += HEAD_BYTES as u64;
-                    head.insert(self.vault().head_of(fate)?)
-                }
-            };
+            if head.is_none() {
+                read += HEAD_BYTES as u64;
+            }
             read += u64::from(frame.sealed_bytes);
-            let open = (self.vault()).open_frame_of(fate, (head, frame), &mut decompressor)?;
+            let open = (self.vault()).open_frame_of(fate, frame, &mut head, &mut decompressor)?;
             for (ordinal, chunk) in frame.chunks.iter().enumerate() {
                 if is_marked(index, live, &chunk.id) && self.index.find(&chunk.id).is_none() {
                     let group = Group::of(fate.pack.kind, chunk.kind);
@@ -471,12 +497,15 @@ impl Trial {
         let (encoded, outcomes) = frame.encode(pick.methods(), &mut self.compressor)?;
         let stored_bytes = encoded.bytes.len();
         self.picker.learn(&pick, raw_bytes, &outcomes);
-        self.sealed_bytes += (stored_bytes + TAG_BYTES) as u64;
-        self.contents.frames.push(FrameEntry {
+        let entry = FrameEntry {
             offset: 0,
             sealed_bytes: stored_bytes as u32,
             chunks: encoded.chunks,
-        });
+        };
+        for _ in 0..group.pack_kind().object_count() {
+            self.sealed_bytes += (stored_bytes + TAG_BYTES) as u64;
+            self.contents.frames.push(entry.clone());
+        }
         Ok(())
     }
 

@@ -11,10 +11,11 @@ use crate::error::{Error, Result};
 
 use super::bytes::{Reader, fail, put_number};
 use super::cipher::{Id, Keys};
+use super::copies::FrameReader;
 use super::far_end::FarEnd;
 use super::folder::{Entry, Stamp, read_folder, read_stamps};
 use super::index::{FramePlace, Index};
-use super::pack::{ChunkKind, HEAD_BYTES, OpenFrame, object_name, open_frame, read_head};
+use super::pack::{ChunkKind, HEAD_BYTES, OpenFrame};
 use super::writer::Source;
 
 /// Frames kept decoded, which folders and files near each other share.
@@ -68,19 +69,20 @@ impl Chunks {
             return Err(fail("vault", 0, "a frame in a pack", "one of no pack yet"));
         }
         let pack = index.pack(place.pack);
-        let object = object_name(pack.name);
-        let head = match self.heads.iter().find(|(known, _)| *known == place.pack) {
-            Some((_, head)) => *head,
-            None => {
-                let (head, _) = read_head(&self.far.read_range(&object, 0, HEAD_BYTES)?)?;
-                self.heads.truncate(FRAMES_KEPT);
-                self.heads.push_front((place.pack, head));
-                head
-            }
+        let known = self.heads.iter().find(|(known, _)| *known == place.pack);
+        let known = known.map(|(_, head)| *head);
+        let reader = FrameReader {
+            far: &*self.far,
+            keys: &self.keys,
+            damages: &index.damages,
         };
-        let (offset, length) = (u64::from(place.offset), place.sealed_bytes as usize);
-        let sealed = self.far.read_range(&object, offset, length)?;
-        let frame = open_frame(&self.keys, &head, offset, sealed, &mut self.decompressor)?;
+        let (offset, mut head) = (u64::from(place.offset), known);
+        let place_in_pack = offset..offset + u64::from(place.sealed_bytes);
+        let frame = reader.frame(&pack, place_in_pack, &mut head, &mut self.decompressor)?;
+        if let (None, Some(head)) = (known, head) {
+            self.heads.truncate(FRAMES_KEPT);
+            self.heads.push_front((place.pack, head));
+        }
         let frame = Arc::new(frame);
         self.frames.truncate(FRAMES_KEPT - 1);
         self.frames.push_front((number, Arc::clone(&frame)));

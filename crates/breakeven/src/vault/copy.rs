@@ -56,11 +56,11 @@ impl Vault {
         for epoch in epochs {
             wanted.push((*epoch, source.snapshot(*epoch)?));
         }
+        let mut copied = Copied::default();
         if epochs.is_empty() {
             wanted = source.snapshots()?;
         }
         let index = source.index(options.index_bytes_max)?;
-        let mut copied = Copied::default();
         let (mut known, mut whole) = (BTreeMap::new(), BTreeSet::new());
         let total = wanted.iter().map(|(_, it)| it.raw_bytes).sum();
         let mut done = 0;

@@ -94,6 +94,17 @@ pub trait FarEnd: Send + Sync {
         0
     }
 
+    /// Keeps so much room aside, as far as there is any: see [`FarEnd::use_kept_room`]. Nothing hangs on it.
+    fn keep_room(&self, _size_bytes: u64) {}
+
+    /// Lets what is kept aside be used once there is no other room; for changes that give some back.
+    fn use_kept_room(&self) {}
+
+    /// Says whether there was no room but what was kept aside.
+    fn is_short(&self) -> bool {
+        false
+    }
+
     /// Makes the names in a folder durable, which whoever put them may not have done; for the one who has the turn.
     ///
     /// # Errors

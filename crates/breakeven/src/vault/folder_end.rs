@@ -19,6 +19,8 @@ use super::far_end::{FarEnd, Listed, Put, Turn, not_there};
 const TEMPORARY: char = '~';
 /// What the writer of a vault holds a lock of.
 const TURN: &str = "locks/turn";
+/// What is deleted to make room for a change that gives some back.
+const ROOM: &str = "locks/room";
 
 /// The folder of a vault.
 pub struct FolderEnd {
@@ -31,7 +33,20 @@ struct State {
     /// Folders that are known to be there.
     folders: BTreeSet<String>,
     temporaries: u64,
+    room: Room,
     failure: Option<String>,
+}
+
+/// What became of the room that is kept aside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Room {
+    /// It stays.
+    #[default]
+    Kept,
+    /// It goes when there is no other.
+    Usable,
+    /// It went.
+    Used,
 }
 
 impl FolderEnd {
@@ -69,6 +84,50 @@ impl FolderEnd {
                 Err(error) if is_errno(&error, libc::EEXIST) => {}
                 opened => return Ok((name, opened?)),
             }
+        }
+    }
+
+    /// Writes a new file with this content, which is durable then; returns its name.
+    fn write_temporary(&self, state: &mut State, folder: &str, bytes: &[u8]) -> Result<String> {
+        let (temporary, file) = self.temporary(state, folder)?;
+        let written = file.write_at(&[IoSlice::new(bytes)], 0);
+        match written.and_then(|()| file.sync()) {
+            Ok(()) => Ok(temporary),
+            Err(error) => {
+                // Its part of the room is wanted.
+                let _ = self.storage.unlink(&temporary);
+                Err(error)
+            }
+        }
+    }
+
+    fn put_in(&self, state: &mut State, name: &str, bytes: &[u8]) -> Result<Put> {
+        let (folder, _) = name.rsplit_once('/').unwrap_or(("", name));
+        self.make_folder(state, folder)?;
+        let temporary = self.write_temporary(state, folder, bytes)?;
+        let put = match self.storage.publish(&temporary, name) {
+            Ok(()) => Put::Created,
+            Err(error) if is_errno(&error, libc::EEXIST) => {
+                self.storage.unlink(&temporary)?;
+                Put::Exists
+            }
+            Err(error) => return Err(error),
+        };
+        // Also where it exists: whoever put it may have died before its name was durable.
+        self.storage.sync_directory(folder)?;
+        Ok(put)
+    }
+
+    fn make_room(&self, size_bytes: u64) -> Result<()> {
+        let options = OpenOptions {
+            write: true,
+            create: true,
+            ..OpenOptions::default()
+        };
+        let file = self.storage.open(ROOM, options)?;
+        match file.status()?.size_bytes < size_bytes {
+            true => file.allocate(0, size_bytes),
+            false => Ok(()),
         }
     }
 
@@ -120,25 +179,35 @@ impl FolderEnd {
 
 impl FarEnd for FolderEnd {
     fn put(&self, name: &str, bytes: &[u8]) -> Result<Put> {
-        let (folder, _) = name.rsplit_once('/').unwrap_or(("", name));
-        self.change(|state| {
-            self.make_folder(state, folder)?;
-            let (temporary, file) = self.temporary(state, folder)?;
-            file.write_at(&[IoSlice::new(bytes)], 0)?;
-            file.sync()?;
-            drop(file);
-            let put = match self.storage.publish(&temporary, name) {
-                Ok(()) => Put::Created,
-                Err(error) if is_errno(&error, libc::EEXIST) => {
-                    self.storage.unlink(&temporary)?;
-                    Put::Exists
+        self.change(|state| match self.put_in(state, name, bytes) {
+            Err(error) if error.is_out_of_space() && state.room == Room::Usable => {
+                state.room = Room::Used;
+                match self.storage.unlink(ROOM) {
+                    Err(absent) if is_errno(&absent, libc::ENOENT) => return Err(error),
+                    unlinked => unlinked?,
                 }
-                Err(error) => return Err(error),
-            };
-            // Also where it exists: whoever put it may have died before its name was durable.
-            self.storage.sync_directory(folder)?;
-            Ok(put)
+                self.storage.sync_directory("locks")?;
+                self.put_in(state, name, bytes)
+            }
+            put => put,
         })
+    }
+
+    fn keep_room(&self, size_bytes: u64) {
+        if self.make_room(size_bytes).is_err() {
+            // What others want is not kept from them, and not every file system can.
+            let _ = self.storage.unlink(ROOM);
+        }
+    }
+
+    fn use_kept_room(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.room = Room::Usable;
+    }
+
+    fn is_short(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.room == Room::Used
     }
 
     fn read(&self, name: &str, most_bytes: u64) -> Result<Vec<u8>> {
@@ -260,7 +329,8 @@ pub(super) fn check_range(
     Ok(())
 }
 
-fn within(folder: &str, name: &str) -> String {
+/// Returns the path of a name in a folder, the root among them.
+pub(super) fn within(folder: &str, name: &str) -> String {
     match folder {
         "" => name.to_string(),
         _ => format!("{folder}/{name}"),

@@ -7,16 +7,20 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
 use super::bytes::{Reader, put_number};
 use super::cipher::Id;
+use super::damage_log::DamageLog;
 use super::pack::{ChunkKind, Contents, FrameEntry, PACK_BYTES_LIMIT, PackKind};
 
 /// Chunks that may be new before they are merged, as a share of the others and at the least.
 const RECENT_SHARE: usize = 16;
 const RECENT_LEAST: usize = 1024;
+/// The kind by which an index says of a pack of folders that it has a copy.
+const COPIED_KIND: u8 = 3;
 /// A place that stands for a list.
 const LIST_BIT: u32 = 1 << 31;
 
@@ -83,6 +87,8 @@ pub(super) struct PackPlace {
     pub name: Id,
     pub kind: PackKind,
     pub size_bytes: u64,
+    /// Whether the same bytes lie under another name as well.
+    pub has_copy: bool,
 }
 
 /// Identities are hashes already.
@@ -111,6 +117,8 @@ pub(super) struct Index {
     frames: Vec<FramePlace>,
     packs: Vec<PackPlace>,
     cap_bytes: u64,
+    /// Where damage is noted that a copy makes good.
+    pub(super) damages: Arc<DamageLog>,
 }
 
 impl Index {
@@ -122,6 +130,7 @@ impl Index {
             frames: Vec::new(),
             packs: Vec::new(),
             cap_bytes,
+            damages: Arc::default(),
         }
     }
 
@@ -172,10 +181,14 @@ impl Index {
         unreachable!("the range shrinks in each step")
     }
 
-    /// Notes a chunk, unless it is known.
+    /// Notes a chunk, unless it is known. A chunk of bytes stands before a list: it is a whole content as well, and what
+    /// the footers of packs say has no order.
     pub(super) fn insert(&mut self, id: Id, place: Place) -> Result<()> {
-        if self.find(&id).is_some() {
-            return Ok(());
+        if let Some(known) = self.find(&id) {
+            return match (known.kind, place.kind) {
+                (ChunkKind::List, ChunkKind::Plain) => self.replace(id, place).map(drop),
+                _ => Ok(()),
+            };
         }
         let most = (self.sorted.len() / RECENT_SHARE).max(RECENT_LEAST);
         if self.recent.len() >= most {
@@ -358,7 +371,10 @@ fn lead(id: &Id) -> u64 {
 /// Appends what a pack holds to the content of an index object.
 pub(super) fn write_pack(bytes: &mut Vec<u8>, pack: &PackPlace, contents: &Contents) {
     bytes.extend_from_slice(&pack.name.0);
-    bytes.push(pack.kind.number());
+    bytes.push(match pack.has_copy {
+        true => COPIED_KIND,
+        false => pack.kind.number(),
+    });
     put_number(bytes, pack.size_bytes);
     contents.write(bytes);
 }
@@ -372,7 +388,11 @@ pub(super) fn read_packs(
     while !reader.is_empty() {
         let name = reader.id()?;
         let number = reader.byte()?;
-        let kind = PackKind::from_number(number);
+        let has_copy = number == COPIED_KIND;
+        let kind = match has_copy {
+            true => Some(PackKind::Folders),
+            false => PackKind::from_number(number),
+        };
         let kind = kind.ok_or_else(|| reader.wrong("a kind of packs", number))?;
         let size_bytes = reader.number_to(2 * PACK_BYTES_LIMIT as u64)?;
         let contents = Contents::read(&mut reader)?;
@@ -381,6 +401,7 @@ pub(super) fn read_packs(
                 name,
                 kind,
                 size_bytes,
+                has_copy,
             },
             contents,
         )?;

@@ -12,6 +12,7 @@
 //! Not here: options of the command line, passwords' prompts, far ends beyond a folder.
 #![deny(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use zeroize::Zeroizing;
@@ -29,7 +30,9 @@ mod clones;
 mod collect;
 mod compression;
 mod contents;
+mod copies;
 mod copy;
+mod damage_log;
 mod excludes;
 mod far_end;
 mod folder;
@@ -41,9 +44,12 @@ mod images;
 mod index;
 mod metadata;
 mod objects_end;
+mod opening;
 mod pack;
 #[cfg(test)]
 mod proof_calls_test;
+#[cfg(test)]
+mod proof_damage_test;
 #[cfg(test)]
 mod proof_objects_test;
 #[cfg(test)]
@@ -66,6 +72,8 @@ mod writer;
 use bytes::fail;
 use chunker::Chunker;
 use cipher::{Keys, MasterKey};
+use copies::{COPIES, copy_name, read_either};
+use damage_log::DamageLog;
 use index::Index;
 use pack::{FRAME_BYTES_LIMIT, PACK_BYTES_LIMIT};
 use record::{Record, State};
@@ -76,16 +84,17 @@ pub use cipher::{Entropy, Id, PasswordCost};
 pub use collect::{CollectPlan, Collected};
 pub use compression::{Compression, Preset};
 pub use copy::Copied;
+pub use damage_log::Damage;
 pub use excludes::Excludes;
 pub use far_end::{FarEnd, Listed, Put, Turn};
 pub use folder::{Entry, Node, Stamp, Time, is_safe_name};
 pub use folder_end::FolderEnd;
 pub use objects_end::{ObjectHead, ObjectsEnd, Part, RequestError, Requests};
 pub use record::Snapshot;
-pub use repair::Repaired;
+pub use repair::{Repaired, is_damage};
 pub use restore::{RestoreOptions, Restored};
-pub use retention::{Kept, Retention};
-pub use verify::{Damage, Verified, VerifyOptions};
+pub use retention::{Kept, Retention, SnapshotFilter};
+pub use verify::{Verified, VerifyOptions};
 pub use walk::{AddOptions, Added, ReadFiles};
 pub use writer::{Source, Writer, WriterOptions};
 
@@ -184,9 +193,12 @@ pub struct Vault {
     entropy: Entropy,
     /// The epoch of the newest record, 0 before the first.
     epoch: u64,
+    /// The highest epoch that had a record when the state was read: a fence, or one that is damaged, may be newer.
+    newest: u64,
     state: State,
     /// Whether a newest record that cannot be read is passed over.
     is_lenient: bool,
+    damages: Arc<DamageLog>,
 }
 
 impl Vault {
@@ -253,11 +265,13 @@ impl Vault {
         };
         let config = serde_json::to_vec_pretty(&config).expect("numbers and texts");
         let record = master.wrap(&config, password, cost, &mut entropy)?;
+        clear_leftovers(&*far)?;
         put_key(&*far, &record)?;
+        far.put(&copy_name(CONFIG), &config)?;
         if far.put(CONFIG, &config)? == Put::Exists {
             return Err(Error::invalid("vault", "somebody else has just made one"));
         }
-        Vault::with_key(far, config, master, entropy, false)
+        Vault::with_key(far, config, master, entropy, DamageLog::default())
     }
 
     /// Opens a vault.
@@ -268,8 +282,9 @@ impl Vault {
         Vault::open_as(far, password, entropy, false)
     }
 
-    /// Opens a vault for [`Vault::repair`], even where the newest record cannot be read: what an older one says
-    /// counts then, with all snapshots whose records are whole.
+    /// Opens a vault to read it, even where the newest record cannot be read: what an older one says counts then, with
+    /// all snapshots whose records are whole. Who changes the vault must not go on from there, but for
+    /// [`Vault::repair`].
     ///
     /// # Errors
     /// As [`Vault::open`].
@@ -283,26 +298,12 @@ impl Vault {
         entropy: Entropy,
         is_lenient: bool,
     ) -> Result<Vault> {
-        if far.size_bytes(CONFIG)?.is_none() {
-            return Err(Error::invalid(
-                "vault",
-                "there is none: its config is not there",
-            ));
-        }
-        let config = far.read(CONFIG, CONFIG_BYTES_MAX)?;
-        let mut damage = None;
-        for key in far.list("keys")? {
-            let record = far.read(&format!("keys/{}", key.name), CONFIG_BYTES_MAX)?;
-            match MasterKey::unwrap(&config, &record, password) {
-                Ok(Some(master)) => {
-                    return Vault::with_key(far, config, master, entropy, is_lenient);
-                }
-                Ok(None) => {}
-                Err(error) => damage = Some(error),
-            }
-        }
-        let refused = "the password opens none of its keys, or config or key are damaged";
-        Err(damage.unwrap_or_else(|| Error::invalid("vault", refused)))
+        let damages = DamageLog::default();
+        let (config, master) = opening::open(&*far, password, &damages)?;
+        let mut vault = Vault::with_key(far, config, master, entropy, damages)?;
+        vault.is_lenient = is_lenient;
+        vault.reload()?;
+        Ok(vault)
     }
 
     fn with_key(
@@ -310,7 +311,7 @@ impl Vault {
         config: Vec<u8>,
         master: MasterKey,
         entropy: Entropy,
-        is_lenient: bool,
+        damages: DamageLog,
     ) -> Result<Vault> {
         let wrong = |reason: &dyn std::fmt::Display| fail(CONFIG, 0, "a vault's config", reason);
         let parsed: Config = serde_json::from_slice(&config).map_err(|error| wrong(&error))?;
@@ -340,7 +341,7 @@ impl Vault {
                 Zeroizing::new(key)
             }
         };
-        let mut vault = Vault {
+        Ok(Vault {
             chunker: Chunker::new(&cut_key, options.chunks),
             cut_key,
             far,
@@ -349,11 +350,11 @@ impl Vault {
             config,
             entropy,
             epoch: 0,
+            newest: 0,
             state: State::default(),
-            is_lenient,
-        };
-        vault.reload()?;
-        Ok(vault)
+            is_lenient: false,
+            damages: Arc::new(damages),
+        })
     }
 
     /// Adds a password; returns the name of its key record.
@@ -406,6 +407,10 @@ impl Vault {
             let reason = "it is the last one that opens the vault, or there is none of that name";
             return Err(Error::invalid("key", reason));
         }
+        // The copy first: it opens the vault as well.
+        let copy = copy_name(&format!("keys/{name}"));
+        let (_, copy) = copy.split_once('/').expect("copies/key-name");
+        self.far.delete(COPIES, &[copy.to_string()])?;
         self.far.delete("keys", &[name.to_string()])
     }
 
@@ -431,6 +436,7 @@ impl Vault {
         let mut epochs = self.epochs("snapshots")?;
         epochs.reverse();
         let newest = epochs.first().copied().unwrap_or(0);
+        self.newest = newest;
         let mut passed_over = false;
         for epoch in &epochs {
             match self.read_record(*epoch) {
@@ -442,12 +448,21 @@ impl Vault {
                     }
                     return Ok(newest);
                 }
-                Err(Error::Corrupt { .. }) if self.is_lenient => passed_over = true,
+                Err(error) if self.is_lenient && is_damage(&error) => {
+                    self.damages.note(&object("snapshots", *epoch), &error);
+                    passed_over = true;
+                }
                 Err(error) => return Err(error),
             }
         }
         (self.epoch, self.state) = (0, State::default());
         Ok(newest)
+    }
+
+    /// Says whether somebody has written since the state was read, who may have deleted what it lists.
+    fn has_moved_on(&self) -> Result<bool> {
+        let epochs = self.epochs("snapshots")?;
+        Ok(epochs.last().is_some_and(|newest| *newest > self.newest))
     }
 
     /// Returns the epochs of snapshots whose records can be read, in rising order.
@@ -464,21 +479,39 @@ impl Vault {
 
     fn read_record(&self, epoch: u64) -> Result<Record> {
         let name = object("snapshots", epoch);
-        let content = self
-            .keys
-            .open(RECORD, &name, &self.far.read(&name, RECORD_BYTES_MAX)?)?;
-        Record::read(&content)
+        read_either(&name, &self.damages, |object| {
+            let sealed = self.far.read(object, RECORD_BYTES_MAX)?;
+            Record::read(&self.keys.open(RECORD, &name, &sealed)?)
+        })
     }
 
-    /// Returns the snapshots that live, oldest first.
+    /// Returns the snapshots that live, oldest first by the time they were begun. One whose record is damaged is left out, and is among
+    /// [`Vault::damages`].
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if one is not whole; those of the storage.
+    /// Those of the storage.
     pub fn snapshots(&self) -> Result<Vec<(u64, Snapshot)>> {
-        let epochs = self.state.snapshots.iter();
-        epochs
-            .map(|epoch| Ok((*epoch, self.snapshot(*epoch)?)))
-            .collect()
+        let mut snapshots = Vec::with_capacity(self.state.snapshots.len());
+        for epoch in &self.state.snapshots {
+            match self.snapshot(*epoch) {
+                Ok(snapshot) => snapshots.push((*epoch, snapshot)),
+                // Who forgot it meanwhile has deleted it.
+                Err(error) if is_damage(&error) && self.has_moved_on()? => {}
+                Err(error) if is_damage(&error) => {
+                    self.damages.note(&object("snapshots", *epoch), &error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        // A copied one has a higher number than those that are younger.
+        snapshots.sort_by_key(|(epoch, snapshot)| (snapshot.begun, *epoch));
+        Ok(snapshots)
+    }
+
+    /// Returns the damage that was met and got around since the vault was opened: a copy was read, footers of packs
+    /// stood in for an index, a snapshot was left out.
+    pub fn damages(&self) -> Vec<Damage> {
+        self.damages.damages()
     }
 
     /// Returns one snapshot by its number.
@@ -498,9 +531,19 @@ impl Vault {
         }
     }
 
-    /// Reads the index into memory, of which it may take `cap_bytes`.
+    /// Reads the index into memory, of which it may take `cap_bytes`, from all that can be read.
     fn index(&self, cap_bytes: u64) -> Result<Index> {
         let mut index = Index::new(cap_bytes);
+        index.damages = Arc::clone(&self.damages);
+        self.each_readable_pack(|pack, contents| index.add_contents(pack, &contents))?;
+        index.merge()?;
+        Ok(index)
+    }
+
+    /// Reads the index into memory as those do who change the vault: all that counts.
+    fn whole_index(&self, cap_bytes: u64) -> Result<Index> {
+        let mut index = Index::new(cap_bytes);
+        index.damages = Arc::clone(&self.damages);
         self.each_pack(|pack, contents| index.add_contents(pack, &contents))?;
         index.merge()?;
         Ok(index)
@@ -515,6 +558,71 @@ impl Vault {
             let name = object("index", *epoch);
             let object = self.far.read(&name, INDEX_BYTES_MAX)?;
             index::read_packs(&self.keys.open(INDEX, &name, &object)?, &mut take)?;
+        }
+        Ok(())
+    }
+
+    /// The same for who only reads: where an index is damaged, the footers of packs that no other names stand in for it.
+    fn each_readable_pack(
+        &self,
+        mut take: impl FnMut(index::PackPlace, pack::Contents) -> Result<()>,
+    ) -> Result<()> {
+        let (mut named, mut is_damaged) = (BTreeSet::new(), false);
+        for epoch in &self.state.indexes {
+            let name = object("index", *epoch);
+            let object = self.far.read(&name, INDEX_BYTES_MAX);
+            match object.and_then(|object| self.keys.open(INDEX, &name, &object)) {
+                Ok(content) => index::read_packs(&content, |pack, contents| {
+                    named.insert(pack.name);
+                    take(pack, contents)
+                })?,
+                Err(error) if is_damage(&error) => {
+                    if !self.has_moved_on()? {
+                        self.damages.note(&name, &error);
+                    }
+                    is_damaged = true;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match is_damaged {
+            true => self.each_unnamed_pack(named, take),
+            false => Ok(()),
+        }
+    }
+
+    /// Hands out the packs that are neither named nor doomed, as their footers say. One without a footer is as good as none.
+    fn each_unnamed_pack(
+        &self,
+        mut named: BTreeSet<Id>,
+        mut take: impl FnMut(index::PackPlace, pack::Contents) -> Result<()>,
+    ) -> Result<()> {
+        named.extend(self.state.doomed.iter().map(|doomed| doomed.pack));
+        let copied = self.copied_packs()?;
+        let listed = self.far.list("packs")?;
+        let listed = listed.iter().filter_map(|it| pack::name_from(&it.name));
+        for name in listed.chain(copied.iter().copied()) {
+            if !named.insert(name) {
+                continue;
+            }
+            let read = read_either(&pack::object_name(name), &self.damages, |object| {
+                pack::read_contents(&*self.far, object, &self.keys)
+            });
+            match read {
+                Ok((kind, size_bytes, contents)) => {
+                    let pack = index::PackPlace {
+                        name,
+                        kind,
+                        size_bytes,
+                        has_copy: copied.contains(&name),
+                    };
+                    take(pack, contents)?;
+                }
+                Err(error) if is_damage(&error) => {
+                    self.damages.note(&pack::object_name(name), &error);
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -539,7 +647,7 @@ impl Vault {
     /// Those of the storage.
     pub fn stored_bytes(&self) -> Result<u64> {
         let mut bytes = self.far.size_bytes(CONFIG)?.unwrap_or(0);
-        for folder in ["keys", "packs", "index", "snapshots", "locks"] {
+        for folder in ["keys", "packs", COPIES, "index", "snapshots", "locks"] {
             for Listed { name, size_bytes } in self.far.list(folder)? {
                 bytes += match size_bytes {
                     Some(size_bytes) => size_bytes,
@@ -554,10 +662,32 @@ impl Vault {
 fn put_key(far: &dyn FarEnd, record: &[u8]) -> Result<String> {
     let hash = pack::name_of(record).hex();
     let name = hash[..16].to_string();
-    match far.put(&format!("keys/{name}"), record)? {
-        Put::Created => Ok(name),
+    let object = format!("keys/{name}");
+    match far.put(&object, record)? {
+        Put::Created => {
+            far.put(&copy_name(&object), record)?;
+            Ok(name)
+        }
         Put::Exists => Err(Error::invalid("key", format!("there is a {name} already"))),
     }
+}
+
+/// Removes what an `init` left that ended before there was a vault.
+fn clear_leftovers(far: &dyn FarEnd) -> Result<()> {
+    for folder in ["packs", "index", "snapshots"] {
+        if !far.list(folder)?.is_empty() {
+            let reason = format!(
+                "its config is gone, and its {folder} are not: put a copy of config and keys back"
+            );
+            return Err(Error::invalid("vault", reason));
+        }
+    }
+    for folder in ["keys", COPIES] {
+        far.clear(folder)?;
+        let left: Vec<String> = far.list(folder)?.into_iter().map(|it| it.name).collect();
+        far.delete(folder, &left)?;
+    }
+    Ok(())
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 
 use super::cipher::Entropy;
 use super::far_end::{FarEnd, Listed, Put, Turn, not_there};
-use super::folder_end::check_range;
+use super::folder_end::{check_range, within};
 use super::{epoch_of, object};
 
 /// How long the turn stays with a writer that is not heard of any more.
@@ -317,7 +317,7 @@ impl FarEnd for ObjectsEnd {
         self.inner.change(|| {
             names
                 .iter()
-                .try_for_each(|name| self.inner.delete(&format!("{folder}/{name}")))
+                .try_for_each(|name| self.inner.delete(&within(folder, name)))
         })
     }
 

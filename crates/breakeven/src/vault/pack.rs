@@ -9,7 +9,7 @@ use crate::meter::thread_cpu;
 
 use super::bytes::{Reader, fail, put_number};
 use super::chunker::CHUNK_BYTES_LIMIT;
-use super::cipher::{Id, Keys, TAG_BYTES};
+use super::cipher::{Entropy, Id, Keys, TAG_BYTES};
 use super::compression::Outcome;
 use super::far_end::{FarEnd, not_there};
 
@@ -24,7 +24,7 @@ pub(super) const PACK_BYTES_LIMIT: usize = 512 << 20;
 /// Chunks in a frame, which are counted in 16 bits.
 pub(super) const FRAME_CHUNKS_MAX: usize = 65_535;
 /// What a chunk takes of a footer at the least: identity, kind, length.
-const CHUNK_ENTRY_BYTES: usize = 18;
+pub(super) const CHUNK_ENTRY_BYTES: usize = 18;
 
 /// What a pack is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +37,14 @@ pub enum PackKind {
 
 impl PackKind {
     pub(super) fn number(self) -> u8 {
+        match self {
+            PackKind::Data => 1,
+            PackKind::Folders => 2,
+        }
+    }
+
+    /// Returns how often packs of this kind are put.
+    pub(super) fn object_count(self) -> u64 {
         match self {
             PackKind::Data => 1,
             PackKind::Folders => 2,
@@ -266,11 +274,13 @@ impl OpenFrame {
     }
 }
 
-/// A pack that grows.
+/// A pack that grows. Its frames are put in an order that is drawn: that of the file would tell an observer which
+/// lengths follow each other.
 pub(super) struct PackBuilder {
     head: [u8; HEAD_BYTES],
-    bytes: Vec<u8>,
-    contents: Contents,
+    size_bytes: usize,
+    /// With the numbers that the caller knows them by.
+    frames: Vec<(u32, EncodedFrame)>,
 }
 
 impl PackBuilder {
@@ -281,42 +291,56 @@ impl PackBuilder {
         head[8..].copy_from_slice(&salt);
         PackBuilder {
             head,
-            bytes: head.to_vec(),
-            contents: Contents { frames: Vec::new() },
+            size_bytes: HEAD_BYTES,
+            frames: Vec::new(),
         }
     }
 
     /// Returns the bytes so far.
     pub(super) fn size_bytes(&self) -> usize {
-        self.bytes.len()
+        self.size_bytes
     }
 
-    /// Appends a frame.
-    pub(super) fn push(&mut self, mut frame: EncodedFrame, keys: &Keys) -> FrameEntry {
-        let offset = self.bytes.len();
-        keys.seal_part(&self.head, offset as u64, &mut frame.bytes);
-        self.bytes.extend_from_slice(&frame.bytes);
-        let entry = FrameEntry {
-            offset: offset as u32,
-            sealed_bytes: frame.bytes.len() as u32,
-            chunks: frame.chunks,
-        };
-        self.contents.frames.push(entry.clone());
-        entry
+    /// Adds a frame under a number.
+    pub(super) fn push(&mut self, number: u32, frame: EncodedFrame) {
+        self.size_bytes += frame.bytes.len() + TAG_BYTES;
+        self.frames.push((number, frame));
     }
 
-    /// Returns the pack's name, its bytes and what it holds.
-    pub(super) fn finish(mut self, keys: &Keys) -> (Id, Vec<u8>, Contents) {
-        let offset = self.bytes.len() as u64;
+    /// Returns the pack's bytes, and its frames in the order they lie in, with their numbers.
+    pub(super) fn finish(
+        mut self,
+        keys: &Keys,
+        entropy: &mut Entropy,
+    ) -> (Vec<u8>, Vec<(u32, FrameEntry)>) {
+        // By Fisher and Yates.
+        for at in (1..self.frames.len()).rev() {
+            let drawn = u64::from_le_bytes(entropy.take()) % (at as u64 + 1);
+            self.frames.swap(at, drawn as usize);
+        }
+        let mut bytes = Vec::with_capacity(self.size_bytes);
+        bytes.extend_from_slice(&self.head);
+        let (mut numbers, mut contents) = (Vec::new(), Contents { frames: Vec::new() });
+        for (number, mut frame) in self.frames {
+            let offset = bytes.len();
+            keys.seal_part(&self.head, offset as u64, &mut frame.bytes);
+            bytes.extend_from_slice(&frame.bytes);
+            numbers.push(number);
+            contents.frames.push(FrameEntry {
+                offset: offset as u32,
+                sealed_bytes: frame.bytes.len() as u32,
+                chunks: frame.chunks,
+            });
+        }
+        let offset = bytes.len() as u64;
         let mut footer = Vec::new();
-        self.contents.write(&mut footer);
+        contents.write(&mut footer);
         keys.seal_part(&self.head, offset, &mut footer);
-        self.bytes.extend_from_slice(&footer);
-        self.bytes.extend_from_slice(&offset.to_le_bytes());
-        self.bytes
-            .extend_from_slice(&(footer.len() as u32).to_le_bytes());
-        self.bytes.extend_from_slice(END_MAGIC);
-        (name_of(&self.bytes), self.bytes, self.contents)
+        bytes.extend_from_slice(&footer);
+        bytes.extend_from_slice(&offset.to_le_bytes());
+        bytes.extend_from_slice(&(footer.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(END_MAGIC);
+        (bytes, numbers.into_iter().zip(contents.frames).collect())
     }
 }
 
@@ -361,19 +385,18 @@ pub(super) fn read_head(bytes: &[u8]) -> Result<([u8; HEAD_BYTES], PackKind)> {
 /// Reads what a pack holds from the pack itself.
 pub(super) fn read_contents(
     far: &dyn FarEnd,
-    name: Id,
+    object: &str,
     keys: &Keys,
 ) -> Result<(PackKind, u64, Contents)> {
-    let object = object_name(name);
-    let size_bytes = far.size_bytes(&object)?;
-    let size_bytes = size_bytes.ok_or_else(|| not_there(&object))?;
+    let size_bytes = far.size_bytes(object)?;
+    let size_bytes = size_bytes.ok_or_else(|| not_there(object))?;
     let least = (HEAD_BYTES + TRAILER_BYTES) as u64;
     if size_bytes < least || size_bytes > PACK_BYTES_LIMIT as u64 * 2 {
         return Err(fail("pack", 0, "a pack's length", size_bytes));
     }
-    let (head, kind) = read_head(&far.read_range(&object, 0, HEAD_BYTES)?)?;
+    let (head, kind) = read_head(&far.read_range(object, 0, HEAD_BYTES)?)?;
     let trailer_at = size_bytes - TRAILER_BYTES as u64;
-    let trailer = far.read_range(&object, trailer_at, TRAILER_BYTES)?;
+    let trailer = far.read_range(object, trailer_at, TRAILER_BYTES)?;
     let footer_at = u64::from_le_bytes(trailer[..8].try_into().expect("8 bytes"));
     let footer_bytes = u32::from_le_bytes(trailer[8..12].try_into().expect("4 bytes"));
     let is_whole = footer_at.checked_add(footer_bytes.into()) == Some(trailer_at);
@@ -385,7 +408,7 @@ pub(super) fn read_contents(
             "another",
         ));
     }
-    let mut footer = far.read_range(&object, footer_at, footer_bytes as usize)?;
+    let mut footer = far.read_range(object, footer_at, footer_bytes as usize)?;
     keys.open_part(&head, footer_at, &mut footer)?;
     let mut reader = Reader::new("footer", &footer);
     let contents = Contents::read(&mut reader)?;

@@ -416,6 +416,37 @@ fn a_full_disk_leaves_the_vault_as_it_was() {
     proof::fill_disk::<Subjected>(crate::testing::seed(24), 20, 20 * 4096..120 * 4096).unwrap();
 }
 
+/// Others have filled the disk, and what gives room back needs some itself.
+#[test]
+fn a_full_disk_is_emptied_by_forgetting_and_collecting() {
+    let disk = SimulatedDisk::new(1);
+    let far = FolderEnd::shared(disk.start_process());
+    let seeded = Entropy::seeded(1);
+    let made = Vault::init(far, VaultOptions::default(), PASSWORD, cost(), seeded);
+    let mut vault = made.unwrap();
+    let mut random = Rng::with_seed(crate::testing::seed(51));
+    let mut trees = BTreeMap::new();
+    for number in 0..4 {
+        let content = (0..1_500_000).map(|_| random.u8(..)).collect();
+        let tree = Tree::from([(b"a".to_vec(), content)]);
+        let epoch = add(&mut vault, &tree, number).unwrap();
+        trees.insert(epoch, tree);
+    }
+    let full_bytes = disk.allocated_bytes();
+    disk.set_capacity_bytes(Some(full_bytes));
+    let (newest, last) = trees.pop_last().unwrap();
+    let gone: Vec<u64> = trees.into_keys().collect();
+    vault.forget(&gone).unwrap();
+    // Another process, which finds the room used.
+    let mut vault = open_seeded(disk.start_process(), 2).unwrap();
+    vault
+        .collect(&pool(), writer_options(), (0, 0), 0.9, &mut |_| ())
+        .unwrap();
+    let left_bytes = disk.allocated_bytes();
+    assert!(left_bytes < full_bytes / 2, "{left_bytes} of {full_bytes}");
+    assert!(trees_of(&vault).unwrap() == BTreeMap::from([(newest, last)]));
+}
+
 /// A vault with two snapshots at rest.
 fn small_vault() -> (SimulatedDisk, BTreeMap<u64, Tree>) {
     let disk = SimulatedDisk::new(1);
@@ -474,7 +505,9 @@ fn every_flipped_bit_is_found_by_verify_and_never_returned() {
 
 fn proof_flips(disk: &SimulatedDisk, check: &mut dyn FnMut(Arc<dyn Storage>, &str)) {
     let image = disk.recording().end();
-    for name in image.names() {
+    // The bytes of what is kept aside mean nothing.
+    let names = image.names().into_iter();
+    for name in names.filter(|name| name != "locks/room") {
         for bit in 0..image.size_bytes(&name) * 8 {
             let mut flipped = image.clone();
             flipped.flip_bit(&name, bit);

@@ -55,6 +55,13 @@ pub(super) struct Doomed {
     pub since: i64,
 }
 
+impl Doomed {
+    /// Returns when the pack may be deleted. A time from a clock that ran ahead counts as now.
+    pub fn until(&self, now: i64, grace: i64) -> i64 {
+        self.since.min(now).saturating_add(grace)
+    }
+}
+
 /// The state of a vault.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {

@@ -19,6 +19,7 @@ use crate::pool::Pool;
 
 use super::cipher::Id;
 use super::contents::Chunks;
+use super::copies::{COPIES, copy_name};
 use super::far_end::FarEnd;
 use super::folder::Node;
 use super::folder_end::is_errno;
@@ -29,13 +30,21 @@ use super::pack::{
 use super::record::Record;
 use super::verify::DEPTH_MAX;
 use super::writer::{Group, Writer, WriterOptions};
-use super::{Damage, INDEX, INDEX_BYTES_MAX, Progress, Vault, VerifyOptions, object};
+use super::{
+    CONFIG_BYTES_MAX, Damage, INDEX, INDEX_BYTES_MAX, Progress, Vault, VerifyOptions, object,
+};
 
 /// What a repair did.
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
     /// What was damaged, by the names of objects.
     pub damages: Vec<Damage>,
+    /// Objects that were put again as their copies are.
+    pub mended_objects: u64,
+    /// Objects of a vault of before that were given a copy.
+    pub copied_objects: u64,
+    /// What is still damaged, by the names of objects.
+    pub left: Vec<Damage>,
     /// Packs that left.
     pub dropped_packs: u64,
     /// Chunks of them that were saved.
@@ -49,9 +58,9 @@ pub struct Repaired {
 }
 
 impl Repaired {
-    /// Says whether all that was stored can still be restored.
+    /// Says whether all that was stored can still be restored, and nothing is damaged any more.
     pub fn is_whole(&self) -> bool {
-        self.lost.is_empty() && self.lost_snapshots.is_empty()
+        self.lost.is_empty() && self.lost_snapshots.is_empty() && self.left.is_empty()
     }
 }
 
@@ -61,6 +70,39 @@ impl Vault {
     /// # Errors
     /// [`Error::Invalid`] while another writes; those of the far end.
     pub fn repair(
+        &mut self,
+        pool: &Pool,
+        options: WriterOptions,
+        now: i64,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Repaired> {
+        self.far.use_kept_room();
+        let mut repaired = self.repair_damages(pool, options, now, progress)?;
+        repaired.copied_objects = self.copy_what_lies_once(pool, options, now)?;
+        Ok(repaired)
+    }
+
+    /// Gives what a vault of before has once its copy; returns how many objects that were.
+    fn copy_what_lies_once(
+        &mut self,
+        pool: &Pool,
+        options: WriterOptions,
+        now: i64,
+    ) -> Result<u64> {
+        if self.lying_once()?.is_empty() {
+            return Ok(0);
+        }
+        let writer = Writer::begin(self, pool, options)?;
+        let mut copied = 0;
+        for object in writer.vault().lying_once()? {
+            copied += u64::from(writer.vault().copy_object(&object)?);
+        }
+        // The index says which packs have one.
+        writer.commit_collection(BTreeSet::new(), now)?;
+        Ok(copied)
+    }
+
+    fn repair_damages(
         &mut self,
         pool: &Pool,
         options: WriterOptions,
@@ -88,6 +130,7 @@ impl Vault {
             ..Repaired::default()
         };
         let session = self.begin()?;
+        repaired.mended_objects = self.mend(&repaired.damages)?;
         let gone = self.leave_unreadable(&mut repaired)?;
         let mut writer = Writer::with_session(self, session, pool, options)?;
         let unlisted = writer.unlisted()?;
@@ -104,6 +147,18 @@ impl Vault {
         for (folder, names) in gone {
             self.far.delete(folder, &names)?;
         }
+        // Those that only a newer state lets go for a moment.
+        let mut records = repaired.damages.clone();
+        records.retain(|it| it.name.starts_with("snapshots/"));
+        repaired.mended_objects += self.mend(&records)?;
+        for key in self.far.list("keys")? {
+            let name = format!("keys/{}", key.name);
+            let record = self.far.read(&name, CONFIG_BYTES_MAX);
+            if let Err(error) = record.and_then(|it| self.keys.master.check_record(&it)) {
+                let reason = error.to_string();
+                repaired.left.push(Damage { name, reason });
+            }
+        }
         let index = self.index(options.index_bytes_max)?;
         for (epoch, snapshot) in self.snapshots()? {
             self.list_lost(&index, epoch, snapshot.folder, &mut repaired.lost);
@@ -117,7 +172,9 @@ impl Vault {
         repaired: &mut Repaired,
     ) -> Result<Vec<(&'static str, Vec<String>)>> {
         let (mut records, mut indexes) = (Vec::new(), Vec::new());
-        for epoch in self.epochs("snapshots")? {
+        let mut epochs: BTreeSet<u64> = self.epochs("snapshots")?.into_iter().collect();
+        epochs.extend(&self.state.snapshots);
+        for epoch in epochs {
             if is_damaged(self.read_record(epoch))? {
                 records.push(epoch);
             }
@@ -141,7 +198,10 @@ impl Vault {
             .retain(|epoch| !records.contains(epoch));
         self.state.indexes.retain(|epoch| !indexes.contains(epoch));
         let names = |epochs: Vec<u64>| epochs.iter().map(|it| format!("{it:016x}")).collect();
+        let copies = records.iter().map(|epoch| object("snapshots", *epoch));
+        let copies = copies.map(|it| copy_name(&it)[COPIES.len() + 1..].to_string());
         Ok(vec![
+            (COPIES, copies.collect()),
             ("snapshots", names(records)),
             ("index", names(indexes)),
         ])
@@ -206,8 +266,8 @@ impl Vault {
     }
 }
 
-/// Tells damage from a far end that does not answer.
-pub(super) fn is_damage(error: &Error) -> bool {
+/// Tells damage from a far end that does not answer, and from what the caller may not do.
+pub fn is_damage(error: &Error) -> bool {
     let is_wrong = matches!(
         error,
         Error::Corrupt { .. } | Error::Limit { .. } | Error::Unsupported { .. }
@@ -325,7 +385,7 @@ impl Writer<'_> {
         for (pack, contents) in packs {
             let bytes = readable(&*self.vault().far, pack)?;
             for frame in &contents.frames {
-                let open = bytes.as_deref().and_then(|bytes| {
+                let open = bytes.iter().find_map(|bytes| {
                     let at = frame.offset as usize;
                     let sealed = bytes.get(at..)?.get(..frame.sealed_bytes as usize)?;
                     let (head, _) = read_head(bytes).ok()?;
@@ -359,13 +419,18 @@ impl Writer<'_> {
     }
 }
 
-/// Returns the bytes of a damaged pack, nothing where there are none.
-fn readable(far: &dyn FarEnd, pack: &PackPlace) -> Result<Option<Vec<u8>>> {
-    let read = far.read(&object_name(pack.name), 2 * PACK_BYTES_LIMIT as u64);
-    match read {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) => is_damaged::<()>(Err(error)).map(|_| None),
+/// Returns the bytes of a damaged pack and of its copy, as far as there are any.
+fn readable(far: &dyn FarEnd, pack: &PackPlace) -> Result<Vec<Vec<u8>>> {
+    let mut readable = Vec::new();
+    let object = object_name(pack.name);
+    let copy = pack.has_copy.then(|| copy_name(&object));
+    for object in std::iter::once(object.clone()).chain(copy) {
+        match far.read(&object, 2 * PACK_BYTES_LIMIT as u64) {
+            Ok(bytes) => readable.push(bytes),
+            Err(error) => is_damaged::<()>(Err(error)).map(drop)?,
+        }
     }
+    Ok(readable)
 }
 
 impl Vault {
@@ -375,6 +440,7 @@ impl Vault {
     /// # Errors
     /// Those of the far end.
     pub fn unlock(&mut self) -> Result<u64> {
+        self.far.use_kept_room();
         self.far.break_turn()?;
         let records = self.epochs("snapshots")?;
         let open = self.epochs("locks")?;

@@ -1,4 +1,4 @@
-//! Which snapshots a rule keeps: the last of each day, week, month and year, and those with a tag.
+//! Which snapshots are meant, and which a rule keeps: the last of each day, week, month and year, and those with a tag.
 //!
 //! Pure: times are given. Days are those of UTC, weeks begin on Monday.
 
@@ -23,6 +23,28 @@ pub struct Retention {
     pub tags: Vec<String>,
 }
 
+/// Which snapshots are meant. Default all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotFilter {
+    /// Of one of these machines, unless there is none.
+    pub hosts: Vec<String>,
+    /// Of all of these paths, and maybe others.
+    pub paths: Vec<Vec<u8>>,
+    /// With one of these tags, unless there is none.
+    pub tags: Vec<String>,
+}
+
+impl SnapshotFilter {
+    /// Says whether a snapshot is meant.
+    pub fn matches(&self, snapshot: &Snapshot) -> bool {
+        let is_of_host = self.hosts.is_empty() || self.hosts.contains(&snapshot.host);
+        let is_tagged = |tag: &String| snapshot.tags.contains(tag);
+        let is_tagged = self.tags.is_empty() || self.tags.iter().any(is_tagged);
+        let is_of_path = |path: &Vec<u8>| snapshot.paths.contains(path);
+        is_of_host && is_tagged && self.paths.iter().all(is_of_path)
+    }
+}
+
 /// A snapshot and why it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
@@ -40,23 +62,24 @@ const DAY_SECONDS: i64 = 86_400;
 impl Retention {
     /// Applies the rules to snapshots of the same host and paths by themselves, and returns all, oldest first.
     pub fn apply(&self, snapshots: &[(u64, Snapshot)]) -> Vec<Kept> {
-        let mut groups: Vec<Vec<&(u64, Snapshot)>> = Vec::new();
-        for snapshot in snapshots {
-            let is_same = |group: &&mut Vec<&(u64, Snapshot)>| {
-                let (_, first) = group[0];
-                first.host == snapshot.1.host && first.paths == snapshot.1.paths
-            };
-            match groups.iter_mut().find(is_same) {
-                Some(group) => group.push(snapshot),
-                None => groups.push(vec![snapshot]),
-            }
-        }
+        let groups = groups_of(snapshots);
         let mut kept: Vec<Kept> = groups
             .iter()
             .flat_map(|group| self.apply_to(group))
             .collect();
         kept.sort_by_key(|kept| kept.epoch);
         kept
+    }
+
+    /// Returns a snapshot of each group of the same host and paths of which the rules keep nothing.
+    pub fn emptied<'s>(&self, snapshots: &'s [(u64, Snapshot)]) -> Vec<&'s Snapshot> {
+        let mut groups = groups_of(snapshots);
+        groups.retain(|group| {
+            self.apply_to(group)
+                .iter()
+                .all(|kept| kept.reasons.is_empty())
+        });
+        groups.iter().map(|group| &group[0].1).collect()
     }
 
     fn apply_to(&self, group: &[&(u64, Snapshot)]) -> Vec<Kept> {
@@ -99,6 +122,22 @@ impl Retention {
         }
         kept
     }
+}
+
+/// Sorts snapshots by host and paths.
+fn groups_of(snapshots: &[(u64, Snapshot)]) -> Vec<Vec<&(u64, Snapshot)>> {
+    let mut groups: Vec<Vec<&(u64, Snapshot)>> = Vec::new();
+    for snapshot in snapshots {
+        let is_same = |group: &&mut Vec<&(u64, Snapshot)>| {
+            let (_, first) = group[0];
+            first.host == snapshot.1.host && first.paths == snapshot.1.paths
+        };
+        match groups.iter_mut().find(is_same) {
+            Some(group) => group.push(snapshot),
+            None => groups.push(vec![snapshot]),
+        }
+    }
+    groups
 }
 
 /// Returns year and month of a day since 1970, by Hinnant's `civil_from_days`.
@@ -150,6 +189,45 @@ mod tests {
         // 2024-02-29 and the day behind it.
         assert_eq!(year_month(19_782), (2024, 2));
         assert_eq!(year_month(19_783), (2024, 3));
+    }
+
+    #[test]
+    fn a_filter_means_what_has_all_that_it_names() {
+        let of = |host: &str, paths: &[&str], tags: &[&str]| Snapshot {
+            host: host.to_string(),
+            paths: paths.iter().map(|path| path.as_bytes().to_vec()).collect(),
+            tags: tags.iter().map(|tag| tag.to_string()).collect(),
+            ..Snapshot::default()
+        };
+        let filter = |hosts: &[&str], paths: &[&str], tags: &[&str]| SnapshotFilter {
+            hosts: hosts.iter().map(|host| host.to_string()).collect(),
+            paths: paths.iter().map(|path| path.as_bytes().to_vec()).collect(),
+            tags: tags.iter().map(|tag| tag.to_string()).collect(),
+        };
+        let snapshot = of("one", &["/a", "/b"], &["x", "y"]);
+        assert!(SnapshotFilter::default().matches(&snapshot));
+        assert!(filter(&["two", "one"], &["/b"], &["y", "z"]).matches(&snapshot));
+        assert!(!filter(&["two"], &[], &[]).matches(&snapshot));
+        assert!(!filter(&[], &["/a", "/c"], &[]).matches(&snapshot));
+        assert!(!filter(&[], &[], &["z"]).matches(&snapshot));
+    }
+
+    #[test]
+    fn a_rule_that_keeps_nothing_of_a_group_says_so() {
+        let (mut one, mut two) = (snapshot(1, 1, "keep"), snapshot(2, 2, ""));
+        (one.1.host, two.1.host) = ("one".to_string(), "two".to_string());
+        let by_tag = |tag: &str| Retention {
+            tags: vec![tag.to_string()],
+            ..Retention::default()
+        };
+        let snapshots = [one, two];
+        let emptied = |rule: &Retention| -> Vec<String> {
+            let groups = rule.emptied(&snapshots).into_iter();
+            groups.map(|group| group.host.clone()).collect()
+        };
+        assert_eq!(emptied(&by_tag("keep")), ["two"]);
+        assert_eq!(emptied(&by_tag("kept")), ["one", "two"]);
+        assert!(emptied(&Retention::default()).is_empty());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 
+use super::copies::{COPIES, copy_name};
 use super::far_end::{Put, Turn};
 use super::record::{Record, State};
 use super::{INDEX, LOCK, RECORD, Vault, object};
@@ -9,6 +10,8 @@ use super::{INDEX, LOCK, RECORD, Vault, object};
 /// The right to make one change.
 pub(super) struct Session {
     pub(super) epoch: u64,
+    /// Indexes that could not be read and do not count any more; those of their packs that are whole are taken over.
+    left_indexes: Vec<u64>,
     _turn: Turn,
 }
 
@@ -52,7 +55,11 @@ impl Vault {
         self.check_newest(epoch)?;
         let old: Vec<String> = locks.iter().map(|epoch| format!("{epoch:016x}")).collect();
         self.far.delete("locks", &old)?;
-        Ok(Session { epoch, _turn: turn })
+        Ok(Session {
+            epoch,
+            left_indexes: Vec::new(),
+            _turn: turn,
+        })
     }
 
     /// Checks that no epoch was used since the listing that an epoch was found by. Who stalled may have put the lock of one
@@ -75,7 +82,15 @@ impl Vault {
         let sealed = self
             .keys
             .seal(RECORD, &name, &record.write(), &mut self.entropy);
-        self.far.put(&name, &sealed)
+        let put = self.far.put(&name, &sealed)?;
+        // It is committed: that it lies once is no reason to call it failed.
+        let copy = copy_name(&name);
+        if (put, record != &Record::Fence) == (Put::Created, true)
+            && let Err(error) = self.far.put(&copy, &sealed)
+        {
+            self.damages.note(&copy, &error);
+        }
+        Ok(put)
     }
 
     /// Puts an index of this epoch.
@@ -88,6 +103,16 @@ impl Vault {
         }
     }
 
+    /// Takes the indexes out of the state that could not be read; says whether there were any.
+    pub(super) fn leave_damaged_indexes(&mut self, session: &mut Session) -> bool {
+        let is_damaged = |epoch: &u64| self.damages.has(&object("index", *epoch));
+        let indexes = std::mem::take(&mut self.state.indexes);
+        let (damaged, whole) = indexes.into_iter().partition(is_damaged);
+        self.state.indexes = whole;
+        session.left_indexes = damaged;
+        !session.left_indexes.is_empty()
+    }
+
     /// Makes a record the newest, and deletes what its state does not list.
     pub(super) fn commit(&mut self, session: Session, record: Record) -> Result<u64> {
         let epoch = session.epoch;
@@ -98,7 +123,8 @@ impl Vault {
         if self.put_record(epoch, &record)? == Put::Exists {
             return Err(fenced(epoch));
         }
-        let before = std::mem::replace(&mut self.state, state);
+        let mut before = std::mem::replace(&mut self.state, state);
+        before.indexes.extend(session.left_indexes);
         let before_epoch = std::mem::replace(&mut self.epoch, epoch);
         self.sweep(&before, before_epoch)?;
         Ok(epoch)
@@ -118,6 +144,9 @@ impl Vault {
             gone(&records, &self.state.snapshots),
             gone(&before.indexes, &self.state.indexes),
         );
+        let copies = records.iter().map(|name| format!("record-{name}"));
+        let copies: Vec<String> = copies.collect();
+        self.far.delete(COPIES, &copies)?;
         self.far.delete("snapshots", &records)?;
         self.far.delete("index", &indexes)
     }

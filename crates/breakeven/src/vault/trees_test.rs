@@ -917,9 +917,16 @@ fn a_repair_names_what_is_lost_and_the_next_add_heals_it() {
         flipped.lost_chunks > 0 && flipped.saved_chunks > 0,
         "{flipped:?}"
     );
+    let mended = check_repair(true, &|folder| {
+        (packs_of(folder, 2).iter()).for_each(|pack| fs::remove_file(pack).unwrap());
+    });
+    assert!(mended.is_whole() && mended.mended_objects > 0, "{mended:?}");
     // A folder whose times have changed since cannot be made again by an add.
     let folders = check_repair(false, &|folder| {
         (packs_of(folder, 2).iter()).for_each(|pack| fs::remove_file(pack).unwrap());
+        for copy in fs::read_dir(folder.join("copies")).unwrap() {
+            fs::remove_file(copy.unwrap().path()).unwrap();
+        }
     });
     assert_eq!(folders.lost, [(1, PathBuf::from("/"))]);
     let index = check_repair(true, &|folder| {
@@ -928,8 +935,12 @@ fn a_repair_names_what_is_lost_and_the_next_add_heals_it() {
     });
     assert!(index.is_whole() && index.lost_chunks == 0, "{index:?}");
     let record = check_repair(true, &|folder| {
-        let record = fs::read_dir(folder.join("snapshots")).unwrap().next();
-        fs::write(record.unwrap().unwrap().path(), b"not a record").unwrap();
+        for record in [
+            "snapshots/0000000000000001",
+            "copies/record-0000000000000001",
+        ] {
+            fs::write(folder.join(record), b"not a record").unwrap();
+        }
     });
     assert_eq!(record.lost_snapshots, [1]);
     let nothing = check_repair(true, &|_| ());
@@ -1054,6 +1065,35 @@ fn collect_at(vault: &mut Vault, now: i64, share_min: f64) -> Collected {
     collected.unwrap()
 }
 
+#[test]
+fn a_pack_that_was_doomed_by_a_clock_that_ran_ahead_is_deleted_in_time() {
+    let source = tempfile::tempdir().unwrap();
+    noise_tree(source.path(), 31, 2);
+    let (_, mut vault) = memory_vault();
+    let paths = [source.path().to_path_buf()];
+    let first = vault
+        .add(&pool(), &paths, &options(1), &mut |_| ())
+        .unwrap();
+    vault.forget(&[first.epoch]).unwrap();
+    let (now, ahead, grace) = (1_000_000, 9_000_000, 1000);
+    let mut collect = |now| {
+        let writing = WriterOptions::default();
+        let collected = vault.collect(&pool(), writing, (now, grace), 0.5, &mut |_| ());
+        collected.unwrap()
+    };
+    let marked = collect(ahead);
+    let (count, until) = (marked.waiting_packs, marked.waiting_until);
+    assert!(count > 0 && until == ahead + grace, "{marked:?}");
+    let waiting = collect(now);
+    let is_said = waiting.waiting_packs == count && waiting.waiting_until == now + grace;
+    assert!(is_said && waiting.deleted_packs == 0, "{waiting:?}");
+    let done = collect(now + grace);
+    assert!(
+        done.deleted_packs == count && done.waiting_packs == 0,
+        "{done:?}"
+    );
+}
+
 fn check_whole(vault: &Vault, epoch: u64, root: &Path) {
     let (_target, back) = restored(vault, epoch, root);
     assert_eq!(seen(&back), seen(root));
@@ -1118,7 +1158,8 @@ fn a_list_that_is_taken_over_without_its_chunks_counts_for_nothing() {
     let mut gone = 0;
     for path in packs_of(folder.path(), 1) {
         let name = pack::name_of(&fs::read(&path).unwrap());
-        let (_, _, held) = pack::read_contents(&*far, name, &vault.keys).unwrap();
+        let (_, _, held) =
+            pack::read_contents(&*far, &pack::object_name(name), &vault.keys).unwrap();
         let mut chunks = held.frames.iter().flat_map(|frame| &frame.chunks);
         if !before.contains(&path) && !chunks.any(|chunk| chunk.id == first) {
             fs::remove_file(path).unwrap();

@@ -11,14 +11,17 @@ use crate::pool::Pool;
 
 use super::cipher::{Id, Keys};
 use super::contents::Chunks;
+use super::copies::{COPIES, copy_name};
 use super::far_end::FarEnd;
 use super::folder::Node;
 use super::index::{Index, PackPlace};
 use super::pack::{
     self, ChunkKind, Contents, PACK_BYTES_LIMIT, object_name, open_frame, read_head,
 };
-use super::record::Snapshot;
-use super::{CONFIG_BYTES_MAX, LOCK, Progress, Vault, object};
+use super::record::{Record, Snapshot};
+use super::{
+    CONFIG, CONFIG_BYTES_MAX, Damage, LOCK, Progress, RECORD, RECORD_BYTES_MAX, Vault, object,
+};
 
 /// Folders within folders that are followed: twice what a path of 4,096 bytes can hold.
 pub(super) const DEPTH_MAX: usize = 4096;
@@ -42,15 +45,6 @@ impl Default for VerifyOptions {
             index_bytes_max: 1 << 30,
         }
     }
-}
-
-/// An object that is damaged, or a snapshot that needs one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// The object's name, or that of a snapshot's record.
-    pub name: String,
-    /// What is wrong with it.
-    pub reason: String,
 }
 
 /// What was read, and what is wrong.
@@ -93,13 +87,13 @@ impl Vault {
         let mut verified = Verified::default();
         self.verify_small(&mut verified)?;
         let mut index = Index::new(options.index_bytes_max);
+        index.damages = Arc::clone(&self.damages);
         let mut packs: Vec<(PackPlace, Contents)> = Vec::new();
-        let listed = self.each_pack(|pack, contents| {
+        self.each_readable_pack(|pack, contents| {
             index.add_contents(pack, &contents)?;
             packs.push((pack, contents));
             Ok(())
-        });
-        verified.note("index", listed);
+        })?;
         index.merge()?;
         self.verify_unlisted(&packs, &mut verified)?;
         let mut random = fastrand::Rng::with_seed(options.seed);
@@ -111,6 +105,12 @@ impl Vault {
             verified.snapshots += 1;
             Ok(())
         })?;
+        // What was got around on the way, damaged indexes among it.
+        for damage in self.damages() {
+            if !verified.damages.iter().any(|it| it.name == damage.name) {
+                verified.damages.push(damage);
+            }
+        }
         Ok(verified)
     }
 
@@ -127,13 +127,18 @@ impl Vault {
         let work = move |decompressor: &mut Decompressor,
                          (pack, contents): (PackPlace, Contents)| {
             let read = verify_pack(&*far, &keys, &pack, &contents, decompressor);
-            Ok((pack, read))
+            let copy = match pack.has_copy {
+                true => verify_name(&*far, &copy_name(&object_name(pack.name)), pack.name),
+                false => Ok(()),
+            };
+            Ok((pack, read, copy))
         };
         let capacity = pool.worker_count() + 1;
         let mut stage = pool.stage(capacity, Decompressor::new, work)?;
         let mut done = 0;
         stage.run(packs, |read| {
-            let (pack, read) = read?;
+            let (pack, read, copy) = read?;
+            verified.note(&copy_name(&object_name(pack.name)), copy);
             if let Some(chunks) = verified.note(&object_name(pack.name), read) {
                 verified.chunks += chunks;
             }
@@ -146,8 +151,20 @@ impl Vault {
         Ok(done)
     }
 
-    /// Checks keys, locks and records.
+    /// Checks config, keys, locks, records and their copies.
     fn verify_small(&self, verified: &mut Verified) -> Result<()> {
+        let config = self.far.read(CONFIG, CONFIG_BYTES_MAX);
+        let config = config.and_then(|it| right(it == self.config));
+        verified.note(CONFIG, config);
+        for copy in self.far.list(COPIES)? {
+            // Those of packs are read with the packs.
+            if Id::from_hex(&copy.name).is_none() {
+                let name = format!("{COPIES}/{}", copy.name);
+                let bytes = self.far.read(&name, RECORD_BYTES_MAX);
+                let checked = bytes.and_then(|it| right(self.is_right_copy(&copy.name, &it)));
+                verified.note(&name, checked);
+            }
+        }
         for key in self.far.list("keys")? {
             let name = format!("keys/{}", key.name);
             let record = self.far.read(&name, CONFIG_BYTES_MAX);
@@ -165,7 +182,10 @@ impl Vault {
             );
         }
         for epoch in self.epochs("snapshots")? {
-            verified.note(&object("snapshots", epoch), self.read_record(epoch));
+            let name = object("snapshots", epoch);
+            let record = self.far.read(&name, RECORD_BYTES_MAX);
+            let record = record.and_then(|it| self.keys.open(RECORD, &name, &it));
+            verified.note(&name, record.and_then(|it| Record::read(&it)));
         }
         Ok(())
     }
@@ -184,11 +204,8 @@ impl Vault {
             else {
                 continue;
             };
-            let bytes = self
-                .far
-                .read(&object_name(name), 2 * PACK_BYTES_LIMIT as u64);
-            let checked = bytes.and_then(|bytes| check_name(&bytes, name));
-            verified.note(&object_name(name), checked);
+            let object = object_name(name);
+            verified.note(&object, verify_name(&*self.far, &object, name));
         }
         Ok(())
     }
@@ -265,6 +282,24 @@ pub(super) fn verify_pack(
         }
     }
     Ok(chunks)
+}
+
+fn right(is_right: bool) -> Result<()> {
+    match is_right {
+        true => Ok(()),
+        false => Err(super::fail(
+            "object",
+            0,
+            "the bytes that it was put with",
+            "others",
+        )),
+    }
+}
+
+/// Checks that an object has the bytes that a pack is named by.
+fn verify_name(far: &dyn FarEnd, object: &str, pack: Id) -> Result<()> {
+    let bytes = far.read(object, 2 * PACK_BYTES_LIMIT as u64)?;
+    check_name(&bytes, pack)
 }
 
 fn check_name(bytes: &[u8], name: Id) -> Result<()> {

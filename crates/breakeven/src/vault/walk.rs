@@ -27,6 +27,7 @@ use super::folder::{Entry, NAME_BYTES_MAX, Node, Stamp, Time, is_safe_name, is_t
 use super::metadata::{Attributes, HeldInode, LACKS_PROC};
 use super::reading::{FileSource, moments};
 use super::record::Snapshot;
+use super::repair::is_damage;
 use super::writer::{Source, Writer, WriterOptions};
 use super::{INDEX_PHASE, Progress, Vault};
 
@@ -341,7 +342,7 @@ impl Walk<'_, '_> {
         });
         match read {
             // What a repair could not save is added as if it had not been there.
-            Err(Error::Corrupt { .. }) => Ok(Parent::default()),
+            Err(error) if is_damage(&error) => Ok(Parent::default()),
             read => read,
         }
     }

@@ -13,11 +13,12 @@ use crate::pool::{Pool, Stage};
 use crate::storage::is_zero;
 
 use super::Vault;
-use super::bytes::put_number;
+use super::bytes::{fail, put_number};
 use super::chunker::CHUNK_BYTES_LIMIT;
 use super::cipher::{Id, Keys};
 use super::compression::{Compression, Outcome, Pick, Picker};
 use super::contents::{Chunks, DEPTH_MAX, ZEROS_BIT, check_whole};
+use super::copies::copy_name;
 use super::folder::{Entry, Stamp, write_folder, write_stamps};
 use super::hashing::FileHasher;
 use super::images;
@@ -133,7 +134,7 @@ impl Group {
         }
     }
 
-    fn pack_kind(self) -> PackKind {
+    pub(super) fn pack_kind(self) -> PackKind {
         match self {
             Group::Contents => PackKind::Data,
             Group::Lists | Group::Folders => PackKind::Folders,
@@ -152,17 +153,11 @@ struct Filling {
 struct Packer {
     kind: PackKind,
     pack: Option<PackBuilder>,
-    /// Frames in the pack, with their numbers.
-    placed: Vec<(u32, FrameEntry)>,
 }
 
 impl Packer {
     fn new(kind: PackKind) -> Packer {
-        Packer {
-            kind,
-            pack: None,
-            placed: Vec::new(),
-        }
+        Packer { kind, pack: None }
     }
 }
 
@@ -212,9 +207,19 @@ impl<'v> Writer<'v> {
     /// # Errors
     /// [`Error::Invalid`] while another writes, [`Error::Limit`] if the index does not fit, those of the storage.
     pub fn new(vault: &'v mut Vault, pool: &Pool, options: WriterOptions) -> Result<Writer<'v>> {
-        let mut writer = Writer::begin(vault, pool, options)?;
+        let mut session = vault.begin()?;
+        let mut index = vault.index(options.index_bytes_max)?;
+        let has_left = vault.leave_damaged_indexes(&mut session);
+        if has_left {
+            index = vault.whole_index(options.index_bytes_max)?;
+        }
+        let mut writer = Writer::with_index(vault, session, index, pool, options)?;
         let unlisted = writer.unlisted()?;
-        writer.take_over(unlisted, |_, _| true, &|_| false)?;
+        let others = writer.take_over(unlisted, |_, _| true, &|_| false)?;
+        if let Some(pack) = others.first().filter(|_| has_left) {
+            let expected = "a footer that stands in for a damaged index";
+            return Err(fail("pack", 0, expected, pack.hex()));
+        }
         writer.first_frame = writer.index.frame_count();
         Ok(writer)
     }
@@ -236,7 +241,17 @@ impl<'v> Writer<'v> {
         pool: &Pool,
         options: WriterOptions,
     ) -> Result<Writer<'v>> {
-        let index = vault.index(options.index_bytes_max)?;
+        let index = vault.whole_index(options.index_bytes_max)?;
+        Writer::with_index(vault, session, index, pool, options)
+    }
+
+    fn with_index(
+        vault: &'v mut Vault,
+        session: Session,
+        index: Index,
+        pool: &Pool,
+        options: WriterOptions,
+    ) -> Result<Writer<'v>> {
         Ok(Writer {
             session,
             index,
@@ -272,7 +287,10 @@ impl<'v> Writer<'v> {
     /// here: of another one a chunk may be gone.
     pub(super) fn merged(&self, leaving: &BTreeSet<Id>) -> Result<Vec<u8>> {
         let mut merged = Vec::new();
-        self.vault.each_pack(|pack, mut contents| {
+        let copied = self.vault.copied_packs()?;
+        self.vault.each_pack(|mut pack, mut contents| {
+            // Of before, when packs had none. One that is lost stays named.
+            pack.has_copy |= copied.contains(&pack.name);
             if !leaving.contains(&pack.name) {
                 self.index.hide_lists(&pack, &mut contents);
                 write_pack(&mut merged, &pack, &contents);
@@ -324,7 +342,8 @@ impl<'v> Writer<'v> {
         let (mut taken, mut others) = (Vec::new(), Vec::new());
         for name in unlisted {
             // One that cannot be read is as good as none; the collector removes it.
-            let read = pack::read_contents(&*self.vault.far, name, &self.vault.keys);
+            let read =
+                pack::read_contents(&*self.vault.far, &pack::object_name(name), &self.vault.keys);
             let read = read.ok().filter(|(_, _, it)| is_useful(&self.index, it));
             let Some((kind, size_bytes, contents)) = read else {
                 others.push(name);
@@ -334,6 +353,7 @@ impl<'v> Writer<'v> {
                 name,
                 kind,
                 size_bytes,
+                has_copy: self.vault.copy_pack(name, kind)?,
             };
             self.index.add_contents(pack, &contents)?;
             taken.push((pack, contents));
@@ -668,8 +688,7 @@ impl<'v> Writer<'v> {
             Some(pack) => pack,
             none => none.insert(PackBuilder::new(done.kind, self.vault.entropy.take())),
         };
-        let entry = pack.push(done.frame, &self.vault.keys);
-        packer.placed.push((done.number, entry));
+        pack.push(done.number, done.frame);
         if pack.size_bytes() >= self.vault.options.pack_bytes {
             self.end_pack(at)?;
         }
@@ -682,28 +701,32 @@ impl<'v> Writer<'v> {
         let Some(builder) = packer.pack.take() else {
             return Ok(());
         };
-        let placed = std::mem::take(&mut packer.placed);
         let kind = packer.kind;
-        let (name, bytes, contents) = builder.finish(&self.vault.keys);
+        let (bytes, placed) = builder.finish(&self.vault.keys, &mut self.vault.entropy);
+        let name = pack::name_of(&bytes);
+        let (object, has_copy) = (pack::object_name(name), kind.object_count() > 1);
         if !self.is_trial {
-            self.vault.far.put(&pack::object_name(name), &bytes)?;
+            if has_copy {
+                self.vault.far.put(&copy_name(&object), &bytes)?;
+            }
+            self.vault.far.put(&object, &bytes)?;
         }
-        self.stored_bytes += bytes.len() as u64;
+        self.stored_bytes += bytes.len() as u64 * kind.object_count();
         self.note(
             PackPlace {
                 name,
                 kind,
                 size_bytes: bytes.len() as u64,
+                has_copy,
             },
-            &placed,
-            &contents,
+            placed,
         );
         Ok(())
     }
 
-    fn note(&mut self, pack: PackPlace, placed: &[(u32, FrameEntry)], contents: &Contents) {
+    fn note(&mut self, pack: PackPlace, placed: Vec<(u32, FrameEntry)>) {
         let number = self.index.add_pack(pack);
-        for (frame, entry) in placed {
+        for (frame, entry) in &placed {
             let place = FramePlace {
                 pack: number,
                 offset: entry.offset,
@@ -711,7 +734,8 @@ impl<'v> Writer<'v> {
             };
             self.index.place_frame(*frame, place);
         }
-        write_pack(&mut self.listed, &pack, contents);
+        let frames = placed.into_iter().map(|(_, entry)| entry).collect();
+        write_pack(&mut self.listed, &pack, &Contents { frames });
     }
 
     /// Makes all chunks so far durable, without a snapshot of them.
@@ -755,6 +779,7 @@ impl<'v> Writer<'v> {
             }
             false => std::mem::take(&mut self.listed),
         };
+        let room_bytes = self.vault.room_bytes(&self.index);
         let Writer { vault, session, .. } = self;
         if !content.is_empty() {
             vault.put_index(&session, &content)?;
@@ -763,7 +788,9 @@ impl<'v> Writer<'v> {
         state.snapshots.push(session.epoch);
         snapshot.new_raw_bytes = self.new_raw_bytes;
         snapshot.stored_bytes = self.stored_bytes;
-        vault.commit(session, Record::Snapshot(state, Box::new(snapshot)))
+        let epoch = vault.commit(session, Record::Snapshot(state, Box::new(snapshot)))?;
+        vault.far.keep_room(room_bytes);
+        Ok(epoch)
     }
 }
 
