@@ -18,6 +18,7 @@ use breakeven::decide::{Prices, Profile};
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::storage::beside::{self, Partial, Place};
 use breakeven::storage::closing;
+use breakeven::storage::descriptor::above_streams;
 use breakeven::stream::{
     self, Choice, Container, Frozen, Goal, Pending, Priced, Reader, ReaderOptions, SeekableReader,
     Writer, WriterOptions, read_seek_table,
@@ -222,8 +223,9 @@ impl WriterHandle {
             }
             Place::Other => {
                 let opened = OpenOptions::new().write(true).open(path);
+                let opened = opened.and_then(|file| Ok(above_streams(file.into())?));
                 let file = opened.map_err(|error| Error::io("open", path, error))?;
-                (path.to_path_buf(), Arc::new(file), None)
+                (path.to_path_buf(), Arc::new(file.into()), None)
             }
         };
         let mut handle = WriterHandle {
@@ -397,8 +399,8 @@ impl Source {
 
 impl ReaderHandle {
     pub fn open(path: &Path) -> Result<ReaderHandle> {
-        let opened = File::open(path);
-        let mut file = opened.map_err(|error| Error::io("open", path, error))?;
+        let opened = File::open(path).and_then(|file| Ok(above_streams(file.into())?));
+        let mut file = File::from(opened.map_err(|error| Error::io("open", path, error))?);
         let pool = pool(None)?;
         let options = ReaderOptions::default();
         // What cannot seek, as a pipe, has no table that could be used.

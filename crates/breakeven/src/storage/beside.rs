@@ -12,9 +12,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
-use rustix::io::Errno;
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with};
+use rustix::io::{Errno, retry_on_intr};
 
+use super::descriptor::above_streams;
 use super::unfinished::{MADE, MakingFolder, make};
 use super::{FileSystem, LockKind, closing, locks};
 use crate::error::{Error, Result};
@@ -254,15 +255,26 @@ pub fn write(path: &Path, bytes: &[u8], options: SmallFileOptions) -> Result<()>
     }
 }
 
-/// Makes a file in a folder that has no name any more, to be read and written.
+/// Makes a file without a name in a folder, to be read and written by its owner: it is gone when it is closed, and what is
+/// killed leaves nothing.
 ///
 /// # Errors
 ///
 /// [`Error::Io`] with the folder.
 pub fn nameless(folder: &Path) -> Result<File> {
-    let partial = Partial::create(&folder.join("nameless"), OWNER_ALONE)?;
-    let file = partial.file().try_clone();
-    file.map_err(|error| Error::io("open", folder, error))
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(OWNER_ALONE);
+    let opened = retry_on_intr(|| rustix::fs::open(folder, flags, mode)).and_then(above_streams);
+    match opened {
+        // File systems that have no such files, and kernels that do not know them.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+            let partial = Partial::create(&folder.join("nameless"), OWNER_ALONE)?;
+            let file = partial.file().try_clone();
+            file.map_err(|error| Error::io("open", folder, error))
+        }
+        Err(error) => Err(Error::io("create a file in", folder, error.into())),
+        Ok(file) => Ok(file.into()),
+    }
 }
 
 /// Renames a file unless one of the new name is there. Where neither the call nor hard links are known, one that comes up at the very
@@ -316,6 +328,10 @@ impl MakingFolder for PathFolder<'_> {
             .create_new(true)
             .mode(self.mode)
             .open(self.path(name));
+        let made = made.and_then(|file| {
+            let raised = above_streams(file.into());
+            Ok(raised.inspect_err(|_| drop(fs::remove_file(self.path(name))))?.into())
+        });
         made.map_err(|error| self.error("create", error))
     }
 
@@ -554,6 +570,20 @@ mod tests {
         let (_reader, pipe) = io::pipe().unwrap();
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&pipe));
         assert_eq!(find(Path::new(&path)).unwrap(), Place::Other);
+    }
+
+    #[test]
+    fn a_file_without_a_name_is_seen_by_nobody() {
+        use std::os::unix::fs::FileExt;
+        let folder = tempfile::tempdir().unwrap();
+        let file = nameless(folder.path()).unwrap();
+        file.write_all_at(b"bytes", 7).unwrap();
+        let mut found = [0; 5];
+        file.read_exact_at(&mut found, 7).unwrap();
+        assert_eq!(&found, b"bytes");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let error = nameless(&folder.path().join("none")).unwrap_err();
+        assert!(error.to_string().contains("none"), "{error}");
     }
 
     #[test]

@@ -51,6 +51,7 @@ mod batch;
 pub mod beside;
 mod buffer;
 pub mod closing;
+pub mod descriptor;
 #[cfg(test)]
 mod differential_test;
 #[cfg(feature = "vault")]

@@ -18,6 +18,7 @@ use rustix::fs::{
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::error::{Error, Result};
+use crate::storage::descriptor::above_streams;
 use crate::storage::forked::Noted;
 use crate::storage::handle::{Handle, Latch, system_error, two_names_error};
 use crate::storage::namespace::{check_folder, check_name, split_name};
@@ -31,7 +32,8 @@ use crate::storage::{
 /// every common device accepts.
 const DIRECT_ALIGNMENT_FALLBACK_BYTES: usize = 4096;
 
-const FOLDER_FLAGS: OFlags = OFlags::RDONLY
+/// A folder is only gone through: who may search one and not read it reaches what lies in it all the same.
+const FOLDER_FLAGS: OFlags = OFlags::PATH
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
@@ -48,12 +50,13 @@ impl RealStorage {
     /// Opens an existing folder as the root of a storage.
     ///
     /// # Errors
-    /// [`Error::Io`] if it is missing, no folder, or may not be read.
+    /// [`Error::Io`] if it is missing or no folder.
     pub fn open_folder(path: impl AsRef<Path>) -> Result<RealStorage> {
         let path = path.as_ref();
         // The root itself is named by the caller, who may well mean a link.
         let flags = FOLDER_FLAGS.difference(OFlags::NOFOLLOW);
         let root = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
+            .and_then(above_streams)
             .map_err(|error| Error::io("open folder", path, error.into()))?;
         Ok(RealStorage {
             path: path.to_path_buf(),
@@ -121,7 +124,7 @@ impl RealStorage {
         match opened {
             // Old kernels do not know the call, and some sandboxes forbid it.
             Err(Errno::NOSYS | Errno::PERM) => walk_to_folder(self.root.as_fd(), folder),
-            opened => opened,
+            opened => above_streams(opened?),
         }
     }
 }
@@ -129,7 +132,8 @@ impl RealStorage {
 /// Opens `folder` below `root` one part at a time, through no link.
 fn walk_to_folder(root: BorrowedFd<'_>, folder: &str) -> rustix::io::Result<OwnedFd> {
     let open = |from: BorrowedFd<'_>, part: &str| {
-        retry_on_intr(|| rustix::fs::openat(from, part, FOLDER_FLAGS, Mode::empty()))
+        let opened = rustix::fs::openat(from, part, FOLDER_FLAGS, Mode::empty());
+        opened.and_then(above_streams)
     };
     let mut reached = open(root, ".")?;
     for part in folder.split('/').filter(|part| !part.is_empty()) {
@@ -147,8 +151,7 @@ impl Storage for RealStorage {
         }
         let path = self.path.join(name);
         let opened = self.in_folder("open", name, |folder, last| {
-            let mode = Mode::from_raw_mode(options.mode);
-            retry_on_intr(|| rustix::fs::openat(folder, last, open_flags(options), mode))
+            open_at(folder, last, options).and_then(above_streams)
         });
         let descriptor = match opened {
             Err(Error::Io { source, .. }) if options.direct && is_invalid(&source) => {
@@ -247,16 +250,48 @@ impl Storage for RealStorage {
         check_folder(folder)?;
         self.latch.check(&self.path)?;
         let path = self.path.join(folder);
-        let opened = self.open_subfolder(folder);
-        let descriptor = opened.map_err(|e| system_error("sync directory", &path, e.into()))?;
-        self.latch.watch(
-            retry_on_intr(|| rustix::fs::fsync(&descriptor))
-                .map_err(|error| system_error("sync directory", &path, error.into())),
-        )
+        let failed = |error: Errno| system_error("sync directory", &path, error.into());
+        let found = self.open_subfolder(folder).map_err(failed)?;
+        let open = |flags: OFlags, mode| {
+            let flags = flags | OFlags::CLOEXEC;
+            retry_on_intr(|| rustix::fs::openat(&found, ".", flags, mode))
+        };
+        let synced = match open(OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
+            Ok(folder) => retry_on_intr(|| rustix::fs::fsync(&folder)),
+            // Who may write a folder and not read it has no descriptor that could be synced: all of the file system is.
+            Err(Errno::ACCESS) => {
+                let inside = open(OFlags::RDWR | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR);
+                let inside = inside.map_err(|_| failed(Errno::ACCESS))?;
+                retry_on_intr(|| rustix::fs::syncfs(&inside))
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        self.latch.watch(synced.map_err(failed))
     }
 
     fn has_locks(&self) -> bool {
         self.system().is_ok_and(|it| it == FileSystem::Local)
+    }
+}
+
+/// Opens a file. Somebody may hold a lease on it (a server of files for others, by `F_SETLEASE`), who is asked for it and
+/// has some time to give it up: that is waited for, as by whoever opens a file in the usual way.
+fn open_at(
+    folder: BorrowedFd<'_>,
+    name: &str,
+    options: OpenOptions,
+) -> rustix::io::Result<OwnedFd> {
+    let (flags, mode) = (open_flags(options), Mode::from_raw_mode(options.mode));
+    let open = |flags| retry_on_intr(|| rustix::fs::openat(folder, name, flags, mode));
+    match open(flags) {
+        Err(Errno::AGAIN) => {
+            let found = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            match FileType::from_raw_mode(found.st_mode) {
+                FileType::RegularFile => open(flags.difference(OFlags::NONBLOCK)),
+                _ => Err(Errno::AGAIN),
+            }
+        }
+        opened => opened,
     }
 }
 
@@ -300,7 +335,9 @@ fn direct_alignment_bytes(descriptor: &OwnedFd) -> Option<usize> {
 
 fn list_folder(descriptor: &OwnedFd) -> rustix::io::Result<Vec<Entry>> {
     let mut entries = Vec::new();
-    for entry in rustix::fs::Dir::read_from(descriptor)? {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let readable = retry_on_intr(|| rustix::fs::openat(descriptor, ".", flags, Mode::empty()))?;
+    for entry in rustix::fs::Dir::new(above_streams(readable)?)? {
         let entry = entry?;
         let Ok(name) = entry.file_name().to_str() else {
             continue;
@@ -349,8 +386,11 @@ impl RealFile {
         if length_bytes == 0 {
             return Ok(());
         }
-        Ok(retry_on_intr(|| {
-            fallocate(&self.descriptor, mode, offset, length_bytes)
+        let work = || fallocate(&self.descriptor, mode, offset, length_bytes);
+        Ok(retry_on_intr(work).map_err(|error| match error {
+            // Old kernels do not know the call, and some sandboxes forbid it: nothing has changed, and writes may do.
+            Errno::NOSYS | Errno::PERM => Errno::OPNOTSUPP,
+            error => error,
         })?)
     }
 }
