@@ -38,24 +38,32 @@ impl Drop for Noted {
     }
 }
 
-/// Makes every descriptor that may have locks one of `/dev/null`, so that its number stays taken and the locks stay the
-/// parent's alone. For a child just made by `fork`, before anything else runs in it; allowed in a handler of
-/// `pthread_atfork`.
+/// Closes every descriptor that may have locks, so that the locks stay the parent's alone, and takes its number again for a
+/// descriptor of the root folder that can neither be read nor written. For a child just made by `fork`, before anything else
+/// runs in it; allowed in a handler of `pthread_atfork`.
 ///
-/// Whatever had a file open cannot use it any more: reads find its end.
+/// Whatever had a file open cannot use it any more: it gets an error. That needs no file that a child may lack, and no
+/// descriptor beside those that are closed.
 pub fn give_up_locked() {
-    // SAFETY: a constant C string, and no more than two system calls that are listed as safe after `fork`.
-    let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
-    if null < 0 {
-        return;
-    }
     for place in &NOTED {
         let number = place.load(Ordering::Acquire);
         if number != NONE {
-            // SAFETY: both are open descriptors of this process, which nobody else uses: it has one thread.
-            unsafe { libc::dup2(null, number) };
+            // SAFETY: an open descriptor of this process, which nobody else uses: it has one thread.
+            unsafe { libc::close(number) };
+            take(number);
         }
     }
-    // SAFETY: opened above.
-    unsafe { libc::close(null) };
+}
+
+/// Takes a number that is free, or leaves it so where the system refuses even that.
+fn take(number: i32) {
+    // SAFETY: a constant C string, and no more than three system calls that are listed as safe after `fork`; of the
+    // descriptors one was made here and the other is free.
+    unsafe {
+        let root = libc::open(c"/".as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
+        if root >= 0 && root != number {
+            libc::dup2(root, number);
+            libc::close(root);
+        }
+    }
 }
