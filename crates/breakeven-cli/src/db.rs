@@ -1,9 +1,7 @@
 //! `breakeven db`: compressed databases without SQLite. The source is only ever locked and read; what is
 //! written gets its name when it has been proved, and never replaces anything.
 
-use std::fs::Permissions;
 use std::io::{self, IsTerminal};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -40,10 +38,9 @@ pub fn run(command: &DbCommand) -> Result<ExitCode> {
             repair,
             json,
         } => {
-            if *repair {
-                mend(database)?;
-            }
-            look(database, *json, true)
+            let is_whole = !*repair || mend(database)?;
+            let judged = look(database, *json, true)?;
+            Ok(if is_whole { judged } else { ExitCode::FAILURE })
         }
     }
 }
@@ -90,7 +87,10 @@ impl Named {
             let found = match kind {
                 FileKind::Plain => "a plain SQLite database",
                 FileKind::Empty => "empty",
-                _ => "something else",
+                _ => {
+                    "something else. If it was one whose beginning was written over, \
+                     'breakeven db fsck --repair' looks for what is left of it; copy it first"
+                }
             };
             bail!(
                 "{} is no compressed database: it is {found}",
@@ -162,25 +162,11 @@ impl Shown {
 
 fn create(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
     let named = Named::new(database)?;
-    // An empty file that stands there keeps its owner and its mode.
-    let empty = std::fs::metadata(database).ok();
-    let usual = options(codec)?;
-    let new = PageOptions {
-        mode: (empty.as_ref()).map_or(usual.mode, |empty| empty.mode() & 0o777),
-        ..usual
-    };
-    if !PageStore::create(&*named.storage, &named.name, new)? {
-        bail!("{} exists", database.display());
+    match PageStore::create(&*named.storage, &named.name, options(codec)?) {
+        Ok(true) => Ok(ExitCode::SUCCESS),
+        Ok(false) => bail!("{} exists", database.display()),
+        Err(error) => Err(error).with_context(|| database.display().to_string()),
     }
-    if let Some(empty) = empty {
-        let (user, group) = (Some(empty.uid()), Some(empty.gid()));
-        // Only root may give files away.
-        let _ = chown(database, user, group);
-        let mode = Permissions::from_mode(empty.mode() & 0o777);
-        let given = std::fs::set_permissions(database, mode);
-        given.with_context(|| format!("change the mode of {}", database.display()))?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// What is written meanwhile is there beside the old, so that a crash or Ctrl-C loses nothing.
@@ -278,8 +264,9 @@ fn bring_out(database: &Path, target: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Repairs a database that cannot be used, and says on the standard error what came of it.
-fn mend(database: &Path) -> Result<()> {
+/// Repairs a database that cannot be used, and says on the standard error what came of it; returns whether no transaction
+/// is known to be lost.
+fn mend(database: &Path) -> Result<bool> {
     let named = Named::new(database)?;
     let file = named.storage.open(&named.name, OpenOptions::read_only())?;
     if matches!(file_kind(&*file)?, FileKind::Plain | FileKind::Empty) {
@@ -293,6 +280,7 @@ fn mend(database: &Path) -> Result<()> {
     shown.bar.finish_and_clear();
     let repaired =
         repaired.with_context(|| format!("{} cannot be repaired", database.display()))?;
+    let is_whole = repaired.fault.is_none() || !repaired.is_cut;
     match repaired.fault {
         None => standard::tell("nothing to repair"),
         Some(fault) => standard::tell(&format!(
@@ -305,7 +293,7 @@ fn mend(database: &Path) -> Result<()> {
             }
         )),
     }
-    Ok(())
+    Ok(is_whole)
 }
 
 fn look(database: &Path, is_json: bool, is_check: bool) -> Result<ExitCode> {

@@ -37,7 +37,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::codec::Method;
 use crate::error::{Error, Result};
-use crate::storage::superblock::Superblocks;
+use crate::storage::superblock::{self, SLOT_BYTES, Superblocks};
 use crate::storage::unfinished::folder_of;
 use crate::storage::{FileIdentity, LockKind, OpenOptions, Storage, StorageFile};
 
@@ -252,17 +252,21 @@ impl Blocks {
     /// # Errors
     /// [`Error::Invalid`] for options out of range, and those of creating and writing.
     pub fn create(storage: &dyn Storage, name: &str, options: BlocksOptions) -> Result<Blocks> {
-        options.segment_bytes()?;
         let new = OpenOptions {
             mode: options.mode,
             ..OpenOptions::create_new()
         };
-        let blocks = Blocks::create_in(storage.open(name, new)?, options)?;
-        storage.sync_directory(folder_of(name))?;
-        Ok(blocks)
+        let created = Blocks::create_in(storage.open(name, new)?, options)
+            .and_then(|made| storage.sync_directory(folder_of(name)).map(|()| made));
+        if created.is_err() {
+            // The failure itself is what matters.
+            let _ = storage.unlink(name);
+        }
+        created
     }
 
-    /// Makes a new store in an empty file that is open for reading and writing, and makes it durable, but for its name.
+    /// Makes a new store in a file that is open for reading and writing, and has nothing in it but what [`begin`] wrote; makes
+    /// it durable, but for its name. The caller keeps others out of the file.
     ///
     /// # Errors
     /// As [`Blocks::create`].
@@ -693,6 +697,25 @@ impl Inner {
 
 /// Keeps others from the store for as long as the handle lives: one that writes from all, readers from
 /// writers.
+/// Says durably in a file that has nothing in it that a store is being made there.
+///
+/// # Errors
+/// Those of writing and syncing.
+pub(crate) fn begin(file: &dyn StorageFile) -> Result<()> {
+    superblock::begin(file)
+}
+
+/// Returns whether all that a file has may be what a crash left of [`begin`], nothing among it.
+pub(crate) fn is_hardly_begun(bytes: &[u8]) -> bool {
+    superblock::is_hardly_begun(bytes)
+}
+
+/// Returns whether a file's first bytes, and those of its second slot, are those of a store that was begun to be made and
+/// never was there.
+pub(crate) fn is_begun(first: &[u8], second: &[u8; SLOT_BYTES]) -> bool {
+    superblock::is_begun(first, second, &KIND)
+}
+
 fn lock(file: &dyn StorageFile, kind: LockKind, options: &BlocksOptions) -> Result<()> {
     if !options.is_guarded && !file.try_lock(LOCK_BYTE..LOCK_BYTE + 1, kind)? {
         let reason = format!("{} is open elsewhere", file.path().display());

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::ahead::Held;
 use super::database::{HEADER_BYTES, Header, VERSIONS_AT, walk_freelist};
 use super::locks::{LockLevel, Locks};
-use super::store::{Extent, Opened, PageCache, PageStore, Space};
+use super::store::{Extent, FileKind, Opened, PageCache, PageStore, Space, file_kind};
 use super::transfer::Progress;
 use crate::blocks::{
     BLOCK_BYTES_MIN, Blocks, Cleaned, Durability, EncodedBlock, Location, Snapshot, Transaction,
@@ -122,6 +122,14 @@ impl Connection {
     /// Those of asking for it.
     pub fn status(&self) -> Result<FileStatus> {
         self.file.status()
+    }
+
+    /// Returns what the file is by its first bytes, under whatever name it was opened.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn kind(&self) -> Result<FileKind> {
+        file_kind(&*self.file)
     }
 
     /// Returns the file, which other connections of this process share.

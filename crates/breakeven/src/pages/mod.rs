@@ -19,6 +19,8 @@
 
 mod ahead;
 mod connection;
+#[cfg(test)]
+mod creation_test;
 mod database;
 mod locks;
 #[cfg(test)]
@@ -37,5 +39,5 @@ mod writes_test;
 pub use connection::{Connection, Trimmed};
 pub use database::{HEADER_BYTES, Header, PLAIN_MAGIC, PageKind};
 pub use locks::LockLevel;
-pub use store::{FileKind, PageOptions, PageStore, Space, file_kind, repair};
+pub use store::{FileKind, PageOptions, PageStore, Space, file_kind, file_kind_by, repair};
 pub use transfer::{Checked, Foreseen, Transferred, check, export, import, predict};

@@ -1,5 +1,6 @@
 //! The compressed file, as one process has it: made, recognised, opened once, and seen anew under a lock.
 
+use std::io::{ErrorKind, IoSliceMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +12,7 @@ use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::storage::superblock::{MAGIC, SLOT_BYTES};
 use crate::storage::unfinished::{Unfinished, folder_of};
-use crate::storage::{LockKind, OpenOptions, Storage, StorageFile};
+use crate::storage::{OpenOptions, Storage, StorageFile};
 
 /// The longest block of a database. Twice that and a head is the least segment, and two segments the least file.
 const BLOCK_BYTES_MAX: u32 = 16 << 10;
@@ -23,8 +24,6 @@ const NOTE_VERSION: u32 = 1;
 const SIZE_BYTES_MAX: u64 = 1 << 48;
 /// What pages are usually long, by which the cache of them is laid out.
 const PAGE_BYTES: usize = 4096;
-/// The byte that is locked while an empty file is replaced. SQLite's locks lie before it.
-const REPLACE_BYTE: u64 = 1 << 60;
 
 /// How a compressed database is made and opened.
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +115,8 @@ impl PageOptions {
 /// What a file is, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// No bytes: a database that nobody wrote to.
+    /// No bytes: a database that nobody wrote to. So is what was left of one that was begun to be made here and never
+    /// was there.
     Empty,
     /// A plain SQLite database.
     Plain,
@@ -126,19 +126,38 @@ pub enum FileKind {
     Other,
 }
 
+/// What is read of a file to know it: a plain database's first bytes, and whether there are more.
+const HEAD_BYTES: usize = PLAIN_MAGIC.len() + 1;
+
 /// Looks at the first bytes of a file.
 ///
 /// # Errors
 /// Those of reading.
 pub fn file_kind(file: &dyn StorageFile) -> Result<FileKind> {
-    let mut bytes = vec![0; SLOT_BYTES + MAGIC.len()];
-    let read = file.read_at(&mut [std::io::IoSliceMut::new(&mut bytes)], 0)?;
+    file_kind_by(&mut |target, offset| file.read_at(&mut [IoSliceMut::new(target)], offset))
+}
+
+/// As [`file_kind`], by what reads into a buffer from an offset and returns how many bytes are there. Of a plain database
+/// it reads the first bytes and nothing else.
+///
+/// # Errors
+/// Those of reading.
+pub fn file_kind_by(read: &mut dyn FnMut(&mut [u8], u64) -> Result<usize>) -> Result<FileKind> {
+    let mut first = [0; HEAD_BYTES];
+    let count = read(&mut first, 0)?;
+    if first.starts_with(PLAIN_MAGIC) {
+        return Ok(FileKind::Plain);
+    }
+    if blocks::is_hardly_begun(&first[..count]) {
+        return Ok(FileKind::Empty);
+    }
+    let mut second = vec![0; SLOT_BYTES];
+    read(&mut second, SLOT_BYTES as u64)?;
+    let slot = second.first_chunk().expect("a slot's bytes");
     // A crash may have torn either of the two superblocks.
-    let is_slot = |at: usize| bytes[at..].starts_with(&MAGIC);
     Ok(match () {
-        () if read == 0 => FileKind::Empty,
-        () if bytes.starts_with(PLAIN_MAGIC) => FileKind::Plain,
-        () if is_slot(0) || is_slot(SLOT_BYTES) => FileKind::Compressed,
+        () if blocks::is_begun(&first, slot) => FileKind::Empty,
+        () if first.starts_with(&MAGIC) || second.starts_with(&MAGIC) => FileKind::Compressed,
         () => FileKind::Other,
     })
 }
@@ -283,21 +302,57 @@ impl PageStore {
         }
     }
 
-    /// Makes an empty compressed file under `name` and returns true, or returns false if somebody else
-    /// made the file meanwhile. An empty file that stands there is replaced.
+    /// Makes an empty compressed file under `name` and returns true, or returns false if a file is there that is not
+    /// empty. An empty one is written into, so that whoever has it otherwise, by a descriptor or another name, has the
+    /// database, and it keeps its owner, its mode and all else.
     ///
     /// # Errors
-    /// Those of creating, writing and renaming.
+    /// [`Error::Busy`] if somebody uses an empty file, and those of creating, writing and renaming.
     pub fn create(storage: &dyn Storage, name: &str, options: PageOptions) -> Result<bool> {
-        let unfinished = Unfinished::begin(storage, name, options.mode)?;
-        let made = Blocks::create_in(Arc::clone(unfinished.file()), options.blocks())
-            .and_then(|_| publish(storage, unfinished.name(), name));
-        match made {
-            Ok(true) => storage.sync_directory(folder_of(name))?,
-            // What went wrong is told already, if anything did.
-            _ => unfinished.give_up(),
+        match storage.open(name, OpenOptions::default()) {
+            Ok(file) => return create_under_locks(storage, file, name, options),
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
-        made
+        let unfinished = Unfinished::begin(storage, name, options.mode)?;
+        if let Err(error) = Blocks::create_in(Arc::clone(unfinished.file()), options.blocks()) {
+            unfinished.give_up();
+            return Err(error);
+        }
+        match unfinished.publish(name) {
+            Ok(()) => return Ok(true),
+            // Somebody made it meanwhile.
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        let file = storage.open(name, OpenOptions::default())?;
+        create_under_locks(storage, file, name, options)
+    }
+
+    /// Makes a compressed database in the empty file under `name`, out of which the caller keeps everybody else, and
+    /// returns it open; `None` if the file is not empty any more. If it cannot be made the file is empty again.
+    ///
+    /// The descriptor that wrote it is the store's until the store is dropped: to close it before would give up what
+    /// locks the process has of the file by a descriptor of the caller's.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn create_in_place(
+        storage: Arc<dyn Storage>,
+        name: &str,
+        options: PageOptions,
+    ) -> Result<Option<PageStore>> {
+        let file = storage.open(name, OpenOptions::default())?;
+        let Some(blocks) = fill(&*storage, file, name, options)? else {
+            return Ok(None);
+        };
+        let opened = Opened {
+            blocks,
+            cache: options.cache()?.map(Arc::new),
+        };
+        let store = PageStore::new(storage, name, options);
+        *(store.opened.lock()).unwrap_or_else(PoisonError::into_inner) = Some(opened);
+        Ok(Some(store))
     }
 
     /// Returns the name of the file.
@@ -360,21 +415,49 @@ impl PageStore {
     }
 }
 
-/// Gives a finished file its name, unless there is one that is not empty.
-fn publish(storage: &dyn Storage, partial: &str, name: &str) -> Result<bool> {
-    match storage.publish(partial, name) {
-        Ok(()) => return Ok(true),
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
-    }
-    let old = storage.open(name, OpenOptions::default())?;
-    if !old.try_lock(REPLACE_BYTE..REPLACE_BYTE + 1, LockKind::Exclusive)? {
+/// Makes a store in a file that has nothing in it, unless it has; keeps out whoever uses the file by SQLite's locks.
+fn create_under_locks(
+    storage: &dyn Storage,
+    file: Arc<dyn StorageFile>,
+    name: &str,
+    options: PageOptions,
+) -> Result<bool> {
+    // Who looks at a database that is there waits for nobody.
+    if file_kind(&*file)? != FileKind::Empty {
         return Ok(false);
     }
-    // Who replaced it before has the lock no more, and the name is another file's.
-    let now = storage.open(name, OpenOptions::read_only())?.status()?;
-    if now.identity != old.status()?.identity || now.size_bytes > 0 {
-        return Ok(false);
+    let mut locks = Locks::new(Arc::clone(&file));
+    if !locks.raise(LockLevel::Exclusive)? {
+        return Err(Error::Busy {
+            what: "the empty database",
+        });
     }
-    storage.rename(partial, name).map(|()| true)
+    let made = fill(storage, file, name, options)?;
+    locks.lower(LockLevel::None)?;
+    Ok(made.is_some())
+}
+
+/// Makes a store in a file that has nothing in it, unless it has; the caller keeps others out.
+fn fill(
+    storage: &dyn Storage,
+    file: Arc<dyn StorageFile>,
+    name: &str,
+    options: PageOptions,
+) -> Result<Option<Blocks>> {
+    if file_kind(&*file)? != FileKind::Empty {
+        return Ok(None);
+    }
+    let made =
+        blocks::begin(&*file).and_then(|()| Blocks::create_in(Arc::clone(&file), options.blocks()));
+    let synced = made.and_then(|made| match storage.sync_directory(folder_of(name)) {
+        // Who may neither read nor write a folder did not make the name.
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => Ok(made),
+        synced => synced.map(|()| made),
+    });
+    if synced.is_err() {
+        // As it was. A handle that failed changes nothing any more, and the failure itself is what matters.
+        let emptied = storage.open(name, OpenOptions::default());
+        let _ = emptied.and_then(|file| file.truncate(0));
+    }
+    synced.map(Some)
 }

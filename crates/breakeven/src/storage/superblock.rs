@@ -28,6 +28,8 @@ pub const PAYLOAD_BYTES_MAX: usize = SLOT_BYTES - PAYLOAD_AT;
 /// What every slot begins with.
 pub const MAGIC: [u8; 8] = *b"\x89BKVN\r\n\x1A";
 const PAYLOAD_AT: usize = 64;
+/// What a file begins with while a store is made in it: a slot without a checksum.
+const BEGUN: [u8; 16] = *b"\x89BKVN\r\n\x1A\0\0\0\0MAKE";
 
 /// What a store says of itself, and checks when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,6 +200,33 @@ fn u64_at(slot: &[u8; SLOT_BYTES], at: usize) -> u64 {
 
 /// How a slot begins, its number and its checksum included: another superblock begins otherwise.
 type Head = [u8; PAYLOAD_AT];
+
+/// Says durably, in an empty file or one that [`is_begun`], that a store is being made in it.
+///
+/// # Errors
+/// Those of writing and syncing.
+pub fn begin(file: &dyn StorageFile) -> Result<()> {
+    file.truncate(0)?;
+    file.write_at(&[IoSlice::new(&BEGUN)], 0)?;
+    file.sync()
+}
+
+/// Returns whether all that a file has may be what a crash left of [`begin`], nothing among it: its length alone may have
+/// reached the medium.
+pub fn is_hardly_begun(bytes: &[u8]) -> bool {
+    let mut pairs = bytes.iter().zip(&BEGUN);
+    bytes.len() <= BEGUN.len() && pairs.all(|(byte, begun)| *byte == 0 || byte == begun)
+}
+
+/// Returns whether a file's first bytes, and those of its second slot, are those of a store that was begun and never was
+/// there: the making ended before its first superblock, which lies in the second slot.
+pub fn is_begun(first: &[u8], second: &[u8; SLOT_BYTES], kind: &StoreKind) -> bool {
+    let has_none = matches!(
+        parse(second, kind, kind.slots[1]),
+        Err(SlotFault::Unwritten | SlotFault::Damaged { .. })
+    );
+    first.starts_with(&BEGUN) && has_none
+}
 
 /// The pair of slots of an open store.
 pub struct Superblocks {
