@@ -240,7 +240,7 @@ fn level_of(level: c_int) -> LockLevel {
 }
 
 /// Returns SQLite's word for an error; `otherwise` for what has none of its own.
-fn code_of(error: &Error, otherwise: Code) -> Code {
+pub fn code_of(error: &Error, otherwise: Code) -> Code {
     match error {
         Error::Limit { .. } => ffi::FULL,
         Error::Busy { .. } => ffi::BUSY,
@@ -267,12 +267,12 @@ pub unsafe fn open(file: *mut File, database: Box<Database>) {
 ///
 /// # Safety
 /// As [`open`].
-pub unsafe fn open_journal(file: *mut File) {
+pub unsafe fn open_journal(file: *mut File, journal: Journal) {
     let own = OwnFile {
         file: File {
             methods: &JOURNAL_METHODS,
         },
-        state: Box::into_raw(Box::<Journal>::default()).cast(),
+        state: Box::into_raw(Box::new(journal)).cast(),
     };
     // SAFETY: as the caller promises.
     unsafe { file.cast::<OwnFile>().write(own) };
@@ -442,11 +442,11 @@ unsafe extern "C" fn check_reserved_lock(file: *mut File, result: *mut c_int) ->
     unsafe { with(file, ffi::IOERR_LOCK, look) }
 }
 
-unsafe extern "C" fn sector_size(_file: *mut File) -> c_int {
+pub unsafe extern "C" fn sector_size(_file: *mut File) -> c_int {
     4096
 }
 
-unsafe extern "C" fn device_characteristics(_file: *mut File) -> c_int {
+pub unsafe extern "C" fn device_characteristics(_file: *mut File) -> c_int {
     ffi::IOCAP_POWERSAFE_OVERWRITE
 }
 
@@ -535,6 +535,9 @@ unsafe fn with_journal(
 ) -> Code {
     // SAFETY: SQLite uses a file by one thread at a time.
     let journal = unsafe { &mut *(*file.cast::<OwnFile>()).state.cast::<Journal>() };
+    if journal.is_elsewhere() {
+        return otherwise;
+    }
     match catch_unwind(AssertUnwindSafe(|| work(journal))) {
         Ok(Ok(code)) => code,
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::StorageFull => ffi::FULL,

@@ -31,7 +31,6 @@ pub const IOERR_DATA: Code = IOERR | 32 << 8;
 pub const OK_LOAD_PERMANENTLY: Code = 1 << 8;
 
 pub const OPEN_READONLY: c_int = 0x1;
-pub const OPEN_CREATE: c_int = 0x4;
 pub const OPEN_MAIN_DB: c_int = 0x100;
 pub const OPEN_MAIN_JOURNAL: c_int = 0x800;
 

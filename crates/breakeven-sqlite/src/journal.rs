@@ -1,25 +1,66 @@
 //! The rollback journal of a compressed database: in memory, and in a file without a name when it grows.
 //!
 //! It serves a ROLLBACK of the process that writes it. After a crash nobody wants it: a transaction that
-//! was not committed is not in the database. So it is never synced, and no other process sees it.
+//! was not committed is not in the database. So it is never synced, and no other process sees it. The file lies in the
+//! database's folder, as SQLite's own would; where that has no room left, in the folders for temporary files, in SQLite's order.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use breakeven::storage::beside;
+
+use crate::fork;
 
 /// What a journal keeps in memory: VACUUM journals every page of the database.
 pub const MEMORY_BYTES_MAX: u64 = 64 << 20;
 
+/// What of a journal is copied at a time to where there is more room.
+const COPY_BYTES: usize = 1 << 20;
+/// The folders for temporary files that are tried behind those of the environment, as `os_unix.c` has them.
+const FOLDERS: [&str; 3] = ["/var/tmp", "/usr/tmp", "/tmp"];
+/// The variables that name such folders, as `os_unix.c` has them.
+const VARIABLES: [&str; 2] = ["SQLITE_TMPDIR", "TMPDIR"];
+
 /// A journal.
-#[derive(Default)]
 pub struct Journal {
     memory: Vec<u8>,
     /// All of it, from when it was too long on.
     file: Option<File>,
     size_bytes: u64,
+    /// Where no file was tried yet.
+    folders: VecDeque<PathBuf>,
+    /// A child made by `fork` has the file in common with its parent.
+    forks: u32,
 }
 
 impl Journal {
+    /// Makes one for a database in a folder.
+    pub fn new(folder: &Path) -> Journal {
+        let told = VARIABLES
+            .iter()
+            .filter_map(std::env::var_os)
+            .map(PathBuf::from);
+        let usual = FOLDERS.iter().map(PathBuf::from);
+        Journal {
+            memory: Vec::new(),
+            file: None,
+            size_bytes: 0,
+            folders: std::iter::once(folder.to_path_buf())
+                .chain(told)
+                .chain(usual)
+                .collect(),
+            forks: fork::count(),
+        }
+    }
+
+    /// Returns whether it is its parent's, in a child made by `fork`.
+    pub fn is_elsewhere(&self) -> bool {
+        self.forks != fork::count()
+    }
+
     /// Returns its length.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
@@ -44,22 +85,56 @@ impl Journal {
     pub fn write(&mut self, offset: u64, source: &[u8]) -> io::Result<()> {
         let end = offset + source.len() as u64;
         if self.file.is_none() && end > MEMORY_BYTES_MAX {
-            let file = unnamed()?;
-            file.write_all_at(&self.memory, 0)?;
-            self.memory = Vec::new();
-            self.file = Some(file);
+            self.move_on(io::ErrorKind::StorageFull.into())?;
         }
-        match &self.file {
-            Some(file) => file.write_all_at(source, offset)?,
-            None => {
-                let (start, end) = (offset as usize, end as usize);
-                if self.memory.len() < end {
-                    self.memory.resize(end, 0);
+        // There are as many tries as folders.
+        while let Some(file) = &self.file {
+            match file.write_all_at(source, offset) {
+                Err(error) if is_no_room(&error) => self.move_on(error)?,
+                written => {
+                    written?;
+                    break;
                 }
-                self.memory[start..end].copy_from_slice(source);
             }
         }
+        if self.file.is_none() {
+            let (start, end) = (offset as usize, end as usize);
+            if self.memory.len() < end {
+                self.memory.resize(end, 0);
+            }
+            self.memory[start..end].copy_from_slice(source);
+        }
         self.size_bytes = self.size_bytes.max(end);
+        Ok(())
+    }
+
+    /// Moves what there is to a file in the next folder that has room for it; fails by the last reason why none has.
+    fn move_on(&mut self, mut reason: io::Error) -> io::Result<()> {
+        while let Some(folder) = self.folders.pop_front() {
+            let made = beside::nameless(&folder).map_err(io::Error::other);
+            match made.and_then(|file| self.copy_to(&file).map(|()| file)) {
+                Ok(file) => {
+                    self.file = Some(file);
+                    self.memory = Vec::new();
+                    return Ok(());
+                }
+                Err(error) if is_no_room(&error) => reason = error,
+                // Folders that are not there, or not for this user, say nothing of room.
+                Err(_) => {}
+            }
+        }
+        Err(reason)
+    }
+
+    fn copy_to(&self, target: &File) -> io::Result<()> {
+        if self.file.is_none() {
+            return target.write_all_at(&self.memory, 0);
+        }
+        let mut piece = vec![0; COPY_BYTES];
+        for offset in (0..self.size_bytes).step_by(COPY_BYTES) {
+            let count = self.read(offset, &mut piece)?;
+            target.write_all_at(&piece[..count], offset)?;
+        }
         Ok(())
     }
 
@@ -78,9 +153,9 @@ impl Journal {
     }
 }
 
-/// Makes a file without a name in the folder for what is temporary.
-fn unnamed() -> io::Result<File> {
-    breakeven::storage::beside::nameless(&std::env::temp_dir()).map_err(io::Error::other)
+fn is_no_room(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
 }
 
 #[cfg(test)]
@@ -89,7 +164,8 @@ mod tests {
 
     #[test]
     fn a_journal_is_the_same_in_memory_and_in_a_file() {
-        let mut journal = Journal::default();
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::new(folder.path());
         journal.write(3, b"abc").unwrap();
         let mut found = [9; 8];
         assert_eq!(journal.read(1, &mut found).unwrap(), 5);
@@ -103,5 +179,27 @@ mod tests {
         assert_eq!(&found[..2], b"nd");
         journal.truncate(4).unwrap();
         assert_eq!(journal.read(3, &mut found).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_journal_goes_on_where_there_is_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::new(&folder.path().join("none"));
+        journal.folders.insert(1, folder.path().to_path_buf());
+        journal.write(5, b"early").unwrap();
+        journal.write(MEMORY_BYTES_MAX, b"late").unwrap();
+        // As if the folder were full from here on.
+        let second = tempfile::tempdir().unwrap();
+        journal.folders.push_front(second.path().to_path_buf());
+        journal.move_on(io::ErrorKind::StorageFull.into()).unwrap();
+        let mut found = [0; 5];
+        assert_eq!(journal.read(5, &mut found).unwrap(), 5);
+        assert_eq!(&found, b"early");
+        assert_eq!(journal.read(MEMORY_BYTES_MAX, &mut found).unwrap(), 4);
+        assert_eq!(&found[..4], b"late");
+        journal.folders.clear();
+        let refused = journal.move_on(io::ErrorKind::QuotaExceeded.into());
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::QuotaExceeded);
+        assert_eq!(journal.read(5, &mut found).unwrap(), 5);
     }
 }

@@ -8,6 +8,8 @@
 //! |---|---|
 //! | `ffi` | SQLite's interface, as far as it is used |
 //! | `vfs` | the VFS: which files are compressed, which are passed on |
+//! | `base` | a file that the VFS before has open |
+//! | `undecided` | a file with nothing in it yet |
 //! | `database` | an open compressed database, in SQLite's calls |
 //! | `journal` | its rollback journal, which stays in memory |
 //! | `fork` | what a child of the process does not keep |
@@ -21,10 +23,12 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+mod base;
 mod database;
 mod ffi;
 mod fork;
 mod journal;
+mod undecided;
 mod vfs;
 
 /// The entry that SQLite calls when it loads the extension: adds the VFS `breakeven`.

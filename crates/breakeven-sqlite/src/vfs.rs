@@ -1,5 +1,9 @@
-//! The VFS: a file that is a compressed database, or is to be one, is opened here; everything else is handed
+//! The VFS: a file that is a compressed database, or is to be one, is opened here; everything else is left
 //! to the VFS that was there before, which then serves the file without us.
+//!
+//! A database is opened by that VFS first, and only once: what it is, its first bytes say, which are read through that
+//! handle. A plain one keeps the handle. To open and close a file of our own would drop the locks that other connections
+//! of the process have on it ([`BaseFile`]).
 //!
 //! The table of SQLite's functions belongs to the registration, because two SQLite libraries in one
 //! process may both have loaded the extension. What the process shares is only which databases it has open.
@@ -8,9 +12,8 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::fs::Permissions;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
@@ -18,12 +21,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use breakeven::codec::Method;
 use breakeven::error::{Error, Result};
-use breakeven::pages::{Connection, FileKind, PageOptions, PageStore, file_kind};
-use breakeven::storage::{OpenOptions, RealStorage, Storage};
+use breakeven::pages::{Connection, FileKind, LockLevel, PageOptions, PageStore};
+use breakeven::storage::{FileSystem, RealStorage, Storage};
 
-use crate::database::{self, Database};
+use crate::base::BaseFile;
+use crate::database::{self, Database, code_of};
 use crate::ffi::{self, Api, Code, File, Vfs};
 use crate::fork;
+use crate::journal::Journal;
+use crate::undecided::{self, Table, Undecided};
 
 const NAME: &CStr = c"breakeven";
 /// What SQLite puts behind the name of a database to name its journals.
@@ -34,6 +40,8 @@ struct Registration {
     api: Api,
     /// The VFS that was the default.
     base: *mut Vfs,
+    /// For files of which it is not known yet what they become.
+    undecided: Table,
 }
 
 /// Adds the VFS to a SQLite library, once.
@@ -52,10 +60,15 @@ pub fn register(api: Api, is_default: bool) -> Code {
     }
     // SAFETY: SQLite's own VFS, which lives as long as the library.
     let base_vfs = unsafe { *base };
-    let registration = Box::leak(Box::new(Registration { api, base }));
+    let registration = Box::leak(Box::new(Registration {
+        api,
+        base,
+        undecided: Table::new(base_vfs.file_bytes),
+    }));
+    let file_bytes = registration.undecided.file_bytes();
     let vfs = Box::leak(Box::new(Vfs {
         version: base_vfs.version.min(2),
-        file_bytes: base_vfs.file_bytes.max(database::FILE_BYTES),
+        file_bytes: file_bytes.max(database::FILE_BYTES),
         next: null_mut(),
         name: NAME.as_ptr(),
         data: std::ptr::from_mut(registration).cast(),
@@ -121,11 +134,10 @@ impl Drop for Opened {
 
 /// Returns whether a name is that of a journal of a compressed database that is open here.
 fn is_own_journal(name: &Path) -> bool {
-    let Some(text) = name.to_str() else {
-        return false;
-    };
-    let database = SUFFIXES.iter().find_map(|suffix| text.strip_suffix(suffix));
-    database.is_some_and(|database| is_open(Path::new(database)))
+    let name = name.as_os_str().as_bytes();
+    let stripped = |suffix: &&str| name.strip_suffix(suffix.as_bytes());
+    let database = SUFFIXES.iter().find_map(stripped);
+    database.is_some_and(|database| is_open(Path::new(OsStr::from_bytes(database))))
 }
 
 /// Returns whether a compressed database is open here under a path.
@@ -142,14 +154,7 @@ unsafe fn path_of<'a>(name: *const c_char) -> Option<&'a Path> {
     }
     // SAFETY: as the caller promises.
     let name = unsafe { CStr::from_ptr(name) };
-    name.to_str().ok().map(Path::new)
-}
-
-/// What to do with a file that SQLite wants to open.
-enum Decision {
-    /// It is not ours.
-    Pass,
-    Compressed(Box<Database>),
+    Some(Path::new(OsStr::from_bytes(name.to_bytes())))
 }
 
 unsafe extern "C" fn open(
@@ -159,53 +164,140 @@ unsafe extern "C" fn open(
     flags: c_int,
     out_flags: *mut c_int,
 ) -> Code {
-    // SAFETY: SQLite hands the VFS that was registered, with the data given then.
-    let (registration, path) = unsafe { (&*(*vfs).data.cast::<Registration>(), path_of(name)) };
+    // SAFETY: SQLite hands the VFS that was registered, with the data given then, which lives for ever.
+    let (registration, path): (&'static Registration, _) =
+        unsafe { (&*(*vfs).data.cast::<Registration>(), path_of(name)) };
     // SAFETY: as many bytes as asked for at registration; null means that there is nothing to close.
     unsafe { (*file).methods = std::ptr::null() };
-    let decide = || match path {
-        Some(path) if flags & ffi::OPEN_MAIN_DB != 0 => {
-            // SAFETY: the name that SQLite handed to this call for a database.
-            let parameter = |key: &CStr| unsafe {
-                let value = registration.api.uri_parameter(name, key.as_ptr());
-                path_of(value).and_then(Path::to_str).map(str::to_owned)
-            };
-            decide(registration.api, path, flags, &parameter)
-        }
-        _ => Ok(Decision::Pass),
-    };
-    let is_journal = ffi::OPEN_MAIN_JOURNAL;
-    if flags & is_journal != 0 && path.is_some_and(is_own_journal) {
+    let is_own = catch_unwind(|| path.is_some_and(is_own_journal)).unwrap_or(false);
+    if flags & ffi::OPEN_MAIN_JOURNAL != 0 && is_own {
+        let folder = path.map_or(Path::new("."), folder_of);
         // SAFETY: the file is at least as long as was asked for.
-        unsafe { database::open_journal(file) };
+        unsafe { database::open_journal(file, Journal::new(folder)) };
         return ffi::OK;
     }
-    match catch_unwind(AssertUnwindSafe(decide)) {
-        // SAFETY: the arguments are SQLite's own, for a VFS of its own.
-        Ok(Ok(Decision::Pass)) => unsafe {
-            ((*registration.base).open)(registration.base, name, file, flags, out_flags)
-        },
-        Ok(Ok(Decision::Compressed(database))) => {
-            if !out_flags.is_null() {
-                let read_only = match database.is_read_only() {
-                    true => (flags & !0x7) | ffi::OPEN_READONLY,
-                    false => flags,
-                };
-                // SAFETY: SQLite's own, and not null.
-                unsafe { *out_flags = read_only };
+    let is_database = flags & ffi::OPEN_MAIN_DB != 0;
+    // SAFETY: the name that SQLite handed to this call for a database.
+    let parameter = |key: &CStr| unsafe {
+        let value = registration.api.uri_parameter(name, key.as_ptr());
+        let value = (!value.is_null()).then(|| CStr::from_ptr(value));
+        (value.and_then(|value| value.to_str().ok())).map(str::to_owned)
+    };
+    let asked = match path {
+        Some(_) if is_database => catch_unwind(AssertUnwindSafe(|| Asked::of(&parameter))),
+        _ => Ok(Ok(Asked::default())),
+    };
+    // Before anything is made under the name.
+    let asked = match asked {
+        Ok(Ok(asked)) => asked,
+        Ok(Err(error)) => return refuse(registration.api, &error),
+        Err(_) => return ffi::IOERR,
+    };
+    let mut opened_flags = flags;
+    // SAFETY: the arguments are SQLite's own, for a VFS of its own, and a place for its answer.
+    let code = unsafe {
+        ((*registration.base).open)(registration.base, name, file, flags, &raw mut opened_flags)
+    };
+    let code = match path {
+        Some(path) if is_database && code == ffi::OK => {
+            // SAFETY: the VFS before opened it just now, and SQLite uses it by one thread at a time.
+            let base = unsafe { BaseFile::new(file, (*file).methods) };
+            let flags = &mut opened_flags;
+            let taken = catch_unwind(AssertUnwindSafe(|| {
+                // SAFETY: as above.
+                unsafe { take(registration, file, base, path, asked, flags) }
+            }));
+            let code = taken.unwrap_or(ffi::IOERR);
+            // SAFETY: as above; what is ours is closed by its methods, as what is not.
+            unsafe {
+                if code != ffi::OK && !(*file).methods.is_null() {
+                    ((*(*file).methods).close)(file);
+                    (*file).methods = std::ptr::null();
+                }
             }
-            // SAFETY: the file is at least as long as was asked for.
-            unsafe { database::open(file, database) };
-            ffi::OK
+            code
         }
-        Ok(Err(error)) => {
-            registration
-                .api
-                .log(ffi::CANTOPEN, &format!("breakeven: {error}"));
-            ffi::CANTOPEN
-        }
-        Err(_) => ffi::IOERR,
+        _ => code,
+    };
+    if !out_flags.is_null() {
+        // SAFETY: SQLite's own, and not null.
+        unsafe { *out_flags = opened_flags };
     }
+    code
+}
+
+/// Takes a database that the VFS before has just opened, unless it is a plain one.
+///
+/// # Safety
+/// `file` is as long as was asked for, and `base` is what the VFS before has there.
+unsafe fn take(
+    registration: &'static Registration,
+    file: *mut File,
+    base: BaseFile,
+    path: &Path,
+    mut asked: Asked,
+    flags: &mut c_int,
+) -> Code {
+    let api = registration.api;
+    asked.options.is_read_only = *flags & ffi::OPEN_READONLY != 0;
+    let kind = match base.kind() {
+        Ok(kind) => kind,
+        Err(code) => return code,
+    };
+    let mut work = || -> Result<Code> {
+        match kind {
+            FileKind::Compressed => {
+                let database = open_compressed(api, path, asked)?;
+                if database.is_read_only() {
+                    *flags = (*flags & !0x7) | ffi::OPEN_READONLY;
+                }
+                base.close();
+                // SAFETY: as the caller promises.
+                unsafe { database::open(file, Box::new(database)) };
+                Ok(ffi::OK)
+            }
+            FileKind::Empty if !asked.options.is_read_only && !asked.is_immutable => {
+                if !asked.is_unlocked {
+                    Named::new(path)?.system.check_network(path)?;
+                }
+                let undecided = Undecided::new(api, base, path, asked);
+                // SAFETY: as the caller promises; the registration lives for ever.
+                unsafe { undecided::open(file, &registration.undecided, Box::new(undecided)) };
+                match asked.is_unlocked {
+                    // SAFETY: as the caller promises.
+                    true => Ok(unsafe { decide_at_once(file) }),
+                    false => Ok(ffi::OK),
+                }
+            }
+            FileKind::Plain | FileKind::Other | FileKind::Empty => {
+                refuse_taken_place(path).map(|()| ffi::OK)
+            }
+        }
+    };
+    work().unwrap_or_else(|error| refuse(api, &error))
+}
+
+/// Says why a file is not opened.
+fn refuse(api: Api, error: &Error) -> Code {
+    let code = code_of(error, ffi::CANTOPEN);
+    api.log(code, &format!("breakeven: {error}"));
+    code
+}
+
+/// Makes a database of an empty file for a host that is not going to lock it.
+///
+/// # Safety
+/// `file` is open.
+unsafe fn decide_at_once(file: *mut File) -> Code {
+    for level in [LockLevel::Shared, LockLevel::Reserved] {
+        // SAFETY: as the caller promises; the methods may change meanwhile.
+        let code = unsafe { ((*(*file).methods).lock)(file, level as c_int) };
+        if code != ffi::OK {
+            return code;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { ((*(*file).methods).unlock)(file, LockLevel::None as c_int) }
 }
 
 /// A TiB, so that no number that is a slip is taken for a memory.
@@ -217,77 +309,94 @@ const THREADS_MAX: usize = 64;
 const USUAL_THREADS_MAX: usize = 4;
 
 /// What the parameters of a URI ask for.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub struct Asked {
     pub options: PageOptions,
     /// Whether commits are left to the system to write.
     pub is_lazy: bool,
     /// Whether SQLite is not going to lock.
     pub is_unlocked: bool,
+    /// Whether nobody writes, as the host promises.
+    is_immutable: bool,
+    /// How many threads encode, if that was told.
+    threads: Option<usize>,
     /// Whether who reads keeps writers out.
     keeps_writers_out: bool,
 }
 
-fn options_of(is_read_only: bool, parameter: &dyn Fn(&CStr) -> Option<String>) -> Result<Asked> {
-    let mut options = PageOptions {
-        is_read_only,
-        ..PageOptions::default()
-    };
-    if let Some(method) = parameter(c"codec") {
-        let method: Method = method.parse()?;
-        method.check()?;
-        options.method = Some(method);
-    }
-    if let Some(space_amp) = parameter(c"space_amp") {
-        let number = space_amp.parse().ok();
-        let in_range = |number: &f64| (1.0..=100.0).contains(number);
-        options.space_amp = number.filter(in_range).ok_or_else(|| {
-            Error::invalid(
-                "space_amp",
-                format!("'{space_amp}': a number from 1 to 100"),
-            )
-        })?;
-    }
-    if let Some(page_cache) = parameter(c"page_cache") {
-        let number = page_cache.parse::<u64>().ok();
-        let in_range = |number: &u64| *number <= PAGE_CACHE_MIB_MAX;
-        let number = number.filter(in_range).ok_or_else(|| {
-            let reason = format!("'{page_cache}': MiB, from 0 to {PAGE_CACHE_MIB_MAX}");
-            Error::invalid("page_cache", reason)
-        })?;
-        options.cache_bytes = number << 20;
-    }
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    options.threads = processors.min(USUAL_THREADS_MAX);
-    if let Some(threads) = parameter(c"threads") {
-        let number = threads.parse::<usize>().ok();
-        let in_range = |number: &usize| (1..=THREADS_MAX).contains(number);
-        options.threads = number.filter(in_range).ok_or_else(|| {
-            let reason = format!("'{threads}': a number from 1 to {THREADS_MAX}");
-            Error::invalid("threads", reason)
-        })?;
-    }
-    let is_lazy = match parameter(c"durability").as_deref() {
-        None | Some("full") => false,
-        Some("lazy") => true,
-        Some(other) => {
-            let reason = format!("'{other}': full or lazy");
-            return Err(Error::invalid("durability", reason));
+impl Asked {
+    /// Reads the parameters; the system is asked for nothing.
+    fn of(parameter: &dyn Fn(&CStr) -> Option<String>) -> Result<Asked> {
+        let mut options = PageOptions::default();
+        if let Some(method) = parameter(c"codec") {
+            let method: Method = method.parse()?;
+            method.check()?;
+            options.method = Some(method);
         }
-    };
-    let keeps_writers_out = match parameter(c"snapshot").as_deref() {
-        None | Some("1") => false,
-        Some("0") => true,
-        Some(other) => return Err(Error::invalid("snapshot", format!("'{other}': 0 or 1"))),
-    };
-    // As SQLite reads a yes.
-    let is_yes = |key| parameter(key).is_some_and(|value| is_yes(&value));
-    Ok(Asked {
-        options,
-        is_lazy,
-        is_unlocked: is_yes(c"nolock") || is_yes(c"immutable"),
-        keeps_writers_out,
-    })
+        if let Some(space_amp) = parameter(c"space_amp") {
+            let number = space_amp.parse().ok();
+            let in_range = |number: &f64| (1.0..=100.0).contains(number);
+            options.space_amp = number.filter(in_range).ok_or_else(|| {
+                Error::invalid(
+                    "space_amp",
+                    format!("'{space_amp}': a number from 1 to 100"),
+                )
+            })?;
+        }
+        if let Some(page_cache) = parameter(c"page_cache") {
+            let number = page_cache.parse::<u64>().ok();
+            let in_range = |number: &u64| *number <= PAGE_CACHE_MIB_MAX;
+            let number = number.filter(in_range).ok_or_else(|| {
+                let reason = format!("'{page_cache}': MiB, from 0 to {PAGE_CACHE_MIB_MAX}");
+                Error::invalid("page_cache", reason)
+            })?;
+            options.cache_bytes = number << 20;
+        }
+        let threads = parameter(c"threads").map(|threads| {
+            let number = threads.parse::<usize>().ok();
+            let in_range = |number: &usize| (1..=THREADS_MAX).contains(number);
+            number.filter(in_range).ok_or_else(|| {
+                let reason = format!("'{threads}': a number from 1 to {THREADS_MAX}");
+                Error::invalid("threads", reason)
+            })
+        });
+        let is_lazy = match parameter(c"durability").as_deref() {
+            None | Some("full") => false,
+            Some("lazy") => true,
+            Some(other) => {
+                let reason = format!("'{other}': full or lazy");
+                return Err(Error::invalid("durability", reason));
+            }
+        };
+        let keeps_writers_out = match parameter(c"snapshot").as_deref() {
+            None | Some("1") => false,
+            Some("0") => true,
+            Some(other) => return Err(Error::invalid("snapshot", format!("'{other}': 0 or 1"))),
+        };
+        // As SQLite reads a yes.
+        let is_yes = |key| parameter(key).is_some_and(|value| is_yes(&value));
+        let is_immutable = is_yes(c"immutable");
+        Ok(Asked {
+            options,
+            is_lazy,
+            is_unlocked: is_yes(c"nolock") || is_immutable,
+            is_immutable,
+            threads: threads.transpose()?,
+            keeps_writers_out,
+        })
+    }
+
+    /// Returns how a file is opened, with as many threads as are usual on this machine unless a number was told.
+    fn page_options(&self) -> PageOptions {
+        let usual = || {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            processors.min(USUAL_THREADS_MAX)
+        };
+        PageOptions {
+            threads: self.threads.unwrap_or_else(usual),
+            ..self.options
+        }
+    }
 }
 
 /// Returns whether SQLite takes a parameter's value for a yes.
@@ -298,132 +407,131 @@ fn is_yes(value: &str) -> bool {
         || words.iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
-fn decide(
-    api: Api,
-    path: &Path,
-    flags: c_int,
-    parameter: &dyn Fn(&CStr) -> Option<String>,
-) -> Result<Decision> {
-    let is_read_only = flags & ffi::OPEN_READONLY != 0;
-    let Some((folder, name)) = folder_and_name(path) else {
-        return Ok(Decision::Pass);
-    };
-    let Ok(storage) = RealStorage::open_folder(&folder) else {
-        return Ok(Decision::Pass);
-    };
-    let system = storage.system()?;
-    let storage: Arc<dyn Storage> = Arc::new(storage);
-    let mut asked = options_of(is_read_only, parameter)?;
-    let options = asked.options;
-    let kind = match storage.open(&name, OpenOptions::read_only()) {
-        Ok(file) => file_kind(&*file)?,
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            match flags & ffi::OPEN_CREATE {
-                0 => return Ok(Decision::Pass),
-                _ => FileKind::Empty,
-            }
-        }
-        // The other VFS says what is wrong, in SQLite's words.
-        Err(_) => return Ok(Decision::Pass),
-    };
-    let is_ours = match kind {
-        FileKind::Plain | FileKind::Other => false,
-        FileKind::Empty => !is_read_only,
-        FileKind::Compressed => true,
-    };
-    if !is_ours {
-        return match is_open(path) {
-            // Its journal would be taken for that of the other, which is none.
-            true => {
-                let reason = "it took the place of a compressed one that is still open";
-                Err(Error::invalid("database", reason))
-            }
-            false => Ok(Decision::Pass),
-        };
+/// A file as the library names it: its folder, and its name there.
+struct Named {
+    storage: Arc<dyn Storage>,
+    system: FileSystem,
+    name: String,
+}
+
+impl Named {
+    /// Names a file, of which the last part is no symbolic link.
+    fn new(path: &Path) -> Result<Named> {
+        let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        let name = real.file_name().and_then(OsStr::to_str);
+        let name = name.ok_or_else(|| {
+            let reason = format!("{}: a name that is no UTF-8", real.display());
+            Error::invalid("database", reason)
+        })?;
+        let storage = RealStorage::open_folder(folder_of(&real))?;
+        Ok(Named {
+            system: storage.system()?,
+            name: name.to_owned(),
+            storage: Arc::new(storage),
+        })
     }
+}
+
+/// Returns the folder of a file.
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
+/// Opens a compressed database.
+pub fn open_compressed(api: Api, path: &Path, mut asked: Asked) -> Result<Database> {
+    let named = Named::new(path)?;
     // Who promises that nobody else is there needs no locks.
     if !asked.is_unlocked {
-        system.check_network(path)?;
+        named.system.check_network(path)?;
     }
     refuse_journals(path)?;
-    if kind == FileKind::Empty {
-        create(&*storage, (&folder, &name), options, parameter)?;
-    }
     if !asked.is_unlocked {
-        system.check_locks(&*storage, &name)?;
+        named.system.check_locks(&*named.storage, &named.name)?;
     }
-    let mut connection = match connect(&storage, &name, options) {
-        Err(Error::Io { source, .. }) if is_unwritable(&source) && !is_read_only => {
+    let connect = |options| {
+        let store = PageStore::new(Arc::clone(&named.storage), &named.name, options);
+        connect(Arc::new(store))
+    };
+    let mut connection = match connect(asked.page_options()) {
+        Err(Error::Io { source, .. }) if is_unwritable(&source) && !asked.options.is_read_only => {
             asked.options.is_read_only = true;
-            connect(&storage, &name, asked.options)?
+            connect(asked.page_options())?
         }
         other => other?,
     };
+    if connection.kind()? != FileKind::Compressed {
+        // A plain database was put in its place just now, and others may have locks on that: it stays open.
+        std::mem::forget(connection);
+        let reason = format!("{} is another file than it was", path.display());
+        return Err(Error::invalid("database", reason));
+    }
     if asked.keeps_writers_out {
         connection.keep_writers_out();
     }
-    let opened = Opened::new(path);
-    let database = Database::new(api, connection, opened, &asked);
-    Ok(Decision::Compressed(Box::new(database)))
+    Ok(Database::new(api, connection, Opened::new(path), &asked))
 }
 
-/// Makes the file as SQLite's own VFS would: with the mode of the file that `modeof` names, or which stands there empty, to
-/// the bit; else with the usual one, of which the process's mask takes some away. An empty file keeps its owner, where
-/// this process may give files away.
-fn create(
-    storage: &dyn Storage,
-    (folder, name): (&Path, &str),
-    options: PageOptions,
-    parameter: &dyn Fn(&CStr) -> Option<String>,
-) -> Result<()> {
-    let path = folder.join(name);
-    let empty = std::fs::metadata(&path).ok();
-    let mode = match parameter(c"modeof") {
-        Some(model) => {
-            let found = std::fs::metadata(&model);
-            let found = found.map_err(|error| Error::io("status", model, error))?;
-            Some(found.mode() & 0o777)
-        }
-        None => empty.as_ref().map(|empty| empty.mode() & 0o777),
-    };
-    let new = PageOptions {
-        mode: mode.unwrap_or(options.mode),
-        ..options
-    };
-    if !PageStore::create(storage, name, new)? {
-        return Ok(());
+/// Makes a compressed database of an empty file, which stays SQLite's own VFS's alone meanwhile; `None` if it is not
+/// empty any more.
+pub fn create(path: &Path, asked: Asked) -> Result<Option<PageStore>> {
+    let named = Named::new(path)?;
+    if !asked.is_unlocked {
+        named.system.check_network(path)?;
     }
-    let made = |error| Error::io("change mode", &path, error);
-    if let Some(empty) = empty {
-        let now = std::fs::metadata(&path).map_err(made)?;
-        if (now.uid(), now.gid()) != (empty.uid(), empty.gid()) {
-            // Only root may.
-            let _ = chown(&path, Some(empty.uid()), Some(empty.gid()));
-        }
-    }
-    match mode {
-        // The mask took bits away that the other file has.
-        Some(mode) => std::fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(made),
-        None => Ok(()),
-    }
+    refuse_journals(path)?;
+    PageStore::create_in_place(named.storage, &named.name, asked.page_options())
 }
 
-/// Opens a connection to the store that this process has of the file, or to a new one.
-fn connect(storage: &Arc<dyn Storage>, name: &str, options: PageOptions) -> Result<Connection> {
-    let new = Arc::new(PageStore::new(Arc::clone(storage), name, options));
-    let connection = Connection::open(Arc::clone(&new))?;
+/// Opens a connection to what [`create`] made, locked to read; `None` if that cannot be had now.
+pub fn connect_made(
+    api: Api,
+    path: &Path,
+    asked: Asked,
+    made: PageStore,
+) -> Result<Option<Database>> {
+    let mut connection = connect(Arc::new(made))?;
+    if asked.keeps_writers_out {
+        connection.keep_writers_out();
+    }
+    if !connection.lock(LockLevel::Shared)? {
+        return Ok(None);
+    }
+    if !asked.is_unlocked {
+        let named = Named::new(path)?;
+        named.system.check_locks(&*named.storage, &named.name)?;
+    }
+    let database = Database::new(api, connection, Opened::new(path), &asked);
+    Ok(Some(database))
+}
+
+/// Opens a connection to the store that this process has of the file already, or to the one that is given.
+fn connect(store: Arc<PageStore>) -> Result<Connection> {
+    let connection = Connection::open(Arc::clone(&store))?;
     let identity = connection.status()?.identity;
     let (device, inode) = (identity.device, identity.inode);
-    let key = (device, inode, options.is_read_only, fork::count());
+    let key = (device, inode, store.options().is_read_only, fork::count());
     let mut stores = lock(&STORES);
     let stores = stores.get_or_insert_default();
     stores.retain(|_, store| store.strong_count() > 0);
     match stores.get(&key).and_then(Weak::upgrade) {
         Some(known) => Connection::open(known),
         None => {
-            stores.insert(key, Arc::downgrade(&new));
+            stores.insert(key, Arc::downgrade(&store));
             Ok(connection)
         }
+    }
+}
+
+/// Refuses what took the place of a compressed database that is still open under the path: its journal would be taken for
+/// that of the other, which is none.
+pub fn refuse_taken_place(path: &Path) -> Result<()> {
+    match is_open(path) {
+        true => {
+            let reason = "it took the place of a compressed one that is still open";
+            Err(Error::invalid("database", reason))
+        }
+        false => Ok(()),
     }
 }
 
@@ -445,18 +553,6 @@ fn refuse_journals(path: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Returns the folder and the name of a file, of which the last part is no symbolic link.
-fn folder_and_name(path: &Path) -> Option<(PathBuf, String)> {
-    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let name = real.file_name()?.to_str()?.to_owned();
-    let folder = real.parent()?;
-    let folder = match folder.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => folder,
-    };
-    Some((folder.to_path_buf(), name))
 }
 
 unsafe extern "C" fn delete(vfs: *mut Vfs, name: *const c_char, is_synced: c_int) -> Code {

@@ -7,9 +7,11 @@ mod killed;
 #[path = "../../breakeven/tests/outside/mounted.rs"]
 mod mounted;
 mod parameters;
+mod plain;
 mod power;
 mod random;
 mod suite;
+mod surroundings;
 mod ways;
 
 use std::fs;

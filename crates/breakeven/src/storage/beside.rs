@@ -330,7 +330,9 @@ impl MakingFolder for PathFolder<'_> {
             .open(self.path(name));
         let made = made.and_then(|file| {
             let raised = above_streams(file.into());
-            Ok(raised.inspect_err(|_| drop(fs::remove_file(self.path(name))))?.into())
+            Ok(raised
+                .inspect_err(|_| drop(fs::remove_file(self.path(name))))?
+                .into())
         });
         made.map_err(|error| self.error("create", error))
     }
