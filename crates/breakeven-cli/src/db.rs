@@ -306,7 +306,8 @@ fn look(database: &Path, is_json: bool, is_check: bool) -> Result<ExitCode> {
         true => say(&serde_json::to_string_pretty(&json(&checked))?),
         false => say(&table(database, &checked, is_check)),
     }
-    Ok(ExitCode::from(u8::from(!checked.broken.is_empty())))
+    let is_bad = !checked.broken.is_empty() || checked.opened.may_lack;
+    Ok(ExitCode::from(u8::from(is_bad)))
 }
 
 fn table(database: &Path, checked: &Checked, is_check: bool) -> String {
@@ -340,6 +341,7 @@ fn table(database: &Path, checked: &Checked, is_check: bool) -> String {
     if is_check && checked.broken.is_empty() {
         lines.push("every page is as it was written".into());
     }
+    lines.extend(checked.opened.remarks().map(String::from));
     lines.join("\n")
 }
 
@@ -361,6 +363,7 @@ fn json(checked: &Checked) -> serde_json::Value {
         "block_bytes": space.block_bytes,
         "kinds": kinds.collect::<Vec<_>>(),
         "broken": broken.collect::<Vec<_>>(),
+        "remarks": checked.opened.remarks().collect::<Vec<_>>(),
     })
 }
 

@@ -87,6 +87,13 @@ impl Database {
         Ok(ffi::OK)
     }
 
+    /// Tells in the file where it ends, unless something is in the way: nothing is lost without that.
+    fn tell_end(&mut self) {
+        if !(self.is_read_only || self.is_unlocked || self.is_broken) {
+            let _ = self.connection.tell_end();
+        }
+    }
+
     /// Says why a database cannot be used.
     fn refuse(&self, otherwise: Code) -> Code {
         let why = match self.is_elsewhere() {
@@ -335,7 +342,11 @@ unsafe extern "C" fn close(file: *mut File) -> Code {
         std::mem::forget(database);
         return ffi::OK;
     }
-    match catch_unwind(AssertUnwindSafe(|| drop(database))) {
+    let end = || {
+        let mut database = database;
+        database.tell_end();
+    };
+    match catch_unwind(AssertUnwindSafe(end)) {
         Ok(()) => ffi::OK,
         Err(_) => ffi::IOERR,
     }

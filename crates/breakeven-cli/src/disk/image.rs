@@ -5,6 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
@@ -225,8 +226,8 @@ pub fn export(options: &DiskExportOptions) -> Result<()> {
     Ok(())
 }
 
-/// Reads every block of every volume; each has a checksum.
-pub fn check(file: &DiskFile) -> Result<()> {
+/// Reads every block of every volume; each has a checksum. Says no if something that was acknowledged may be missing.
+pub fn check(file: &DiskFile) -> Result<ExitCode> {
     let opened = Opened::open_read_only(file)?;
     let mut buffer = vec![0; STEP_BYTES];
     let mut out = String::new();
@@ -248,6 +249,7 @@ pub fn check(file: &DiskFile) -> Result<()> {
             text::memory_size(bytes)
         ));
     }
+    super::add_remarks(&opened.disk, &mut out);
     crate::standard::print(&out);
-    Ok(())
+    Ok(ExitCode::from(u8::from(opened.disk.opened().may_lack)))
 }

@@ -48,7 +48,7 @@ pub fn run(command: &DiskCommand) -> Result<ExitCode> {
         DiskCommand::Import(options) => image::import(options)?,
         DiskCommand::Export(options) => image::export(options)?,
         DiskCommand::Info(file) => info(file)?,
-        DiskCommand::Fsck(file) => image::check(file)?,
+        DiskCommand::Fsck(file) => return image::check(file),
         DiskCommand::Clone(names) => copy(names, false)?,
         DiskCommand::Snapshot(names) => copy(names, true)?,
         DiskCommand::Remove(options) => {
@@ -159,7 +159,7 @@ fn change(file: &DiskFile, change: &Change<'_>) -> Result<()> {
     if !change.ask(&file.path)? {
         let disk = Opened::open(file)?.disk;
         change.make(&disk)?;
-        disk.checkpoint()?;
+        disk.close()?;
     }
     Ok(())
 }
@@ -179,6 +179,7 @@ fn compact(file: &DiskFile) -> Result<()> {
     let opened = Opened::open_with(&file.path, DiskOptions::compacting(), false)?;
     let before = opened.stored_bytes()?;
     opened.disk.compact()?;
+    opened.disk.close()?;
     let after = opened.stored_bytes()?;
     let text = format!(
         "stored: {} ({before} bytes) became {} ({after} bytes)\n",
@@ -215,8 +216,17 @@ fn info(file: &DiskFile) -> Result<()> {
         text::memory_size(stored_bytes),
         text::memory_size(left_bytes),
     ));
+    add_remarks(&opened.disk, &mut out);
     crate::standard::print(&out);
     Ok(())
+}
+
+/// Says what was found when a disk was opened, where that is anything but a clean end.
+fn add_remarks(disk: &Disk, out: &mut String) {
+    for remark in disk.opened().remarks() {
+        out.push_str(remark);
+        out.push('\n');
+    }
 }
 
 fn listen(options: &DiskServeOptions) -> Result<Listener> {
@@ -259,6 +269,9 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
         ..DiskOptions::default()
     };
     let opened = Opened::open_with(path, disk_options, options.read_only)?;
+    for remark in opened.disk.opened().remarks() {
+        complain(format_args!("{}: {remark}", path.display()));
+    }
     let volumes = opened.disk.volumes()?;
     let first = volumes.first().context("the disk has no volume")?;
     let default = options.volume.clone().unwrap_or_else(|| first.name.clone());

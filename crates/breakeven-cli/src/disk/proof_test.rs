@@ -160,7 +160,7 @@ impl Subject for Served {
         let disk = Disk::open_read_only(&*storage, NAME, options())?;
         Ok(Found {
             state: state(disk.stats().commit, &shown(&disk)?),
-            is_damaged: disk.opened().is_torn,
+            is_damaged: !disk.opened().is_whole(),
         })
     }
 

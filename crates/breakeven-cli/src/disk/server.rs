@@ -284,7 +284,7 @@ impl Server {
         let panicked = threads.into_iter().filter_map(|thread| thread.join().err());
         let panicked = panicked.count();
         if !self.is_read_only {
-            self.disk.checkpoint().context("make the disk durable")?;
+            self.disk.close().context("make the disk durable")?;
         }
         if panicked > 0 {
             bail!("{panicked} connections ended in a panic");

@@ -156,6 +156,24 @@ fn a_database_without_its_beginning_is_repaired() {
     let mut bytes = fs::read(path("small")).unwrap();
     let whole = db(&["fsck", "--repair", "small"]);
     assert!(whole.status.success() && fs::read(path("small")).unwrap() == bytes);
+    // One superblock is enough, and its loss is told until it is repaired.
+    for at in [100, 4096 + 100] {
+        bytes[at] ^= 1;
+        fs::write(path("small"), &bytes).unwrap();
+        let checked = db(&["fsck", "small"]);
+        assert!(checked.status.success() && said(&checked).contains("one of the two superblocks"));
+        assert!(db(&["fsck", "--repair", "small"]).status.success());
+        assert!(!said(&db(&["fsck", "small"])).contains("one of the two superblocks"));
+        bytes = fs::read(path("small")).unwrap();
+    }
+    // A file that was cut is told.
+    fs::write(path("small"), &bytes[..bytes.len() - 700]).unwrap();
+    let cut = db(&["fsck", "small"]);
+    assert!(
+        cut.status.code() == Some(1) || said(&cut).contains("it was cut"),
+        "{}",
+        said(&cut)
+    );
     bytes[..8192].fill(0);
     fs::write(path("small"), &bytes).unwrap();
     assert_eq!(db(&["fsck", "small"]).status.code(), Some(1));

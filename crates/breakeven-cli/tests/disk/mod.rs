@@ -915,3 +915,90 @@ fn root_mariadb_lives_on_a_disk_and_in_its_clone() {
         server.stop();
     }
 }
+
+/// What a server, `fsck` and `info` say of a disk.
+fn said_of(folder: &Path) -> (i32, String) {
+    let fsck = breakeven(&["fsck", "d"], folder).output().expect("starts");
+    let info = breakeven(&["info", "d"], folder).output().expect("starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let status = fsck.status.code().expect("a status");
+    let said = text(&fsck.stdout) + &text(&fsck.stderr);
+    let found = text(&info.stdout) + &text(&info.stderr);
+    let remarks = |said: &str| -> Vec<String> {
+        let lines = said.lines().filter(|line| !line.starts_with("disk:"));
+        let lines =
+            lines.filter(|line| !line.starts_with("volume ") && !line.starts_with("stored:"));
+        lines.map(String::from).collect()
+    };
+    assert_eq!(remarks(&said), remarks(&found), "both say the same");
+    (status, said)
+}
+
+/// Two sessions, of which one ends in each way; then one bit in either superblock, and files that were cut.
+#[test]
+fn a_broken_superblock_loses_no_session_and_what_is_wrong_is_told() {
+    for is_killed in [false, true] {
+        let folder = made("8MiB");
+        let path = folder.path().join("d");
+        for session in 1..=2 {
+            let server = Server::start(folder.path(), &[]);
+            let mut client = server.client();
+            for block in 0..200 {
+                let bytes = [session; BLOCK_BYTES];
+                let at = block * BLOCK_BYTES as u64;
+                assert_eq!(client.write(0, at, &bytes).expect("a reply"), 0);
+            }
+            assert_eq!(client.request(FLUSH, 0, 0).expect("a reply"), 0);
+            if session == 2 && is_killed {
+                server.kill();
+            } else {
+                drop(client);
+                server.stop();
+            }
+        }
+        let whole = fs::read(&path).expect("a disk");
+        let (status, said) = said_of(folder.path());
+        assert!(status == 0 && !said.contains("superblock"), "{said}");
+        for at in [100, 4096 + 100] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            fs::write(&path, &bytes).expect("written");
+            let (status, said) = said_of(folder.path());
+            assert!(status == 0, "{said}");
+            assert!(said.contains("one of the two superblocks"), "{said}");
+            let mut command = breakeven(&["serve", "d", "--read-only"], folder.path());
+            command.stderr(Stdio::piped()).stdout(Stdio::piped());
+            command.arg("--socket").arg(folder.path().join("socket"));
+            let mut child = command.spawn().expect("the server starts");
+            let mut line = String::new();
+            let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+            out.read_line(&mut line).expect("an address");
+            let mut client = Client::connect(&folder.path().join("socket"), "").expect("a client");
+            assert_eq!(
+                client.read(199 * BLOCK_BYTES as u64, 3).expect("bytes"),
+                [2; 3]
+            );
+            child.kill().expect("a running server");
+            child.wait().expect("a dead server");
+            let _ = fs::remove_file(folder.path().join("socket"));
+            let mut told = String::new();
+            let mut stderr = child.stderr.take().expect("a pipe");
+            stderr.read_to_string(&mut told).expect("text");
+            assert!(told.contains("one of the two superblocks"), "{told}");
+        }
+        // Whatever is cut is told; it is a loss where one may be.
+        for kept in (8192..whole.len() as u64).step_by(60_000) {
+            fs::write(&path, &whole).expect("written");
+            let file = File::options().write(true).open(&path).expect("a disk");
+            file.set_len(kept).expect("cut");
+            let fsck = breakeven(&["fsck", "d"], folder.path())
+                .output()
+                .expect("starts");
+            let said =
+                String::from_utf8_lossy(&fsck.stdout) + String::from_utf8_lossy(&fsck.stderr);
+            let is_said =
+                fsck.status.code() == Some(1) || said.contains("not whole") || said.contains("cut");
+            assert!(is_said, "{kept} of {}: {said}", whole.len());
+        }
+    }
+}

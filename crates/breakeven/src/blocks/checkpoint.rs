@@ -82,13 +82,17 @@ impl Writer {
             .append(label(KIND_CHECKPOINT), &[&checkpoint.encode()])?;
         self.log.flush()?;
         self.log.sync()?;
+        // The newest one with it.
+        self.superblocks.trust();
         let end_place = place_of(&end);
         let payload = Payload {
             checkpoint: Some((self.log.current(), end_place)),
             log: self.log.position(),
+            end: None,
             ..self.payload
         };
         self.superblocks.write(&payload.encode())?;
+        self.log.has_synced = false;
         self.payload = payload;
         new.version = end.sequence;
         new.segments = self.log.segments.clone();
@@ -110,6 +114,25 @@ impl Writer {
             file.keep_chunk(*place, *number, &new.segments, chunk);
         }
         Ok(new)
+    }
+
+    /// Tells where the log ends, behind which this writer writes nothing more, if all of it is durable. What is told needs no
+    /// sync.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub(super) fn tell_end(&mut self) -> Result<()> {
+        let Some(end) = self.log.durable_end() else {
+            return Ok(());
+        };
+        if self.log.has_synced {
+            self.superblocks.trust();
+        }
+        let payload = Payload {
+            end: Some(end),
+            ..self.payload
+        };
+        self.superblocks.write_unsynced(&payload.encode())
     }
 
     /// Writes the map nodes that changed, and notes in the table where.

@@ -12,7 +12,12 @@ use super::table::HEIGHT_MAX;
 use crate::storage::superblock::{SLOT_BYTES, StoreKind};
 
 /// What the superblock says of the store.
-pub(super) const KIND: StoreKind = StoreKind::new(*b"BLKS", 1);
+pub(super) const KIND: StoreKind = StoreKind {
+    known_flags: FLAG_END,
+    ..StoreKind::new(*b"BLKS", 1)
+};
+/// Both slots lead to the same, and the payload has an end.
+pub(super) const FLAG_END: u64 = 1;
 /// Where the first segment starts.
 pub(super) const SEGMENTS_START: u64 = 2 * SLOT_BYTES as u64;
 
@@ -378,6 +383,8 @@ pub(super) struct Payload {
     pub(super) checkpoint: Option<(Segment, Place)>,
     /// Where the log behind it starts.
     pub(super) log: Position,
+    /// The number behind the last durable record of the log, where it does not go on.
+    pub(super) end: Option<u64>,
 }
 
 impl Payload {
@@ -393,6 +400,7 @@ impl Payload {
         let (segment, place) = self.checkpoint.unwrap_or((none, Place::NONE));
         put_place(&segment, place, &mut out);
         self.log.encode(&mut out);
+        out.extend_from_slice(&self.end.unwrap_or(0).to_le_bytes());
         out
     }
 
@@ -404,6 +412,11 @@ impl Payload {
             false => Some(fields.place_in_segment()?),
         };
         let log = Position::decode(&mut fields)?;
+        // Before there was a flag for it, there was no end.
+        let end = match fields.0 {
+            [] => 0,
+            _ => fields.u64()?,
+        };
         let geometry = (super::file::BLOCK_BYTES_MIN..=super::file::BLOCK_BYTES_MAX)
             .contains(&block_bytes_max)
             && block_bytes_max.is_power_of_two()
@@ -415,6 +428,7 @@ impl Payload {
             segment_bytes_min,
             checkpoint,
             log,
+            end: (end > 0).then_some(end),
         })
     }
 }

@@ -66,6 +66,10 @@ pub(super) struct Log {
     flushed_sequence: u64,
     /// Every record below this number is durable.
     pub(super) synced_sequence: u64,
+    /// The number behind the last transaction.
+    committed_sequence: u64,
+    /// Whether the file was synced since the last superblock.
+    pub(super) has_synced: bool,
     pub(super) appended_bytes: u64,
     /// What another writer left of its last segment, until a cleaning: it is as good as written.
     pub(super) given_up_bytes: u64,
@@ -116,6 +120,8 @@ impl Log {
             generation: start.generation - 1,
             flushed_sequence: start.sequence,
             synced_sequence: 0,
+            committed_sequence: 0,
+            has_synced: false,
             appended_bytes: 0,
             given_up_bytes: 0,
             unsynced_bytes: 0,
@@ -138,6 +144,12 @@ impl Log {
             address: self.writer.next_address(),
             sequence: self.writer.next_sequence(),
         }
+    }
+
+    /// Returns the number behind the last record that is durable, if all transactions are.
+    pub(super) fn durable_end(&self) -> Option<u64> {
+        let end = self.synced_sequence;
+        (end >= self.committed_sequence).then_some(end)
     }
 
     /// Returns whether a segment is being written, or is the next to be.
@@ -231,7 +243,9 @@ impl Log {
         if self.usual_bytes > 0 {
             self.pad()?;
         }
-        self.flush()
+        self.flush()?;
+        self.committed_sequence = self.flushed_sequence;
+        Ok(())
     }
 
     /// Makes transactions durable.
@@ -265,6 +279,7 @@ impl Log {
     /// Makes all that was written durable.
     pub(super) fn sync(&mut self) -> Result<()> {
         self.file.sync()?;
+        self.has_synced = true;
         self.synced_sequence = self.flushed_sequence;
         Ok(())
     }

@@ -49,6 +49,8 @@ mod file;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 mod goal;
+#[cfg(test)]
+mod golden_test;
 mod layout;
 mod log;
 #[cfg(test)]
@@ -83,7 +85,7 @@ pub use verify::Verified;
 use checkpoint::Writer;
 use coding::Coding;
 use file::StoreFile;
-use layout::{KIND, Payload};
+use layout::{FLAG_END, KIND, Payload};
 use log::{Geometry, Log, Start};
 use place::Segments;
 use recovery::Recovery;
@@ -205,12 +207,53 @@ impl BlocksOptions {
 }
 
 /// What was found when the store was opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     /// The transactions that were replayed from the log.
     pub replayed_commits: u64,
     /// Whether the log ended in a broken record or had records behind its end: a crash, or rot.
     pub is_torn: bool,
+    /// Whether one of the two superblocks is not whole.
+    pub lacks_superblock: bool,
+    /// Whether the file ends before a part of it that was written.
+    pub is_short: bool,
+    /// Whether acknowledged transactions may be missing. A store that was written last by this version of the format is
+    /// refused where that can be told.
+    pub may_lack: bool,
+}
+
+impl Opened {
+    /// Returns whether nothing was found but a clean end.
+    pub fn is_whole(&self) -> bool {
+        !(self.is_torn || self.lacks_superblock || self.is_short)
+    }
+
+    /// Says what was found, for people: a line for each.
+    pub fn remarks(&self) -> impl Iterator<Item = &'static str> {
+        let superblock = match self.may_lack {
+            true => {
+                "one of the two superblocks is not whole, in a file of an earlier version: the transactions of its last \
+                 session may be missing"
+            }
+            false => {
+                "one of the two superblocks is not whole, of a crash or of damage; the other one leads to all \
+                 transactions"
+            }
+        };
+        let remarks = [
+            (self.lacks_superblock, superblock),
+            (
+                self.is_torn,
+                "the log ends in something that is not whole: the transaction that a crash cut off, or damage to the \
+                 last one",
+            ),
+            (
+                self.is_short,
+                "the file ends before a part of it that was written: it was cut, or a crash came as it grew",
+            ),
+        ];
+        remarks.into_iter().filter(|it| it.0).map(|it| it.1)
+    }
 }
 
 /// An open store. Clones are the same store.
@@ -298,9 +341,9 @@ impl Blocks {
             segment_bytes_min,
             checkpoint: None,
             log: log.position(),
+            end: None,
         };
-        let superblocks =
-            Superblocks::create(Arc::clone(&file), KIND, log_id, 0, &payload.encode())?;
+        let superblocks = Superblocks::create(Arc::clone(&file), KIND, log_id, &payload.encode())?;
         let state = State {
             segments: log.segments.clone(),
             ..State::default()
@@ -314,10 +357,7 @@ impl Blocks {
             freed_segments: 0,
             pending: Vec::new(),
         };
-        let opened = Opened {
-            replayed_commits: 0,
-            is_torn: false,
-        };
+        let opened = Opened::default();
         let turn = Turn::Idle(Box::new(writer));
         let cache_bytes = options.map_cache_bytes;
         let file = StoreFile::new(file, log_id, options.block_bytes_max, cache_bytes);
@@ -382,7 +422,10 @@ impl Blocks {
         let shared = Arc::new(Shared::new(recovery.state.clone(), told));
         let opened = Opened {
             replayed_commits: recovery.commits,
-            is_torn: recovery.is_torn || superblocks.is_only_one(),
+            is_torn: recovery.is_torn,
+            lacks_superblock: superblocks.is_only_one(),
+            is_short: recovery.is_short,
+            may_lack: superblocks.is_only_one() && superblocks.current().flags & FLAG_END == 0,
         };
         let turn = Turn::Untouched(Box::new(recovery), Box::new(superblocks));
         Ok(Blocks::new(
@@ -528,20 +571,64 @@ impl Blocks {
         self.with_writer(|inner, writer| inner.checkpoint(writer))
     }
 
-    /// Writes a checkpoint if this handle wrote anything behind the last one, so that opening the store
-    /// reads no log. Dropping a store without it loses nothing and writes nothing: whoever holds locks
-    /// around the store may have given them up by then.
+    /// Makes everything durable: writes a checkpoint if this handle wrote anything behind the last one, so that opening the store
+    /// reads no log, or syncs the log where there is no room for one; and then as [`Blocks::tell_end`]. Dropping a store without it loses nothing and writes nothing:
+    /// whoever holds locks around the store may have given them up by then.
     ///
     /// # Errors
     /// As [`Blocks::checkpoint`].
-    pub fn close(self) -> Result<()> {
-        if !matches!(*self.inner.lock_turn(), Turn::Idle(_) | Turn::Taken) {
+    pub fn close(&self) -> Result<()> {
+        self.end_with(|inner, writer| {
+            // A checkpoint that found no room counts as one that was tried.
+            let is_durable = writer.log.durable_end().is_some();
+            if is_durable && writer.log.appended_bytes == 0 {
+                return Ok(());
+            }
+            match inner.checkpoint(writer) {
+                Err(_) if writer.log.lacks_room => inner.watch(writer.log.sync_transactions()),
+                written => written,
+            }
+        })?;
+        // What is asked of it from now on finds it as everybody else does.
+        let mut turn = self.inner.lock_turn();
+        match *turn {
+            Turn::Behind => self.inner.catch_up(&mut turn, |inner, _| inner.recovered()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether this handle wrote since it was opened, and nobody else did since, as far as it knows.
+    pub fn has_written(&self) -> bool {
+        matches!(*self.inner.lock_turn(), Turn::Idle(_) | Turn::Taken)
+    }
+
+    /// Tells where the log ends if this handle wrote any of it and all of it is durable, so that whoever opens the store
+    /// can tell whether it is all there. A handle that writes on begins as if it had been opened then.
+    ///
+    /// # Errors
+    /// As [`Blocks::begin`].
+    ///
+    /// # Cost
+    /// One small write, and no sync.
+    pub fn tell_end(&self) -> Result<()> {
+        self.end_with(|_, _| Ok(()))
+    }
+
+    /// Does the last work of this handle, and tells where the log ends.
+    fn end_with(&self, work: impl FnOnce(&Inner, &mut Writer) -> Result<()>) -> Result<()> {
+        let inner = &self.inner;
+        if !self.has_written() {
             return Ok(());
         }
-        self.with_writer(|inner, writer| match writer.log.appended_bytes {
-            0 => Ok(()),
-            _ => inner.checkpoint(writer),
-        })
+        let mut writer = inner.take_turn(true)?.expect("waited for");
+        if let Err(error) = work(inner, &mut writer) {
+            inner.give_turn(writer);
+            return Err(error);
+        }
+        let told = inner.watch(writer.tell_end());
+        *inner.lock_turn() = Turn::Behind;
+        inner.turn_over.notify_one();
+        told
     }
 
     fn with_writer(&self, work: impl FnOnce(&Inner, &mut Writer) -> Result<()>) -> Result<()> {
@@ -636,11 +723,12 @@ impl Inner {
         recovery.take_awaited(&self.file)?;
         let file = Arc::clone(&self.file.file);
         let mut superblocks = Superblocks::open(Arc::clone(&file), KIND)?;
-        if recovery.commits > 0 {
-            // Whoever wrote a transaction behind it had synced it, or would have refused.
-            superblocks.trust();
+        match recovery.commits {
+            0 => superblocks.rewrite()?,
+            // Whoever wrote a transaction behind it had synced one that leads there, or would have refused. The checkpoint
+            // syncs this one.
+            _ => superblocks.refresh()?,
         }
-        superblocks.rewrite()?;
         recovery.write_again(&self.file)?;
         let mut random = random(&self.options, superblocks.current().sequence);
         // A process that died may have used numbers that nobody can see any more. Of 2^40 numbers the

@@ -22,7 +22,7 @@ use super::state::{LiveChanges, State, Work};
 use crate::error::{Error, Result};
 use crate::storage::record::{
     Found, Gap, HEADER_BYTES, KIND_HEAD, Label, Record, RecordWriter, Region, Scanner, is_begun,
-    parse, parse_head,
+    parse, parse_head, was_begun,
 };
 
 /// What a commit counts that was to be durable, as long as no publication follows.
@@ -48,6 +48,14 @@ pub(super) struct Recovery {
     pub(super) commits: u64,
     /// Whether the log ended in anything but untouched space.
     pub(super) is_torn: bool,
+    /// Whether the file ends before a segment that was begun.
+    pub(super) is_short: bool,
+    /// The number behind the last durable record of the log, if whoever wrote it told.
+    end: Option<u64>,
+    /// The segment that was read last.
+    last: LogSegment,
+    /// Every record with a lower number was synced once.
+    synced: u64,
     /// Where the log may go on.
     pub(super) position: Position,
     /// Whether what lies behind a gap is given up, however durable it was.
@@ -70,6 +78,15 @@ struct Awaited {
     place: Place,
     sequence: u64,
     checksum: u32,
+}
+
+/// A segment of the log.
+#[derive(Clone, Copy)]
+struct LogSegment {
+    /// The number of its head, or one of before.
+    sequence: u64,
+    /// Where it ends in the file.
+    end: u64,
 }
 
 /// A record that waits for its commit.
@@ -149,6 +166,9 @@ fn follow(
     accepts: impl Fn(u64) -> bool,
 ) -> Result<Option<Position>> {
     let (start, bytes) = position.successor;
+    if !is_segment(start, bytes) {
+        return Ok(None);
+    }
     let mut head = [0; 2 * HEADER_BYTES];
     let mut buffers = [std::io::IoSliceMut::new(&mut head)];
     let read = file.file.read_at(&mut buffers, start)?;
@@ -247,6 +267,14 @@ fn load(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
         generation: payload.log.segment.generation,
         commits: 0,
         is_torn: false,
+        is_short: false,
+        end: payload.end,
+        last: LogSegment {
+            sequence: 0,
+            end: payload.log.segment.range().end,
+        },
+        // It was synced before the superblock was written.
+        synced: payload.log.sequence,
         position: payload.log,
         accepts_gap: false,
         is_cut: false,
@@ -337,7 +365,25 @@ fn take_listed(listed: Listed, state: &mut State, live: &mut Vec<u64>) -> Result
 
 impl Recovery {
     /// Reads the log on from where it ended.
+    ///
+    /// # Errors
+    /// As [`recover`].
     pub(super) fn advance(&mut self, file: &StoreFile) -> Result<()> {
+        self.read_on(file)?;
+        if self.is_complete() {
+            // What lies behind its end is nobody's.
+            self.is_torn = false;
+        }
+        self.check_end()?;
+        self.check_length(file)
+    }
+
+    /// Returns whether the log reaches the end that was told.
+    fn is_complete(&self) -> bool {
+        self.end.is_some_and(|end| end <= self.sequence)
+    }
+
+    fn read_on(&mut self, file: &StoreFile) -> Result<()> {
         let mut pending = std::mem::take(&mut self.pending);
         let mut from = self.position.address;
         loop {
@@ -345,19 +391,21 @@ impl Recovery {
             let mut scanner = scanner(file, &position);
             self.generation = position.segment.generation;
             // Once at its end, a segment has nothing behind it but old bytes.
-            let is_full = self.is_full || self.replay(file, &mut scanner, &mut pending)?;
-            self.is_full = is_full;
+            let was_full = self.is_full;
+            self.is_full = was_full || self.replay(file, &mut scanner, &mut pending)?;
             self.sequence = scanner.next_sequence();
             (self.position.address, self.position.sequence) = (scanner.address(), self.sequence);
             self.replayed.push(from..scanner.address());
             let gap = self.sequence;
-            if !is_full {
+            if !self.is_full {
                 self.pending = pending;
                 return self.check_behind(file, scanner, &position, gap);
             }
             let Some(next) = follow(file, &position, |found| found == gap)? else {
                 self.pending = pending;
-                return Ok(());
+                // Behind a full segment there is a head at once, or when the next transaction is written.
+                self.is_torn |= !was_full;
+                return self.check_successor(file, &position, gap);
             };
             self.hold(&next)?;
             (self.position, from) = (next, next.segment.start);
@@ -419,6 +467,11 @@ impl Recovery {
         self.live.resize(segments.len(), 0);
         self.uses.resize(segments.len(), Use::Held);
         (self.uses[index], self.uses[next]) = (Use::Held, Use::Held);
+        self.last = LogSegment {
+            // The head is the record before.
+            sequence: position.sequence - 1,
+            end: position.segment.range().end,
+        };
         Ok(())
     }
 
@@ -432,8 +485,12 @@ impl Recovery {
         loop {
             let record = match scanner.next()? {
                 None => return Ok(true),
-                Some(Found::Gap { gap, .. }) => {
-                    self.is_torn |= is_damage(gap);
+                Some(Found::Gap {
+                    address,
+                    sequence,
+                    gap,
+                }) => {
+                    self.is_torn |= is_damage(gap) || self.was_begun(file, address, sequence)?;
                     return Ok(false);
                 }
                 Some(Found::Record(record)) => record,
@@ -546,6 +603,7 @@ impl Recovery {
         (state.commit, state.chain) = (commit.number, commit.chain);
         state.version = awaited.sequence;
         apply_live(&mut self.live, &live)?;
+        self.synced = self.synced.max(commit.synced_sequence);
         self.commits += 1;
         pending.clear();
         Ok(())
@@ -590,6 +648,73 @@ impl Recovery {
         Ok(())
     }
 
+    /// Returns whether the record that is missing at `address` stood there once.
+    fn was_begun(&self, file: &StoreFile, address: u64, sequence: u64) -> Result<bool> {
+        let mut header = [0; HEADER_BYTES];
+        file.file
+            .read_at(&mut [std::io::IoSliceMut::new(&mut header)], address)?;
+        let segment = self.position.segment;
+        let region = Region::new(file.log_id, segment.generation, segment.range());
+        Ok(was_begun(&header, &region, sequence))
+    }
+
+    /// Refuses a log that does not reach the end that was told.
+    fn check_end(&mut self) -> Result<()> {
+        match self.end {
+            Some(end) if end > self.sequence => {
+                let expected = format!("the log up to record {end}");
+                let found = format!("its end at record {}", self.sequence);
+                self.lose(self.position.address, expected, found)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Looks whether the file ends before a segment that was begun. A segment is filled before it is begun: if it was
+    /// synced then, the file was longer, and what the log goes on with may be lost.
+    fn check_length(&mut self, file: &StoreFile) -> Result<()> {
+        let file_bytes = file.file.status()?.size_bytes;
+        let segments = &self.state.segments;
+        let last = (0..segments.len()).rev().map(|index| segments.get(index));
+        let mut behind = last.take_while(|segment| segment.range().end > file_bytes);
+        self.is_short = behind.any(|segment| segment.generation != 0);
+        let LogSegment { sequence, end } = self.last;
+        if end <= file_bytes || sequence >= self.synced || self.is_complete() {
+            return Ok(());
+        }
+        let expected = format!("{end} bytes of file, as there were");
+        self.lose(file_bytes, expected, format!("{file_bytes}"))
+    }
+
+    /// Refuses a store of which something durable is lost, unless that is given up.
+    fn lose(&mut self, address: u64, expected: String, found: String) -> Result<()> {
+        self.is_cut = true;
+        match self.accepts_gap {
+            true => Ok(()),
+            false => Err(Error::corrupt("block store", address, expected, found)),
+        }
+    }
+
+    /// Looks for proof that the log did not end with its segment, of whose successor the head is not there.
+    fn check_successor(&mut self, file: &StoreFile, position: &Position, gap: u64) -> Result<()> {
+        let (start, bytes) = position.successor;
+        if !is_segment(start, bytes) {
+            return Ok(());
+        }
+        let behind = Position {
+            segment: Segment {
+                start,
+                bytes,
+                generation: position.segment.generation + 1,
+            },
+            // Only the head tells.
+            successor: (0, 0),
+            address: start,
+            sequence: gap,
+        };
+        self.check_behind(file, scanner(file, &behind), &behind, gap)
+    }
+
     /// Looks for proof that the log did not end at its gap: a record behind it that says that more was
     /// synced.
     fn check_behind<'a>(
@@ -610,17 +735,9 @@ impl Recovery {
                 let commit =
                     Commit::decode(record.body).filter(|_| record.label.kind == KIND_COMMIT);
                 if commit.is_some_and(|(commit, _)| commit.synced_sequence > gap) {
-                    self.is_cut = true;
-                    if self.accepts_gap {
-                        return Ok(());
-                    }
+                    let address = record.address;
                     let (expected, found) = ("the record synced here", "a gap before durable ones");
-                    return Err(Error::corrupt(
-                        "block store",
-                        record.address,
-                        expected,
-                        found,
-                    ));
+                    return self.lose(address, expected.into(), found.into());
                 }
             }
             match follow(file, &position, |found| found >= gap)? {

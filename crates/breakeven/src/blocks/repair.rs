@@ -20,7 +20,8 @@ use super::recovery::{Recovery, Unpublished, read_in, recover, recover_to_gap};
 use super::shared::{Shared, is_read_elsewhere};
 use super::verify::verify_state;
 use super::{
-    Blocks, BlocksOptions, LOCK_BYTE, Opened, SEGMENT_BYTES_MAX, Turn, lock, segment_bytes_least,
+    Blocks, BlocksOptions, LOCK_BYTE, Opened, SEGMENT_BYTES_MAX, Turn, decode_payload, lock,
+    segment_bytes_least,
 };
 use crate::error::{Error, Result};
 use crate::storage::record::{Found, HEADER_BYTES, Region, Scanner, id_of_head, parse, parse_head};
@@ -90,11 +91,15 @@ fn repair_alone(file: &Arc<dyn StorageFile>, watch: Watch<'_>) -> Result<Repaire
         Err(error @ Error::Corrupt { .. }) => Err(error),
         Err(error) => return Err(error),
     };
-    let fault = match &superblocks {
-        Err(error) => error.duplicate(),
+    let (fault, known) = match &superblocks {
+        Err(error) => (error.duplicate(), None),
         Ok(superblocks) => match look(file, superblocks.current(), watch)? {
-            Ok(state) => return Ok(state.told(None, 1)),
-            Err(error) => error,
+            Ok(state) if !superblocks.is_only_one() => return Ok(state.told(None, 1)),
+            Ok(state) => {
+                let fault = Error::corrupt("superblock", 0, "two that are whole", "one");
+                (fault, Some(state))
+            }
+            Err(error) => (error, None),
         },
     };
     let id = match &superblocks {
@@ -111,14 +116,33 @@ fn repair_alone(file: &Arc<dyn StorageFile>, watch: Watch<'_>) -> Result<Repaire
     };
     let id = id.ok_or_else(nothing)?;
     let candidates = candidates(file, id, watch)?;
-    let (payload, state) = best(file, id, &candidates, watch)?.ok_or_else(nothing)?;
+    let found = best(file, id, &candidates, watch)?;
+    // What the superblock that is left leads to may be all there is.
+    let found = found.filter(|(_, found)| {
+        let is_newer = |known: &State| found.commit > known.commit && found.broken_blocks == 0;
+        known.as_ref().is_none_or(is_newer)
+    });
+    let (payload, state) = match (found, known, &superblocks) {
+        (Some((payload, state)), _, _) => (
+            Payload {
+                end: None,
+                ..*payload
+            },
+            state,
+        ),
+        (None, Some(state), Ok(left)) => (decode_payload(&left.current().payload)?, state),
+        (None, _, _) => return Err(nothing()),
+    };
     let bytes = payload.encode();
     match superblocks {
-        Ok(mut superblocks) => superblocks.write(&bytes)?,
-        Err(_) => drop(Superblocks::create(Arc::clone(file), KIND, id, 0, &bytes)?),
+        Ok(mut superblocks) => {
+            superblocks.write(&bytes)?;
+            superblocks.rewrite()?;
+        }
+        Err(_) => drop(Superblocks::create(Arc::clone(file), KIND, id, &bytes)?),
     }
     if state.is_cut {
-        leave_log(file, id, payload)?;
+        leave_log(file, id, &payload)?;
     }
     Ok(state.told(Some(fault), candidates.len() + 1))
 }
@@ -146,13 +170,19 @@ impl State {
 fn leave_log(file: &Arc<dyn StorageFile>, id: [u8; 16], payload: &Payload) -> Result<()> {
     let store = store_of(file, id, payload.block_bytes_max);
     let recovery = recover_to_gap(&store, payload)?;
-    let file_bytes = file.status()?.size_bytes;
+    let mut file_bytes = file.status()?.size_bytes;
+    if recovery.is_short {
+        // Zeros, where something was.
+        file_bytes = recovery.state.segments.end(SEGMENTS_START);
+        file.truncate(file_bytes)?;
+    }
     let live_bytes = recovery.live.iter().sum::<u64>();
     let superblocks = Superblocks::open(Arc::clone(file), KIND)?;
     let shared = Arc::new(Shared::new(recovery.state.clone(), None));
     let opened = Opened {
         replayed_commits: recovery.commits,
         is_torn: true,
+        ..Opened::default()
     };
     let turn = Turn::Untouched(Box::new(recovery), Box::new(superblocks));
     let options = BlocksOptions {
@@ -381,6 +411,7 @@ fn payload_at(
             address,
             sequence,
         },
+        end: None,
     }
 }
 

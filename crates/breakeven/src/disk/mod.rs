@@ -168,7 +168,7 @@ impl Disk {
         let filled = made
             .and_then(|blocks| Disk::begin(blocks, options))
             .map_err(E::from)
-            .and_then(|disk| fill(&disk).and_then(|()| Ok(disk.checkpoint()?)));
+            .and_then(|disk| fill(&disk).and_then(|()| Ok(disk.close()?)));
         match filled {
             Ok(()) => Ok(unfinished.publish(name)?),
             Err(error) => {
@@ -365,6 +365,15 @@ impl Disk {
     /// Those of writing.
     pub fn checkpoint(&self) -> Result<()> {
         self.inner.blocks.checkpoint()
+    }
+
+    /// Makes everything durable, if anything was written since the disk was opened, and tells where it ends: whoever opens it
+    /// next can tell whether all of it is there. What is written after that begins as behind an opening.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn close(&self) -> Result<()> {
+        self.inner.blocks.close()
     }
 }
 

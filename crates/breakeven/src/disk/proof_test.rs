@@ -228,7 +228,7 @@ impl Subject for Proved {
         let disk = Disk::open_read_only(&*storage, NAME, options())?;
         Ok(Found {
             state: state(disk.inner.blocks.snapshot().commit(), &shown(&disk)?),
-            is_damaged: disk.opened().is_torn,
+            is_damaged: !disk.opened().is_whole(),
         })
     }
 

@@ -211,6 +211,29 @@ impl Connection {
         viewed.map(|()| seen.filter(|_| to == LockLevel::None))
     }
 
+    /// Tells in the file where it ends, if this is the last connection of a process that wrote, and nobody keeps it from
+    /// that. Nothing is lost without it: it is by that alone that what is lost later can be told.
+    ///
+    /// # Errors
+    /// Those of locking, reading and writing.
+    pub fn tell_end(&mut self) -> Result<()> {
+        let opened = self.opened.as_ref();
+        let Some(blocks) = opened.map(|opened| opened.blocks.clone()) else {
+            return Ok(());
+        };
+        let is_last = Arc::strong_count(&self.store) == 1;
+        if !is_last || self.level() > LockLevel::None || !blocks.has_written() {
+            return Ok(());
+        }
+        // Nobody else writes then, and who reads is not kept from it. Others may have written since.
+        let told = match self.lock(LockLevel::Reserved) {
+            Ok(true) => blocks.tell_end(),
+            locked => locked.map(drop),
+        };
+        self.unlock(LockLevel::None)?;
+        told
+    }
+
     /// Returns whether somebody is about to write.
     ///
     /// # Errors

@@ -270,7 +270,7 @@ impl Subject for Proved {
         let opened = connection.store().opened()?.blocks.opened();
         Ok(Found {
             state: whole(&mut connection)?.state(),
-            is_damaged: opened.is_torn,
+            is_damaged: !opened.is_whole(),
         })
     }
 

@@ -11,7 +11,7 @@ use super::connection::{Connection, Seen, serve_versions};
 use super::database::{HEADER_BYTES, Header, PageKind};
 use super::locks::{LockLevel, Locks};
 use super::store::{PageOptions, PageStore, Space};
-use crate::blocks::{Blocks, ChosenEncoding, EncodedBlock, spread};
+use crate::blocks::{Blocks, ChosenEncoding, EncodedBlock, Opened, spread};
 use crate::error::{Error, Result};
 use crate::pool::Pool;
 use crate::storage::unfinished::{Unfinished, check_free};
@@ -70,6 +70,8 @@ pub struct Checked {
     pub page_bytes: u32,
     /// Pages that could not be read: the number and why; the first hundred.
     pub broken: Vec<(u64, String)>,
+    /// What was found when the file was opened.
+    pub opened: Opened,
 }
 
 impl Checked {
@@ -292,6 +294,7 @@ pub fn check(store: Arc<PageStore>, progress: Progress<'_>) -> Result<Checked> {
     let mut checked = Checked {
         page_bytes,
         space: connection.space()?,
+        opened: connection.store().opened()?.blocks.opened(),
         ..Checked::default()
     };
     let seen = connection.seen()?;

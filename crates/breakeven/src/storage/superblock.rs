@@ -1,10 +1,11 @@
-//! The superblock: a store's first fixed point, in two slots that are written in turn.
+//! The superblock: a store's first fixed point, in two slots that say the same.
 //!
 //! A crash can tear the slot being written and never the other one, so the newest valid slot is
-//! always a state that was complete. The format is in `docs/format.md`. The payload is the store's
-//! own. This module promises that a superblock is durable after [`Superblocks::rewrite`] and
-//! [`Superblocks::write`]; that everything the payload points to was synced before is the store's to
-//! see to, as is keeping what the older slot points to until the newer one is written.
+//! always a state that was complete; rot can spoil one, and the other leads to the same. The format is
+//! in `docs/format.md`. The payload is the store's own. This module promises that a payload is durable
+//! after [`Superblocks::rewrite`] and [`Superblocks::write`], and that both slots have it after
+//! [`Superblocks::write`] and the next sync of the file; that everything the payload points to was synced
+//! before is the store's to see to, as is keeping what the older slot points to until the newer one is written.
 //!
 //! Several processes may write in turn. Whoever has the turn, by a lock of the store's, calls
 //! [`Superblocks::reload`] and then writes; what it read is written again before, since the process
@@ -38,7 +39,7 @@ pub struct StoreKind {
     pub name: [u8; 4],
     /// The version of the store's format that this library writes, the only one it reads.
     pub version: u32,
-    /// The flags this library knows; any other makes it refuse the store.
+    /// The flags this library knows and writes; any other makes it refuse the store.
     pub known_flags: u64,
     /// The offsets of the two slots in the file, multiples of 4,096.
     pub slots: [u64; 2],
@@ -237,7 +238,7 @@ pub struct Superblocks {
     /// How the slot begins that the next superblock goes to, unless it was torn: then the next one may be what
     /// tore it.
     other_head: Option<Head>,
-    /// Whether this handle has written or rewritten the current superblock.
+    /// Whether this handle has written or rewritten the current superblock, and the file was synced since.
     is_durable: bool,
 }
 
@@ -251,14 +252,13 @@ impl Superblocks {
         file: Arc<dyn StorageFile>,
         kind: StoreKind,
         log_id: [u8; 16],
-        flags: u64,
         payload: &[u8],
     ) -> Result<Superblocks> {
         kind.check()?;
         let current = Superblock {
             sequence: 0,
             log_id,
-            flags,
+            flags: kind.known_flags,
             payload: Vec::new(),
         };
         let mut superblocks = Superblocks {
@@ -270,7 +270,7 @@ impl Superblocks {
             is_durable: true,
         };
         superblocks.write(payload)?;
-        superblocks.write(payload)?;
+        superblocks.rewrite()?;
         Ok(superblocks)
     }
 
@@ -368,8 +368,19 @@ impl Superblocks {
         Ok(())
     }
 
-    /// Takes the newest superblock for durable: the store has seen something that its writer wrote only when the
-    /// sync of this one had succeeded.
+    /// Writes the newest superblock again, unchanged, and leaves the sync to the store, for which it may be needed, unless
+    /// one that leads to the same is durable: the store has seen something that its writer wrote only then.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn refresh(&self) -> Result<()> {
+        match self.is_durable {
+            true => Ok(()),
+            false => self.put(&self.current),
+        }
+    }
+
+    /// Takes the newest superblock for durable: this handle wrote it, or wrote it again, and the file was synced since.
     pub fn trust(&mut self) {
         self.is_durable = true;
     }
@@ -385,12 +396,30 @@ impl Superblocks {
         self.is_only_one
     }
 
-    /// Writes the next superblock to the other slot and syncs it, after [`Superblocks::rewrite`].
+    /// Writes the next superblock to the other slot and syncs it, after [`Superblocks::rewrite`]; then writes the one behind
+    /// it, with the same payload, whose sync is left to whoever syncs the file next.
     ///
     /// # Errors
     /// [`Error::Limit`] if the payload is too long, and those of writing and syncing, after which
     /// either superblock may be found when the store is opened again.
     pub fn write(&mut self, payload: &[u8]) -> Result<()> {
+        self.write_unsynced(payload)?;
+        if !is_seeded(SeededBug::SuperblockNotSynced) {
+            self.file.sync()?;
+        }
+        self.is_durable = true;
+        if is_seeded(SeededBug::SuperblockOnce) {
+            return Ok(());
+        }
+        self.write_unsynced(payload)
+    }
+
+    /// Writes the next superblock to the other slot, after [`Superblocks::rewrite`], and leaves the sync to whoever
+    /// syncs the file next: for what may be lost in a crash.
+    ///
+    /// # Errors
+    /// As [`Superblocks::write`].
+    pub fn write_unsynced(&mut self, payload: &[u8]) -> Result<()> {
         if payload.len() > PAYLOAD_BYTES_MAX {
             return Err(Error::Limit {
                 what: "superblock",
@@ -401,13 +430,12 @@ impl Superblocks {
         self.rewrite()?;
         let next = Superblock {
             sequence: self.current.sequence + 1,
+            log_id: self.current.log_id,
+            flags: self.kind.known_flags,
             payload: payload.to_vec(),
-            ..self.current.clone()
         };
+        self.is_durable = false;
         self.put(&next)?;
-        if !is_seeded(SeededBug::SuperblockNotSynced) {
-            self.file.sync()?;
-        }
         self.is_only_one = self.current.sequence == 0;
         let before = std::mem::replace(&mut self.current, next);
         let mut slot = [0; SLOT_BYTES];
@@ -583,14 +611,23 @@ mod tests {
     #[test]
     fn the_newest_is_found_and_written_in_turn() {
         let file = new_file();
-        let mut written =
-            Superblocks::create(Arc::clone(&file), KIND, ID, 0, b"payload 2").unwrap();
-        for number in 3..20u64 {
+        let mut written = Superblocks::create(Arc::clone(&file), KIND, ID, b"payload 2").unwrap();
+        for number in (4..20u64).step_by(2) {
             let payload = format!("payload {number}");
             written.write(payload.as_bytes()).unwrap();
             let found = Superblocks::open(Arc::clone(&file), KIND).unwrap();
             assert_eq!(*found.current(), superblock(number, payload.as_bytes()));
             assert!(!found.is_only_one());
+            // Either slot tells it.
+            for offset in KIND.slots {
+                let mut slot = [0; SLOT_BYTES];
+                file.read_exact_at(&mut slot, offset).unwrap();
+                file.write_at(&[IoSlice::new(&[0xA5; 9])], offset).unwrap();
+                let left = Superblocks::open(Arc::clone(&file), KIND).unwrap();
+                assert_eq!(left.current().payload, payload.as_bytes());
+                assert!(left.is_only_one());
+                file.write_at(&[IoSlice::new(&slot)], offset).unwrap();
+            }
         }
         assert_eq!(file.status().unwrap().size_bytes, 2 * SLOT_BYTES as u64);
     }
@@ -707,7 +744,7 @@ mod tests {
     fn a_payload_that_is_too_long_changes_nothing() {
         let file = new_file();
         let longest = vec![5; PAYLOAD_BYTES_MAX];
-        let mut written = Superblocks::create(Arc::clone(&file), KIND, ID, 0, &longest).unwrap();
+        let mut written = Superblocks::create(Arc::clone(&file), KIND, ID, &longest).unwrap();
         let error = written.write(&vec![6; PAYLOAD_BYTES_MAX + 1]).unwrap_err();
         assert!(matches!(error, Error::Limit { .. }), "{error}");
         let found = Superblocks::open(file, KIND).unwrap();

@@ -130,7 +130,7 @@ impl Log {
         checkpoint.snapshot_bytes = write_snapshot(&*storage, checkpoint, &Content::new())?;
         let writer = begin_region(&*file, checkpoint.region(), mode)?;
         let payload = checkpoint.encode();
-        let superblocks = Superblocks::create(Arc::clone(&file), KIND, LOG_ID, 0, &payload)?;
+        let superblocks = Superblocks::create(Arc::clone(&file), KIND, LOG_ID, &payload)?;
         storage.sync_directory("")?;
         Ok(Log {
             synced_sequence: writer.next_sequence(),

@@ -83,7 +83,7 @@ fn try_run(seed: u64, counts: &mut Counts) -> std::result::Result<(), Failure> {
     let disk = SimulatedDisk::new(seed);
     let process = disk.start_process();
     let file = process.open(NAME, options()).map_err(failed)?;
-    Superblocks::create(file, log::KIND, log::LOG_ID, 0, &0u64.to_le_bytes()).map_err(failed)?;
+    Superblocks::create(file, log::KIND, log::LOG_ID, &0u64.to_le_bytes()).map_err(failed)?;
     process.sync_directory("").map_err(failed)?;
     process.kill();
     disk.mark(0);

@@ -228,15 +228,20 @@ impl Header {
 
     /// Reads a header, which says itself why there is none.
     fn decode(bytes: &[u8; HEADER_BYTES]) -> std::result::Result<Header, Gap> {
-        let word = |at: usize| {
-            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
         if bytes[..2] != MAGIC {
             let is_zero = bytes.iter().all(|byte| *byte == 0);
             return Err(if is_zero { Gap::Unwritten } else { Gap::Magic });
         }
+        Ok(Header::fields(bytes))
+    }
+
+    /// Takes bytes for a header, whatever they are.
+    fn fields(bytes: &[u8; HEADER_BYTES]) -> Header {
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         let last = u64::from(word(24)) | u64::from(word(28)) << 32;
-        Ok(Header {
+        Header {
             version: bytes[2],
             checksum: word(4),
             body_bytes: word(8),
@@ -249,7 +254,7 @@ impl Header {
                 dictionary: word(20),
                 raw_bytes: word(12),
             },
-        })
+        }
     }
 
     /// Checks all that can be checked without the body; returns the record's length.
@@ -333,6 +338,18 @@ pub fn is_begun(bytes: &[u8; HEADER_BYTES], region: &Region, sequence: u64) -> b
         let is_of_region = header.generation == region.generation as u32;
         header.version == VERSION && is_of_region && header.sequence == sequence
     })
+}
+
+/// Returns whether bytes that are not a record were once the header of the one with this number: of what tells it, magic and
+/// version, generation and sequence, two fit or all.
+pub fn was_begun(bytes: &[u8; HEADER_BYTES], region: &Region, sequence: u64) -> bool {
+    let header = Header::fields(bytes);
+    let fits = [
+        bytes[..2] == MAGIC && header.version == VERSION,
+        header.generation == region.generation as u32,
+        header.sequence == sequence,
+    ];
+    fits.iter().filter(|fits| **fits).count() >= 2
 }
 
 /// Checks the head of a region that `bytes` begin with, and returns the region and the head's body

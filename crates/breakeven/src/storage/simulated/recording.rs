@@ -193,6 +193,12 @@ impl Image {
         self.view.content_mut(inode).write(offset, bytes);
     }
 
+    /// Cuts a file, as a copy that was broken off leaves it.
+    pub fn cut(&mut self, name: &str, size_bytes: u64) {
+        let inode = self.inode(name);
+        self.view.content_mut(inode).truncate(size_bytes);
+    }
+
     /// Flips one bit of a file, counted from its start.
     pub fn flip_bit(&mut self, name: &str, bit: u64) {
         let mut byte = [0];
