@@ -264,13 +264,13 @@ fn bring_out(database: &Path, target: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Repairs a database that cannot be used, and says on the standard error what came of it; returns whether no transaction
-/// is known to be lost.
-fn mend(database: &Path) -> Result<bool> {
+/// Repairs a database or a disk that cannot be used, and says on the standard error what came of it; returns whether no
+/// transaction is known to be lost.
+pub fn mend(database: &Path) -> Result<bool> {
     let named = Named::new(database)?;
     let file = named.storage.open(&named.name, OpenOptions::read_only())?;
     if matches!(file_kind(&*file)?, FileKind::Plain | FileKind::Empty) {
-        bail!("{} is no compressed database", database.display());
+        bail!("{} is not compressed", database.display());
     }
     drop(file);
     let shown = Shown::new()?;

@@ -115,8 +115,8 @@ pub enum DiskCommand {
     Export(DiskExportOptions),
     /// Say what a disk holds, and what it takes
     Info(DiskFile),
-    /// Read every block of a disk
-    Fsck(DiskFile),
+    /// Read every block of a disk; exits 1 if one cannot be read
+    Fsck(DiskFsckOptions),
     /// Make a volume that shows what another one shows now
     Clone(DiskCopyOptions),
     /// Make a volume that nobody can write, of what another one shows now
@@ -229,6 +229,21 @@ pub struct DiskExportOptions {
     /// The volume; the first unless given
     #[arg(long, value_name = "NAME")]
     pub volume: Option<String>,
+
+    /// Leave zeros for blocks that cannot be read, name them, and exit 1 at the end
+    #[arg(long)]
+    pub skip_damaged: bool,
+}
+
+/// Options of `breakeven disk fsck`.
+#[derive(Debug, Args)]
+pub struct DiskFsckOptions {
+    #[command(flatten)]
+    pub file: DiskFile,
+
+    /// Before that, if the disk cannot be used at all, go back to the newest state of it that can
+    #[arg(long)]
+    pub repair: bool,
 }
 
 /// Options of `breakeven disk clone` and `breakeven disk snapshot`.

@@ -21,7 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Opened, reserve};
 use crate::environment;
-use crate::options::{DiskExportOptions, DiskFile, DiskImportOptions};
+use crate::options::{DiskExportOptions, DiskFsckOptions, DiskImportOptions};
 
 /// What is read and written at a time.
 const STEP_BYTES: usize = IMPORT_BYTES as usize;
@@ -188,8 +188,8 @@ fn check_going_on(stop: &AtomicBool) -> Result<()> {
     }
 }
 
-/// Writes a volume as a raw image whose holes are holes.
-pub fn export(options: &DiskExportOptions) -> Result<()> {
+/// Writes a volume as a raw image whose holes are holes. Says no if it lacks what cannot be read.
+pub fn export(options: &DiskExportOptions) -> Result<ExitCode> {
     let opened = Opened::open_read_only(&options.file)?;
     let volumes = opened.disk.volumes()?;
     let first = volumes.first().context("the disk has no volume")?;
@@ -210,9 +210,13 @@ pub fn export(options: &DiskExportOptions) -> Result<()> {
         .with_context(context)?;
     let bar = progress(volume.status().size_bytes);
     let mut buffer = vec![0; STEP_BYTES];
+    let mut damage = Damage::default();
     for_each_stored(&volume, |at, count| {
         check_going_on(&stop)?;
-        volume.read(at, &mut buffer[..count])?;
+        match options.skip_damaged {
+            true => damage.read(&volume, at, &mut buffer[..count]),
+            false => volume.read(at, &mut buffer[..count])?,
+        }
         image
             .write_all_at(&buffer[..count], at)
             .with_context(context)?;
@@ -223,33 +227,113 @@ pub fn export(options: &DiskExportOptions) -> Result<()> {
     partial.publish()?;
     beside::sync_folder(&options.image)?;
     bar.finish_and_clear();
-    Ok(())
+    let mut lost = String::new();
+    damage.tell(&volume.status().name, &mut lost);
+    for line in lost.lines() {
+        crate::standard::complain(format_args!("{line}; the image has zeros there"));
+    }
+    Ok(ExitCode::from(u8::from(damage.bytes > 0)))
 }
 
-/// Reads every block of every volume; each has a checksum. Says no if something that was acknowledged may be missing.
-pub fn check(file: &DiskFile) -> Result<ExitCode> {
-    let opened = Opened::open_read_only(file)?;
+/// Reads every block of every volume; each has a checksum. Says no if something cannot be read, or something that was
+/// acknowledged may be missing.
+pub fn check(options: &DiskFsckOptions) -> Result<ExitCode> {
+    let is_mended = match options.repair {
+        true => crate::db::mend(&options.file.path)?,
+        false => true,
+    };
+    let opened = Opened::open_read_only(&options.file)?;
     let mut buffer = vec![0; STEP_BYTES];
     let mut out = String::new();
+    let mut is_bad = !is_mended || opened.disk.opened().may_lack;
     for status in opened.disk.volumes()? {
         let volume = opened.disk.volume(&status.name)?;
         let bar = progress(status.size_bytes);
-        let mut bytes = 0;
-        for_each_stored(&volume, |at, count| {
-            let read = volume.read(at, &mut buffer[..count]);
-            read.with_context(|| format!("volume {} at byte {at}", status.name))?;
+        let (mut bytes, mut damage) = (0, Damage::default());
+        let walked = for_each_stored(&volume, |at, count| {
+            damage.read(&volume, at, &mut buffer[..count]);
             bytes += count as u64;
             bar.set_position(at);
             Ok(())
-        })?;
+        });
         bar.finish_and_clear();
-        out.push_str(&format!(
-            "{}: {} read, all good\n",
-            status.name,
-            text::memory_size(bytes)
-        ));
+        is_bad |= damage.bytes > 0 || walked.is_err();
+        let read = text::memory_size(bytes);
+        out.push_str(&match damage.bytes {
+            0 => format!("{}: {read} read, all good\n", status.name),
+            lost => format!(
+                "{}: {read} looked at, of which {} ({lost} bytes) cannot be read\n",
+                status.name,
+                text::memory_size(lost)
+            ),
+        });
+        damage.tell(&status.name, &mut out);
+        if let Err(error) = walked {
+            out.push_str(&format!(
+                "{}: where the rest lies cannot be read: {error:#}\n",
+                status.name
+            ));
+        }
     }
     super::add_remarks(&opened.disk, &mut out);
     crate::standard::print(&out);
-    Ok(ExitCode::from(u8::from(opened.disk.opened().may_lack)))
+    Ok(ExitCode::from(u8::from(is_bad)))
+}
+
+/// As many places that cannot be read are named one by one.
+const PLACES_MAX: usize = 100;
+
+/// What of a volume cannot be read.
+#[derive(Default)]
+struct Damage {
+    /// The first places, and why the first block of each cannot be read.
+    places: Vec<(Range<u64>, String)>,
+    bytes: u64,
+    /// How many places are not named.
+    others: u64,
+}
+
+impl Damage {
+    /// Reads what there is from `at` on, zeros for what cannot be read: a block is lost by itself.
+    fn read(&mut self, volume: &Volume, at: u64, target: &mut [u8]) {
+        if volume.read(at, target).is_ok() {
+            return;
+        }
+        let block_bytes = u64::from(volume.status().block_bytes);
+        let end = at + target.len() as u64;
+        let mut from = at;
+        while from < end {
+            let next = (from / block_bytes + 1) * block_bytes;
+            let block = from..next.min(end);
+            let part = &mut target[(from - at) as usize..(block.end - at) as usize];
+            if let Err(error) = volume.read(from, part) {
+                part.fill(0);
+                self.add(block.clone(), &error);
+            }
+            from = block.end;
+        }
+    }
+
+    fn add(&mut self, block: Range<u64>, error: &breakeven::Error) {
+        self.bytes += block.end - block.start;
+        let has_room = self.places.len() < PLACES_MAX;
+        match self.places.last_mut() {
+            Some((last, _)) if last.end == block.start => last.end = block.end,
+            _ if has_room => self.places.push((block, error.to_string())),
+            _ => self.others += 1,
+        }
+    }
+
+    /// Names what cannot be read.
+    fn tell(&self, volume: &str, out: &mut String) {
+        for (place, why) in &self.places {
+            let Range { start, end } = place;
+            out.push_str(&format!(
+                "{volume}: bytes {start} to {end} cannot be read: {why}\n"
+            ));
+        }
+        if self.others > 0 {
+            out.push_str(&format!("{volume}: and {} blocks more\n", self.others));
+        }
+    }
 }

@@ -46,9 +46,9 @@ pub fn run(command: &DiskCommand) -> Result<ExitCode> {
         DiskCommand::Create(options) => create(options)?,
         DiskCommand::Serve(options) => serve(options)?,
         DiskCommand::Import(options) => image::import(options)?,
-        DiskCommand::Export(options) => image::export(options)?,
+        DiskCommand::Export(options) => return image::export(options),
         DiskCommand::Info(file) => info(file)?,
-        DiskCommand::Fsck(file) => return image::check(file),
+        DiskCommand::Fsck(options) => return image::check(options),
         DiskCommand::Clone(names) => copy(names, false)?,
         DiskCommand::Snapshot(names) => copy(names, true)?,
         DiskCommand::Remove(options) => {

@@ -1002,3 +1002,62 @@ fn a_broken_superblock_loses_no_session_and_what_is_wrong_is_told() {
         }
     }
 }
+
+/// Two blocks that rot are named, all others are read, and can be had.
+#[test]
+fn what_cannot_be_read_is_named_and_the_rest_is_exported() {
+    let folder = made("8MiB");
+    let path = |name: &str| folder.path().join(name);
+    let mut content = crate::noise(64 * BLOCK_BYTES);
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.client();
+    assert_eq!(client.write(FUA, 0, &content).expect("a reply"), 0);
+    drop(client);
+    server.stop();
+    let whole = fs::read(path("d")).expect("a disk");
+    let mut bytes = whole.clone();
+    for block in [5, 60] {
+        let stored = &content[block * BLOCK_BYTES..][..64];
+        let at = bytes.windows(64).position(|found| found == stored);
+        bytes[at.expect("noise is stored as it is") + 10] ^= 1;
+    }
+    fs::write(path("d"), bytes).expect("written");
+    let (status, said) = said_of(folder.path());
+    assert_eq!(status, 1, "{said}");
+    for place in [
+        "bytes 20480 to 24576",
+        "bytes 245760 to 249856",
+        "(8192 bytes)",
+    ] {
+        assert!(said.contains(place), "{said}");
+    }
+    refused(
+        &mut breakeven(&["export", "d", "out"], folder.path()),
+        1,
+        "corrupt",
+    );
+    let _ = fs::remove_file(path("out"));
+    let skip = ["export", "d", "out", "--skip-damaged"];
+    refused(
+        &mut breakeven(&skip, folder.path()),
+        1,
+        "bytes 20480 to 24576",
+    );
+    for block in [5, 60] {
+        content[block * BLOCK_BYTES..][..BLOCK_BYTES].fill(0);
+    }
+    assert!(fs::read(path("out")).expect("an image")[..content.len()] == content);
+    // What cannot be used at all is repaired as a database is.
+    let mut bytes = whole;
+    bytes[..8192].fill(0);
+    fs::write(path("d"), bytes).expect("written");
+    refused(
+        &mut breakeven(&["fsck", "d"], folder.path()),
+        1,
+        "superblock",
+    );
+    let repaired = done(&mut breakeven(&["fsck", "--repair", "d"], folder.path()));
+    assert!(repaired.contains("256 KiB read, all good"), "{repaired}");
+    let (status, said) = said_of(folder.path());
+    assert!(status == 0 && said.lines().count() == 1, "{said}");
+}
