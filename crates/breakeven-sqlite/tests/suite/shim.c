@@ -150,6 +150,7 @@ static int logical_write(void *data, Tcl_Interp *tcl, int count, Tcl_Obj *const 
   if (code == SQLITE_OK) code = file->pMethods->xLock(file, SQLITE_LOCK_EXCLUSIVE);
   if (code == SQLITE_OK) code = file->pMethods->xWrite(file, source, bytes, offset);
   if (code == SQLITE_OK) code = file->pMethods->xFileControl(file, SQLITE_FCNTL_SYNC, 0);
+  if (code == SQLITE_OK) code = file->pMethods->xFileControl(file, SQLITE_FCNTL_COMMIT_PHASETWO, 0);
   file->pMethods->xUnlock(file, SQLITE_LOCK_NONE);
   close_compressed(file);
   free(source);
