@@ -316,20 +316,27 @@ struct Chroot {
 impl Chroot {
     /// Makes the places in the root where the machine's folders will be mounted: they stay, and stay empty.
     fn of(root: &Path) -> Result<Chroot> {
-        let mut mounts = Vec::new();
+        let mut folders = Vec::new();
         for entry in fs::read_dir("/")? {
             let name = entry?.file_name();
-            let (from, to) = (Path::new("/").join(&name), root.join(&name));
+            let from = Path::new("/").join(&name);
             if from.is_dir() && !OF_THE_ROOT.iter().any(|own| name == *own) {
-                fs::create_dir_all(&to).with_context(|| format!("make {}", to.display()))?;
-                mounts.push((path_text(&from)?, path_text(&to)?));
+                folders.push((from, root.join(name)));
             }
+        }
+        // The one that holds the root comes first, while nothing is mounted in it.
+        folders.sort_by_key(|(from, _)| !root.starts_with(from));
+        let mut mounts = Vec::new();
+        for (from, to) in &folders {
+            fs::create_dir_all(to).with_context(|| format!("make {}", to.display()))?;
+            mounts.push((path_text(from)?, path_text(to)?));
         }
         for name in SETTINGS {
             let (from, to) = (Path::new("/etc").join(name), root.join("etc").join(name));
             if from.is_file() {
-                let file = fs::File::options().append(true).create(true).open(&to);
-                file.with_context(|| format!("make {}", to.display()))?;
+                if !to.exists() {
+                    fs::write(&to, "").with_context(|| format!("make {}", to.display()))?;
+                }
                 mounts.push((path_text(&from)?, path_text(&to)?));
             }
         }
@@ -392,9 +399,9 @@ fn path_text(path: &Path) -> Result<CString> {
 mod tests {
     use super::*;
 
-    /// Returns whether a process sees something mounted below a folder.
-    fn is_mounted(process: &str, folder: &Path) -> bool {
-        let mounts = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap();
+    /// Returns whether something is mounted below a folder.
+    fn is_mounted(folder: &Path) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         mounts.contains(&format!(" {}/", folder.display()))
     }
 
@@ -413,8 +420,9 @@ mod tests {
             .stdout(Stdio::null());
         let mut child = command.spawn().unwrap();
         let is_entered = matches!(root.isolation, Isolation::Chroot(_));
-        assert_eq!(is_mounted(&child.id().to_string(), &folder), is_entered);
-        assert!(!is_mounted("self", &folder));
+        let of_child = fs::read_link(format!("/proc/{}/root", child.id())).unwrap();
+        assert_eq!(of_child == folder, is_entered);
+        assert!(!is_mounted(&folder));
         // What it has mounted is not below what is removed meanwhile.
         let kept = scratch.path().join("kept");
         fs::write(&kept, "kept").unwrap();
@@ -422,7 +430,7 @@ mod tests {
         assert_eq!(fs::read(&kept).unwrap(), b"kept");
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!is_mounted("self", &folder));
+        assert!(!is_mounted(&folder));
     }
 
     #[test]
