@@ -116,20 +116,16 @@ impl Writer {
         Ok(new)
     }
 
-    /// Tells where the log ends, behind which this writer writes nothing more, if all of it is durable. What is told needs no
-    /// sync.
+    /// Tells where what is durable of the log ends; this writer writes nothing more. What is told needs no sync.
     ///
     /// # Errors
     /// Those of writing.
     pub(super) fn tell_end(&mut self) -> Result<()> {
-        let Some(end) = self.log.durable_end() else {
-            return Ok(());
-        };
         if self.log.has_synced {
             self.superblocks.trust();
         }
         let payload = Payload {
-            end: Some(end),
+            end: Some(self.log.synced_sequence),
             ..self.payload
         };
         self.superblocks.write_unsynced(&payload.encode())

@@ -146,10 +146,9 @@ impl Log {
         }
     }
 
-    /// Returns the number behind the last record that is durable, if all transactions are.
-    pub(super) fn durable_end(&self) -> Option<u64> {
-        let end = self.synced_sequence;
-        (end >= self.committed_sequence).then_some(end)
+    /// Returns whether all transactions are durable.
+    pub(super) fn is_durable(&self) -> bool {
+        self.synced_sequence >= self.committed_sequence
     }
 
     /// Returns whether a segment is being written, or is the next to be.

@@ -580,8 +580,7 @@ impl Blocks {
     pub fn close(&self) -> Result<()> {
         self.end_with(|inner, writer| {
             // A checkpoint that found no room counts as one that was tried.
-            let is_durable = writer.log.durable_end().is_some();
-            if is_durable && writer.log.appended_bytes == 0 {
+            if writer.log.is_durable() && writer.log.appended_bytes == 0 {
                 return Ok(());
             }
             match inner.checkpoint(writer) {
@@ -602,7 +601,7 @@ impl Blocks {
         matches!(*self.inner.lock_turn(), Turn::Idle(_) | Turn::Taken)
     }
 
-    /// Tells where the log ends if this handle wrote any of it and all of it is durable, so that whoever opens the store
+    /// Tells where what is durable of the log ends, if this handle wrote any of it, so that whoever opens the store
     /// can tell whether it is all there. A handle that writes on begins as if it had been opened then.
     ///
     /// # Errors

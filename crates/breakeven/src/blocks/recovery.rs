@@ -370,7 +370,7 @@ impl Recovery {
     /// As [`recover`].
     pub(super) fn advance(&mut self, file: &StoreFile) -> Result<()> {
         self.read_on(file)?;
-        if self.is_complete() {
+        if self.end == Some(self.sequence) {
             // What lies behind its end is nobody's.
             self.is_torn = false;
         }

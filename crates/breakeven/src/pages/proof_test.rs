@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::storage::proof::{
     CrashFloors, Found, State, Subject, cut_power, digest, fail_calls, fill_disk,
 };
-use crate::storage::{Storage, superblock};
+use crate::storage::{SimulatedDisk, Storage, superblock};
 use crate::testing::{is_full, seed};
 
 const NAME: &str = "db";
@@ -345,4 +345,38 @@ fn no_full_host_loses_an_acknowledged_transaction_of_sqlite() {
     // A new file has superblocks and two segments; transactions want a few more.
     let first = 2 * (superblock::SLOT_BYTES as u64 + u64::from(SEGMENT_BYTES));
     fill_disk::<Proved>(seed(2203), 60, first..first + 3 * u64::from(SEGMENT_BYTES)).unwrap();
+}
+
+/// Behind the last connection of a process, whatever a file that was cut lacks is refused, and what it does not lack is right and
+/// told to be short.
+#[test]
+fn no_database_that_was_cut_lacks_a_transaction() {
+    let (mut refused, mut right) = (0, 0);
+    for run in 0..6 {
+        let seed = seed(2204) + run;
+        let (disk, mut random) = (SimulatedDisk::new(seed), Rng::with_seed(seed));
+        let mut proved = Proved::create(disk.start_process(), PAGES_MAX[3]).unwrap();
+        for _ in 0..12 {
+            let change = proved.plan(&mut random);
+            proved.commit(&change, true).unwrap();
+        }
+        let state = proved.state();
+        proved.connection.tell_end().unwrap();
+        drop(proved);
+        let whole = disk.recording().end();
+        for size_bytes in (0..whole.size_bytes(NAME)).step_by(500) {
+            let mut image = whole.clone();
+            image.cut(NAME, size_bytes);
+            match Proved::read(SimulatedDisk::from_image(&image, 0).start_process()) {
+                Err(_) => refused += 1,
+                Ok(found) => {
+                    assert!(found.is_damaged, "{size_bytes} bytes of run {run}");
+                    assert_eq!(found.state, state, "{size_bytes} bytes of run {run}");
+                    right += 1;
+                }
+            }
+        }
+    }
+    println!("{refused} refused, {right} right");
+    assert!(refused > 100 && right > 10, "{refused}, {right}");
 }
