@@ -1,7 +1,7 @@
 //! Repair: a store that cannot be used gets a superblock that leads to the newest state that can be read back.
 //!
 //! States are looked for where they may be told: in the superblocks, and in the records of checkpoints, which are found by
-//! the heads of segments. Each is read back with the log behind it, as far as that is whole, and verified, the newest first.
+//! the heads of segments. Each is read back with the log behind it, as far as that is whole, and the newest is verified.
 //! Nothing is written if the store can be used as it is, or nothing better is found; else a superblock, and a checkpoint
 //! where the log went on behind what is broken in it.
 
@@ -119,8 +119,9 @@ fn repair_alone(file: &Arc<dyn StorageFile>, watch: Watch<'_>) -> Result<Repaire
     let found = best(file, id, &candidates, watch)?;
     // What the superblock that is left leads to may be all there is.
     let found = found.filter(|(_, found)| {
-        let is_newer = |known: &State| found.commit > known.commit && found.broken_blocks == 0;
-        known.as_ref().is_none_or(is_newer)
+        known
+            .as_ref()
+            .is_none_or(|known| found.commit > known.commit)
     });
     let (payload, state) = match (found, known, &superblocks) {
         (Some((payload, state)), _, _) => (
@@ -239,7 +240,10 @@ fn verified(store: &StoreFile, recovery: &Recovery, watch: Watch<'_>) -> Result<
     }))
 }
 
-/// Returns the newest state that is whole, or of those that lack single blocks the one that lacks the fewest.
+/// Returns the newest state whose maps can be read, and of several ways to it the one that lacks the fewest blocks.
+///
+/// A newer state that lacks single blocks goes before an older one that is whole: its blocks that are lost can be named,
+/// while everything that the older one does not know would be lost with them in silence.
 fn best<'a>(
     file: &Arc<dyn StorageFile>,
     id: [u8; 16],
@@ -254,16 +258,22 @@ fn best<'a>(
             Err(Error::Corrupt { .. }) => continue,
             Err(error) => return Err(error),
         };
+        // What cannot be better than the best is not verified: that reads all of it.
+        let commit = recovery.state.commit;
+        let is_older = |(_, known): &(_, State)| {
+            commit < known.commit || (commit == known.commit && known.broken_blocks == 0)
+        };
+        if best.as_ref().is_some_and(is_older) {
+            continue;
+        }
         let Ok(state) = verified(&store, &recovery, watch)? else {
             continue;
         };
-        let is_whole = state.broken_blocks == 0;
-        let is_better = |(_, known): &(_, State)| state.broken_blocks < known.broken_blocks;
+        let is_better = |(_, known): &(_, State)| {
+            state.commit > known.commit || state.broken_blocks < known.broken_blocks
+        };
         if best.as_ref().is_none_or(is_better) {
             best = Some((candidate, state));
-        }
-        if is_whole {
-            break;
         }
     }
     Ok(best)
@@ -599,6 +609,43 @@ mod tests {
             let commit = past.check("the newest checkpoint");
             assert_eq!(commit, past.states.len() as u64 - 1);
         }
+    }
+
+    #[test]
+    fn a_newer_state_that_lacks_blocks_goes_before_an_older_one_that_is_whole() {
+        let past = past(16, 10);
+        let last = past.states.len() - 1;
+        let [.., before, newest] = &past.checkpoints[..] else {
+            panic!("two checkpoints");
+        };
+        past.damage(0, &[0; 8192]);
+        let bytes = bytes_of(&*past.file);
+        let (mut tried, mut lacking) = (0, 0);
+        // Frames of the ten commits before the newest checkpoint, which knows them without that log.
+        for address in (before.address()..newest.address()).step_by(512) {
+            past.damage(0, &bytes);
+            past.damage(address, &[0x77; 16]);
+            let repaired = repair(&past.file, &mut |_, _| true).unwrap();
+            tried += 1;
+            if repaired.broken_blocks == 0 {
+                continue;
+            }
+            lacking += 1;
+            assert_eq!(repaired.commit, last as u64, "{address}");
+            let blocks = Blocks::open(&past.storage, NAME, options()).unwrap();
+            let snapshot = blocks.snapshot();
+            let mut lost = 0;
+            for (index, expected) in past.states[last].iter().enumerate() {
+                let mut found = vec![1; BLOCK_BYTES];
+                match snapshot.read(0, index as u64, &mut found) {
+                    Ok(_) => assert!(found == *expected, "{address}: block {index}"),
+                    Err(_) => lost += 1,
+                }
+            }
+            assert_eq!(lost, repaired.broken_blocks, "{address}");
+        }
+        println!("{tried} places damaged, {lacking} of them in blocks of the newest state");
+        assert!(lacking >= 5, "{lacking}");
     }
 
     #[test]
