@@ -24,15 +24,15 @@ pub(super) fn open(
         damage: None,
     };
     let configs = [CONFIG.to_string(), copy_name(CONFIG)];
-    for folder in ["keys", COPIES] {
-        let keys = opening.keys_in(folder)?;
-        for config in &configs {
-            let Some(bytes) = opening.read(config)? else {
-                continue;
-            };
-            for key in &keys {
-                if let Some(master) = opening.unwrap(&bytes, key)? {
-                    opening.note(config, key, damages);
+    // Nothing is listed before a config is found: a bucket that is not there answers that it was not found, a list of it fails.
+    for config in &configs {
+        let Some(bytes) = opening.read(config)? else {
+            continue;
+        };
+        for folder in ["keys", COPIES] {
+            for key in opening.keys_in(folder)? {
+                if let Some(master) = opening.unwrap(&bytes, &key)? {
+                    opening.note(config, &key, damages);
                     return Ok((bytes, master));
                 }
             }
