@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,7 +45,34 @@ const SHARDS_MIN: usize = 16;
 #[derive(Debug)]
 enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener, SocketFile),
+}
+
+/// A socket's file as it was when it was bound.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    fn bound_at(path: &Path) -> io::Result<SocketFile> {
+        let found = fs::symlink_metadata(path)?;
+        Ok(SocketFile {
+            path: path.to_path_buf(),
+            device: found.dev(),
+            inode: found.ino(),
+        })
+    }
+
+    /// Removes it, unless another server took its place meanwhile.
+    fn remove(&self) {
+        let is_own = |found: fs::Metadata| (found.dev(), found.ino()) == (self.device, self.inode);
+        if fs::symlink_metadata(&self.path).is_ok_and(is_own) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
 }
 
 impl AsFd for Listener {
@@ -158,8 +185,8 @@ impl Server {
         let threads = threads.into_iter().chain([maintainer, learner]);
         let ended: Vec<_> = threads.map(JoinHandle::join).collect();
         for listener in &self.listeners {
-            if let Listener::Unix(_, path) = listener {
-                let _ = fs::remove_file(path);
+            if let Listener::Unix(_, file) = listener {
+                file.remove();
             }
         }
         // One that panicked has said why.
@@ -223,7 +250,7 @@ impl Server {
         loop {
             let accepted = match listener {
                 Listener::Tcp(listener) => accept_tcp(listener),
-                Listener::Unix(listener, path) => accept_unix(listener, path),
+                Listener::Unix(listener, file) => accept_unix(listener, &file.path),
             };
             let (stream, from, to) = match accepted {
                 Ok(accepted) => accepted,
@@ -315,7 +342,7 @@ fn address(listener: &Listener) -> String {
             Ok(address) => format!("tcp:{address}"),
             Err(_) => "tcp".into(),
         },
-        Listener::Unix(_, path) => format!("unix:{}", path.display()),
+        Listener::Unix(_, file) => format!("unix:{}", file.path.display()),
     }
 }
 
@@ -326,7 +353,7 @@ fn listen(settings: &Settings) -> io::Result<Vec<Listener>> {
         Listen::Unix { path, mode } => {
             let listener = listen_unix(path, *mode, settings.backlog);
             let listener = listener.map_err(|error| named(&path.display().to_string(), error))?;
-            Ok(vec![Listener::Unix(listener, path.clone())])
+            Ok(vec![Listener::Unix(listener, SocketFile::bound_at(path)?)])
         }
         Listen::Tcp { addresses, port } => {
             let one = |address: &String| {

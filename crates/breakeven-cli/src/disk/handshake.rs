@@ -1,4 +1,4 @@
-//! The handshake of the NBD protocol, fixed newstyle: options until an export is agreed on.
+//! The handshake of the NBD protocol, newstyle: options until an export is agreed on, or its name alone.
 //!
 //! Source: the protocol's published specification, "Handshake phase" and "Option types". Nothing a client
 //! sends is held beyond 64 KiB, and no client stays here for more than so many options.
@@ -118,9 +118,10 @@ pub fn negotiate<R: Read, W: Write>(
     let mut flags = [0; 4];
     reader.read_exact(&mut flags)?;
     let flags = u32::from_be_bytes(flags);
-    if flags & u32::from(FIXED_NEWSTYLE) == 0 || flags >> 2 != 0 {
+    if flags >> 2 != 0 {
         return Err(broken("a client of another handshake"));
     }
+    let is_fixed = flags & u32::from(FIXED_NEWSTYLE) != 0;
     let mut handshake = Handshake {
         reader,
         writer,
@@ -133,6 +134,8 @@ pub fn negotiate<R: Read, W: Write>(
         let (option, data) = handshake.read_option()?;
         match option {
             EXPORT_NAME => return handshake.export_name(&data).map(Some),
+            // A client of the handshake before this one understands no answer to an option.
+            _ if !is_fixed => return Err(broken("an option of a client that knows none")),
             ABORT => {
                 handshake.reply(option, ACK, b"")?;
                 return Ok(None);

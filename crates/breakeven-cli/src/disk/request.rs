@@ -41,6 +41,7 @@ const FAST_ZERO: u16 = 16;
 
 const CHUNK_DONE: u16 = 1;
 const CHUNK_MORE: u16 = 0;
+const CHUNK_NONE: u16 = 0;
 const CHUNK_DATA: u16 = 1;
 const CHUNK_HOLE: u16 = 2;
 const CHUNK_STATUS: u16 = 5;
@@ -273,6 +274,8 @@ fn reply<W: Write>(
     let offset = request.offset.to_be_bytes();
     let mut last = |kind, body: &[&[u8]]| chunk(writer, cookie, (CHUNK_DONE, kind), body);
     match result {
+        // A data chunk of no bytes is forbidden, and libnbd gives up a connection for one.
+        Ok(Answer::Data) if session.is_structured && buffer.is_empty() => last(CHUNK_NONE, &[]),
         Ok(Answer::Data) if session.is_structured => last(CHUNK_DATA, &[&offset, buffer]),
         Ok(Answer::Data) => simple(writer, cookie, 0, buffer),
         Ok(Answer::Hole) => last(CHUNK_HOLE, &[&offset, &request.length.to_be_bytes()]),
