@@ -29,7 +29,7 @@ use crate::blocks::{
 };
 use crate::error::{Error, Result};
 use crate::storage::Storage;
-use crate::storage::unfinished::{Unfinished, check_free};
+use crate::storage::new_file::{Unfinished, check_free};
 
 mod ahead;
 mod duplicates;

@@ -10,8 +10,9 @@ use crate::blocks::{self, Blocks, BlocksOptions, Location, Repaired, Snapshot, T
 use crate::cache::{Cache, CacheOptions, Policy};
 use crate::codec::Method;
 use crate::error::{Error, Result};
+use crate::storage::new_file::Unfinished;
 use crate::storage::superblock::{MAGIC, SLOT_BYTES};
-use crate::storage::unfinished::{Unfinished, folder_of};
+use crate::storage::unfinished::folder_of;
 use crate::storage::{OpenOptions, Storage, StorageFile};
 
 /// The longest block of a database. Twice that and a head is the least segment, and two segments the least file.

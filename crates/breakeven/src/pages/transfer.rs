@@ -14,7 +14,7 @@ use super::store::{PageOptions, PageStore, Space};
 use crate::blocks::{Blocks, ChosenEncoding, EncodedBlock, Opened, spread};
 use crate::error::{Error, Result};
 use crate::pool::Pool;
-use crate::storage::unfinished::{Unfinished, check_free};
+use crate::storage::new_file::{Unfinished, check_free};
 use crate::storage::{MemoryStorage, OpenOptions, Storage, StorageFile};
 
 /// What is moved at a time, a multiple of every page.

@@ -65,6 +65,8 @@ mod locks;
 mod memory;
 mod namespace;
 mod networked;
+#[cfg(any(feature = "disk", feature = "pages"))]
+pub(crate) mod new_file;
 #[cfg(any(test, feature = "proof"))]
 pub mod proof;
 mod real;
