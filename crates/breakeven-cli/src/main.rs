@@ -27,6 +27,8 @@ mod standard;
 mod terms;
 #[cfg(feature = "vault")]
 mod vault;
+mod zstd;
+mod zstd_options;
 
 use std::process::ExitCode;
 
@@ -38,11 +40,24 @@ use options::{Command, DbCommand, DiskCommand, Options};
 
 fn main() -> ExitCode {
     memory::share_where_limited();
-    let options = match Options::try_parse_from(options::spell_levels(std::env::args_os())) {
+    let program = std::env::args_os().next().unwrap_or_default();
+    // To scripts of zstd, all that is wrong is 1.
+    let usage = match zstd::stands_in(&program.to_string_lossy()) {
+        true => 1,
+        false => 2,
+    };
+    let arguments = match zstd::spell(std::env::args_os()) {
+        Ok(arguments) => arguments,
+        Err(refused) => {
+            standard::complain(refused);
+            return ExitCode::from(usage);
+        }
+    };
+    let options = match Options::try_parse_from(arguments) {
         Ok(options) => options,
         Err(error) if error.use_stderr() => {
             standard::tell(error.render().to_string().trim_end());
-            return ExitCode::from(2);
+            return ExitCode::from(usage);
         }
         Err(help) => {
             standard::print(help.render().to_string());
@@ -65,7 +80,7 @@ fn main() -> ExitCode {
         Err(error) => {
             standard::complain(describe(&error));
             ExitCode::from(match error.is::<options::Usage>() {
-                true => 2,
+                true => usage,
                 false => failure,
             })
         }

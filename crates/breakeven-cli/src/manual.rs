@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// The long options of every command, with the command's name.
+    /// The long options of every command that are not hidden, with the command's name.
     fn long_options() -> Vec<(String, String)> {
         let mut command = Options::command();
         command.build();
@@ -106,6 +106,7 @@ mod tests {
             let name = command.get_bin_name().expect("a built command").to_string();
             let longs = command
                 .get_arguments()
+                .filter(|option| !option.is_hide_set())
                 .filter_map(|option| option.get_long());
             longs
                 .map(|long| (name.clone(), long.to_string()))

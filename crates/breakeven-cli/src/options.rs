@@ -3,7 +3,6 @@
 //! Texts are parsed here into plain values; what they mean on this machine is resolved by the
 //! command that uses them.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -21,6 +20,8 @@ use breakeven::units::BytesPerSecond;
 use breakeven_cli::text;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+
+use crate::zstd_options::{FrameOptions, HabitOptions, TreeOptions};
 
 /// What the codes say that a command ends with.
 pub const EXIT_STATUS: &str = "0: it is done, or there is an answer, whatever it says. 1: a file, \
@@ -659,11 +660,11 @@ pub struct FileOptions {
     pub force: bool,
 
     /// Keep the source, as is the default
-    #[arg(short, long, conflicts_with = "remove")]
+    #[arg(short, long, overrides_with = "remove")]
     pub keep: bool,
 
     /// Remove the source when its copy is complete and synced
-    #[arg(long = "rm")]
+    #[arg(long = "rm", overrides_with = "keep")]
     pub remove: bool,
 
     /// Threads beside the one that reads or writes; 0 for one on each processor, the default
@@ -671,12 +672,18 @@ pub struct FileOptions {
     pub threads: Option<u32>,
 
     /// Print no summary and no progress
-    #[arg(short, long, conflicts_with = "verbose")]
+    #[arg(short, long, overrides_with = "verbose")]
     pub quiet: bool,
 
     /// Say more, as is done on a terminal, and sum up what goes to standard output as well
-    #[arg(short, long)]
+    #[arg(short, long, overrides_with = "quiet")]
     pub verbose: bool,
+
+    #[command(flatten)]
+    pub tree: TreeOptions,
+
+    #[command(flatten)]
+    pub habits: HabitOptions,
 }
 
 /// What money needs to know.
@@ -702,9 +709,9 @@ pub struct PackOptions {
     #[arg(short, long, value_name = "METHOD", conflicts_with = "strategy")]
     pub method: Option<Method>,
 
-    /// One frame by a level of zstd, 1 to 22; -1 to -22 say the same
+    /// One frame by a level of zstd, 1 to 22, or the fast ones, -1 to -7; -1 to -22 and --fast=1 to 7 say the same
     #[arg(long, value_name = "N", conflicts_with_all = ["method", "strategy", "deterministic", "hint"],
-        value_parser = clap::value_parser!(i8).range(1..=22))]
+        allow_negative_numbers = true, value_parser = parse_level)]
     pub level: Option<i8>,
 
     /// How it is packed: money (cheapest over the days kept), smallest, fastest (over as soon as can
@@ -748,6 +755,9 @@ pub struct PackOptions {
     /// Print the ledger as JSON
     #[arg(long, requires = "ledger")]
     pub json: bool,
+
+    #[command(flatten)]
+    pub frame: FrameOptions,
 
     /// Frames of zstd alone, which libzstd and every zstd read; the default
     #[arg(long, conflicts_with = "mixed")]
@@ -1029,46 +1039,10 @@ pub enum Strategy {
     Money,
 }
 
-/// Returns the arguments with the levels that are typed as those of `zstd`, `-9` or `-19f` or `-f19`, as the
-/// options that they mean to `pack`.
-pub fn spell_levels(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut spelled: Vec<OsString> = Vec::new();
-    let mut may_be_level = false;
-    for (index, argument) in arguments.enumerate() {
-        match argument.to_str() {
-            Some("pack") if index == 1 => may_be_level = true,
-            Some("--") => may_be_level = false,
-            Some(text) if may_be_level && takes_no_value(spelled.last()) => {
-                if let Some([letters, level]) = split_level(text) {
-                    spelled.push(format!("--level={level}").into());
-                    if !letters.is_empty() {
-                        spelled.push(format!("-{letters}").into());
-                    }
-                    continue;
-                }
-            }
-            _ => {}
-        }
-        spelled.push(argument);
-    }
-    spelled
-}
-
-/// Returns whether an argument leaves the next one to be an option.
-fn takes_no_value(argument: Option<&OsString>) -> bool {
-    let text = argument.and_then(|it| it.to_str()).unwrap_or_default();
-    let values = ["-o", "-T", "-m"];
-    !values.contains(&text)
-}
-
-/// Splits `-9`, `-9f` and `-f9` into letters of options without a value and a level.
-fn split_level(text: &str) -> Option<[String; 2]> {
-    let text = text.strip_prefix('-')?;
-    let is_letter = |c: char| "cfkqvdt".contains(c);
-    let letters: String = text.chars().filter(|&c| is_letter(c)).collect();
-    let level = text.trim_matches(is_letter);
-    let is_level = (1..=2).contains(&level.len()) && level.bytes().all(|it| it.is_ascii_digit());
-    is_level.then(|| [letters, level.to_string()])
+fn parse_level(text: &str) -> Result<i8, String> {
+    let level = text.parse::<i8>().ok();
+    let level = level.filter(|level| (-7..=22).contains(level) && *level != 0);
+    level.ok_or_else(|| "expected 1 to 22, or -1 to -7".to_string())
 }
 
 /// A link's speed, as far as it was told.
@@ -1329,7 +1303,7 @@ fn parse_disk_block_size(text: &str) -> Result<u64, String> {
     }
 }
 
-fn parse_bytes(text: &str) -> Result<u64, String> {
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());

@@ -163,7 +163,9 @@ pub fn unreadable(name: &str, error: Error) -> anyhow::Error {
     let is_window = matches!(&error, Error::Limit { what, .. } if what.ends_with("window"));
     let error = anyhow::Error::from(error);
     match is_window {
-        true => error.context(format!("{name} (-M allows a larger window)")),
+        true => error.context(format!(
+            "{name} (--long=31 or -M2GiB allows a larger window)"
+        )),
         false => error.context(name.to_string()),
     }
 }

@@ -113,7 +113,7 @@ impl<'a> Course<'a> {
                 AnyWriter::Long(match pacer {
                     _ if is_thrifty => {
                         let options = form::thrifty_options(aim, content_bytes);
-                        LongWriter::new(sink, options)?
+                        LongWriter::new(sink, packing.typed.frame.apply_thriftily(options))?
                     }
                     Some(pacer) => {
                         let writer = LongWriter::paced(sink, pacer, content_bytes)?;
@@ -126,7 +126,7 @@ impl<'a> Course<'a> {
                     None => {
                         let known = (&piece[..count], content_bytes);
                         let options = form::long_options(aim, packing.setting, workers, known)?;
-                        LongWriter::new(sink, options)?
+                        LongWriter::new(sink, packing.typed.frame.apply(options))?
                     }
                 })
             }

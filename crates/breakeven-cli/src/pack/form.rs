@@ -62,6 +62,10 @@ impl Aim {
         if is_row {
             return None;
         }
+        // One frame, also into a pipe.
+        if typed.files.habits.as_zstd && typed.strategy.is_none() && link.is_none() {
+            return Some(Aim::Usual);
+        }
         Aim::of_strategy(typed.strategy, link, (typed.mixed, goes_to_file), workers)
     }
 

@@ -12,6 +12,7 @@ mod info;
 mod place;
 mod repack;
 mod sink;
+mod tree;
 
 use std::cell::Cell;
 use std::fmt;
@@ -29,14 +30,14 @@ use breakeven::stream::{Choice, Container, Frozen, Goal, ReaderOptions, Summary,
 use breakeven_cli::text::figures;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
-use crate::options::{FileOptions, PackOptions, Strategy, UnpackOptions, Usage};
+use crate::options::{FileOptions, InfoOptions, PackOptions, Strategy, UnpackOptions, Usage};
 use crate::standard::{self, ReaderGone};
 use choice::Setting;
 use content::Content;
 use course::{Course, Written};
 use earned::{Booked, Earned};
 use hint::{Hint, Packed};
-use place::{Existing, Refusal, Source, Target};
+use place::{Existing, Magic, Refusal, Source, Target};
 use sink::Sink;
 
 pub use explain::run as explain;
@@ -71,12 +72,16 @@ const READ_BYTES: usize = 1 << 20;
 
 /// Runs `pack`.
 pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
+    if typed.files.habits.list {
+        return list(&typed.files, typed.frame.window_max);
+    }
     if typed.decompress || typed.test {
+        let long = typed.frame.long.map_or(0, |log| 1 << log);
         let typed = UnpackOptions {
             files: typed.files.clone(),
             decompress: true,
             test: typed.test,
-            window_max: ReaderOptions::default().window_bytes_max,
+            window_max: typed.frame.window_max.max(long),
             output_max: None,
             ratio_max: None,
             ignore_trailing: false,
@@ -97,7 +102,10 @@ pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
         let checked = packing.options(None)?.check();
         checked.map_err(|error| Usage(error.to_string()))?;
     }
-    let job = Job::new(&typed.files)?;
+    let mut job = Job::new(&typed.files)?;
+    if typed.frame.exclude_compressed {
+        job.paths.retain(|path| !is_compressed(path));
+    }
     let outcome = job.for_each(|source, _| {
         let target = job.target(source, |path| Some(append_ending(path)), false)?;
         packing.one(source, target, &job)
@@ -126,8 +134,20 @@ fn container(is_mixed: bool) -> Container {
     }
 }
 
+/// Does what `info` does.
+fn list(typed: &FileOptions, window_max: u64) -> Result<ExitCode> {
+    info(&InfoOptions {
+        paths: tree::paths(typed)?,
+        window_max,
+        json: false,
+    })
+}
+
 /// Runs `unpack`.
 pub fn unpack(typed: &UnpackOptions) -> Result<ExitCode> {
+    if typed.files.habits.list {
+        return list(&typed.files, typed.window_max);
+    }
     let options = ReaderOptions {
         output_bytes_max: typed.output_max,
         ratio_max: typed.ratio_max,
@@ -145,8 +165,12 @@ pub fn unpack(typed: &UnpackOptions) -> Result<ExitCode> {
             false => Some(job.target(source, strip_ending, true)?),
         };
         // As zstd and gzip do for those who read logs, packed or not.
-        let passes_through =
-            typed.files.force && target.as_ref().is_some_and(|it| !it.is_renamed());
+        let habits = &typed.files.habits;
+        let passes_through = match &target {
+            None => false,
+            Some(_) if habits.no_pass_through => false,
+            Some(target) => habits.pass_through || typed.files.force && !target.is_renamed(),
+        };
         unpack_one(source, target, &options, (&job, passes_through))
     })
 }
@@ -155,6 +179,7 @@ pub fn unpack(typed: &UnpackOptions) -> Result<ExitCode> {
 pub fn cat(typed: &UnpackOptions) -> Result<ExitCode> {
     let mut typed = typed.clone();
     typed.files.stdout = true;
+    typed.files.force |= typed.files.habits.as_zstd;
     unpack(&typed)
 }
 
@@ -169,10 +194,7 @@ struct Job<'a> {
 
 impl Job<'_> {
     fn new(typed: &FileOptions) -> Result<Job<'_>> {
-        let paths = match typed.paths.as_slice() {
-            [] => vec![PathBuf::from("-")],
-            paths => paths.to_vec(),
-        };
+        let paths = tree::paths(typed)?;
         if typed.output.is_some() && (paths.len() > 1 || typed.stdout) {
             bail!(Usage("-o names one file, for one file".to_string()));
         }
@@ -212,6 +234,8 @@ impl Job<'_> {
         Ok(match (has_failed, self.refusals.get()) {
             (true, _) => ExitCode::from(1),
             (false, 0) => ExitCode::SUCCESS,
+            // As zstd has it.
+            (false, _) if self.typed.habits.as_zstd => ExitCode::SUCCESS,
             (false, _) => ExitCode::from(REFUSED),
         })
     }
@@ -276,6 +300,7 @@ impl Job<'_> {
         } else if let Some(path) = &self.typed.output {
             Target::create(path, source, existing)?
         } else if let Some(path) = name(&source.path) {
+            let path = tree::placed(&self.typed.tree, path)?;
             Target::create(&path, source, existing)?
         } else {
             bail!(
@@ -296,7 +321,7 @@ impl Job<'_> {
         source: &Source,
         [read, written]: [Arc<AtomicU64>; 2],
     ) -> Result<ProgressBar> {
-        if self.typed.quiet {
+        if self.typed.quiet || self.typed.habits.no_progress {
             return Ok(ProgressBar::hidden());
         }
         // Hidden by itself where standard error is no terminal.
@@ -548,20 +573,19 @@ fn unpack_one(
     (job, passes_through): (&Job, bool),
 ) -> Result<()> {
     let begun = Instant::now();
-    let sink = Sink::new(target.as_ref())?;
+    let sink = Sink::new(target.as_ref(), !job.typed.habits.no_sparse)?;
     let target_name = || name_of(target.as_ref());
     let name = source.name.clone();
-    let mut head = Vec::new();
-    if passes_through {
-        let place = source.place();
-        head = source.magic()?;
-        if Kind::of(&head).is_none() {
-            return pass_through(source, &head, sink).with_context(target_name);
-        }
-        if let Some(place) = place {
-            source.go_back(place)?;
-            head.clear();
-        }
+    let head = match passes_through {
+        true => source.magic_ahead()?,
+        false => Magic::default(),
+    };
+    if passes_through && Kind::of(&head.bytes).is_none() {
+        pass_through(source, &head.bytes, sink).with_context(target_name)?;
+        return match target {
+            Some(target) => job.complete(target, source, job.typed.remove),
+            None => Ok(()),
+        };
     }
     let file = source.file.try_clone()?;
     let can_seek = source.metadata.is_some();
@@ -573,7 +597,8 @@ fn unpack_one(
         },
         ..options.clone()
     };
-    let mut content = Content::open_behind((&name, file, head), can_seek, &job.pool, &options)?;
+    let mut content =
+        Content::open_behind((&name, file, head.unread), can_seek, &job.pool, &options)?;
     let written = Arc::new(AtomicU64::new(0));
     // It would be drawn into the text, or into the pager that shows it.
     let is_read_now = target.as_ref().is_some_and(Target::is_standard_output);
@@ -658,6 +683,21 @@ fn append_ending(path: &Path) -> PathBuf {
     name.push(".");
     name.push(ENDING);
     PathBuf::from(name)
+}
+
+/// Endings of what is compressed already, beside those of streams.
+const COMPRESSED: [&str; 22] = [
+    "7z", "aac", "avi", "br", "bz2", "flac", "gif", "jar", "jpeg", "jpg", "lzma", "m4a", "mkv",
+    "mov", "mp3", "mp4", "ogg", "png", "rar", "tbz2", "webm", "zip",
+];
+
+/// Returns whether a file's name ends as that of what is compressed already.
+fn is_compressed(path: &Path) -> bool {
+    let ending = path.extension().and_then(|it| it.to_str());
+    ending.is_some_and(|ending| {
+        let ending = ending.to_ascii_lowercase();
+        COMPRESSED.contains(&ending.as_str()) || ENDINGS.iter().any(|it| it.0 == ending)
+    })
 }
 
 fn strip_ending(path: &Path) -> Option<PathBuf> {

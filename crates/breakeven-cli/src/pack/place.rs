@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
-use breakeven::frame::MAGIC_BYTES;
+use breakeven::frame::{Kind, MAGIC_BYTES};
 use breakeven::storage::beside::{self, Partial, Place};
 use breakeven::storage::images::data_runs;
 use breakeven::storage::{self, RealStorage, Storage, closing};
@@ -132,12 +132,20 @@ impl Source {
         Some(length.saturating_sub(at))
     }
 
-    /// Reads the bytes that tell what it is.
-    pub fn magic(&mut self) -> Result<Vec<u8>> {
-        let mut magic = vec![0; MAGIC_BYTES];
-        let count = self.fill(&mut magic)?;
-        magic.truncate(count);
-        Ok(magic)
+    /// Reads the bytes that tell what it is; of a stream they are read again where it can seek.
+    pub fn magic_ahead(&mut self) -> Result<Magic> {
+        let place = self.place();
+        let mut bytes = vec![0; MAGIC_BYTES];
+        let count = self.fill(&mut bytes)?;
+        bytes.truncate(count);
+        let unread = match place {
+            Some(place) if Kind::of(&bytes).is_some() => {
+                self.go_back(place)?;
+                Vec::new()
+            }
+            _ => bytes.clone(),
+        };
+        Ok(Magic { bytes, unread })
     }
 
     /// Returns where it stands, if it is a file that can be read again from there.
@@ -355,6 +363,15 @@ impl Source {
         self.check_unchanged(path)?;
         fs::remove_file(path).with_context(|| format!("remove {}", self.name))
     }
+}
+
+/// The bytes that tell what a source is.
+#[derive(Default)]
+pub struct Magic {
+    /// All of them.
+    pub bytes: Vec<u8>,
+    /// Those that will not be read again.
+    pub unread: Vec<u8>,
 }
 
 /// The first bytes of a source.

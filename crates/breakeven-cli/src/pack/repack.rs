@@ -21,6 +21,7 @@ use super::content::{Content, unreadable};
 use super::place::{Existing, Source, Target};
 use super::{Counted, Job, READ_BYTES, container, say};
 use crate::options::{FileOptions, RepackOptions, Strategy, Usage};
+use crate::zstd_options::{HabitOptions, TreeOptions};
 
 /// Runs `repack`.
 pub fn run(typed: &RepackOptions) -> Result<ExitCode> {
@@ -39,6 +40,8 @@ pub fn run(typed: &RepackOptions) -> Result<ExitCode> {
         threads: typed.threads,
         quiet: typed.quiet,
         verbose: false,
+        tree: TreeOptions::default(),
+        habits: HabitOptions::default(),
     };
     let setting = Setting::new(&typed.money, typed.keep);
     let repacking = Repacking {

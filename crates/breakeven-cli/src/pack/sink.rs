@@ -25,11 +25,11 @@ pub enum Sink {
 }
 
 impl Sink {
-    /// Begins to write to a target, or to nowhere.
-    pub fn new(target: Option<&Target>) -> Result<Sink> {
+    /// Begins to write to a target, a new file with holes or without, or to nowhere.
+    pub fn new(target: Option<&Target>, leaves_holes: bool) -> Result<Sink> {
         Ok(match target {
             None => Sink::None,
-            Some(target) if target.is_renamed() => Sink::Sparse {
+            Some(target) if target.is_renamed() && leaves_holes => Sink::Sparse {
                 file: target.file(),
                 position: 0,
             },

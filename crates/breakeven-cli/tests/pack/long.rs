@@ -121,7 +121,6 @@ fn levels_are_typed_as_to_zstd() {
     let file = folder.path().join("file");
     for wrong in [
         &["-23"][..],
-        &["-0"],
         &["-9", "-m", "zstd:1"],
         &["-9", "--strategy", "money"],
     ] {

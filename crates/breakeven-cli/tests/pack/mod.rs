@@ -4,6 +4,7 @@ pub mod changing;
 mod explain;
 mod form;
 mod guide;
+mod letters;
 mod long;
 mod repack;
 mod strategy;
@@ -224,7 +225,7 @@ fn what_decodes_to_too_much_is_ended_by_the_limit_that_was_set() {
         (&packed, &["--output-max", "20MiB"], ""),
         (&packed, &["--ratio-max", "100"], "ratio"),
         (&packed, &["--ratio-max", "30000"], ""),
-        (&window, &[], "-M allows a larger window"),
+        (&window, &[], "--long=31 or -M2GiB allows a larger window"),
         (
             &window,
             &[],
@@ -792,7 +793,11 @@ fn info_says_what_a_stream_consists_of() {
         let output = run(&folder, &[&"info", &window, &dense]);
         let text = message(&output);
         assert_eq!(output.status.success(), is_enough, "{window}: {text}");
-        assert_eq!(text.contains("-M allows"), !is_enough, "{window}: {text}");
+        assert_eq!(
+            text.contains("-M2GiB allows"),
+            !is_enough,
+            "{window}: {text}"
+        );
     }
     let output = run(&folder, &[&"info", &packed, &file]);
     assert_eq!(output.status.code(), Some(1), "a file that is no stream");

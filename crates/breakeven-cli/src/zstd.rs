@@ -1,0 +1,502 @@
+//! zstd's command line, in words of ours.
+//!
+//! Each option of zstd 1.5.7 does what it does there, or does nothing and is documented so (`docs/streams.md`), or is refused
+//! in a sentence that names what to take instead. What is no option of zstd's is left as it is. Called by the name
+//! `zstd`, `zstdmt`, `unzstd` or `zstdcat`, as by a symbolic link, the program takes its place.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+/// What an option of zstd's becomes.
+#[derive(Clone, Copy, Debug)]
+enum Meaning {
+    /// This of ours; its value goes with it where there is one.
+    Ours(&'static str),
+    /// Nothing: what it asks for is so anyway, or changes no byte that anybody reads.
+    Nothing,
+    /// Something that depends on its value.
+    By(fn(&str) -> Result<Option<String>, String>),
+    /// It is not there, and this says why and what is.
+    Refused(&'static str),
+}
+
+/// What may stand behind an option.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Value {
+    None,
+    /// Digits and a unit in the same word.
+    Number,
+    /// The same, or the next word.
+    Either,
+    /// Behind `=`, or not at all.
+    Optional,
+    /// The rest of the word, or the next one.
+    Needed,
+}
+
+use Meaning::{By, Nothing, Ours, Refused};
+use Value::{Either, Needed, None as Alone, Number, Optional};
+
+const DICTIONARY: &str = "a stream that needs a dictionary is lost with it; `breakeven vault add` stores small files \
+     together and deduplicated, and `breakeven serve` compresses small values by dictionaries of its own";
+const BENCHMARK: &str =
+    "`breakeven advise FILE` measures levels on this machine and says which pays";
+const FORMAT: &str =
+    "`breakeven pack --mixed -m xz:6` and `-m lz4:1` make frames of xz and lz4, gzip is only read";
+
+/// Letters, which may stand together in a word.
+const LETTERS: [(char, Value, Meaning); 28] = [
+    ('z', Alone, Ours("--compress")),
+    ('d', Alone, Ours("--decompress")),
+    ('t', Alone, Ours("--test")),
+    ('l', Alone, Ours("--list")),
+    ('c', Alone, Ours("--stdout")),
+    ('o', Needed, Ours("--output")),
+    ('f', Alone, Ours("--force")),
+    ('k', Alone, Ours("--keep")),
+    ('v', Alone, Ours("--verbose")),
+    ('q', Alone, Ours("--quiet")),
+    ('r', Alone, Ours("--recursive")),
+    ('T', Either, Ours("--threads")),
+    ('M', Either, Ours("--window-max")),
+    // Our own.
+    ('m', Needed, Ours("--method")),
+    ('B', Number, Ours("--job-size")),
+    ('C', Alone, Nothing),
+    ('n', Alone, Nothing),
+    ('V', Alone, Ours("--version")),
+    ('h', Alone, Ours("-h")),
+    ('H', Alone, Ours("--help")),
+    ('D', Needed, Refused(DICTIONARY)),
+    ('s', Number, Refused(DICTIONARY)),
+    ('b', Number, Refused(BENCHMARK)),
+    ('e', Number, Refused(BENCHMARK)),
+    ('i', Number, Refused(BENCHMARK)),
+    ('S', Alone, Refused(BENCHMARK)),
+    ('P', Number, Refused(BENCHMARK)),
+    ('p', Number, Refused(BENCHMARK)),
+];
+
+/// Words. A `--no-` stands beside its opposite.
+const WORDS: [(&str, Value, Meaning); 67] = [
+    ("--compress", Alone, Ours("--compress")),
+    ("--decompress", Alone, Ours("--decompress")),
+    ("--uncompress", Alone, Ours("--decompress")),
+    ("--list", Alone, Ours("--list")),
+    ("--test", Alone, Ours("--test")),
+    ("--force", Alone, Ours("--force")),
+    ("--keep", Alone, Ours("--keep")),
+    ("--rm", Alone, Ours("--rm")),
+    ("--stdout", Alone, Ours("--stdout")),
+    ("--to-stdout", Alone, Ours("--stdout")),
+    ("--verbose", Alone, Ours("--verbose")),
+    ("--quiet", Alone, Ours("--quiet")),
+    ("--version", Alone, Ours("--version")),
+    ("--help", Alone, Ours("--help")),
+    ("--progress", Alone, Nothing),
+    ("--no-progress", Alone, Ours("--no-progress")),
+    ("--filelist", Needed, Ours("--filelist")),
+    ("--output-dir-flat", Needed, Ours("--output-dir-flat")),
+    ("--output-dir-mirror", Needed, Ours("--output-dir-mirror")),
+    ("--exclude-compressed", Alone, Ours("--exclude-compressed")),
+    ("--asyncio", Alone, Nothing),
+    ("--no-asyncio", Alone, Nothing),
+    ("--check", Alone, Nothing),
+    ("--no-check", Alone, Ours("--no-check")),
+    ("--sparse", Alone, Nothing),
+    ("--no-sparse", Alone, Ours("--no-sparse")),
+    ("--pass-through", Alone, Ours("--pass-through")),
+    ("--no-pass-through", Alone, Ours("--no-pass-through")),
+    ("--ultra", Alone, Nothing),
+    ("--fast", Optional, By(fast)),
+    ("--max", Alone, Ours("--strategy=smallest")),
+    ("--adapt", Optional, By(adapt)),
+    ("--long", Optional, By(long)),
+    ("--threads", Needed, Ours("--threads")),
+    ("--single-thread", Alone, Ours("--threads=1")),
+    ("--auto-threads", Needed, Nothing),
+    ("--block-size", Needed, Ours("--job-size")),
+    ("--rsyncable", Alone, Ours("--rsyncable")),
+    ("--stream-size", Needed, Ours("--stream-size")),
+    ("--size-hint", Needed, Nothing),
+    ("--content-size", Alone, Nothing),
+    ("--no-content-size", Alone, Nothing),
+    ("--target-compressed-block-size", Needed, Nothing),
+    ("--no-dictID", Alone, Nothing),
+    ("--mmap-dict", Alone, Nothing),
+    ("--no-mmap-dict", Alone, Nothing),
+    ("--compress-literals", Alone, Nothing),
+    ("--no-compress-literals", Alone, Nothing),
+    ("--row-match-finder", Alone, Nothing),
+    ("--no-row-match-finder", Alone, Nothing),
+    ("--format", Needed, By(format)),
+    ("--memory", Needed, Ours("--window-max")),
+    ("--memlimit", Needed, Ours("--window-max")),
+    ("--memlimit-decompress", Needed, Ours("--window-max")),
+    (
+        "--patch-from",
+        Needed,
+        Refused("`breakeven vault add` stores of a file what differs from all that is there"),
+    ),
+    (
+        "--trace",
+        Needed,
+        Refused("`breakeven pack --ledger --json` prints what was done and what it took"),
+    ),
+    (
+        "--zstd",
+        Needed,
+        Refused("a frame is made by a level; --long sets its window, --block-size its jobs"),
+    ),
+    (
+        "--show-default-cparams",
+        Alone,
+        Refused("`breakeven explain FILE` says how a file would be packed"),
+    ),
+    (
+        "--priority",
+        Needed,
+        Refused("`chrt` and `nice` start a program at another priority"),
+    ),
+    ("--train", Optional, Refused(DICTIONARY)),
+    ("--train-cover", Optional, Refused(DICTIONARY)),
+    ("--train-fastcover", Optional, Refused(DICTIONARY)),
+    ("--train-legacy", Optional, Refused(DICTIONARY)),
+    ("--maxdict", Needed, Refused(DICTIONARY)),
+    ("--dictID", Needed, Refused(DICTIONARY)),
+    (
+        "--best",
+        Alone,
+        Refused("an option of gzip's; zstd's levels go to -19, --strategy smallest beyond"),
+    ),
+    ("--no-name", Alone, Refused("an option of gzip's")),
+];
+
+/// The level of stock zstd, which `-0` asks for too.
+const LEVEL_USUAL: u8 = 3;
+/// The fastest level that is made.
+const FAST_MAX: u32 = 7;
+
+/// Options that ask how a stream is made, which say nothing to a reader.
+const PACK_ALONE: [&str; 7] = [
+    "--exclude-compressed",
+    "--job-size",
+    "--level",
+    "--no-check",
+    "--rsyncable",
+    "--stream-size",
+    "--strategy",
+];
+
+/// Returns the arguments of a program in words that are ours. Those of other commands stay as they are.
+///
+/// # Errors
+///
+/// An option that is refused, with what to take instead.
+pub fn spell(arguments: impl Iterator<Item = OsString>) -> Result<Vec<OsString>, String> {
+    let mut arguments: VecDeque<OsString> = arguments.collect();
+    let program = arguments.pop_front().unwrap_or_default();
+    let name = Path::new(&program).file_name().and_then(OsStr::to_str);
+    let name = name.unwrap_or_default();
+    let command = match name {
+        "zstd" | "zstdmt" => "pack",
+        "unzstd" => "unpack",
+        "zstdcat" => "cat",
+        _ => {
+            let named = arguments.front().and_then(|it| it.to_str());
+            let mut known = ["pack", "unpack", "cat"].into_iter();
+            let Some(command) = known.find(|it| Some(*it) == named) else {
+                arguments.push_front(program);
+                return Ok(arguments.into());
+            };
+            arguments.pop_front();
+            command
+        }
+    };
+    let stands_in = stands_in(name);
+    let mut spelling = Spelling {
+        command,
+        spelled: vec![program, command.into()],
+        left: arguments,
+    };
+    if stands_in {
+        spelling.spelled.push("--as-zstd".into());
+    }
+    while let Some(argument) = spelling.left.pop_front() {
+        match argument.to_str() {
+            Some("--") => {
+                spelling.spelled.push(argument);
+                spelling
+                    .spelled
+                    .append(&mut spelling.left.drain(..).collect());
+            }
+            Some(text) if text.starts_with("--") => spelling.word(text)?,
+            Some(text) if text.starts_with('-') && text.len() > 1 => spelling.letters(text)?,
+            _ => spelling.spelled.push(argument),
+        }
+    }
+    let mut spelled = spelling.spelled;
+    let has = |spelled: &[OsString], word: &str| spelled.iter().any(|it| it == word);
+    if has(&spelled, "--version") {
+        spelled.drain(1..);
+        spelled.push("--version".into());
+    }
+    if stands_in && (has(&spelled, "--stdout") || command == "cat") {
+        // As zstd does: what went to standard output is not there to stay.
+        spelled.retain(|it| it != "--rm");
+    }
+    Ok(spelled)
+}
+
+/// Returns whether the program was called by a name of zstd's.
+pub fn stands_in(program: &str) -> bool {
+    let name = Path::new(program).file_name().and_then(OsStr::to_str);
+    matches!(name, Some("zstd" | "zstdmt" | "unzstd" | "zstdcat"))
+}
+
+/// A command line on its way into our words.
+struct Spelling {
+    command: &'static str,
+    spelled: Vec<OsString>,
+    left: VecDeque<OsString>,
+}
+
+impl Spelling {
+    fn word(&mut self, text: &str) -> Result<(), String> {
+        let (word, value) = match text.split_once('=') {
+            Some((word, value)) => (word, Some(value)),
+            None => (text, None),
+        };
+        let known = WORDS.iter().find(|it| it.0 == word);
+        let Some(&(_, takes, meaning)) = known.filter(|it| it.1 != Alone || value.is_none()) else {
+            self.spelled.push(text.into());
+            return Ok(());
+        };
+        let value = match (value, takes) {
+            (Some(value), _) => Some(value.into()),
+            (None, Needed) => self.left.pop_front(),
+            _ => None,
+        };
+        self.put(word, meaning, value.as_deref())
+    }
+
+    fn letters(&mut self, text: &str) -> Result<(), String> {
+        let mut rest = &text[1..];
+        while let Some(letter) = rest.chars().next() {
+            if letter.is_ascii_digit() {
+                let digits = rest.trim_start_matches(|it: char| it.is_ascii_digit());
+                let level = &rest[..rest.len() - digits.len()];
+                self.put("-#", By(self::level), Some(level.as_ref()))?;
+                rest = digits;
+                continue;
+            }
+            let known = LETTERS.iter().find(|it| it.0 == letter);
+            let Some(&(_, takes, meaning)) = known else {
+                self.spelled.push(format!("-{rest}").into());
+                return Ok(());
+            };
+            rest = &rest[letter.len_utf8()..];
+            let value: Option<OsString> = match takes {
+                Needed | Either if rest.is_empty() => self.left.pop_front(),
+                Needed => Some(std::mem::take(&mut rest).into()),
+                Number | Either => {
+                    let is_digit = |it: char| it.is_ascii_digit();
+                    let unit = rest.trim_start_matches(is_digit);
+                    let behind = unit.trim_start_matches(['K', 'M', 'G', 'i', 'B']);
+                    let number = &rest[..rest.len() - behind.len()];
+                    rest = behind;
+                    Some(number.into())
+                }
+                _ => None,
+            };
+            self.put(&format!("-{letter}"), meaning, value.as_deref())?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, word: &str, meaning: Meaning, value: Option<&OsStr>) -> Result<(), String> {
+        match meaning {
+            Nothing => {}
+            Refused(instead) => return Err(format!("{word} of zstd is not there: {instead}")),
+            By(spell) => {
+                let text = value.unwrap_or_default().to_str().unwrap_or_default();
+                if let Some(ours) = spell(text).map_err(|why| format!("{word} {text}: {why}"))? {
+                    self.put_ours(&ours, None);
+                }
+            }
+            Ours("--compress") => {
+                (self.spelled)
+                    .retain(|it| it != "--decompress" && it != "--test" && it != "--list");
+            }
+            Ours(ours) => self.put_ours(ours, value),
+        }
+        Ok(())
+    }
+
+    fn put_ours(&mut self, ours: &str, value: Option<&OsStr>) {
+        let reads = self.command != "pack";
+        let name = ours.split('=').next().unwrap_or_default();
+        if reads && PACK_ALONE.contains(&name) {
+            return;
+        }
+        let mut ours = match ours.strip_prefix("--long=") {
+            // What was written with such a window wants as much memory to be read.
+            Some(log) if reads => format!("--window-max={}", 1_u64 << log.parse().unwrap_or(27)),
+            _ => ours.to_string(),
+        }
+        .into_bytes();
+        if let Some(value) = value {
+            ours.push(b'=');
+            let is_size = matches!(name, "--window-max" | "--job-size" | "--stream-size");
+            match value.to_str().and_then(size).filter(|_| is_size) {
+                Some(bytes) => ours.extend(bytes.to_string().bytes()),
+                None => ours.extend(value.as_bytes()),
+            }
+        }
+        self.spelled.push(OsString::from_vec(ours));
+    }
+}
+
+/// Reads a size as zstd does: K, M and G are powers of two, whatever follows.
+fn size(text: &str) -> Option<u64> {
+    let unit = text.trim_start_matches(|it: char| it.is_ascii_digit());
+    let number: u64 = text[..text.len() - unit.len()].parse().ok()?;
+    let shift = match unit {
+        "" => 0,
+        "K" | "KB" | "KiB" => 10,
+        "M" | "MB" | "MiB" => 20,
+        "G" | "GB" | "GiB" => 30,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift)
+}
+
+fn level(text: &str) -> Result<Option<String>, String> {
+    let level: u8 = text
+        .parse()
+        .map_err(|_| "levels go from 1 to 22".to_string())?;
+    // Nought is what zstd takes unless told.
+    let level = if level == 0 { LEVEL_USUAL } else { level };
+    Ok(Some(format!("--level={level}")))
+}
+
+fn fast(text: &str) -> Result<Option<String>, String> {
+    let speed: u32 = match text {
+        "" => 1,
+        text => text
+            .parse()
+            .map_err(|_| "a number is expected".to_string())?,
+    };
+    match speed.min(FAST_MAX) {
+        0 => Err("a number from 1 up is expected".to_string()),
+        speed => Ok(Some(format!("--level=-{speed}"))),
+    }
+}
+
+fn long(text: &str) -> Result<Option<String>, String> {
+    let log: u32 = match text {
+        "" => 27,
+        text => text
+            .parse()
+            .map_err(|_| "a number is expected".to_string())?,
+    };
+    match log {
+        10..=31 => Ok(Some(format!("--long={log}"))),
+        _ => Err("windows go from 10 to 31".to_string()),
+    }
+}
+
+/// The level follows what the sink takes; between which it may move is ours to find.
+fn adapt(_: &str) -> Result<Option<String>, String> {
+    Ok(Some("--strategy=fastest".to_string()))
+}
+
+fn format(text: &str) -> Result<Option<String>, String> {
+    match text {
+        "zstd" => Ok(None),
+        _ => Err(FORMAT.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spelled(line: &str) -> Result<String, String> {
+        let words = line.split(' ').map(OsString::from);
+        let spelled = spell(words)?;
+        let words = spelled.iter().map(|it| it.to_str().expect("text"));
+        Ok(words.collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn letters_and_words_of_zstd_become_ours() {
+        for (line, expected) in [
+            (
+                "breakeven pack -19T0 f",
+                "breakeven pack --level=19 --threads=0 f",
+            ),
+            (
+                "breakeven pack -3T1f f",
+                "breakeven pack --level=3 --threads=1 --force f",
+            ),
+            (
+                "breakeven pack -f9q f",
+                "breakeven pack --force --level=9 --quiet f",
+            ),
+            ("breakeven pack -0 --ultra f", "breakeven pack --level=3 f"),
+            (
+                "breakeven pack --fast --fast=99 f",
+                "breakeven pack --level=-1 --level=-7 f",
+            ),
+            ("breakeven pack --long f", "breakeven pack --long=27 f"),
+            (
+                "breakeven unpack --long=31 f",
+                "breakeven unpack --window-max=2147483648 f",
+            ),
+            (
+                "breakeven unpack -M1024 --memory=1GB",
+                "breakeven unpack --window-max=1024 --window-max=1073741824",
+            ),
+            ("breakeven pack -dz f -o -9", "breakeven pack f --output=-9"),
+            ("breakeven cat -9 f", "breakeven cat f"),
+            (
+                "breakeven pack -cmstore f",
+                "breakeven pack --stdout --method=store f",
+            ),
+            (
+                "breakeven pack --link 4MB/s --level 9 f",
+                "breakeven pack --link 4MB/s --level 9 f",
+            ),
+            ("breakeven pack -- -9 --long", "breakeven pack -- -9 --long"),
+            ("breakeven advise -9", "breakeven advise -9"),
+            ("breakeven pack -qV f", "breakeven --version"),
+            (
+                "/usr/bin/zstd -B1M --rm -c f",
+                "/usr/bin/zstd pack --as-zstd --job-size=1048576 --stdout f",
+            ),
+            ("unzstd f", "unzstd unpack --as-zstd f"),
+            ("zstdcat f", "zstdcat cat --as-zstd f"),
+            (
+                "zstd --filelist l --stream-size=1K",
+                "zstd pack --as-zstd --filelist=l --stream-size=1024",
+            ),
+        ] {
+            assert_eq!(spelled(line).as_deref(), Ok(expected), "{line}");
+        }
+        for (line, named) in [
+            ("breakeven pack -D dict f", "vault"),
+            ("breakeven pack --patch-from=old f", "vault"),
+            ("breakeven pack -b3 f", "advise"),
+            ("breakeven pack --train f", "serve"),
+            ("breakeven pack --format=gzip f", "--mixed"),
+            ("breakeven pack --fast=0 f", "1 up"),
+            ("breakeven pack --long=32 f", "10 to 31"),
+        ] {
+            let refused = spelled(line).expect_err(line);
+            assert!(refused.contains(named), "{line}: {refused}");
+        }
+    }
+}

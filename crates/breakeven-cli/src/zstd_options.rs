@@ -1,0 +1,116 @@
+//! What can be typed as to `zstd` beside what it shares with our own options: a part of the table of options.
+
+use std::path::PathBuf;
+
+use breakeven::frame::LongOptions;
+use clap::Args;
+
+use crate::options::parse_bytes;
+
+/// Which files, beside those that are named, and where to: as `zstd` has it.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TreeOptions {
+    /// All files of folders that are named, and of folders in them
+    #[arg(short, long)]
+    pub recursive: bool,
+
+    /// The files that this one names, a line each
+    #[arg(long, value_name = "FILE")]
+    pub filelist: Vec<PathBuf>,
+
+    /// Write all into this folder, by their last names
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "stdout"])]
+    pub output_dir_flat: Option<PathBuf>,
+
+    /// Write all into this folder, as far below it as they are named
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "stdout", "output_dir_flat"])]
+    pub output_dir_mirror: Option<PathBuf>,
+}
+
+/// What else `zstd` does otherwise where it is told to.
+#[derive(Clone, Debug, Default, Args)]
+pub struct HabitOptions {
+    /// Say what streams consist of, as `info` does
+    #[arg(short, long)]
+    pub list: bool,
+
+    /// Show no progress
+    #[arg(long)]
+    pub no_progress: bool,
+
+    /// Unpack zeros as zeros, and leave no holes
+    #[arg(long)]
+    pub no_sparse: bool,
+
+    /// Pass through what is no stream, as -f does to standard output
+    #[arg(long, overrides_with = "no_pass_through")]
+    pub pass_through: bool,
+
+    /// Refuse what is no stream, whatever -f says
+    #[arg(long, overrides_with = "pass_through")]
+    pub no_pass_through: bool,
+
+    /// Be called as `zstd`
+    #[arg(long, hide = true)]
+    pub as_zstd: bool,
+}
+
+/// How a long frame is made beside its level: as `zstd` has it.
+#[derive(Clone, Debug, Args)]
+pub struct FrameOptions {
+    /// Look for far matches in a window of 2^N bytes, 10 to 31, 27 unless told; a reader wants --long, too, if it is over 27
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "27",
+        value_parser = clap::value_parser!(u32).range(10..=31))]
+    pub long: Option<u32>,
+
+    /// Leave out the check of the content
+    #[arg(long, conflicts_with_all = ["method", "deterministic"])]
+    pub no_check: bool,
+
+    /// Bytes of content that one thread compresses at a time
+    #[arg(short = 'B', long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub job_size: Option<u64>,
+
+    /// Let what changes of the content change little of the frame
+    #[arg(long)]
+    pub rsyncable: bool,
+
+    /// Bytes that come from standard input, which the frame then states
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub stream_size: Option<u64>,
+
+    /// Leave out files whose names end as those of what is compressed already
+    #[arg(long)]
+    pub exclude_compressed: bool,
+
+    /// With -d: the largest window of a frame that is decoded in pieces
+    #[arg(short = 'M', long, value_name = "BYTES", default_value = "128MiB", value_parser = parse_bytes)]
+    pub window_max: u64,
+}
+
+impl FrameOptions {
+    /// Changes how a frame is made as far as that was typed.
+    pub fn apply(&self, options: LongOptions) -> LongOptions {
+        LongOptions {
+            window_log: self.long.or(options.window_log),
+            matches_far: self.long.is_some() || options.matches_far,
+            has_check: !self.no_check,
+            // libzstd takes what is nearest of what it can do.
+            job_bytes: (self.job_size).map_or(options.job_bytes, |bytes| {
+                Some(bytes.clamp(512 << 10, 1 << 30) as u32)
+            }),
+            is_rsyncable: self.rsyncable,
+            content_bytes: options.content_bytes.or(self.stream_size),
+            ..options
+        }
+    }
+
+    /// The same, but for a window that was asked for, which may be what there is no memory for.
+    pub fn apply_thriftily(&self, options: LongOptions) -> LongOptions {
+        LongOptions {
+            window_log: options.window_log,
+            matches_far: options.matches_far,
+            ..self.apply(options)
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! The letters and words of zstd: each does what it does there, or nothing, or is refused in a sentence that names ours;
+//! and the program by zstd's names. Cases of zstd's own tests of its command line are told again here.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+use super::{folder, message, names, ok};
+use crate::noise;
+
+/// What an option comes to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Outcome {
+    /// What it makes decodes to the file.
+    Packs,
+    /// It is refused, and this is named instead.
+    Names(&'static str),
+    /// It prints something and ends well.
+    Prints(&'static str),
+}
+
+use Outcome::{Names, Packs, Prints};
+
+/// Every option of `zstd --help` of version 1.5.7, as it is typed to pack a file.
+const OPTIONS: [(&str, Outcome); 79] = [
+    ("-o out", Packs),
+    ("-k", Packs),
+    ("--keep", Packs),
+    ("--rm", Packs),
+    ("-1", Packs),
+    ("-19", Packs),
+    ("-19T0", Packs),
+    ("-3T1", Packs),
+    ("-0", Packs),
+    ("-d", Names("no ending")),
+    ("--decompress", Names("no ending")),
+    ("-D dict", Names("breakeven vault")),
+    ("-f", Packs),
+    ("--force", Packs),
+    ("-h", Prints("Usage")),
+    ("-H", Prints("Usage")),
+    ("--help", Prints("Usage")),
+    ("-V", Prints("breakeven ")),
+    ("--version", Prints("breakeven ")),
+    ("-c", Packs),
+    ("--stdout", Packs),
+    ("-v", Packs),
+    ("--verbose", Packs),
+    ("-q", Packs),
+    ("-qq", Packs),
+    ("--quiet", Packs),
+    ("--trace log", Names("--ledger")),
+    ("--progress", Packs),
+    ("--no-progress", Packs),
+    ("-r", Packs),
+    ("--filelist list", Packs),
+    ("--output-dir-flat flat", Packs),
+    ("--output-dir-mirror mirror", Packs),
+    ("--asyncio", Packs),
+    ("--no-asyncio", Packs),
+    ("--check", Packs),
+    ("--no-check", Packs),
+    ("--ultra", Packs),
+    ("--ultra -22", Packs),
+    ("--fast", Packs),
+    ("--fast=5", Packs),
+    ("--adapt", Packs),
+    ("--adapt=min=1,max=9", Packs),
+    ("--long", Packs),
+    ("--long=24", Packs),
+    ("--patch-from=old", Names("breakeven vault")),
+    ("-T2", Packs),
+    ("--single-thread", Packs),
+    ("--auto-threads=logical", Packs),
+    ("-B1M", Packs),
+    ("--rsyncable", Packs),
+    ("--exclude-compressed", Packs),
+    ("--stream-size=1000", Packs),
+    ("--size-hint=1000", Packs),
+    ("--target-compressed-block-size=1000", Packs),
+    ("--no-dictID", Packs),
+    ("--compress-literals", Packs),
+    ("--no-compress-literals", Packs),
+    ("--row-match-finder", Packs),
+    ("--no-row-match-finder", Packs),
+    ("--format=zstd", Packs),
+    ("--format=gzip", Names("--mixed")),
+    ("--format=xz", Names("--mixed")),
+    ("--format=lzma", Names("--mixed")),
+    ("--format=lz4", Names("--mixed")),
+    ("-M128MB", Packs),
+    ("--sparse", Packs),
+    ("--no-sparse", Packs),
+    ("--pass-through", Packs),
+    ("--no-pass-through", Packs),
+    ("--train", Names("breakeven vault")),
+    ("--train-cover=k=1,d=8", Names("breakeven vault")),
+    ("--train-fastcover", Names("breakeven vault")),
+    ("--train-legacy=s=9", Names("breakeven vault")),
+    ("--maxdict=1000", Names("breakeven vault")),
+    ("--dictID=1", Names("breakeven vault")),
+    ("-b3e5i1S", Names("breakeven advise")),
+    ("--priority=rt", Names("nice")),
+    ("--mmap-dict", Packs),
+];
+
+/// Options of reading, which want a stream.
+const READ: [&str; 3] = ["-l", "--test", "-t"];
+
+/// Puts links of zstd's names to the program into a folder of their own.
+fn links() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["zstd", "zstdmt", "unzstd", "zstdcat"] {
+        let program = env!("CARGO_BIN_EXE_breakeven");
+        symlink(program, folder.path().join(name)).expect("a link");
+    }
+    folder
+}
+
+/// Runs a line of a shell in a folder, with the program under zstd's names and its own.
+fn shell(folder: &TempDir, line: &str) -> Output {
+    let links = links();
+    let program = env!("CARGO_BIN_EXE_breakeven");
+    symlink(program, links.path().join("breakeven")).expect("a link");
+    let path = std::env::var("PATH").unwrap_or_default();
+    Command::new("sh")
+        .args(["-c", line])
+        .env("PATH", format!("{}:{path}", links.path().display()))
+        .env("BREAKEVEN_CACHE", folder.path())
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("sh starts")
+}
+
+/// Returns the options that stock zstd's help tells of, without their values; nothing where there is none.
+fn stock_options() -> BTreeSet<String> {
+    let Ok(output) = Command::new("zstd").arg("--help").output() else {
+        return BTreeSet::new();
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut found = BTreeSet::new();
+    for line in text.lines().filter(|line| line.starts_with("  -")) {
+        for word in line.split_whitespace() {
+            let word = word.trim_end_matches(',');
+            let end = word.find(['=', '#']).unwrap_or(word.len());
+            match word[..end].strip_prefix("--[no-]") {
+                Some(name) => found.extend([format!("--{name}"), format!("--no-{name}")]),
+                None if word.starts_with('-') => {
+                    found.insert(word[..end].trim_end_matches('[').to_string());
+                }
+                None => break,
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_option_of_zstd_does_it_or_says_what_does() {
+    let typed: BTreeSet<String> = (OPTIONS.iter().map(|it| it.0))
+        .chain(READ)
+        .map(|text| {
+            let word = text.split([' ', '=']).next().unwrap_or_default();
+            match word.starts_with("--") {
+                true => word.to_string(),
+                false => word[..2].to_string(),
+            }
+        })
+        .collect();
+    let known = |option: &String| {
+        let is_level = option == "-" || option == "--";
+        let is_bench = ["-e", "-i", "-S"].contains(&option.as_str());
+        is_level || is_bench || typed.contains(option)
+    };
+    let missing: Vec<String> = stock_options()
+        .into_iter()
+        .filter(|it| !known(it))
+        .collect();
+    assert!(missing.is_empty(), "not in the table: {missing:?}");
+    for (option, outcome) in OPTIONS {
+        let (folder, data) = folder();
+        let path = |name: &str| folder.path().join(name);
+        let small = &data[..1000];
+        fs::write(path("file"), small).expect("a file");
+        fs::write(path("list"), "other\n").expect("a list");
+        fs::write(path("other"), "another").expect("a file");
+        fs::write(path("dict"), "dictionary").expect("a file");
+        let output = shell(&folder, &format!("breakeven pack {option} file"));
+        let (text, printed) = (message(&output), String::from_utf8_lossy(&output.stdout));
+        match outcome {
+            Packs => {
+                ok(&output);
+                let made = ["file.zst", "out", "flat/file.zst", "mirror/file.zst"];
+                let made = made.iter().map(|name| path(name)).find(|it| it.exists());
+                if let Some(made) = &made {
+                    fs::copy(made, path("made")).expect("the stream");
+                } else {
+                    fs::write(path("made"), &output.stdout).expect("the stream");
+                }
+                let back = shell(&folder, "breakeven cat made");
+                assert!(back.stdout == small, "{option}: {text}");
+                assert_eq!(path("file").exists(), option != "--rm", "{option}");
+            }
+            Names(instead) => {
+                assert_ne!(output.status.code(), Some(0), "{option}: {text}");
+                assert!(text.contains(instead), "{option}: {text}");
+                assert!(!path("file.zst").exists(), "{option}");
+            }
+            Prints(word) => {
+                ok(&output);
+                assert!(printed.contains(word), "{option}: {printed}");
+            }
+        }
+    }
+    println!("{} options", OPTIONS.len());
+}
+
+/// Runs lines that end well, and compares what the last prints.
+fn check(folder: &TempDir, lines: &str, expected: &[u8]) {
+    let output = shell(folder, &format!("set -e\n{lines}"));
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{lines}: {}",
+        message(&output)
+    );
+    assert!(
+        output.stdout == expected,
+        "{lines}: {} bytes",
+        output.stdout.len()
+    );
+}
+
+#[test]
+fn by_zstds_names_it_takes_its_place() {
+    let (folder, data) = folder();
+    let path = |name: &str| folder.path().join(name);
+    for (lines, expected) in [
+        // From its tests zstd-symlinks/zstdcat, compression/basic, multi-threaded, levels, format.
+        ("zstd -q file; zstdcat file.zst", &data[..]),
+        ("zstdcat file", &data),
+        ("zstd -qf file; zstd -dc file.zst", &data),
+        ("zstd -c file | unzstd", &data),
+        ("cat file | zstd -T0 -19 | zstd -dc", &data),
+        ("zstd -q <file >out; zstd -d <out", &data),
+        (
+            "zstd -q --rm -f file; test ! -e file; unzstd -q --rm file.zst; cat file",
+            &data,
+        ),
+        ("zstd -q -f --rm -c file >out; cat file", &data),
+        (
+            "zstdmt -qf --fast=3 --format=zstd file -o out; zstd -t out 2>/dev/null; unzstd -c out",
+            &data,
+        ),
+        (
+            "ZSTD_CLEVEL=1 zstd -qf --long=31 -B2MB --rsyncable file; zstd -dc --memory=2GiB file.zst",
+            &data,
+        ),
+        (
+            "zstd -qf --no-check --ultra -20 file; zstd -dc file.zst",
+            &data,
+        ),
+        ("zstd -qf --adapt file; zstd -dcf file.zst", &data),
+        ("zstd -cdf file", &data),
+    ] {
+        check(&folder, lines, expected);
+    }
+    // One frame, that states its length where it is known, for readers that stop after the first.
+    let frames = |line: &str| {
+        let output = shell(&folder, line);
+        ok(&output);
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        found["files"][0].clone()
+    };
+    for line in [
+        "zstd -qf file",
+        "zstd -c file >file.zst",
+        "cat file | zstd --stream-size=3640000 >file.zst",
+    ] {
+        let bytes = data.len().to_string();
+        let line = line.replace("3640000", &bytes);
+        let found = frames(&format!("{line}; breakeven info --json file.zst"));
+        assert_eq!(found["frames"]["zstd"], 1, "{line}");
+        assert_eq!(found["raw_bytes"], data.len(), "{line}");
+    }
+    let found = frames("cat file | zstd >out; breakeven info --json out");
+    assert_eq!(found["frames"]["zstd"], 1);
+    // What is wrong is 1, as scripts expect it of zstd.
+    for line in [
+        "zstd --no-such file",
+        "zstd -D dict file",
+        "zstd missing",
+        "zstd -d file -o out2",
+    ] {
+        let output = shell(&folder, line);
+        assert_eq!(
+            output.status.code(),
+            Some(1),
+            "{line}: {}",
+            message(&output)
+        );
+    }
+    assert!(!path("out2").exists());
+}
+
+#[test]
+fn folders_and_lists_are_taken_as_zstd_takes_them() {
+    let (folder, _) = folder();
+    let path = |name: &str| folder.path().join(name);
+    let write = |name: &str| {
+        fs::create_dir_all(path(name).parent().expect("a folder")).expect("a folder");
+        fs::write(path(name), noise(300)).expect("a file");
+    };
+    // From its tests basic/output_dir, file-handling/directory-mirror, compression/multiple-files.
+    for name in ["d/a", "d/e/b", "d/e/f/c", "d/photo.jpg", "x"] {
+        write(name);
+    }
+    let made = |below: &str| -> Vec<String> {
+        let output = shell(
+            &folder,
+            &format!("find {below} -name '*.zst' | sort; rm -rf out"),
+        );
+        String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .map(str::to_string)
+            .collect()
+    };
+    check(&folder, "zstd -q -r d --output-dir-flat out", b"");
+    assert_eq!(
+        made("out"),
+        ["out/a.zst", "out/b.zst", "out/c.zst", "out/photo.jpg.zst"]
+    );
+    check(
+        &folder,
+        "zstd -q -r --exclude-compressed d x --output-dir-mirror out",
+        b"",
+    );
+    assert_eq!(
+        made("out"),
+        [
+            "out/d/a.zst",
+            "out/d/e/b.zst",
+            "out/d/e/f/c.zst",
+            "out/x.zst"
+        ]
+    );
+    check(
+        &folder,
+        "printf 'd/a\\nx\\n' >list; zstd -q --filelist=list --output-dir-flat=out",
+        b"",
+    );
+    assert_eq!(made("out"), ["out/a.zst", "out/x.zst"]);
+    check(
+        &folder,
+        "zstd -q -r --rm d; zstd -q -d -r --rm d; ls d/e/f",
+        b"c\n",
+    );
+    let output = shell(&folder, "zstd -q d");
+    assert_eq!(output.status.code(), Some(1), "{}", message(&output));
+    let output = shell(
+        &folder,
+        "cd d && breakeven pack -q ../x --output-dir-mirror out",
+    );
+    assert_eq!(output.status.code(), Some(2), "{}", message(&output));
+}
+
+#[test]
+fn what_it_lists_of_a_stream_is_what_info_says() {
+    let (folder, _) = folder();
+    fs::write(folder.path().join("x"), noise(300)).expect("a file");
+    let output = shell(
+        &folder,
+        "zstd -qf x; zstd -l x.zst; breakeven pack -l x.zst; rm x.zst",
+    );
+    ok(&output);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout)
+            .matches("x.zst")
+            .count(),
+        2
+    );
+    assert!(!names(folder.path()).contains(&"x.zst".to_string()));
+}
+
+#[test]
+fn windows_holes_and_errors_are_as_zstd_has_them() {
+    let (folder, data) = folder();
+    let path = |name: &str| -> PathBuf { folder.path().join(name) };
+    // From its tests basic/memlimit, compression/long-distance-matcher, decompression/detectErrors, pass-through.
+    let zeros = File::create(path("zeros")).expect("a file");
+    zeros.set_len(300 << 20).expect("a length");
+    check(&folder, "zstd -q --long=29 zeros; rm zeros", b"");
+    for (line, code) in [
+        ("zstd -t zeros.zst", 1),
+        ("zstd -t -M512MB zeros.zst", 0),
+        ("zstd -t --memory=512MiB zeros.zst", 0),
+        ("zstd -t --long=29 zeros.zst", 0),
+        ("breakeven pack -t --long=29 zeros.zst", 0),
+        ("breakeven unpack -t --memlimit=100K zeros.zst", 1),
+    ] {
+        let output = shell(&folder, line);
+        let text = message(&output);
+        assert_eq!(output.status.code(), Some(code), "{line}: {text}");
+        assert_eq!(
+            text.contains("--long=31 or -M2GiB"),
+            code == 1,
+            "{line}: {text}"
+        );
+    }
+    let blocks = |path: &Path| {
+        use std::os::unix::fs::MetadataExt;
+        fs::metadata(path).expect("the file").blocks()
+    };
+    check(
+        &folder,
+        "head -c 4194304 /dev/zero >z; zstd -q --rm z; zstd -qd --no-sparse z.zst",
+        b"",
+    );
+    assert!(blocks(&path("z")) >= 8192);
+    check(&folder, "zstd -qdf --sparse z.zst", b"");
+    assert!(blocks(&path("z")) < 8192);
+    check(&folder, "zstd -d --pass-through -c file", &data);
+    check(
+        &folder,
+        "zstd -qd --pass-through file -o copy; cat copy",
+        &data,
+    );
+    let output = shell(&folder, "zstd -dcf --no-pass-through file");
+    assert_eq!(output.status.code(), Some(1), "{}", message(&output));
+    check(&folder, "zstd -qf file", b"");
+    let stream = fs::read(path("file.zst")).expect("the stream");
+    for cut in [1, 10, stream.len() - 1] {
+        fs::write(path("cut.zst"), &stream[..cut]).expect("a file");
+        let output = shell(&folder, "zstd -t cut.zst");
+        assert_eq!(output.status.code(), Some(1), "{cut}: {}", message(&output));
+    }
+}
