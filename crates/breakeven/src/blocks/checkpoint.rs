@@ -19,8 +19,13 @@ use crate::error::{Error, Result};
 use crate::storage::record::{Label, Placed};
 use crate::storage::superblock::Superblocks;
 
-/// Lists are cut into records of about this length: no record is longer than the least segment.
+/// Lists are cut into records of about this length at least: no record is longer than the least segment.
 const LIST_BYTES: usize = 3 << 10;
+/// The most bytes of one such record: half of what is read at once.
+const LIST_BYTES_MAX: usize = 128 << 10;
+/// About as many lists at most, so that the record with their places, of 40 bytes each, stays below 32 KiB: it has to fit into a
+/// segment as well.
+const LISTS_MAX: u64 = 768;
 
 /// What only the writer of a store has.
 pub(super) struct Writer {
@@ -218,7 +223,7 @@ impl Writer {
             volume: *volume,
         });
         let notes = new.notes.iter().map(|(key, bytes)| Listed::Note {
-            key: *key,
+            key,
             bytes: Arc::clone(bytes),
         });
         let dictionaries = new
@@ -231,11 +236,13 @@ impl Writer {
             });
         let mut lists = Vec::new();
         let mut bytes = Vec::new();
+        let list_bytes = (new.list_bytes_max() / LISTS_MAX) as usize;
+        let list_bytes = list_bytes.clamp(LIST_BYTES, LIST_BYTES_MAX);
         let listed = segments.chain(volumes).chain(notes);
         let mut listed = listed.chain(dictionaries).peekable();
         while let Some(next) = listed.next() {
             next.encode(&mut bytes);
-            if bytes.len() >= LIST_BYTES || listed.peek().is_none() {
+            if bytes.len() >= list_bytes || listed.peek().is_none() {
                 let placed = self.log.append(label(KIND_LIST), &[&bytes])?;
                 lists.push((self.log.current(), place_of(&placed)));
                 bytes.clear();

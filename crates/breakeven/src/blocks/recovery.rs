@@ -340,7 +340,7 @@ fn take_listed(listed: Listed, state: &mut State, live: &mut Vec<u64>) -> Result
             Arc::make_mut(&mut state.volumes).insert(number, volume);
         }
         Listed::Note { key, bytes } => {
-            Arc::make_mut(&mut state.notes).insert(key, bytes);
+            Arc::make_mut(&mut state.notes).set(key, bytes);
         }
         Listed::Dictionary {
             id,

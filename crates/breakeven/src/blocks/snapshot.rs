@@ -72,7 +72,7 @@ impl Snapshot {
 
     /// Returns the bytes noted under `key`.
     pub fn note(&self, key: u32) -> Option<Arc<[u8]>> {
-        self.state.notes.get(&key).cloned()
+        self.state.notes.get(key).cloned()
     }
 
     /// Reads a block; holes, and what lies behind the volume's end, are zeros.

@@ -23,8 +23,9 @@ const NODE_BITS: u32 = 10;
 pub(super) const NODE_SLOTS: usize = 1 << NODE_BITS;
 /// 2^40 indexes.
 pub(super) const MAP_HEIGHT_MAX: u32 = 4;
-/// The most bytes of notes together: they are written whole at each checkpoint.
-pub(super) const NOTES_BYTES_MAX: usize = 64 << 10;
+/// The most bytes of notes together, which each checkpoint writes whole: an eighth of the log that makes one due by default, and
+/// the names of 15,000 volumes of a disk, each as long as it may be.
+pub(super) const NOTES_BYTES_MAX: usize = 2 << 20;
 /// The most bytes of one note: it is part of a commit.
 pub(super) const NOTE_BYTES_MAX: usize = 1024;
 
@@ -72,6 +73,42 @@ pub(super) struct Volume {
     pub(super) height: u32,
 }
 
+/// A few bytes of the caller's under each key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Notes {
+    by_key: BTreeMap<u32, Arc<[u8]>>,
+    stored_bytes: usize,
+}
+
+impl Notes {
+    pub(super) fn get(&self, key: u32) -> Option<&Arc<[u8]>> {
+        self.by_key.get(&key)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Arc<[u8]>)> {
+        self.by_key.iter().map(|(key, bytes)| (*key, bytes))
+    }
+
+    /// Puts bytes under a key; none forget it.
+    pub(super) fn set(&mut self, key: u32, bytes: Arc<[u8]>) {
+        let taken = |note: &Arc<[u8]>| note.len() + 8;
+        let new_bytes = taken(&bytes);
+        let old = match bytes.is_empty() {
+            true => self.by_key.remove(&key),
+            false => {
+                self.stored_bytes += new_bytes;
+                self.by_key.insert(key, bytes)
+            }
+        };
+        self.stored_bytes -= old.as_ref().map_or(0, taken);
+    }
+
+    /// Returns what all of them take in the lists of a checkpoint.
+    pub(super) fn stored_bytes(&self) -> usize {
+        self.stored_bytes
+    }
+}
+
 /// What a store is at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
@@ -84,7 +121,7 @@ pub(super) struct State {
     pub(super) chain: u32,
     pub(super) next_volume: u32,
     pub(super) volumes: Arc<BTreeMap<u32, Volume>>,
-    pub(super) notes: Arc<BTreeMap<u32, Arc<[u8]>>>,
+    pub(super) notes: Arc<Notes>,
     pub(super) table: Table,
     /// The map nodes that changed since the last checkpoint, by frame.
     pub(super) nodes: Overlay<Arc<Node>>,
@@ -122,7 +159,7 @@ impl State {
     /// Returns more bytes than a checkpoint of this state takes, roughly.
     pub(super) fn checkpoint_bytes_max(&self) -> u64 {
         // Entries of lists are 33 bytes at most, but for notes.
-        let listed = self.listed_count() * 33 + NOTES_BYTES_MAX;
+        let listed = self.listed_count() * 33 + self.notes.stored_bytes() + NOTE_BYTES_MAX;
         let lists = listed + listed / 32 + (4 << 10);
         self.changed_bytes() + (lists + self.dictionaries.moved_bytes()) as u64
     }
@@ -143,8 +180,7 @@ impl State {
 
     /// Returns more bytes than the lists of a checkpoint take and the record behind them.
     pub(super) fn list_bytes_max(&self) -> u64 {
-        let notes: usize = self.notes.values().map(|note| note.len() + 8).sum();
-        let listed = self.listed_count() * 33 + notes;
+        let listed = self.listed_count() * 33 + self.notes.stored_bytes();
         (listed + listed / 16 + 1024) as u64
     }
 
@@ -532,11 +568,8 @@ impl Work<'_> {
 
     fn note(&mut self, key: u32, bytes: &[u8]) -> Result<()> {
         let notes = Arc::make_mut(&mut self.state.notes);
-        match bytes {
-            [] => notes.remove(&key),
-            _ => notes.insert(key, Arc::from(bytes)),
-        };
-        let needed: usize = notes.values().map(|note| note.len() + 8).sum();
+        notes.set(key, Arc::from(bytes));
+        let needed = notes.stored_bytes();
         if needed > NOTES_BYTES_MAX || bytes.len() > NOTE_BYTES_MAX {
             return Err(Error::Limit {
                 what: "notes",

@@ -190,7 +190,7 @@ impl Transaction {
 
     /// Returns the bytes noted under `key`.
     pub fn note_of(&self, key: u32) -> Option<Arc<[u8]>> {
-        self.state.notes.get(&key).cloned()
+        self.state.notes.get(key).cloned()
     }
 
     /// Writes a block; the volume grows if it lies behind its end.
@@ -312,7 +312,7 @@ impl Transaction {
     /// Notes a few bytes under a key of the caller's; no bytes forget the key.
     ///
     /// # Errors
-    /// [`Error::Limit`] above 1 KiB, or above 64 KiB of all notes.
+    /// [`Error::Limit`] above 1 KiB, or above 2 MiB of all notes.
     pub fn note(&mut self, key: u32, bytes: &[u8]) -> Result<()> {
         if bytes.len() > NOTE_BYTES_MAX {
             return Err(Error::Limit {

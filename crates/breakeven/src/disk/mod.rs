@@ -272,11 +272,13 @@ impl Disk {
     }
 
     fn status(&self, name: &str) -> Result<VolumeStatus> {
-        let found = self
-            .volumes()?
-            .into_iter()
-            .find(|volume| volume.name == name);
-        found.ok_or_else(|| Error::invalid("volume", format!("no volume is called '{name}'")))
+        let snapshot = self.inner.blocks.snapshot();
+        let number = number_of(&snapshot, name);
+        let number = number.ok_or_else(|| {
+            let reason = format!("no volume is called '{name}'");
+            Error::invalid("volume", reason)
+        })?;
+        status(&snapshot, number)
     }
 
     /// Makes an empty volume, all holes, and makes it durable.
@@ -325,7 +327,7 @@ impl Disk {
     ) -> Result<()> {
         let title = Title::new(name, is_read_only)?;
         let mut transaction = self.inner.begin(0)?;
-        if self.volumes()?.iter().any(|volume| volume.name == name) {
+        if number_of(&self.inner.blocks.snapshot(), name).is_some() {
             let reason = format!("a volume is called '{name}' already");
             return Err(Error::invalid("name of a volume", reason));
         }
@@ -405,6 +407,14 @@ impl Inner {
         }
         Ok(transaction)
     }
+}
+
+/// Finds a volume among thousands.
+fn number_of(snapshot: &Snapshot, name: &str) -> Option<u32> {
+    snapshot.volumes().find(|number| {
+        let note = snapshot.note(*number);
+        note.is_some_and(|note| Title::is_of(&note, name))
+    })
 }
 
 fn status(snapshot: &Snapshot, number: u32) -> Result<VolumeStatus> {

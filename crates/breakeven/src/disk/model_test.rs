@@ -205,3 +205,55 @@ fn a_store_that_is_no_disk_is_refused() {
     let opened = Disk::open(&storage, "store", DiskOptions::default());
     assert!(matches!(opened, Err(Error::Unsupported { .. })));
 }
+
+/// A clone of each sandbox of a large host, under a name as long as it may be: all are there when the disk is opened again, and
+/// those that stay when others go.
+#[test]
+fn thousands_of_clones_with_long_names_are_kept() {
+    let storage = MemoryStorage::new();
+    let clones = if is_full() { 15_000 } else { 5_000 };
+    let disk = Disk::create(&storage, "disk", DiskOptions::default()).unwrap();
+    disk.create_volume("base", 8 << 20).unwrap();
+    let base = disk.volume("base").unwrap();
+    base.write(0, &[7; 9000], Durability::Lazy).unwrap();
+    let name = |clone: usize| format!("{:0>width$}", clone, width = super::NAME_BYTES_MAX);
+    for clone in 0..clones {
+        disk.clone_volume("base", &name(clone), clone % 2 == 1)
+            .unwrap();
+        if clone % 1000 == 2 {
+            let volume = disk.volume(&name(clone)).unwrap();
+            let mark = (clone as u32).to_le_bytes();
+            volume.write(4096, &mark, Durability::Lazy).unwrap();
+        }
+    }
+    assert!(disk.clone_volume("base", &name(clones / 2), false).is_err());
+    disk.checkpoint().unwrap();
+    disk.clone_volume("base", "last", false).unwrap();
+    disk.close().unwrap();
+    drop((base, disk));
+    let disk = Disk::open(&storage, "disk", DiskOptions::default()).unwrap();
+    let check = |disk: &Disk, from: usize| {
+        let volumes = disk.volumes().unwrap();
+        assert_eq!(volumes.len(), clones - from + 2);
+        for (clone, volume) in (from..clones).zip(&volumes[1..]) {
+            assert_eq!(volume.name, name(clone));
+            assert_eq!(volume.is_read_only, clone % 2 == 1);
+        }
+        for clone in (from..clones).filter(|clone| clone % 1000 == 2) {
+            let volume = disk.volume(&name(clone)).unwrap();
+            let mut shown = [0; 5];
+            volume.read(4096, &mut shown).unwrap();
+            assert_eq!(shown[..4], (clone as u32).to_le_bytes());
+            assert_eq!(shown[4], 7);
+        }
+    };
+    check(&disk, 0);
+    for clone in 0..1000 {
+        disk.remove_volume(&name(clone)).unwrap();
+    }
+    check(&disk, 1000);
+    disk.close().unwrap();
+    drop(disk);
+    let disk = Disk::open_read_only(&storage, "disk", DiskOptions::default()).unwrap();
+    check(&disk, 1000);
+}

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 pub(super) const KEY_DISK: u32 = u32::MAX;
 /// What that note says: the format, and its version.
 pub(super) const MARK: &[u8] = b"disk\x01";
-/// The most bytes of a name. All notes of a store together are at most 64 KiB.
+/// The most bytes of a name. All names of a disk, with 9 bytes more for each, are at most 2 MiB.
 pub const NAME_BYTES_MAX: usize = 128;
 
 const READ_ONLY: u8 = 1;
@@ -39,6 +39,13 @@ impl Title {
         let mut bytes = vec![if self.is_read_only { READ_ONLY } else { 0 }];
         bytes.extend_from_slice(self.name.as_bytes());
         bytes
+    }
+
+    /// Returns whether an encoded title has this name.
+    pub(super) fn is_of(bytes: &[u8], name: &str) -> bool {
+        bytes
+            .split_first()
+            .is_some_and(|(_, found)| found == name.as_bytes())
     }
 
     pub(super) fn decode(volume: u32, bytes: &[u8]) -> Result<Title> {
