@@ -297,3 +297,38 @@ fn root_a_long_journal_lies_beside_its_database() {
     let environment = [("TMPDIR", small)];
     assert_eq!(hosts.python_with(program, &environment), Some(0));
 }
+
+/// A thread of a stack that is enough for stock SQLite makes, fills, cleans, copies and reads databases.
+#[test]
+fn a_thread_of_32_kib_of_stack_is_enough() {
+    let Some(hosts) = Hosts::find() else { return };
+    let told = hosts.python(
+        "import threading\n\
+         connect('app.db').close()\n\
+         rows = 'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 400) INSERT INTO t(v) SELECT hex(randomblob(100)) || i FROM n'\n\
+         done = []\n\
+         def work():\n\
+         \x20   for page in 512, 4096, 65536:\n\
+         \x20       for more in '', '&codec=zstd:19', '&codec=zstd:3%2Bdict', '&codec=shuffle8%2Blz4:1&page_cache=0':\n\
+         \x20           name = f'{page}.db'\n\
+         \x20           def own(name): return sqlite3.connect(f'file:{name}?vfs=breakeven' + more, uri=True, isolation_level=None)\n\
+         \x20           d = own(name)\n\
+         \x20           for sql in f'PRAGMA page_size={page}', 'CREATE TABLE IF NOT EXISTS t(i INTEGER PRIMARY KEY, v)': d.execute(sql)\n\
+         \x20           for _ in range(3):\n\
+         \x20               for sql in 'BEGIN', rows, 'SAVEPOINT a', 'UPDATE t SET v = v || 1 WHERE i % 3 = 0', 'ROLLBACK TO a', 'DELETE FROM t WHERE i % 7 = 3', 'COMMIT': d.execute(sql)\n\
+         \x20           for sql in 'integrity_check', 'breakeven_verify', 'journal_mode=wal', 'wal_checkpoint', 'journal_mode=delete': d.execute('PRAGMA ' + sql).fetchall()\n\
+         \x20           copy = own('copy.db')\n\
+         \x20           d.backup(copy)\n\
+         \x20           same = [it.execute('SELECT count(*), sum(length(v)) FROM t').fetchone() for it in (copy, d)]\n\
+         \x20           d.execute('VACUUM')\n\
+         \x20           for it in d, copy: it.close()\n\
+         \x20           os.remove('copy.db')\n\
+         \x20           done.append(same[0] == same[1])\n\
+         threading.stack_size(32768)\n\
+         thread = threading.Thread(target=work)\n\
+         thread.start()\n\
+         thread.join()\n\
+         print(len(done), all(done))",
+    );
+    assert_eq!(told, "12 True\n");
+}

@@ -31,6 +31,8 @@ const PADDING_BYTES_MAX: u64 = BLOCK_BYTES / 4;
 const PUBLICATION_ROOM_BYTES: u64 = 2 * HEADER_BYTES as u64;
 /// What a new part of the file is filled with at a time.
 const ZERO_BYTES: usize = 64 << 10;
+/// On nobody's stack: hosts have threads with less than that.
+static ZEROS: [u8; ZERO_BYTES] = [0; ZERO_BYTES];
 
 /// Whether a segment may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -465,11 +467,10 @@ impl Log {
             Ok(()) | Err(Error::Unsupported { .. }) => {}
             Err(error) => return Err(error),
         }
-        let zeros = [0; ZERO_BYTES];
         let mut at = segment.start;
         while at < segment.range().end {
             let count = (segment.range().end - at).min(ZERO_BYTES as u64);
-            let zeros = std::io::IoSlice::new(&zeros[..count as usize]);
+            let zeros = std::io::IoSlice::new(&ZEROS[..count as usize]);
             self.file.write_at(&[zeros], at)?;
             at += count;
         }

@@ -268,7 +268,7 @@ struct Inner {
     options: BlocksOptions,
     /// What tells this store from all others.
     number: u64,
-    coding: Coding,
+    coding: Box<Coding>,
     opened: Opened,
     is_writable: bool,
     shared: Arc<Shared>,
@@ -458,7 +458,7 @@ impl Blocks {
             file,
             options,
             number,
-            coding: Coding::new(&options),
+            coding: Box::new(Coding::new(&options)),
             opened,
             is_writable,
             shared,

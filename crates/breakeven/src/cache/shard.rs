@@ -359,11 +359,12 @@ pub struct Shard<K, S = KeyHasher> {
     /// Segments that were to go while they were lent, with the log they came from.
     pub(super) aside: Vec<(u32, Queue)>,
     ghosts: Ghosts,
-    pub(super) costs: Costs,
+    // What is large and seldom asked is in boxes: a shard is moved when it is made, by way of stacks that may be small.
+    pub(super) costs: Box<Costs>,
     /// None where the policy is fixed, and while no method can pay.
-    pub(super) shadow: Option<Shadow>,
+    pub(super) shadow: Option<Box<Shadow>>,
     /// What was saved up to when the shadow was put away.
-    past_gain: Gain,
+    past_gain: Box<Gain>,
     /// Classes on which methods were tried, one bit each.
     classes_tried: u8,
     sample_cost: f64,
@@ -455,9 +456,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             packed: Log::default(),
             aside: Vec::new(),
             ghosts: Ghosts::new(0),
-            costs: Costs::new(options.prices, &options.methods, 8192),
+            costs: Box::new(Costs::new(options.prices, &options.methods, 8192)),
             shadow: None,
-            past_gain: Gain::default(),
+            past_gain: Box::default(),
             classes_tried: 0,
             sample_cost: SAMPLE_COST_GUESS * options.prices.per_core_second,
             mean_block_bytes: 0.0,
@@ -773,7 +774,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     /// Returns each arm the shadow simulates with its cost over that of raw-only, lately; empty
     /// where there is no shadow or it saw too little.
     pub fn forecast(&self) -> Vec<(Arm, f64)> {
-        self.shadow.as_ref().map_or_else(Vec::new, Shadow::forecast)
+        self.shadow
+            .as_ref()
+            .map_or_else(Vec::new, |it| it.forecast())
     }
 
     /// Returns what was done so far.
@@ -791,7 +794,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     /// finds that raw-only would have cost, less what was spent, changes of the arm, pools that fill and forms
     /// made anew included; what finding out cost is not taken off.
     pub fn gain(&self) -> Option<(Estimate, f64)> {
-        let gain = self.shadow.as_ref().map_or(self.past_gain, Shadow::gain);
+        let gain = self.shadow.as_ref().map_or(*self.past_gain, |it| it.gain());
         gain.estimate()
     }
 
@@ -1058,6 +1061,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         })
     }
 
+    fn put_shadow_away(&mut self) {
+        if let Some(shadow) = self.shadow.take() {
+            *self.past_gain = shadow.gain();
+        }
+    }
+
     /// Puts the shadow away, with its memory, while nothing can pay, and takes it out again.
     fn wake_or_sleep(&mut self) {
         let is_asleep = self.shadow.is_none();
@@ -1065,9 +1074,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         if is_asleep && can_pay {
             let memory_bytes = self.options.budget_bytes as f64 * self.options.shadow_memory_share;
             let methods = self.options.methods.len();
-            self.shadow = Shadow::new(methods, memory_bytes as u64, self.past_gain);
+            self.shadow = Shadow::new(methods, memory_bytes as u64, *self.past_gain).map(Box::new);
         } else if !is_asleep && !can_pay && self.arm == Arm::RAW_ONLY {
-            self.past_gain = self.shadow.take().map_or(self.past_gain, |it| it.gain());
+            self.put_shadow_away();
         }
     }
 
@@ -1176,7 +1185,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     /// Sets apart what ghosts and shadow may take of the budget.
     fn divide_budget(&mut self) {
         self.ghosts = Ghosts::new(0);
-        self.past_gain = self.shadow.take().map_or(self.past_gain, |it| it.gain());
+        self.put_shadow_away();
         if self.options.policy == Policy::Adaptive {
             self.arm = Arm::RAW_ONLY;
         }
@@ -1196,14 +1205,14 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             + self.ghosts.heap_bytes()
             + self.aside.capacity() * size_of::<(u32, Queue)>()
             + self.victims.capacity() * size_of::<(u32, u32)>()
-            + self.shadow.as_ref().map_or(0, Shadow::heap_bytes);
+            + self.shadow.as_ref().map_or(0, |it| it.heap_bytes());
         heap as u64 + self.list_bytes + self.charged.load(Ordering::Relaxed)
     }
 
     /// Says whether all victims are compressed while the compressed share has room: where an arm is fixed, and where
     /// one was begun at so little risk.
     pub(super) fn fills(&self) -> bool {
-        self.shadow.as_ref().is_none_or(Shadow::fills)
+        self.shadow.as_ref().is_none_or(|it| it.fills())
     }
 
     /// Works out how many slabs the rest of the memory leaves.

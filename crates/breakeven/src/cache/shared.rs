@@ -299,11 +299,14 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             ..sized
         };
         let guards = guard_bytes_max(cache.guard_bytes_max, &shard);
-        let slots = (0..count).map(|_| {
+        // Without adapters, each of which would move a slot by way of the stack.
+        let mut slots = Vec::with_capacity(count);
+        for _ in 0..count {
             let benches = (Arc::clone(&cache.benches.bytes), count as u64);
-            Slot::new(shard.clone(), guards, benches, &cache.hasher)
-        });
-        cache.slots = slots.collect::<Result<_>>()?;
+            let slot = Slot::new(shard.clone(), guards, benches, &cache.hasher)?;
+            slots.push(slot);
+        }
+        cache.slots = slots.into_boxed_slice();
         Ok(cache)
     }
 

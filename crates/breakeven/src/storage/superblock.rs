@@ -438,9 +438,8 @@ impl Superblocks {
         self.put(&next)?;
         self.is_only_one = self.current.sequence == 0;
         let before = std::mem::replace(&mut self.current, next);
-        let mut slot = [0; SLOT_BYTES];
         let offset = self.kind.slots[before.sequence as usize % 2];
-        encode(&before, &self.kind, offset, &mut slot);
+        let slot = self.encoded(&before, offset);
         let is_there = before.sequence > 0;
         self.other_head = is_there.then(|| *slot.first_chunk().expect("a slot's head"));
         Ok(())
@@ -453,10 +452,16 @@ impl Superblocks {
             false => superblock.sequence as usize % 2,
         };
         let offset = self.kind.slots[slot_number];
+        let buffer = self.encoded(superblock, offset);
+        self.file.write_at(&[IoSlice::new(&buffer)], offset)
+    }
+
+    /// Returns a slot's bytes, which are too many for the stack of some hosts' threads.
+    fn encoded(&self, superblock: &Superblock, offset: u64) -> AlignedBuffer {
         let mut buffer = AlignedBuffer::zeroed(SLOT_BYTES);
         let slot = buffer.first_chunk_mut().expect("a slot's bytes");
         encode(superblock, &self.kind, offset, slot);
-        self.file.write_at(&[IoSlice::new(&buffer)], offset)
+        buffer
     }
 }
 
