@@ -124,6 +124,8 @@ pub enum DiskCommand {
     Snapshot(DiskCopyOptions),
     /// Remove a volume
     Remove(DiskRemoveOptions),
+    /// Make a volume longer, also of a served disk, or shorter
+    Resize(DiskResizeOptions),
     /// Write all blocks of a disk that nobody serves again, denser, and give back the room that is left over
     Compact(DiskFile),
 }
@@ -204,7 +206,7 @@ pub struct DiskImportOptions {
     #[command(flatten)]
     pub file: DiskFile,
 
-    /// The raw image, a file or a device
+    /// The raw image, a file or a device; - is standard input, of any length
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
 
@@ -271,6 +273,25 @@ pub struct DiskRemoveOptions {
     /// The volume
     #[arg(value_name = "NAME")]
     pub volume: String,
+}
+
+/// Options of `breakeven disk resize`.
+#[derive(Debug, Args)]
+pub struct DiskResizeOptions {
+    #[command(flatten)]
+    pub file: DiskFile,
+
+    /// The volume
+    #[arg(value_name = "NAME")]
+    pub volume: String,
+
+    /// How long it is to be to its users: 20GiB
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub size: u64,
+
+    /// Throw away what lies behind the new end
+    #[arg(long)]
+    pub discard: bool,
 }
 
 /// What `breakeven db` does. No SQLite is needed; programs use what it makes by the extension

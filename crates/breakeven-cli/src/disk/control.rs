@@ -1,4 +1,4 @@
-//! What a served disk can be asked for: clones, snapshots and removals, by a socket beside its file that is its owner's
+//! What a served disk can be asked for: clones, snapshots, removals and longer volumes, by a socket beside its file that is its owner's
 //! alone.
 //!
 //! One line asks and one answers: nothing if it is done, a sentence if it is not. Names of volumes have no spaces.
@@ -22,6 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const CLONE: &str = "clone";
 const SNAPSHOT: &str = "snapshot";
 const REMOVE: &str = "remove";
+const RESIZE: &str = "resize";
 
 /// A change of a disk's volumes.
 pub enum Change<'c> {
@@ -32,6 +33,12 @@ pub enum Change<'c> {
     },
     Remove {
         volume: &'c str,
+    },
+    Resize {
+        volume: &'c str,
+        size_bytes: u64,
+        /// Whether what lies behind the new end may be thrown away.
+        is_discarded: bool,
     },
 }
 
@@ -45,6 +52,11 @@ impl<'c> Change<'c> {
                 is_read_only: word == SNAPSHOT,
             },
             [REMOVE, volume] => Change::Remove { volume },
+            [RESIZE, volume, size] => Change::Resize {
+                volume,
+                size_bytes: size.parse().ok()?,
+                is_discarded: false,
+            },
             _ => return None,
         })
     }
@@ -60,6 +72,9 @@ impl<'c> Change<'c> {
                 format!("{word} {from} {to}\n")
             }
             Change::Remove { volume } => format!("{REMOVE} {volume}\n"),
+            Change::Resize {
+                volume, size_bytes, ..
+            } => format!("{RESIZE} {volume} {size_bytes}\n"),
         }
     }
 
@@ -72,7 +87,28 @@ impl<'c> Change<'c> {
                 is_read_only,
             } => disk.clone_volume(from, to, *is_read_only),
             Change::Remove { volume } => disk.remove_volume(volume),
+            Change::Resize {
+                volume,
+                size_bytes,
+                is_discarded,
+            } => disk.resize_volume(volume, *size_bytes, *is_discarded),
         }
+    }
+
+    /// Makes the change while clients may have volumes open, which know the length that there was.
+    fn make_served(&self, disk: &Disk) -> breakeven::Result<()> {
+        if let Change::Resize {
+            volume, size_bytes, ..
+        } = self
+            && *size_bytes < disk.volume(volume)?.status().size_bytes
+        {
+            let reason = "a served volume only becomes longer: its clients know where it ends; end its server";
+            return Err(breakeven::Error::Invalid {
+                what: "size of a volume",
+                reason: reason.into(),
+            });
+        }
+        self.make(disk)
     }
 
     /// Asks who serves a disk for the change; returns whether anybody serves it.
@@ -141,7 +177,7 @@ fn answer(mut stream: &UnixStream, disk: &Disk) -> std::io::Result<()> {
     BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut line)?;
     let sentence = match Change::parse(&line) {
         None => "not a command".to_string(),
-        Some(change) => match change.make(disk) {
+        Some(change) => match change.make_served(disk) {
             Ok(()) => String::new(),
             Err(error) => error.to_string().replace('\n', " "),
         },
@@ -155,13 +191,25 @@ mod tests {
 
     #[test]
     fn what_is_asked_is_understood_and_nothing_else() {
-        for line in ["clone disk test\n", "snapshot a b@2\n", "remove disk\n"] {
+        for line in [
+            "clone disk test\n",
+            "snapshot a b@2\n",
+            "remove disk\n",
+            "resize a 5\n",
+        ] {
             assert_eq!(
                 Change::parse(line).map(|change| change.line()),
                 Some(line.into())
             );
         }
-        for line in ["", "clone a\n", "clone a b c\n", "Remove a\n", "remove\n"] {
+        for line in [
+            "",
+            "clone a\n",
+            "clone a b c\n",
+            "Remove a\n",
+            "remove\n",
+            "resize a b\n",
+        ] {
             assert!(Change::parse(line).is_none(), "{line}");
         }
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, ensure};
-use breakeven::blocks::Durability;
+use breakeven::blocks::{Durability, INDEX_MAX};
 use breakeven::disk::{Disk, DiskOptions, IMPORT_BYTES, Volume, predict};
 use breakeven::meter::thread_cpu;
 use breakeven::storage::beside::{self, Partial};
@@ -18,10 +18,13 @@ use breakeven::storage::images::{HEAD_BYTES, Image, data_runs};
 use breakeven::storage::{OpenOptions as StoredOptions, Storage as _};
 use breakeven_cli::text;
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::{Opened, reserve};
 use crate::environment;
 use crate::options::{DiskExportOptions, DiskFsckOptions, DiskImportOptions};
+use crate::standard;
 
 /// What is read and written at a time.
 const STEP_BYTES: usize = IMPORT_BYTES as usize;
@@ -87,6 +90,11 @@ fn progress(size_bytes: u64) -> ProgressBar {
     ProgressBar::new(size_bytes).with_style(style.expect("a template"))
 }
 
+fn progress_of_stream() -> ProgressBar {
+    let style = ProgressStyle::with_template("{bytes}, {bytes_per_sec}");
+    ProgressBar::new_spinner().with_style(style.expect("a template"))
+}
+
 /// Calls `visit` with every run of bytes that is stored, in pieces.
 fn for_each_stored(volume: &Volume, mut visit: impl FnMut(u64, usize) -> Result<()>) -> Result<()> {
     let size_bytes = volume.status().size_bytes;
@@ -122,35 +130,142 @@ pub fn mapped_bytes(volume: &Volume) -> Result<u64> {
 
 /// Makes a disk of a raw image.
 pub fn import(options: &DiskImportOptions) -> Result<()> {
-    let context = || format!("import {}", options.image.display());
-    let mut image = File::open(&options.image).with_context(context)?;
-    let before = length_and_time(&mut image).with_context(context)?;
-    let image_bytes = before.0;
-    ensure!(image_bytes > 0, "{}: it is empty", options.image.display());
-    if let Some(kind) = kind_of(&image, image_bytes).with_context(context)? {
-        ensure!(
-            kind.is_raw(),
-            "{}: {kind}; serve an empty disk and let qemu-img convert it: {CONVERT}",
-            options.image.display()
-        );
-    }
-    image.seek(SeekFrom::Start(0)).with_context(context)?;
     let stop = environment::stop_at_signals()?;
+    let mut source = match options.image == Path::new("-") {
+        true => ImageSource::stream()?,
+        false => ImageSource::file(&options.image)?,
+    };
     let fill = |disk: &Disk, folder: &Path| {
         reserve(disk, folder, options.reserve);
-        let size_bytes = image_bytes.next_multiple_of(4096);
-        disk.create_volume(&options.volume, size_bytes)?;
-        let volume = disk.volume(&options.volume)?;
-        fill(&volume, &mut image, image_bytes, &stop).with_context(context)?;
-        let now = length_and_time(&mut image).with_context(context)?;
-        ensure!(
-            now == before,
-            "{}: it was written to while it was read",
-            options.image.display()
-        );
-        Ok(())
+        source.import(disk, &options.volume, &stop)
     };
     Opened::make(&options.file.path, DiskOptions::default(), fill)
+}
+
+/// The longest volume there is, of which a stream fills as much as it has.
+const STREAM_BYTES_MAX: u64 = INDEX_MAX * 4096;
+
+/// Where an image comes from.
+struct ImageSource {
+    image: File,
+    name: String,
+    /// Its length and when it was changed last, unless it is a stream.
+    before: Option<(u64, Option<SystemTime>)>,
+}
+
+impl ImageSource {
+    fn file(path: &Path) -> Result<ImageSource> {
+        let name = path.display().to_string();
+        let context = || format!("import {name}");
+        let mut image = File::open(path).with_context(context)?;
+        let before = length_and_time(&mut image).with_context(context)?;
+        image.seek(SeekFrom::Start(0)).with_context(context)?;
+        Ok(ImageSource {
+            image,
+            name,
+            before: Some(before),
+        })
+    }
+
+    fn stream() -> Result<ImageSource> {
+        Ok(ImageSource {
+            image: standard::input()?,
+            name: standard::INPUT.to_string(),
+            before: None,
+        })
+    }
+
+    /// Fills a volume with it; nobody sees the disk before that is done.
+    fn import(&mut self, disk: &Disk, volume_name: &str, stop: &AtomicBool) -> Result<()> {
+        let announced_bytes = self.before.map(|(length, _)| length);
+        ensure!(announced_bytes != Some(0), "{}: it is empty", self.name);
+        let size_bytes = announced_bytes.unwrap_or(STREAM_BYTES_MAX);
+        disk.create_volume(volume_name, size_bytes)?;
+        let bar = announced_bytes.map_or_else(progress_of_stream, progress);
+        let filled = self.fill(&disk.volume(volume_name)?, &bar, stop);
+        bar.finish_and_clear();
+        let filled_bytes = filled.with_context(|| format!("import {}", self.name))?;
+        match self.before {
+            Some(before) => {
+                let now = length_and_time(&mut self.image)?;
+                let is_same = now == before && filled_bytes == before.0;
+                ensure!(
+                    is_same,
+                    "{}: it was written to while it was read",
+                    self.name
+                );
+            }
+            None => {
+                ensure!(filled_bytes > 0, "{}: it is empty", self.name);
+                disk.resize_volume(volume_name, filled_bytes, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all bytes into a volume; returns how many there were.
+    fn fill(&mut self, volume: &Volume, bar: &ProgressBar, stop: &AtomicBool) -> Result<u64> {
+        let mut buffer = vec![0; STEP_BYTES];
+        let mut at = 0;
+        loop {
+            let count = self.read(&mut buffer, stop)?;
+            let bytes = &buffer[..count];
+            if at == 0
+                && let Some(kind) = Image::find(bytes, self.before.map(|(length, _)| length))
+            {
+                ensure!(
+                    kind.is_raw(),
+                    "{}: {kind}; serve an empty disk and let qemu-img convert it: {CONVERT}",
+                    self.name
+                );
+            }
+            if bytes.is_empty() {
+                return Ok(at);
+            }
+            let has_grown = at + count as u64 > volume.status().size_bytes;
+            ensure!(
+                !has_grown,
+                "{}: it was written to while it was read",
+                self.name
+            );
+            volume.write(at, bytes, Durability::Lazy)?;
+            at += count as u64;
+            bar.set_position(at);
+        }
+    }
+
+    /// Reads until the buffer is full or nothing more comes.
+    fn read(&mut self, buffer: &mut [u8], stop: &AtomicBool) -> Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            await_bytes(&self.image, stop)?;
+            match self.image.read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(filled)
+    }
+}
+
+/// Waits until something can be read, which a file always says, or a signal asks for the end.
+fn await_bytes(image: &File, stop: &AtomicBool) -> Result<()> {
+    // A signal that comes just before the wait is noticed behind it.
+    let patience = Timespec {
+        tv_sec: 1,
+        tv_nsec: 0,
+    };
+    loop {
+        check_going_on(stop)?;
+        let mut polled = [PollFd::new(image, PollFlags::IN)];
+        match poll(&mut polled, Some(&patience)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+    }
 }
 
 /// Returns what tells that nobody wrote to an image; a block device has no time.
@@ -158,26 +273,6 @@ fn length_and_time(image: &mut File) -> io::Result<(u64, Option<SystemTime>)> {
     let metadata = image.metadata()?;
     let modified = metadata.is_file().then(|| metadata.modified());
     Ok((image.seek(SeekFrom::End(0))?, modified.transpose()?))
-}
-
-/// Writes an image's bytes into a volume.
-fn fill(volume: &Volume, image: &mut File, image_bytes: u64, stop: &AtomicBool) -> Result<()> {
-    let bar = progress(image_bytes);
-    let mut buffer = vec![0; STEP_BYTES];
-    let mut at = 0;
-    while at < image_bytes {
-        check_going_on(stop)?;
-        let step = (image_bytes - at).min(STEP_BYTES as u64) as usize;
-        (image.read_exact(&mut buffer[..step])).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => io::Error::other("it was cut while it was read"),
-            _ => error,
-        })?;
-        volume.write(at, &buffer[..step], Durability::Lazy)?;
-        at += step as u64;
-        bar.set_position(at);
-    }
-    bar.finish_and_clear();
-    Ok(())
 }
 
 /// Fails once a signal asks for the end.
@@ -230,7 +325,7 @@ pub fn export(options: &DiskExportOptions) -> Result<ExitCode> {
     let mut lost = String::new();
     damage.tell(&volume.status().name, &mut lost);
     for line in lost.lines() {
-        crate::standard::complain(format_args!("{line}; the image has zeros there"));
+        standard::complain(format_args!("{line}; the image has zeros there"));
     }
     Ok(ExitCode::from(u8::from(damage.bytes > 0)))
 }
@@ -276,7 +371,7 @@ pub fn check(options: &DiskFsckOptions) -> Result<ExitCode> {
         }
     }
     super::add_remarks(&opened.disk, &mut out);
-    crate::standard::print(&out);
+    standard::print(&out);
     Ok(ExitCode::from(u8::from(is_bad)))
 }
 

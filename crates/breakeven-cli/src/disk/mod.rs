@@ -55,6 +55,14 @@ pub fn run(command: &DiskCommand) -> Result<ExitCode> {
             let volume = &options.volume;
             change(&options.file, &Change::Remove { volume })?;
         }
+        DiskCommand::Resize(options) => {
+            let resize = Change::Resize {
+                volume: &options.volume,
+                size_bytes: options.size,
+                is_discarded: options.discard,
+            };
+            change(&options.file, &resize)?;
+        }
         DiskCommand::Compact(file) => compact(file)?,
     }
     Ok(ExitCode::SUCCESS)

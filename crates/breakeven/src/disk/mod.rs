@@ -16,6 +16,7 @@
 //! | `ahead` | what long writes do before their turn |
 //! | `duplicates` | the index of blocks that are there already |
 //! | `names` | what volumes are called |
+//! | `size` | how long they are, to the byte |
 //! | `foretell` | what an import would come to |
 //! | `tidy` | keeping the file to what is live |
 //! | `small` | the disks of proofs; not in the library |
@@ -24,9 +25,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::blocks::{
-    Blocks, BlocksOptions, Durability, INDEX_MAX, Opened, Snapshot, Stats, Transaction,
-};
+use crate::blocks::{Blocks, BlocksOptions, Durability, Opened, Snapshot, Stats, Transaction};
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 use crate::storage::new_file::{Unfinished, check_free};
@@ -39,6 +38,7 @@ mod model_test;
 mod names;
 #[cfg(test)]
 mod proof_test;
+mod size;
 #[cfg(any(test, feature = "proof"))]
 pub mod small;
 mod tidy;
@@ -52,6 +52,7 @@ pub use volume::{Extent, Volume};
 use ahead::Crew;
 use duplicates::Duplicates;
 use names::{KEY_DISK, MARK, Title};
+use size::VolumeLength;
 use tidy::Written;
 
 /// What a write may take beside its bytes: segments that are laid out ahead, and nodes of the map.
@@ -124,6 +125,14 @@ pub struct VolumeStatus {
     pub size_bytes: u64,
     /// The length of its blocks.
     pub block_bytes: u32,
+}
+
+impl VolumeStatus {
+    /// Returns how many bytes of the last block lie behind the end.
+    fn unused_bytes(&self) -> u32 {
+        let block_bytes = u64::from(self.block_bytes);
+        (self.size_bytes.next_multiple_of(block_bytes) - self.size_bytes) as u32
+    }
 }
 
 /// An open disk. Clones are the same disk.
@@ -273,33 +282,21 @@ impl Disk {
 
     fn status(&self, name: &str) -> Result<VolumeStatus> {
         let snapshot = self.inner.blocks.snapshot();
-        let number = number_of(&snapshot, name);
-        let number = number.ok_or_else(|| {
-            let reason = format!("no volume is called '{name}'");
-            Error::invalid("volume", reason)
-        })?;
-        status(&snapshot, number)
+        status(&snapshot, number_of(&snapshot, name)?)
     }
 
-    /// Makes an empty volume, all holes, and makes it durable.
+    /// Makes an empty volume of any number of bytes, all holes, and makes it durable.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the name is taken or the size is not one of whole blocks, and those of writing.
+    /// [`Error::Invalid`] if the name is taken or the size is out of range, and those of writing.
     pub fn create_volume(&self, name: &str, size_bytes: u64) -> Result<()> {
         let block_bytes = self.inner.options.block_bytes;
-        let size_blocks = size_bytes / u64::from(block_bytes);
-        if size_bytes == 0
-            || !size_bytes.is_multiple_of(u64::from(block_bytes))
-            || size_blocks > INDEX_MAX
-        {
-            let most = INDEX_MAX * u64::from(block_bytes);
-            let reason =
-                format!("{size_bytes} bytes: expected a multiple of {block_bytes} up to {most}");
-            return Err(Error::invalid("size of a volume", reason));
-        }
-        self.add_volume(name, false, |transaction| {
+        let length = VolumeLength::of(size_bytes, block_bytes)?;
+        let mut title = Title::new(name, false)?;
+        title.unused_bytes = length.unused_bytes;
+        self.add_volume(title, |transaction, _| {
             let number = transaction.create_volume(block_bytes)?;
-            transaction.resize(number, size_blocks)?;
+            transaction.resize(number, length.size_blocks)?;
             Ok(number)
         })
     }
@@ -313,25 +310,25 @@ impl Disk {
     /// # Cost
     /// That of one commit, at any size: what either volume changes later is copied then.
     pub fn clone_volume(&self, from: &str, name: &str, is_read_only: bool) -> Result<()> {
-        let from = self.status(from)?.number;
-        self.add_volume(name, is_read_only, |transaction| {
-            transaction.clone_volume(from)
+        let title = Title::new(name, is_read_only)?;
+        self.add_volume(title, |transaction, title| {
+            let from = self.status(from)?;
+            title.unused_bytes = from.unused_bytes();
+            transaction.clone_volume(from.number)
         })
     }
 
     fn add_volume(
         &self,
-        name: &str,
-        is_read_only: bool,
-        make: impl FnOnce(&mut Transaction) -> Result<u32>,
+        mut title: Title,
+        make: impl FnOnce(&mut Transaction, &mut Title) -> Result<u32>,
     ) -> Result<()> {
-        let title = Title::new(name, is_read_only)?;
         let mut transaction = self.inner.begin(0)?;
-        if number_of(&self.inner.blocks.snapshot(), name).is_some() {
-            let reason = format!("a volume is called '{name}' already");
+        if number_of(&self.inner.blocks.snapshot(), &title.name).is_ok() {
+            let reason = format!("a volume is called '{}' already", title.name);
             return Err(Error::invalid("name of a volume", reason));
         }
-        let number = make(&mut transaction)?;
+        let number = make(&mut transaction, &mut title)?;
         transaction.note(number, &title.encode())?;
         transaction.commit(Durability::Durable)?;
         Ok(())
@@ -410,22 +407,29 @@ impl Inner {
 }
 
 /// Finds a volume among thousands.
-fn number_of(snapshot: &Snapshot, name: &str) -> Option<u32> {
-    snapshot.volumes().find(|number| {
+fn number_of(snapshot: &Snapshot, name: &str) -> Result<u32> {
+    let found = snapshot.volumes().find(|number| {
         let note = snapshot.note(*number);
         note.is_some_and(|note| Title::is_of(&note, name))
-    })
+    });
+    found.ok_or_else(|| Error::invalid("volume", format!("no volume is called '{name}'")))
 }
 
 fn status(snapshot: &Snapshot, number: u32) -> Result<VolumeStatus> {
     let note = snapshot.note(number).unwrap_or_default();
-    let title = Title::decode(number, &note)?;
     let block_bytes = snapshot.block_bytes(number)?;
+    let title = Title::decode(number, block_bytes, &note)?;
+    let blocks_bytes = snapshot.size_blocks(number)? * u64::from(block_bytes);
+    let size_bytes = blocks_bytes.checked_sub(title.unused_bytes.into());
+    let size_bytes = size_bytes.ok_or_else(|| {
+        let found = format!("{} bytes less than none", title.unused_bytes);
+        Error::corrupt("disk", number.into(), "the length of a volume", found)
+    })?;
     Ok(VolumeStatus {
         number,
         name: title.name,
         is_read_only: title.is_read_only,
-        size_bytes: snapshot.size_blocks(number)? * u64::from(block_bytes),
+        size_bytes,
         block_bytes,
     })
 }

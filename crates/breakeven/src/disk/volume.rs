@@ -298,19 +298,26 @@ impl Volume {
             true => [offset..end, end..end],
             false => [offset..inside.start, inside.end..end],
         };
-        let mut block = vec![0; self.block_bytes()];
         for edge in edges {
-            for piece in self.pieces(edge.start, (edge.end - edge.start) as usize) {
-                writing.read(piece.index, &mut block)?;
-                block[piece.within].fill(0);
-                writing.put(piece.index, &block)?;
-            }
+            self.clear(&mut writing, edge)?;
         }
         writing.trim(whole)?;
         writing.commit(durability)
     }
 
-    /// Gives the whole blocks of a range back, which then read as zeros; the rest of it is as it was.
+    /// Fills parts of blocks with zeros.
+    fn clear(&self, writing: &mut Writing<'_>, range: Range<u64>) -> Result<()> {
+        let mut block = vec![0; self.block_bytes()];
+        for piece in self.pieces(range.start, (range.end - range.start) as usize) {
+            writing.read(piece.index, &mut block)?;
+            block[piece.within].fill(0);
+            writing.put(piece.index, &block)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the whole blocks of a range back, which then read as zeros; the rest of it is as it was. The last block is a
+    /// whole one where the volume ends within it.
     ///
     /// # Errors
     /// As [`Volume::write`].
@@ -318,7 +325,14 @@ impl Volume {
         self.check(offset, length_bytes)?;
         self.check_writable()?;
         let mut writing = self.begin_trim()?;
-        writing.trim(self.whole_blocks(offset, length_bytes))?;
+        let whole = self.whole_blocks(offset, length_bytes);
+        let end = offset + length_bytes;
+        let last = whole.end * u64::from(self.status.block_bytes);
+        writing.trim(whole)?;
+        // The volume may have grown since this handle was opened: what is behind is left as it is.
+        if end == self.status.size_bytes && (offset..end).contains(&last) {
+            self.clear(&mut writing, last..end)?;
+        }
         writing.commit(durability)
     }
 
