@@ -22,6 +22,7 @@ use breakeven::pages::{Connection, LockLevel, check};
 use crate::ffi::{self, Api, Code, File, IoMethods};
 use crate::fork;
 use crate::journal::Journal;
+use crate::memory;
 use crate::vfs::{Asked, Opened};
 
 /// What SQLite allocates for a file of ours.
@@ -251,6 +252,7 @@ pub fn code_of(error: &Error, otherwise: Code) -> Code {
     match error {
         Error::Limit { .. } => ffi::FULL,
         Error::Busy { .. } => ffi::BUSY,
+        error if error.is_out_of_memory() => ffi::IOERR_NOMEM,
         error if error.is_out_of_space() => ffi::FULL,
         Error::Corrupt { .. } => ffi::IOERR_DATA,
         _ => otherwise,
@@ -285,6 +287,19 @@ pub unsafe fn open_journal(file: *mut File, journal: Journal) {
     unsafe { file.cast::<OwnFile>().write(own) };
 }
 
+/// Says by what a call answers otherwise whether it may be refused for want of memory: what gives up or ends something
+/// never is.
+pub fn needs_memory(otherwise: Code) -> bool {
+    matches!(
+        otherwise,
+        ffi::IOERR_READ
+            | ffi::IOERR_WRITE
+            | ffi::IOERR_TRUNCATE
+            | ffi::IOERR_FSYNC
+            | ffi::IOERR_LOCK
+    )
+}
+
 /// Runs `work` on the database of a file. An error is logged and becomes `otherwise` or its own code.
 ///
 /// # Safety
@@ -298,6 +313,9 @@ unsafe fn with(
     let database = unsafe { &mut *(*file.cast::<OwnFile>()).state.cast::<Database>() };
     if database.is_broken || database.is_elsewhere() {
         return database.refuse(otherwise);
+    }
+    if needs_memory(otherwise) && memory::is_short() {
+        return ffi::IOERR_NOMEM;
     }
     match catch_unwind(AssertUnwindSafe(|| work(database))) {
         Ok(Ok(code)) => code,
@@ -467,6 +485,7 @@ unsafe extern "C" fn file_control(
     argument: *mut c_void,
 ) -> Code {
     let control = |database: &mut Database| match operation {
+        ffi::FCNTL_SYNC if memory::is_short() => Ok(ffi::IOERR_NOMEM),
         ffi::FCNTL_SYNC => database.prepare(),
         ffi::FCNTL_COMMIT_PHASETWO => database.finish(),
         ffi::FCNTL_SIZE_HINT | ffi::FCNTL_CHUNK_SIZE => Ok(ffi::OK),
@@ -548,6 +567,9 @@ unsafe fn with_journal(
     let journal = unsafe { &mut *(*file.cast::<OwnFile>()).state.cast::<Journal>() };
     if journal.is_elsewhere() {
         return otherwise;
+    }
+    if otherwise == ffi::IOERR_WRITE && memory::is_short() {
+        return ffi::IOERR_NOMEM;
     }
     match catch_unwind(AssertUnwindSafe(|| work(journal))) {
         Ok(Ok(code)) => code,

@@ -25,6 +25,7 @@ pub const IOERR_FSYNC: Code = IOERR | 4 << 8;
 pub const IOERR_TRUNCATE: Code = IOERR | 6 << 8;
 pub const IOERR_FSTAT: Code = IOERR | 7 << 8;
 pub const IOERR_UNLOCK: Code = IOERR | 8 << 8;
+pub const IOERR_NOMEM: Code = IOERR | 12 << 8;
 pub const IOERR_LOCK: Code = IOERR | 15 << 8;
 pub const IOERR_DATA: Code = IOERR | 32 << 8;
 /// The extension stays loaded when the connection that loaded it is closed.

@@ -28,6 +28,7 @@ mod database;
 mod ffi;
 mod fork;
 mod journal;
+mod memory;
 mod undecided;
 mod vfs;
 

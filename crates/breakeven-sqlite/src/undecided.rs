@@ -19,6 +19,7 @@ use crate::base::BaseFile;
 use crate::database::{self, code_of};
 use crate::ffi::{self, Api, Code, File, IoMethods};
 use crate::fork;
+use crate::memory;
 use crate::vfs::{self, Asked};
 
 const SHARED: c_int = LockLevel::Shared as c_int;
@@ -187,6 +188,9 @@ unsafe fn become_compressed(file: *mut File) -> Result<Code> {
 /// # Safety
 /// As [`state_of`].
 unsafe fn with(file: *mut File, otherwise: Code, work: impl FnOnce() -> Result<Code>) -> Code {
+    if database::needs_memory(otherwise) && memory::is_short() {
+        return ffi::IOERR_NOMEM;
+    }
     // SAFETY: as the caller promises.
     let (api, path) = unsafe {
         let state = state_of(file);

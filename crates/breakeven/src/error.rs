@@ -127,6 +127,15 @@ impl Error {
         matches!(source.kind(), FileTooLarge | QuotaExceeded | StorageFull)
     }
 
+    /// Says whether the system gave no memory.
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Error::OutOfMemory { .. } => true,
+            Error::Io { source, .. } => source.kind() == io::ErrorKind::OutOfMemory,
+            _ => false,
+        }
+    }
+
     /// Returns the error with its place moved by `bytes`: from a part's own count to the whole's.
     pub fn moved_by(self, bytes: u64) -> Error {
         match self {

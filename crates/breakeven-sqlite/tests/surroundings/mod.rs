@@ -298,6 +298,39 @@ fn root_a_long_journal_lies_beside_its_database() {
     assert_eq!(hosts.python_with(program, &environment), Some(0));
 }
 
+/// With little address space to get a call fails as it does in SQLite, whose process lives, and nothing is lost.
+#[test]
+fn a_host_without_memory_lives() {
+    let Some(hosts) = Hosts::find() else { return };
+    let program = "import resource\n\
+         name = os.environ['FREE_KIB']\n\
+         connect(name).execute('CREATE TABLE t(i INTEGER PRIMARY KEY, v)')\n\
+         there = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n\
+         limit = there + int(name) * 1024\n\
+         resource.setrlimit(resource.RLIMIT_AS, (limit, -1))\n\
+         said = 'done'\n\
+         d = connect(name)\n\
+         d.isolation_level = None\n\
+         try:\n\
+         \x20   for _ in range(2):\n\
+         \x20       for sql in 'PRAGMA cache_size=50', 'BEGIN', 'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) INSERT INTO t(v) SELECT hex(randomblob(500)) FROM n', 'COMMIT', 'PRAGMA integrity_check', 'PRAGMA breakeven_verify', 'SELECT sum(length(v)) FROM t': d.execute(sql).fetchall()\n\
+         except MemoryError: said = 'refused'\n\
+         resource.setrlimit(resource.RLIMIT_AS, (-1, -1))\n\
+         if said == 'refused':\n\
+         \x20   if d.in_transaction: d.execute('ROLLBACK')\n\
+         assert d.execute('PRAGMA integrity_check').fetchone()[0] == 'ok'\n\
+         assert d.execute('SELECT count(*) FROM t').fetchone()[0] % 1000 == 0\n\
+         open('told', 'a').write(said + ' ')";
+    for free_kib in (200..12_200).step_by(1200) {
+        let free = [("FREE_KIB", free_kib.to_string())];
+        assert_eq!(hosts.python_with(program, &free), Some(0), "{free_kib} KiB");
+    }
+    let told = fs::read_to_string(hosts.path("told")).unwrap();
+    for word in ["refused", "done"] {
+        assert!(told.contains(word), "{told}");
+    }
+}
+
 /// A thread of a stack that is enough for stock SQLite makes, fills, cleans, copies and reads databases.
 #[test]
 fn a_thread_of_32_kib_of_stack_is_enough() {

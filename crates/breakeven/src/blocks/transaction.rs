@@ -72,11 +72,17 @@ impl EncodedBlock {
         let block = without_tail(block);
         inner.file.with_workspace(|workspace| {
             let encoded = chosen.0.encode(workspace, block, limit_of(block))?;
-            let stored =
-                encoded.map(|(decoder, length)| (decoder, workspace.bytes[..length].to_vec()));
+            let copy = |(decoder, length): (_, usize)| {
+                // Many of them wait together.
+                let mut bytes = Vec::new();
+                let taken = bytes.try_reserve_exact(length);
+                taken.map_err(|_| Error::OutOfMemory { what: "a frame" })?;
+                bytes.extend_from_slice(&workspace.bytes[..length]);
+                Ok((decoder, bytes))
+            };
             Ok(EncodedBlock {
                 used_bytes: block.len(),
-                stored,
+                stored: encoded.map(copy).transpose()?,
             })
         })
     }
