@@ -1,11 +1,15 @@
 //! `breakeven vault`: opening it, the commands, and what they print.
 
+mod dump;
+mod local_time;
+mod look;
 mod options;
 mod upkeep;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -15,7 +19,7 @@ use anyhow::{Context, Result, bail};
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::storage::RealStorage;
 use breakeven::vault::{
-    self, Compression, Entropy, Excludes, FarEnd, FolderEnd, Preset, Progress, ReadFiles,
+    self, Compression, Entropy, FarEnd, FolderEnd, PathPatterns, Preset, Progress, ReadFiles,
     Retention, Snapshot, SnapshotFilter, Source, Time, Vault, WriterOptions,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -26,7 +30,7 @@ use breakeven_cli::text::printable;
 pub use options::VaultOptions;
 use options::{
     AddOptions, CollectOptions, FilterOptions, ForgetOptions, FromOptions, Prices, RestoreOptions,
-    VaultCommand,
+    SnapshotPath, VaultCommand,
 };
 
 /// A snapshot was made or restored, but for some files.
@@ -57,7 +61,13 @@ pub fn run(options: &VaultOptions) -> Result<ExitCode> {
         }
         VaultCommand::Repair => upkeep::repair(options, &mut open_damaged(options, repo)?),
         VaultCommand::Verify { sample } => verify(options, &open_damaged(options, repo)?, *sample),
-        VaultCommand::List(_) | VaultCommand::Restore(_) | VaultCommand::Stats => {
+        VaultCommand::List(_)
+        | VaultCommand::Ls(_)
+        | VaultCommand::Find(_)
+        | VaultCommand::Diff(_)
+        | VaultCommand::Dump(_)
+        | VaultCommand::Restore(_)
+        | VaultCommand::Stats => {
             let vault = open_damaged(options, repo)?;
             let code = read(options, &vault)?;
             Ok(upkeep::tell_damages(&vault, code))
@@ -75,6 +85,10 @@ fn read(options: &VaultOptions, vault: &Vault) -> Result<ExitCode> {
     match &options.command {
         VaultCommand::Restore(restore) => run_restore(options, vault, restore),
         VaultCommand::List(filter) => list(options, vault, filter),
+        VaultCommand::Ls(ls) => look::ls(options, vault, ls),
+        VaultCommand::Find(find) => look::find(options, vault, find),
+        VaultCommand::Diff(diff) => look::diff(options, vault, diff),
+        VaultCommand::Dump(dump) => dump::dump(options, vault, dump),
         _ => stats(options, vault),
     }
 }
@@ -298,15 +312,11 @@ impl Bar {
 
 fn run_add(options: &VaultOptions, vault: &mut Vault, add: &AddOptions) -> Result<ExitCode> {
     let bar = Bar::new()?;
-    let patterns = add
-        .exclude
-        .iter()
-        .map(|pattern| pattern.clone().into_bytes());
     let settings = vault::AddOptions {
         tags: add.tag.clone(),
         host: add.host.clone().unwrap_or_else(host),
         user: std::env::var("USER").unwrap_or_default(),
-        excludes: Excludes::new(patterns),
+        excludes: patterns(&add.exclude),
         excludes_caches: add.exclude_caches,
         one_file_system: add.one_file_system,
         rereads: add.force,
@@ -450,6 +460,21 @@ fn filtered(vault: &Vault, options: &FilterOptions) -> Result<Vec<(u64, Snapshot
     Ok(snapshots)
 }
 
+/// Returns the snapshot that was typed; of those that the filter leaves, where it is the latest.
+fn resolve(vault: &Vault, typed: &SnapshotPath, filter: &FilterOptions) -> Result<(u64, Snapshot)> {
+    match typed.number {
+        Some(number) => Ok((number, vault.snapshot(number)?)),
+        None => {
+            let latest = filtered(vault, filter)?.pop();
+            latest.context("there is no such snapshot")
+        }
+    }
+}
+
+fn patterns(typed: &[OsString]) -> PathPatterns {
+    PathPatterns::new(typed.iter().map(|pattern| pattern.as_bytes().to_vec()))
+}
+
 fn list(options: &VaultOptions, vault: &Vault, filter: &FilterOptions) -> Result<ExitCode> {
     let snapshots = filtered(vault, filter)?;
     let facts: Value = snapshots
@@ -481,23 +506,13 @@ fn run_restore(
     vault: &Vault,
     restore: &RestoreOptions,
 ) -> Result<ExitCode> {
-    let epoch = match restore.snapshot.as_str() {
-        "latest" => {
-            let snapshots = filtered(vault, &restore.filter)?;
-            snapshots.last().context("there is no such snapshot")?.0
-        }
-        number => number
-            .parse()
-            .context("a snapshot is a number, or latest")?,
-    };
+    let (epoch, _) = resolve(vault, &restore.snapshot, &restore.filter)?;
     let bar = Bar::new()?;
-    let patterns = restore
-        .exclude
-        .iter()
-        .map(|pattern| pattern.clone().into_bytes());
     let settings = vault::RestoreOptions {
         replaces: restore.overwrite,
-        excludes: Excludes::new(patterns),
+        path: restore.snapshot.path.clone(),
+        includes: patterns(&restore.include),
+        excludes: patterns(&restore.exclude),
         index_bytes_max: options.index_memory << 20,
         ..vault::RestoreOptions::default()
     };

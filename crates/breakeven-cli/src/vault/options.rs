@@ -1,7 +1,10 @@
 //! What can be typed behind `breakeven vault`.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 
 /// Options of `breakeven vault`.
@@ -58,6 +61,14 @@ pub enum VaultCommand {
     Add(AddOptions),
     /// List the snapshots, oldest first
     List(FilterOptions),
+    /// List what is in a snapshot
+    Ls(LsOptions),
+    /// Find files in all snapshots, newest first
+    Find(FindOptions),
+    /// Say how two snapshots differ: + new, - gone, M another content, T another kind, U other metadata
+    Diff(DiffOptions),
+    /// Write a file of a snapshot to standard output, or a folder as an archive
+    Dump(DumpOptions),
     /// Restore a snapshot into a folder
     Restore(RestoreOptions),
     /// Read the vault and say what is damaged
@@ -122,7 +133,7 @@ pub struct FromOptions {
 }
 
 /// Which snapshots are meant.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct FilterOptions {
     /// Only snapshots of this machine; may be repeated
     #[arg(long, value_name = "NAME")]
@@ -157,7 +168,7 @@ pub struct AddOptions {
     pub tag: Vec<String>,
     /// Leave out what matches: * ? [a-z] and ** for any folders
     #[arg(short = 'e', long, value_name = "PATTERN")]
-    pub exclude: Vec<String>,
+    pub exclude: Vec<OsString>,
     /// Leave out folders with a CACHEDIR.TAG, but for the tag
     #[arg(long)]
     pub exclude_caches: bool,
@@ -190,20 +201,139 @@ pub struct AddOptions {
 /// Options of `breakeven vault restore`.
 #[derive(Debug, Args)]
 pub struct RestoreOptions {
-    /// The snapshot's number, or latest: the youngest of those that --host, --path and --tag leave
-    #[arg(value_name = "SNAPSHOT")]
-    pub snapshot: String,
+    /// The snapshot's number, or latest: the youngest of those that --host, --path and --tag leave; with :PATH what lies in
+    /// that folder, or that file
+    #[arg(value_name = "SNAPSHOT[:PATH]", value_parser = snapshot_path())]
+    pub snapshot: SnapshotPath,
     /// The folder to restore into
     #[arg(short = 't', long, value_name = "FOLDER")]
     pub target: PathBuf,
     /// Replace files that exist; they are kept unless this is given
     #[arg(long)]
     pub overwrite: bool,
+    /// Restore only what matches, and the folders it lies in; may be repeated
+    #[arg(short = 'i', long, value_name = "PATTERN")]
+    pub include: Vec<OsString>,
     /// Leave out what matches
     #[arg(short = 'e', long, value_name = "PATTERN")]
-    pub exclude: Vec<String>,
+    pub exclude: Vec<OsString>,
     #[command(flatten)]
     pub filter: FilterOptions,
+}
+
+/// A snapshot as it is typed, and what of it is meant.
+#[derive(Clone, Debug)]
+pub struct SnapshotPath {
+    /// Its number; the latest unless given.
+    pub number: Option<u64>,
+    /// A path in it, `/` unless given.
+    pub path: Vec<u8>,
+}
+
+fn snapshot_path() -> impl TypedValueParser<Value = SnapshotPath> {
+    OsStringValueParser::new().try_map(|typed| parse_snapshot_path(typed.as_bytes()))
+}
+
+fn parse_snapshot_path(typed: &[u8]) -> Result<SnapshotPath, String> {
+    let colon = typed.iter().position(|byte| *byte == b':');
+    let (name, path) = match colon {
+        Some(at) => (&typed[..at], &typed[at + 1..]),
+        None => (typed, &b"/"[..]),
+    };
+    let number = match name {
+        b"latest" => None,
+        name => {
+            let number = std::str::from_utf8(name)
+                .ok()
+                .and_then(|it| it.parse().ok());
+            Some(number.ok_or("a snapshot is a number, or latest")?)
+        }
+    };
+    Ok(SnapshotPath {
+        number,
+        path: path.to_vec(),
+    })
+}
+
+/// How entries of snapshots are printed.
+#[derive(Debug, Args)]
+pub struct ListingOptions {
+    /// Print kind and mode, owner, group, bytes and time of change as well
+    #[arg(short = 'l', long)]
+    pub long: bool,
+    /// Print names as they are, each followed by NUL
+    #[arg(short = '0', long, conflicts_with_all = ["long", "json"])]
+    pub null: bool,
+}
+
+/// Options of `breakeven vault ls`.
+#[derive(Debug, Args)]
+pub struct LsOptions {
+    /// The snapshot's number, or latest; with :PATH only what lies in that folder, with paths from there
+    #[arg(value_name = "SNAPSHOT[:PATH]", value_parser = snapshot_path(), default_value = "latest")]
+    pub snapshot: SnapshotPath,
+    #[command(flatten)]
+    pub listing: ListingOptions,
+    #[command(flatten)]
+    pub filter: FilterOptions,
+}
+
+/// Options of `breakeven vault find`.
+#[derive(Debug, Args)]
+pub struct FindOptions {
+    /// What to find: a name, or a path from the end or, with a / in front, from the root; * ? [a-z] and ** as in excludes
+    #[arg(value_name = "PATTERN", required = true)]
+    pub patterns: Vec<OsString>,
+    /// Look only into this snapshot, or what lies in this folder of it; may be repeated
+    #[arg(short = 's', long, value_name = "SNAPSHOT[:PATH]", value_parser = snapshot_path())]
+    pub snapshot: Vec<SnapshotPath>,
+    #[command(flatten)]
+    pub listing: ListingOptions,
+    #[command(flatten)]
+    pub filter: FilterOptions,
+}
+
+/// Options of `breakeven vault diff`.
+#[derive(Debug, Args)]
+pub struct DiffOptions {
+    /// The snapshot before, or a folder of it
+    #[arg(value_name = "SNAPSHOT[:PATH]", value_parser = snapshot_path())]
+    pub before: SnapshotPath,
+    /// The snapshot after, or a folder of it
+    #[arg(value_name = "SNAPSHOT[:PATH]", value_parser = snapshot_path())]
+    pub after: SnapshotPath,
+    /// Name also what has only another mode, owner, time or attribute
+    #[arg(long)]
+    pub metadata: bool,
+}
+
+/// Options of `breakeven vault dump`.
+#[derive(Debug, Args)]
+pub struct DumpOptions {
+    /// The snapshot's number, or latest; with :PATH that folder or file of it
+    #[arg(value_name = "SNAPSHOT[:PATH]", value_parser = snapshot_path())]
+    pub snapshot: SnapshotPath,
+    /// A file, or a folder that becomes an archive
+    #[arg(value_name = "PATH", default_value = "/")]
+    pub path: PathBuf,
+    /// What a folder becomes
+    #[arg(
+        short = 'a',
+        long,
+        value_name = "KIND",
+        value_enum,
+        default_value = "tar"
+    )]
+    pub archive: Archive,
+    #[command(flatten)]
+    pub filter: FilterOptions,
+}
+
+/// Kinds of archives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Archive {
+    /// With extended attributes, hard links and times below a second, as GNU tar reads them
+    Tar,
 }
 
 /// Options of `breakeven vault forget`.

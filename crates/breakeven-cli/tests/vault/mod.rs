@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 #[path = "../../../breakeven-vault/tests/server/mod.rs"]
 mod server;
 
+mod look;
 mod metadata;
 
 use tempfile::TempDir;
@@ -36,9 +37,12 @@ fn run(folder: &Path, line: &str) -> Output {
 fn run_with(folder: &Path, line: &str, variables: &[(&str, &str)]) -> Output {
     let mut words = Vec::new();
     for word in line.split_whitespace().skip(1) {
-        words.push(match word.strip_prefix('/') {
-            Some(below) => folder.join(below),
-            None => PathBuf::from(word),
+        words.push(match word.split_once('/') {
+            Some(("", below)) => folder.join(below),
+            Some(("latest:", below)) => {
+                PathBuf::from(format!("latest:{}/{below}", folder.display()))
+            }
+            _ => PathBuf::from(word),
         });
     }
     let mut command = Command::new("timeout");

@@ -59,6 +59,11 @@ impl Chunks {
         }
     }
 
+    /// Returns another reader of the same vault, which has read nothing yet.
+    pub(super) fn another(&self) -> Chunks {
+        Chunks::new(&self.far, &self.keys)
+    }
+
     /// Returns a frame by its number in the index.
     fn frame(&mut self, index: &Index, number: u32) -> Result<Arc<OpenFrame>> {
         if let Some((_, frame)) = self.frames.iter().find(|(known, _)| *known == number) {

@@ -33,7 +33,6 @@ mod contents;
 mod copies;
 mod copy;
 mod damage_log;
-mod excludes;
 mod far_end;
 mod folder;
 mod folder_end;
@@ -46,6 +45,7 @@ mod metadata;
 mod objects_end;
 mod opening;
 mod pack;
+mod patterns;
 #[cfg(test)]
 mod proof_calls_test;
 #[cfg(test)]
@@ -63,6 +63,9 @@ mod restore;
 mod restore_files;
 mod retention;
 mod session;
+mod tree_reader;
+#[cfg(test)]
+mod tree_reader_test;
 #[cfg(test)]
 mod trees_test;
 mod verify;
@@ -85,15 +88,16 @@ pub use collect::{CollectPlan, Collected};
 pub use compression::{Compression, Preset};
 pub use copy::Copied;
 pub use damage_log::Damage;
-pub use excludes::Excludes;
 pub use far_end::{FarEnd, Listed, Put, Turn};
 pub use folder::{Entry, Node, Stamp, Time, is_safe_name};
 pub use folder_end::FolderEnd;
 pub use objects_end::{ObjectHead, ObjectsEnd, Part, RequestError, Requests};
+pub use patterns::PathPatterns;
 pub use record::Snapshot;
 pub use repair::{Repaired, is_damage};
 pub use restore::{RestoreOptions, Restored};
 pub use retention::{Kept, Retention, SnapshotFilter};
+pub use tree_reader::{ContentReader, EntryChange, EntryPair, TreeReader};
 pub use verify::{Verified, VerifyOptions};
 pub use walk::{AddOptions, Added, ReadFiles};
 pub use writer::{Source, Writer, WriterOptions};

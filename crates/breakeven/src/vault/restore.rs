@@ -10,7 +10,7 @@
 //! One thread makes folders and links, the pool makes files, some at a time. A folder is given its mode and
 //! times when all that is in it is there; one that exists stays as it is, unless what exists is replaced.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -25,12 +25,14 @@ use crate::pool::{Pool, Stage};
 
 use super::cipher::Id;
 use super::contents::Chunks;
-use super::excludes::Excludes;
 use super::folder::{Entry, Node};
 use super::index::Index;
 use super::metadata::{HeldInode, MetadataOptions, is_new_node, shown};
+use super::patterns::PathPatterns;
+use super::record::Snapshot;
 use super::repair::is_damage;
 use super::restore_files::{Batch, FileJob, Files, Inode, Made, Place, inode_of, open_below};
+use super::tree_reader::TreeReader;
 use super::verify::DEPTH_MAX;
 use super::walk::NODE_FLAGS;
 use super::{Progress, Vault};
@@ -42,8 +44,12 @@ pub struct RestoreOptions {
     pub replaces: bool,
     /// Whether owners are restored, which needs root. Default: if this is root.
     pub owners: bool,
+    /// What of the snapshot is restored: what lies in that folder, or one file. Default `/`, all of it.
+    pub path: Vec<u8>,
+    /// What is restored of that, with the folders that lead to it; all if there are none. Default none.
+    pub includes: PathPatterns,
     /// What is not restored. Default nothing.
-    pub excludes: Excludes,
+    pub excludes: PathPatterns,
     /// The most entries that are made. Default 2^32.
     pub entries_max: u64,
     /// The most bytes of files that are made, holes included. Default 2^50.
@@ -57,10 +63,22 @@ impl Default for RestoreOptions {
         RestoreOptions {
             replaces: false,
             owners: rustix::process::geteuid().is_root(),
-            excludes: Excludes::default(),
+            path: b"/".to_vec(),
+            includes: PathPatterns::default(),
+            excludes: PathPatterns::default(),
             entries_max: 1 << 32,
             bytes_max: 1 << 50,
             index_bytes_max: 1 << 30,
+        }
+    }
+}
+
+impl RestoreOptions {
+    /// Returns the bytes that are restored, where they are known beforehand.
+    fn total_bytes(&self, snapshot: &Snapshot) -> u64 {
+        match self.path == b"/" && self.includes.is_empty() {
+            true => snapshot.raw_bytes,
+            false => 0,
         }
     }
 }
@@ -96,10 +114,10 @@ const BATCH_FILES: usize = 256;
 const FOLDERS_WAITING: usize = 64;
 
 impl Vault {
-    /// Restores a snapshot into a folder, which is made if it is missing.
+    /// Restores a snapshot or a part of it into a folder, which is made if it is missing.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an unknown snapshot, [`Error::Limit`] past a limit, those of the target's root and of a
+    /// [`Error::Invalid`] for an unknown snapshot or path, [`Error::Limit`] past a limit, those of the target's root and of a
     /// far end that does not answer. What else cannot be made or read is a problem.
     pub fn restore(
         &self,
@@ -111,25 +129,20 @@ impl Vault {
     ) -> Result<Restored> {
         let snapshot = self.snapshot(epoch)?;
         let index = Arc::new(self.index(options.index_bytes_max)?);
-        std::fs::create_dir_all(target)
-            .map_err(|error| Error::io("create folder", target, error))?;
-        let root = rustix::fs::openat(
-            CWD,
-            target,
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        );
-        let root = Arc::new(root.map_err(|error| Error::io("open", target, error.into()))?);
+        let mut tree = self.tree_reader_of(&index);
+        let found = tree.find(&snapshot, &options.path)?;
+        let entry = found.ok_or_else(|| {
+            let path = String::from_utf8_lossy(&options.path);
+            Error::invalid("path", format!("there is no {path} in snapshot {epoch}"))
+        })?;
+        let leading = Leading::find(&mut tree, &entry, options)?;
+        let root = Arc::new(open_target(target)?);
         let metadata = MetadataOptions {
             owners: options.owners,
             attributes: snapshot.has_attributes,
         };
-        let files = Files::new(
-            Arc::clone(&index),
-            Arc::clone(&root),
-            options.replaces,
-            metadata,
-        );
+        let (own_index, own_root) = (Arc::clone(&index), Arc::clone(&root));
+        let files = Files::new(own_index, own_root, options.replaces, metadata);
         let (far, keys) = (Arc::clone(&self.far), Arc::clone(&self.keys));
         let create = move || Chunks::new(&far, &keys);
         let work = move |chunks: &mut Chunks, batch: Batch| files.make(chunks, batch);
@@ -152,16 +165,21 @@ impl Vault {
             is_over: false,
             restored: Restored {
                 has_attributes: snapshot.has_attributes,
+                problems: leading.problems,
                 ..Restored::default()
             },
-            total: snapshot.raw_bytes,
+            leading: leading.folders,
+            total: options.total_bytes(&snapshot),
             progress,
         };
         let place = Arc::new(Place {
             folder: root,
             path: Vec::new(),
         });
-        restore.folder(&place, snapshot.folder)?;
+        match entry.node {
+            Node::Folder { content } => restore.contents(&place, content)?,
+            _ => restore.named(&place, entry)?,
+        }
         restore.wait_for(restore.last_batch())?;
         let mut restored = restore.restored;
         for (path, _) in &mut restored.problems {
@@ -170,6 +188,40 @@ impl Vault {
         restored.problems.sort();
         Ok(restored)
     }
+}
+
+/// The folders that are only restored for what is in them.
+#[derive(Default)]
+struct Leading {
+    folders: Option<BTreeSet<Vec<Vec<u8>>>>,
+    problems: Vec<(PathBuf, String)>,
+}
+
+impl Leading {
+    fn find(tree: &mut TreeReader, entry: &Entry, options: &RestoreOptions) -> Result<Leading> {
+        let (Node::Folder { content }, false) = (&entry.node, options.includes.is_empty()) else {
+            return Ok(Leading::default());
+        };
+        let found = tree.included(*content, &options.includes, &options.excludes)?;
+        let mut problems = found.problems;
+        for pattern in found.unmatched {
+            let pattern = options.includes.typed(pattern);
+            let path = PathBuf::from(OsStr::from_bytes(pattern));
+            problems.push((path, "nothing in the snapshot is named so".to_string()));
+        }
+        Ok(Leading {
+            folders: Some(found.folders),
+            problems,
+        })
+    }
+}
+
+/// Opens the folder to restore into, and makes it if it is missing.
+fn open_target(target: &Path) -> Result<OwnedFd> {
+    std::fs::create_dir_all(target).map_err(|error| Error::io("create folder", target, error))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat(CWD, target, flags, Mode::empty());
+    opened.map_err(|error| Error::io("open", target, error.into()))
 }
 
 struct Restore<'r> {
@@ -196,6 +248,8 @@ struct Restore<'r> {
     /// Whether the far end does not answer, or making files ended in a panic.
     is_over: bool,
     restored: Restored,
+    /// The folders that are restored only for what is in them; none where all is.
+    leading: Option<BTreeSet<Vec<Vec<u8>>>>,
     total: u64,
     progress: &'r mut dyn FnMut(&Progress),
 }
@@ -204,6 +258,27 @@ impl Restore<'_> {
     fn problem(&mut self, reason: impl std::fmt::Display) {
         let path = path_of(&self.path);
         self.restored.problems.push((path, reason.to_string()));
+    }
+
+    /// Restores what is in a folder, if anything is.
+    fn contents(&mut self, place: &Arc<Place>, content: Id) -> Result<()> {
+        if content == Id::NONE {
+            self.restored.folders += 1;
+            return Ok(());
+        }
+        self.folder(place, content)
+    }
+
+    /// Says whether what lies at the path is to be restored.
+    fn is_wanted(&self, entry: &Entry) -> bool {
+        let is_included = match &self.leading {
+            Some(leading) => {
+                self.options.includes.matches_around(&self.path)
+                    || matches!(entry.node, Node::Folder { .. }) && leading.contains(&self.path)
+            }
+            None => true,
+        };
+        is_included && !self.options.excludes.matches(&self.path)
     }
 
     /// Restores the entries of a folder.
@@ -227,18 +302,24 @@ impl Restore<'_> {
                     format!("more than {} entries", self.options.entries_max),
                 ));
             }
-            self.path.push(entry.name.clone());
-            if !self.options.excludes.matches(&self.path)
-                && let Err(error) = self.entry(place, entry)
-            {
-                if self.is_over || matches!(error, Error::Limit { .. }) {
-                    return Err(error);
-                }
-                self.problem(error);
-            }
-            self.path.pop();
+            self.named(place, entry)?;
         }
         self.restored.folders += 1;
+        Ok(())
+    }
+
+    /// Restores one name in a folder, if it is wanted.
+    fn named(&mut self, place: &Arc<Place>, entry: Entry) -> Result<()> {
+        self.path.push(entry.name.clone());
+        if self.is_wanted(&entry)
+            && let Err(error) = self.entry(place, entry)
+        {
+            if self.is_over || matches!(error, Error::Limit { .. }) {
+                return Err(error);
+            }
+            self.problem(error);
+        }
+        self.path.pop();
         Ok(())
     }
 
@@ -442,11 +523,7 @@ impl Restore<'_> {
             folder: Arc::new(opened),
             path: self.path.clone(),
         });
-        if content == Id::NONE {
-            self.restored.folders += 1;
-        } else {
-            self.folder(&opened, content)?;
-        }
+        self.contents(&opened, content)?;
         // One that exists stays as it is.
         if is_new || self.options.replaces {
             self.waiting.push_back((opened, entry, self.last_batch()));

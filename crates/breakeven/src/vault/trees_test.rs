@@ -300,7 +300,7 @@ fn excludes_caches_and_streams_do_as_they_say() {
     fs::write(root.join("a.c"), b"source").unwrap();
     let (_, mut vault) = memory_vault();
     let options = AddOptions {
-        excludes: Excludes::new([b"*.o".to_vec()]),
+        excludes: PathPatterns::new([b"*.o".to_vec()]),
         excludes_caches: true,
         ..options(1)
     };

@@ -22,9 +22,9 @@ use crate::pool::Pool;
 use super::cipher::Id;
 use super::clones::Clones;
 use super::contents::{Chunks, FOLDER};
-use super::excludes::Excludes;
 use super::folder::{Entry, NAME_BYTES_MAX, Node, Stamp, Time, is_safe_name, is_target};
 use super::metadata::{Attributes, HeldInode, LACKS_PROC};
+use super::patterns::PathPatterns;
 use super::reading::{FileSource, moments};
 use super::record::Snapshot;
 use super::repair::is_damage;
@@ -51,7 +51,7 @@ pub struct AddOptions {
     /// Who adds.
     pub user: String,
     /// What is left out.
-    pub excludes: Excludes,
+    pub excludes: PathPatterns,
     /// Whether folders with a CACHEDIR.TAG are left out, but for the tag.
     pub excludes_caches: bool,
     /// Whether other file systems are left out.
