@@ -23,7 +23,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use breakeven::Error;
 use breakeven::blocks::BlocksOptions;
-use breakeven::disk::{Disk, DiskOptions, Room};
+use breakeven::disk::{Disk, DiskOptions, Recall, Room};
 use breakeven::storage::{OpenOptions, RealStorage, Storage as _};
 use breakeven_cli::text;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -263,11 +263,9 @@ fn control(options: &DiskServeOptions) -> Option<Control> {
     control.map_err(refuse).ok()
 }
 
-fn serve(options: &DiskServeOptions) -> Result<()> {
-    let path = &options.file.path;
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = threads.clamp(2, THREADS_MAX);
-    let disk_options = DiskOptions {
+/// How a disk is opened that is served.
+fn served(options: &DiskServeOptions, threads: usize) -> DiskOptions {
+    DiskOptions {
         duplicates_bytes: options.duplicates as usize,
         threads,
         blocks: BlocksOptions {
@@ -275,7 +273,14 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
             ..BlocksOptions::default()
         },
         ..DiskOptions::default()
-    };
+    }
+}
+
+fn serve(options: &DiskServeOptions) -> Result<()> {
+    let path = &options.file.path;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = threads.clamp(2, THREADS_MAX);
+    let disk_options = served(options, threads);
     let opened = Opened::open_with(path, disk_options, options.read_only)?;
     for remark in opened.disk.opened().remarks() {
         complain(format_args!("{}: {remark}", path.display()));
@@ -290,6 +295,7 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
     if !options.read_only {
         reserve(&opened.disk, &opened.folder, options.reserve);
     }
+    let recall = (!options.read_only).then(|| opened.disk.recall());
     let listener = listen(options)?;
     let control = control(options);
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("wait for signals")?;
@@ -306,6 +312,9 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
         sockets.push(control.path().to_path_buf());
         let disk = server.disk.clone();
         std::thread::spawn(move || control.serve(&disk));
+    }
+    if let Some(recall) = recall {
+        std::thread::spawn(move || recall_all(recall));
     }
     let listening = Arc::clone(&server);
     std::thread::spawn(move || listening.listen(&listener));
@@ -332,6 +341,20 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
         let _ = std::fs::remove_file(socket);
     }
     ended
+}
+
+/// Notes some of what is stored, so that copies of it are found.
+fn recall_all(mut recall: Recall) {
+    let failed = loop {
+        match recall.step() {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => break error,
+        }
+    };
+    complain(format_args!(
+        "blocks that are equal to stored ones may be stored again: {failed}"
+    ));
 }
 
 /// Does some work now and then, and once more when the other end of `stopped` is gone.

@@ -1,6 +1,7 @@
 //! Disks as their users meet them: stock NBD clients, killed servers, clients that mean harm.
 
 mod client;
+mod equal;
 mod faults;
 mod volumes;
 

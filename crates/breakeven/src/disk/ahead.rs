@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Inner;
-use super::duplicates::{Duplicates, hash_of};
+use super::duplicates::sketch_of;
 use super::volume::pieces;
 use crate::blocks::{EncodedBlock, without_tail};
 use crate::error::Result;
@@ -20,7 +20,7 @@ pub(super) struct Look {
     /// How much of it there is before the zeros at its end.
     pub(super) used_bytes: usize,
     /// What it is looked up by, where that is known.
-    pub(super) hash: Option<u64>,
+    pub(super) sketch: Option<u64>,
     /// Nothing of one that may be there already.
     pub(super) encoded: Option<EncodedBlock>,
 }
@@ -46,9 +46,8 @@ pub(super) struct Looker {
 
 impl Looker {
     pub(super) fn new(inner: &Arc<Inner>, volume: u32, block_bytes: usize) -> Looker {
-        let duplicates = inner.lock_duplicates();
         Looker {
-            is_looking: duplicates.as_ref().is_some_and(Duplicates::is_looking),
+            is_looking: inner.lock_duplicates().is_some(),
             inner: Arc::clone(inner),
             volume,
             block_bytes,
@@ -74,19 +73,18 @@ impl Looker {
         if used.is_empty() {
             return Ok(look);
         }
-        look.hash = self.is_looking.then(|| hash_of(used));
-        if !look.hash.is_some_and(|hash| self.may_be_there(hash)) {
-            let address = (self.volume, index);
-            look.encoded = Some(self.inner.blocks.encode(address, used)?);
+        let here = (self.volume, index);
+        look.sketch = self.is_looking.then(|| sketch_of(used));
+        let may_be_there = look.sketch.is_some_and(|sketch| {
+            let duplicates = self.inner.lock_duplicates();
+            duplicates
+                .as_ref()
+                .is_some_and(|index| index.may_have(sketch, here))
+        });
+        if !may_be_there {
+            look.encoded = Some(self.inner.blocks.encode(here, used)?);
         }
         Ok(look)
-    }
-
-    fn may_be_there(&self, hash: u64) -> bool {
-        let duplicates = self.inner.lock_duplicates();
-        duplicates
-            .as_ref()
-            .is_some_and(|index| index.may_have(hash))
     }
 }
 

@@ -1,26 +1,52 @@
-//! Where blocks of the same bytes may lie: an index of hashes in memory that forgets.
+//! Where blocks of the same bytes may lie: an index in memory that forgets.
 //!
-//! It only points: whoever asks compares the bytes. It is not stored, and what was written before it was
-//! made is unknown to it. It keeps books of the core time that looking takes and of what the bytes are worth that need
-//! not be written, and rests where that does not pay.
+//! It only points: whoever asks compares the bytes. A block is looked up by a sketch, a hash of a few of its words, which
+//! takes so little that every block is looked for and noted. Three ways of a bucket keep the last blocks that were
+//! written, and one keeps anchors, which are one block in so many by their sketch and so go back that much further. Behind a
+//! block that was found its neighbours are looked for beside the one that it equals, whether the index knows them or not:
+//! that is how a long copy is found by its anchors (the locality of Zhu and others 2008, section 4.3, and the sampling of
+//! Lillibridge and others 2009, section 3).
+//!
+//! The index is not stored: [`super::Disk::recall`] fills it anew. It keeps books of the core time of comparing what differs and
+//! of what the bytes are worth that need not be written, and compares seldom where that does not pay. What is equal is
+//! read instead of encoded, which takes about as long.
 
 use xxhash_rust::xxh64::xxh64;
 
-/// The entries of a hash that are looked at: one line of the processor's cache.
+/// The entries of a sketch that are looked at: one line of the processor's cache.
 const WAYS: usize = 4;
+/// The ways for all blocks but anchors; the last one is for these.
+const RECENT_WAYS: usize = WAYS - 1;
 const ENTRY_BYTES: usize = 16;
-/// The blocks after which it is decided whether looking pays.
-const ROUND: u32 = 8192;
-/// The core time of a look: meeting a line of a table that is larger than the processor's caches, twice, and hashing at
-/// some 10 GB/s. In das2014-disk/equal a block of 4 KiB took 1.1 microseconds in all.
-const LOOK_SECONDS: f64 = 700e-9;
-const HASH_SECONDS_PER_BYTE: f64 = 0.1e-9;
-/// The rounds without looking between two with it, when it does not pay.
+/// One block in so many is an anchor: the way for anchors then goes back ten times as far as the three for all others.
+const ANCHOR_BITS: u32 = 5;
+/// The words of a block that its sketch is made of. On some 470 MB of `/usr/share` and as much of `/usr/lib` 16 of 8 bytes
+/// were the same for 2 and 3 blocks in a thousand that differ, 8 for 4 and 5, and 32 for 3 and 1.
+const SKETCH_WORDS: usize = 16;
+const WORD_BYTES: usize = 8;
+/// The blocks with something to compare with after which it is decided whether comparing pays.
+const ROUND: u32 = 512;
+/// The core time of reading a block of 4 KiB and comparing it: reads of 4 KiB in das2014-disk/speed take some ten seconds for a GiB,
+/// of which most is the server's.
+const COMPARE_SECONDS: f64 = 2e-6;
+/// The rounds without comparing between two with it, when it does not pay.
 const REST: u32 = 15;
+/// The copies that are followed at once: as many as requests of a connection are done at a time.
+const TRAILS: usize = 8;
+/// How far from its last block a copy is followed: requests come in any order, and the longest one has so many blocks of 4 KiB.
+const REACH_BLOCKS: u64 = 8192;
+/// A copy is left after so many blocks in a row that differ, or that were found if these are fewer.
+const CREDIT_MAX: u32 = 4;
 
-/// Returns the hash that a block is looked up by, which comes without the zeros at its end.
-pub(super) fn hash_of(used: &[u8]) -> u64 {
-    xxh64(used, 0)
+/// Returns what a block is looked up by, which comes without the zeros at its end and is not empty.
+pub(super) fn sketch_of(used: &[u8]) -> u64 {
+    let mut words = [0; SKETCH_WORDS * WORD_BYTES];
+    let last = used.len().saturating_sub(WORD_BYTES);
+    for (number, word) in words.chunks_exact_mut(WORD_BYTES).enumerate() {
+        let at = last * number / (SKETCH_WORDS - 1);
+        word.copy_from_slice(&used[at..at + WORD_BYTES]);
+    }
+    xxh64(&words, used.len() as u64)
 }
 
 /// The address of a block.
@@ -37,16 +63,57 @@ pub struct DuplicateStats {
     pub saved_bytes: u64,
 }
 
+/// A copy that is being written.
+#[derive(Clone, Copy, Debug)]
+struct Trail {
+    volume: u32,
+    /// The volume that has the blocks.
+    original: u32,
+    /// What is added to an index here for the one there, modulo 2^64.
+    offset: u64,
+    /// The index of the block that was found last.
+    last: u64,
+    /// How many blocks may differ before it is left.
+    credit: u32,
+}
+
+impl Trail {
+    fn new(from: Address, here: Address) -> Trail {
+        Trail {
+            volume: here.0,
+            original: from.0,
+            offset: from.1.wrapping_sub(here.1),
+            last: here.1,
+            credit: 1,
+        }
+    }
+
+    fn covers(&self, here: Address) -> bool {
+        self.volume == here.0 && self.last.abs_diff(here.1) <= REACH_BLOCKS
+    }
+
+    fn leads_to(&self, from: Address, here: Address) -> bool {
+        self.covers(here) && self.original_of(here) == from
+    }
+
+    fn original_of(&self, here: Address) -> Address {
+        (self.original, here.1.wrapping_add(self.offset))
+    }
+}
+
 /// The index; a plain table, so that its memory is what was asked for.
 pub(super) struct Duplicates {
     /// A tag and a volume, and an index plus one; zeros are no entry.
     entries: Vec<[u64; 2]>,
     bucket_mask: u64,
-    next_way: usize,
+    trails: Vec<Trail>,
+    next_trail: usize,
     /// What a byte is worth that is not written, in seconds of a core.
     worth: f64,
+    /// Whether all is compared, whether that pays or not.
+    is_thorough: bool,
     in_round: u32,
-    /// What looking earned in this round less what it took, in seconds of a core.
+    /// What comparing earned in this round less what it took, in seconds of a core.
     balance: f64,
     rests: u32,
     pub(super) stats: DuplicateStats,
@@ -61,8 +128,10 @@ impl Duplicates {
         Some(Duplicates {
             entries: vec![[0, 0]; buckets * WAYS],
             bucket_mask: buckets as u64 - 1,
-            next_way: 0,
+            trails: Vec::with_capacity(TRAILS),
+            next_trail: 0,
             worth,
+            is_thorough: false,
             in_round: 0,
             balance: 0.0,
             rests: 0,
@@ -70,9 +139,19 @@ impl Duplicates {
         })
     }
 
-    /// Says whether the next block, of so many bytes, is to be looked for: while that pays, and now and then to see
+    /// Has all compared from now on that may be equal.
+    pub(super) fn be_thorough(&mut self) {
+        self.is_thorough = true;
+    }
+
+    /// Returns how many entries there are room for.
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Says whether what may be equal to the next block is to be compared with it: while that pays, and now and then to see
     /// whether it does.
-    pub(super) fn looks(&mut self, used_bytes: usize) -> bool {
+    fn compares(&mut self) -> bool {
         if self.in_round == ROUND {
             self.rests = match self.rests {
                 0 if self.balance >= 0.0 => 0,
@@ -82,106 +161,212 @@ impl Duplicates {
             (self.in_round, self.balance) = (0, 0.0);
         }
         self.in_round += 1;
-        let looks = self.is_looking();
-        if looks {
-            self.stats.looked += 1;
-            self.balance -= LOOK_SECONDS + used_bytes as f64 * HASH_SECONDS_PER_BYTE;
-        }
-        looks
+        self.rests == 0 || self.is_thorough
     }
 
-    /// Says whether blocks are looked for.
-    pub(super) fn is_looking(&self) -> bool {
-        self.rests == 0
-    }
-
-    fn bucket(&self, hash: u64) -> std::ops::Range<usize> {
-        let start = (hash & self.bucket_mask) as usize * WAYS;
+    fn bucket(&self, sketch: u64) -> std::ops::Range<usize> {
+        let start = (sketch & self.bucket_mask) as usize * WAYS;
         start..start + WAYS
     }
 
-    fn word(hash: u64, volume: u32) -> u64 {
-        (hash & !u64::from(u32::MAX)) | u64::from(volume)
+    fn word(sketch: u64, volume: u32) -> u64 {
+        (sketch & !u64::from(u32::MAX)) | u64::from(volume)
     }
 
-    /// Says whether a block of this hash may be there already, of what is known without comparing.
-    pub(super) fn may_have(&self, hash: u64) -> bool {
-        let tag = |hash: u64| hash >> 32;
-        let mut entries = self.entries[self.bucket(hash)].iter();
-        entries.any(|[word, index]| *index != 0 && tag(*word) == tag(hash))
+    fn is_anchor(sketch: u64) -> bool {
+        sketch.leading_zeros() >= ANCHOR_BITS
     }
 
-    /// Returns the addresses that may show a block of this hash.
-    pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = Address> + use<> {
-        let mut found = [(0, 0); WAYS];
-        let mut count = 0;
-        for [word, index] in &self.entries[self.bucket(hash)] {
-            if *index != 0 && word >> 32 == hash >> 32 {
-                found[count] = (*word as u32, index - 1);
-                count += 1;
+    /// Says whether a block of this sketch is probably there already, of what is known without comparing.
+    pub(super) fn may_have(&self, sketch: u64, here: Address) -> bool {
+        let is_followed = |trail: &Trail| trail.credit > 1 && trail.covers(here);
+        self.rests == 0
+            && (self.of_sketch(sketch).next().is_some() || self.trails.iter().any(is_followed))
+    }
+
+    /// Returns the addresses beside what was found last, as `here` is beside its copies.
+    pub(super) fn beside(&self, here: Address) -> impl Iterator<Item = Address> {
+        let trails = self.trails.iter().filter(move |trail| trail.covers(here));
+        trails.map(move |trail| trail.original_of(here))
+    }
+
+    /// Returns the addresses that are known under a sketch.
+    pub(super) fn of_sketch(&self, sketch: u64) -> impl Iterator<Item = Address> {
+        let entries = self.entries[self.bucket(sketch)].iter();
+        let known = entries.filter(move |[word, index]| *index != 0 && word >> 32 == sketch >> 32);
+        known.map(|[word, index]| (*word as u32, index - 1))
+    }
+
+    /// Returns the addresses that may show the block that is to be written `here`: those beside what was found last, and
+    /// those of its sketch.
+    pub(super) fn candidates(&mut self, sketch: u64, here: Address) -> Vec<Address> {
+        self.stats.looked += 1;
+        let mut found: Vec<Address> = self.beside(here).collect();
+        for address in self.of_sketch(sketch) {
+            if !found.contains(&address) {
+                found.push(address);
             }
         }
-        found.into_iter().take(count)
+        if !found.is_empty() && !self.compares() {
+            found.clear();
+        }
+        found
     }
 
-    /// Notes that a block was found to be a duplicate of one whose record takes so many bytes.
-    pub(super) fn note_found(&mut self, record_bytes: u64) {
-        self.stats.found += 1;
-        self.stats.saved_bytes += record_bytes;
-        self.balance += record_bytes as f64 * self.worth;
+    /// Notes that `from` was compared with what is to be written `here`, and whether they are equal; then the record that need
+    /// not be written takes so many bytes.
+    pub(super) fn note_compared(
+        &mut self,
+        from: Address,
+        here: Address,
+        record_bytes: Option<u64>,
+    ) {
+        if let Some(record_bytes) = record_bytes {
+            self.stats.found += 1;
+            self.stats.saved_bytes += record_bytes;
+            self.balance += record_bytes as f64 * self.worth;
+            self.note_shared(from, here);
+            return;
+        }
+        self.balance -= COMPARE_SECONDS;
+        if let Some(trail) = self.trail(from, here) {
+            self.trails[trail].credit -= 1;
+            if self.trails[trail].credit == 0 {
+                self.trails.swap_remove(trail);
+            }
+        }
     }
 
-    /// Notes where a block of this hash lies now; something older is forgotten for it.
-    pub(super) fn insert(&mut self, hash: u64, (volume, index): Address) {
-        let range = self.bucket(hash);
+    fn trail(&self, from: Address, here: Address) -> Option<usize> {
+        let mut trails = self.trails.iter();
+        trails.position(|trail| trail.leads_to(from, here))
+    }
+
+    /// Notes that two addresses show the same block, so that their neighbours are looked for beside each other.
+    pub(super) fn note_shared(&mut self, from: Address, here: Address) {
+        match self.trail(from, here) {
+            Some(at) => {
+                let trail = &mut self.trails[at];
+                trail.last = here.1;
+                trail.credit = (trail.credit + 1).min(CREDIT_MAX);
+            }
+            None if self.trails.len() < TRAILS => self.trails.push(Trail::new(from, here)),
+            None => {
+                self.next_trail = (self.next_trail + 1) % TRAILS;
+                self.trails[self.next_trail] = Trail::new(from, here);
+            }
+        }
+    }
+
+    /// Notes where a block of this sketch lies now; something older is forgotten for it.
+    pub(super) fn insert(&mut self, sketch: u64, (volume, index): Address) {
+        let entry = [Duplicates::word(sketch, volume), index + 1];
+        let range = self.bucket(sketch);
         let bucket = &mut self.entries[range];
-        let same = bucket.iter().position(|[word, _]| word >> 32 == hash >> 32);
-        let way = same.or_else(|| bucket.iter().position(|[_, index]| *index == 0));
-        self.next_way = (self.next_way + 1) % WAYS;
-        bucket[way.unwrap_or(self.next_way)] = [Self::word(hash, volume), index + 1];
+        if Duplicates::is_anchor(sketch) {
+            bucket[RECENT_WAYS] = entry;
+            return;
+        }
+        let recent = &mut bucket[..RECENT_WAYS];
+        let same = recent
+            .iter()
+            .position(|[word, _]| word >> 32 == sketch >> 32);
+        recent[..=same.unwrap_or(RECENT_WAYS - 1)].rotate_right(1);
+        recent[0] = entry;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::seeded;
+
+    fn sketch(number: u64) -> u64 {
+        xxh64(&number.to_le_bytes(), 0)
+    }
 
     #[test]
-    fn an_index_finds_what_was_put_in_last_and_forgets_what_is_too_much() {
+    fn an_index_knows_what_was_put_in_last_and_anchors_of_what_was_before() {
         let mut index = Duplicates::new(64 << 10, 1e-8).unwrap();
-        let hash = |number: u64| xxh64(&number.to_le_bytes(), 0);
-        for number in 0..100_000 {
-            index.insert(hash(number), (7, number));
-            let found: Vec<Address> = index.candidates(hash(number)).collect();
+        let count = 100_000;
+        let here = (8, 0);
+        for number in 0..count {
+            index.insert(sketch(number), (7, number));
+            let found = index.candidates(sketch(number), here);
             assert!(found.contains(&(7, number)), "{number}");
         }
-        let left = (0..100_000)
-            .filter(|number| index.candidates(hash(*number)).any(|at| at == (7, *number)));
-        let left = left.count();
-        assert!((2000..=4096).contains(&left), "{left}");
+        let mut left = |range: std::ops::Range<u64>| {
+            let known = range.filter(|it| index.candidates(sketch(*it), here).contains(&(7, *it)));
+            known.count()
+        };
+        let recent = left(count - 1536..count);
+        assert!(recent > 1536 * 9 / 10, "{recent}");
+        // One in 32 is an anchor, for which there are 1,024 places.
+        let anchors = left(count - 16 * 1024..count - 8 * 1024);
+        assert!((128..=256).contains(&anchors), "{anchors}");
         assert!(Duplicates::new(63, 1e-8).is_none());
     }
 
-    /// Returns the share of so many rounds that is looked at, where one block of `one_in` is found.
-    fn looked_share(one_in: u32, record_bytes: u64, rounds: u32) -> f64 {
+    #[test]
+    fn neighbours_are_looked_for_beside_what_was_found_until_they_differ() {
         let mut index = Duplicates::new(1024, 1e-8).unwrap();
-        for number in 0..rounds * ROUND {
-            if index.looks(4096) && number % one_in == 0 {
-                index.note_found(record_bytes);
-            }
-        }
-        index.stats.looked as f64 / f64::from(rounds * ROUND)
+        let beside = |index: &mut Duplicates, at: u64| index.candidates(sketch(at), (2, at));
+        index.note_compared((1, 100), (2, 1000), Some(4096));
+        assert_eq!(beside(&mut index, 1001), [(1, 101)]);
+        assert_eq!(beside(&mut index, 999), [(1, 99)]);
+        assert_eq!(beside(&mut index, 1001 + REACH_BLOCKS), []);
+        assert!(!index.may_have(sketch(1001), (2, 1001)));
+        index.note_compared((1, 101), (2, 1001), Some(4096));
+        assert!(index.may_have(sketch(1002), (2, 1002)));
+        index.note_compared((1, 102), (2, 1002), None);
+        assert_eq!(beside(&mut index, 1003), [(1, 103)]);
+        index.note_compared((1, 103), (2, 1003), None);
+        assert_eq!(beside(&mut index, 1004), []);
     }
 
     #[test]
-    fn looking_rests_where_it_does_not_pay_and_comes_back() {
+    fn a_sketch_tells_blocks_of_any_length_apart() {
+        let mut random = seeded("disk sketches", 4201);
+        let mut seen = std::collections::HashSet::new();
+        for length in (16..=4096).step_by(16) {
+            let mut block = vec![0; length];
+            random.fill(&mut block);
+            assert!(seen.insert(sketch_of(&block)), "{length}");
+            block[0] ^= 1;
+            assert!(seen.insert(sketch_of(&block)), "{length}");
+            block[length - 1] ^= 1;
+            assert!(seen.insert(sketch_of(&block)), "{length}");
+        }
+    }
+
+    /// Returns the share of so many rounds that is compared, where one block of `one_in` is equal.
+    fn compared_share(one_in: u32, record_bytes: u64, rounds: u32, is_thorough: bool) -> f64 {
+        let mut index = Duplicates::new(1024, 1e-8).unwrap();
+        if is_thorough {
+            index.be_thorough();
+        }
+        index.insert(sketch(1), (1, 1));
+        let mut compared = 0;
+        for number in 0..rounds * ROUND {
+            let here = (2, u64::from(number) * 2 * REACH_BLOCKS);
+            for from in index.candidates(sketch(1), here) {
+                compared += 1;
+                let is_equal = number % one_in == 0;
+                index.note_compared(from, here, is_equal.then_some(record_bytes));
+            }
+        }
+        f64::from(compared) / f64::from(rounds * ROUND)
+    }
+
+    #[test]
+    fn comparing_rests_where_it_does_not_pay_and_comes_back() {
         let rounds = 4 * (REST + 1);
         let tries = 1.0 / f64::from(REST + 1);
-        assert_eq!(looked_share(u32::MAX, 0, rounds), tries);
-        let look = LOOK_SECONDS + 4096.0 * HASH_SECONDS_PER_BYTE;
-        // One in a hundred pays for all if its bytes are worth a hundred looks.
-        let enough = (100.0 * look / 1e-8) as u64;
-        assert_eq!(looked_share(100, enough * 11 / 10, rounds), 1.0);
-        assert_eq!(looked_share(100, enough * 9 / 10, rounds), tries);
+        assert_eq!(compared_share(u32::MAX, 0, rounds, false), tries);
+        assert_eq!(compared_share(u32::MAX, 0, rounds, true), 1.0);
+        // One in eight pays for all if its bytes are worth the other seven.
+        let enough = (7.0 * COMPARE_SECONDS / 1e-8) as u64;
+        assert_eq!(compared_share(8, enough * 11 / 10, rounds, false), 1.0);
+        assert_eq!(compared_share(8, enough * 9 / 10, rounds, false), tries);
     }
 }

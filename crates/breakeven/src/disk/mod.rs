@@ -15,6 +15,7 @@
 //! | `volume` | reading, writing and trimming bytes |
 //! | `ahead` | what long writes do before their turn |
 //! | `duplicates` | the index of blocks that are there already |
+//! | `recall` | what is stored already, in that index |
 //! | `names` | what volumes are called |
 //! | `size` | how long they are, to the byte |
 //! | `foretell` | what an import would come to |
@@ -32,12 +33,15 @@ use crate::storage::new_file::{Unfinished, check_free};
 
 mod ahead;
 mod duplicates;
+#[cfg(test)]
+mod equal_test;
 mod foretell;
 #[cfg(test)]
 mod model_test;
 mod names;
 #[cfg(test)]
 mod proof_test;
+mod recall;
 mod size;
 #[cfg(any(test, feature = "proof"))]
 pub mod small;
@@ -47,6 +51,7 @@ mod volume;
 pub use duplicates::DuplicateStats;
 pub use foretell::{Foreseen, IMPORT_BYTES, predict};
 pub use names::NAME_BYTES_MAX;
+pub use recall::Recall;
 pub use volume::{Extent, Volume};
 
 use ahead::Crew;
@@ -65,7 +70,7 @@ pub struct DiskOptions {
     /// the whole block first. Default 4 KiB.
     pub block_bytes: u32,
     /// The memory of the index of blocks that are there already, 16 bytes for each; 0 stores every block.
-    /// Default 16 MiB, which knows the last 4 GiB written in blocks of 4 KiB.
+    /// Default 16 MiB, which knows most of the last 2 GiB written in blocks of 4 KiB, and long runs of the last 32.
     pub duplicates_bytes: usize,
     /// How many threads read a long request, or encode one that is lent ([`Volume::write_lent`]), the caller's among
     /// them. Default 1, which starts none.
@@ -177,6 +182,7 @@ impl Disk {
         let filled = made
             .and_then(|blocks| Disk::begin(blocks, options))
             .map_err(E::from)
+            .inspect(Disk::compare_all)
             .and_then(|disk| fill(&disk).and_then(|()| Ok(disk.close()?)));
         match filled {
             Ok(()) => Ok(unfinished.publish(name)?),
@@ -192,6 +198,13 @@ impl Disk {
         transaction.note(KEY_DISK, MARK)?;
         transaction.commit(Durability::Durable)?;
         Disk::new(blocks, options)
+    }
+
+    /// Has every block compared that may be equal, whether that pays or not.
+    fn compare_all(&self) {
+        if let Some(index) = &mut *self.inner.lock_duplicates() {
+            index.be_thorough();
+        }
     }
 
     /// Opens a disk for reading and writing.

@@ -69,14 +69,16 @@ impl Disk {
         }
     }
 
-    /// Writes all blocks again as the options say that they are moved, and cuts the file to what is live.
+    /// Shows blocks that are equal in one place, writes all again as the options say that they are moved, and cuts the file to
+    /// what is live.
     ///
     /// # Errors
     /// Those of reading and writing, [`Error::Limit`] among them where there is no room for both the old and the new.
     ///
     /// # Cost
-    /// Everything is read, encoded and written once.
+    /// Everything is read twice, and encoded and written once.
     pub fn compact(&self) -> Result<Cleaned> {
+        self.merge_equal()?;
         self.inner.blocks.rewrite()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::ahead::{Look, Looker};
-use super::duplicates::{Duplicates, hash_of};
+use super::duplicates::{Address, Duplicates, sketch_of};
 use super::{Inner, VolumeStatus};
 use crate::blocks::{Durability, Snapshot, Transaction};
 use crate::error::{Error, Result};
@@ -466,14 +466,13 @@ impl<'v> Writing<'v> {
         self.settle_zeros()?;
         self.written_bytes += block.len() as u64;
         let inner = self.inner;
-        let mut duplicates = inner.lock_duplicates();
         let here = (self.volume, index);
+        let mut duplicates = inner.lock_duplicates();
         let is_there = match duplicates.as_mut() {
             Some(duplicates) => {
-                let hash = || hash_of(&block[..look.used_bytes]);
-                let hash = || look.hash.unwrap_or_else(hash);
-                duplicates.looks(look.used_bytes)
-                    && self.show_other(duplicates, (hash(), here), block)?
+                let sketch = || sketch_of(&block[..look.used_bytes]);
+                let sketch = look.sketch.unwrap_or_else(sketch);
+                show_other(&mut self.transaction, duplicates, (sketch, here), block)?
             }
             None => false,
         };
@@ -484,37 +483,38 @@ impl<'v> Writing<'v> {
         }
     }
 
-    /// Shows a block that is there already, if one of the same bytes is found; notes this one otherwise.
-    fn show_other(
-        &mut self,
-        duplicates: &mut Duplicates,
-        (hash, here): (u64, (u32, u64)),
-        block: &[u8],
-    ) -> Result<bool> {
-        let mut other = Vec::new();
-        for from in duplicates.candidates(hash) {
-            other.resize(block.len(), 0);
-            // A volume that is gone, or one of other blocks, is no candidate any more.
-            let read = self.transaction.read(from.0, from.1, &mut other);
-            let Some(record_bytes) = read.ok().filter(|_| other == block) else {
-                continue;
-            };
-            duplicates.note_found(record_bytes);
-            if from != here {
-                self.transaction.alias(from, here)?;
-            }
-            return Ok(true);
-        }
-        duplicates.insert(hash, here);
-        Ok(false)
-    }
-
     fn commit(mut self, durability: Durability) -> Result<()> {
         self.settle_zeros()?;
         self.transaction.commit(durability)?;
         self.inner.written.add(self.written_bytes);
         Ok(())
     }
+}
+
+/// Shows a block that is there already at an address, if one of the same bytes is found; notes this one otherwise.
+pub(super) fn show_other(
+    transaction: &mut Transaction,
+    duplicates: &mut Duplicates,
+    (sketch, here): (u64, Address),
+    block: &[u8],
+) -> Result<bool> {
+    let mut other = Vec::new();
+    for from in duplicates.candidates(sketch, here) {
+        other.resize(block.len(), 0);
+        // A volume that is gone, or one of other blocks, is no candidate any more.
+        let read = transaction.read(from.0, from.1, &mut other);
+        let equal = read.ok().filter(|_| other == block);
+        duplicates.note_compared(from, here, equal);
+        if equal.is_none() {
+            continue;
+        }
+        if from != here {
+            transaction.alias(from, here)?;
+        }
+        return Ok(true);
+    }
+    duplicates.insert(sketch, here);
+    Ok(false)
 }
 
 /// Does the shares of some work, in this thread and in as many others as the system starts beside it; returns the first
