@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
 /// Names a cache folder of one's own, for tests and for machines that share a home.
@@ -36,6 +36,15 @@ pub fn stop_at_signals() -> Result<Arc<AtomicBool>> {
         }
     }
     Ok(stop)
+}
+
+/// Lets a write beyond the limit of a file's length (`ulimit -f`) fail, as one to a full disk does, in place of ending the
+/// program. It is caught and not ignored, which programs that are started from here would inherit.
+pub fn outlive_file_limit() -> Result<()> {
+    if !is_ignored(SIGXFSZ) {
+        flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).context("catch a signal")?;
+    }
+    Ok(())
 }
 
 /// Returns whether a signal was ignored when the program began.

@@ -70,10 +70,10 @@ fn main() -> ExitCode {
         _ => 1,
     };
     // Nobody waits to hear that there is nothing to print to.
-    let ready = match prints(&options.command) {
+    let ready = environment::outlive_file_limit().and_then(|()| match prints(&options.command) {
         true => standard::check(),
         false => Ok(()),
-    };
+    });
     let code = match ready.and_then(|()| run(options.command)) {
         Ok(code) => code,
         Err(error) if error.is::<standard::ReaderGone>() => ExitCode::SUCCESS,

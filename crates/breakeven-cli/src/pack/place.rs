@@ -22,7 +22,7 @@ use rustix::fs::{SeekFrom as SeekTo, seek};
 use rustix::io::Errno;
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 use rustix::process::geteuid;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -40,17 +40,13 @@ static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
 /// a write to a full one. One that was ignored from the start stays ignored, as a hang-up by `nohup`, or
 /// what a terminal sends by a script that goes on in the background.
 pub fn clean_up_at_signals() -> Result<()> {
-    let caught = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGXCPU, SIGXFSZ];
+    let caught = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGXCPU];
     let caught = caught.into_iter().filter(|&signal| !is_ignored(signal));
     let mut signals = Signals::new(caught).context("catch signals")?;
     std::thread::Builder::new()
         .name("signals".to_string())
         .spawn(move || {
             for signal in signals.forever() {
-                if signal == SIGXFSZ {
-                    // Caught, it leaves an error of the write, which says more.
-                    continue;
-                }
                 // Held until the end: no file is begun or completed any more.
                 let unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(path) = &*unfinished {
