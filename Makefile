@@ -4,13 +4,13 @@
 # The folder of rustup is not yet on the path of a shell that was open while it was installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-# Where the manual page and the completions go; bash, fish and man look there by themselves.
+# Where the manual page, the completions and systemd's units go; bash, fish and man look there by themselves.
 PREFIX ?= $(HOME)/.local
 DATA = $(PREFIX)/share
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-root test-full test-sanitized lint format-check clippy features licences msrv install \
-	install-manual pictures setup \
+	install-manual install-units pictures setup \
 	setup-lint clean
 
 help: ## this list
@@ -100,6 +100,17 @@ install-manual:
 		>"$(DATA)/zsh/site-functions/_breakeven"
 	cargo run --quiet --locked -p breakeven-cli -- completions fish \
 		>"$(DATA)/fish/vendor_completions.d/breakeven.fish"
+	@$(MAKE) --no-print-directory install-units
+
+# A unit names the program by its path: systemd does not look into homes.
+install-units:
+	@program=$$(command -v breakeven || echo breakeven); \
+	for folder in "$(DATA)/systemd/user" "$(PREFIX)/lib/systemd/system"; do \
+		mkdir -p "$$folder" && for unit in socket service; do \
+			sed "s|^ExecStart=breakeven |ExecStart=$$program |" "crates/breakeven-cli/systemd/breakeven-disk@.$$unit" \
+				>"$$folder/breakeven-disk@.$$unit" || exit 1; \
+		done || exit 1; \
+	done
 
 setup: ## install what the tests need
 	@tools/setup test

@@ -22,6 +22,7 @@ mod server;
 mod session;
 mod settings;
 mod shared;
+pub mod sockets;
 mod stats;
 mod stream;
 mod text;

@@ -22,6 +22,7 @@ use breakeven::storage::beside;
 use crate::process;
 use crate::settings::{Listen, Settings};
 use crate::shared::{Needed, Peer, Shared, Stop, lock, tell};
+use crate::sockets::{self, Inherited};
 use crate::stats;
 use crate::stream::Stream;
 use crate::worker::{Arrival, Inbox, Worker};
@@ -52,8 +53,24 @@ enum Listener {
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
+    /// Nothing of one that was handed over: whoever made it removes it.
+    identity: Option<SocketIdentity>,
+}
+
+/// Which file it is, whatever its path leads to later.
+#[derive(Debug, PartialEq, Eq)]
+struct SocketIdentity {
     device: u64,
     inode: u64,
+}
+
+impl SocketIdentity {
+    fn of(found: &fs::Metadata) -> SocketIdentity {
+        SocketIdentity {
+            device: found.dev(),
+            inode: found.ino(),
+        }
+    }
 }
 
 impl SocketFile {
@@ -61,14 +78,22 @@ impl SocketFile {
         let found = fs::symlink_metadata(path)?;
         Ok(SocketFile {
             path: path.to_path_buf(),
-            device: found.dev(),
-            inode: found.ino(),
+            identity: Some(SocketIdentity::of(&found)),
         })
+    }
+
+    fn of_others(listener: &UnixListener) -> SocketFile {
+        let address = listener.local_addr().ok();
+        let path = address.and_then(|address| Some(address.as_pathname()?.to_path_buf()));
+        SocketFile {
+            path: path.unwrap_or_default(),
+            identity: None,
+        }
     }
 
     /// Removes it, unless another server took its place meanwhile.
     fn remove(&self) {
-        let is_own = |found: fs::Metadata| (found.dev(), found.ino()) == (self.device, self.inode);
+        let is_own = |found: fs::Metadata| self.identity == Some(SocketIdentity::of(&found));
         if fs::symlink_metadata(&self.path).is_ok_and(is_own) {
             let _ = fs::remove_file(&self.path);
         }
@@ -349,6 +374,10 @@ fn address(listener: &Listener) -> String {
 fn listen(settings: &Settings) -> io::Result<Vec<Listener>> {
     let named =
         |what: &str, error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
+    let inherited = sockets::inherited()?;
+    if !inherited.is_empty() {
+        return inherited.into_iter().map(taken_over).collect();
+    }
     match &settings.listen {
         Listen::Unix { path, mode } => {
             let listener = listen_unix(path, *mode, settings.backlog);
@@ -365,6 +394,21 @@ fn listen(settings: &Settings) -> io::Result<Vec<Listener>> {
             addresses.iter().map(one).collect()
         }
     }
+}
+
+/// Makes a listener of a socket that was handed over, as its maker set it up.
+fn taken_over(socket: Inherited) -> io::Result<Listener> {
+    Ok(match socket {
+        Inherited::Unix(listener) => {
+            listener.set_nonblocking(true)?;
+            let file = SocketFile::of_others(&listener);
+            Listener::Unix(listener, file)
+        }
+        Inherited::Tcp(listener) => {
+            listener.set_nonblocking(true)?;
+            Listener::Tcp(listener)
+        }
+    })
 }
 
 fn listen_tcp(address: &str, port: u16, backlog: i32) -> io::Result<TcpListener> {
@@ -396,7 +440,9 @@ fn listen_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<UnixListener>
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    sockets::with_short_path(path, |path| {
+        Ok(rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?)
+    })?;
     // Nobody can connect before it listens, and then only whom its mode lets.
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     rustix::net::listen(&socket, backlog)?;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use breakeven::disk::Disk;
+use breakeven_memcached::sockets::with_short_path;
 
 use super::server::Listener;
 use crate::standard::complain;
@@ -113,7 +114,8 @@ impl<'c> Change<'c> {
 
     /// Asks who serves a disk for the change; returns whether anybody serves it.
     pub fn ask(&self, disk: &Path) -> Result<bool> {
-        let Ok(mut stream) = UnixStream::connect(path_of(disk)) else {
+        let connected = with_short_path(&path_of(disk), |path| UnixStream::connect(path));
+        let Ok(mut stream) = connected else {
             return Ok(false);
         };
         let context = || format!("ask the server of {}", disk.display());
@@ -132,9 +134,7 @@ impl<'c> Change<'c> {
 }
 
 fn path_of(disk: &Path) -> PathBuf {
-    let mut path = disk.to_path_buf().into_os_string();
-    path.push(".control");
-    path.into()
+    super::beside(disk, ".control")
 }
 
 /// Where a served disk is asked.
@@ -146,8 +146,9 @@ pub struct Control {
 impl Control {
     /// Listens beside the disk; called before any thread is started, as [`Listener::unix`] is.
     pub fn listen(disk: &Path) -> Result<Control> {
-        match Listener::unix(&path_of(disk))? {
-            Listener::Unix(listener, path) => Ok(Control { listener, path }),
+        let path = path_of(disk);
+        match Listener::unix(&path)? {
+            Listener::Unix(listener, _) => Ok(Control { listener, path }),
             Listener::Tcp(_) => bail!("not a socket of this machine"),
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 use breakeven::disk::Disk;
@@ -20,12 +21,21 @@ const KINDS: [&str; 8] = [
     "block_status",
 ];
 
+/// Clients that were not let in: one that asks again and again does not fill the log.
+#[derive(Default)]
+struct Rejections {
+    count: u64,
+    told_count: u64,
+    last_reason: String,
+}
+
 /// Counters of all connections.
 #[derive(Default)]
 pub struct Metrics {
     requests: [AtomicU64; KINDS.len()],
     bytes: [AtomicU64; KINDS.len()],
     refused: AtomicU64,
+    rejections: Mutex<Rejections>,
     /// Connections that are open.
     pub connections: AtomicU64,
 }
@@ -38,6 +48,33 @@ impl Metrics {
             requests.fetch_add(1, Ordering::Relaxed);
             self.bytes[usize::from(kind)].fetch_add(length.into(), Ordering::Relaxed);
         }
+    }
+
+    /// Counts a client that was not let in.
+    pub fn reject(&self, reason: String) {
+        let mut rejections = self.lock_rejections();
+        rejections.count += 1;
+        rejections.last_reason = reason;
+    }
+
+    fn lock_rejections(&self) -> MutexGuard<'_, Rejections> {
+        self.rejections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says how many clients were not let in since this was asked last, and why the last one, if any.
+    pub fn tell_rejections(&self) -> Option<String> {
+        let mut rejections = self.lock_rejections();
+        let count = rejections.count - rejections.told_count;
+        rejections.told_count = rejections.count;
+        let clients = if count == 1 {
+            "client was"
+        } else {
+            "clients were"
+        };
+        let sentence = format!("{count} {clients} not let in: {}", rejections.last_reason);
+        (count > 0).then_some(sentence)
     }
 
     fn text(&self, disk: &Disk, stored_bytes: u64, left_bytes: u64) -> String {
@@ -62,6 +99,8 @@ impl Metrics {
         let duplicates = disk.duplicate_stats();
         let refused = self.refused.load(Ordering::Relaxed);
         lines("refused_total", "counter", &[("", refused)]);
+        let rejections = self.lock_rejections().count;
+        lines("clients_refused_total", "counter", &[("", rejections)]);
         lines(
             "blocks_looked_for_total",
             "counter",

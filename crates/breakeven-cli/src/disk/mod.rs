@@ -237,16 +237,28 @@ fn add_remarks(disk: &Disk, out: &mut String) {
     }
 }
 
-fn listen(options: &DiskServeOptions) -> Result<Listener> {
-    Ok(match (options.port, &options.socket) {
+/// Listens where it is said, and on what was handed over in place of that.
+fn listen(options: &DiskServeOptions) -> Result<Vec<Listener>> {
+    let inherited = Listener::inherited()?;
+    if !inherited.is_empty() {
+        ensure!(
+            options.port.is_none() && options.socket.is_none(),
+            "sockets were handed over: --socket and --port are whoever starts this to say"
+        );
+        return Ok(inherited);
+    }
+    Ok(vec![match (options.port, &options.socket) {
         (Some(port), _) => Listener::tcp(port)?,
         (None, Some(socket)) => Listener::unix(socket)?,
-        (None, None) => {
-            let mut socket = options.file.path.clone().into_os_string();
-            socket.push(".socket");
-            Listener::unix(Path::new(&socket))?
-        }
-    })
+        (None, None) => Listener::unix(&beside(&options.file.path, ".socket"))?,
+    }])
+}
+
+/// Returns the path of a file beside another one, whose name has an ending more.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(ending);
+    beside.into()
 }
 
 /// Listens for commands, where the disk may be changed; without that it is served all the same.
@@ -296,17 +308,17 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
         reserve(&opened.disk, &opened.folder, options.reserve);
     }
     let recall = (!options.read_only).then(|| opened.disk.recall());
-    let listener = listen(options)?;
+    let listeners = listen(options)?;
     let control = control(options);
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("wait for signals")?;
     let connections = options.connections as usize;
     let disk = opened.disk.clone();
     let server = Server::new(disk, default, options.read_only, connections, threads);
     let server = Arc::new(server);
-    crate::standard::print(format!("{}\n", listener.address()?));
     let mut sockets: Vec<PathBuf> = Vec::new();
-    if let Listener::Unix(_, path) = &listener {
-        sockets.push(path.clone());
+    for listener in &listeners {
+        crate::standard::print(format!("{}\n", listener.address()?));
+        sockets.extend(listener.own_file().map(Path::to_path_buf));
     }
     if let Some(control) = control {
         sockets.push(control.path().to_path_buf());
@@ -316,8 +328,10 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
     if let Some(recall) = recall {
         std::thread::spawn(move || recall_all(recall));
     }
-    let listening = Arc::clone(&server);
-    std::thread::spawn(move || listening.listen(&listener));
+    for listener in listeners {
+        let listening = Arc::clone(&server);
+        std::thread::spawn(move || listening.listen(&listener));
+    }
     let watched = Arc::clone(&server);
     let (metrics, reserve) = (options.metrics.clone(), options.reserve);
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
@@ -388,6 +402,9 @@ fn keep_up(
         ));
     }
     *was_short = is_short;
+    if let Some(sentence) = server.metrics.tell_rejections() {
+        complain(sentence);
+    }
     if let Some(path) = metrics {
         let stored = (opened.stored_bytes()?, left_bytes);
         server.metrics.write(path, &server.disk, stored)?;

@@ -10,8 +10,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use breakeven::disk::Disk;
+use breakeven_memcached::sockets::{self, Inherited, with_short_path};
 use rustix::fs::Mode;
 
 use super::handshake::{Offer, negotiate};
@@ -83,7 +84,8 @@ impl Write for &Stream {
 
 /// Where clients come in.
 pub enum Listener {
-    Unix(UnixListener, PathBuf),
+    /// With the socket's file, if this process made it.
+    Unix(UnixListener, Option<PathBuf>),
     Tcp(TcpListener),
 }
 
@@ -97,19 +99,27 @@ impl Listener {
         let is_socket =
             std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
         let is_dead = || {
-            UnixStream::connect(path)
+            with_short_path(path, |path| UnixStream::connect(path))
                 .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
         };
         if is_socket && is_dead() {
             std::fs::remove_file(path).with_context(context)?;
         }
         let before = rustix::process::umask(Mode::from_raw_mode(0o177));
-        let listener = UnixListener::bind(path);
+        let listener = with_short_path(path, |path| UnixListener::bind(path));
         rustix::process::umask(before);
         Ok(Listener::Unix(
             listener.with_context(context)?,
-            path.to_path_buf(),
+            Some(path.to_path_buf()),
         ))
+    }
+
+    /// Returns the file that goes when nobody listens any more.
+    pub fn own_file(&self) -> Option<&Path> {
+        match self {
+            Listener::Unix(_, path) => path.as_deref(),
+            Listener::Tcp(_) => None,
+        }
     }
 
     /// Listens on a port that this machine alone reaches.
@@ -120,10 +130,38 @@ impl Listener {
         ))
     }
 
+    /// Returns the sockets that were handed over, on which somebody else began to listen.
+    pub fn inherited() -> Result<Vec<Listener>> {
+        let sockets = sockets::inherited().context("listen on what was handed over")?;
+        sockets.into_iter().map(Listener::taken_over).collect()
+    }
+
+    fn taken_over(socket: Inherited) -> Result<Listener> {
+        Ok(match socket {
+            Inherited::Unix(listener) => {
+                listener.set_nonblocking(false)?;
+                Listener::Unix(listener, None)
+            }
+            Inherited::Tcp(listener) => {
+                listener.set_nonblocking(false)?;
+                let address = listener.local_addr()?;
+                ensure!(
+                    address.ip().is_loopback(),
+                    "{address} was handed over, which other machines reach: a disk has no password, and is served on \
+                     loopback and on Unix sockets"
+                );
+                Listener::Tcp(listener)
+            }
+        })
+    }
+
     /// Returns the address for a client's command line.
     pub fn address(&self) -> Result<String> {
         Ok(match self {
-            Listener::Unix(_, path) => {
+            Listener::Unix(listener, path) => {
+                let bound = listener.local_addr()?;
+                let path = path.as_deref().or(bound.as_pathname());
+                let path = path.context("the socket that was handed over has no path")?;
                 let path = std::path::absolute(path).context("find the socket's folder")?;
                 format!("nbd+unix:///?socket={}", escaped(&path))
             }
@@ -211,7 +249,7 @@ impl Server {
                 Ok(stream) => stream,
                 // The client left meanwhile, or there are no descriptors: those that are open go on.
                 Err(error) => {
-                    complain(format_args!("a client could not be let in: {error}"));
+                    self.metrics.reject(error.to_string());
                     std::thread::sleep(Duration::from_millis(100));
                     continue;
                 }
@@ -221,10 +259,9 @@ impl Server {
                 return Ok(());
             }
             if open.streams.len() >= self.connections_max {
-                complain(format_args!(
-                    "more than {} clients at once",
-                    self.connections_max
-                ));
+                let most = self.connections_max;
+                self.metrics
+                    .reject(format!("more than {most} at once (--connections)"));
                 continue;
             }
             let Ok(shared) = stream.try_clone() else {
@@ -245,7 +282,7 @@ impl Server {
             match thread {
                 Ok(thread) => open.threads.push(thread),
                 Err(error) => {
-                    complain(format_args!("a client could not be let in: {error}"));
+                    self.metrics.reject(error.to_string());
                     open.streams.pop();
                     self.metrics.connections.fetch_sub(1, Ordering::Relaxed);
                 }
