@@ -8,11 +8,13 @@ use breakeven::storage::MemoryStorage;
 use breakeven::testing::{is_full, seed};
 use fastrand::Rng;
 
-use super::handshake::{Offer, Session, negotiate};
+use super::handshake::{Offer, Session, StatusContext, negotiate};
 use super::metrics::Metrics;
 use super::request::transmit;
 
 const NAME: &str = "disk";
+/// A snapshot of it when it was empty.
+const STILL: &str = "still";
 const BLOCK_BYTES: usize = 4096;
 const SIZE_BYTES: usize = 16 * BLOCK_BYTES;
 const REQUEST_BYTES_MAX: u32 = 32 << 20;
@@ -48,7 +50,14 @@ fn option(random: &mut Rng, number: u32) -> Vec<u8> {
         9 | 10 => {
             let count = random.usize(..3);
             let query = |random: &mut Rng| {
-                text([&b"base:allocation"[..], b"base:", b"other:x"][random.usize(..3)])
+                let queries = [
+                    &b"base:allocation"[..],
+                    b"base:",
+                    b"other:x",
+                    b"qemu:dirty-bitmap:still",
+                    b"qemu:",
+                ];
+                text(queries[random.usize(..queries.len())])
             };
             let queries: Vec<Vec<u8>> = (0..count).map(|_| query(random)).collect();
             let count = (count as u32).to_be_bytes();
@@ -230,7 +239,7 @@ impl Asked {
                     assert!(bytes == content[at..at + bytes.len()], "other bytes");
                     shown.push(at..at + bytes.len());
                 }
-                5 => self.check_status(body, content),
+                5 => self.check_status(body, session, content),
                 kind => {
                     assert_eq!(kind, 0x8001, "an unknown chunk");
                     let error = take_u32(&mut body);
@@ -257,15 +266,24 @@ impl Asked {
         self.apply(session, content);
     }
 
-    fn check_status(&self, mut body: &[u8], content: &[u8]) {
-        assert_eq!((self.kind, take_u32(&mut body)), (BLOCK_STATUS, 1));
+    /// Checks what is said of a range. What was not changed since the snapshot of the empty disk is zeros, as a hole is.
+    fn check_status(&self, mut body: &[u8], session: &Session, content: &[u8]) {
+        let number = take_u32(&mut body) as usize;
+        assert_eq!(self.kind, BLOCK_STATUS);
+        let zeros = match &session.contexts[number - 1] {
+            StatusContext::Allocation => 3,
+            StatusContext::Changes { since } => {
+                assert_eq!(since, STILL);
+                0
+            }
+        };
         let mut at = self.range().start;
         while !body.is_empty() {
             let (length, state) = (take_u32(&mut body) as usize, take_u32(&mut body));
-            let is_hole = state == 3;
-            assert!(length > 0 && (is_hole || state == 0), "{length} {state}");
+            let is_known = state == 0 || state == zeros || (zeros == 0 && state == 1);
+            assert!(length > 0 && is_known, "{length} {state}");
             let part = &content[at..at + length];
-            assert!(!is_hole || part.iter().all(|byte| *byte == 0));
+            assert!(state != zeros || part.iter().all(|byte| *byte == 0));
             at += length;
         }
         assert!(at <= self.range().end);
@@ -297,6 +315,7 @@ fn serve(bytes: &[u8], is_read_only: bool) -> (bool, usize) {
     let disk = Disk::create(&storage, NAME, DiskOptions::default()).expect("a disk");
     disk.create_volume(NAME, SIZE_BYTES as u64)
         .expect("a volume");
+    disk.clone_volume(NAME, STILL, true).expect("a snapshot");
     let offer = Offer {
         disk: &disk,
         default: NAME,

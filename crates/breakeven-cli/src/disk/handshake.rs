@@ -5,7 +5,7 @@
 
 use std::io::{self, Read, Write};
 
-use breakeven::disk::{Disk, Volume};
+use breakeven::disk::{Disk, Volume, VolumeStatus};
 
 use super::request::REQUEST_BYTES_MAX;
 use crate::standard::complain;
@@ -45,14 +45,49 @@ const ABILITIES: u16 = 4 | 8 | 32 | 64 | ONE_PART | 256 | 2048;
 const ABILITIES_OF_READERS: u16 = 4 | ONE_PART | 256;
 const ONE_PART: u16 = 128;
 
-/// The number under which the one kind of status, `base:allocation`, is told.
-pub const ALLOCATION: u32 = 1;
-const ALLOCATION_NAME: &[u8] = b"base:allocation";
+const ALLOCATION: &str = "base:allocation";
+/// Before the name of a snapshot: what changed since then. The name is QEMU's, as the specification has it.
+const CHANGES: &str = "qemu:dirty-bitmap:";
+/// As many kinds of status are agreed on: QEMU and libnbd's programs ask for two at most.
+const CONTEXTS_MAX: usize = 16;
 
 /// The specification's limit for strings is 4 KiB; a list of queries may have several.
 const OPTION_BYTES_MAX: u32 = 64 << 10;
 /// A client that has not agreed on anything by then never will.
 const OPTIONS_MAX: usize = 256;
+
+/// A kind of status that clients can ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatusContext {
+    /// What is stored.
+    Allocation,
+    /// What may be other than in a snapshot.
+    Changes { since: String },
+}
+
+impl StatusContext {
+    fn name(&self) -> String {
+        match self {
+            StatusContext::Allocation => ALLOCATION.to_string(),
+            StatusContext::Changes { since } => format!("{CHANGES}{since}"),
+        }
+    }
+
+    /// Returns whether a query lists it: its name, or what that begins with up to a colon.
+    fn is_listed_by(&self, query: &[u8]) -> bool {
+        let name = self.name();
+        let namespace = name.split_inclusive(':').next().unwrap_or("");
+        [&name, namespace].map(str::as_bytes).contains(&query)
+            || (query == CHANGES.as_bytes() && matches!(self, StatusContext::Changes { .. }))
+    }
+}
+
+/// The kinds of status for which a client asked, of one export.
+#[derive(Default)]
+struct StatusAgreement {
+    export: Vec<u8>,
+    contexts: Vec<StatusContext>,
+}
 
 /// What was agreed on.
 pub struct Session {
@@ -64,8 +99,8 @@ pub struct Session {
     pub is_read_only: bool,
     /// Whether replies to reads have a structure.
     pub is_structured: bool,
-    /// Whether the client may ask what is allocated.
-    pub has_status: bool,
+    /// The kinds of status that the client may ask for, numbered from 1 on.
+    pub contexts: Vec<StatusContext>,
 }
 
 /// What is offered.
@@ -91,8 +126,7 @@ struct Handshake<'h, R, W> {
     offer: &'h Offer<'h>,
     sends_zeroes: bool,
     is_structured: bool,
-    /// The export for which status was agreed on.
-    status_of: Option<Vec<u8>>,
+    agreed: StatusAgreement,
 }
 
 pub fn broken(what: &str) -> io::Error {
@@ -128,7 +162,7 @@ pub fn negotiate<R: Read, W: Write>(
         offer,
         sends_zeroes: flags & u32::from(NO_ZEROES) == 0,
         is_structured: false,
-        status_of: None,
+        agreed: StatusAgreement::default(),
     };
     for _ in 0..OPTIONS_MAX {
         let (option, data) = handshake.read_option()?;
@@ -215,12 +249,16 @@ impl<R: Read, W: Write> Handshake<'_, R, W> {
     }
 
     fn session(&self, name: &[u8], volume: Volume) -> Session {
+        let has_status = self.is_structured && self.agreed.export == name;
         Session {
             disk: self.offer.disk.clone(),
             is_read_only: self.offer.is_read_only || volume.status().is_read_only,
             volume,
             is_structured: self.is_structured,
-            has_status: self.is_structured && self.status_of.as_deref() == Some(name),
+            contexts: match has_status {
+                true => self.agreed.contexts.clone(),
+                false => Vec::new(),
+            },
         }
     }
 
@@ -268,11 +306,11 @@ impl<R: Read, W: Write> Handshake<'_, R, W> {
         Ok(Some(session))
     }
 
-    /// Answers what kinds of status there are, or agrees on one.
+    /// Answers what kinds of status there are, or agrees on some.
     fn meta_context(&mut self, option: u32, data: &[u8]) -> io::Result<()> {
         let is_setting = option == SET_META_CONTEXT;
         if is_setting {
-            self.status_of = None;
+            self.agreed = StatusAgreement::default();
         }
         let Some((name, queries)) = parse_queries(data) else {
             return self.reply(option, INVALID, b"a name and queries are wanted");
@@ -280,19 +318,43 @@ impl<R: Read, W: Write> Handshake<'_, R, W> {
         if is_setting && !self.is_structured {
             return self.reply(option, INVALID, b"structured replies come first");
         }
-        if self.volume(name).is_none() {
+        let Some(volume) = self.volume(name) else {
             return self.reply(option, UNKNOWN, b"no such export");
+        };
+        let mut contexts = self.contexts(volume.status()).map_err(io::Error::other)?;
+        if is_setting {
+            contexts.retain(|context| queries.contains(&context.name().as_bytes()));
+            contexts.truncate(CONTEXTS_MAX);
+        } else if !queries.is_empty() {
+            contexts.retain(|context| queries.iter().any(|query| context.is_listed_by(query)));
         }
-        let is_all = !is_setting && (queries.is_empty() || queries.contains(&&b"base:"[..]));
-        if is_all || queries.contains(&ALLOCATION_NAME) {
-            let number = if is_setting { ALLOCATION } else { 0 };
-            let context = [&number.to_be_bytes(), ALLOCATION_NAME].concat();
-            self.reply(option, META_CONTEXT, &context)?;
-            if is_setting {
-                self.status_of = Some(name.to_vec());
-            }
+        for (at, context) in contexts.iter().enumerate() {
+            let number = if is_setting { at as u32 + 1 } else { 0 };
+            let told = [&number.to_be_bytes(), context.name().as_bytes()].concat();
+            self.reply(option, META_CONTEXT, &told)?;
+        }
+        if is_setting {
+            let export = name.to_vec();
+            self.agreed = StatusAgreement { export, contexts };
         }
         self.reply(option, ACK, b"")
+    }
+
+    /// Returns the kinds of status of an export: what is stored, and for each snapshot that can be compared with it what changed.
+    fn contexts(&self, export: &VolumeStatus) -> breakeven::Result<Vec<StatusContext>> {
+        let is_comparable = |volume: &VolumeStatus| {
+            volume.is_read_only
+                && volume.block_bytes == export.block_bytes
+                && volume.number != export.number
+        };
+        let snapshots = self.offer.disk.volumes()?.into_iter();
+        let changes = snapshots
+            .filter(is_comparable)
+            .map(|volume| StatusContext::Changes { since: volume.name });
+        Ok([StatusContext::Allocation]
+            .into_iter()
+            .chain(changes)
+            .collect())
     }
 }
 

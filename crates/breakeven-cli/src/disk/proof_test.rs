@@ -119,7 +119,7 @@ impl Served {
             volume: self.disk.volume(NAME)?,
             is_read_only: false,
             is_structured: false,
-            has_status: false,
+            contexts: Vec::new(),
         };
         let (mut reader, mut said) = (bytes, Vec::new());
         // The client leaves behind its request, which is no matter here.

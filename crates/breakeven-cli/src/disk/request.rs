@@ -10,15 +10,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use breakeven::Error;
 use breakeven::blocks::Durability;
+use breakeven::disk::{ChangedExtent, Extent, Volume};
 
-use super::handshake::{ALLOCATION, Session, broken};
+use super::handshake::{Session, StatusContext, broken};
 use super::metrics::Metrics;
 
 /// The longest read or write, which every client may rely on.
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 /// From this length on a read is answered in pieces, if the client takes that.
 const PIECES_BYTES: u32 = 256 << 10;
-/// The blocks that one answer about allocation covers at most; the client asks on from there.
+/// The blocks that are stored, or changed, up to which one answer about status goes; the client asks on from there.
 const STATUS_BLOCKS_MAX: u64 = 1 << 15;
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
@@ -48,6 +49,7 @@ const CHUNK_STATUS: u16 = 5;
 const CHUNK_ERROR: u16 = (1 << 15) + 1;
 
 const STATE_HOLE_ZERO: u32 = 3;
+const STATE_DIRTY: u32 = 1;
 
 const EPERM: u32 = 1;
 const EIO: u32 = 5;
@@ -98,8 +100,32 @@ enum Answer {
     Pieces,
     /// All that was asked for is zeros.
     Hole,
-    /// Lengths and states.
-    Status(Vec<(u32, u32)>),
+    Status(Vec<StatusReply>),
+}
+
+/// What one kind of status is.
+struct StatusReply {
+    /// The number that was agreed on for it.
+    number: u32,
+    runs: Vec<StatusRun>,
+}
+
+struct StatusRun {
+    length_bytes: u64,
+    state: u32,
+}
+
+impl StatusReply {
+    /// Returns a chunk's bytes.
+    fn encode(&self) -> Vec<u8> {
+        let mut body = self.number.to_be_bytes().to_vec();
+        for run in &self.runs {
+            // A run is part of the range that was asked for, whose length has 32 bits.
+            body.extend_from_slice(&(run.length_bytes as u32).to_be_bytes());
+            body.extend_from_slice(&run.state.to_be_bytes());
+        }
+        body
+    }
 }
 
 impl Request {
@@ -204,21 +230,41 @@ impl Request {
     }
 
     fn status(&self, session: &Session) -> Result<Answer, Refusal> {
-        if !session.has_status || self.length == 0 {
+        if session.contexts.is_empty() || self.length == 0 {
             return refuse(EINVAL, "no status was agreed on, or of nothing");
         }
+        let mut all = Vec::new();
+        for (at, context) in session.contexts.iter().enumerate() {
+            let mut runs = self.runs(&session.volume, context)?;
+            if self.flags & ONE_EXTENT != 0 {
+                runs.truncate(1);
+            }
+            let number = at as u32 + 1;
+            all.push(StatusReply { number, runs });
+        }
+        Ok(Answer::Status(all))
+    }
+
+    fn runs(&self, volume: &Volume, context: &StatusContext) -> Result<Vec<StatusRun>, Refusal> {
         let range = self.offset..self.offset + u64::from(self.length);
-        let extents = session.volume.extents(range, STATUS_BLOCKS_MAX)?;
-        let wanted = if self.flags & ONE_EXTENT == 0 {
-            extents.len()
-        } else {
-            1
-        };
-        let states = extents.into_iter().take(wanted).map(|extent| {
-            let state = if extent.is_hole { STATE_HOLE_ZERO } else { 0 };
-            (extent.length_bytes as u32, state)
-        });
-        Ok(Answer::Status(states.collect()))
+        Ok(match context {
+            StatusContext::Allocation => {
+                let extents = volume.extents(range, STATUS_BLOCKS_MAX)?.into_iter();
+                let run = |extent: Extent| StatusRun {
+                    length_bytes: extent.length_bytes,
+                    state: if extent.is_hole { STATE_HOLE_ZERO } else { 0 },
+                };
+                extents.map(run).collect()
+            }
+            StatusContext::Changes { since } => {
+                let extents = volume.changes(since, range, STATUS_BLOCKS_MAX)?.into_iter();
+                let run = |extent: ChangedExtent| StatusRun {
+                    length_bytes: extent.length_bytes,
+                    state: if extent.is_changed { STATE_DIRTY } else { 0 },
+                };
+                extents.map(run).collect()
+            }
+        })
     }
 }
 
@@ -279,13 +325,17 @@ fn reply<W: Write>(
         Ok(Answer::Data) if session.is_structured => last(CHUNK_DATA, &[&offset, buffer]),
         Ok(Answer::Data) => simple(writer, cookie, 0, buffer),
         Ok(Answer::Hole) => last(CHUNK_HOLE, &[&offset, &request.length.to_be_bytes()]),
-        Ok(Answer::Status(states)) => {
-            let mut body = ALLOCATION.to_be_bytes().to_vec();
-            for (length, state) in states {
-                body.extend_from_slice(&length.to_be_bytes());
-                body.extend_from_slice(&state.to_be_bytes());
+        Ok(Answer::Status(all)) => {
+            let count = all.len();
+            for (at, status) in all.iter().enumerate() {
+                let flags = if at + 1 == count {
+                    CHUNK_DONE
+                } else {
+                    CHUNK_MORE
+                };
+                chunk(writer, cookie, (flags, CHUNK_STATUS), &[&status.encode()])?;
             }
-            last(CHUNK_STATUS, &[&body])
+            Ok(())
         }
         Ok(Answer::Pieces) => Ok(()),
         Ok(Answer::Done) => simple(writer, cookie, 0, &[]),

@@ -378,7 +378,7 @@ fn lines_of_the_guide() -> [Vec<String>; 4] {
     })
 }
 
-fn run_lines(folder: &Path, lines: &[String]) -> String {
+pub fn run_lines(folder: &Path, lines: &[String]) -> String {
     let binary = Path::new(env!("CARGO_BIN_EXE_breakeven"));
     let programs = binary.parent().expect("its folder").display().to_string();
     let path = std::env::var("PATH").expect("a path");

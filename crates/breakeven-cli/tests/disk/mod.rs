@@ -3,6 +3,7 @@
 mod client;
 mod equal;
 mod faults;
+pub mod hosts;
 mod volumes;
 
 use std::fs::{self, File};
@@ -78,7 +79,13 @@ impl Server {
         if !has_port {
             command.arg("--socket").arg(&socket);
         }
-        command.args(more).stdout(Stdio::piped());
+        command.args(more);
+        Server::started(command, socket)
+    }
+
+    /// Starts a server by a command, and waits until it listens.
+    fn started(mut command: Command, socket: PathBuf) -> Server {
+        command.stdout(Stdio::piped());
         let mut child = command.spawn().expect("the server starts");
         let mut address = String::new();
         let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -102,10 +109,15 @@ impl Server {
     }
 
     /// Ends the server as its operator does.
-    fn stop(mut self) {
+    fn end(&mut self) {
         let process = self.child.id().to_string();
         done(Command::new("kill").args(["-TERM", &process]));
         assert!(self.child.wait().expect("an ended server").success());
+    }
+
+    /// The same, and its socket is gone.
+    fn stop(mut self) {
+        self.end();
         assert!(!self.socket.exists(), "the socket is left");
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use crate::page::left_out;
 
 mod abuse;
+mod sockets;
 #[path = "../../../breakeven/tests/outside/sources.rs"]
 mod sources;
 mod tools;

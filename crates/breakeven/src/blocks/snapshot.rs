@@ -160,17 +160,22 @@ impl Snapshot {
     /// # Cost
     /// As [`Snapshot::next_mapped_within`].
     pub fn next_mapped(&self, volume: u32, from: u64) -> Result<Option<Range<u64>>> {
-        self.next_mapped_within(volume, from..u64::MAX)
+        self.next_mapped_within(volume, from..u64::MAX, u64::MAX)
     }
 
-    /// Returns the first run of mapped blocks in a range, as far as it lies in it.
+    /// Returns the first run of mapped blocks in a range, as far as it lies in it, and `blocks_max` of it at most.
     ///
     /// # Errors
     /// As [`Snapshot::block_bytes`], and those of reading the map.
     ///
     /// # Cost
     /// A walk over the run.
-    pub fn next_mapped_within(&self, volume: u32, range: Range<u64>) -> Result<Option<Range<u64>>> {
+    pub fn next_mapped_within(
+        &self,
+        volume: u32,
+        range: Range<u64>,
+        blocks_max: u64,
+    ) -> Result<Option<Range<u64>>> {
         let found = self.state.volume(volume)?;
         let file = &self.inner.file;
         let start = self.first_mapped(volume, range.start)?;
@@ -178,7 +183,8 @@ impl Snapshot {
             return Ok(None);
         };
         let mut end = start + 1;
-        while end < found.size_blocks.min(range.end) && self.state.frame(&found, end, file)? != 0 {
+        let end_max = range.end.min(start.saturating_add(blocks_max));
+        while end < found.size_blocks.min(end_max) && self.state.frame(&found, end, file)? != 0 {
             end += 1;
         }
         Ok(Some(start..end))
@@ -191,6 +197,44 @@ impl Snapshot {
     pub fn first_mapped(&self, volume: u32, from: u64) -> Result<Option<u64>> {
         let found = self.state.volume(volume)?;
         self.state.next_mapped(&found, from, &self.inner.file)
+    }
+
+    /// Returns the first run of blocks in a range of which two volumes do not show the same, as far as it lies in it, and
+    /// `blocks_max` of it at most. Blocks that were written with the same bytes again may be among them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if one of them does not exist or their blocks differ in length, and those of reading the maps.
+    ///
+    /// # Cost
+    /// A walk over the run, and over what the maps do not share before it.
+    pub fn next_difference_within(
+        &self,
+        volumes: [u32; 2],
+        range: Range<u64>,
+        blocks_max: u64,
+    ) -> Result<Option<Range<u64>>> {
+        let [one, other] = [
+            self.state.volume(volumes[0])?,
+            self.state.volume(volumes[1])?,
+        ];
+        if one.block_bytes != other.block_bytes {
+            let reason = format!("blocks of {} and {}", one.block_bytes, other.block_bytes);
+            return Err(Error::invalid("volumes to compare", reason));
+        }
+        let file = &self.inner.file;
+        let start = (self.state).next_difference([&one, &other], range.start, file)?;
+        let Some(start) = start.filter(|start| *start < range.end) else {
+            return Ok(None);
+        };
+        let differ = |index| -> Result<bool> {
+            Ok(self.state.frame(&one, index, file)? != self.state.frame(&other, index, file)?)
+        };
+        let mut end = start + 1;
+        let end_max = range.end.min(start.saturating_add(blocks_max));
+        while end < end_max && differ(end)? {
+            end += 1;
+        }
+        Ok(Some(start..end))
     }
 
     fn find(&self, volume: u32, index: u64, bytes: usize) -> Result<Option<(u32, Place)>> {

@@ -131,6 +131,13 @@ pub(super) struct State {
     pub(super) own_leaf: Option<OwnLeaf>,
 }
 
+/// A part of a volume's map, or a frame, whose height is 0; nothing where `root` is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Subtree {
+    root: u32,
+    height: u32,
+}
+
 /// A leaf of a volume's map that nobody else refers to, nor to what is above it: until the next operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnLeaf {
@@ -248,6 +255,77 @@ impl State {
             0 => Ok(None),
             height => self.next_below(volume.root, height - 1, 0, from, file),
         }
+    }
+
+    /// Returns the first index at or behind `from` at which two volumes show different frames.
+    ///
+    /// # Errors
+    /// Those of reading the maps.
+    ///
+    /// # Cost
+    /// A walk over what the two maps do not share.
+    pub(super) fn next_difference(
+        &self,
+        volumes: [&Volume; 2],
+        from: u64,
+        file: &StoreFile,
+    ) -> Result<Option<u64>> {
+        let trees = volumes.map(|volume| Subtree {
+            root: volume.root,
+            height: volume.height,
+        });
+        let height = trees[0].height.max(trees[1].height);
+        match height {
+            0 => Ok(None),
+            height => self.next_difference_below(trees, height - 1, 0, from, file),
+        }
+    }
+
+    fn next_difference_below(
+        &self,
+        trees: [Subtree; 2],
+        level: u32,
+        base: u64,
+        from: u64,
+        file: &StoreFile,
+    ) -> Result<Option<u64>> {
+        if trees[0] == trees[1] || from >= base + span(level) {
+            return Ok(None);
+        }
+        let [one, other] = [
+            self.children(trees[0], level, file)?,
+            self.children(trees[1], level, file)?,
+        ];
+        let child_span = span(level) / NODE_SLOTS as u64;
+        let first = (from.saturating_sub(base) / child_span) as usize;
+        for slot in first..one.len().max(other.len()) {
+            let start = base + slot as u64 * child_span;
+            let children = [&one, &other].map(|tree| tree.get(slot).copied().unwrap_or_default());
+            let found = match level {
+                0 => (children[0] != children[1]).then_some(start),
+                _ => self.next_difference_below(children, level - 1, start, from, file)?,
+            };
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns what lies below a tree at `level`: below one that is not as high, itself is first.
+    fn children(&self, tree: Subtree, level: u32, file: &StoreFile) -> Result<Vec<Subtree>> {
+        if tree.root == 0 {
+            return Ok(Vec::new());
+        }
+        if tree.height <= level {
+            return Ok(vec![tree]);
+        }
+        let node = self.node(tree.root, level, file)?;
+        let below = node.slots.iter().map(|id| Subtree {
+            root: *id,
+            height: if *id == 0 { 0 } else { level },
+        });
+        Ok(below.collect())
     }
 
     fn next_below(

@@ -52,7 +52,7 @@ pub use duplicates::DuplicateStats;
 pub use foretell::{Foreseen, IMPORT_BYTES, predict};
 pub use names::NAME_BYTES_MAX;
 pub use recall::Recall;
-pub use volume::{Extent, Volume};
+pub use volume::{ChangedExtent, Extent, Volume};
 
 use ahead::Crew;
 use duplicates::Duplicates;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::proof_test::{Content, Request, shown};
 use super::small::{BLOCK_BYTES, SIZE_BYTES, options};
-use super::{Disk, DiskOptions, Extent, Room};
+use super::{ChangedExtent, Disk, DiskOptions, Extent, Room};
 use crate::blocks::{Blocks, BlocksOptions, Durability};
 use crate::error::{Error, Result};
 use crate::storage::MemoryStorage;
@@ -34,7 +34,11 @@ fn check_extents(random: &mut fastrand::Rng, disk: &Disk, content: &Content) -> 
         }
         at = next;
     }
-    assert!(at == end || (at - start).div_ceil(BLOCK_BYTES) + 1 >= blocks_max as usize);
+    let stored = extents.iter().filter(|extent| !extent.is_hole);
+    let stored: u64 = stored.map(|extent| extent.length_bytes).sum();
+    let stored_blocks = stored.div_ceil(BLOCK_BYTES as u64);
+    assert!(at == end || stored_blocks + 1 >= blocks_max, "{extents:?}");
+    assert!(stored_blocks <= blocks_max, "{extents:?}");
     extents.len()
 }
 
@@ -255,4 +259,99 @@ fn thousands_of_clones_with_long_names_are_kept() {
     drop(disk);
     let disk = Disk::open_read_only(&storage, "disk", DiskOptions::default()).unwrap();
     check(&disk, 1000);
+}
+
+/// What is called unchanged is the same to the byte, and what was not touched is called so.
+#[test]
+fn what_changed_since_a_snapshot_is_told() {
+    let mut random = seeded("disk changes", 2530);
+    let (runs, rounds) = if is_full() { (100, 200) } else { (10, 60) };
+    let size_max = 3000 * BLOCK_BYTES;
+    let mut unchanged_bytes = 0;
+    for _ in 0..runs {
+        let storage = MemoryStorage::new();
+        let disk = Disk::create(&storage, "disk", options()).unwrap();
+        let mut bytes = vec![0; random.usize(1..size_max)];
+        disk.create_volume("one", bytes.len() as u64).unwrap();
+        let mut before = bytes.clone();
+        disk.clone_volume("one", "still", true).unwrap();
+        for _ in 0..rounds {
+            let volume = disk.volume("one").unwrap();
+            let start = random.usize(..bytes.len());
+            let end = random
+                .usize(start..=bytes.len())
+                .min(start + 4 * BLOCK_BYTES);
+            match random.u8(..8) {
+                0 => {
+                    disk.remove_volume("still").unwrap();
+                    disk.clone_volume("one", "still", true).unwrap();
+                    before.clone_from(&bytes);
+                }
+                1 => {
+                    let size = random.usize(1..size_max);
+                    disk.resize_volume("one", size as u64, true).unwrap();
+                    bytes.resize(size, 0);
+                }
+                2 => {
+                    let length = (end - start) as u64;
+                    volume.zero(start as u64, length, Durability::Lazy).unwrap();
+                    bytes[start..end].fill(0);
+                }
+                _ => {
+                    bytes[start..end].fill(random.u8(..));
+                    let part = &bytes[start..end];
+                    volume.write(start as u64, part, Durability::Lazy).unwrap();
+                }
+            }
+            let volume = disk.volume("one").unwrap();
+            let mut at = 0;
+            while at < bytes.len() {
+                let range = at as u64..bytes.len() as u64;
+                for extent in volume.changes("still", range, 50).unwrap() {
+                    let until = at + extent.length_bytes as usize;
+                    if !extent.is_changed {
+                        let old = before.iter().copied().chain(std::iter::repeat(0));
+                        assert!(
+                            bytes[at..until]
+                                .iter()
+                                .copied()
+                                .eq(old.skip(at).take(until - at))
+                        );
+                        unchanged_bytes += until - at;
+                    }
+                    at = until;
+                }
+            }
+        }
+        check_one_change(&disk);
+    }
+    println!("{unchanged_bytes} bytes were told to be as they were");
+    assert!(unchanged_bytes > runs * rounds * BLOCK_BYTES);
+}
+
+/// Changes one block behind a snapshot: nothing else is told.
+fn check_one_change(disk: &Disk) {
+    disk.resize_volume("one", 2000 * BLOCK_BYTES as u64, true)
+        .unwrap();
+    let volume = disk.volume("one").unwrap();
+    disk.remove_volume("still").unwrap();
+    disk.clone_volume("one", "still", true).unwrap();
+    let size_bytes = volume.status().size_bytes;
+    let changes = || volume.changes("still", 0..size_bytes, 50).unwrap();
+    let told = |length: usize, is_changed| ChangedExtent {
+        length_bytes: (length * BLOCK_BYTES) as u64,
+        is_changed,
+    };
+    assert_eq!(changes(), [told(2000, false)]);
+    let at = 1500 * BLOCK_BYTES as u64 + 1;
+    volume.write(at, b"new", Durability::Lazy).unwrap();
+    assert_eq!(
+        changes(),
+        [told(1500, false), told(1, true), told(499, false)]
+    );
+    assert!(
+        volume.changes("one", 0..1, 50).is_err(),
+        "it is no snapshot"
+    );
+    assert!(volume.changes("none", 0..1, 50).is_err());
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::ahead::{Look, Looker};
 use super::duplicates::{Address, Duplicates, sketch_of};
-use super::{Inner, VolumeStatus};
+use super::{Inner, VolumeStatus, number_of, status};
 use crate::blocks::{Durability, Snapshot, Transaction};
 use crate::error::{Error, Result};
 
@@ -23,6 +23,21 @@ pub struct Extent {
     pub length_bytes: u64,
     /// Whether nothing is stored.
     pub is_hole: bool,
+}
+
+/// A run of bytes that may be other than in an earlier snapshot, or are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangedExtent {
+    /// Its length.
+    pub length_bytes: u64,
+    /// Whether they may be other.
+    pub is_changed: bool,
+}
+
+/// A run of bytes in blocks that were looked for, or between them.
+struct BlockRun {
+    length_bytes: u64,
+    is_found: bool,
 }
 
 /// A volume of a disk. All methods may be called from several threads.
@@ -344,46 +359,94 @@ impl Volume {
     }
 
     /// Returns what is stored of a range: extents from its start, of which no two neighbours are alike. They
-    /// are those of the first `blocks_max` blocks at most, and cover at least one.
+    /// end with the range, or where `blocks_max` blocks are stored, and cover at least one.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the range is empty or passes the end, and those of reading the map.
     pub fn extents(&self, range: Range<u64>, blocks_max: u64) -> Result<Vec<Extent>> {
+        let snapshot = self.inner.blocks.snapshot();
+        let number = self.status.number;
+        let next = |blocks: Range<u64>, most| snapshot.next_mapped_within(number, blocks, most);
+        let runs = self.runs(range, blocks_max, next)?;
+        let extent = |run: BlockRun| Extent {
+            length_bytes: run.length_bytes,
+            is_hole: !run.is_found,
+        };
+        Ok(runs.into_iter().map(extent).collect())
+    }
+
+    /// Returns what of a range may be other than in the snapshot of a name, which was made of this volume or of what it was made of:
+    /// extents from its start, of which no two neighbours are alike. They end with the range, or where `blocks_max` blocks are
+    /// other, and cover at least one.
+    ///
+    /// # Errors
+    /// As [`Volume::extents`]; [`Error::Invalid`] if no snapshot of blocks of this length has the name.
+    ///
+    /// # Cost
+    /// A walk over what the maps of the two do not share.
+    pub fn changes(
+        &self,
+        since: &str,
+        range: Range<u64>,
+        blocks_max: u64,
+    ) -> Result<Vec<ChangedExtent>> {
+        let snapshot = self.inner.blocks.snapshot();
+        let since = status(&snapshot, number_of(&snapshot, since)?)?;
+        if !since.is_read_only {
+            let reason = format!("'{}' is no snapshot", since.name);
+            return Err(Error::invalid("volume", reason));
+        }
+        let numbers = [since.number, self.status.number];
+        let next =
+            |blocks: Range<u64>, most| snapshot.next_difference_within(numbers, blocks, most);
+        let runs = self.runs(range, blocks_max, next)?;
+        let extent = |run: BlockRun| ChangedExtent {
+            length_bytes: run.length_bytes,
+            is_changed: run.is_found,
+        };
+        Ok(runs.into_iter().map(extent).collect())
+    }
+
+    /// Returns the parts of a range that consist of the runs of blocks that are found, and those between them.
+    fn runs(
+        &self,
+        range: Range<u64>,
+        blocks_max: u64,
+        next: impl Fn(Range<u64>, u64) -> Result<Option<Range<u64>>>,
+    ) -> Result<Vec<BlockRun>> {
         let length_bytes = range.end.saturating_sub(range.start);
         self.check(range.start, length_bytes)?;
         if length_bytes == 0 {
             return Err(Error::invalid("range", "it is empty"));
         }
         let block_bytes = u64::from(self.status.block_bytes);
-        let first = range.start / block_bytes;
-        let end = range
-            .end
-            .div_ceil(block_bytes)
-            .min(first.saturating_add(blocks_max.max(1)));
-        let covered = range.start..range.end.min(end * block_bytes);
-        let snapshot = self.inner.blocks.snapshot();
-        let mut extents: Vec<Extent> = Vec::new();
-        let mut at = covered.start;
-        let mut add = |until: u64, is_hole: bool| {
-            let until = until.min(covered.end);
+        let end = range.end.div_ceil(block_bytes);
+        let mut runs: Vec<BlockRun> = Vec::new();
+        let mut at = range.start;
+        let mut add = |until: u64, is_found: bool| {
+            let until = until.min(range.end);
             if until > at {
                 let length_bytes = until - at;
-                extents.push(Extent {
+                runs.push(BlockRun {
                     length_bytes,
-                    is_hole,
+                    is_found,
                 });
                 at = until;
             }
         };
-        let mut from = first;
-        while from < end {
-            let mapped = snapshot.next_mapped_within(self.status.number, from..end)?;
-            let mapped = mapped.unwrap_or(end..end);
-            add(mapped.start * block_bytes, true);
-            add(mapped.end * block_bytes, false);
-            from = mapped.end;
+        let mut from = range.start / block_bytes;
+        let mut left = blocks_max.max(1);
+        while from < end && left > 0 {
+            let Some(found) = next(from..end, left)? else {
+                add(range.end, false);
+                break;
+            };
+            add(found.start * block_bytes, false);
+            add(found.end * block_bytes, true);
+            left -= found.end - found.start;
+            from = found.end;
         }
-        Ok(extents)
+        Ok(runs)
     }
 
     /// Makes everything durable that was written before, to all volumes of the disk.
