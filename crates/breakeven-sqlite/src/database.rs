@@ -88,10 +88,10 @@ impl Database {
         Ok(ffi::OK)
     }
 
-    /// Tells in the file where it ends, unless something is in the way: nothing is lost without that.
-    fn tell_end(&mut self) {
+    /// Does the last work of a process on the file, unless something is in the way: nothing is lost without that.
+    fn end(&mut self) {
         if !(self.is_read_only || self.is_unlocked || self.is_broken) {
-            let _ = self.connection.tell_end();
+            let _ = self.connection.close();
         }
     }
 
@@ -362,7 +362,7 @@ unsafe extern "C" fn close(file: *mut File) -> Code {
     }
     let end = || {
         let mut database = database;
-        database.tell_end();
+        database.end();
     };
     match catch_unwind(AssertUnwindSafe(end)) {
         Ok(()) => ffi::OK,

@@ -48,7 +48,8 @@ pub struct Cleaned {
 }
 
 impl Cleaned {
-    fn add(&mut self, other: &Cleaned) {
+    /// Adds what another cleaning did.
+    pub fn add(&mut self, other: &Cleaned) {
         self.segments += other.segments;
         self.read_bytes += other.read_bytes;
         self.moved_bytes += other.moved_bytes;
@@ -68,6 +69,17 @@ struct Plan {
 }
 
 impl Plan {
+    /// Takes what makes so much room. Of a file that is too long the end moves, whether dead or not, and needs room before
+    /// it.
+    fn take_for_room(&mut self, segments: Vec<Candidate>, lacking_bytes: u64, budget: &mut Budget) {
+        let tail = self.tail.unwrap_or(u64::MAX);
+        let (mut before, mut behind): (Vec<_>, Vec<_>) =
+            segments.into_iter().partition(|it| it.start < tail);
+        let coming_bytes: u64 = behind.iter().map(|it| it.live_bytes).sum();
+        self.take_emptiest(&mut before, lacking_bytes + coming_bytes, budget);
+        self.take_tail(&mut behind, budget);
+    }
+
     /// Takes the segments with the least live bytes for their length, until as much becomes free.
     fn take_emptiest(
         &mut self,
@@ -88,12 +100,10 @@ impl Plan {
         }
     }
 
-    /// Takes the segments that are too much, from the file's end on.
+    /// Takes the segments that lie too far behind, from the file's end on.
     fn take_tail(&mut self, segments: &mut [Candidate], budget: &mut Budget) {
         segments.sort_by_key(|segment| std::cmp::Reverse(segment.start));
-        let Some(from) = self.tail else { return };
-        let tail = segments.iter().take_while(|segment| segment.start >= from);
-        self.take_all(tail, budget);
+        self.take_all(segments.iter(), budget);
     }
 
     /// Takes the segments up to a generation.
@@ -328,22 +338,81 @@ impl Blocks {
     /// What lies behind that length is read, encoded anew where that is shorter, and written, with a checkpoint for each
     /// [`BlocksOptions::checkpoint_bytes`].
     pub fn shrink(&self) -> Result<Cleaned> {
+        self.shrink_within(u64::MAX, true)
+    }
+
+    /// As [`Blocks::shrink`], by as much as the transactions since the last cleaning freed pays for, and at least
+    /// [`BlocksOptions::checkpoint_bytes`]; what moves keeps its encoding. To be called behind every transaction where what
+    /// is freed is to go back soon: a file that got longer than it is to be, since somebody read long or much was deleted,
+    /// gets shorter by a step with each.
+    ///
+    /// # Errors
+    /// As [`Blocks::clean`].
+    ///
+    /// # Cost
+    /// As [`Blocks::tidy`].
+    pub fn give_back(&self) -> Result<Cleaned> {
+        match self.giving_back_budget() {
+            Some(budget_bytes) => self.shrink_within(budget_bytes, false),
+            None => Ok(Cleaned::default()),
+        }
+    }
+
+    /// As [`Blocks::give_back`], for who does it again and again until [`Blocks::can_shrink`] says no, or in vain.
+    ///
+    /// # Errors
+    /// As [`Blocks::clean`].
+    pub fn shrink_by_a_step(&self) -> Result<Cleaned> {
+        self.shrink_within(self.inner.options.checkpoint_bytes, false)
+    }
+
+    /// Returns whether [`Blocks::give_back`] would try anything were there no readers.
+    pub fn is_giving_back_due(&self) -> bool {
+        self.giving_back_budget().is_some()
+    }
+
+    fn giving_back_budget(&self) -> Option<u64> {
+        match &*self.inner.lock_turn() {
+            Turn::Idle(writer) => {
+                let log = &writer.log;
+                let paid_bytes = BUDGET_FACTOR.saturating_mul(log.freed_bytes);
+                let is_due = log.is_giving_back_due(&log.goal(&self.inner.options));
+                is_due.then_some(paid_bytes.max(self.inner.options.checkpoint_bytes))
+            }
+            _ => None,
+        }
+    }
+
+    /// Shrinks until so much was read.
+    fn shrink_within(&self, budget_bytes: u64, recodes: bool) -> Result<Cleaned> {
         let mut sum = Cleaned::default();
         let mut idle = 0;
-        while idle < IDLE_ROUNDS_MAX && self.can_shrink(0) {
+        while idle < IDLE_ROUNDS_MAX && sum.read_bytes < budget_bytes && self.can_shrink(0) {
             let before = self.inner.shared.state().segments.end(0);
-            sum.add(&self.clean_by(Aim {
-                budget_bytes: self.inner.options.checkpoint_bytes,
+            let left_bytes = budget_bytes - sum.read_bytes;
+            let cleaned = self.clean_by(Aim {
+                budget_bytes: left_bytes.min(self.inner.options.checkpoint_bytes),
                 is_thorough: false,
-                recodes: true,
+                recodes,
                 may_grow: true,
                 rewritten: 0,
-            })?);
+            });
             // What a cleaning freed is cut off behind the next one.
             let after = self.inner.shared.state().segments.end(0);
             idle = if after < before { 0 } else { idle + 1 };
+            if idle == IDLE_ROUNDS_MAX || cleaned.is_err() {
+                self.note_least_length();
+            }
+            sum.add(&cleaned?);
         }
         Ok(sum)
+    }
+
+    /// Keeps the next transactions from trying in vain.
+    fn note_least_length(&self) {
+        if let Turn::Idle(writer) = &mut *self.inner.lock_turn() {
+            writer.log.least_bytes = writer.log.file_bytes();
+        }
     }
 
     /// Returns whether [`Blocks::shrink`] would do anything, were so many bytes dead that are live now. Nothing is written:
@@ -441,8 +510,7 @@ impl Transaction {
         if aim.rewritten > 0 {
             plan.take_old(&segments, aim.rewritten, &mut budget);
         } else {
-            plan.take_emptiest(&mut segments, lacking_bytes.max(excess_bytes), &mut budget);
-            plan.take_tail(&mut segments, &mut budget);
+            plan.take_for_room(segments, lacking_bytes.max(excess_bytes), &mut budget);
         }
         plan
     }
@@ -469,7 +537,7 @@ impl Transaction {
         let inner = Arc::clone(&self.inner);
         let writer = self.writer();
         inner.checkpoint(writer)?;
-        writer.log.given_up_bytes = 0;
+        (writer.log.given_up_bytes, writer.log.freed_bytes) = (0, 0);
         cleaned.freed_segments = writer.freed_segments;
         Ok(cleaned)
     }

@@ -15,6 +15,9 @@ const MARGIN_SHARE: u64 = 32;
 /// checkpoints are written.
 const INTERVAL_SHARE: u64 = 32;
 
+/// A file that is longer by this part than it is to be is much too long: as much as cleaning may hold beside it.
+const MUCH_SHARE: u64 = 4;
+
 /// Where the file is to be as short as can be, segments may be empty by this part: what is written in one go is
 /// emptier by its records' ends alone.
 const PACKED_SHARE: u64 = 64;
@@ -115,6 +118,16 @@ impl Log {
         // What lies behind the goal needs room before it to move to.
         let lacks_room = self.room_without_readers(goal) < goal.room_bytes_min;
         lacks_room || (self.is_too_long(goal) && self.room_below(goal) >= goal.room_bytes_min)
+    }
+
+    /// Returns whether it is worth checkpoints to give the end of the file back: once as much was written or freed as for
+    /// a cleaning, or where it is much, unless that was tried of this length.
+    pub(super) fn is_giving_back_due(&self, goal: &Goal) -> bool {
+        let has_written = self.appended_bytes + self.freed_bytes >= goal.interval_bytes / 2;
+        let file_bytes = self.file_bytes();
+        let excess_bytes = file_bytes.saturating_sub(goal.file_bytes);
+        let is_much = excess_bytes > goal.file_bytes / MUCH_SHARE && file_bytes != self.least_bytes;
+        self.is_too_long(goal) && (has_written || is_much)
     }
 
     /// Returns whether the file passes its goal by more than comes and goes.

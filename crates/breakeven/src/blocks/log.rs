@@ -75,6 +75,10 @@ pub(super) struct Log {
     pub(super) appended_bytes: u64,
     /// What another writer left of its last segment, until a cleaning: it is as good as written.
     pub(super) given_up_bytes: u64,
+    /// What died since the last cleaning beside what was written over: it pays for giving back as much.
+    pub(super) freed_bytes: u64,
+    /// The length of a file that is too long and got no shorter when that was tried, 0 for none.
+    pub(super) least_bytes: u64,
     /// What was laid out since the last sync of a transaction, and how many transactions.
     unsynced_bytes: u64,
     unsynced_count: u64,
@@ -126,6 +130,8 @@ impl Log {
             has_synced: false,
             appended_bytes: 0,
             given_up_bytes: 0,
+            freed_bytes: 0,
+            least_bytes: 0,
             unsynced_bytes: 0,
             unsynced_count: 0,
             usual_bytes: 0,

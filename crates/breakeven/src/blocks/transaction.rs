@@ -511,6 +511,8 @@ impl Transaction {
         let mut state = std::mem::take(&mut self.state);
         state.commit = written.number;
         state.segments = writer.log.segments.clone();
+        let change: i64 = self.live.values().sum();
+        writer.log.freed_bytes += (-change).max(0) as u64;
         let counted = apply_live(&mut writer.log.live, &self.live);
         inner.shared.publish(state);
         inner.watch(counted).map(|()| written.number)

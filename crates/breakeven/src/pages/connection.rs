@@ -24,6 +24,9 @@ use crate::storage::{FileStatus, StorageFile};
 /// trimmed when it was freed.
 const IDLE_TRUNKS: usize = 2;
 
+/// Steps in a row by which a file got no shorter, after which it gets no shorter.
+const IDLE_STEPS: usize = 4;
+
 /// Where the header counts changes.
 const CHANGES_AT: u64 = 24;
 
@@ -211,20 +214,58 @@ impl Connection {
         viewed.map(|()| seen.filter(|_| to == LockLevel::None))
     }
 
-    /// Tells in the file where it ends, if this is the last connection of a process that wrote, and nobody keeps it from
-    /// that. Nothing is lost without it: it is by that alone that what is lost later can be told.
+    /// Does the last work of a process: if this is its last connection, and nobody keeps it from that, it gives back the end
+    /// of a file that is too long, and tells in the file where it ends. Nothing is lost without it: by what is told alone
+    /// it can be known what is lost later.
     ///
     /// # Errors
     /// Those of locking, reading and writing.
-    pub fn tell_end(&mut self) -> Result<()> {
+    ///
+    /// # Cost
+    /// Nothing where this process wrote nothing and the file is no longer than it is to be. At most what the file gets
+    /// shorter by is moved, under a lock for each [`PageOptions::checkpoint_bytes`](super::PageOptions) of it.
+    pub fn close(&mut self) -> Result<()> {
         let opened = self.opened.as_ref();
         let Some(blocks) = opened.map(|opened| opened.blocks.clone()) else {
             return Ok(());
         };
         let is_last = Arc::strong_count(&self.store) == 1;
-        if !is_last || self.level() > LockLevel::None || !blocks.has_written() {
+        if !is_last || self.level() > LockLevel::None || self.store.options().is_read_only {
             return Ok(());
         }
+        let shortened = self.give_back_all(&blocks);
+        let told = match blocks.has_written() {
+            true => self.tell_end(&blocks),
+            false => Ok(()),
+        };
+        shortened.and(told)
+    }
+
+    /// Gives the end of a file that is too long back, as far as nobody reads or writes meanwhile.
+    fn give_back_all(&mut self, blocks: &Blocks) -> Result<()> {
+        let (mut idle, mut before) = (0, self.file.status()?.size_bytes);
+        while idle < IDLE_STEPS {
+            // Others may have written since, and are not kept from it where nothing is to be done.
+            drop(blocks.newest()?);
+            if !blocks.can_shrink(0) {
+                break;
+            }
+            let stepped = match self.lock(LockLevel::Exclusive) {
+                Ok(true) => self.clean_with(Blocks::shrink_by_a_step).map(|_| true),
+                refused => refused,
+            };
+            self.unlock(LockLevel::None)?;
+            if !stepped? {
+                break;
+            }
+            let after = self.file.status()?.size_bytes;
+            idle = if after < before { 0 } else { idle + 1 };
+            before = after;
+        }
+        Ok(())
+    }
+
+    fn tell_end(&mut self, blocks: &Blocks) -> Result<()> {
         // Nobody else writes then, and who reads is not kept from it. Others may have written since.
         let told = match self.lock(LockLevel::Reserved) {
             Ok(true) => blocks.tell_end(),
@@ -781,16 +822,21 @@ impl Connection {
         Ok(trimmed)
     }
 
-    /// Cleans the compressed file if that is due, so that it keeps its length; under EXCLUSIVE, without changes.
-    /// Losing this in a crash is harmless.
+    /// Cleans the compressed file if that is due, so that it keeps its length, and gives its end back if it is too long and
+    /// nobody reads; under EXCLUSIVE, without changes. Losing this in a crash is harmless.
     ///
     /// # Errors
     /// Those of the store. What was committed is there all the same.
     pub fn tidy(&mut self) -> Result<Cleaned> {
-        match self.blocks()?.is_cleaning_due() {
-            true => self.clean_with(Blocks::tidy),
-            false => Ok(Cleaned::default()),
+        let blocks = self.blocks()?;
+        if !blocks.is_cleaning_due() && !blocks.is_giving_back_due() {
+            return Ok(Cleaned::default());
         }
+        self.clean_with(|blocks| {
+            let mut cleaned = blocks.give_back()?;
+            cleaned.add(&blocks.tidy()?);
+            Ok(cleaned)
+        })
     }
 
     /// Trims and makes the compressed file as short as its options ask for, if that makes it any shorter; under EXCLUSIVE,

@@ -313,9 +313,13 @@ impl Subject for Proved {
     fn maintain(&mut self, random: &mut Rng) -> Result<()> {
         lock(&mut self.connection, LockLevel::Exclusive)?;
         self.connection.sync()?;
-        match random.bool() {
-            true => self.clean(|connection| Ok(connection.shrink()?.1))?,
-            false => self.connection.checkpoint()?,
+        match random.u8(..3) {
+            0 => {
+                self.connection.unlock(LockLevel::None)?;
+                self.clean(|connection| connection.close().map(|()| Cleaned::default()))?;
+            }
+            1 => self.clean(|connection| Ok(connection.shrink()?.1))?,
+            _ => self.connection.checkpoint()?,
         }
         self.connection.unlock(LockLevel::None)
     }
@@ -361,7 +365,7 @@ fn no_database_that_was_cut_lacks_a_transaction() {
             proved.commit(&change, true).unwrap();
         }
         let state = proved.state();
-        proved.connection.tell_end().unwrap();
+        proved.connection.close().unwrap();
         drop(proved);
         let whole = disk.recording().end();
         for size_bytes in (0..whole.size_bytes(NAME)).step_by(500) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 
 use super::{Connection, LockLevel, PLAIN_MAGIC, PageOptions, PageStore, Space};
-use crate::storage::{MemoryStorage, Storage};
+use crate::storage::{MemoryStorage, OpenOptions, Storage};
 use crate::testing::seeded;
 
 const PAGE_BYTES: u64 = 4096;
@@ -226,9 +226,7 @@ fn cleaning_lengthens_no_file() {
                 let indexes: Vec<u64> = (0..8).map(|_| random.u64(..pages)).collect();
                 transact(&mut connection, &mut random, &indexes);
             }
-            connection.write(0, &header_with_freelist(freed)).unwrap();
-            connection.write(PAGE_BYTES, &trunk(freed)).unwrap();
-            connection.commit().unwrap();
+            free(&mut connection, (3..3 + freed as u32).collect());
             // By another process, and once by the one that wrote.
             if pages != 2_000 {
                 connection.unlock(LockLevel::None).unwrap();
@@ -257,22 +255,207 @@ fn cleaning_lengthens_no_file() {
     assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
 }
 
-/// A first page that says that the second one is the trunk of a freelist with so many leaves.
-fn header_with_freelist(leaves: u64) -> Vec<u8> {
+/// Lists pages as free in trunks from the second page on, and in the first page, and commits.
+fn free(connection: &mut Connection, leaves: Vec<u32>) {
+    let trunks = leaves.chunks(LEAVES_MAX).len().max(1) as u32;
     let mut page = vec![0; PAGE_BYTES as usize];
     page[..16].copy_from_slice(PLAIN_MAGIC);
     page[16..18].copy_from_slice(&(PAGE_BYTES as u16).to_be_bytes());
     page[32..36].copy_from_slice(&2u32.to_be_bytes());
-    page[36..40].copy_from_slice(&(leaves as u32 + 1).to_be_bytes());
-    page
+    page[36..40].copy_from_slice(&(leaves.len() as u32 + trunks).to_be_bytes());
+    connection.write(0, &page).unwrap();
+    for trunk in 0..trunks {
+        let start = trunk as usize * LEAVES_MAX;
+        let listed = &leaves[start..leaves.len().min(start + LEAVES_MAX)];
+        let next = if trunk + 1 < trunks { trunk + 3 } else { 0 };
+        let mut page = vec![0; PAGE_BYTES as usize];
+        page[..4].copy_from_slice(&next.to_be_bytes());
+        page[4..8].copy_from_slice(&(listed.len() as u32).to_be_bytes());
+        for (at, number) in page[8..].chunks_exact_mut(4).zip(listed) {
+            at.copy_from_slice(&number.to_be_bytes());
+        }
+        connection
+            .write(u64::from(trunk + 1) * PAGE_BYTES, &page)
+            .unwrap();
+    }
+    connection.commit().unwrap();
 }
 
-/// A trunk whose leaves are the pages behind it.
-fn trunk(leaves: u64) -> Vec<u8> {
-    let mut page = vec![0; PAGE_BYTES as usize];
-    page[4..8].copy_from_slice(&(leaves as u32).to_be_bytes());
-    for (at, number) in page[8..].chunks_exact_mut(4).zip(3..3 + leaves as u32) {
-        at.copy_from_slice(&number.to_be_bytes());
+/// The leaves of a trunk, as many as SQLite lists.
+const LEAVES_MAX: usize = PAGE_BYTES as usize / 4 - 8;
+
+/// A database of so many pages in a file, written by one who still has it open, unlocked.
+fn load(pages: u64, options: PageOptions) -> (Arc<dyn Storage>, Connection, Rng) {
+    let mut random = seeded("pages given back", pages);
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    assert!(PageStore::create(&*storage, "db", options).unwrap());
+    let mut connection = open_again(&storage, options);
+    let all: Vec<u64> = (0..pages).collect();
+    for chunk in all.chunks(64) {
+        transact(&mut connection, &mut random, chunk);
     }
-    page
+    connection.unlock(LockLevel::None).unwrap();
+    (storage, connection, random)
+}
+
+/// A connection of another process.
+fn another(storage: &Arc<dyn Storage>, options: PageOptions) -> Connection {
+    let store = PageStore::new(Arc::clone(storage), "db", options);
+    Connection::open(Arc::new(store)).unwrap()
+}
+
+/// Deletes all but every twentieth page, all over the file, in one transaction.
+fn delete_most(connection: &mut Connection, pages: u64) {
+    assert!(connection.lock(LockLevel::Exclusive).unwrap());
+    let trunks = pages / LEAVES_MAX as u64 + 2;
+    let leaves = trunks..pages;
+    free(
+        connection,
+        leaves
+            .filter(|it| it % 20 != 0)
+            .map(|it| it as u32 + 1)
+            .collect(),
+    );
+    connection.sync().unwrap();
+    connection.trim().unwrap();
+    connection.tidy().unwrap();
+    connection.unlock(LockLevel::None).unwrap();
+}
+
+/// A database's map has so many bytes of each page, deleted ones too.
+const MAP_BYTES: u64 = 17;
+
+/// Returns the length of the file and the length that it may have.
+fn length_and_bound(storage: &Arc<dyn Storage>, options: PageOptions) -> (u64, u64) {
+    let mut connection = another(storage, options);
+    assert!(connection.lock(LockLevel::Shared).unwrap());
+    let space = connection.space().unwrap();
+    connection.unlock(LockLevel::None).unwrap();
+    let map_bytes = space.logical_bytes / PAGE_BYTES * MAP_BYTES;
+    let map_bytes = (map_bytes as f64 * options.space_amp) as u64;
+    (
+        space.file_bytes,
+        bound_bytes(&space, options.space_amp) + map_bytes,
+    )
+}
+
+fn check_bound(what: &str, storage: &Arc<dyn Storage>, options: PageOptions) {
+    let (length, bound) = length_and_bound(storage, options);
+    println!("{what}, {} allowed: {length} of {bound}", options.space_amp);
+    assert!(length <= bound, "{what}: {length} above {bound}");
+}
+
+const SIZES: [u64; 3] = [300, 2_000, 9_000];
+
+fn with_amp(space_amp: f64, seed: u64) -> PageOptions {
+    PageOptions {
+        space_amp,
+        seed: Some(seed),
+        ..PageOptions::default()
+    }
+}
+
+/// However long the file was, and whoever else has it open: what one transaction frees goes back with it.
+#[test]
+fn a_commit_that_frees_much_gives_it_back() {
+    for (pages, keeps_out) in SIZES.into_iter().zip([false, true, false]) {
+        for space_amp in [1.1, 1.5, 3.0] {
+            let options = with_amp(space_amp, pages);
+            let (storage, mut connection, _) = load(pages, options);
+            if keeps_out {
+                connection.keep_writers_out();
+            }
+            let before = connection.status().unwrap().size_bytes;
+            let mut idle = [another(&storage, options), another(&storage, options)];
+            assert!(idle[0].lock(LockLevel::Shared).unwrap());
+            idle[0].unlock(LockLevel::None).unwrap();
+            delete_most(&mut connection, pages);
+            check_bound(&format!("{pages} pages, {before} bytes"), &storage, options);
+        }
+    }
+}
+
+/// What was written over while somebody read goes back with the transactions that follow, a step with each.
+#[test]
+fn what_a_reader_kept_goes_back_with_the_next_commits() {
+    for (pages, is_deleted) in [(300, false), (2_000, true), (9_000, false), (9_000, true)] {
+        let options = PageOptions {
+            checkpoint_bytes: 4 << 20,
+            ..with_amp(1.5, pages)
+        };
+        let (storage, mut connection, mut random) = load(pages, options);
+        let mut reader = another(&storage, options);
+        assert!(reader.lock(LockLevel::Shared).unwrap());
+        for _ in 0..3 {
+            assert!(connection.lock(LockLevel::Exclusive).unwrap());
+            let all: Vec<u64> = (0..pages).collect();
+            for chunk in all.chunks(50) {
+                transact(&mut connection, &mut random, chunk);
+            }
+            connection.unlock(LockLevel::None).unwrap();
+        }
+        if is_deleted {
+            delete_most(&mut connection, pages);
+        }
+        reader.unlock(LockLevel::None).unwrap();
+        let (before, bound) = length_and_bound(&storage, options);
+        assert!(before > bound, "{before} below {bound}");
+        // What is read is no more than the file has, and what is cut is cut behind it.
+        let commits = before / options.checkpoint_bytes + 3;
+        for _ in 0..commits {
+            assert!(connection.lock(LockLevel::Exclusive).unwrap());
+            transact(&mut connection, &mut random, &[1]);
+            connection.unlock(LockLevel::None).unwrap();
+        }
+        let what = format!("{pages} pages, {before} bytes, {commits} commits");
+        check_bound(&what, &storage, options);
+    }
+}
+
+/// The last one to close gives back what nobody could before: a reader that stayed longer than the writer, and whoever opens
+/// what a killed process left. Who finds nothing to give back writes nothing.
+#[test]
+fn the_last_close_gives_back() {
+    for (pages, is_killed) in SIZES.into_iter().zip([false, true, false]) {
+        let options = with_amp(1.5, pages);
+        let (storage, mut connection, _) = load(pages, options);
+        let mut reader = another(&storage, options);
+        assert!(reader.lock(LockLevel::Shared).unwrap());
+        delete_most(&mut connection, pages);
+        if !is_killed {
+            connection.close().unwrap();
+        }
+        drop(connection);
+        let (before, bound) = length_and_bound(&storage, options);
+        assert!(pages < 1_000 || before > bound, "{before} below {bound}");
+        // While it reads it closes nothing.
+        reader.close().unwrap();
+        assert_eq!(length_and_bound(&storage, options).0, before);
+        // Nor while another connection of its process is there.
+        let second = Connection::open(Arc::clone(reader.store())).unwrap();
+        reader.unlock(LockLevel::None).unwrap();
+        reader.close().unwrap();
+        assert_eq!(length_and_bound(&storage, options).0, before);
+        drop(second);
+        reader.close().unwrap();
+        drop(reader);
+        check_bound(
+            &format!("{pages} pages, {before} bytes, closed"),
+            &storage,
+            options,
+        );
+        let whole = read_file(&storage);
+        let mut again = another(&storage, options);
+        assert!(again.lock(LockLevel::Shared).unwrap());
+        again.unlock(LockLevel::None).unwrap();
+        again.close().unwrap();
+        assert!(read_file(&storage) == whole, "nothing was to be done");
+    }
+}
+
+fn read_file(storage: &Arc<dyn Storage>) -> Vec<u8> {
+    let file = storage.open("db", OpenOptions::read_only()).unwrap();
+    let mut bytes = vec![0; file.status().unwrap().size_bytes as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
 }
