@@ -63,6 +63,7 @@ pub fn repair(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
     let facts = json!({
         "damages": damages, "mended_objects": repaired.mended_objects, "copied_objects": repaired.copied_objects, "dropped_packs": repaired.dropped_packs, "saved_chunks": repaired.saved_chunks,
         "lost_chunks": repaired.lost_chunks, "lost_snapshots": repaired.lost_snapshots, "lost": lost,
+        "found": repaired.found.map(|it| json!({ "snapshot": it.epoch, "folders": it.folders, "files": it.files, "chunks": it.chunks })),
     });
     let text = match repaired.damages.is_empty() {
         true => "nothing is damaged".to_string(),
@@ -95,6 +96,12 @@ pub fn repair(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
     }
     for (epoch, path) in &repaired.lost {
         standard::complain(format_args!("snapshot {epoch} has lost {}", path.display()));
+    }
+    if let Some(found) = &repaired.found {
+        standard::complain(format_args!(
+            "snapshot {} has what no folder leads to any more: {} folders, {} whole files, {} small files or parts of others; `breakeven vault restore {}` brings it back",
+            found.epoch, found.folders, found.files, found.chunks, found.epoch
+        ));
     }
     Ok(ExitCode::from(u8::from(!repaired.is_whole())))
 }

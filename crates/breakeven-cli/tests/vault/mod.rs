@@ -218,7 +218,13 @@ fn damage_is_named_and_what_is_whole_is_given() {
     let path = folder.path();
     let vault = "breakeven vault -r /backup/games -p password.txt";
     ok(path, &format!("{vault} init"));
-    for _ in 0..3 {
+    let only = path.join("srv/games/only in the second");
+    for at in 1..=3 {
+        match at {
+            2 => fs::write(&only, "nothing else leads here").expect("it is written"),
+            3 => fs::remove_file(&only).expect("it goes"),
+            _ => {}
+        }
         ok(path, &format!("{vault} add /srv/games"));
     }
     // An index, and an old record with its copy.
@@ -246,6 +252,17 @@ fn damage_is_named_and_what_is_whole_is_given() {
     ok(path, &format!("{vault} verify"));
     ok(path, &format!("{vault} restore 1 --target /again"));
     check_restored(path, "again");
+    let (_, found) = said.split_once("vault restore ").expect("what was found");
+    let (found, _) = found.split_once('`').expect("a number");
+    ok(path, &format!("{vault} restore {found} --target /found"));
+    let below = path.strip_prefix("/").expect("a path");
+    let folders = path.join("found/lost+found");
+    let folders = fs::read_dir(folders).expect("one of a second").next();
+    let folders = folders.expect("one").expect("one").path().join("folders");
+    let name = below.join("srv/games/only in the second");
+    let found = fs::read_dir(folders).expect("folders");
+    let mut found = found.filter_map(|it| fs::read(it.expect("one").path().join(&name)).ok());
+    assert_eq!(found.next().expect("the file"), b"nothing else leads here");
 }
 
 #[test]

@@ -121,13 +121,9 @@ impl Vault {
     }
 
     /// Returns which chunks of a merged index are live.
-    fn mark(&self, index: &Index, progress: &mut dyn FnMut(&Progress)) -> Result<Vec<u64>> {
-        let mut live = vec![0u64; index.chunk_count().div_ceil(64)];
-        let mut mark = |id: Id| {
-            if let Some(number) = index.number_of(&id) {
-                live[number / 64] |= 1 << (number % 64);
-            }
-        };
+    fn mark<'i>(&self, index: &'i Index, progress: &mut dyn FnMut(&Progress)) -> Result<Marks<'i>> {
+        let mut live = Marks::new(index);
+        let mut mark = |id: Id| live.mark(&id);
         let phase = "marking what is live";
         self.follow_all(index, phase, progress, &mut mark, &mut |_, ended| ended)?;
         Ok(live)
@@ -153,8 +149,7 @@ impl Vault {
             Ok(())
         })?;
         if plan.moved_packs > 0 {
-            let written =
-                self.try_moving(options, &moving, &plan, &|id| is_marked(&index, &live, id))?;
+            let written = self.try_moving(options, &moving, &plan, &|id| live.has(id))?;
             plan.rewritten_bytes = written.min(plan.rewritten_bytes_most);
         }
         Ok(plan)
@@ -217,7 +212,7 @@ impl Vault {
     fn fates(
         &self,
         index: &Index,
-        live: &[u64],
+        live: &Marks<'_>,
         share_min: f64,
         plan: &mut CollectPlan,
         take: &mut dyn FnMut(Fate) -> Result<()>,
@@ -232,7 +227,7 @@ impl Vault {
                     index
                         .find(&chunk.id)
                         .is_some_and(|place| place.frame == number)
-                        && is_marked(index, live, &chunk.id)
+                        && live.has(&chunk.id)
                 });
                 chunks.fold((0, 0), |(bytes, count), chunk| {
                     (bytes + u64::from(chunk.length_bytes), count + 1)
@@ -312,17 +307,17 @@ impl Vault {
         let mut leaving: BTreeSet<Id> = fates.iter().map(|fate| fate.pack.name).collect();
         let total = collected.plan.read_bytes;
         writer.leave(&leaving, options.index_bytes_max, &|pack, id| {
-            index.pack_of(id) == Some(pack.name) && is_marked(&index, &live, id)
+            index.pack_of(id) == Some(pack.name) && live.has(id)
         })?;
         // What an interrupted collection has moved is not moved again.
         let is_needed = |known: &Index, contents: &Contents| {
             let mut chunks = contents.frames.iter().flat_map(|frame| &frame.chunks);
-            chunks.any(|it| is_marked(&index, &live, &it.id) && known.find(&it.id).is_none())
+            chunks.any(|it| live.has(&it.id) && known.find(&it.id).is_none())
         };
-        let will_stay = |id: &Id| index.has_chunk(id) && is_marked(&index, &live, id);
+        let will_stay = |id: &Id| index.has_chunk(id) && live.has(id);
         leaving.extend(writer.take_over(unlisted, is_needed, &will_stay)?);
         for fate in fates.iter().filter(|fate| fate.moves) {
-            collected.read_bytes += writer.move_live(fate, &index, &live)?;
+            collected.read_bytes += writer.move_live(fate, &live)?;
             let done = collected.read_bytes;
             progress(&Progress {
                 phase: "moving what is live",
@@ -374,9 +369,31 @@ impl Vault {
     }
 }
 
-fn is_marked(index: &Index, live: &[u64], id: &Id) -> bool {
-    let number = index.number_of(id);
-    number.is_some_and(|number| live[number / 64] >> (number % 64) & 1 == 1)
+/// A bit for each chunk of an index that is merged.
+pub(super) struct Marks<'i> {
+    index: &'i Index,
+    bits: Vec<u64>,
+}
+
+impl<'i> Marks<'i> {
+    pub(super) fn new(index: &'i Index) -> Marks<'i> {
+        Marks {
+            index,
+            bits: vec![0; index.chunk_count().div_ceil(64)],
+        }
+    }
+
+    /// Marks a chunk; one that is not known needs no mark.
+    pub(super) fn mark(&mut self, id: &Id) {
+        if let Some(number) = self.index.number_of(id) {
+            self.bits[number / 64] |= 1 << (number % 64);
+        }
+    }
+
+    pub(super) fn has(&self, id: &Id) -> bool {
+        let number = self.index.number_of(id);
+        number.is_some_and(|number| self.bits[number / 64] >> (number % 64) & 1 == 1)
+    }
 }
 
 impl Writer<'_> {
@@ -418,11 +435,11 @@ impl Writer<'_> {
     }
 
     /// Puts the live chunks of a pack into new frames; returns the bytes read.
-    fn move_live(&mut self, fate: &Fate, index: &Index, live: &[u64]) -> Result<u64> {
+    fn move_live(&mut self, fate: &Fate, live: &Marks<'_>) -> Result<u64> {
         let mut decompressor = Decompressor::new();
         let (mut read, mut head) = (0, None);
         for frame in &fate.contents.frames {
-            let is_live = |id: &Id| is_marked(index, live, id) && self.index.find(id).is_none();
+            let is_live = |id: &Id| live.has(id) && self.index.find(id).is_none();
             if !frame.chunks.iter().any(|chunk| is_live(&chunk.id)) {
                 continue;
             }
@@ -432,7 +449,7 @@ impl Writer<'_> {
             read += u64::from(frame.sealed_bytes);
             let open = (self.vault()).open_frame_of(fate, frame, &mut head, &mut decompressor)?;
             for (ordinal, chunk) in frame.chunks.iter().enumerate() {
-                if is_marked(index, live, &chunk.id) && self.index.find(&chunk.id).is_none() {
+                if live.has(&chunk.id) && self.index.find(&chunk.id).is_none() {
                     let group = Group::of(fate.pack.kind, chunk.kind);
                     let bytes = live_chunk(&open, frame, ordinal)?;
                     self.put_chunk(group, chunk.kind, chunk.id, bytes)?;

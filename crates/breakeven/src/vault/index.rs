@@ -327,6 +327,12 @@ impl Index {
         (frame.pack != FramePlace::PENDING).then(|| self.pack(frame.pack).name)
     }
 
+    /// Returns the kind of that pack.
+    pub(super) fn kind_of_pack(&self, id: &Id) -> Option<PackKind> {
+        let frame = self.frame(self.find(id)?.frame);
+        (frame.pack != FramePlace::PENDING).then(|| self.pack(frame.pack).kind)
+    }
+
     /// Hides the lists of a pack that are not read from there.
     pub(super) fn hide_lists(&self, pack: &PackPlace, contents: &mut Contents) {
         contents.hide_lists(|id| self.pack_of(id) == Some(pack.name));

@@ -355,6 +355,7 @@ fn what_is_whole_is_given_and_what_is_lost_is_named() {
     let rest = Rest::new();
     let mut random = Rng::with_seed(crate::testing::seed(62));
     let cases = rest.cases();
+    let mut found = 0;
     for case in &cases {
         let mut objects = rest.objects.clone();
         for name in &case.names {
@@ -374,10 +375,18 @@ fn what_is_whole_is_given_and_what_is_lost_is_named() {
         if matches!(case.harm, Harm::Flip | Harm::Gone) {
             check_writing(&rest, &objects, &before, case);
         }
-        check_repair(&rest, &objects, &before, case);
+        found += usize::from(check_repair(&rest, &objects, &before, case));
     }
-    println!("{} damages of {} objects", cases.len(), rest.objects.len());
-    assert!(cases.len() >= 150, "{}", cases.len());
+    println!(
+        "{} damages of {} objects, {found} with lost and found",
+        cases.len(),
+        rest.objects.len()
+    );
+    assert!(
+        cases.len() >= 150 && found >= 12,
+        "{}, {found}",
+        cases.len()
+    );
 }
 
 fn check_reading(rest: &Rest, vault: &Vault, case: &Case) -> BTreeMap<u64, Back> {
@@ -452,13 +461,72 @@ fn check_files(was: &Back, now: &Back, case: &Case) {
     assert!(lost.is_empty(), "{case:?}: {lost:?} are gone");
 }
 
-/// What a repair leaves is as good as before, and whole but for what it names.
+/// Checks that what folders or records led to that are lost is in a snapshot of its own, and that there is none else.
+/// Returns whether there is one.
+fn check_found(rest: &Rest, vault: &Vault, repaired: &Repaired, case: &Case) -> bool {
+    let has_lost_folder = repaired.lost.iter().any(|(epoch, path)| {
+        let path = path.strip_prefix("/").unwrap();
+        !(rest.snapshots.get(epoch)).is_some_and(|files| files.contains_key(path))
+    });
+    let found = match &repaired.found {
+        Some(found) => restore(vault, found.epoch).unwrap(),
+        None => Back {
+            files: Files::new(),
+            named: Vec::new(),
+        },
+    };
+    let is_expected = has_lost_folder || !repaired.lost_snapshots.is_empty();
+    assert!(is_expected || found.files.is_empty(), "{case:?}: {found:?}");
+    assert!(found.named.is_empty(), "{case:?}: {found:?}");
+    let mut whole: Vec<&[u8]> = found.files.values().map(|bytes| &bytes[..]).collect();
+    let backs: Vec<Back> = rest.check_restores(vault, case).into_values().collect();
+    whole.extend(
+        backs
+            .iter()
+            .flat_map(|back| back.files.values().map(|bytes| &bytes[..])),
+    );
+    for files in rest.snapshots.values() {
+        for (path, bytes) in files {
+            // Lists are lost with the folders they lie beside: what they named is found in parts.
+            let mut left = &bytes[..];
+            let is_lost = |(epoch, lost): &(u64, PathBuf)| {
+                rest.snapshots[epoch].contains_key(path)
+                    && lost.strip_prefix("/").is_ok_and(|lost| lost == path)
+            };
+            while let Some(part) = whole
+                .iter()
+                .find(|it| !it.is_empty() && left.starts_with(it))
+            {
+                left = &left[part.len()..];
+            }
+            let is_named = repaired.lost.iter().any(is_lost);
+            assert!(
+                left.is_empty() || is_named,
+                "{case:?}: {} is not found",
+                path.display()
+            );
+        }
+    }
+    if let (Loss::Snapshot(epoch), Some(_)) = (case.loss, &repaired.found) {
+        for (path, bytes) in &rest.snapshots[&epoch] {
+            let mut found = found.files.iter();
+            assert!(
+                found.any(|(at, it)| at.ends_with(path) && it == bytes),
+                "{case:?}: {} is not found by its name",
+                path.display()
+            );
+        }
+    }
+    repaired.found.is_some()
+}
+
+/// What a repair leaves is as good as before, and whole but for what it names. Returns whether it found what nothing led to.
 fn check_repair(
     rest: &Rest,
     objects: &BTreeMap<String, Vec<u8>>,
     before: &BTreeMap<u64, Back>,
     case: &Case,
-) {
+) -> bool {
     let shelf = Shelf::of(objects);
     let opened = Vault::open_damaged(shelf.clone(), PASSWORD, Entropy::seeded(4));
     let mut vault = opened.unwrap();
@@ -466,6 +534,7 @@ fn check_repair(
         .repair(&pool(), writer_options(), 0, &mut |_| ())
         .unwrap();
     let vault = Vault::open(shelf, PASSWORD, Entropy::seeded(5)).unwrap();
+    let has_found = check_found(rest, &vault, &repaired, case);
     check_as_good(before, &rest.check_restores(&vault, case), case);
     let verified = vault.verify(&pool(), VerifyOptions::default(), &mut |_| ());
     let damages = verified.unwrap().damages;
@@ -479,4 +548,5 @@ fn check_repair(
         is_whole || case.loss != Loss::Nothing,
         "{case:?}: {repaired:?}"
     );
+    has_found
 }

@@ -2,7 +2,7 @@
 //!
 //! A frame that still opens under its seal is saved; a list is dropped with the first chunk that it lacks, so that
 //! the next add of the same content finds nothing known and stores it anew, which makes older snapshots
-//! whole as well. An index that cannot be read is made again from the footers of its packs; a
+//! whole as well. What no folder leads to any more is put into a snapshot (`lost_found.rs`). An index that cannot be read is made again from the footers of its packs; a
 //! snapshot whose record cannot be read is lost. Packs that leave are doomed like those of a collection, and deleted by
 //! one after its grace.
 //!
@@ -24,6 +24,7 @@ use super::far_end::FarEnd;
 use super::folder::Node;
 use super::folder_end::is_errno;
 use super::index::{Index, PackPlace, read_packs, write_pack};
+use super::lost_found::LostFound;
 use super::pack::{
     ChunkKind, Contents, OpenFrame, PACK_BYTES_LIMIT, object_name, open_frame, read_head,
 };
@@ -55,6 +56,8 @@ pub struct Repaired {
     pub lost_snapshots: Vec<u64>,
     /// Files and folders that cannot be restored any more, by the numbers of their snapshots.
     pub lost: Vec<(u64, PathBuf)>,
+    /// What no folder leads to any more, in a snapshot of its own.
+    pub found: Option<LostFound>,
 }
 
 impl Repaired {
@@ -131,7 +134,7 @@ impl Vault {
         };
         let session = self.begin()?;
         repaired.mended_objects = self.mend(&repaired.damages)?;
-        let gone = self.leave_unreadable(&mut repaired)?;
+        let (records, indexes) = self.leave_unreadable(&mut repaired)?;
         let mut writer = Writer::with_session(self, session, pool, options)?;
         let unlisted = writer.unlisted()?;
         let leaving = writer.take_over(unlisted, |_, _| true, &|_| false)?;
@@ -144,8 +147,13 @@ impl Vault {
             now,
             &mut repaired,
         )?;
-        for (folder, names) in gone {
-            self.far.delete(folder, &names)?;
+        repaired.found = self.find_lost(pool, options, &records, now)?;
+        let copies = records.iter().map(|epoch| object("snapshots", *epoch));
+        let copies = copies.map(|it| copy_name(&it)[COPIES.len() + 1..].to_string());
+        self.far.delete(COPIES, &copies.collect::<Vec<_>>())?;
+        for (folder, epochs) in [("snapshots", &records), ("index", &indexes)] {
+            let names = epochs.iter().map(|it| format!("{it:016x}"));
+            self.far.delete(folder, &names.collect::<Vec<_>>())?;
         }
         // Those that only a newer state lets go for a moment.
         let mut records = repaired.damages.clone();
@@ -166,11 +174,9 @@ impl Vault {
         Ok(repaired)
     }
 
-    /// Takes what cannot be read out of the state; returns the objects that the repaired one does not need.
-    fn leave_unreadable(
-        &mut self,
-        repaired: &mut Repaired,
-    ) -> Result<Vec<(&'static str, Vec<String>)>> {
+    /// Returns the records and the indexes that cannot be read, and takes the latter out of the state. Records stay in it until
+    /// what only they led to is found.
+    fn leave_unreadable(&mut self, repaired: &mut Repaired) -> Result<(Vec<u64>, Vec<u64>)> {
         let (mut records, mut indexes) = (Vec::new(), Vec::new());
         let mut epochs: BTreeSet<u64> = self.epochs("snapshots")?.into_iter().collect();
         epochs.extend(&self.state.snapshots);
@@ -193,18 +199,8 @@ impl Vault {
         // What a record was that is newer than the state cannot be told.
         let is_lost = |epoch: &&u64| snapshots.contains(epoch) || **epoch > newest;
         repaired.lost_snapshots = records.iter().filter(is_lost).copied().collect();
-        self.state
-            .snapshots
-            .retain(|epoch| !records.contains(epoch));
         self.state.indexes.retain(|epoch| !indexes.contains(epoch));
-        let names = |epochs: Vec<u64>| epochs.iter().map(|it| format!("{it:016x}")).collect();
-        let copies = records.iter().map(|epoch| object("snapshots", *epoch));
-        let copies = copies.map(|it| copy_name(&it)[COPIES.len() + 1..].to_string());
-        Ok(vec![
-            (COPIES, copies.collect()),
-            ("snapshots", names(records)),
-            ("index", names(indexes)),
-        ])
+        Ok((records, indexes))
     }
 
     /// Returns the lists of contents that lack a chunk.
@@ -280,9 +276,17 @@ pub fn is_damage(error: &Error) -> bool {
 /// # Errors
 /// Those of a far end that does not answer.
 pub(super) fn is_damaged<T>(result: Result<T>) -> Result<bool> {
+    unless_damaged(result).map(|value| value.is_none())
+}
+
+/// Returns what was read, and nothing if it was damaged.
+///
+/// # Errors
+/// Those of a far end that does not answer.
+pub(super) fn unless_damaged<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
-        Ok(_) => Ok(false),
-        Err(error) if is_damage(&error) => Ok(true),
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_damage(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -321,6 +321,12 @@ impl<'v> Writer<'v> {
         Ok(unlisted)
     }
 
+    /// Takes some snapshots out of the state that is committed.
+    pub(super) fn let_go(&mut self, snapshots: &[u64]) {
+        let state = &mut self.vault.state;
+        state.snapshots.retain(|epoch| !snapshots.contains(epoch));
+    }
+
     /// Returns the vault that is written to.
     pub(super) fn vault(&self) -> &Vault {
         self.vault
