@@ -11,12 +11,20 @@ use signal_hook::flag;
 /// Names a cache folder of one's own, for tests and for machines that share a home.
 const CACHE_VARIABLE: &str = "BREAKEVEN_CACHE";
 
+fn absolute(name: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(std::env::var_os(name)?);
+    path.is_absolute().then_some(path)
+}
+
+/// The folder for what is to be remembered, and not to be thrown away as a cache may be; `None` where there is no home.
+pub fn state_folder() -> Option<PathBuf> {
+    let folder =
+        absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    Some(folder?.join("breakeven"))
+}
+
 /// The folder for what is learned about this machine; `None` where there is no home.
 pub fn cache_folder() -> Option<PathBuf> {
-    let absolute = |name: &str| {
-        let path = PathBuf::from(std::env::var_os(name)?);
-        path.is_absolute().then_some(path)
-    };
     absolute(CACHE_VARIABLE)
         .or_else(|| Some(absolute("XDG_CACHE_HOME")?.join("breakeven")))
         .or_else(|| Some(absolute("HOME")?.join(".cache/breakeven")))

@@ -4,6 +4,7 @@ mod dump;
 mod local_time;
 mod look;
 mod options;
+mod seen;
 mod upkeep;
 
 use std::ffi::OsString;
@@ -40,10 +41,22 @@ const DRAWN_EVERY: Duration = Duration::from_millis(200);
 
 /// Runs a command of the vault.
 pub fn run(options: &VaultOptions) -> Result<ExitCode> {
+    match run_command(options) {
+        Err(error) if error.is::<seen::Older>() => {
+            standard::complain(error);
+            Ok(ExitCode::from(seen::OLDER))
+        }
+        code => code,
+    }
+}
+
+fn run_command(options: &VaultOptions) -> Result<ExitCode> {
     let repo = options.repo.as_deref();
     let repo = repo.ok_or_else(|| crate::options::Usage("which vault? -r names it".to_string()))?;
-    match &options.command {
-        VaultCommand::Init { copy_cuts, from } => init(options, repo, copy_cuts.as_deref(), from),
+    let (vault, code) = match &options.command {
+        VaultCommand::Init { copy_cuts, from } => {
+            return init(options, repo, copy_cuts.as_deref(), from);
+        }
         VaultCommand::Copy {
             from_repo,
             snapshots,
@@ -54,13 +67,22 @@ pub fn run(options: &VaultOptions) -> Result<ExitCode> {
             let writing = writer_options(options, *prices);
             let mut vault = open(options, repo)?;
             let code = upkeep::copy(options, &mut vault, &source, snapshots, writing)?;
-            Ok(upkeep::tell_damages(
-                &source,
-                upkeep::tell_damages(&vault, code),
-            ))
+            let code = upkeep::tell_damages(&source, code);
+            let code = seen::end(options, from_repo, &source, code)?;
+            let code = upkeep::tell_damages(&vault, code);
+            (vault, code)
         }
-        VaultCommand::Repair => upkeep::repair(options, &mut open_damaged(options, repo)?),
-        VaultCommand::Verify { sample } => verify(options, &open_damaged(options, repo)?, *sample),
+        VaultCommand::Repair => {
+            let mut vault = open_damaged(options, repo)?;
+            seen::check(options, repo, &vault)?;
+            let code = upkeep::repair(options, &mut vault)?;
+            (vault, code)
+        }
+        VaultCommand::Verify { sample } => {
+            let vault = open_damaged(options, repo)?;
+            let code = verify(options, &vault, *sample)?;
+            (vault, code)
+        }
         VaultCommand::List(_)
         | VaultCommand::Ls(_)
         | VaultCommand::Find(_)
@@ -70,14 +92,17 @@ pub fn run(options: &VaultOptions) -> Result<ExitCode> {
         | VaultCommand::Stats => {
             let vault = open_damaged(options, repo)?;
             let code = read(options, &vault)?;
-            Ok(upkeep::tell_damages(&vault, code))
+            let code = upkeep::tell_damages(&vault, code);
+            (vault, code)
         }
         _ => {
             let mut vault = open(options, repo)?;
             let code = change(options, &mut vault).map_err(hint)?;
-            Ok(upkeep::tell_damages(&vault, code))
+            let code = upkeep::tell_damages(&vault, code);
+            (vault, code)
         }
-    }
+    };
+    seen::end(options, repo, &vault, code)
 }
 
 /// Runs a command that only reads, which a damaged record does not stop.
@@ -172,7 +197,9 @@ fn open(options: &VaultOptions, repo: &Path) -> Result<Vault> {
     let far = far_end(options, repo)?;
     let password = password(options, false)?;
     let opened = Vault::open(far, &password, Entropy::system()?);
-    opened.map_err(|error| hint(error.into()))
+    let vault = opened.map_err(|error| hint(error.into()))?;
+    seen::check(options, repo, &vault)?;
+    Ok(vault)
 }
 
 /// Says what helps where damage is in the way.
@@ -198,11 +225,9 @@ fn open_other(options: &VaultOptions, repo: &Path, from: &FromOptions) -> Result
         Some(file) => first_line_of(file)?,
         None => password(options, false)?,
     };
-    Ok(Vault::open(
-        far_end(options, repo)?,
-        &password,
-        Entropy::system()?,
-    )?)
+    let vault = Vault::open(far_end(options, repo)?, &password, Entropy::system()?)?;
+    seen::check(options, repo, &vault)?;
+    Ok(vault)
 }
 
 fn password(options: &VaultOptions, is_new: bool) -> Result<Vec<u8>> {

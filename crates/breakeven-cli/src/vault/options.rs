@@ -10,7 +10,7 @@ use clap::{Args, Subcommand, ValueEnum};
 /// Options of `breakeven vault`.
 ///
 /// A vault is a folder, or a part of a store of objects, that holds trees of files once, compressed and encrypted. It exits 3 when a snapshot was made or
-/// restored but for some files, which are named.
+/// restored but for some files, which are named, and 4 when the vault is in an older state than this machine has seen.
 #[derive(Debug, Args)]
 pub struct VaultOptions {
     #[command(subcommand)]
@@ -40,6 +40,10 @@ pub struct VaultOptions {
     /// Memory that the index may take, in MiB: 32 bytes for each chunk
     #[arg(long, value_name = "MIB", default_value_t = 1024, global = true)]
     pub index_memory: u64,
+
+    /// Take the vault as it is, though this machine has seen a newer state of it
+    #[arg(long, global = true)]
+    pub accept_older: bool,
 
     /// Print JSON
     #[arg(long, global = true)]

@@ -100,6 +100,7 @@ impl Place {
             .args(line.split_whitespace())
             .current_dir(self.0.path())
             .env("BREAKEVEN_CACHE", self.at("cache"))
+            .env("XDG_STATE_HOME", self.at("state"))
             .stdin(Stdio::null());
         command
     }

@@ -11,6 +11,7 @@ mod server;
 
 mod look;
 mod metadata;
+mod seen;
 
 use tempfile::TempDir;
 
@@ -49,6 +50,7 @@ fn run_with(folder: &Path, line: &str, variables: &[(&str, &str)]) -> Output {
     command.args(["--signal=KILL", "120", env!("CARGO_BIN_EXE_breakeven")]);
     let output = command
         .args(words)
+        .env("XDG_STATE_HOME", folder.join("state"))
         .envs(variables.iter().copied())
         .current_dir(folder)
         .stdin(Stdio::null())

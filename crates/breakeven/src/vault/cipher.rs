@@ -251,7 +251,7 @@ impl MasterKey {
 /// What an open vault works with.
 pub(super) struct Keys {
     pub(super) master: MasterKey,
-    vault: [u8; 16],
+    pub(super) vault: [u8; 16],
     identity: Zeroizing<[u8; 32]>,
     seal: XChaCha20Poly1305,
 }

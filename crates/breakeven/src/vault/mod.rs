@@ -63,6 +63,7 @@ mod repair;
 mod restore;
 mod restore_files;
 mod retention;
+mod rollback;
 mod session;
 mod tree_reader;
 #[cfg(test)]
@@ -99,6 +100,7 @@ pub use record::Snapshot;
 pub use repair::{Repaired, is_damage};
 pub use restore::{RestoreOptions, Restored};
 pub use retention::{Kept, Retention, SnapshotFilter};
+pub use rollback::SeenRecord;
 pub use tree_reader::{ContentReader, EntryChange, EntryPair, TreeReader};
 pub use verify::{Verified, VerifyOptions};
 pub use walk::{AddOptions, Added, ReadFiles};
@@ -199,6 +201,8 @@ pub struct Vault {
     entropy: Entropy,
     /// The epoch of the newest record, 0 before the first.
     epoch: u64,
+    /// The hash of that record.
+    digest: Id,
     /// The highest epoch that had a record when the state was read: a fence, or one that is damaged, may be newer.
     newest: u64,
     state: State,
@@ -356,6 +360,7 @@ impl Vault {
             config,
             entropy,
             epoch: 0,
+            digest: Id::NONE,
             newest: 0,
             state: State::default(),
             is_lenient: false,
@@ -445,10 +450,10 @@ impl Vault {
         self.newest = newest;
         let mut passed_over = false;
         for epoch in &epochs {
-            match self.read_record(*epoch) {
-                Ok(Record::Fence) => {}
-                Ok(Record::Snapshot(state, _) | Record::Change(state)) => {
-                    (self.epoch, self.state) = (*epoch, state);
+            match self.read_sealed_record(*epoch) {
+                Ok((Record::Fence, _)) => {}
+                Ok((Record::Snapshot(state, _) | Record::Change(state), digest)) => {
+                    (self.epoch, self.digest, self.state) = (*epoch, digest, state);
                     if passed_over {
                         self.state.snapshots = self.whole_snapshots(&epochs);
                     }
@@ -484,10 +489,16 @@ impl Vault {
     }
 
     fn read_record(&self, epoch: u64) -> Result<Record> {
+        self.read_sealed_record(epoch).map(|(record, _)| record)
+    }
+
+    /// Returns a record, and the hash of its bytes.
+    fn read_sealed_record(&self, epoch: u64) -> Result<(Record, Id)> {
         let name = object("snapshots", epoch);
         read_either(&name, &self.damages, |object| {
             let sealed = self.far.read(object, RECORD_BYTES_MAX)?;
-            Record::read(&self.keys.open(RECORD, &name, &sealed)?)
+            let record = Record::read(&self.keys.open(RECORD, &name, &sealed)?)?;
+            Ok((record, pack::name_of(&sealed)))
         })
     }
 

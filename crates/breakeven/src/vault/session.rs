@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 
 use super::copies::{COPIES, copy_name};
 use super::far_end::{Put, Turn};
+use super::pack::name_of;
 use super::record::{Record, State};
 use super::{INDEX, LOCK, RECORD, Vault, object};
 
@@ -85,10 +86,11 @@ impl Vault {
         let put = self.far.put(&name, &sealed)?;
         // It is committed: that it lies once is no reason to call it failed.
         let copy = copy_name(&name);
-        if (put, record != &Record::Fence) == (Put::Created, true)
-            && let Err(error) = self.far.put(&copy, &sealed)
-        {
-            self.damages.note(&copy, &error);
+        if (put, record != &Record::Fence) == (Put::Created, true) {
+            self.digest = name_of(&sealed);
+            if let Err(error) = self.far.put(&copy, &sealed) {
+                self.damages.note(&copy, &error);
+            }
         }
         Ok(put)
     }

@@ -83,6 +83,7 @@ impl Store {
                 let mut command = Command::new(own_program()?);
                 command.arg("vault").arg("-r").arg(self.kept());
                 command.arg("-p").arg(self.folder.join("password"));
+                command.env("XDG_STATE_HOME", &self.folder);
                 command
             }
             Program::Restic(compression) => {

@@ -1,0 +1,49 @@
+//! What a client remembers of a vault, by which it finds out that an older state was put back.
+//!
+//! No object of a vault tells that there was a newer one. A client that keeps the newest record it has seen, where the vault's
+//! storage does not reach, does know. Promises: a vault that nobody put back is not called older, since epochs only
+//! rise; but for a record that was seen before it was durable, and that a power cut took. Not noticed: what others wrote and this client never saw, and an older state on which more was written since than
+//! had been taken from it.
+
+use crate::error::Result;
+
+use super::Vault;
+use super::cipher::Id;
+
+/// The newest record that a client has seen of a vault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenRecord {
+    /// Its epoch.
+    pub epoch: u64,
+    /// The hash of its bytes, cut to 16: a second record of that epoch has another.
+    pub digest: Id,
+}
+
+impl Vault {
+    /// Returns the identity of the vault, which all copies of it have in common.
+    pub fn id(&self) -> Id {
+        Id(self.keys.vault)
+    }
+
+    /// Returns the newest record, nothing before the first.
+    pub fn newest_record(&self) -> Option<SeenRecord> {
+        (self.epoch > 0).then_some(SeenRecord {
+            epoch: self.epoch,
+            digest: self.digest,
+        })
+    }
+
+    /// Says whether the vault is in a state before a record that was seen, or in another one of the same epoch.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub fn is_older_than(&self, seen: &SeenRecord) -> Result<bool> {
+        if self.epoch == seen.epoch {
+            return Ok(self.digest != seen.digest);
+        }
+        // A listing may be of before; one that is made now is not.
+        let is_behind = |newest: u64| newest < seen.epoch;
+        Ok(is_behind(self.newest.max(self.epoch))
+            && is_behind(self.epochs("snapshots")?.last().copied().unwrap_or(0)))
+    }
+}
