@@ -1,6 +1,7 @@
 //! Forgetting snapshots, and collecting what no snapshot needs.
 //!
-//! Collecting marks from the folders of all live snapshots. Packs without a live chunk are doomed; from packs of
+//! Collecting marks from the folders of all live snapshots. What moves does so in the order in which that meets it, since frames lie in
+//! a pack in a drawn one, and neighbours are smaller together. Packs without a live chunk are doomed; from packs of
 //! which less is live than a share that the caller gives, the live chunks go to new packs first. Doomed packs count no
 //! more from the commit on, and are deleted by the first collection after a grace time, so that a reader
 //! that began before still finds them. Interrupted, it leaves packs that the next writer takes over, the next
@@ -29,6 +30,8 @@ use super::{Progress, Vault};
 
 /// What a chunk takes beside its bytes at the most, with a frame and a pack of its own.
 const CHUNK_OVERHEAD_BYTES: u64 = 160;
+/// Padding adds one part in so many at the most: see `padded_bytes`.
+const PADDING_SHARE: u64 = 8;
 /// The part of a vault that is kept aside, at the most: little beside what it holds, and more than the state of a vault
 /// takes, whose folders and index are a hundredth of it.
 const ROOM_SHARE: u64 = 64;
@@ -85,6 +88,8 @@ pub struct Collected {
 struct Fate {
     pack: PackPlace,
     contents: Contents,
+    /// The number of its first frame in the index.
+    first_frame: u32,
     /// Live bytes of each of its frames, uncompressed.
     live_bytes: Vec<u64>,
     moves: bool,
@@ -120,10 +125,22 @@ impl Vault {
         self.commit(session, Record::Change(state))
     }
 
-    /// Returns which chunks of a merged index are live.
-    fn mark<'i>(&self, index: &'i Index, progress: &mut dyn FnMut(&Progress)) -> Result<Marks<'i>> {
-        let mut live = Marks::new(index);
-        let mut mark = |id: Id| live.mark(&id);
+    /// Returns which chunks of a merged index are live, and in which order they are met.
+    fn mark<'i>(&self, index: &'i Index, progress: &mut dyn FnMut(&Progress)) -> Result<Live<'i>> {
+        let mut live = Live {
+            marks: Marks::new(index),
+            ranks: vec![u32::MAX; index.frame_count()],
+        };
+        let mut next = 0u32;
+        let mut mark = |id: Id| {
+            live.marks.mark(&id);
+            if let Some(place) = index.find(&id) {
+                let rank = &mut live.ranks[place.frame as usize];
+                if *rank == u32::MAX {
+                    (*rank, next) = (next, next + 1);
+                }
+            }
+        };
         let phase = "marking what is live";
         self.follow_all(index, phase, progress, &mut mark, &mut |_, ended| ended)?;
         Ok(live)
@@ -149,7 +166,7 @@ impl Vault {
             Ok(())
         })?;
         if plan.moved_packs > 0 {
-            let written = self.try_moving(options, &moving, &plan, &|id| live.has(id))?;
+            let written = self.try_moving(options, &moving, &plan, &live)?;
             plan.rewritten_bytes = written.min(plan.rewritten_bytes_most);
         }
         Ok(plan)
@@ -161,27 +178,19 @@ impl Vault {
         options: &WriterOptions,
         moving: &[Fate],
         plan: &CollectPlan,
-        is_live: &dyn Fn(&Id) -> bool,
+        live: &Live<'_>,
     ) -> Result<u64> {
         let mut trial = Trial::new(self, options);
         let step = plan.read_bytes.div_ceil(TRIED_BYTES).max(1) as usize;
-        let frames = moving.iter().flat_map(|fate| {
-            let numbers = 0..fate.contents.frames.len();
-            numbers.map(move |frame| (fate, frame))
-        });
-        let frames = frames.filter(|(fate, frame)| fate.live_bytes[*frame] > 0);
         let mut share_bytes = 0.0;
-        // Of the pack of the last frame.
-        let (mut pack, mut head) = (Id::NONE, None);
-        for (fate, frame) in frames.step_by(step) {
+        let mut heads = vec![None; moving.len()];
+        for (at, frame) in in_order(moving, live).into_iter().step_by(step) {
+            let fate = &moving[at];
             share_bytes += fate.share_bytes(frame);
             let entry = &fate.contents.frames[frame];
-            if std::mem::replace(&mut pack, fate.pack.name) != fate.pack.name {
-                head = None;
-            }
-            let open = self.open_frame_of(fate, entry, &mut head, &mut trial.decompressor)?;
+            let open = self.open_frame_of(fate, entry, &mut heads[at], &mut trial.decompressor)?;
             let chunks = entry.chunks.iter().enumerate();
-            for (ordinal, chunk) in chunks.filter(|(_, chunk)| is_live(&chunk.id)) {
+            for (ordinal, chunk) in chunks.filter(|(_, chunk)| live.has(&chunk.id)) {
                 let group = Group::of(fate.pack.kind, chunk.kind);
                 trial.put(group, *chunk, live_chunk(&open, entry, ordinal)?)?;
             }
@@ -212,7 +221,7 @@ impl Vault {
     fn fates(
         &self,
         index: &Index,
-        live: &Marks<'_>,
+        live: &Live<'_>,
         share_min: f64,
         plan: &mut CollectPlan,
         take: &mut dyn FnMut(Fate) -> Result<()>,
@@ -234,6 +243,7 @@ impl Vault {
                 })
             };
             let (mut raw, mut live_raw, mut read, mut count) = (0u64, 0u64, 0u64, 0);
+            let first_frame = number;
             let mut live_bytes = Vec::with_capacity(contents.frames.len());
             for frame in &contents.frames {
                 let lengths = frame.chunks.iter().map(|it| u64::from(it.length_bytes));
@@ -251,6 +261,7 @@ impl Vault {
             let fate = Fate {
                 pack,
                 contents,
+                first_frame,
                 live_bytes,
                 moves,
             };
@@ -265,7 +276,8 @@ impl Vault {
                 plan.live_stored_bytes += shares.sum::<f64>() as u64;
                 plan.rewritten_bytes = plan.live_stored_bytes;
                 let objects = fate.pack.kind.object_count();
-                plan.rewritten_bytes_most += objects * (live_raw + count * CHUNK_OVERHEAD_BYTES);
+                let most = live_raw + count * CHUNK_OVERHEAD_BYTES;
+                plan.rewritten_bytes_most += objects * (most + most / PADDING_SHARE);
             } else {
                 return Ok(());
             }
@@ -316,15 +328,11 @@ impl Vault {
         };
         let will_stay = |id: &Id| index.has_chunk(id) && live.has(id);
         leaving.extend(writer.take_over(unlisted, is_needed, &will_stay)?);
-        for fate in fates.iter().filter(|fate| fate.moves) {
-            collected.read_bytes += writer.move_live(fate, &live)?;
-            let done = collected.read_bytes;
-            progress(&Progress {
-                phase: "moving what is live",
-                done,
-                total,
-            });
-        }
+        writer.move_live(&fates, &live, &mut |read_bytes| {
+            collected.read_bytes += read_bytes;
+            let (phase, done) = ("moving what is live", collected.read_bytes);
+            progress(&Progress { phase, done, total });
+        })?;
         collected.written_bytes = writer.commit_collection(leaving, now)?;
         let most = collected.plan.rewritten_bytes_most;
         assert!(collected.written_bytes <= most, "{collected:?}");
@@ -366,6 +374,19 @@ impl Vault {
         let mut state = self.state.clone();
         state.doomed.retain(|doomed| !over.contains(&doomed.pack));
         self.commit(session, Record::Change(state)).map(drop)
+    }
+}
+
+/// What is live, and in which order it was met.
+struct Live<'i> {
+    marks: Marks<'i>,
+    /// Of each frame, when the first live chunk of it was met.
+    ranks: Vec<u32>,
+}
+
+impl Live<'_> {
+    fn has(&self, id: &Id) -> bool {
+        self.marks.has(id)
     }
 }
 
@@ -434,20 +455,26 @@ impl Writer<'_> {
         Ok(written)
     }
 
-    /// Puts the live chunks of a pack into new frames; returns the bytes read.
-    fn move_live(&mut self, fate: &Fate, live: &Marks<'_>) -> Result<u64> {
+    /// Puts the live chunks of the packs that move into new frames, frame by frame in the order in which they were met; hands
+    /// out how many bytes it read.
+    fn move_live(
+        &mut self,
+        fates: &[Fate],
+        live: &Live<'_>,
+        read: &mut dyn FnMut(u64),
+    ) -> Result<()> {
         let mut decompressor = Decompressor::new();
-        let (mut read, mut head) = (0, None);
-        for frame in &fate.contents.frames {
+        let mut heads = vec![None; fates.len()];
+        for (at, frame) in in_order(fates, live) {
+            let (fate, head) = (&fates[at], &mut heads[at]);
+            let frame = &fate.contents.frames[frame];
             let is_live = |id: &Id| live.has(id) && self.index.find(id).is_none();
             if !frame.chunks.iter().any(|chunk| is_live(&chunk.id)) {
                 continue;
             }
-            if head.is_none() {
-                read += HEAD_BYTES as u64;
-            }
-            read += u64::from(frame.sealed_bytes);
-            let open = (self.vault()).open_frame_of(fate, frame, &mut head, &mut decompressor)?;
+            let head_bytes = head.map_or(HEAD_BYTES as u64, |_: [u8; HEAD_BYTES]| 0);
+            let open = (self.vault()).open_frame_of(fate, frame, head, &mut decompressor)?;
+            read(head_bytes + u64::from(frame.sealed_bytes));
             for (ordinal, chunk) in frame.chunks.iter().enumerate() {
                 if live.has(&chunk.id) && self.index.find(&chunk.id).is_none() {
                     let group = Group::of(fate.pack.kind, chunk.kind);
@@ -456,8 +483,24 @@ impl Writer<'_> {
                 }
             }
         }
-        Ok(read)
+        Ok(())
     }
+}
+
+/// Returns the frames that have something live and move, each by its pack and its place there, in the order in which they were met.
+fn in_order(fates: &[Fate], live: &Live<'_>) -> Vec<(usize, usize)> {
+    let fates = fates.iter().enumerate().filter(|(_, fate)| fate.moves);
+    let frames = fates.flat_map(|(at, fate)| {
+        let numbers = 0..fate.contents.frames.len();
+        let numbers = numbers.filter(|frame| fate.live_bytes[*frame] > 0);
+        numbers.map(move |frame| (live.ranks[fate.first_frame as usize + frame], at, frame))
+    });
+    let mut frames: Vec<(u32, usize, usize)> = frames.collect();
+    frames.sort_unstable();
+    frames
+        .into_iter()
+        .map(|(_, at, frame)| (at, frame))
+        .collect()
 }
 
 /// Returns a chunk of an open frame, which is as long as the index says.

@@ -33,6 +33,8 @@ mod contents;
 mod copies;
 mod copy;
 mod damage_log;
+#[cfg(test)]
+mod density_test;
 mod far_end;
 mod folder;
 mod folder_end;

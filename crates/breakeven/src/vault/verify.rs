@@ -336,6 +336,7 @@ fn follow(
         chunks.each_chunk(index, stamps, take)?;
         let entries = chunks.folder(index, folder)?;
         let stamps = chunks.stamps(index, &entries, stamps)?;
+        let last = left.len();
         for (entry, stamp) in entries.iter().zip(&stamps) {
             match entry.node {
                 Node::File {
@@ -350,6 +351,8 @@ fn follow(
                 _ => {}
             }
         }
+        // The first is followed next, as it was added.
+        left[last..].reverse();
     }
     Ok(())
 }
