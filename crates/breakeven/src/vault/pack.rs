@@ -5,7 +5,6 @@
 
 use crate::codec::{Compressor, Decoder, Decompressor, Method};
 use crate::error::{Error, Result};
-use crate::meter::thread_cpu;
 
 use super::bytes::{Reader, fail, put_number};
 use super::chunker::CHUNK_BYTES_LIMIT;
@@ -183,7 +182,6 @@ impl RawFrame {
         let mut least: Option<(Decoder, Vec<u8>)> = None;
         let mut outcomes = Vec::new();
         for method in methods {
-            let begun = thread_cpu();
             let mut bytes = room();
             bytes.resize(head_bytes + raw_bytes, 0);
             // A target one byte short of raw: what is not smaller is stored.
@@ -199,7 +197,6 @@ impl RawFrame {
             outcomes.push(Outcome {
                 method,
                 stored_bytes: size.unwrap_or(raw_bytes),
-                encode: thread_cpu() - begun,
             });
         }
         let (decoder, mut bytes) = least.unwrap_or_else(|| {
