@@ -389,3 +389,53 @@ fn a_tree_of_other_inodes_is_not_read_if_that_is_asked_for() {
     assert_eq!((read.0, read.1.inode), (0, count));
     assert_eq!(add(6, false, false).0, count);
 }
+
+/// Returns the bytes that this thread has read from files.
+fn read_bytes() -> u64 {
+    let counted = fs::read_to_string("/proc/thread-self/io").unwrap();
+    let line = counted
+        .lines()
+        .find_map(|line| line.strip_prefix("rchar: "));
+    line.unwrap().parse().unwrap()
+}
+
+/// A file of which a little changed is read once; a clone of it too, though nobody knew it before.
+#[test]
+fn a_file_that_changed_is_read_once() {
+    const BYTES: usize = 6 << 20;
+    let source = tempfile::tempdir().unwrap();
+    let path = source.path().join("big");
+    let mut content = noise(&mut Rng::with_seed(crate::testing::seed(72)), BYTES);
+    fs::write(&path, &content).unwrap();
+    let (_, mut vault) = memory_vault();
+    // All in this thread, whose bytes are counted.
+    let pool = Pool::new(PoolOptions { worker_count: 0 }).unwrap();
+    let mut add = |days: i64| {
+        let before = read_bytes();
+        let paths = [source.path().to_path_buf()];
+        let added = vault.add(&pool, &paths, &options(days), &mut |_| ());
+        (added.unwrap().snapshot, read_bytes() - before)
+    };
+    let most = (BYTES + BYTES / 50) as u64;
+    let (_, read) = add(1);
+    assert!((BYTES as u64..most).contains(&read), "{read} at first");
+    for at in 0..4 {
+        let from = at * BYTES / 4;
+        content[from..from + BYTES / 400].reverse();
+        fs::write(&path, &content).unwrap();
+        let (snapshot, read) = add(2 + at as i64);
+        assert!(
+            (BYTES as u64..most).contains(&read),
+            "{read} of change {at}"
+        );
+        assert!(snapshot.new_raw_bytes < BYTES as u64 / 10, "{snapshot:?}");
+    }
+    fs::copy(&path, source.path().join("clone")).unwrap();
+    let (snapshot, read) = add(9);
+    // Its first chunks are read before it is looked for, and once more with the whole.
+    assert!(
+        (BYTES as u64..most + (2 << 20)).contains(&read),
+        "{read} of a clone"
+    );
+    assert!(snapshot.new_raw_bytes < 4000, "{snapshot:?}");
+}

@@ -50,15 +50,18 @@ pub(super) struct FileSource {
     file: Arc<File>,
     /// How much of it is read; to its end where that is unknown.
     limit_bytes: Option<u64>,
+    /// Whether the snapshot before has another content of it.
+    is_changed: bool,
     read_bytes: u64,
     failure: Option<String>,
 }
 
 impl FileSource {
-    pub(super) fn new(file: File, limit_bytes: Option<u64>) -> FileSource {
+    pub(super) fn new(file: File, limit_bytes: Option<u64>, is_changed: bool) -> FileSource {
         FileSource {
             file: Arc::new(file),
             limit_bytes,
+            is_changed,
             read_bytes: 0,
             failure: None,
         }
@@ -117,6 +120,10 @@ impl Source for FileSource {
 
     fn file(&self) -> Option<&Arc<File>> {
         Some(&self.file)
+    }
+
+    fn is_hardly_known(&self) -> bool {
+        self.is_changed
     }
 
     fn size_bytes(&self) -> Option<u64> {

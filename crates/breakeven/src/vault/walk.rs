@@ -642,7 +642,8 @@ impl Walk<'_, '_> {
             let entry = entry.clone();
             Some((Entry { name, ..entry }, *stamp))
         } else {
-            let stored = self.read_file(folder, name)?;
+            let is_changed = matches!(unchanged, Err(Reason::Changed | Reason::Torn));
+            let stored = self.read_file(folder, name, is_changed)?;
             if stored.is_some() {
                 self.added.read.count(unchanged.err());
             }
@@ -758,13 +759,21 @@ impl Walk<'_, '_> {
     }
 
     /// Reads a file, and again if it changed meanwhile. One that changes each time is stored as it was read last.
-    fn read_file(&mut self, folder: &OwnedFd, name: &[u8]) -> Result<Option<Stored>> {
+    fn read_file(
+        &mut self,
+        folder: &OwnedFd,
+        name: &[u8],
+        is_changed: bool,
+    ) -> Result<Option<Stored>> {
         let mut last = None;
-        let mut is_bounded = true;
+        let mut expected = Expected {
+            is_bounded: true,
+            is_changed,
+        };
         for _ in 0..READS_MAX {
             let opened = open_file(folder, name);
             let read = match opened {
-                Ok((status, file)) => self.read_once(name, &status, file, is_bounded)?,
+                Ok((status, file)) => self.read_once(name, &status, file, expected)?,
                 Err(reason) => Err(reason),
             };
             match read {
@@ -775,7 +784,7 @@ impl Walk<'_, '_> {
                 }) => return Ok(Some(stored)),
                 Ok(reading) => {
                     // Such a file has another length than it says.
-                    is_bounded = !reading.is_settled;
+                    expected.is_bounded = !reading.is_settled;
                     last = Some(reading.stored);
                 }
                 // What was read before it went is kept.
@@ -802,7 +811,7 @@ impl Walk<'_, '_> {
         name: &[u8],
         status: &Stat,
         file: OwnedFd,
-        is_bounded: bool,
+        expected: Expected,
     ) -> Result<std::result::Result<Reading, String>> {
         moments::pass();
         let attributes = self.attributes(HeldInode::Open(file.as_fd()));
@@ -810,8 +819,8 @@ impl Walk<'_, '_> {
         let shared = extents.and_then(|it| self.clones.find(&self.root, &it));
         let length = status.st_size as u64;
         // Files that the system makes up say that they are empty.
-        let limit = Some(length).filter(|length| is_bounded && *length > 0);
-        let mut source = FileSource::new(File::from(file), limit);
+        let limit = Some(length).filter(|length| expected.is_bounded && *length > 0);
+        let mut source = FileSource::new(File::from(file), limit, expected.is_changed);
         let stored = match shared {
             Some(content) => Ok((content, length)),
             None => self.writer.add_content(&mut source),
@@ -871,6 +880,15 @@ enum Reason {
     Torn,
     Lost,
     Asked,
+}
+
+/// What is expected of a file that is read.
+#[derive(Clone, Copy)]
+struct Expected {
+    /// Whether it is as long as it says.
+    is_bounded: bool,
+    /// Whether its content is another than in the snapshot before.
+    is_changed: bool,
 }
 
 /// A file that was read.

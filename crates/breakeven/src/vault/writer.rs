@@ -57,6 +57,11 @@ pub trait Source {
         None
     }
 
+    /// Says whether the content is one that the vault hardly has: looking for it whole would read it once more.
+    fn is_hardly_known(&self) -> bool {
+        false
+    }
+
     /// Returns the bytes of the whole content, where that is known before it is read.
     fn size_bytes(&self) -> Option<u64> {
         None
@@ -522,7 +527,7 @@ impl<'v> Writer<'v> {
         first: usize,
     ) -> Result<Option<(Id, u64)>> {
         let first = self.vault.keys.id(&window.bytes()[..first]);
-        if self.index.find(&first).is_none() {
+        if source.is_hardly_known() || self.index.find(&first).is_none() {
             return Ok(None);
         }
         let mut hasher = self.vault.keys.hasher();
