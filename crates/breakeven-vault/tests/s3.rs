@@ -2,6 +2,7 @@
 
 mod server;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -12,8 +13,8 @@ use std::time::Duration;
 
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::vault::{
-    AddOptions, Entropy, FarEnd, PasswordCost, RestoreOptions, Time, Vault, VaultOptions,
-    VerifyOptions, WriterOptions,
+    AddOptions, Entropy, FarEnd, FolderEnd, Listed, PasswordCost, RestoreOptions, Time, Vault,
+    VaultOptions, VerifyOptions, WriterOptions,
 };
 use breakeven_vault::{S3Options, open};
 use server::Server;
@@ -213,6 +214,111 @@ fn a_vault_lives_on_an_s3_server_behind_a_bad_line() {
     let faults = faults.load(Ordering::Relaxed);
     println!("{faults} connections met a fault");
     assert!(faults >= 20, "{faults}");
+}
+
+/// Starts a proxy that counts the requests that go through it.
+fn counting(upstream: u16, requests: Arc<AtomicU64>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("its address").port();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let requests = Arc::clone(&requests);
+            std::thread::spawn(move || count(client, upstream, &requests));
+        }
+    });
+    port
+}
+
+fn count(mut client: TcpStream, upstream: u16, requests: &AtomicU64) -> std::io::Result<()> {
+    const VERSION: &[u8] = b" HTTP/1.1\r\n";
+    let mut server = TcpStream::connect(("127.0.0.1", upstream))?;
+    let (from, to) = (server.try_clone()?, client.try_clone()?);
+    let answers = std::thread::spawn(move || pass(from, to, usize::MAX));
+    let (mut buffer, mut tail) = ([0; 1 << 14], Vec::new());
+    loop {
+        let read = client.read(&mut buffer)?;
+        if read == 0 {
+            break;
+        }
+        // What begins in one part may end in the next.
+        tail.extend_from_slice(&buffer[..read]);
+        let found = tail.windows(VERSION.len()).filter(|it| *it == VERSION);
+        requests.fetch_add(found.count() as u64, Ordering::Relaxed);
+        tail.drain(..tail.len().saturating_sub(VERSION.len() - 1));
+        server.write_all(&buffer[..read])?;
+    }
+    server.shutdown(Shutdown::Write)?;
+    drop(answers.join());
+    Ok(())
+}
+
+/// An add asks as much of a vault of 1,000 snapshots as of one of 5, but for the second page of what is listed.
+#[test]
+fn an_unchanged_add_asks_as_much_at_any_number_of_snapshots() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let requests = Arc::new(AtomicU64::new(0));
+    let port = counting(server.port, Arc::clone(&requests));
+    let source = tempfile::tempdir().expect("a folder");
+    make_tree(source.path());
+    let paths = [source.path().to_path_buf()];
+    let entropy = || Entropy::system().expect("random bytes");
+    let storage = Arc::new(breakeven::storage::MemoryStorage::new());
+    let near = FolderEnd::shared(storage);
+    let options_of_vault = VaultOptions::default();
+    let made = Vault::init(
+        Arc::clone(&near),
+        options_of_vault,
+        PASSWORD,
+        COST,
+        entropy(),
+    );
+    let mut vault = made.expect("a vault");
+    let pool = pool();
+    let mut seconds = 0;
+    let mut add = |vault: &mut Vault| {
+        seconds += 9;
+        let added = vault.add(&pool, &paths, &options(seconds), &mut |_| ());
+        added.expect("a snapshot");
+    };
+    let far = far_end(server.port);
+    // Of an unchanged add, as an own process makes it.
+    let mut asked = |vault: &mut Vault, snapshots: usize| {
+        for _ in vault.snapshots().expect("snapshots").len()..snapshots {
+            add(vault);
+        }
+        bring(&*near, &*far);
+        requests.store(0, Ordering::Relaxed);
+        let opened = Vault::open(far_end(port), PASSWORD, entropy());
+        let mut opened = opened.expect("a vault");
+        add(&mut opened);
+        requests.load(Ordering::Relaxed)
+    };
+    let few = asked(&mut vault, 5);
+    let many = asked(&mut vault, 1000);
+    println!("{few} requests at 5 snapshots, {many} at 1000");
+    assert!(few > 10 && many <= few + 8, "{few} and {many}");
+}
+
+/// Makes one far end hold what another does.
+fn bring(from: &dyn FarEnd, to: &dyn FarEnd) {
+    for folder in ["keys", "packs", "copies", "index", "snapshots", "locks"] {
+        let there = to.list(folder).expect("a listing");
+        let names = |listed: Vec<Listed>| -> BTreeSet<String> {
+            listed.into_iter().map(|it| it.name).collect()
+        };
+        let (there, here) = (names(there), names(from.list(folder).expect("a listing")));
+        for name in here.difference(&there).filter(|it| *it != "turn") {
+            let object = format!("{folder}/{name}");
+            let bytes = from.read(&object, 1 << 30).expect("an object");
+            to.put(&object, &bytes).expect("it is put");
+        }
+        let gone: Vec<String> = there.difference(&here).cloned().collect();
+        to.delete(folder, &gone).expect("it goes");
+    }
+    let config = from.read("config", 1 << 20).expect("an object");
+    to.put("config", &config).expect("it is put");
 }
 
 #[test]

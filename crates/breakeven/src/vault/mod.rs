@@ -504,6 +504,31 @@ impl Vault {
         })
     }
 
+    /// Returns the last snapshot that was added of a host and paths. Records are read until it is found: one, where one host adds.
+    fn newest_of(&self, host: &str, paths: &[Vec<u8>]) -> Result<Option<(u64, Snapshot)>> {
+        for epoch in self.state.snapshots.iter().rev() {
+            let snapshot = self.listed_snapshot(*epoch)?;
+            if let Some(snapshot) = snapshot.filter(|it| it.host == host && it.paths == paths) {
+                return Ok(Some((*epoch, snapshot)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns a snapshot that the state lists, nothing if it was forgotten meanwhile or is damaged, which is noted.
+    fn listed_snapshot(&self, epoch: u64) -> Result<Option<Snapshot>> {
+        match self.snapshot(epoch) {
+            Ok(snapshot) => Ok(Some(snapshot)),
+            // Who forgot it meanwhile has deleted it.
+            Err(error) if is_damage(&error) && self.has_moved_on()? => Ok(None),
+            Err(error) if is_damage(&error) => {
+                self.damages.note(&object("snapshots", epoch), &error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Returns the snapshots that live, oldest first by the time they were begun. One whose record is damaged is left out, and is among
     /// [`Vault::damages`].
     ///
@@ -512,15 +537,8 @@ impl Vault {
     pub fn snapshots(&self) -> Result<Vec<(u64, Snapshot)>> {
         let mut snapshots = Vec::with_capacity(self.state.snapshots.len());
         for epoch in &self.state.snapshots {
-            match self.snapshot(*epoch) {
-                Ok(snapshot) => snapshots.push((*epoch, snapshot)),
-                // Who forgot it meanwhile has deleted it.
-                Err(error) if is_damage(&error) && self.has_moved_on()? => {}
-                Err(error) if is_damage(&error) => {
-                    self.damages.note(&object("snapshots", *epoch), &error);
-                }
-                Err(error) => return Err(error),
-            }
+            let snapshot = self.listed_snapshot(*epoch)?;
+            snapshots.extend(snapshot.map(|snapshot| (*epoch, snapshot)));
         }
         // A copied one has a higher number than those that are younger.
         snapshots.sort_by_key(|(epoch, snapshot)| (snapshot.begun, *epoch));

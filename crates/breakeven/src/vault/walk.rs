@@ -132,8 +132,7 @@ impl Vault {
             names.push(path.as_os_str().as_bytes().to_vec());
         }
         names.sort();
-        let before = self.snapshots()?.into_iter().rev();
-        let parent = { before }.find(|(_, it)| it.host == options.host && it.paths == names);
+        let parent = self.newest_of(&options.host, &names)?;
         let mut snapshot = self.describe(names, options);
         let root = rustix::fs::open("/", FOLDER_FLAGS, Mode::empty());
         let root = root.map_err(|error| Error::io("open", "/", error.into()))?;
