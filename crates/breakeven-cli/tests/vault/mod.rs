@@ -494,12 +494,35 @@ fn golden_tree() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// Damages the pack of folders of a vault, restores by its copy, and mends it.
+fn check_copy_of_folders(path: &Path) {
+    let packs = fs::read_dir(path.join("v/packs")).expect("packs");
+    let packs = packs.flat_map(|it| fs::read_dir(it.expect("a folder").path()).expect("a pack"));
+    let mut packs = packs.map(|it| it.expect("a pack").path());
+    let is_of_folders = |pack: &PathBuf| fs::read(pack).expect("its bytes")[4] == 2;
+    let pack = packs.find(is_of_folders).expect("a pack of folders");
+    let mut bytes = fs::read(&pack).expect("its bytes");
+    bytes[30] ^= 1;
+    fs::write(&pack, bytes).expect("it is written");
+    ends(
+        path,
+        "breakeven vault -r v -p p restore 1 --target by-copy",
+        3,
+    );
+    for (name, content) in golden_tree() {
+        let back = path.join("by-copy/srv/golden").join(name);
+        assert!(fs::read(&back).expect("a file") == content, "{name}");
+    }
+    ends(path, "breakeven vault -r v -p p repair", 0);
+}
+
 /// Vaults of version 1, kept as they were written: `before` has lists beside the contents, `now` apart from them, `attributes`
-/// extended attributes too, a link of two names and a file that changed while it was read. Each is
+/// extended attributes too, a link of two names and a file that changed while it was read; `padded` has folders twice and frames
+/// with padding. Each is
 /// whole and restored, and what it holds is cut where it was, so that it is not stored again.
 #[test]
 fn a_vault_that_was_written_once_is_read_and_its_cuts_stay() {
-    for name in ["before", "now", "attributes"] {
+    for name in ["before", "now", "attributes", "padded"] {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path();
         let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vault/golden");
@@ -523,10 +546,15 @@ fn a_vault_that_was_written_once_is_read_and_its_cuts_stay() {
                 let link = |name: &str| fs::symlink_metadata(golden.join(name)).expect("a link");
                 assert_eq!(link("link").ino(), link("below/link").ino());
             }
+            "padded" => {
+                assert!(!said.contains("has no attributes"), "{said}");
+                check_copy_of_folders(path);
+            }
             _ => assert!(said.contains("has no attributes"), "{said}"),
         }
         let said = ok(path, "breakeven vault -r v -p p repair");
-        assert!(said.contains("nothing is damaged; gave "), "{said}");
+        let gave = said.contains("nothing is damaged; gave ");
+        assert_eq!(gave, name != "padded", "{said}");
         let said = ok(path, "breakeven vault -r v -p p repair");
         assert_eq!(said.trim(), "nothing is damaged");
         let said = ok(path, "breakeven vault -r v -p p verify");

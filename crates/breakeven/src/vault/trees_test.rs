@@ -880,7 +880,8 @@ fn check_repair(heals: bool, damage: &dyn Fn(&Path)) -> Repaired {
     let added = vault.add(&pool(), &[root.to_path_buf()], &options(2), &mut |_| ());
     let again = added.unwrap().epoch;
     let mut snapshots = vault.snapshots().unwrap();
-    snapshots.retain(|(epoch, _)| heals || *epoch == again);
+    let found = repaired.found.map(|found| found.epoch);
+    snapshots.retain(|(epoch, _)| heals && Some(*epoch) != found || *epoch == again);
     for (epoch, _) in snapshots {
         let (_target, back) = restored(&vault, epoch, root);
         assert_eq!(seen(&back), seen(root), "snapshot {epoch} of {again}");
@@ -943,6 +944,7 @@ fn a_repair_names_what_is_lost_and_the_next_add_heals_it() {
         }
     });
     assert_eq!(record.lost_snapshots, [1]);
+    assert_eq!(record.found.map(|it| it.folders), Some(1));
     let nothing = check_repair(true, &|_| ());
     assert!(nothing.is_whole() && nothing.damages.is_empty());
 }
