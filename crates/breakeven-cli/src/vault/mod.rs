@@ -1,6 +1,7 @@
 //! `breakeven vault`: opening it, the commands, and what they print.
 
 mod dump;
+mod lists;
 mod local_time;
 mod look;
 mod options;
@@ -39,6 +40,16 @@ const PARTIAL: u8 = 3;
 /// How often the bar is drawn anew.
 const DRAWN_EVERY: Duration = Duration::from_millis(200);
 
+/// The variables that stand in for options.
+const REPOSITORY: &str = "BREAKEVEN_REPOSITORY";
+const PASSWORD_FILE: &str = "BREAKEVEN_PASSWORD_FILE";
+
+/// Returns a variable that says something.
+fn variable(name: &str) -> Option<PathBuf> {
+    let value = std::env::var_os(name).filter(|value| !value.is_empty());
+    value.map(PathBuf::from)
+}
+
 /// Runs a command of the vault.
 pub fn run(options: &VaultOptions) -> Result<ExitCode> {
     match run_command(options) {
@@ -51,8 +62,11 @@ pub fn run(options: &VaultOptions) -> Result<ExitCode> {
 }
 
 fn run_command(options: &VaultOptions) -> Result<ExitCode> {
-    let repo = options.repo.as_deref();
-    let repo = repo.ok_or_else(|| crate::options::Usage("which vault? -r names it".to_string()))?;
+    let repo = options.repo.clone().or_else(|| variable(REPOSITORY));
+    let repo = repo.ok_or_else(|| {
+        crate::options::Usage(format!("which vault? -r names it, or {REPOSITORY}"))
+    })?;
+    let repo = &repo;
     let (vault, code) = match &options.command {
         VaultCommand::Init { copy_cuts, from } => {
             return init(options, repo, copy_cuts.as_deref(), from);
@@ -231,8 +245,13 @@ fn open_other(options: &VaultOptions, repo: &Path, from: &FromOptions) -> Result
 }
 
 fn password(options: &VaultOptions, is_new: bool) -> Result<Vec<u8>> {
-    let output = match (&options.password_file, &options.password_command) {
-        (Some(file), _) => return first_line_of(file),
+    let named = options.password_file.clone();
+    let named = named.or_else(|| match &options.password_command {
+        Some(_) => None,
+        None => variable(PASSWORD_FILE),
+    });
+    let output = match (named, &options.password_command) {
+        (Some(file), _) => return first_line_of(&file),
         (None, Some(command)) => {
             let output = Command::new("sh")
                 .args(["-c", command])
@@ -341,7 +360,7 @@ fn run_add(options: &VaultOptions, vault: &mut Vault, add: &AddOptions) -> Resul
         tags: add.tag.clone(),
         host: add.host.clone().unwrap_or_else(host),
         user: std::env::var("USER").unwrap_or_default(),
-        excludes: patterns(&add.exclude),
+        excludes: lists::excludes(&add.excludes)?,
         excludes_caches: add.exclude_caches,
         one_file_system: add.one_file_system,
         rereads: add.force,
@@ -352,8 +371,9 @@ fn run_add(options: &VaultOptions, vault: &mut Vault, add: &AddOptions) -> Resul
         writer: writer_options(options, add.prices),
     };
     let is_stream = add.paths.iter().any(|path| path == Path::new("-"));
+    let is_alone = add.paths.len() == 1 && add.files_from.is_empty() && add.files_from0.is_empty();
     let added = match is_stream {
-        true if add.paths.len() > 1 => bail!("standard input is added by itself"),
+        true if !is_alone => bail!("standard input is added by itself"),
         true => vault.add_stream(
             &pool()?,
             add.stdin_filename.as_bytes(),
@@ -361,13 +381,12 @@ fn run_add(options: &VaultOptions, vault: &mut Vault, add: &AddOptions) -> Resul
             &settings,
         )?,
         false => {
-            let absolute = |path: &PathBuf| {
-                std::fs::canonicalize(path).with_context(|| format!("find {}", path.display()))
-            };
-            let paths = add.paths.iter().map(absolute).collect::<Result<Vec<_>>>()?;
-            vault.add(&pool()?, &paths, &settings, &mut |progress| {
+            let named = lists::named(add)?;
+            let mut added = vault.add(&pool()?, &named.paths, &settings, &mut |progress| {
                 bar.show(progress)
-            })?
+            })?;
+            added.problems.extend(named.problems);
+            added
         }
     };
     bar.0.finish_and_clear();
@@ -537,7 +556,7 @@ fn run_restore(
         replaces: restore.overwrite,
         path: restore.snapshot.path.clone(),
         includes: patterns(&restore.include),
-        excludes: patterns(&restore.exclude),
+        excludes: lists::excludes(&restore.excludes)?,
         index_bytes_max: options.index_memory << 20,
         ..vault::RestoreOptions::default()
     };

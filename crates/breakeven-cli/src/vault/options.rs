@@ -16,7 +16,8 @@ pub struct VaultOptions {
     #[command(subcommand)]
     pub command: VaultCommand,
 
-    /// The vault: a folder, or s3://BUCKET/PREFIX with the credentials and region of the AWS_* variables
+    /// The vault: a folder, or s3://BUCKET/PREFIX with the credentials and region of the AWS_* variables; BREAKEVEN_REPOSITORY
+    /// names it as well
     #[arg(short = 'r', long, value_name = "VAULT", global = true)]
     pub repo: Option<PathBuf>,
 
@@ -24,7 +25,8 @@ pub struct VaultOptions {
     #[arg(long, value_name = "URL", value_parser = parse_endpoint, global = true)]
     pub endpoint: Option<Endpoint>,
 
-    /// Read the password from the first line of this file; it is asked for unless given
+    /// Read the password from the first line of this file, or of the one that BREAKEVEN_PASSWORD_FILE names; it is asked for
+    /// unless given
     #[arg(short = 'p', long, value_name = "FILE", global = true)]
     pub password_file: Option<PathBuf>,
 
@@ -161,18 +163,34 @@ pub enum Prices {
     Best,
 }
 
+/// What is left out.
+#[derive(Debug, Args)]
+pub struct ExcludeOptions {
+    /// Leave out what matches: * ? [a-z] and ** for any folders; may be repeated
+    #[arg(short = 'e', long, value_name = "PATTERN")]
+    pub exclude: Vec<OsString>,
+    /// Leave out what the lines of this file match, but for empty ones and those with # in front; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub exclude_file: Vec<PathBuf>,
+}
+
 /// Options of `breakeven vault add`.
 #[derive(Debug, Args)]
 pub struct AddOptions {
     /// Files and folders; - adds standard input as one file
-    #[arg(value_name = "PATH", required = true)]
+    #[arg(value_name = "PATH", required_unless_present_any = ["files_from", "files_from0"])]
     pub paths: Vec<PathBuf>,
+    /// Add also what the lines of this file name, - for standard input; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub files_from: Vec<PathBuf>,
+    /// The same where NUL stands behind each name, as find -print0 has it
+    #[arg(long, value_name = "FILE")]
+    pub files_from0: Vec<PathBuf>,
     /// Tag the snapshot
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
-    /// Leave out what matches: * ? [a-z] and ** for any folders
-    #[arg(short = 'e', long, value_name = "PATTERN")]
-    pub exclude: Vec<OsString>,
+    #[command(flatten)]
+    pub excludes: ExcludeOptions,
     /// Leave out folders with a CACHEDIR.TAG, but for the tag
     #[arg(long)]
     pub exclude_caches: bool,
@@ -218,9 +236,8 @@ pub struct RestoreOptions {
     /// Restore only what matches, and the folders it lies in; may be repeated
     #[arg(short = 'i', long, value_name = "PATTERN")]
     pub include: Vec<OsString>,
-    /// Leave out what matches
-    #[arg(short = 'e', long, value_name = "PATTERN")]
-    pub exclude: Vec<OsString>,
+    #[command(flatten)]
+    pub excludes: ExcludeOptions,
     #[command(flatten)]
     pub filter: FilterOptions,
 }

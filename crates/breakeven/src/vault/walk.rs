@@ -29,12 +29,14 @@ use super::reading::{FileSource, moments};
 use super::record::Snapshot;
 use super::repair::is_damage;
 use super::writer::{Source, Writer, WriterOptions};
-use super::{INDEX_PHASE, Progress, Vault};
+use super::{INDEX_PHASE, Progress, RECORD_BYTES_MAX, Vault};
 
 /// What the clock of a file system may be too coarse to tell: 2 s on FAT, 10 ms elsewhere.
 const CLOCK_GRAIN_SECONDS: i64 = 2;
 /// Folders within folders that are followed: as many as handles are open at once.
 const DEPTH_MAX: usize = 512;
+/// What the paths of a snapshot take at the most: half of what a reader takes of its record.
+const PATHS_BYTES_MAX: usize = RECORD_BYTES_MAX as usize / 2;
 /// A file that changes while it is read is read so often.
 const READS_MAX: usize = 3;
 const CACHE_TAG: &[u8] = b"CACHEDIR.TAG";
@@ -126,12 +128,10 @@ impl Vault {
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Added> {
         let mut wanted = Wanted::default();
-        let mut names: Vec<Vec<u8>> = Vec::new();
         for path in paths {
             wanted.insert(path)?;
-            names.push(path.as_os_str().as_bytes().to_vec());
         }
-        names.sort();
+        let names = names_of(paths)?;
         let parent = self.newest_of(&options.host, &names)?;
         let mut snapshot = self.describe(names, options);
         let root = rustix::fs::open("/", FOLDER_FLAGS, Mode::empty());
@@ -247,6 +247,25 @@ impl Vault {
             added.snapshot = self.snapshot(epoch)?;
         }
         Ok(added)
+    }
+}
+
+/// Returns the paths as a snapshot names them.
+fn names_of(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
+    let names = paths
+        .iter()
+        .map(|path| path.as_os_str().as_bytes().to_vec());
+    let mut names: Vec<Vec<u8>> = names.collect();
+    names.sort();
+    names.dedup();
+    let needed_bytes: usize = names.iter().map(Vec::len).sum();
+    match needed_bytes <= PATHS_BYTES_MAX {
+        true => Ok(names),
+        false => Err(Error::Limit {
+            what: "paths of a snapshot",
+            limit_bytes: PATHS_BYTES_MAX as u64,
+            needed_bytes: needed_bytes as u64,
+        }),
     }
 }
 
