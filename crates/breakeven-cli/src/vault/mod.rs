@@ -28,7 +28,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::standard;
-use breakeven_cli::text::printable;
+use breakeven_cli::text::{printable, size};
+use local_time::{local, utc_offset};
 pub use options::VaultOptions;
 use options::{
     AddOptions, CollectOptions, FilterOptions, ForgetOptions, FromOptions, Prices, RestoreOptions,
@@ -526,17 +527,15 @@ fn list(options: &VaultOptions, vault: &Vault, filter: &FilterOptions) -> Result
         .map(|(epoch, snapshot)| facts_of(*epoch, snapshot))
         .collect();
     let line = |(epoch, snapshot): &(u64, Snapshot)| {
-        let paths: Vec<_> = snapshot
-            .paths
-            .iter()
-            .map(|path| String::from_utf8_lossy(path))
-            .collect();
-        let (host, tags) = (&snapshot.host, snapshot.tags.join(","));
+        let paths = snapshot.paths.iter();
+        let paths: Vec<_> = paths.map(|path| String::from_utf8_lossy(path)).collect();
         let line = format!(
-            "{epoch}  @{}  {host}  {} bytes  {}  {tags}",
-            snapshot.begun.seconds,
-            snapshot.raw_bytes,
-            paths.join(" ")
+            "{epoch:<4}  {}  {}  {:>8}  {}  {}",
+            local(snapshot.begun),
+            snapshot.host,
+            size(snapshot.raw_bytes as f64),
+            paths.join(" "),
+            snapshot.tags.join(",")
         );
         printable(line.trim_end())
     };
@@ -628,15 +627,17 @@ fn run_forget(
 ) -> Result<ExitCode> {
     let rule = Retention {
         last: forget.keep_last,
+        hourly: forget.keep_hourly,
         daily: forget.keep_daily,
         weekly: forget.keep_weekly,
         monthly: forget.keep_monthly,
         yearly: forget.keep_yearly,
+        within_seconds: forget.keep_within.unwrap_or(0),
         tags: forget.keep_tag.clone(),
     };
     let snapshots = filtered(vault, &forget.filter)?;
     if !forget.unsafe_allow_remove_all
-        && let Some(group) = rule.emptied(&snapshots).first()
+        && let Some(group) = rule.emptied(&snapshots, &utc_offset).first()
     {
         let host = printable(&group.host);
         let paths = group.paths.iter().map(|path| String::from_utf8_lossy(path));
@@ -645,7 +646,7 @@ fn run_forget(
             "the rules keep no snapshot of {paths} on {host}, nothing was forgotten; `--dry-run --unsafe-allow-remove-all` shows what they would forget"
         );
     }
-    let kept = rule.apply(&snapshots);
+    let kept = rule.apply(&snapshots, &utc_offset);
     let gone = kept
         .iter()
         .filter(|it| it.reasons.is_empty())

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::local_time::parse_duration;
+
 /// Options of `breakeven vault`.
 ///
 /// A vault is a folder, or a part of a store of objects, that holds trees of files once, compressed and encrypted. It exits 3 when a snapshot was made or
@@ -366,6 +368,9 @@ pub struct ForgetOptions {
     /// Keep the newest so many of each host and paths
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub keep_last: usize,
+    /// Keep the newest of each of so many hours, in local time as all that follow
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub keep_hourly: usize,
     /// Keep the newest of each of so many days
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub keep_daily: usize,
@@ -378,6 +383,9 @@ pub struct ForgetOptions {
     /// Keep the newest of each of so many years
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub keep_yearly: usize,
+    /// Keep all that are at most so much older than the newest of each host and paths: 1y5m7d2h
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub keep_within: Option<i64>,
     /// Keep all with this tag
     #[arg(long, value_name = "TAG")]
     pub keep_tag: Vec<String>,

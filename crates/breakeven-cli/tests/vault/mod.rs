@@ -570,3 +570,55 @@ fn a_vault_that_was_written_once_is_read_and_its_cuts_stay() {
         assert!(new < 2000, "{name}: {said}");
     }
 }
+
+#[test]
+fn a_list_has_local_times_and_units() {
+    let folder = places();
+    let path = folder.path();
+    let vault = "breakeven vault -r /backup/games -p password.txt";
+    ok(path, &format!("{vault} init"));
+    ok(
+        path,
+        &format!("{vault} add --host here --tag one /srv/games"),
+    );
+    let facts: serde_json::Value =
+        serde_json::from_str(&ok(path, &format!("{vault} list --json"))).expect("JSON");
+    let seconds = facts[0]["seconds"].as_i64().expect("a number");
+    for zone in ["UTC", "CET-1CEST,M3.5.0,M10.5.0/3", "XXX+9:30"] {
+        let date = Command::new("date")
+            .args(["+%F %T", &format!("--date=@{seconds}")])
+            .env("TZ", zone)
+            .output()
+            .expect("date");
+        let date = String::from_utf8(date.stdout).expect("text");
+        let output = run_with(path, &format!("{vault} list"), &[("TZ", zone)]);
+        let line = String::from_utf8(output.stdout).expect("text");
+        let games = path.join("srv/games");
+        let expected = format!(
+            "1     {}  here    363 kB  {}  one\n",
+            date.trim(),
+            games.display()
+        );
+        assert_eq!(line, expected, "{zone}");
+    }
+}
+
+#[test]
+fn what_is_young_and_each_hour_are_kept() {
+    let folder = places();
+    let path = folder.path();
+    let vault = "breakeven vault -r /backup/games -p password.txt";
+    ok(path, &format!("{vault} init"));
+    for _ in 0..2 {
+        ok(path, &format!("{vault} add /srv/games"));
+    }
+    let said = ok(path, &format!("{vault} forget -n --keep-within 2h"));
+    assert!(said.starts_with("would forget 0 of 2"), "{said}");
+    ends(path, &format!("{vault} forget --keep-within 2"), 2);
+    ok(path, &format!("{vault} forget --keep-hourly 1"));
+    let said = ok(path, &format!("{vault} list"));
+    assert!(
+        said.starts_with("2 ") && said.lines().count() == 1,
+        "{said}"
+    );
+}

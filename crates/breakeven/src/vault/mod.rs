@@ -101,7 +101,7 @@ pub use patterns::PathPatterns;
 pub use record::Snapshot;
 pub use repair::{Repaired, is_damage};
 pub use restore::{RestoreOptions, Restored};
-pub use retention::{Kept, Retention, SnapshotFilter};
+pub use retention::{Kept, Retention, SnapshotFilter, UtcOffset};
 pub use rollback::SeenRecord;
 pub use tree_reader::{ContentReader, EntryChange, EntryPair, TreeReader};
 pub use verify::{Verified, VerifyOptions};

@@ -1,6 +1,8 @@
-//! Which snapshots are meant, and which a rule keeps: the last of each day, week, month and year, and those with a tag.
+//! Which snapshots are meant, and which a rule keeps: the last of each hour, day, week, month and year, what is young, and what has
+//! a tag.
 //!
-//! Pure: times are given. Days are those of UTC, weeks begin on Monday.
+//! Pure: times are given, and how far the clock on the wall is from UTC at each. Hours and days are those of that clock, weeks begin
+//! on Monday. The hour that a clock shows twice in autumn is two hours.
 
 use std::collections::BTreeSet;
 
@@ -11,6 +13,8 @@ use super::Snapshot;
 pub struct Retention {
     /// The newest so many. Default 0.
     pub last: usize,
+    /// The newest of each of so many hours. Default 0.
+    pub hourly: usize,
     /// The newest of each of so many days. Default 0.
     pub daily: usize,
     /// The newest of each of so many weeks. Default 0.
@@ -19,9 +23,14 @@ pub struct Retention {
     pub monthly: usize,
     /// The newest of each of so many years. Default 0.
     pub yearly: usize,
+    /// All that are no more than so many seconds older than the newest. Default 0.
+    pub within_seconds: i64,
     /// All with one of these tags. Default none.
     pub tags: Vec<String>,
 }
+
+/// Returns how many seconds the clock on the wall is ahead of UTC, at a time in seconds since 1970.
+pub type UtcOffset<'o> = &'o dyn Fn(i64) -> i64;
 
 /// Which snapshots are meant. Default all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,49 +63,70 @@ pub struct Kept {
     pub reasons: Vec<&'static str>,
 }
 
-/// The number of the period in which a day lies.
-type Period = fn(i64) -> i64;
+/// The number of the period in which a moment of a clock on the wall lies.
+type Period = fn(LocalMoment) -> (i64, i64);
 
+const HOUR_SECONDS: i64 = 3_600;
 const DAY_SECONDS: i64 = 86_400;
+
+/// What a clock on the wall shows, in seconds as if it were UTC, and how far ahead of UTC it is.
+#[derive(Clone, Copy)]
+struct LocalMoment {
+    seconds: i64,
+    offset: i64,
+}
+
+impl LocalMoment {
+    fn day(&self) -> i64 {
+        self.seconds.div_euclid(DAY_SECONDS)
+    }
+}
 
 impl Retention {
     /// Applies the rules to snapshots of the same host and paths by themselves, and returns all, oldest first.
-    pub fn apply(&self, snapshots: &[(u64, Snapshot)]) -> Vec<Kept> {
+    pub fn apply(&self, snapshots: &[(u64, Snapshot)], offset: UtcOffset<'_>) -> Vec<Kept> {
         let groups = groups_of(snapshots);
         let mut kept: Vec<Kept> = groups
             .iter()
-            .flat_map(|group| self.apply_to(group))
+            .flat_map(|group| self.apply_to(group, offset))
             .collect();
         kept.sort_by_key(|kept| kept.epoch);
         kept
     }
 
     /// Returns a snapshot of each group of the same host and paths of which the rules keep nothing.
-    pub fn emptied<'s>(&self, snapshots: &'s [(u64, Snapshot)]) -> Vec<&'s Snapshot> {
+    pub fn emptied<'s>(
+        &self,
+        snapshots: &'s [(u64, Snapshot)],
+        offset: UtcOffset<'_>,
+    ) -> Vec<&'s Snapshot> {
         let mut groups = groups_of(snapshots);
         groups.retain(|group| {
-            self.apply_to(group)
+            self.apply_to(group, offset)
                 .iter()
                 .all(|kept| kept.reasons.is_empty())
         });
         groups.iter().map(|group| &group[0].1).collect()
     }
 
-    fn apply_to(&self, group: &[&(u64, Snapshot)]) -> Vec<Kept> {
+    fn apply_to(&self, group: &[&(u64, Snapshot)], offset: UtcOffset<'_>) -> Vec<Kept> {
         let mut newest: Vec<_> = group.to_vec();
         newest.sort_by_key(|(epoch, snapshot)| std::cmp::Reverse((snapshot.begun, *epoch)));
-        let periods: [(&'static str, usize, Period); 4] = [
-            ("daily", self.daily, |day| day),
-            // 1970 began on a Thursday.
-            ("weekly", self.weekly, |day| (day + 3).div_euclid(7)),
-            ("monthly", self.monthly, |day| {
-                let (year, month) = year_month(day);
-                year * 12 + month
+        let youngest = newest[0].1.begun.seconds;
+        let periods: [(&'static str, usize, Period); 5] = [
+            ("hourly", self.hourly, |at| {
+                (at.seconds.div_euclid(HOUR_SECONDS), at.offset)
             }),
-            ("yearly", self.yearly, |day| year_month(day).0),
+            ("daily", self.daily, |at| (at.day(), 0)),
+            // 1970 began on a Thursday.
+            ("weekly", self.weekly, |at| {
+                ((at.day() + 3).div_euclid(7), 0)
+            }),
+            ("monthly", self.monthly, |at| year_month(at.day())),
+            ("yearly", self.yearly, |at| (year_month(at.day()).0, 0)),
         ];
         let keeps_all = *self == Retention::default();
-        let mut seen: [BTreeSet<i64>; 4] = Default::default();
+        let mut seen: [BTreeSet<(i64, i64)>; 5] = Default::default();
         let mut kept = Vec::with_capacity(newest.len());
         for (at, (epoch, snapshot)) in newest.into_iter().enumerate() {
             let mut reasons = Vec::new();
@@ -106,9 +136,17 @@ impl Retention {
             if at < self.last {
                 reasons.push("last");
             }
-            let day = snapshot.begun.seconds.div_euclid(DAY_SECONDS);
+            let seconds = snapshot.begun.seconds;
+            if youngest.saturating_sub(seconds) < self.within_seconds {
+                reasons.push("within");
+            }
+            let offset = offset(seconds);
+            let at = LocalMoment {
+                seconds: seconds.saturating_add(offset),
+                offset,
+            };
             for ((name, count, period), seen) in periods.iter().zip(&mut seen) {
-                if seen.len() < *count && seen.insert(period(day)) {
+                if seen.len() < *count && seen.insert(period(at)) {
                     reasons.push(name);
                 }
             }
@@ -174,7 +212,16 @@ mod tests {
     }
 
     fn check(retention: &Retention, snapshots: &[(u64, Snapshot)], expected: &[u64]) {
-        let kept = retention.apply(snapshots);
+        check_at(retention, snapshots, &|_| 0, expected);
+    }
+
+    fn check_at(
+        retention: &Retention,
+        snapshots: &[(u64, Snapshot)],
+        offset: UtcOffset<'_>,
+        expected: &[u64],
+    ) {
+        let kept = retention.apply(snapshots, offset);
         assert_eq!(kept.len(), snapshots.len());
         let kept: Vec<u64> = (kept.iter().filter(|kept| !kept.reasons.is_empty()))
             .map(|kept| kept.epoch)
@@ -222,12 +269,85 @@ mod tests {
         };
         let snapshots = [one, two];
         let emptied = |rule: &Retention| -> Vec<String> {
-            let groups = rule.emptied(&snapshots).into_iter();
+            let groups = rule.emptied(&snapshots, &|_| 0).into_iter();
             groups.map(|group| group.host.clone()).collect()
         };
         assert_eq!(emptied(&by_tag("keep")), ["two"]);
         assert_eq!(emptied(&by_tag("kept")), ["one", "two"]);
         assert!(emptied(&Retention::default()).is_empty());
+        let young = Retention {
+            within_seconds: 1,
+            ..Retention::default()
+        };
+        assert!(emptied(&young).is_empty());
+    }
+
+    /// In Berlin, where summer time begins on 2025-03-30 and ends on 2025-10-26, each at 01:00 UTC.
+    fn berlin(seconds: i64) -> i64 {
+        match (1_743_296_400..1_761_440_400).contains(&seconds) {
+            true => 7200,
+            false => 3600,
+        }
+    }
+
+    /// Snapshots at these seconds.
+    fn at(seconds: impl IntoIterator<Item = i64>) -> Vec<(u64, Snapshot)> {
+        let numbered = seconds.into_iter().zip(1..);
+        let of = |(seconds, epoch)| {
+            let mut of = snapshot(epoch, 0, "");
+            of.1.begun.seconds = seconds;
+            of
+        };
+        numbered.map(of).collect()
+    }
+
+    #[test]
+    fn days_and_hours_are_those_of_the_clock_on_the_wall() {
+        let daily = |daily: usize| Retention {
+            daily,
+            ..Retention::default()
+        };
+        // 2025-10-25 21:30 UTC is 23:30 in Berlin, half an hour later is another day.
+        let evening = 1_761_427_800;
+        let late = at([evening, evening + 1800]);
+        check(&daily(2), &late, &[2]);
+        check_at(&daily(2), &late, &berlin, &[1, 2]);
+        // The day of 25 hours, hour by hour from its midnight on: the last hour is its own.
+        let autumn = at((0..26).map(|hour| evening + 1800 + hour * 3600));
+        check_at(&daily(9), &autumn, &berlin, &[25, 26]);
+        // That of 23.
+        let spring = at((0..25).map(|hour| 1_743_289_200 + hour * 3600));
+        check_at(&daily(9), &spring, &berlin, &[23, 25]);
+        // Every hour of either, of which the clock shows one twice and one not at all, at half past and at its end.
+        let hourly = Retention {
+            hourly: 99,
+            ..Retention::default()
+        };
+        for (midnight, hours) in [(evening + 1800, 25), (1_743_289_200, 23)] {
+            let halves = at((0..2 * hours).map(|half| midnight + half * 1800));
+            let ends: Vec<u64> = (1..=hours as u64).map(|hour| 2 * hour).collect();
+            check_at(&hourly, &halves, &berlin, &ends);
+        }
+        // A clock that is half an hour off.
+        let halves = at((0..4).map(|half| midnight_of(1) + half * 1800));
+        check_at(&hourly, &halves, &|_| 1800, &[1, 3, 4]);
+    }
+
+    fn midnight_of(day: i64) -> i64 {
+        day * DAY_SECONDS
+    }
+
+    #[test]
+    fn what_is_young_beside_the_newest_is_kept() {
+        let within = |within_seconds: i64| Retention {
+            within_seconds,
+            ..Retention::default()
+        };
+        let snapshots = at([0, 100, 199, 200]);
+        check(&within(1), &snapshots, &[4]);
+        check(&within(100), &snapshots, &[3, 4]);
+        check(&within(101), &snapshots, &[2, 3, 4]);
+        check(&within(i64::MAX), &at([i64::MIN, 5]), &[2]);
     }
 
     #[test]
