@@ -72,6 +72,13 @@ pub enum Command {
     /// Store trees of files once, compressed and encrypted
     #[cfg(feature = "vault")]
     Vault(Box<crate::vault::VaultOptions>),
+    /// Store trees of files once, compressed and encrypted: not in this build
+    #[cfg(not(feature = "vault"))]
+    #[command(disable_help_flag = true)]
+    Vault {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
     /// Make, serve and copy compressed disks for programs that know nothing of them
     #[command(subcommand)]
     Disk(DiskCommand),

@@ -212,8 +212,9 @@ fn open(options: &VaultOptions, repo: &Path) -> Result<Vault> {
     let far = far_end(options, repo)?;
     let password = password(options, false)?;
     let opened = Vault::open(far, &password, Entropy::system()?);
-    let vault = opened.map_err(|error| hint(error.into()))?;
+    let mut vault = opened.map_err(|error| hint(error.into()))?;
     seen::check(options, repo, &vault)?;
+    vault.wait_for_turns(options.wait);
     Ok(vault)
 }
 
@@ -231,7 +232,9 @@ fn hint(error: anyhow::Error) -> anyhow::Error {
 fn open_damaged(options: &VaultOptions, repo: &Path) -> Result<Vault> {
     let far = far_end(options, repo)?;
     let password = password(options, false)?;
-    Ok(Vault::open_damaged(far, &password, Entropy::system()?)?)
+    let mut vault = Vault::open_damaged(far, &password, Entropy::system()?)?;
+    vault.wait_for_turns(options.wait);
+    Ok(vault)
 }
 
 /// Opens a vault that is only read.
@@ -734,26 +737,31 @@ fn run_collect(
 
 fn stats(options: &VaultOptions, vault: &Vault) -> Result<ExitCode> {
     let snapshots = vault.snapshots()?;
-    let raw_bytes: u64 = snapshots
-        .iter()
-        .map(|(_, snapshot)| snapshot.raw_bytes)
-        .sum();
-    let new_raw_bytes: u64 = snapshots
-        .iter()
-        .map(|(_, snapshot)| snapshot.new_raw_bytes)
-        .sum();
+    let raw_bytes: u64 = snapshots.iter().map(|(_, it)| it.raw_bytes).sum();
+    let bar = Bar::new()?;
+    let stats = vault.stats(options.index_memory << 20, &mut |progress| {
+        bar.show(progress)
+    })?;
+    bar.0.finish_and_clear();
     let stored_bytes = vault.stored_bytes()?;
-    let (chunks, index_bytes) = vault.index_size(options.index_memory << 20)?;
-    let saved = raw_bytes.saturating_sub(new_raw_bytes);
-    let compressed = new_raw_bytes.saturating_sub(stored_bytes);
+    let saved = raw_bytes.saturating_sub(stats.needed_raw_bytes);
+    let compressed = (stats.needed_raw_bytes).saturating_sub(stats.needed_stored_bytes);
     let facts = json!({
-        "snapshots": snapshots.len(), "raw_bytes": raw_bytes, "new_raw_bytes": new_raw_bytes, "stored_bytes": stored_bytes,
-        "saved_by_deduplication": saved, "saved_by_compression": compressed, "chunks": chunks, "index_bytes": index_bytes,
+        "snapshots": snapshots.len(), "raw_bytes": raw_bytes, "needed_raw_bytes": stats.needed_raw_bytes,
+        "needed_stored_bytes": stats.needed_stored_bytes, "unneeded_bytes": stats.unneeded_bytes, "waiting_packs": stats.waiting_packs,
+        "stored_bytes": stored_bytes, "saved_by_deduplication": saved, "saved_by_compression": compressed, "chunks": stats.chunks, "index_bytes": stats.index_bytes,
     });
     let text = format!(
-        "{} snapshots of {raw_bytes} bytes, of which {new_raw_bytes} were new; the vault takes {stored_bytes}, metadata counted\n\
-         deduplication saved {saved} bytes, compression {compressed}; the index of {chunks} chunks takes {index_bytes} bytes of memory",
-        snapshots.len()
+        "{} snapshots of {raw_bytes} bytes, {} without what repeats, which take {} compressed; the vault takes {stored_bytes}, metadata counted\n\
+         deduplication saves {saved} bytes, compression {compressed}; {} bytes and {} packs that wait are needed by no snapshot, gc gives them back\n\
+         the index of {} chunks takes {} bytes of memory",
+        snapshots.len(),
+        stats.needed_raw_bytes,
+        stats.needed_stored_bytes,
+        stats.unneeded_bytes,
+        stats.waiting_packs,
+        stats.chunks,
+        stats.index_bytes
     );
     tell(options, &facts, &text);
     Ok(ExitCode::SUCCESS)

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
@@ -48,6 +49,10 @@ pub struct VaultOptions {
     /// Take the vault as it is, though this machine has seen a newer state of it
     #[arg(long, global = true)]
     pub accept_older: bool,
+
+    /// Wait so long for a writer to end, where another writes: 30s, 10m, 2h
+    #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "0s", global = true)]
+    pub wait: Duration,
 
     /// Print JSON
     #[arg(long, global = true)]
@@ -130,6 +135,19 @@ fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
         true => Ok(Endpoint(text.to_string())),
         false => Err("expected http://HOST:PORT or https://HOST".to_string()),
     }
+}
+
+fn parse_wait(text: &str) -> Result<Duration, String> {
+    let wrong = || "a time is a number with s, m or h".to_string();
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        _ => return Err(wrong()),
+    };
+    let number: u32 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    Ok(Duration::from_secs(u64::from(number) * seconds))
 }
 
 /// How another vault is opened.

@@ -622,3 +622,114 @@ fn what_is_young_and_each_hour_are_kept() {
         "{said}"
     );
 }
+
+/// Runs the program in a shell that has set a limit before.
+fn run_limited(folder: &Path, limit: &str, line: &str) -> (Option<i32>, String) {
+    let line = line.replacen("breakeven", env!("CARGO_BIN_EXE_breakeven"), 1);
+    let script = format!("{limit} && exec {line}");
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()
+        .expect("a shell");
+    let said = [output.stdout, output.stderr].concat();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&said).into_owned(),
+    )
+}
+
+#[test]
+fn few_open_files_are_enough() {
+    let folder = places();
+    let path = folder.path();
+    for at in 0..1000 {
+        let below = path.join(format!("srv/games/many/{}/{at}", at % 7));
+        fs::create_dir_all(&below).expect("folders");
+        fs::write(below.join("file"), format!("{at}")).expect("a file");
+    }
+    let deep = path.join("srv/games").join(["d"; 100].join("/"));
+    fs::create_dir_all(deep).expect("folders");
+    let vault = "breakeven vault -r backup/games -p password.txt";
+    // Into nothing, and over what is there.
+    let restore = "restore latest --target back";
+    let lines = [
+        "init",
+        "add srv/games",
+        "verify",
+        restore,
+        &format!("{restore} --overwrite"),
+        "stats",
+        "gc --grace 0",
+    ];
+    for line in lines {
+        let (code, said) = run_limited(path, "ulimit -n 256", &format!("{vault} {line}"));
+        assert_eq!(code, Some(0), "{line}: {said}");
+    }
+    // What is there is kept, and each file of it is named.
+    let (code, said) = run_limited(path, "ulimit -n 256", &format!("{vault} {restore}"));
+    assert_eq!(code, Some(3), "{said}");
+    assert!(!said.contains("Too many open files"), "{said}");
+    check_restored(path, "back");
+}
+
+#[test]
+fn stats_say_what_is_held_after_a_forget() {
+    let folder = places();
+    let path = folder.path();
+    let vault = "breakeven vault -r /backup/games -p password.txt";
+    ok(path, &format!("{vault} init"));
+    ok(path, &format!("{vault} add /srv/games"));
+    fs::write(path.join("srv/games/one/data"), crate::noise(1000)).expect("a file");
+    ok(path, &format!("{vault} add /srv/games"));
+    let stats = || -> serde_json::Value {
+        serde_json::from_str(&ok(path, &format!("{vault} stats --json"))).expect("JSON")
+    };
+    let number = |facts: &serde_json::Value, name: &str| facts[name].as_u64().expect("a number");
+    let before = stats();
+    assert_eq!(number(&before, "needed_raw_bytes"), 300_000 + 63_000 + 1000);
+    // Of the snapshot that brought nearly everything, only what the other needs is left.
+    ok(path, &format!("{vault} forget 1"));
+    let after = stats();
+    assert_eq!(number(&after, "needed_raw_bytes"), 63_000 + 1000);
+    assert!(number(&after, "unneeded_bytes") > 299_000, "{after}");
+    assert!(number(&after, "needed_stored_bytes") < 64_000, "{after}");
+    ok(path, &format!("{vault} gc --grace 0"));
+    ok(path, &format!("{vault} gc --grace 0"));
+    let collected = stats();
+    assert_eq!(number(&collected, "needed_raw_bytes"), 63_000 + 1000);
+    assert!(
+        number(&collected, "unneeded_bytes") < 100_000,
+        "{collected}"
+    );
+}
+
+#[test]
+fn one_who_waits_gets_the_turn() {
+    let folder = places();
+    let path = folder.path();
+    let vault = "breakeven vault -r /backup/games -p password.txt";
+    ok(path, &format!("{vault} init"));
+    let start = |words: &[&str], stdin: Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_breakeven"));
+        let command = command.args(["vault", "-r", "backup/games", "-p", "password.txt"]);
+        let command = command.args(words).current_dir(path).stdin(stdin);
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts")
+    };
+    let mut first = start(&["add", "-"], Stdio::piped());
+    // It has the turn when another is refused.
+    while run(path, &format!("{vault} add /srv/games")).status.code() != Some(1) {}
+    let mut second = start(&["add", "--wait", "10m", "srv/games"], Stdio::null());
+    drop(first.stdin.take());
+    assert!(first.wait().expect("it ends").success());
+    assert!(second.wait().expect("it ends").success());
+    let said = ok(path, &format!("{vault} list"));
+    let last = said.lines().last().expect("a snapshot");
+    assert!(last.contains("/srv/games"), "{said}");
+    ends(path, &format!("{vault} --wait 10 list"), 2);
+}

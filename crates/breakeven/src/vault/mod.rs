@@ -14,6 +14,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use zeroize::Zeroizing;
 
@@ -67,6 +68,7 @@ mod restore_files;
 mod retention;
 mod rollback;
 mod session;
+mod stats;
 mod tree_reader;
 #[cfg(test)]
 mod tree_reader_test;
@@ -103,6 +105,7 @@ pub use repair::{Repaired, is_damage};
 pub use restore::{RestoreOptions, Restored};
 pub use retention::{Kept, Retention, SnapshotFilter, UtcOffset};
 pub use rollback::SeenRecord;
+pub use stats::VaultStats;
 pub use tree_reader::{ContentReader, EntryChange, EntryPair, TreeReader};
 pub use verify::{Verified, VerifyOptions};
 pub use walk::{AddOptions, Added, ReadFiles};
@@ -208,6 +211,8 @@ pub struct Vault {
     /// The highest epoch that had a record when the state was read: a fence, or one that is damaged, may be newer.
     newest: u64,
     state: State,
+    /// How long another writer is waited for.
+    turn_wait: Duration,
     /// Whether a newest record that cannot be read is passed over.
     is_lenient: bool,
     damages: Arc<DamageLog>,
@@ -365,6 +370,7 @@ impl Vault {
             digest: Id::NONE,
             newest: 0,
             state: State::default(),
+            turn_wait: Duration::ZERO,
             is_lenient: false,
             damages: Arc::new(damages),
         })
@@ -664,13 +670,9 @@ impl Vault {
         Ok(())
     }
 
-    /// Returns how many chunks are stored, and the memory that their index takes.
-    ///
-    /// # Errors
-    /// [`Error::Limit`] if that is more than `cap_bytes`; those of the storage.
-    pub fn index_size(&self, cap_bytes: u64) -> Result<(u64, u64)> {
-        let index = self.index(cap_bytes)?;
-        Ok((index.chunk_count() as u64, index.memory_bytes()))
+    /// Has changes wait for their turn while another writes, for so long at the most. At first they do not.
+    pub fn wait_for_turns(&mut self, wait: Duration) {
+        self.turn_wait = wait;
     }
 
     /// Returns what was chosen when the vault was made.

@@ -224,6 +224,15 @@ fn open_target(target: &Path) -> Result<OwnedFd> {
     opened.map_err(|error| Error::io("open", target, error.into()))
 }
 
+/// A folder that waits for the files in it.
+struct WaitingFolder {
+    place: Arc<Place>,
+    /// What it is given then; nothing where it stays as it is.
+    entry: Option<Entry>,
+    /// The batch with the last of them.
+    batch: u64,
+}
+
 struct Restore<'r> {
     chunks: Chunks,
     stage: Stage<Batch, Made, Chunks>,
@@ -243,8 +252,8 @@ struct Restore<'r> {
     /// Batches that were handed over, and those that came back.
     submitted: u64,
     completed: u64,
-    /// Folders to finish behind a batch.
-    waiting: VecDeque<(Arc<Place>, Entry, u64)>,
+    /// Folders with files that are not yet made.
+    waiting: VecDeque<WaitingFolder>,
     /// Whether the far end does not answer, or making files ended in a panic.
     is_over: bool,
     restored: Restored,
@@ -450,10 +459,12 @@ impl Restore<'_> {
     }
 
     fn finish_folders(&mut self) {
-        while let Some((_, _, batch)) = self.waiting.front()
-            && *batch <= self.completed
+        while let Some(folder) = self.waiting.front()
+            && folder.batch <= self.completed
         {
-            let (place, entry, _) = self.waiting.pop_front().expect("it was there");
+            let folder = self.waiting.pop_front().expect("it was there");
+            let WaitingFolder { place, entry, .. } = folder;
+            let Some(entry) = entry else { continue };
             let problems = &mut self.restored.problems;
             let mut problem = |reason| problems.push((path_of(&place.path), reason));
             HeldInode::Open(place.folder.as_fd()).give(&entry, self.metadata, &mut problem);
@@ -524,10 +535,12 @@ impl Restore<'_> {
             path: self.path.clone(),
         });
         self.contents(&opened, content)?;
-        // One that exists stays as it is.
-        if is_new || self.options.replaces {
-            self.waiting.push_back((opened, entry, self.last_batch()));
-        }
+        self.waiting.push_back(WaitingFolder {
+            place: opened,
+            // One that exists stays as it is.
+            entry: (is_new || self.options.replaces).then_some(entry),
+            batch: self.last_batch(),
+        });
         match self.waiting.len() > FOLDERS_WAITING {
             true => self.wait_for(self.last_batch()),
             false => Ok(()),

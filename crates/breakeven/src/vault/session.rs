@@ -1,5 +1,7 @@
 //! One change of a vault by one writer: its turn, its epoch, and the commit.
 
+use std::time::{Duration, Instant};
+
 use crate::error::{Error, Result};
 
 use super::copies::{COPIES, copy_name};
@@ -7,6 +9,9 @@ use super::far_end::{Put, Turn};
 use super::pack::name_of;
 use super::record::{Record, State};
 use super::{INDEX, LOCK, RECORD, Vault, object};
+
+/// How often one that waits asks for the turn: it waits for minutes, and on a store of objects each time is four requests.
+const TURN_ASKED_EVERY: Duration = Duration::from_secs(1);
 
 /// The right to make one change.
 pub(super) struct Session {
@@ -19,7 +24,7 @@ pub(super) struct Session {
 impl Vault {
     /// Begins a change: takes the turn, fences those who died, and reads the newest state.
     pub(super) fn begin(&mut self) -> Result<Session> {
-        let turn = self.far.take_turn()?;
+        let turn = self.take_turn()?;
         // What a dead writer left may be seen and not yet be durable.
         for folder in ["locks", "index", "snapshots"] {
             self.far.clear(folder)?;
@@ -61,6 +66,19 @@ impl Vault {
             left_indexes: Vec::new(),
             _turn: turn,
         })
+    }
+
+    /// Takes the turn, when another gives it back in time.
+    fn take_turn(&self) -> Result<Turn> {
+        let begun = Instant::now();
+        loop {
+            match self.far.take_turn() {
+                Err(Error::Invalid { .. }) if begun.elapsed() < self.turn_wait => {
+                    std::thread::sleep(TURN_ASKED_EVERY);
+                }
+                turn => return turn,
+            }
+        }
     }
 
     /// Checks that no epoch was used since the listing that an epoch was found by. Who stalled may have put the lock of one

@@ -97,7 +97,7 @@ impl Vault {
         index.merge()?;
         self.verify_unlisted(&packs, &mut verified)?;
         let mut random = fastrand::Rng::with_seed(options.seed);
-        packs.retain(|_| random.f64() < options.sample_share);
+        let packs = sampled(packs, options.sample_share, &mut random);
         verified.bytes = self.verify_packs(pool, packs, &mut verified, progress)?;
         let phase = "following snapshots";
         self.follow_all(&index, phase, progress, &mut |_| (), &mut |epoch, ended| {
@@ -246,6 +246,17 @@ impl Vault {
     }
 }
 
+/// Picks a share of the packs at random: at least one of any share but none.
+fn sampled<T>(packs: Vec<T>, share: f64, random: &mut fastrand::Rng) -> Vec<T> {
+    if packs.is_empty() || share <= 0.0 {
+        return Vec::new();
+    }
+    let one = random.usize(..packs.len());
+    let packs = packs.into_iter().enumerate();
+    let picked = packs.filter(|(at, _)| *at == one || random.f64() < share);
+    picked.map(|(_, pack)| pack).collect()
+}
+
 /// Reads a pack whole; returns how many chunks were checked.
 pub(super) fn verify_pack(
     far: &dyn FarEnd,
@@ -355,4 +366,26 @@ fn follow(
         left[last..].reverse();
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_holds_one_pack_at_least() {
+        let mut random = crate::testing::seeded("sampled", 7);
+        let mut check = |count: usize, share: f64, least: usize, most: usize| {
+            for _ in 0..100 {
+                let picked = sampled((0..count).collect(), share, &mut random);
+                assert!(picked.is_sorted_by(|one, next| one < next), "{picked:?}");
+                assert!((least..=most).contains(&picked.len()), "{picked:?}");
+            }
+        };
+        check(0, 1.0, 0, 0);
+        check(5, 0.0, 0, 0);
+        check(5, 1e-9, 1, 1);
+        check(5, 0.5, 1, 5);
+        check(5, 1.0, 5, 5);
+    }
 }

@@ -131,13 +131,13 @@ impl Vault {
         for path in paths {
             wanted.insert(path)?;
         }
-        let names = names_of(paths)?;
-        let parent = self.newest_of(&options.host, &names)?;
-        let mut snapshot = self.describe(names, options);
+        let mut snapshot = self.describe(names_of(paths)?, options);
         let root = rustix::fs::open("/", FOLDER_FLAGS, Mode::empty());
         let root = root.map_err(|error| Error::io("open", "/", error.into()))?;
         let mut writer = Writer::new(self, pool, options.writer)?;
         writer.is_trial = options.is_trial;
+        // Only now nobody adds or forgets one.
+        let parent = (writer.vault()).newest_of(&options.host, &snapshot.paths)?;
         progress(&Progress {
             phase: INDEX_PHASE,
             done: writer.index_bytes(),
