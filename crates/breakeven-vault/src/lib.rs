@@ -7,6 +7,7 @@
 //! Memory: one copy of the object that is put or read, at most a pack, for each thread that asks.
 #![deny(unsafe_code)]
 
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,10 +23,29 @@ use object_store::{
     ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
 };
 use tokio::runtime::Runtime;
+use url::Url;
 
 /// What a vault's address begins with.
 pub const SCHEME: &str = "s3://";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the first answer of a server that was named may take: a packet that is lost is sent again after one second, and
+/// once more after two.
+const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_millis(2500);
+/// Variables by which requests get their signatures, or go without: all of one row. Only if the last is set, the machine's
+/// metadata address is asked.
+const CREDENTIALS: [&[&str]; 6] = [
+    &["aws_access_key_id", "aws_secret_access_key"],
+    &["aws_web_identity_token_file", "aws_role_arn"],
+    &["aws_container_credentials_relative_uri"],
+    &[
+        "aws_container_credentials_full_uri",
+        "aws_container_authorization_token_file",
+    ],
+    &["aws_skip_signature"],
+    &["aws_metadata_endpoint"],
+];
+/// Variables that lead requests another way.
+const PROXIES: [&str; 3] = ["http_proxy", "https_proxy", "all_proxy"];
 
 /// How a store is reached.
 #[derive(Clone, Debug)]
@@ -51,7 +71,8 @@ impl Default for S3Options {
 /// Opens the far end at `s3://bucket/prefix`.
 ///
 /// # Errors
-/// [`Error::Invalid`] for an address or variables that say nothing useful; [`Error::Io`] without threads.
+/// [`Error::Invalid`] for an address or variables that say nothing useful, or where nobody answers; [`Error::Io`] without
+/// threads.
 pub fn open(url: &str, options: &S3Options) -> Result<Arc<dyn FarEnd>> {
     let invalid = |reason: &dyn std::fmt::Display| Error::invalid("address of the vault", reason);
     let address = url.strip_prefix(SCHEME).ok_or_else(|| invalid(&url))?;
@@ -68,9 +89,11 @@ pub fn open(url: &str, options: &S3Options) -> Result<Arc<dyn FarEnd>> {
         retry_timeout: Duration::ZERO,
     };
     let mut builder = AmazonS3Builder::new();
+    check_credentials(&options.variables)?;
     for (name, value) in &options.variables {
         let name = name.to_ascii_lowercase();
         if name.starts_with("aws_")
+            && !value.is_empty()
             && let Ok(key) = name.parse()
         {
             builder = builder.with_config(key, value);
@@ -80,6 +103,14 @@ pub fn open(url: &str, options: &S3Options) -> Result<Arc<dyn FarEnd>> {
         .with_bucket_name(bucket)
         .with_client_options(client)
         .with_retry(once);
+    let set = |name: &str| value_of(&options.variables, name);
+    let named = options.endpoint.as_deref();
+    let mut others = ["aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint"].iter();
+    let named = named.or_else(|| others.find_map(|name| set(name)));
+    let is_direct = PROXIES.iter().all(|name| set(name).is_none());
+    if let Some(endpoint) = named.filter(|_| is_direct) {
+        check_answers(endpoint)?;
+    }
     if let Some(endpoint) = &options.endpoint {
         let is_plain = endpoint.starts_with("http://");
         builder = builder.with_endpoint(endpoint).with_allow_http(is_plain);
@@ -97,6 +128,53 @@ pub fn open(url: &str, options: &S3Options) -> Result<Arc<dyn FarEnd>> {
         prefix,
     };
     Ok(ObjectsEnd::shared(Arc::new(requests), Entropy::system()?))
+}
+
+/// Returns what a variable says, if it says anything; names of capital and small letters are one.
+fn value_of<'v>(variables: &'v [(String, String)], name: &str) -> Option<&'v str> {
+    let found = variables
+        .iter()
+        .find(|(known, value)| known.eq_ignore_ascii_case(name) && !value.is_empty());
+    found.map(|(_, value)| &value[..])
+}
+
+/// Refuses to begin without credentials, which would else be looked for at an address of the machine's host.
+fn check_credentials(variables: &[(String, String)]) -> Result<()> {
+    let is_set = |name: &&str| value_of(variables, name).is_some();
+    if CREDENTIALS.iter().any(|names| names.iter().all(is_set)) {
+        return Ok(());
+    }
+    let reason = "none: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_METADATA_ENDPOINT=http://169.254.169.254 to ask the machine's host for its role's";
+    Err(Error::invalid("credentials", reason))
+}
+
+/// Says at once where nobody listens: requests are made again for half a minute, as is right later on.
+fn check_answers(endpoint: &str) -> Result<()> {
+    let invalid = |reason: String| Error::invalid("endpoint", format!("{endpoint}: {reason}"));
+    let url = Url::parse(endpoint).map_err(|error| invalid(error.to_string()))?;
+    let (sender, receiver) = std::sync::mpsc::channel();
+    // Looking up a name knows no time limit.
+    let connecting = std::thread::Builder::new().name("connect".to_string());
+    let connecting = connecting.spawn(move || sender.send(connect(&url)));
+    connecting.map_err(|error| Error::io("start", "a thread", error))?;
+    match receiver.recv_timeout(FIRST_CONNECT_TIMEOUT) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(invalid(format!("{error}; are host and port right?"))),
+        Err(_) => Err(invalid(
+            "nobody answers; are host and port right?".to_string(),
+        )),
+    }
+}
+
+fn connect(url: &Url) -> std::io::Result<()> {
+    let mut refused = std::io::Error::other("it has no address");
+    for address in url.socket_addrs(|| None)? {
+        match TcpStream::connect_timeout(&address, FIRST_CONNECT_TIMEOUT) {
+            Ok(_) => return Ok(()),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
 }
 
 struct S3 {

@@ -342,3 +342,55 @@ fn a_second_writer_is_told_and_unlock_takes_the_turn() {
     drop(held);
     vault.forget(&[]).expect("a change");
 }
+
+/// Opens what cannot be reached, and returns what is said of it.
+fn refused(endpoint: &str, variables: &[(&str, &str)]) -> String {
+    let variables = variables.iter();
+    let options = S3Options {
+        endpoint: Some(endpoint.to_string()),
+        variables: (variables.map(|(name, value)| (name.to_string(), value.to_string()))).collect(),
+        ..S3Options::default()
+    };
+    let opened = open("s3://bucket/games", &options);
+    opened.err().expect("it cannot be reached").to_string()
+}
+
+#[test]
+fn what_is_missing_is_said_before_any_request() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = format!("http://{}", listener.local_addr().expect("its address"));
+    listener.set_nonblocking(true).expect("it does not wait");
+    let keys = [
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+    ];
+    // Without credentials nobody is asked, the host of the machine included.
+    for variables in [
+        &[][..],
+        &[("AWS_REGION", "us-east-1")],
+        &[("AWS_ACCESS_KEY_ID", "")],
+    ] {
+        let said = refused(&endpoint, variables);
+        assert!(said.contains("AWS_ACCESS_KEY_ID"), "{said}");
+    }
+    assert!(refused(&endpoint, &keys[..1]).contains("AWS_SECRET_ACCESS_KEY"));
+    drop(listener);
+    // Nobody listens any more, and there is nobody of that name.
+    for endpoint in [&endpoint[..], "http://nobody.invalid:9000"] {
+        let said = refused(endpoint, &keys);
+        assert!(said.contains(endpoint), "{said}");
+        assert!(said.contains("are host and port right?"), "{said}");
+    }
+    // A way around may lead there all the same.
+    let proxy = format!("http://{}:9", std::net::Ipv4Addr::LOCALHOST);
+    let around = [keys[0], keys[1], ("http_proxy", &proxy)];
+    let options = S3Options {
+        endpoint: Some(endpoint),
+        variables: around
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect(),
+        ..S3Options::default()
+    };
+    open("s3://bucket/games", &options).expect("nobody is asked yet");
+}
