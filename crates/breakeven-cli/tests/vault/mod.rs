@@ -644,13 +644,20 @@ fn run_limited(folder: &Path, limit: &str, line: &str) -> (Option<i32>, String) 
 fn few_open_files_are_enough() {
     let folder = places();
     let path = folder.path();
-    for at in 0..1000 {
+    for at in 0..600 {
         let below = path.join(format!("srv/games/many/{}/{at}", at % 7));
         fs::create_dir_all(&below).expect("folders");
         fs::write(below.join("file"), format!("{at}")).expect("a file");
     }
-    let deep = path.join("srv/games").join(["d"; 100].join("/"));
-    fs::create_dir_all(deep).expect("folders");
+    let deep = Path::new("srv/games").join(["d"; 600].join("/"));
+    fs::create_dir_all(path.join(&deep)).expect("folders");
+    fs::write(path.join(&deep).join("file"), "deep").expect("a file");
+    for above in deep.ancestors().take(600) {
+        // Beside what lies below, before it and behind it.
+        for name in ["a", "e"] {
+            fs::write(path.join(above).join(name), name).expect("a file");
+        }
+    }
     let vault = "breakeven vault -r backup/games -p password.txt";
     // Into nothing, and over what is there.
     let restore = "restore latest --target back";
@@ -672,6 +679,24 @@ fn few_open_files_are_enough() {
     assert_eq!(code, Some(3), "{said}");
     assert!(!said.contains("Too many open files"), "{said}");
     check_restored(path, "back");
+    let back = path
+        .join("back")
+        .join(path.strip_prefix("/").expect("a path"));
+    for above in deep.ancestors().take(600) {
+        for name in ["a", "e"] {
+            let content = fs::read(back.join(above).join(name)).expect("a file");
+            assert_eq!(content, name.as_bytes(), "{}", above.display());
+        }
+    }
+    assert_eq!(
+        fs::read(back.join(&deep).join("file")).expect("a file"),
+        b"deep"
+    );
+    // The library that removes the rest holds each folder open on its way down.
+    for folder in [path.join("srv"), path.join("back")] {
+        let removed = Command::new("rm").arg("-rf").arg(folder).status();
+        assert!(removed.expect("rm").success());
+    }
 }
 
 #[test]
@@ -693,7 +718,7 @@ fn stats_say_what_is_held_after_a_forget() {
     ok(path, &format!("{vault} forget 1"));
     let after = stats();
     assert_eq!(number(&after, "needed_raw_bytes"), 63_000 + 1000);
-    assert!(number(&after, "unneeded_bytes") > 299_000, "{after}");
+    assert!(number(&after, "unneeded_bytes") > 200_000, "{after}");
     assert!(number(&after, "needed_stored_bytes") < 64_000, "{after}");
     ok(path, &format!("{vault} gc --grace 0"));
     ok(path, &format!("{vault} gc --grace 0"));
@@ -722,8 +747,14 @@ fn one_who_waits_gets_the_turn() {
             .expect("the program starts")
     };
     let mut first = start(&["add", "-"], Stdio::piped());
-    // It has the turn when another is refused.
-    while run(path, &format!("{vault} add /srv/games")).status.code() != Some(1) {}
+    // It has the turn from when its lock is there.
+    let lock = path.join("backup/games/locks/0000000000000001");
+    let begun = std::time::Instant::now();
+    while !lock.exists() {
+        assert!(begun.elapsed().as_secs() < 100, "it does not begin");
+        std::thread::yield_now();
+    }
+    ends(path, &format!("{vault} add /srv/games"), 1);
     let mut second = start(&["add", "--wait", "10m", "srv/games"], Stdio::null());
     drop(first.stdin.take());
     assert!(first.wait().expect("it ends").success());

@@ -34,7 +34,7 @@ use super::repair::is_damage;
 use super::restore_files::{Batch, FileJob, Files, Inode, Made, Place, inode_of, open_below};
 use super::tree_reader::TreeReader;
 use super::verify::DEPTH_MAX;
-use super::walk::NODE_FLAGS;
+use super::walk::{NODE_FLAGS, OPEN_FOLDERS_MAX};
 use super::{Progress, Vault};
 
 /// How a snapshot is restored.
@@ -177,7 +177,7 @@ impl Vault {
             path: Vec::new(),
         });
         match entry.node {
-            Node::Folder { content } => restore.contents(&place, content)?,
+            Node::Folder { content } => restore.tree(place, content)?,
             _ => restore.named(&place, entry)?,
         }
         restore.wait_for(restore.last_batch())?;
@@ -224,10 +224,22 @@ fn open_target(target: &Path) -> Result<OwnedFd> {
     opened.map_err(|error| Error::io("open", target, error.into()))
 }
 
+/// A folder that is being restored.
+struct RestoredFolder {
+    /// Nothing while one far below is restored.
+    place: Option<Arc<Place>>,
+    inode: Inode,
+    /// What is left of it.
+    entries: std::vec::IntoIter<Entry>,
+    /// What it is given in the end; nothing where it stays as it was.
+    entry: Option<Entry>,
+    is_read: bool,
+}
+
 /// A folder that waits for the files in it.
 struct WaitingFolder {
     place: Arc<Place>,
-    /// What it is given then; nothing where it stays as it is.
+    /// What it is given then; nothing where it stays as it was.
     entry: Option<Entry>,
     /// The batch with the last of them.
     batch: u64,
@@ -269,15 +281,6 @@ impl Restore<'_> {
         self.restored.problems.push((path, reason.to_string()));
     }
 
-    /// Restores what is in a folder, if anything is.
-    fn contents(&mut self, place: &Arc<Place>, content: Id) -> Result<()> {
-        if content == Id::NONE {
-            self.restored.folders += 1;
-            return Ok(());
-        }
-        self.folder(place, content)
-    }
-
     /// Says whether what lies at the path is to be restored.
     fn is_wanted(&self, entry: &Entry) -> bool {
         let is_included = match &self.leading {
@@ -290,20 +293,22 @@ impl Restore<'_> {
         is_included && !self.options.excludes.matches(&self.path)
     }
 
-    /// Restores the entries of a folder.
-    fn folder(&mut self, place: &Arc<Place>, content: Id) -> Result<()> {
-        let entries = match self.chunks.folder(&self.index, content) {
-            Ok(entries) => entries,
-            Err(error) if is_damage(&error) => {
-                self.problem(error);
-                return Ok(());
-            }
-            Err(error) => {
-                self.is_over = true;
-                return Err(error);
-            }
-        };
-        for entry in entries {
+    /// Restores all that lies in a folder.
+    fn tree(&mut self, place: Arc<Place>, content: Id) -> Result<()> {
+        let mut open = vec![self.opened(place, content, None)?];
+        while let Some(folder) = open.last_mut() {
+            let Some(entry) = folder.entries.next() else {
+                let folder = open.pop().expect("it was there");
+                self.restored.folders += u64::from(folder.is_read);
+                let Some(above) = open.last_mut() else {
+                    return Ok(());
+                };
+                let ended = self.end_folder(folder);
+                self.go_on(ended)?;
+                self.path.pop();
+                self.open_again(above);
+                continue;
+            };
             self.entries += 1;
             if self.entries > self.options.entries_max {
                 return Err(Error::invalid(
@@ -311,33 +316,121 @@ impl Restore<'_> {
                     format!("more than {} entries", self.options.entries_max),
                 ));
             }
-            self.named(place, entry)?;
+            let place = folder.place.clone().expect("it is gone on with");
+            let Node::Folder { content } = entry.node else {
+                self.named(&place, entry)?;
+                continue;
+            };
+            self.path.push(entry.name.clone());
+            let made = match self.is_wanted(&entry) {
+                true => self.make_folder(&place, entry).map(Some),
+                false => Ok(None),
+            };
+            match self.go_on(made)?.flatten() {
+                Some((place, entry)) => open.push(self.opened(place, content, entry)?),
+                None => drop(self.path.pop()),
+            }
+            if let Some(far) = open.len().checked_sub(OPEN_FOLDERS_MAX + 1)
+                && let Some(place) = open[far].place.take()
+                && Arc::strong_count(&place) > 1
+            {
+                // Files that are not yet made hold it open as well.
+                drop(place);
+                let waited = self.wait_for(self.last_batch());
+                self.go_on(waited)?;
+            }
         }
-        self.restored.folders += 1;
         Ok(())
+    }
+
+    /// Says what is wrong with what lies at the path; the error where nothing else can be restored either.
+    fn go_on<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(result) => Ok(Some(result)),
+            Err(error) if self.is_over || matches!(error, Error::Limit { .. }) => Err(error),
+            Err(error) => {
+                self.problem(error);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Begins with a folder that was made.
+    fn opened(
+        &mut self,
+        place: Arc<Place>,
+        content: Id,
+        entry: Option<Entry>,
+    ) -> Result<RestoredFolder> {
+        let entries = match content {
+            Id::NONE => Ok(Vec::new()),
+            content => self.chunks.folder(&self.index, content),
+        };
+        let is_read = entries.is_ok();
+        let entries = entries.or_else(|error| {
+            self.is_over = !is_damage(&error);
+            self.go_on(Err(error)).map(Option::unwrap_or_default)
+        })?;
+        Ok(RestoredFolder {
+            inode: rustix::fs::fstat(&*place.folder).map_or((0, 0), |it| inode_of(&it)),
+            place: Some(place),
+            entries: entries.into_iter(),
+            entry,
+            is_read,
+        })
+    }
+
+    /// Opens one that was closed while what lies below it was restored.
+    fn open_again(&mut self, folder: &mut RestoredFolder) {
+        if folder.place.is_some() {
+            return;
+        }
+        let opened = open_below(&self.root, &self.path);
+        let is_same = |it: &OwnedFd| {
+            rustix::fs::fstat(it).is_ok_and(|status| inode_of(&status) == folder.inode)
+        };
+        match opened.map_err(|error| io("open the folder", error)) {
+            Ok(opened) if is_same(&opened) => {
+                folder.place = Some(Arc::new(Place {
+                    folder: Arc::new(opened),
+                    path: self.path.clone(),
+                }));
+            }
+            other => {
+                let lost = Error::invalid("folder", BECAME_ANOTHER);
+                self.problem(other.err().unwrap_or(lost));
+                folder.entries = Vec::new().into_iter();
+            }
+        }
+    }
+
+    /// Has a folder wait for its files, after which it is given what it had.
+    fn end_folder(&mut self, folder: RestoredFolder) -> Result<()> {
+        let Some(place) = folder.place else {
+            return Ok(());
+        };
+        self.waiting.push_back(WaitingFolder {
+            place,
+            entry: folder.entry,
+            batch: self.last_batch(),
+        });
+        match self.waiting.len() > FOLDERS_WAITING {
+            true => self.wait_for(self.last_batch()),
+            false => Ok(()),
+        }
     }
 
     /// Restores one name in a folder, if it is wanted.
     fn named(&mut self, place: &Arc<Place>, entry: Entry) -> Result<()> {
         self.path.push(entry.name.clone());
-        if self.is_wanted(&entry)
-            && let Err(error) = self.entry(place, entry)
-        {
-            if self.is_over || matches!(error, Error::Limit { .. }) {
-                return Err(error);
-            }
-            self.problem(error);
-        }
+        let restored = match (self.is_wanted(&entry), &entry.node) {
+            (false, _) => Ok(()),
+            (true, Node::File { .. }) => self.file(place, entry),
+            (true, _) => self.node(place, &entry),
+        };
+        self.go_on(restored)?;
         self.path.pop();
         Ok(())
-    }
-
-    fn entry(&mut self, place: &Arc<Place>, entry: Entry) -> Result<()> {
-        match entry.node {
-            Node::File { .. } => self.file(place, entry),
-            Node::Folder { content } => self.below(place, entry, content),
-            _ => self.node(place, &entry),
-        }
     }
 
     /// Makes what is neither file nor folder.
@@ -512,7 +605,8 @@ impl Restore<'_> {
         Ok(true)
     }
 
-    fn below(&mut self, place: &Arc<Place>, entry: Entry, content: Id) -> Result<()> {
+    /// Makes a folder, and returns what it is to be given in the end: nothing where it exists and stays as it is.
+    fn make_folder(&self, place: &Place, entry: Entry) -> Result<(Arc<Place>, Option<Entry>)> {
         if self.path.len() > DEPTH_MAX {
             return Err(Error::invalid(
                 "folder",
@@ -530,21 +624,11 @@ impl Restore<'_> {
         if is_new && !is_empty(&opened).map_err(|error| io("list the folder", error))? {
             return Err(Error::invalid("folder", BECAME_ANOTHER));
         }
-        let opened = Arc::new(Place {
+        let place = Arc::new(Place {
             folder: Arc::new(opened),
             path: self.path.clone(),
         });
-        self.contents(&opened, content)?;
-        self.waiting.push_back(WaitingFolder {
-            place: opened,
-            // One that exists stays as it is.
-            entry: (is_new || self.options.replaces).then_some(entry),
-            batch: self.last_batch(),
-        });
-        match self.waiting.len() > FOLDERS_WAITING {
-            true => self.wait_for(self.last_batch()),
-            false => Ok(()),
-        }
+        Ok((place, (is_new || self.options.replaces).then_some(entry)))
     }
 }
 

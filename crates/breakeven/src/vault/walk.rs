@@ -28,13 +28,16 @@ use super::patterns::PathPatterns;
 use super::reading::{FileSource, moments};
 use super::record::Snapshot;
 use super::repair::is_damage;
+use super::restore_files::{Inode, inode_of, open_below};
+use super::verify::DEPTH_MAX;
 use super::writer::{Source, Writer, WriterOptions};
 use super::{INDEX_PHASE, Progress, RECORD_BYTES_MAX, Vault};
 
 /// What the clock of a file system may be too coarse to tell: 2 s on FAT, 10 ms elsewhere.
 const CLOCK_GRAIN_SECONDS: i64 = 2;
-/// Folders within folders that are followed: as many as handles are open at once.
-const DEPTH_MAX: usize = 512;
+/// Folders within each other that are held open; those above are opened again when they are gone on with. A process may
+/// have 256 files open where little is allowed, of which a vault takes a few.
+pub(super) const OPEN_FOLDERS_MAX: usize = 64;
 /// What the paths of a snapshot take at the most: half of what a reader takes of its record.
 const PATHS_BYTES_MAX: usize = RECORD_BYTES_MAX as usize / 2;
 /// A file that changes while it is read is read so often.
@@ -169,7 +172,7 @@ impl Vault {
             total,
         };
         let parent = walk.parent(parents)?;
-        let (folder, stamps) = walk.add_wanted(root, &wanted, &parent)?;
+        let (folder, stamps) = walk.add_tree(root, &wanted, parent)?;
         let Walk {
             writer, mut added, ..
         } = walk;
@@ -299,6 +302,54 @@ impl Wanted {
     }
 }
 
+/// All of a folder.
+static WHOLE: Wanted = Wanted {
+    below: BTreeMap::new(),
+    is_whole: true,
+};
+
+/// A folder that is being added.
+struct AddedFolder<'w> {
+    /// Its own entry, but for its content; the root has none.
+    itself: Option<Stored>,
+    /// Nothing while one far below is added.
+    descriptor: Option<OwnedFd>,
+    inode: Inode,
+    /// What is left of it.
+    names: std::vec::IntoIter<Vec<u8>>,
+    /// What is wanted of it, where that is not all.
+    wanted: Option<&'w Wanted>,
+    is_counted: bool,
+    /// The file system on which what is in it has to lie.
+    device: Option<u64>,
+    parent: Parent,
+    entries: Vec<Entry>,
+    stamps: Vec<Stamp>,
+}
+
+impl AddedFolder<'_> {
+    fn put(&mut self, (entry, stamp): Stored) {
+        self.entries.push(entry);
+        self.stamps.push(stamp);
+    }
+
+    fn put_some(&mut self, stored: Option<Stored>) {
+        stored.into_iter().for_each(|stored| self.put(stored));
+    }
+}
+
+/// What becomes of a name.
+enum Step<'w> {
+    /// It is added, unless that was a problem.
+    Done(Option<Stored>),
+    /// It is a folder, which comes first.
+    Into(Box<AddedFolder<'w>>),
+}
+
+fn inode_at(folder: &OwnedFd) -> rustix::io::Result<Inode> {
+    rustix::fs::fstat(folder).map(|status| inode_of(&status))
+}
+
 /// A folder as the snapshot before has it.
 #[derive(Default)]
 struct Parent {
@@ -372,28 +423,104 @@ impl Walk<'_, '_> {
         self.added.problems.push((path, reason.to_string()));
     }
 
-    /// Adds what is wanted of a folder that is not wanted whole.
-    fn add_wanted(
-        &mut self,
-        folder: OwnedFd,
-        wanted: &Wanted,
-        parent: &Parent,
-    ) -> Result<(Id, Id)> {
-        if wanted.is_whole {
-            return self.add_folder(folder, parent, None);
-        }
-        let (mut entries, mut stamps) = (Vec::new(), Vec::new());
-        for (name, wanted) in &wanted.below {
+    /// Adds what is wanted, below the root.
+    fn add_tree(&mut self, root: OwnedFd, wanted: &Wanted, parent: Parent) -> Result<(Id, Id)> {
+        let mut open = vec![self.opened(None, root, parent, (wanted, None))];
+        loop {
+            let folder = open.last_mut().expect("the root ends it");
+            let Some(name) = folder.names.next() else {
+                let folder = open.pop().expect("it was there");
+                let ids = self.end_folder(&folder)?;
+                let (Some((mut entry, mut stamp)), Some(above)) = (folder.itself, open.last_mut())
+                else {
+                    return Ok(ids);
+                };
+                (entry.node, stamp.folder) = (Node::Folder { content: ids.0 }, ids.1);
+                above.put((entry, stamp));
+                self.path.pop();
+                self.open_again(above);
+                continue;
+            };
             self.path.push(name.clone());
-            if let Some((entry, stamp)) =
-                self.add_entry(&folder, name, parent, None, Some(wanted))?
-            {
-                entries.push(entry);
-                stamps.push(stamp);
+            let wanted = folder.wanted.map(|it| &it.below[&name]);
+            // What was named is added whatever its name matches.
+            if wanted.is_none() && self.options.excludes.matches(&self.path) {
+                self.path.pop();
+                continue;
             }
-            self.path.pop();
+            match self.add_entry(folder, &name, wanted)? {
+                Step::Into(below) => {
+                    open.push(*below);
+                    if let Some(far) = open.len().checked_sub(OPEN_FOLDERS_MAX + 1) {
+                        open[far].descriptor = None;
+                    }
+                }
+                Step::Done(stored) => {
+                    folder.put_some(stored);
+                    self.path.pop();
+                }
+            }
         }
-        self.put_folder(&entries, &stamps)
+    }
+
+    /// Opens one that was closed while what lies below it was added.
+    fn open_again(&mut self, folder: &mut AddedFolder<'_>) {
+        if folder.descriptor.is_some() {
+            return;
+        }
+        let opened = open_below(&self.root, &self.path);
+        let opened = opened.map_err(|error| error.to_string());
+        match opened.and_then(|it| Ok((inode_at(&it).map_err(|error| error.to_string())?, it))) {
+            Ok((inode, opened)) if inode == folder.inode => folder.descriptor = Some(opened),
+            other => {
+                let reason = other
+                    .err()
+                    .unwrap_or_else(|| "it is another now".to_string());
+                self.problem(format_args!("the rest of it cannot be read: {reason}"));
+                folder.names = Vec::new().into_iter();
+            }
+        }
+    }
+
+    /// Begins with a folder, of which all is wanted, or some.
+    fn opened<'w>(
+        &mut self,
+        itself: Option<Stored>,
+        descriptor: OwnedFd,
+        parent: Parent,
+        (wanted, device): (&'w Wanted, Option<u64>),
+    ) -> AddedFolder<'w> {
+        let wanted = Some(wanted).filter(|wanted| !wanted.is_whole);
+        let names = match wanted {
+            Some(wanted) => Ok(wanted.below.keys().cloned().collect()),
+            None => self.names(&descriptor),
+        };
+        let is_listed = names.is_ok();
+        let mut names: Vec<Vec<u8>> = names.unwrap_or_else(|error| {
+            self.problem(format_args!("cannot be listed: {error}"));
+            Vec::new()
+        });
+        if wanted.is_none() && self.options.excludes_caches && is_cache(&descriptor) {
+            names.retain(|name| name == CACHE_TAG);
+        }
+        AddedFolder {
+            itself,
+            inode: inode_at(&descriptor).unwrap_or_default(),
+            descriptor: Some(descriptor),
+            names: names.into_iter(),
+            wanted,
+            is_counted: wanted.is_none() && is_listed,
+            device,
+            parent,
+            entries: Vec::new(),
+            stamps: Vec::new(),
+        }
+    }
+
+    /// Puts a folder of which all is added.
+    fn end_folder(&mut self, folder: &AddedFolder<'_>) -> Result<(Id, Id)> {
+        self.added.snapshot.folders += u64::from(folder.is_counted);
+        self.put_folder(&folder.entries, &folder.stamps)
     }
 
     /// Puts a folder. One that no reader would take is a problem, and empty.
@@ -405,39 +532,6 @@ impl Walk<'_, '_> {
             }
             put => put,
         }
-    }
-
-    /// Adds a folder with all that is in it.
-    fn add_folder(
-        &mut self,
-        folder: OwnedFd,
-        parent: &Parent,
-        device: Option<u64>,
-    ) -> Result<(Id, Id)> {
-        let mut names = match self.names(&folder) {
-            Ok(names) => names,
-            Err(error) => {
-                self.problem(format_args!("cannot be listed: {error}"));
-                return Ok((Id::NONE, Id::NONE));
-            }
-        };
-        if self.options.excludes_caches && is_cache(&folder) {
-            names.retain(|name| name == CACHE_TAG);
-        }
-        let (mut entries, mut stamps) = (Vec::new(), Vec::new());
-        for name in names {
-            self.path.push(name.clone());
-            if !self.options.excludes.matches(&self.path)
-                && let Some((entry, stamp)) =
-                    self.add_entry(&folder, &name, parent, device, None)?
-            {
-                entries.push(entry);
-                stamps.push(stamp);
-            }
-            self.path.pop();
-        }
-        self.added.snapshot.folders += 1;
-        self.put_folder(&entries, &stamps)
     }
 
     fn names(&mut self, folder: &OwnedFd) -> rustix::io::Result<Vec<Vec<u8>>> {
@@ -453,40 +547,39 @@ impl Walk<'_, '_> {
     }
 
     /// Adds one name; nothing where that is a problem.
-    fn add_entry(
+    fn add_entry<'w>(
         &mut self,
-        folder: &OwnedFd,
+        above: &AddedFolder<'_>,
         name: &[u8],
-        parent: &Parent,
-        device: Option<u64>,
-        wanted: Option<&Wanted>,
-    ) -> Result<Option<Stored>> {
+        wanted: Option<&'w Wanted>,
+    ) -> Result<Step<'w>> {
         // File systems of others have longer names, and a reader refuses the whole folder for one.
         if !is_safe_name(name) {
             let length = name.len();
             self.problem(format_args!(
                 "a name of {length} bytes; at most {NAME_BYTES_MAX} are kept"
             ));
-            return Ok(None);
+            return Ok(Step::Done(None));
         }
+        let folder = above.descriptor.as_ref().expect("it is gone on with");
         moments::pass();
         let status = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(status) => status,
             Err(error) => {
                 self.problem(error);
-                return Ok(None);
+                return Ok(Step::Done(None));
             }
         };
-        let known = parent.find(name);
-        match FileType::from_raw_mode(status.st_mode) {
-            FileType::RegularFile => self.add_file(folder, name, &status, known),
+        let known = above.parent.find(name);
+        Ok(match FileType::from_raw_mode(status.st_mode) {
+            FileType::RegularFile => Step::Done(self.add_file(folder, name, &status, known)?),
             FileType::Directory => {
-                let device = device.filter(|_| self.options.one_file_system);
-                self.add_below(folder, (name, &status), known, device, wanted)
+                let device = above.device.filter(|_| self.options.one_file_system);
+                self.add_below(folder, (name, &status), known, device, wanted)?
             }
-            FileType::Unknown => Ok(None),
-            _ => Ok(self.add_node(folder, name, &status, known)),
-        }
+            FileType::Unknown => Step::Done(None),
+            _ => Step::Done(self.add_node(folder, name, &status, known)),
+        })
     }
 
     /// Adds what is neither file nor folder.
@@ -591,32 +684,32 @@ impl Walk<'_, '_> {
         attributes
     }
 
-    /// Adds a folder that is an entry.
-    fn add_below(
+    /// Begins with a folder that is an entry.
+    fn add_below<'w>(
         &mut self,
         folder: &OwnedFd,
         (name, status): (&[u8], &Stat),
         known: Option<(&Entry, &Stamp)>,
         device: Option<u64>,
-        wanted: Option<&Wanted>,
-    ) -> Result<Option<Stored>> {
-        let (mut entry, mut stamp) = (entry_of(name, status), stamp_of(status));
+        wanted: Option<&'w Wanted>,
+    ) -> Result<Step<'w>> {
+        let (mut entry, stamp) = (entry_of(name, status), stamp_of(status));
         entry.node = Node::Folder { content: Id::NONE };
         if device.is_some_and(|device| device != status.st_dev) {
-            return Ok(Some((entry, stamp)));
+            return Ok(Step::Done(Some((entry, stamp))));
         }
         if self.path.len() > DEPTH_MAX {
             self.problem(format_args!(
                 "more than {DEPTH_MAX} folders within each other"
             ));
-            return Ok(None);
+            return Ok(Step::Done(None));
         }
         moments::pass();
         let opened = match rustix::fs::openat(folder, name, FOLDER_FLAGS, Mode::empty()) {
             Ok(opened) => opened,
             Err(error) => {
                 self.problem(error);
-                return Ok(None);
+                return Ok(Step::Done(None));
             }
         };
         entry.attributes = self.attributes(HeldInode::Open(opened.as_fd()));
@@ -625,16 +718,11 @@ impl Walk<'_, '_> {
             _ => None,
         });
         let parent = self.parent(ids)?;
-        let (content, stamps) = match wanted {
-            Some(wanted) if !wanted.is_whole => self.add_wanted(opened, wanted, &parent)?,
-            _ => {
-                let device = self.options.one_file_system.then_some(status.st_dev);
-                self.add_folder(opened, &parent, device)?
-            }
-        };
-        entry.node = Node::Folder { content };
-        stamp.folder = stamps;
-        Ok(Some((entry, stamp)))
+        let wanted = wanted.unwrap_or(&WHOLE);
+        let device = (wanted.is_whole && self.options.one_file_system).then_some(status.st_dev);
+        let itself = Some((entry, stamp));
+        let below = self.opened(itself, opened, parent, (wanted, device));
+        Ok(Step::Into(Box::new(below)))
     }
 
     fn add_file(
@@ -1031,8 +1119,11 @@ mod tests {
         };
         let mut add = |length: usize| {
             let name = vec![b'x'; length];
-            let added = walk.add_entry(&root, &name, &Parent::default(), None, None);
-            assert!(added.unwrap().is_none());
+            let wanted = Wanted::default();
+            let root = root.try_clone().unwrap();
+            let open = walk.opened(None, root, Parent::default(), (&wanted, None));
+            let added = walk.add_entry(&open, &name, None);
+            assert!(matches!(added.unwrap(), Step::Done(None)));
             walk.added.problems.pop().expect("a problem").1
         };
         assert!(add(256).contains("a name of 256 bytes"));
