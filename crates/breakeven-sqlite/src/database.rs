@@ -554,6 +554,12 @@ fn pragma(database: &mut Database, arguments: &mut [*mut c_char; 4]) -> Result<C
     })
 }
 
+/// Returns whether a write failed for want of room, or at a limit of what the file or its owner may have.
+fn is_full(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
+}
+
 /// Runs `work` on the journal of a file.
 ///
 /// # Safety
@@ -573,7 +579,7 @@ unsafe fn with_journal(
     }
     match catch_unwind(AssertUnwindSafe(|| work(journal))) {
         Ok(Ok(code)) => code,
-        Ok(Err(error)) if error.kind() == std::io::ErrorKind::StorageFull => ffi::FULL,
+        Ok(Err(error)) if is_full(&error) => ffi::FULL,
         Ok(Err(_)) => otherwise,
         Err(_) => ffi::IOERR,
     }

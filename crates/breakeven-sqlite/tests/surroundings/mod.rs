@@ -365,3 +365,33 @@ fn a_thread_of_32_kib_of_stack_is_enough() {
     );
     assert_eq!(told, "12 True\n");
 }
+
+/// A program that catches or ignores SIGXFSZ, as Python does, meets `ulimit -f` as a full disk. The extension changes nothing in
+/// how signals are met: a program that does not is ended by it, with stock SQLite as well.
+#[test]
+fn a_limit_of_the_length_of_files_is_a_full_disk() {
+    let Some(hosts) = Hosts::find() else { return };
+    let told = hosts.python(
+        "import resource\n\
+         def signals(): return [l for l in open('/proc/self/status') if l[:6] in ('SigBlk', 'SigIgn', 'SigCgt')]\n\
+         before = signals()\n\
+         d = connect('app.db')\n\
+         d.isolation_level = None\n\
+         d.execute('CREATE TABLE t(v)')\n\
+         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]\n\
+         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))\n\
+         count = 0\n\
+         try:\n\
+         \x20   while count < 2000:\n\
+         \x20       d.execute('INSERT INTO t VALUES(randomblob(4000))')\n\
+         \x20       count += 1\n\
+         except Exception as error: print(error)\n\
+         assert 50 < count < 300, count\n\
+         assert d.execute('SELECT count(*) FROM t').fetchone()[0] == count\n\
+         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))\n\
+         d.execute('INSERT INTO t VALUES(randomblob(4000))')\n\
+         assert d.execute('SELECT count(*) FROM t').fetchone()[0] == count + 1\n\
+         print(d.execute('PRAGMA integrity_check').fetchone()[0], signals() == before)",
+    );
+    assert_eq!(told, "database or disk is full\nok True\n");
+}
