@@ -7,6 +7,8 @@
 //!
 //! `unsafe` here: pointers come from C. Each function says what its caller must have kept.
 #![allow(unsafe_code)]
+// Standard error may be full or gone, and these end the process then.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod handles;
 

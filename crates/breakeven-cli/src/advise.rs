@@ -19,9 +19,7 @@ use breakeven::codec::Method;
 use breakeven::medium::fio::{FIO_JSON_BYTES_MAX, FioJob, from_json};
 use breakeven::medium::probe::{ProbeEvent, ProbeOptions, probe};
 use breakeven::medium::{Direction, Medium, Pattern};
-use breakeven::meter::{
-    Clock, DeclaredWatts, EnergyMeter, EnergyOptions, Machine, MachineProfile, Roots,
-};
+use breakeven::meter::{Clock, DeclaredWatts, EnergyMeter, EnergyOptions, Machine, MachineProfile};
 use breakeven::units::{Estimate, Watts};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -120,7 +118,7 @@ fn gather_setting(
             bail!("{} is a {kind}, not a file or folder", path.display());
         }
     }
-    let mut machine = Machine::read(&Roots::default());
+    let mut machine = Machine::of_this_process();
     let power = choose_power(typed.watts, &machine)?;
     machine.idle_power = Some(power.idle_power());
     Ok(Setting {

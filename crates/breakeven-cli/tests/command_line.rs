@@ -485,6 +485,26 @@ fn nothing_is_left_behind_by_a_probe() {
     assert_eq!(report.medium.source, "measured");
 }
 
+/// By a program of util-linux, which every Linux has.
+#[test]
+fn advice_is_for_the_processors_that_may_be_used() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("file");
+    std::fs::write(&file, noise(100_000)).expect("a file");
+    let output = Command::new("taskset")
+        .args(["-c", "0", env!("CARGO_BIN_EXE_breakeven"), "advise"])
+        .args(["--time", "0.1", "--medium", "nvme"])
+        .arg(&file)
+        .env("BREAKEVEN_CACHE", folder.path().join("cache"))
+        .output()
+        .expect("taskset starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    for word in [", 1 cores", "compressed by 1 threads"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
 #[test]
 fn an_unwritable_folder_is_advised_on_with_a_named_medium() {
     let (cache, data) = (tempfile::tempdir().expect("a folder"), data());

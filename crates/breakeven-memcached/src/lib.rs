@@ -4,6 +4,8 @@
 //! inside of a program, and [`client`] for those who talk to one, or to any other memcached. What is answered is what Debian's memcached 1.6.18 answers, byte for byte, except where
 //! `docs/serve.md` says otherwise.
 #![deny(unsafe_code)]
+// Standard error may be full or gone, and these end the process then.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod admin;
 mod base64;

@@ -19,6 +19,8 @@
 //!
 //! `unsafe` here and in the modules: SQLite calls by pointers, and lends memory that it allocated.
 #![allow(unsafe_code)]
+// Standard error may be full or gone, and these end the process then.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};

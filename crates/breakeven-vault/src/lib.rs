@@ -6,6 +6,8 @@
 //!
 //! Memory: one copy of the object that is put or read, at most a pack, for each thread that asks.
 #![deny(unsafe_code)]
+// Standard error may be full or gone, and these end the process then.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 use std::net::TcpStream;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use breakeven::codec::Method;
 use breakeven::decide::{Class, Profile};
-use breakeven::meter::{Machine, Roots};
+use breakeven::meter::Machine;
 use breakeven::stream::{Books, Choice, Goal, Priced};
 use breakeven::units::{BytesPerSecond, Seconds};
 
@@ -46,7 +46,7 @@ impl<'a> Setting<'a> {
     }
 
     fn machine(&self) -> &Machine {
-        let read = || Machine::read(&Roots::default());
+        let read = || Machine::of_this_process();
         self.machine.get_or_init(read)
     }
 

@@ -19,7 +19,7 @@ use anyhow::{Context, Result, ensure};
 use breakeven::advise::{Preference, Setting};
 use breakeven::cache::{AccessPrices, MissTime, Policy, ShardOptions};
 use breakeven::decide::Profile;
-use breakeven::meter::{Machine, Roots};
+use breakeven::meter::Machine;
 use breakeven::model::Access;
 use breakeven::replay::{Contents, PageFiles, Pattern, Source, TraceFormat, Workload};
 use breakeven::units::Seconds;
@@ -98,7 +98,7 @@ pub fn run(typed: &ReplayOptions) -> Result<ExitCode> {
     let mut report = ReplayReport {
         schema: SCHEMA.to_string(),
         headline: String::new(),
-        machine: Machine::read(&Roots::default()),
+        machine: Machine::of_this_process(),
         accesses_of: of,
         accesses: keys.len() as u64,
         keys: different,

@@ -101,6 +101,29 @@ impl Machine {
         }
     }
 
+    /// Reads the description of this machine as far as this process may use it: its affinity and its quota limit the threads, as
+    /// they do those of a pool. Where nothing says which processor it is, how it is virtualised is not known either.
+    pub fn of_this_process() -> Machine {
+        let mut machine = Machine::read(&Roots::default());
+        let usable = std::thread::available_parallelism();
+        let usable = usable.map_or(machine.threads, |count| count.get() as u32);
+        let is_known = machine.processor != Processor::default();
+        machine.threads = if is_known {
+            machine.threads.min(usable)
+        } else {
+            usable
+        };
+        machine.cores = if is_known {
+            machine.cores.min(machine.threads)
+        } else {
+            usable
+        };
+        if !is_known && machine.virtualisation.is_none() {
+            machine.virtualisation = Some("virtualisation unknown".to_string());
+        }
+        machine
+    }
+
     /// Returns the hardware threads of a core, at least 1.
     pub fn threads_per_core(&self) -> u32 {
         (self.threads / self.cores.max(1)).max(1)

@@ -1,6 +1,6 @@
 //! A replay for tests: raw-only, the adaptive cache, and the splits of the curves.
 
-use breakeven::meter::{Machine, Roots};
+use breakeven::meter::Machine;
 
 use super::facts::tests::policy;
 use super::facts::{ADAPTIVE, RAW_ONLY, ReplayReport, SCHEMA};
@@ -25,7 +25,7 @@ pub fn report() -> ReplayReport {
     let mut report = ReplayReport {
         schema: SCHEMA.to_string(),
         headline: String::new(),
-        machine: Machine::read(&Roots::default()),
+        machine: Machine::of_this_process(),
         accesses_of: "made up, zipf:0.9".to_string(),
         accesses: 64_000,
         keys: 7_000,
