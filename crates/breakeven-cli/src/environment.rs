@@ -17,6 +17,7 @@ fn absolute(name: &str) -> Option<PathBuf> {
 }
 
 /// The folder for what is to be remembered, and not to be thrown away as a cache may be; `None` where there is no home.
+#[cfg(feature = "vault")]
 pub fn state_folder() -> Option<PathBuf> {
     let folder =
         absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));

@@ -771,3 +771,16 @@ fn noise_is_left_alone_in_every_metric() {
         );
     }
 }
+
+#[cfg(not(feature = "vault"))]
+#[test]
+fn a_build_without_the_vault_says_how_one_with_it_is_built() {
+    let cache = tempfile::tempdir().expect("a folder");
+    for arguments in [&["vault"][..], &["vault", "-r", "x", "add", "--help"]] {
+        let arguments: Vec<&dyn AsRef<OsStr>> = arguments.iter().map(|it| it as _).collect();
+        let output = run(&cache, &arguments);
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains("--features vault"), "{message}");
+    }
+}
