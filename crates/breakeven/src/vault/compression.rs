@@ -2,7 +2,7 @@
 //!
 //! Ratios are learned as frames are encoded. Times are those of the published table (`decide/prior.rs`), which the prices of the presets
 //! are from as well, and never those of the moment: they hang on what else the machine does, and the same tree took up to
-//! a tenth more or less from run to run. So a tree takes the same bytes each time, on each machine of as many workers.
+//! a tenth more or less from run to run. A tree that is cut alike takes the same bytes, on each machine of as many workers.
 
 use std::collections::BTreeMap;
 
