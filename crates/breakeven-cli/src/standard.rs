@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use anyhow::{Context, Result};
 use breakeven::storage::closing;
 use breakeven_cli::text::printable;
-use rustix::fs::{Mode, OFlags, fcntl_getfl, open};
+use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open};
 use rustix::io::Errno;
 
 /// The stream's name for messages.
@@ -79,6 +79,7 @@ pub fn check() -> Result<()> {
 pub fn input() -> Result<File> {
     let stdin = io::stdin();
     check_open(stdin.as_fd(), OFlags::WRONLY).context(INPUT)?;
+    make_blocking(stdin.as_fd());
     let duplicate = stdin.as_fd().try_clone_to_owned().context(INPUT)?;
     Ok(File::from(duplicate))
 }
@@ -91,11 +92,24 @@ fn check_open(stream: BorrowedFd<'_>, wrong: OFlags) -> io::Result<()> {
     }
 }
 
+/// Lets a stream wait that was handed down not to, as gzip does: a slow reader is no error. Where it cannot be set, the
+/// first call that would wait says so.
+fn make_blocking(stream: BorrowedFd<'_>) {
+    let flags = fcntl_getfl(stream).unwrap_or(OFlags::empty());
+    if flags.contains(OFlags::NONBLOCK) {
+        let _ = fcntl_setfl(stream, flags.difference(OFlags::NONBLOCK));
+    }
+}
+
 /// Returns standard output as a file: the only descriptor of it, so that what closing says is heard.
 pub fn output() -> Arc<File> {
     static FILE: OnceLock<Arc<File>> = OnceLock::new();
-    // SAFETY: it is open, as `occupy` saw to, and stays so until `finish` ends its use; a static is never dropped.
-    let file = FILE.get_or_init(|| Arc::new(unsafe { File::from_raw_fd(1) }));
+    let file = FILE.get_or_init(|| {
+        // SAFETY: it is open, as `occupy` saw to, and stays so until `finish` ends its use; a static is never dropped.
+        let file = unsafe { File::from_raw_fd(1) };
+        make_blocking(file.as_fd());
+        Arc::new(file)
+    });
     Arc::clone(file)
 }
 

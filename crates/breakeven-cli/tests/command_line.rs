@@ -485,6 +485,15 @@ fn nothing_is_left_behind_by_a_probe() {
     assert_eq!(report.medium.source, "measured");
 }
 
+/// One of the processors that these tests may use.
+fn allowed_processor() -> String {
+    let status = fs::read_to_string("/proc/self/status").expect("a status");
+    let mut lines = status.lines();
+    let list = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let mut numbers = list.expect("a list").trim().split([',', '-']);
+    numbers.next().expect("a number").into()
+}
+
 /// By a program of util-linux, which every Linux has.
 #[test]
 fn advice_is_for_the_processors_that_may_be_used() {
@@ -492,7 +501,8 @@ fn advice_is_for_the_processors_that_may_be_used() {
     let file = folder.path().join("file");
     std::fs::write(&file, noise(100_000)).expect("a file");
     let output = Command::new("taskset")
-        .args(["-c", "0", env!("CARGO_BIN_EXE_breakeven"), "advise"])
+        .args(["-c", &allowed_processor()])
+        .args([env!("CARGO_BIN_EXE_breakeven"), "advise"])
         .args(["--time", "0.1", "--medium", "nvme"])
         .arg(&file)
         .env("BREAKEVEN_CACHE", folder.path().join("cache"))

@@ -17,7 +17,7 @@ use crate::page::left_out;
 const KILLED: i32 = 128 + 9;
 /// What meddling says where the system does not allow it.
 const NO_MEDDLING: i32 = 125;
-const DEADLINE_SECONDS: &str = "60";
+const DEADLINE_SECONDS: &str = "300";
 const EDQUOT: &str = "122";
 const EIO: &str = "5";
 
@@ -367,6 +367,19 @@ const PRINTING: [(&str, i32); 8] = [
 fn full() -> File {
     let device = OpenOptions::new().write(true).open("/dev/full");
     device.expect("a device")
+}
+
+/// Loops of events leave streams so to whom they start; gzip and xz wait, too.
+#[test]
+fn a_stream_that_would_not_wait_is_waited_for() {
+    let place = Place::new();
+    fs::write(place.at("noise"), noise(3_000_000)).expect("room");
+    let script = r#"cat noise | python3 -c 'import os, sys; os.set_blocking(0, False); os.set_blocking(1, False); os.execv(sys.argv[1], sys.argv[1:])' "$0" pack -q -c | dd bs=97 status=none | "$0" unpack -q -c -"#;
+    let mut command = place.command(Path::new("bash"), "-o pipefail -c");
+    command.arg(script).arg(env!("CARGO_BIN_EXE_breakeven"));
+    let output = command.output().expect("a shell");
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(output.stdout == noise(3_000_000));
 }
 
 #[test]
