@@ -223,7 +223,8 @@ impl Connection {
     ///
     /// # Cost
     /// Nothing where this process wrote nothing and the file is no longer than it is to be. At most what the file gets
-    /// shorter by is moved, under a lock for each [`PageOptions::checkpoint_bytes`](super::PageOptions) of it.
+    /// shorter by is moved, under a lock for each [`PageOptions::checkpoint_bytes`](super::PageOptions) of it; where this
+    /// process wrote nothing, under one such lock, since nobody expects to wait for a reader.
     pub fn close(&mut self) -> Result<()> {
         let opened = self.opened.as_ref();
         let Some(blocks) = opened.map(|opened| opened.blocks.clone()) else {
@@ -233,7 +234,9 @@ impl Connection {
         if !is_last || self.level() > LockLevel::None || self.store.options().is_read_only {
             return Ok(());
         }
-        let shortened = self.give_back_all(&blocks);
+        // Who writes expects to wait for others that write, and hardly for a reader.
+        let steps_max = if blocks.has_written() { usize::MAX } else { 1 };
+        let shortened = self.give_back_all(&blocks, steps_max);
         let told = match blocks.has_written() {
             true => self.tell_end(&blocks),
             false => Ok(()),
@@ -242,9 +245,9 @@ impl Connection {
     }
 
     /// Gives the end of a file that is too long back, as far as nobody reads or writes meanwhile.
-    fn give_back_all(&mut self, blocks: &Blocks) -> Result<()> {
+    fn give_back_all(&mut self, blocks: &Blocks, steps_max: usize) -> Result<()> {
         let (mut idle, mut before) = (0, self.file.status()?.size_bytes);
-        while idle < IDLE_STEPS {
+        for _ in 0..steps_max {
             // Others may have written since, and are not kept from it where nothing is to be done.
             drop(blocks.newest()?);
             if !blocks.can_shrink(0) {
@@ -261,6 +264,9 @@ impl Connection {
             let after = self.file.status()?.size_bytes;
             idle = if after < before { 0 } else { idle + 1 };
             before = after;
+            if idle == IDLE_STEPS {
+                break;
+            }
         }
         Ok(())
     }

@@ -439,6 +439,7 @@ fn the_last_close_gives_back() {
         drop(second);
         reader.close().unwrap();
         drop(reader);
+        read_and_close(&storage, options, before / options.checkpoint_bytes);
         check_bound(
             &format!("{pages} pages, {before} bytes, closed"),
             &storage,
@@ -451,6 +452,53 @@ fn the_last_close_gives_back() {
         again.close().unwrap();
         assert!(read_file(&storage) == whole, "nothing was to be done");
     }
+}
+
+/// So many processes read one after the other, and close.
+fn read_and_close(storage: &Arc<dyn Storage>, options: PageOptions, processes: u64) {
+    for _ in 0..processes {
+        let mut reader = another(storage, options);
+        assert!(reader.lock(LockLevel::Shared).unwrap());
+        reader.unlock(LockLevel::None).unwrap();
+        reader.close().unwrap();
+    }
+}
+
+/// A process that only read keeps others from writing for one short step when it closes, and for none if somebody writes.
+#[test]
+fn who_only_read_gives_back_one_step() {
+    let options = PageOptions {
+        checkpoint_bytes: 256 << 10,
+        ..with_amp(1.5, 2_000)
+    };
+    let (storage, mut connection, _) = load(2_000, options);
+    let mut reader = another(&storage, options);
+    assert!(reader.lock(LockLevel::Shared).unwrap());
+    delete_most(&mut connection, 2_000);
+    reader.unlock(LockLevel::None).unwrap();
+    drop(connection);
+    let (before, bound) = length_and_bound(&storage, options);
+    let mut writer = another(&storage, options);
+    assert!(writer.lock(LockLevel::Reserved).unwrap());
+    reader.close().unwrap();
+    assert_eq!(length_and_bound(&storage, options).0, before);
+    assert!(
+        writer.lock(LockLevel::Exclusive).unwrap(),
+        "nothing is held"
+    );
+    writer.unlock(LockLevel::None).unwrap();
+    reader.close().unwrap();
+    let (after, _) = length_and_bound(&storage, options);
+    println!("{before}, then {after} of {bound}");
+    assert!(after > bound, "{before}, then {after} of {bound}");
+    assert!(
+        writer.lock(LockLevel::Exclusive).unwrap(),
+        "nothing is held"
+    );
+    writer.unlock(LockLevel::None).unwrap();
+    drop((reader, writer));
+    read_and_close(&storage, options, before / options.checkpoint_bytes + 3);
+    check_bound("closed again and again", &storage, options);
 }
 
 fn read_file(storage: &Arc<dyn Storage>) -> Vec<u8> {
