@@ -210,6 +210,42 @@ fn a_file_that_is_written_over_keeps_its_length_and_gives_back_what_is_deleted()
     assert_eq!(lines[5], "ok");
 }
 
+/// `PRAGMA page_size` and VACUUM bring blocks of the new length, whatever SQLite writes; who reads meanwhile sees what was.
+#[test]
+fn vacuum_to_another_page_size_brings_blocks_of_that_length() {
+    let Some(hosts) = Hosts::find() else { return };
+    let told = hosts.python(
+        "import itertools\n\
+         rows = lambda c: c.execute('SELECT count(*), sum(id), sum(length(text)), min(text) FROM t').fetchone()\n\
+         for old, new in itertools.permutations([65536, 512, 1024, 4096], 2):\n\
+         \x20   name = '%d-%d.db' % (old, new)\n\
+         \x20   d, r = connect(name), connect(name)\n\
+         \x20   d.isolation_level = r.isolation_level = None\n\
+         \x20   d.execute('PRAGMA page_size=%d' % old)\n\
+         \x20   d.execute('CREATE TABLE t(id INTEGER PRIMARY KEY, text TEXT)')\n\
+         \x20   d.execute('BEGIN')\n\
+         \x20   for i in range(3000): d.execute('INSERT INTO t(text) VALUES(?)', (str(i) * (i % 60),))\n\
+         \x20   d.execute('COMMIT')\n\
+         \x20   before = rows(d)\n\
+         \x20   r.execute('BEGIN')\n\
+         \x20   assert rows(r) == before\n\
+         \x20   d.execute('PRAGMA page_size=%d' % new)\n\
+         \x20   d.execute('VACUUM')\n\
+         \x20   d.execute('UPDATE t SET text = 1 WHERE id = 7')\n\
+         \x20   assert rows(r) == before\n\
+         \x20   r.execute('COMMIT')\n\
+         \x20   assert rows(r) == rows(d) != before\n\
+         \x20   assert r.execute('PRAGMA integrity_check').fetchone()[0] == 'ok'\n\
+         \x20   assert r.execute('PRAGMA page_size').fetchone()[0] == new\n\
+         \x20   print(d.execute('PRAGMA breakeven_stats').fetchone()[0].split()[-1], min(new, 16384))",
+    );
+    assert_eq!(told.lines().count(), 12, "{told}");
+    for line in told.lines() {
+        let (blocks, wanted) = line.split_once(' ').unwrap();
+        assert_eq!(blocks, format!("block_bytes={wanted}"), "{told}");
+    }
+}
+
 #[test]
 fn vacuum_backup_and_attach_go_both_ways() {
     let Some(hosts) = Hosts::find() else { return };

@@ -475,6 +475,11 @@ impl Blocks {
         self.inner.opened
     }
 
+    /// Returns the longest block that volumes of the store may have.
+    pub fn block_bytes_max(&self) -> u32 {
+        self.inner.options.block_bytes_max
+    }
+
     /// Returns what tells the store's file from all others.
     ///
     /// # Errors

@@ -186,6 +186,15 @@ impl Transaction {
         Ok(place.record_bytes())
     }
 
+    /// Returns whether a block is no hole.
+    ///
+    /// # Errors
+    /// As [`Transaction::size_blocks`], and those of reading the map.
+    pub fn is_mapped(&self, volume: u32, index: u64) -> Result<bool> {
+        let volume = self.state.volume(volume)?;
+        Ok(self.state.frame(&volume, index, &self.inner.file)? != 0)
+    }
+
     /// Returns how many blocks a volume has.
     ///
     /// # Errors

@@ -66,6 +66,8 @@ pub struct Connection {
     /// Whether what is read is neither looked for in the cache nor kept there.
     is_past_cache: bool,
     extent: Extent,
+    /// Where the database lay before this transaction wrote that its pages have another length.
+    before: Option<Extent>,
     /// How long the database is to be when what was prepared is published: nothing that a commit writes is cut off.
     cut: Option<u64>,
     last: LastBlock,
@@ -96,6 +98,7 @@ impl Connection {
             opened: None,
             is_past_cache: false,
             extent: Extent::default(),
+            before: None,
             cut: None,
             last: LastBlock::default(),
             held: Held::default(),
@@ -358,7 +361,7 @@ impl Connection {
     }
 
     fn see(&mut self, snapshot: Snapshot) -> Result<()> {
-        self.cut = None;
+        (self.cut, self.before) = (None, None);
         self.extent = Extent::in_snapshot(&snapshot)?;
         self.view = View::Read(Arc::new(snapshot));
         Ok(())
@@ -456,12 +459,30 @@ impl Connection {
                     target.copy_from_slice(held);
                     Ok(())
                 }
-                None => transaction
-                    .read(self.extent.volume, index, target)
-                    .map(drop),
+                None => match transaction.read(self.extent.volume, index, target)? {
+                    0 => self.read_before(transaction, index, target),
+                    _ => Ok(()),
+                },
             },
             View::None => Err(unseen()),
         }
+    }
+
+    /// Reads a block that was not written in pages of the new length as it was before; zeros if there are no such.
+    fn read_before(&self, transaction: &Transaction, index: u64, target: &mut [u8]) -> Result<()> {
+        target.fill(0);
+        let Some(before) = &self.before else {
+            return Ok(());
+        };
+        let offset = index * target.len() as u64;
+        let there = before.size_bytes.saturating_sub(offset);
+        let count = there.min(target.len() as u64) as usize;
+        let mut block = vec![0; before.block_bytes as usize];
+        for part in parts(offset, count, before.block_bytes) {
+            transaction.read(before.volume, part.index, &mut block)?;
+            target[part.of_buffer].copy_from_slice(&block[part.of_block]);
+        }
+        Ok(())
     }
 
     fn cache(&self) -> Option<&PageCache> {
@@ -501,6 +522,8 @@ impl Connection {
         self.begin()?;
         if self.extent.block_bytes == 0 {
             self.create_volume(source.len())?;
+        } else if let Some(page_bytes) = self.changed_page_bytes(offset, source)? {
+            self.begin_anew(page_bytes)?;
         }
         let block_bytes = self.extent.block_bytes;
         let is_header = offset == 0 && source.len() >= HEADER_BYTES;
@@ -609,12 +632,64 @@ impl Connection {
         })
     }
 
+    /// Returns the length of pages that a write of the header changes, if pages of that length have other blocks. `VACUUM`
+    /// behind `PRAGMA page_size` and a backup write pages in pieces of the old length: the header alone tells.
+    fn changed_page_bytes(&mut self, offset: u64, source: &[u8]) -> Result<Option<usize>> {
+        if offset > 0 || self.before.is_some() {
+            return Ok(None);
+        }
+        let Some(next) = Header::parse(source) else {
+            return Ok(None);
+        };
+        let page_bytes = next.page_bytes as usize;
+        if self.block_bytes_for(page_bytes)? == self.extent.block_bytes {
+            return Ok(None);
+        }
+        let header = self.header()?;
+        let is_changed = header.is_some_and(|it| it.page_bytes != next.page_bytes);
+        Ok(is_changed.then_some(page_bytes))
+    }
+
+    /// Goes on in a volume of its own, of blocks for pages of this length.
+    fn begin_anew(&mut self, page_bytes: usize) -> Result<()> {
+        self.give_held()?;
+        self.before = Some(self.extent);
+        self.last = LastBlock::default();
+        self.create_volume(page_bytes)
+    }
+
+    /// Brings what was not written again into the new volume, as far as the database goes, and gives up the old one.
+    fn leave_before(&mut self) -> Result<()> {
+        let Some(before) = self.before else {
+            return Ok(());
+        };
+        let block_bytes = u64::from(self.extent.block_bytes);
+        // What lies behind the pages that the header counts is about to be cut off.
+        let meant = self.header()?.and_then(|header| header.size_bytes);
+        let end = meant.unwrap_or(u64::MAX).min(before.size_bytes);
+        let mut block = vec![0; block_bytes as usize];
+        for index in 0..end.div_ceil(block_bytes) {
+            let volume = self.extent.volume;
+            if !self.transaction()?.is_mapped(volume, index)? {
+                self.read_block(index, &mut block)?;
+                self.transaction()?.write(volume, index, &block)?;
+            }
+        }
+        self.before = None;
+        self.transaction()?.remove_volume(before.volume)
+    }
+
+    /// Returns how long the blocks for pages of this length are.
+    fn block_bytes_for(&self, page_bytes: usize) -> Result<u32> {
+        let wanted = page_bytes.next_power_of_two() as u64;
+        let most = self.blocks()?.block_bytes_max();
+        let range = BLOCK_BYTES_MIN.into()..=most.into();
+        Ok(wanted.clamp(*range.start(), *range.end()) as u32)
+    }
+
     /// Makes the volume, of blocks as long as the first write: SQLite writes whole pages.
     fn create_volume(&mut self, write_bytes: usize) -> Result<()> {
-        let wanted = write_bytes.next_power_of_two() as u64;
-        let most = self.store.options().block_bytes_max;
-        let range = BLOCK_BYTES_MIN.into()..=most.into();
-        let block_bytes = wanted.clamp(*range.start(), *range.end()) as u32;
+        let block_bytes = self.block_bytes_for(write_bytes)?;
         // It may have been made longer already.
         let blocks = self.extent.size_bytes.div_ceil(block_bytes.into());
         let transaction = self.transaction()?;
@@ -685,6 +760,9 @@ impl Connection {
             }
         }
         self.extent.size_bytes = size_bytes;
+        if let Some(before) = &mut self.before {
+            before.size_bytes = before.size_bytes.min(size_bytes);
+        }
         Ok(())
     }
 
@@ -732,7 +810,7 @@ impl Connection {
 
     /// Gives the transaction all that is changed.
     fn end_changes(&mut self) -> Result<()> {
-        let given = self.give_held();
+        let given = self.give_held().and_then(|()| self.leave_before());
         let extent = self.extent;
         let noted = given.and_then(|()| match &mut self.view {
             View::Write(transaction) if extent.block_bytes > 0 => extent.note_in(transaction),

@@ -15,6 +15,8 @@ pub const HEADER_BYTES: usize = 100;
 /// Where the header tells the versions that write and read it: 1 is a rollback journal, 2 is WAL.
 pub(super) const VERSIONS_AT: usize = 18;
 const FREELIST_AT: usize = 32;
+/// The header's count of changes, of pages, and the count of changes of which that one is true.
+const COUNTS_AT: [usize; 3] = [24, 28, 92];
 
 /// A database's header, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub struct Header {
     pub freelist_page: u32,
     /// How many pages are free.
     pub freelist_count: u32,
+    /// How long the database is by its header, if the header tells.
+    pub size_bytes: Option<u64>,
 }
 
 impl Header {
@@ -39,11 +43,14 @@ impl Header {
             1 => 65_536,
             bytes => u32::from(bytes),
         };
+        let [changes, pages, counted] = COUNTS_AT.map(|at| u32_at(bytes, at));
+        let is_counted = changes == counted && pages > 0;
         (page_bytes.is_power_of_two() && page_bytes >= 512).then(|| Header {
             page_bytes,
             is_wal: bytes[VERSIONS_AT..VERSIONS_AT + 2].contains(&2),
             freelist_page: u32_at(bytes, FREELIST_AT),
             freelist_count: u32_at(bytes, FREELIST_AT + 4),
+            size_bytes: is_counted.then(|| u64::from(pages) * u64::from(page_bytes)),
         })
     }
 }
@@ -143,6 +150,7 @@ mod tests {
             is_wal: false,
             freelist_page: 2,
             freelist_count: u32::MAX,
+            size_bytes: None,
         };
         let mut reads = 0;
         let mut seen = Vec::new();

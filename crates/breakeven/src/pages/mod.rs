@@ -24,6 +24,8 @@ mod creation_test;
 mod database;
 mod locks;
 #[cfg(test)]
+mod page_size_test;
+#[cfg(test)]
 mod pages_test;
 #[cfg(test)]
 mod proof_test;
