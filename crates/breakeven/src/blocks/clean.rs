@@ -509,6 +509,9 @@ impl Transaction {
         let lacking_bytes = wanted_bytes.saturating_sub(room_bytes);
         if aim.rewritten > 0 {
             plan.take_old(&segments, aim.rewritten, &mut budget);
+        } else if log.room_bytes(aim.may_grow) < wanted_bytes {
+            // Room anywhere comes before the length of the file.
+            plan.take_emptiest(&mut segments, lacking_bytes.max(excess_bytes), &mut budget);
         } else {
             plan.take_for_room(segments, lacking_bytes.max(excess_bytes), &mut budget);
         }
