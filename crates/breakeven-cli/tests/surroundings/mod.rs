@@ -1,6 +1,8 @@
 //! Commands in surroundings that mean them no good: killed at any call, on file systems that refuse, with streams that
 //! are closed, full or read by nobody.
 
+mod matrix;
+
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::{Path, PathBuf};
@@ -85,6 +87,17 @@ impl Place {
         let output = self.run("db import plain database");
         assert_eq!(output.status.code(), Some(0), "{}", said(&output));
         true
+    }
+
+    /// Adds a vault of a tree.
+    fn add_vault(&self) {
+        fs::write(self.at("password"), "a password\n").expect("a file");
+        fs::create_dir(self.at("tree")).expect("a folder");
+        fs::write(self.at("tree/noise"), noise(100_000)).expect("a file");
+        for line in ["init", "add tree"] {
+            let output = self.run(&format!("vault -r store -p password {line}"));
+            assert_eq!(output.status.code(), Some(0), "{line}: {}", said(&output));
+        }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -571,14 +584,8 @@ fn read_one(stream: Option<&mut impl std::io::Read>, first: &mut [u8]) {
 #[test]
 fn a_vault_answers_the_same_whoever_reads() {
     let place = Place::new();
-    fs::write(place.at("password"), "a password\n").expect("a file");
-    fs::create_dir(place.at("tree")).expect("a folder");
-    fs::write(place.at("tree/noise"), noise(100_000)).expect("a file");
+    place.add_vault();
     let vault = |line: &str| format!("vault -r store -p password {line}");
-    for line in ["init", "add tree"] {
-        let output = place.run(&vault(line));
-        assert_eq!(output.status.code(), Some(0), "{line}: {}", said(&output));
-    }
     let added = place.breakeven(&vault("add -")).stdin(full()).output();
     let added = added.expect("it starts");
     assert_eq!(added.status.code(), Some(1), "{}", said(&added));
