@@ -198,7 +198,12 @@ const SURROUNDINGS: [Surrounding; 61] = [
         false,
     ),
     // Clocks.
-    Surrounding(r#"LD_PRELOAD=$CLOCKS CLOCK=-2177452800 "$@""#, All, false),
+    // A vault keeps no times of snapshots before 1970, and says so.
+    Surrounding(
+        r#"LD_PRELOAD=$CLOCKS CLOCK=-2177452800 "$@""#,
+        AllOrSentence,
+        false,
+    ),
     Surrounding(r#"LD_PRELOAD=$CLOCKS CLOCK=0 "$@""#, All, true),
     Surrounding(r#"LD_PRELOAD=$CLOCKS CLOCK=2147483647 "$@""#, All, false),
     Surrounding(r#"LD_PRELOAD=$CLOCKS CLOCK=4294967296 "$@""#, All, true),
