@@ -9,6 +9,7 @@ use super::names::Title;
 use super::{Disk, VolumeStatus, number_of, status};
 use crate::blocks::{Durability, INDEX_MAX, Snapshot};
 use crate::error::{Error, Result};
+use crate::storage::is_zero;
 
 /// A length in blocks, of which the last may be longer than what is in use of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,10 +85,10 @@ impl Disk {
             }
         }
         let kept = cut.len().saturating_sub(length.unused_bytes as usize);
-        if cut[kept..].iter().any(|byte| *byte != 0) {
+        if !is_zero(&cut[kept..]) {
             cut[kept..].fill(0);
             let last = length.size_blocks - 1;
-            match cut.iter().all(|byte| *byte == 0) {
+            match is_zero(&cut) {
                 true => transaction.trim(number, last..length.size_blocks)?,
                 false => transaction.write(number, last, &cut)?,
             }

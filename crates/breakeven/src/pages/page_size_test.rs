@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
+use super::transfer::lock;
 use super::{Connection, HEADER_BYTES, Header, LockLevel, PLAIN_MAGIC, PageOptions, PageStore};
 use crate::error::{Error, Result};
 use crate::storage::proof::{CrashFloors, Found, State, Subject, cut_power, digest};
@@ -157,13 +158,6 @@ impl Change {
             pieces.reverse();
         }
         (next, pieces)
-    }
-}
-
-fn lock(connection: &mut Connection, level: LockLevel) -> Result<()> {
-    match connection.lock(level)? {
-        true => Ok(()),
-        false => Err(Error::invalid("database", "locked")),
     }
 }
 

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
+use super::transfer::lock;
 use super::{Connection, HEADER_BYTES, LockLevel, PLAIN_MAGIC, PageOptions, PageStore};
 use crate::blocks::Cleaned;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::storage::proof::{
     CrashFloors, Found, State, Subject, cut_power, digest, fail_calls, fill_disk,
 };
@@ -171,13 +172,6 @@ fn whole(connection: &mut Connection) -> Result<Content> {
     let mut bytes = vec![0; connection.size_bytes()? as usize];
     connection.read(0, &mut bytes)?;
     Ok(Content(bytes))
-}
-
-fn lock(connection: &mut Connection, level: LockLevel) -> Result<()> {
-    match connection.lock(level)? {
-        true => Ok(()),
-        false => Err(Error::invalid("database", "locked")),
-    }
 }
 
 struct Proved {

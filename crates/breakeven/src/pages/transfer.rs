@@ -378,7 +378,7 @@ fn is_there(storage: &dyn Storage, name: &str) -> Result<bool> {
     Ok(first != [0])
 }
 
-fn lock(connection: &mut Connection, level: LockLevel) -> Result<()> {
+pub(super) fn lock(connection: &mut Connection, level: LockLevel) -> Result<()> {
     match connection.lock(level)? {
         true => Ok(()),
         false => Err(Error::invalid("database", "somebody is writing to it")),
