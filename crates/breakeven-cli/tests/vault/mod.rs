@@ -18,9 +18,6 @@ use tempfile::TempDir;
 
 const GUIDE: &str = include_str!("../../../../docs/vault.md");
 
-/// What those read first who come from other programs.
-const FROM_OTHERS: &str = include_str!("../../../../docs/vault-from-restic.md");
-
 /// A folder with what the guide takes for granted.
 fn places() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
@@ -71,11 +68,7 @@ fn ok(folder: &Path, line: &str) -> String {
 }
 
 fn typed(heading: &str) -> Vec<&'static str> {
-    typed_in(GUIDE, heading)
-}
-
-fn typed_in(page: &'static str, heading: &str) -> Vec<&'static str> {
-    let (_, section) = page.split_once(heading).expect("the heading");
+    let (_, section) = GUIDE.split_once(heading).expect("the heading");
     let section = section.split("\n## ").next().expect("a section");
     let lines: Vec<_> = (section.lines())
         .filter_map(|line| line.strip_prefix("    "))
@@ -100,7 +93,7 @@ fn check_restored_to(folder: &Path, target: &Path) {
 fn what_the_guide_types_works() {
     let folder = places();
     let path = folder.path();
-    for line in typed("## From beginning to end\n") {
+    for line in typed("# Vault: snapshots of trees\n") {
         ok(path, line);
     }
     check_restored(path, "tmp/back");
@@ -118,23 +111,24 @@ fn what_the_guide_types_works() {
         said.starts_with("copied 0 snapshots, 1 were there"),
         "{said}"
     );
-    for line in typed("## When something is wrong\n") {
+    for line in typed("## When something is damaged\n") {
         ok(path, line);
     }
 }
 
 #[test]
-fn what_the_page_for_those_who_move_types_works() {
+fn the_nights_of_the_guide_work() {
     let folder = places();
     let path = folder.path();
     fs::write(path.join("excludes.txt"), "*.o\n").expect("a file");
-    let nightly = typed_in(FROM_OTHERS, "## The first night\n");
-    let (exported, lines) = nightly.split_first().expect("variables");
+    let first = typed("## The first night\n");
+    let (exported, lines) = first.split_first().expect("variables");
     let variables: Vec<_> = (exported.split_whitespace().skip(1))
         .map(|it| it.split_once('=').expect("a variable"))
         .collect();
-    let found = typed_in(FROM_OTHERS, "## One file back\n");
-    for line in lines.iter().chain(&found) {
+    let nightly = typed("## Every night\n");
+    let found = typed("## One file back\n");
+    for line in lines.iter().chain(&nightly).chain(&found) {
         // The rules leave one snapshot, and two are compared.
         let line = line.replace("diff 1 latest", "diff latest latest");
         let output = run_with(path, &line, &variables);
@@ -153,7 +147,7 @@ fn what_the_guide_types_works_on_a_store_of_objects() {
     };
     let folder = places();
     let path = folder.path();
-    let lines = typed("## On a store of objects\n");
+    let lines = typed("## In S3\n");
     let (exported, lines) = lines.split_first().expect("variables");
     let variables: Vec<_> = (exported.split_whitespace().skip(1))
         .map(|it| it.split_once('=').expect("a variable"))
