@@ -105,7 +105,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Vault(options) => vault::run(&options),
         #[cfg(not(feature = "vault"))]
         Command::Vault { .. } => anyhow::bail!(
-            "this program is built without the feature `vault`; `cargo build -p breakeven-cli --features vault` builds it with vaults in folders, and `make install` with those on S3 as well"
+            "this program is built without the feature `vault`, which is on by default; `make install` builds it with S3 as well"
         ),
         Command::Disk(command) => disk::run(&command),
         Command::Serve { arguments } => Ok(breakeven_memcached::run(&["serve".into()], &arguments)),
