@@ -206,24 +206,46 @@ fn half_width(
     if count < parameters {
         return f64::INFINITY;
     }
-    let n = count as f64;
-    let mean_raw = residuals.clone().map(|(raw, _)| raw).sum::<f64>() / n;
+    let effective = effective_count(residuals.clone().map(|(raw, _)| raw));
+    let raw: f64 = residuals.clone().map(|(raw, _)| raw).sum();
     let seen: f64 = residuals
         .clone()
-        .map(|(_, residual)| residual.powi(2))
+        .map(|(_, residual)| (effective * residual / raw).powi(2))
         .sum();
     let expected = prior.clusters as f64 * (prior.spread * mean).powi(2);
-    let squares = seen / mean_raw.powi(2) + expected;
-    let degrees = count + prior.clusters - parameters;
-    let standard_error = (unsampled_share * squares / degrees as f64 / n).sqrt();
+    let whole = (effective + ROUNDING) as usize;
+    let degrees = (whole + prior.clusters).saturating_sub(parameters).max(1);
+    let standard_error = (unsampled_share * (seen + expected) / degrees as f64 / effective).sqrt();
     let (low, high) = residuals
         .filter(|(raw, _)| *raw > 0.0)
         .map(|(raw, residual)| residual / raw)
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| {
             (low.min(x), high.max(x))
         });
-    student_t_975(degrees) * standard_error + unsampled_share * (high - low) / n
+    student_t_975(degrees) * standard_error + unsampled_share * (high - low) / effective
 }
+
+/// A whole number of like clusters stays one in spite of rounding.
+const ROUNDING: f64 = 1e-6;
+
+/// Returns how many clusters of one size tell as much as these of unlike sizes: one that holds nearly all of the bytes is
+/// one.
+///
+/// Source: Kish, Survey Sampling (1965), section 11.7.
+pub fn effective_count(raw: impl Iterator<Item = f64>) -> f64 {
+    let (sum, squares) = raw.fold((0.0, 0.0), |(sum, squares), raw| {
+        (sum + raw, squares + raw * raw)
+    });
+    if squares > 0.0 {
+        sum * sum / squares
+    } else {
+        0.0
+    }
+}
+
+/// Below so many effective clusters no interval is proved to hold the truth as often as it says, and no verdict rests on
+/// one: `intervals_hold_the_truth_of_a_kind_among_many_small_files`.
+pub const CLUSTERS_PROVED: f64 = 4.0;
 
 #[cfg(test)]
 mod tests {
@@ -307,6 +329,66 @@ mod tests {
                 assert!(held >= 0.93, "{count} clusters: {found:?}");
             }
         }
+    }
+
+    /// Clusters of many small files, of which some are of the kind looked at: one level of ratio for all of them, some, or a
+    /// rare other one; each file its own, or those side by side alike.
+    fn small_files(kind: usize, random: &mut fastrand::Rng) -> Vec<Count> {
+        let clusters = [20, 60][random.usize(..2)];
+        let share = [0.02, 0.1, 0.5][random.usize(..3)];
+        let run = [1, 40][random.usize(..2)];
+        let normal = |random: &mut fastrand::Rng| (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
+        let level = |random: &mut fastrand::Rng| match kind {
+            0 => (0.3 * (0.6 * normal(random)).exp()).min(1.0),
+            1 => [0.1, 0.3, 1.0][random.usize(..3)],
+            2 => [1.0, 0.3][usize::from(random.f64() < 0.1)],
+            3 => [0.3, 1.0][usize::from(random.f64() < 0.1)],
+            _ => 0.35 * (0.15 * normal(random)).exp(),
+        };
+        let (mut left, mut of_file) = (0, 0.0);
+        let mut all = Vec::new();
+        for _ in 0..clusters {
+            let (mut count, mut bytes) = (Count::default(), 0.0);
+            while bytes < 1e6 {
+                let size = (8.5 + 1.6 * normal(random)).exp().min(5e5);
+                bytes += size;
+                if random.f64() < share {
+                    if left == 0 {
+                        (left, of_file) = (random.usize(1..=run), level(random));
+                    }
+                    left -= 1;
+                    count.raw += size;
+                    count.value += size * of_file;
+                }
+            }
+            all.push(count);
+        }
+        all
+    }
+
+    #[test]
+    fn intervals_hold_the_truth_of_a_kind_among_many_small_files() {
+        let mut random = fastrand::Rng::with_seed(23);
+        let (mut tried, mut held) = (0, 0);
+        while tried < 1000 {
+            let clusters = small_files(tried % 5, &mut random);
+            let sum = |of: fn(&Count) -> f64| clusters.iter().map(of).sum::<f64>();
+            let expected = sum(|count| count.value) / sum(|count| count.raw);
+            let mut order = clusters.clone();
+            random.shuffle(&mut order);
+            // The first time that a verdict may be asked for, or later.
+            let wanted = CLUSTERS_PROVED * (1.0 + 2.0 * random.f64());
+            let enough =
+                |count: &usize| effective_count(order[..*count].iter().map(|of| of.raw)) >= wanted;
+            let Some(count) = (4..order.len()).find(enough) else {
+                continue;
+            };
+            let estimate = ratio_estimate(&order[..count], order.len() as u64).expect("bytes");
+            tried += 1;
+            held += usize::from(holds(estimate, expected));
+        }
+        println!("{held} of {tried} intervals hold the truth");
+        assert!(held >= 950, "{held} of {tried}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub fn headline(report: &Report, options: &AdviseOptions) -> String {
         return densest_sentence(report, options);
     };
     let Some(verdict) = find(report, "file", metric, "all") else {
-        return "Undecided: nothing was measured.".to_string();
+        return "Undecided: too little of the data was looked at for an answer.".to_string();
     };
     let mut text = sentence(report, options, metric, verdict);
     if let Some(might) = &verdict.might {
@@ -87,7 +87,8 @@ pub fn densest(report: &Report, block_bytes: u64) -> Option<&MethodReport> {
         .max_by(|a, b| a.ratio.mean.total_cmp(&b.ratio.mean))
 }
 
-/// Bytes saved by the method of `verdict` on the classes where compressing is best.
+/// Bytes saved by the method of `verdict`, and bytes there are: what it saves of all data, less that of the classes that
+/// are better stored raw.
 fn saved_bytes(
     report: &Report,
     verdict: &VerdictReport,
@@ -95,36 +96,32 @@ fn saved_bytes(
     options: &AdviseOptions,
 ) -> (Estimate, f64) {
     let block_bytes = options.sample.block_bytes as u64;
-    let mut saved = Estimate::exact(0.0);
-    let mut total = 0.0;
-    for class in report.classes.iter().filter(|class| class.name != "all") {
-        total += class.bytes.mean;
-        let chosen = find(report, "file", metric, &class.name);
-        if chosen.is_none_or(|chosen| chosen.method == store_text()) {
-            continue;
-        }
-        let method = class
-            .methods
-            .iter()
-            .find(|method| method.method == verdict.method && method.block_bytes == block_bytes);
-        if let Some(method) = method {
-            let part = method
+    let saved_of = |class: &ClassReport| {
+        let named = |method: &&MethodReport| {
+            method.method == verdict.method && method.block_bytes == block_bytes
+        };
+        let method = class.methods.iter().find(named)?;
+        Some(
+            method
                 .ratio
-                .map(|ratio| class.bytes.mean * (1.0 - 1.0 / ratio));
-            saved.mean += part.mean;
-        }
-    }
+                .map(|ratio| class.bytes.mean * (1.0 - 1.0 / ratio)),
+        )
+    };
+    let all = report.classes.iter().find(|class| class.name == "all");
+    let total = all.map_or(0.0, |all| all.bytes.mean);
+    let of_all = all.and_then(saved_of).unwrap_or(Estimate::exact(0.0));
+    let is_raw = |class: &&ClassReport| {
+        let chosen = find(report, "file", metric, &class.name);
+        class.name != "all" && chosen.is_some_and(|chosen| chosen.method == store_text())
+    };
+    let raw_classes = report.classes.iter().filter(is_raw);
+    let left: f64 = raw_classes.filter_map(saved_of).map(|of| of.mean).sum();
     // The error is that of all data together: the classes' own errors are not independent.
-    let all = report.classes.last().and_then(|all| {
-        all.methods
-            .iter()
-            .find(|method| method.method == verdict.method && method.block_bytes == block_bytes)
-    });
-    let half_width = all.map_or(0.0, |method| {
-        let stored = method.ratio.map(|ratio| 1.0 / ratio);
-        total * (stored.high - stored.low) / 2.0
-    });
-    (Estimate::plus_minus(saved.mean, half_width), total)
+    let half_width = (of_all.high - of_all.low) / 2.0;
+    (
+        Estimate::plus_minus((of_all.mean - left).max(0.0), half_width),
+        total,
+    )
 }
 
 /// Classes of at least 1 % of the bytes that are better left alone.
@@ -184,10 +181,17 @@ fn terms(options: &AdviseOptions, metric: Metric) -> String {
     }
 }
 
+/// Beyond so many times nobody asks how often exactly.
+const FAR: f64 = 10.0;
+
 /// Words a cost as a share of storing raw, or another share, with its interval.
 pub fn percent_range(ratio: &Estimate) -> String {
     let (low, high) = (100.0 * ratio.low, 100.0 * ratio.high);
-    if high - low < 1.0 {
+    if ratio.low >= FAR {
+        "over 1000 %".to_string()
+    } else if ratio.high >= FAR {
+        format!("{low:.0} % to over 1000 %")
+    } else if high - low < 1.0 {
         format!("{:.0} %", 100.0 * ratio.mean)
     } else {
         format!("{low:.0}-{high:.0} %")
@@ -209,5 +213,23 @@ pub fn binary_size(bytes: u64) -> String {
     match units.into_iter().find(whole) {
         Some((bits, unit)) => format!("{} {unit}", bytes >> bits),
         None => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_those_a_person_would_say() {
+        let check = |low: f64, high: f64, expected: &str| {
+            let mean = (low + high) / 2.0;
+            assert_eq!(percent_range(&Estimate { mean, low, high }), expected);
+        };
+        check(0.42, 0.424, "42 %");
+        check(0.4, 0.6, "40-60 %");
+        check(0.9, 4090.0, "90 % to over 1000 %");
+        check(4090.0, 4095.87, "over 1000 %");
+        check(0.5, f64::INFINITY, "50 % to over 1000 %");
     }
 }

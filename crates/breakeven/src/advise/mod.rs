@@ -390,6 +390,9 @@ fn evidence(
     estimate: &CellEstimate,
 ) -> Evidence {
     let cells = sample.cells();
+    if !sample.is_enough(group) {
+        return Evidence::HardlyMeasured;
+    }
     if !cells[cell].slow {
         return Evidence::Measured;
     }
@@ -648,7 +651,7 @@ fn sample_report(
         .map(|estimate| (estimate.stored_per_raw.high / estimate.stored_per_raw.mean) - 1.0)
         .fold(0.0, f64::max);
     SampleReport {
-        bytes: sample.raw_bytes(),
+        bytes: sample.read_bytes(),
         population_bytes: population.bytes(),
         files: population.item_count() as u64,
         uncovered_bytes: population.uncovered_bytes,

@@ -1,13 +1,14 @@
 //! The population: which bytes there are to advise on.
 //!
 //! Walks the named paths once, in random order and within a time limit, and cuts what it finds into
-//! *clusters* of about one mebibyte: a piece of a large file, or a run of small files. Clusters are
-//! what is sampled, so that every byte has nearly the same chance. Links are not followed below a
+//! *clusters* of about one mebibyte: a piece of a large file, or some small files. Small files are dealt out by their
+//! kind and size like cards, so that each such cluster is a small likeness of all of them; large ones lie side by side
+//! with those of their kind. Clusters are what is sampled, so that every byte has nearly the same chance. Links are not followed below a
 //! named path; pipes, sockets and devices are counted and left alone; a sparse file counts only
 //! with the bytes it really holds. Reads nothing but names and sizes.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -57,6 +58,13 @@ pub struct Item {
     pub length: u64,
     /// The name of its group, for data that comes with one (the embedded default).
     pub label: Option<&'static str>,
+}
+
+impl Item {
+    /// Says whether it shares a cluster with others.
+    fn is_small(&self) -> bool {
+        self.bytes < CLUSTER_BYTES / 2
+    }
 }
 
 /// A piece of one item: what is read and compressed as one block.
@@ -114,8 +122,8 @@ pub struct Population {
 enum Span {
     /// One large item, cut every `CLUSTER_BYTES`.
     Large { item: u32 },
-    /// Items `first..end`, whole, in one cluster.
-    Small { first: u32, end: u32 },
+    /// The items from `first` on, whole: every `clusters`-th of them in one cluster.
+    Small { first: u32, clusters: u32 },
 }
 
 impl Population {
@@ -222,8 +230,9 @@ impl Population {
                     bytes,
                 });
             }
-            Span::Small { first, end } => {
-                for item in first..end {
+            Span::Small { first, clusters } => {
+                let hand = first + (cluster - self.span_first_cluster[span]) as u32;
+                for item in (hand..self.items.len() as u32).step_by(clusters as usize) {
                     let bytes = self.item(item).bytes as u32;
                     pieces.push(Piece {
                         item,
@@ -399,50 +408,55 @@ impl Population {
     fn finish(mut self) -> Result<Population> {
         self.items.retain(|item| item.bytes > 0);
         if self.items.is_empty() {
-            return Err(Error::invalid(
-                "data",
-                "no bytes to advise on: nothing readable, or all empty",
-            ));
+            return Err(Error::invalid("data", self.why_empty()));
         }
-        let mut small_first = None;
-        let mut small_bytes = 0;
-        // Items that fill at least half a cluster alone are cut alone; runs of the others share one.
-        self.items
-            .sort_by_key(|item| item.bytes < CLUSTER_BYTES / 2);
-        for index in 0..self.items.len() {
-            let bytes = self.items[index].bytes;
-            self.bytes += bytes;
-            if bytes >= CLUSTER_BYTES / 2 {
-                self.push_span(
-                    Span::Large { item: index as u32 },
-                    bytes.div_ceil(CLUSTER_BYTES),
-                );
-                continue;
-            }
-            if small_bytes + bytes > CLUSTER_BYTES {
-                let first = small_first.take().expect("bytes imply a first item");
-                self.push_span(
-                    Span::Small {
-                        first,
-                        end: index as u32,
-                    },
-                    1,
-                );
-                small_bytes = 0;
-            }
-            small_first.get_or_insert(index as u32);
-            small_bytes += bytes;
+        // Items that fill at least half a cluster alone are cut alone; the others share clusters. Names tell what is alike.
+        self.items.sort_by_cached_key(|item| {
+            let extension = match &item.content {
+                Content::File { name, .. } => Path::new(name).extension().map(OsStr::to_os_string),
+                Content::Zeros | Content::Random { .. } => None,
+            };
+            (item.is_small(), item.label, extension, item.bytes)
+        });
+        self.bytes = self.items.iter().map(|item| item.bytes).sum();
+        let large = self.items.partition_point(|item| !item.is_small());
+        for index in 0..large {
+            let clusters = self.items[index].bytes.div_ceil(CLUSTER_BYTES);
+            self.push_span(Span::Large { item: index as u32 }, clusters);
         }
-        if let Some(first) = small_first {
+        let small_bytes: u64 = self.items[large..].iter().map(|item| item.bytes).sum();
+        let clusters = small_bytes.div_ceil(CLUSTER_BYTES);
+        if clusters > 0 {
+            let first = large as u32;
+            let hands = u32::try_from(clusters).expect("no more than there are items");
             self.push_span(
                 Span::Small {
                     first,
-                    end: self.items.len() as u32,
+                    clusters: hands,
                 },
-                1,
+                clusters,
             );
         }
         Ok(self)
+    }
+
+    /// Says why there is nothing to advise on.
+    fn why_empty(&self) -> String {
+        let Skipped {
+            hole_bytes,
+            unreadable,
+            empty,
+            ..
+        } = self.skipped;
+        let why = match (unreadable, hole_bytes, empty) {
+            (0, 0, 0) => "no file was found".to_string(),
+            (0, 0, empty) => format!("{empty} files, all empty"),
+            (0, hole_bytes, _) => {
+                format!("{hole_bytes} bytes, all of them holes, which take no space already")
+            }
+            (unreadable, ..) => format!("{unreadable} files or folders could not be read"),
+        };
+        format!("no bytes to advise on: {why}")
     }
 
     fn push_span(&mut self, span: Span, clusters: u64) {

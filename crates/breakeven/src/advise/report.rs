@@ -187,7 +187,7 @@ pub enum Evidence {
     /// Measured on clusters enough to tell.
     #[default]
     Measured,
-    /// Measured on so few clusters that its ratio is off by more than a tenth, and by more than
+    /// Measured on fewer clusters than intervals are proved for, or so few that its ratio is off by more than a tenth, and by more than
     /// that of any method that is measured on all clusters.
     HardlyMeasured,
     /// Inferred from other methods and other data.

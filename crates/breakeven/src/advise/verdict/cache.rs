@@ -6,6 +6,8 @@
 //! what these cost, on one thread, as the cache does them while somebody waits. The verdict is at the
 //! best split; the break-even is the share of memory from which its method pays.
 
+use std::thread;
+
 use super::{
     Case, Choosing, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, report, rivals, turn,
 };
@@ -86,7 +88,7 @@ impl<'a> Cache<'a> {
         let kinds = joined(kinds);
         let (mut raw, mut splits) = (None, Vec::new());
         for (at, chunk) in compressing.chunks(METHODS_AT_ONCE).enumerate() {
-            let [means, worst, best] = Case::ALL.map(|case| self.simulate(chunk, &kinds, case));
+            let [means, worst, best] = self.simulate_all(chunk, &kinds);
             let (means, worst, best) = (means?, worst?, best?);
             raw.get_or_insert_with(|| means[0].clone());
             let cases = means.into_iter().zip(worst).zip(best).skip(1);
@@ -102,6 +104,25 @@ impl<'a> Cache<'a> {
             raw,
             splits,
         }))
+    }
+
+    /// Simulates all cases, at once where the system gives threads: on a busy machine three of them wait no longer than
+    /// one.
+    fn simulate_all(
+        &self,
+        methods: &[(usize, MethodCosts)],
+        kinds: &[Kind],
+    ) -> [Result<Vec<Predicted>>; 3] {
+        thread::scope(|scope| {
+            let begin = |case| {
+                let work = move || self.simulate(methods, kinds, case);
+                (thread::Builder::new().spawn_scoped(scope, work).ok(), case)
+            };
+            Case::ALL.map(begin).map(|(begun, case)| match begun {
+                Some(begun) => begun.join().expect("a simulation does not panic"),
+                None => self.simulate(methods, kinds, case),
+            })
+        })
     }
 
     fn simulate(
