@@ -10,6 +10,7 @@ pub mod compare;
 pub mod database;
 pub mod default_data;
 pub mod estimate;
+mod glance;
 mod headline;
 pub mod measure;
 mod order;
@@ -18,6 +19,7 @@ pub mod report;
 pub mod sample;
 mod setting;
 mod suggestion;
+mod time_budget;
 pub mod verdict;
 
 use std::collections::HashSet;

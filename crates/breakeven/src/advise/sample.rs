@@ -16,14 +16,16 @@ use std::time::Duration;
 use crate::advise::estimate::{
     CLUSTERS_PROVED, Count, Line, Pair, effective_count, ratio_estimate, regression_estimate,
 };
+use crate::advise::glance::{self, GLANCE_BYTES, GLANCE_TIME, GLANCES, Glance, cut, share};
 use crate::advise::measure::{Bench, Cell, Sums};
 use crate::advise::order::Order;
 use crate::advise::population::{Piece, Population};
+use crate::advise::time_budget::TimeBudget;
 use crate::codec::{Features, Method};
 use crate::decide::{Class, Profile};
 use crate::error::Result;
 use crate::meter::{Clock, thread_cpu};
-use crate::units::{Estimate, Seconds};
+use crate::units::Estimate;
 
 /// The block sizes that are looked at besides the files' own: cache buffers and database pages.
 pub const CACHE_BLOCK_BYTES: usize = 8 << 10;
@@ -44,23 +46,11 @@ pub const BLOCK_BYTES: RangeInclusive<usize> = 4 << 10..=1 << 20;
 const WINDOW_BYTES: usize = 64 << 10;
 /// How often a cluster of each class is measured once more at the end, to see by how much another run would differ.
 const REPEATS: usize = 8;
-/// Seconds of a core that the verdicts take, most of them for the simulated cache: an estimate, not a measurement.
-const VERDICT_SECONDS: f64 = 1.0;
 /// Those times take at most this part of the time that there was for drawing.
 const REPEAT_TIME: u32 = 10;
 /// The share of those times that the band of seconds holds. By half of them 10 of 45 pairs of advice on a folder of many
 /// kinds differed, on a loaded machine, by three quarters and by all none; all of them made bands of a factor of 2 to 4.
 const REPEAT_SHARE: f64 = 0.75;
-/// Clusters that are glanced at, and the bytes of each: two mebibytes in all, so that two whole clusters beside them make
-/// four. In a model of this sampler over twelve folders of a Debian system the median error of 60 seeds was 0 to 8 % after
-/// these four, and 0 to 18 % after four whole clusters (measured outside the laboratory).
-const GLANCES: usize = 32;
-const GLANCE_BYTES: usize = 64 << 10;
-/// Multiples of it modulo 1 are spread evenly however many there are (Weyl's sequence; Knuth, The Art of Computer
-/// Programming, section 6.4, on Fibonacci hashing): the golden section.
-const GOLDEN_SHARE: f64 = 0.618_033_988_749_894_9;
-/// Glances take at most this part of the time.
-const GLANCE_TIME: u32 = 10;
 /// With no more clusters than this, small blocks are cut from all of each.
 const WHOLE_CLUSTERS_MAX: u64 = 64;
 
@@ -170,19 +160,6 @@ impl fmt::Display for Ended {
 struct Drawn {
     cluster: u64,
     observations: Vec<Observation>,
-}
-
-/// What a glance at a cluster tells of it.
-#[derive(Clone, Copy, Debug)]
-struct Glance {
-    /// Raw bytes of the whole cluster.
-    cluster_bytes: f64,
-    /// Raw bytes that were read.
-    raw_bytes: u64,
-    /// Their stored bytes, a byte.
-    stored_per_raw: f64,
-    /// The same of all bytes of the cluster, once it was drawn.
-    whole_stored_per_raw: Option<f64>,
 }
 
 /// The sample so far, and all that can be estimated from it.
@@ -399,35 +376,8 @@ impl Sample {
         })
     }
 
-    /// Estimates bytes kept of all data from a count for each cluster drawn, leaning on the glances while there are more
-    /// of them: what they saw at once on many clusters is known better than the clusters that happened to be drawn.
-    ///
-    /// Source: Cochran, sections 12.6 and 12.8 (double sampling).
     fn over_all(&self, counts: &[Count], clusters: u64) -> Option<Estimate> {
-        if self.drawn.len() >= self.glances.len() {
-            return ratio_estimate(counts, clusters);
-        }
-        let seen = self.glances.iter().map(|glance| Count {
-            raw: glance.cluster_bytes,
-            value: glance.cluster_bytes * glance.stored_per_raw,
-        });
-        // A window is one of many that a cluster has.
-        let seen = ratio_estimate(&seen.collect::<Vec<_>>(), u64::MAX);
-        let pairs = counts
-            .iter()
-            .zip(&self.glances)
-            .filter_map(|(count, glance)| {
-                Some(Pair {
-                    raw: count.raw,
-                    auxiliary: count.raw * glance.whole_stored_per_raw?,
-                    value: count.value,
-                })
-            });
-        let pairs: Vec<Pair> = pairs.filter(|pair| pair.raw > 0.0).collect();
-        match seen {
-            Some(seen) => regression_estimate(&pairs, seen, clusters),
-            None => ratio_estimate(counts, clusters),
-        }
+        glance::estimate(&self.glances, counts, clusters)
     }
 
     /// A method measured on a subsample of a group's clusters. The group is a stratum of its own:
@@ -723,37 +673,6 @@ fn in_group(
         .filter(move |observation| group.is_none_or(|g| g == observation.group))
 }
 
-/// The time there is, and what it went into.
-struct TimeBudget<'a> {
-    clock: Clock<'a>,
-    begun: Seconds,
-    limit: Duration,
-    cheap_seconds: f64,
-    slow_seconds: f64,
-    /// Seconds of a core in both together.
-    core_seconds: f64,
-}
-
-impl TimeBudget<'_> {
-    /// Time since the sampler began.
-    fn elapsed(&self) -> Duration {
-        Duration::from_secs_f64(((self.clock.now)() - self.begun).0.max(0.0))
-    }
-
-    /// When drawing has to end. On a busy machine the verdicts wait for a core as long as measuring did.
-    fn draw_until(&self) -> Duration {
-        let measured = self.cheap_seconds + self.slow_seconds;
-        let waited = (measured / self.core_seconds.max(1e-9) - 1.0).max(0.0);
-        let reserved = Duration::from_secs_f64((waited * VERDICT_SECONDS).min(1e6));
-        self.limit - reserved.min(self.limit / 2)
-    }
-
-    /// Says whether slow methods may take more: as much as the cheap ones, or a head start.
-    fn allows_slow(&self) -> bool {
-        self.slow_seconds <= self.cheap_seconds.max(0.05 * self.limit.as_secs_f64())
-    }
-}
-
 /// The work of drawing: buffers, the bench, and the times spent.
 struct Sampler<'a> {
     population: &'a Population,
@@ -800,14 +719,7 @@ impl<'a> Sampler<'a> {
             block_bytes: options.block_bytes,
             buffer: Vec::new(),
             pieces: Vec::new(),
-            budget: TimeBudget {
-                begun: (clock.now)(),
-                clock,
-                limit: options.time_limit,
-                cheap_seconds: 0.0,
-                slow_seconds: 0.0,
-                core_seconds: 0.0,
-            },
+            budget: TimeBudget::new(clock, options.time_limit),
             spent,
             measured: BTreeMap::new(),
             window_bytes: if few { usize::MAX } else { WINDOW_BYTES },
@@ -1102,9 +1014,7 @@ impl<'a> Sampler<'a> {
     fn glance_at(&mut self, cluster: u64) -> Result<()> {
         self.population.pieces(cluster, &mut self.pieces);
         let cluster_bytes: u64 = self.pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
-        // Spread evenly over what clusters have in common, which are the kinds of small files.
-        let first = fastrand::Rng::with_seed(self.seed).f64();
-        let place = (first + self.sample.glances.len() as f64 * GOLDEN_SHARE).fract();
+        let place = glance::place(self.seed, self.sample.glances.len());
         cut(&mut self.pieces, place, GLANCE_BYTES as u64);
         let vanished = self.sample.vanished_pieces;
         let blocks = self.read_pieces();
@@ -1249,32 +1159,6 @@ fn cells(options: &SampleOptions) -> Vec<Cell> {
     cells
 }
 
-/// Stored bytes a raw byte; all of them where nothing was measured.
-fn share(sums: &Sums) -> f64 {
-    match sums.raw_bytes {
-        0 => 1.0,
-        raw_bytes => sums.stored_bytes as f64 / raw_bytes as f64,
-    }
-}
-
-/// Cuts pieces to a window of at most `bytes` among all of theirs, at a `place` from 0 to 1.
-fn cut(pieces: &mut Vec<Piece>, place: f64, bytes: u64) {
-    let all: u64 = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
-    // Whole units of a file system are read at once.
-    let start = (place * all.saturating_sub(bytes) as f64) as u64 & !0xfff;
-    let mut passed = 0;
-    pieces.retain_mut(|piece| {
-        let (begin, end) = (passed, passed + u64::from(piece.bytes));
-        passed = end;
-        let (from, to) = (start.max(begin), (start + bytes).min(end));
-        if from < to {
-            piece.offset += from - begin;
-            piece.bytes = (to - from) as u32;
-        }
-        from < to
-    });
-}
-
 /// A stretch of at most `bytes`, aligned to 16 KiB, at a `place` from 0 to 1 of the block.
 fn window(block: &[u8], bytes: usize, place: f64) -> &[u8] {
     if block.len() <= bytes {
@@ -1291,6 +1175,7 @@ mod tests {
     use super::*;
     use crate::advise::population::{Content, Item};
     use crate::codec::Compressor;
+    use crate::units::Seconds;
 
     fn options(precision: f64) -> SampleOptions {
         let method = |text: &str| text.parse().expect("a method");
@@ -1499,27 +1384,6 @@ mod tests {
         errors.sort_by(f64::total_cmp);
         println!("median error of 20 seeds: {}", errors[10]);
         assert!(errors[10] < 0.1, "{errors:?}");
-    }
-
-    #[test]
-    fn a_window_is_cut_from_pieces_in_order() {
-        let piece = |item, bytes| Piece {
-            item,
-            offset: 0,
-            bytes,
-        };
-        let check = |place: f64, expected: &[(u32, u64, u32)]| {
-            let mut pieces = vec![piece(0, 10_000), piece(1, 20_000), piece(2, 5_000)];
-            cut(&mut pieces, place, 12_288);
-            let found = pieces.iter().map(|of| (of.item, of.offset, of.bytes));
-            assert_eq!(found.collect::<Vec<_>>(), expected);
-        };
-        check(0.0, &[(0, 0, 10_000), (1, 0, 2_288)]);
-        check(0.5, &[(0, 8_192, 1_808), (1, 0, 10_480)]);
-        check(1.0, &[(1, 10_480, 9_520), (2, 0, 2_768)]);
-        let mut short = vec![piece(7, 100)];
-        cut(&mut short, 0.9, 4096);
-        assert_eq!(short, [piece(7, 100)]);
     }
 
     #[test]
