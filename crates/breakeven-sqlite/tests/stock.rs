@@ -12,6 +12,7 @@ mod power;
 mod random;
 mod suite;
 mod surroundings;
+mod turns;
 mod ways;
 
 use std::fs;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::ahead::Held;
 use super::database::{HEADER_BYTES, Header, VERSIONS_AT, walk_freelist};
 use super::locks::{LockLevel, Locks};
+use super::queue::WriterQueue;
 use super::store::{Extent, FileKind, Opened, PageCache, PageStore, Space, file_kind};
 use super::transfer::Progress;
 use crate::blocks::{
@@ -61,6 +62,7 @@ pub struct Connection {
     store: Arc<PageStore>,
     file: Arc<dyn StorageFile>,
     locks: Locks,
+    queue: WriterQueue,
     /// There from the first lock on.
     opened: Option<Opened>,
     /// Whether what is read is neither looked for in the cache nor kept there.
@@ -93,6 +95,7 @@ impl Connection {
         Ok(Connection {
             view: View::None,
             locks: Locks::of_snapshots(Arc::clone(&file)),
+            queue: WriterQueue::new(Arc::clone(&file)),
             file,
             store,
             opened: None,
@@ -166,6 +169,7 @@ impl Connection {
         }
         if before < LockLevel::Reserved && to >= LockLevel::Reserved {
             if !self.locks.raise(LockLevel::Reserved)? {
+                self.queue.refused();
                 return Ok(false);
             }
             let looked = self.look_again(before);
@@ -174,6 +178,7 @@ impl Connection {
                 self.is_stale = looked.is_ok();
                 return looked;
             }
+            self.queue.admitted();
         }
         self.locks.raise(to)
     }
@@ -184,13 +189,18 @@ impl Connection {
         self.is_stale
     }
 
-    /// Lowers the lock to SHARED or to none. Changes that were not committed are taken back.
+    /// Lowers the lock to SHARED or to none. Changes that were not committed are taken back. A connection that has written
+    /// for a while lets others in that wait for that, and waits a moment for them.
     ///
     /// # Errors
     /// Those of unlocking.
     pub fn unlock(&mut self, to: LockLevel) -> Result<()> {
+        let has_written = self.level() == LockLevel::Exclusive;
         let seen = self.unlock_unseen(to)?;
         self.seen = seen.or(self.seen);
+        if has_written {
+            self.queue.ended(|| self.locks.is_reserved())?;
+        }
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 //! | `connection` | one connection: locks, reads, writes, commit, abort, trim |
 //! | `ahead` | what a long transaction has several threads encode |
 //! | `locks` | SQLite's locks at SQLite's bytes |
+//! | `queue` | who waits to write |
 //! | `database` | a database's header, its kinds of pages, its list of free pages |
 //! | `transfer` | import, export and their proof |
 //!
@@ -29,6 +30,7 @@ mod page_size_test;
 mod pages_test;
 #[cfg(test)]
 mod proof_test;
+mod queue;
 #[cfg(test)]
 mod readers_test;
 #[cfg(test)]
