@@ -23,6 +23,7 @@ use crate::ffi::{self, Api, Code, File, IoMethods};
 use crate::fork;
 use crate::journal::Journal;
 use crate::memory;
+use crate::refusals;
 use crate::vfs::{Asked, Opened};
 
 /// What SQLite allocates for a file of ours.
@@ -107,7 +108,7 @@ impl Database {
         } else {
             otherwise
         };
-        self.api.log(code, &format!("breakeven: {path}: {why}"));
+        refusals::tell_sentence(self.api, code, format!("{path}: {why}"));
         code
     }
 
@@ -140,10 +141,8 @@ impl Database {
             let freed = self.connection.trim();
             if let Err(error) = freed.and_then(|_| self.connection.tidy()) {
                 let path = self.opened.path().display();
-                self.api.log(
-                    ffi::IOERR,
-                    &format!("breakeven: {path}: making room: {error}"),
-                );
+                let sentence = format!("{path}: making room: {error}");
+                refusals::tell_sentence(self.api, ffi::IOERR, sentence);
             }
             if self.is_unlocked {
                 self.connection.unlock(LockLevel::Shared)?;
@@ -315,16 +314,17 @@ unsafe fn with(
         return database.refuse(otherwise);
     }
     if needs_memory(otherwise) && memory::is_short() {
+        refusals::keep_code(database.opened.path(), ffi::IOERR_NOMEM);
         return ffi::IOERR_NOMEM;
     }
     match catch_unwind(AssertUnwindSafe(|| work(database))) {
-        Ok(Ok(code)) => code,
+        Ok(Ok(code)) => {
+            refusals::keep_code(database.opened.path(), code);
+            code
+        }
         Ok(Err(error)) => {
             let code = code_of(&error, otherwise);
-            let path = database.opened.path().display();
-            database
-                .api
-                .log(code, &format!("breakeven: {path}: {error}"));
+            refusals::tell(database.api, code, database.opened.path(), &error);
             code
         }
         Err(_) => {
@@ -579,8 +579,14 @@ unsafe fn with_journal(
     }
     match catch_unwind(AssertUnwindSafe(|| work(journal))) {
         Ok(Ok(code)) => code,
-        Ok(Err(error)) if is_full(&error) => ffi::FULL,
-        Ok(Err(_)) => otherwise,
+        Ok(Err(error)) => {
+            refusals::keep(format!("the rollback journal: {error}"));
+            if is_full(&error) {
+                ffi::FULL
+            } else {
+                otherwise
+            }
+        }
         Err(_) => ffi::IOERR,
     }
 }

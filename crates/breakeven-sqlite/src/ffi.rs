@@ -32,10 +32,14 @@ pub const IOERR_DATA: Code = IOERR | 32 << 8;
 pub const OK_LOAD_PERMANENTLY: Code = 1 << 8;
 
 pub const OPEN_READONLY: c_int = 0x1;
+pub const OPEN_READWRITE: c_int = 0x2;
 pub const OPEN_MAIN_DB: c_int = 0x100;
 pub const OPEN_MAIN_JOURNAL: c_int = 0x800;
 
 pub const ACCESS_EXISTS: c_int = 0;
+
+/// A text of a function is UTF-8.
+pub const UTF8: c_int = 1;
 
 pub const FCNTL_LOCKSTATE: c_int = 1;
 pub const FCNTL_SIZE_HINT: c_int = 5;
@@ -102,8 +106,11 @@ pub struct Vfs {
     pub next_system_call: *const c_void,
 }
 
+/// What SQLite calls for a function: with the context, the number of arguments, and these.
+pub type Function = unsafe extern "C" fn(*mut c_void, c_int, *mut *mut c_void);
+
 /// `sqlite3_api_routines`: a row of functions, each at a place of its own for ever.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Api(*const *const c_void);
 
 // SAFETY: the table and the functions in it are constant for as long as the library is loaded.
@@ -113,7 +120,7 @@ unsafe impl Sync for Api {}
 
 /// Calls the function at a place of the table, of the type that `sqlite3ext.h` gives it.
 macro_rules! call {
-    ($api:expr, $place:literal, fn($($type:ty),*) -> $result:ty, $($argument:expr),*) => {{
+    ($api:expr, $place:literal, fn($($type:ty),* $(,)?) -> $result:ty, $($argument:expr),*) => {{
         // SAFETY: the caller's table is SQLite's, and the function at this place has this type.
         let function = unsafe {
             std::mem::transmute::<*const c_void, unsafe extern "C" fn($($type),*) -> $result>(
@@ -135,6 +142,59 @@ impl Api {
     /// `sqlite3_malloc64`, for what SQLite frees.
     pub fn allocate(&self, bytes: u64) -> *mut c_void {
         call!(self, 197, fn(u64) -> *mut c_void, bytes)
+    }
+
+    /// `sqlite3_create_function`, of a function without arguments.
+    ///
+    /// # Safety
+    /// `database` is open, and `name` is a C string.
+    pub unsafe fn create_function(
+        &self,
+        database: *mut c_void,
+        name: *const c_char,
+        function: Function,
+    ) -> Code {
+        let (none, data): (Option<Function>, *mut c_void) = (None, std::ptr::null_mut());
+        call!(
+            self,
+            45,
+            fn(
+                *mut c_void,
+                *const c_char,
+                c_int,
+                c_int,
+                *mut c_void,
+                Function,
+                Option<Function>,
+                Option<Function>,
+            ) -> Code,
+            database,
+            name,
+            0,
+            UTF8,
+            data,
+            function,
+            none,
+            none
+        )
+    }
+
+    /// `sqlite3_result_text`, of a text that SQLite copies.
+    ///
+    /// # Safety
+    /// `context` is that of a function that SQLite calls now.
+    pub unsafe fn result_text(&self, context: *mut c_void, text: &str) {
+        // SQLITE_TRANSIENT.
+        let copied = -1_isize;
+        call!(
+            self,
+            85,
+            fn(*mut c_void, *const c_char, c_int, isize) -> (),
+            context,
+            text.as_ptr().cast(),
+            text.len() as c_int,
+            copied
+        );
     }
 
     /// `sqlite3_vfs_find`.

@@ -12,6 +12,7 @@
 //! | `undecided` | a file with nothing in it yet |
 //! | `database` | an open compressed database, in SQLite's calls |
 //! | `journal` | its rollback journal, which stays in memory |
+//! | `refusals` | why something was refused, in a sentence |
 //! | `fork` | what a child of the process does not keep |
 //!
 //! It promises what `breakeven::pages` does: a transaction is there whole or not at all, and one write and one
@@ -31,6 +32,7 @@ mod ffi;
 mod fork;
 mod journal;
 mod memory;
+mod refusals;
 mod undecided;
 mod vfs;
 
@@ -40,11 +42,11 @@ mod vfs;
 /// SQLite calls it, with its table of functions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sqlite3_extension_init(
-    _database: *mut c_void,
+    database: *mut c_void,
     _message: *mut *mut c_char,
     table: *const c_void,
 ) -> c_int {
-    register(table, false)
+    register(database, table, false)
 }
 
 /// The entry that also makes it the default: databases that are opened from now on are compressed ones.
@@ -53,18 +55,25 @@ pub unsafe extern "C" fn sqlite3_extension_init(
 /// SQLite calls it, with its table of functions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sqlite3_breakeven_default_init(
-    _database: *mut c_void,
+    database: *mut c_void,
     _message: *mut *mut c_char,
     table: *const c_void,
 ) -> c_int {
-    register(table, true)
+    register(database, table, true)
 }
 
-fn register(table: *const c_void, is_default: bool) -> c_int {
+fn register(database: *mut c_void, table: *const c_void, is_default: bool) -> c_int {
     // SAFETY: the entries pass on what SQLite handed to them.
     let api = unsafe { ffi::Api::new(table) };
-    let registered = catch_unwind(AssertUnwindSafe(|| vfs::register(api, is_default)));
-    match registered {
+    let register = || {
+        let registered = vfs::register(api, is_default);
+        if registered == ffi::OK {
+            // SAFETY: as above.
+            unsafe { refusals::add_function(api, database) };
+        }
+        registered
+    };
+    match catch_unwind(AssertUnwindSafe(register)) {
         Ok(ffi::OK) => ffi::OK_LOAD_PERMANENTLY,
         Ok(code) => code,
         Err(_) => ffi::ERROR,

@@ -20,6 +20,7 @@ use crate::database::{self, code_of};
 use crate::ffi::{self, Api, Code, File, IoMethods};
 use crate::fork;
 use crate::memory;
+use crate::refusals;
 use crate::vfs::{self, Asked};
 
 const SHARED: c_int = LockLevel::Shared as c_int;
@@ -197,10 +198,13 @@ unsafe fn with(file: *mut File, otherwise: Code, work: impl FnOnce() -> Result<C
         (state.api, state.path.clone())
     };
     match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(Ok(code)) => code,
+        Ok(Ok(code)) => {
+            refusals::keep_code(&path, code);
+            code
+        }
         Ok(Err(error)) => {
             let code = code_of(&error, otherwise);
-            api.log(code, &format!("breakeven: {}: {error}", path.display()));
+            refusals::tell(api, code, &path, &error);
             code
         }
         Err(_) => ffi::IOERR,

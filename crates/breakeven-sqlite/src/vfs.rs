@@ -30,6 +30,7 @@ use crate::ffi::{self, Api, Code, File, Vfs};
 use crate::fork;
 use crate::journal::Journal;
 use crate::memory;
+use crate::refusals;
 use crate::undecided::{self, Table, Undecided};
 
 const NAME: &CStr = c"breakeven";
@@ -178,27 +179,25 @@ unsafe extern "C" fn open(
         return ffi::OK;
     }
     let is_database = flags & ffi::OPEN_MAIN_DB != 0;
-    // SAFETY: the name that SQLite handed to this call for a database.
-    let parameter = |key: &CStr| unsafe {
-        let value = registration.api.uri_parameter(name, key.as_ptr());
-        let value = (!value.is_null()).then(|| CStr::from_ptr(value));
-        (value.and_then(|value| value.to_str().ok())).map(str::to_owned)
-    };
-    let asked = match path {
-        Some(_) if is_database => catch_unwind(AssertUnwindSafe(|| Asked::of(&parameter))),
-        _ => Ok(Ok(Asked::default())),
-    };
     // Before anything is made under the name.
-    let asked = match asked {
-        Ok(Ok(asked)) => asked,
-        Ok(Err(error)) => return refuse(registration.api, &error),
-        Err(_) => return ffi::IOERR,
+    let asked = match path {
+        // SAFETY: the name that SQLite handed to this call for a database.
+        Some(path) if is_database => match unsafe { asked(registration.api, name, path) } {
+            Ok(asked) => asked,
+            Err(code) => return code,
+        },
+        _ => Asked::default(),
     };
     let mut opened_flags = flags;
     // SAFETY: the arguments are SQLite's own, for a VFS of its own, and a place for its answer.
     let code = unsafe {
         ((*registration.base).open)(registration.base, name, file, flags, &raw mut opened_flags)
     };
+    let is_only_read = flags & ffi::OPEN_READWRITE != 0 && opened_flags & ffi::OPEN_READONLY != 0;
+    if is_database && (code != ffi::OK || is_only_read) {
+        // SAFETY: as above.
+        unsafe { keep_system_refusal(registration.base, path, is_only_read) };
+    }
     let code = match path {
         Some(path) if is_database && code == ffi::OK => {
             // SAFETY: the VFS before opened it just now, and SQLite uses it by one thread at a time.
@@ -225,6 +224,40 @@ unsafe extern "C" fn open(
         unsafe { *out_flags = opened_flags };
     }
     code
+}
+
+/// Reads what the parameters of a name ask for.
+///
+/// # Safety
+/// `name` is what SQLite handed to `xOpen` for a database.
+unsafe fn asked(api: Api, name: *const c_char, path: &Path) -> std::result::Result<Asked, Code> {
+    // SAFETY: as the caller promises.
+    let parameter = |key: &CStr| unsafe {
+        let value = api.uri_parameter(name, key.as_ptr());
+        let value = (!value.is_null()).then(|| CStr::from_ptr(value));
+        value.map(|value| value.to_string_lossy().into_owned())
+    };
+    match catch_unwind(AssertUnwindSafe(|| Asked::of(&parameter))) {
+        Ok(asked) => asked.map_err(|error| refuse(api, path, &error)),
+        Err(_) => Err(ffi::IOERR),
+    }
+}
+
+/// Keeps why the VFS before did not open a file just now, or only to be read.
+///
+/// # Safety
+/// `base` is that VFS.
+unsafe fn keep_system_refusal(base: *mut Vfs, path: Option<&Path>, is_only_read: bool) {
+    // SAFETY: as the caller promises; it writes nothing.
+    let number = unsafe { ((*base).get_last_error)(base, 0, null_mut()) };
+    let what = match is_only_read {
+        true => "can only be read",
+        false => "cannot be opened",
+    };
+    let path = path.unwrap_or(Path::new("")).display();
+    let why = std::io::Error::from_raw_os_error(number);
+    let keep = || refusals::keep(format!("{path}: {what}: {why}"));
+    let _ = catch_unwind(AssertUnwindSafe(keep));
 }
 
 /// Takes a database that the VFS before has just opened, unless it is a plain one.
@@ -276,13 +309,13 @@ unsafe fn take(
             }
         }
     };
-    work().unwrap_or_else(|error| refuse(api, &error))
+    work().unwrap_or_else(|error| refuse(api, path, &error))
 }
 
 /// Says why a file is not opened.
-fn refuse(api: Api, error: &Error) -> Code {
+fn refuse(api: Api, path: &Path, error: &Error) -> Code {
     let code = code_of(error, ffi::CANTOPEN);
-    api.log(code, &format!("breakeven: {error}"));
+    refusals::tell(api, code, path, error);
     code
 }
 
@@ -332,7 +365,7 @@ impl Asked {
         let mut options = PageOptions::default();
         if let Some(method) = parameter(c"codec") {
             let method: Method = method.parse()?;
-            method.check()?;
+            method.check_built()?;
             options.method = Some(method);
         }
         if let Some(space_amp) = parameter(c"space_amp") {
@@ -593,6 +626,21 @@ unsafe fn base<'a>(vfs: *mut Vfs) -> &'a mut Vfs {
     unsafe { &mut *(*(*vfs).data.cast::<Registration>()).base }
 }
 
+/// Answers the number of the system's last error, and writes why something was refused.
+unsafe extern "C" fn get_last_error(vfs: *mut Vfs, bytes: c_int, target: *mut c_char) -> c_int {
+    let last = catch_unwind(refusals::last).ok().flatten();
+    if let (Some(sentence), 2.., false) = (last, bytes, target.is_null()) {
+        let count = sentence.len().min(bytes as usize - 1);
+        // SAFETY: SQLite lends as many bytes, and one for the end.
+        unsafe {
+            target.copy_from_nonoverlapping(sentence.as_ptr().cast(), count);
+            target.add(count).write(0);
+        }
+    }
+    // SAFETY: for the VFS before, which writes nothing.
+    unsafe { (base(vfs).get_last_error)(base(vfs), 0, null_mut()) }
+}
+
 /// Passes a call on to the VFS that was there before.
 macro_rules! pass {
     ($name:ident($($argument:ident: $type:ty),*) -> $result:ty) => {
@@ -611,5 +659,4 @@ pass!(dl_close(handle: *mut c_void) -> ());
 pass!(randomness(bytes: c_int, target: *mut c_char) -> c_int);
 pass!(sleep(microseconds: c_int) -> c_int);
 pass!(current_time(target: *mut f64) -> c_int);
-pass!(get_last_error(bytes: c_int, target: *mut c_char) -> c_int);
 pass!(current_time_ms(target: *mut i64) -> c_int);

@@ -10,6 +10,7 @@ mod parameters;
 mod plain;
 mod power;
 mod random;
+mod sentences;
 mod suite;
 mod surroundings;
 mod turns;

@@ -137,6 +137,7 @@ fn a_value_that_is_not_taken_is_refused_with_a_sentence() {
     let cases = [
         ("codec=zstd:99", "zstd level 99 is outside -7..22"),
         ("codec=gone", "'gone' is not understood"),
+        ("codec=%FF", "is not understood"),
         ("space_amp=0.5", "space_amp: '0.5': a number from 1 to 100"),
         ("space_amp=NaN", "space_amp: 'NaN': a number from 1 to 100"),
         ("page_cache=-1", "page_cache: '-1': MiB, from 0 to 1048576"),

@@ -1,0 +1,92 @@
+//! A refusal has a sentence: in SQLite's log, and for `SELECT breakeven_why()`.
+
+use super::hosts::Hosts;
+
+/// Has `refused`, which runs what must fail and returns what SQLite says and why it was.
+const REFUSED: &str = "import resource\n\
+    def why(): return loader.execute('SELECT breakeven_why()').fetchone()[0]\n\
+    def refused(work):\n\
+    \x20   try: work()\n\
+    \x20   except sqlite3.Error as error: return f'{error} because {why()}'\n\
+    \x20   return 'nothing was refused'\n\
+    def opened(name, parameters=''):\n\
+    \x20   return sqlite3.connect(f'file:{name}?vfs=breakeven{parameters}', uri=True, timeout=0, isolation_level=None)\n";
+
+/// Says what a program prints, which is to end with each line's words.
+fn check(program: &str, expected: &[&str]) {
+    let Some(hosts) = Hosts::find() else { return };
+    let told = hosts.python(&format!("{REFUSED}{program}"));
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines.len(), expected.len(), "{told}");
+    for (line, expected) in lines.iter().zip(expected) {
+        let (said, why) = expected.split_once(": ").unwrap();
+        let is_told = line.starts_with(said) && line.contains(why);
+        assert!(is_told, "{line}\nis not: {expected}");
+    }
+}
+
+#[test]
+fn what_is_not_opened_is_told() {
+    check(
+        "assert why() is None\n\
+         told = refused(lambda: opened('x.db', '&codec=xz:6').execute('CREATE TABLE t(a)'))\n\
+         # A build may have it.\n\
+         if told == 'nothing was refused': os.unlink('x.db')\n\
+         else: assert 'open database' in told and 'without the feature' in told, told\n\
+         assert not os.path.exists('x.db')\n\
+         print(refused(lambda: opened('a.db', '&codec=%FFlz4')))\n\
+         print(refused(lambda: opened('a.db', '&durability=none')))\n\
+         assert not os.path.exists('a.db')\n\
+         print(refused(lambda: opened('gone/a.db')))\n\
+         opened('a.db').execute('CREATE TABLE t(a)')\n\
+         open('a.db-journal', 'w').write('x')\n\
+         print(refused(lambda: opened('a.db').execute('SELECT * FROM t')))",
+        &[
+            "unable to open database file: is not understood",
+            "unable to open database file: durability: 'none': full or lazy",
+            "unable to open database file: gone/a.db: cannot be opened: No such file or directory",
+            "unable to open database file: a.db-journal is there, of another database",
+        ],
+    );
+}
+
+#[test]
+fn who_is_in_the_way_is_told() {
+    check(
+        "one, two = opened('a.db'), opened('a.db')\n\
+         print(refused(lambda: (one.execute('BEGIN IMMEDIATE'), two.execute('CREATE TABLE t(a)'))))\n\
+         one.execute('CREATE TABLE t(a)'); one.execute('COMMIT')\n\
+         one.execute('BEGIN IMMEDIATE')\n\
+         print(refused(lambda: two.execute('INSERT INTO t VALUES(1)')))\n\
+         one.execute('COMMIT')\n\
+         two.execute('BEGIN'); two.execute('SELECT * FROM t').fetchall()\n\
+         one.execute('INSERT INTO t VALUES(1)')\n\
+         print(refused(lambda: two.execute('INSERT INTO t VALUES(2)')))",
+        &[
+            "database is locked: a.db: another connection writes",
+            "database is locked: a.db: another connection writes",
+            "database is locked: a.db: another connection has written since",
+        ],
+    );
+}
+
+#[test]
+fn what_cannot_be_written_or_read_is_told() {
+    check(
+        "d = opened('a.db')\n\
+         d.execute('CREATE TABLE t(a)')\n\
+         for n in range(40): d.execute('INSERT INTO t VALUES(randomblob(3000))')\n\
+         resource.setrlimit(resource.RLIMIT_FSIZE, (os.stat('a.db').st_size, resource.RLIM_INFINITY))\n\
+         print(refused(lambda: d.execute('INSERT INTO t VALUES(randomblob(3000000))')))\n\
+         d.close()\n\
+         with open('a.db', 'r+b') as file:\n\
+         \x20   bytes = bytearray(file.read())\n\
+         \x20   for at in range(16384, len(bytes), 64): bytes[at] ^= 1\n\
+         \x20   file.seek(0); file.write(bytes)\n\
+         print(refused(lambda: opened('a.db').execute('SELECT sum(length(a)) FROM t').fetchone()))",
+        &[
+            "database or disk is full: File too large",
+            "disk I/O error: `breakeven db fsck` says what can be read",
+        ],
+    );
+}
