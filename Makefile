@@ -86,7 +86,7 @@ pictures: ## the pictures of README and guide, from a recorded report
 install: ## install the `breakeven` command, its manual page and completions (PREFIX=~/.local)
 	@tools/setup build
 	@# The profile of run and test, so that nothing compiles twice.
-	cargo install --locked --profile dev --path crates/breakeven-cli --features s3
+	cargo install --locked --profile dev --path crates/breakeven-cli --features mount,s3
 	@$(MAKE) --no-print-directory install-manual
 
 install-manual:

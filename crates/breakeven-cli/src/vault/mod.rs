@@ -4,6 +4,8 @@ mod dump;
 mod lists;
 mod local_time;
 mod look;
+#[cfg(feature = "mount")]
+mod mount;
 mod options;
 mod seen;
 mod upkeep;
@@ -104,6 +106,7 @@ fn run_command(options: &VaultOptions) -> Result<ExitCode> {
         | VaultCommand::Diff(_)
         | VaultCommand::Dump(_)
         | VaultCommand::Restore(_)
+        | VaultCommand::Mount(_)
         | VaultCommand::Stats => {
             let vault = open_damaged(options, repo)?;
             let code = read(options, &vault)?;
@@ -129,6 +132,12 @@ fn read(options: &VaultOptions, vault: &Vault) -> Result<ExitCode> {
         VaultCommand::Find(find) => look::find(options, vault, find),
         VaultCommand::Diff(diff) => look::diff(options, vault, diff),
         VaultCommand::Dump(dump) => dump::dump(options, vault, dump),
+        #[cfg(feature = "mount")]
+        VaultCommand::Mount(mount) => mount::mount(options, vault, mount),
+        #[cfg(not(feature = "mount"))]
+        VaultCommand::Mount(_) => bail!(
+            "this program is built without the feature `mount`; `make install` builds it with mounts"
+        ),
         _ => stats(options, vault),
     }
 }

@@ -84,6 +84,8 @@ pub enum VaultCommand {
     Dump(DumpOptions),
     /// Restore a snapshot into a folder
     Restore(RestoreOptions),
+    /// Mount snapshots as a read-only file system, until Ctrl-C or umount
+    Mount(MountOptions),
     /// Read the vault and say what is damaged
     Verify {
         /// Read only this share of the packs, picked at random: 5%
@@ -258,6 +260,25 @@ pub struct RestoreOptions {
     pub include: Vec<OsString>,
     #[command(flatten)]
     pub excludes: ExcludeOptions,
+    #[command(flatten)]
+    pub filter: FilterOptions,
+}
+
+/// Options of `breakeven vault mount`.
+#[derive(Debug, Args)]
+pub struct MountOptions {
+    /// The folder to mount at
+    #[arg(value_name = "FOLDER")]
+    pub target: PathBuf,
+    /// Mount this snapshot, or this folder of it; unless given all snapshots, by number and by time
+    #[arg(value_name = "SNAPSHOT[:PATH]", value_parser = snapshot_path())]
+    pub snapshot: Option<SnapshotPath>,
+    /// Let other users in as well, as far as the modes of the files let them
+    #[arg(long)]
+    pub allow_other: bool,
+    /// Memory for decoded files, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    pub cache_memory: u64,
     #[command(flatten)]
     pub filter: FilterOptions,
 }

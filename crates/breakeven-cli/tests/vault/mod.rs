@@ -12,6 +12,8 @@ mod server;
 mod lists;
 mod look;
 mod metadata;
+#[cfg(feature = "mount")]
+mod mount;
 mod seen;
 
 use tempfile::TempDir;

@@ -69,24 +69,22 @@ impl Chunks {
         if let Some((_, frame)) = self.frames.iter().find(|(known, _)| *known == number) {
             return Ok(Arc::clone(frame));
         }
-        let place = index.frame(number);
-        if place.pack == FramePlace::PENDING {
-            return Err(fail("vault", 0, "a frame in a pack", "one of no pack yet"));
-        }
-        let pack = index.pack(place.pack);
-        let known = self.heads.iter().find(|(known, _)| *known == place.pack);
+        let pack = index.frame(number).pack;
+        let known = self.heads.iter().find(|(known, _)| *known == pack);
         let known = known.map(|(_, head)| *head);
-        let reader = FrameReader {
-            far: &*self.far,
-            keys: &self.keys,
-            damages: &index.damages,
-        };
-        let (offset, mut head) = (u64::from(place.offset), known);
-        let place_in_pack = offset..offset + u64::from(place.sealed_bytes);
-        let frame = reader.frame(&pack, place_in_pack, &mut head, &mut self.decompressor)?;
+        let mut head = known;
+        let decompressor = &mut self.decompressor;
+        let frame = read_frame(
+            &*self.far,
+            &self.keys,
+            index,
+            number,
+            &mut head,
+            decompressor,
+        )?;
         if let (None, Some(head)) = (known, head) {
             self.heads.truncate(FRAMES_KEPT);
-            self.heads.push_front((place.pack, head));
+            self.heads.push_front((pack, head));
         }
         let frame = Arc::new(frame);
         self.frames.truncate(FRAMES_KEPT - 1);
@@ -246,6 +244,25 @@ impl Chunks {
         self.each_chunk_there(index, id, &|id| index.has_chunk(id), take)
     }
 
+    /// Hands out what a content that is a list consists of, in order: chunks by their identities, and zeros as
+    /// [`Id::NONE`], each with its length. One that is not there is an error.
+    pub(super) fn each_extent(
+        &mut self,
+        index: &Index,
+        id: Id,
+        take: &mut dyn FnMut(Id, u64),
+    ) -> Result<()> {
+        let (_, mut items) = self.items(index, id)?;
+        while let Some(item) = items.next(self, index, &mut |_| ())? {
+            match item {
+                Item::Zeros(length) => take(Id::NONE, length),
+                Item::Chunk { id, length } if index.has_chunk(&id) => take(id, length),
+                Item::Chunk { id, .. } => return Err(missing(id)),
+            }
+        }
+        Ok(())
+    }
+
     /// The same, where `is_there` says which chunks of bytes are.
     pub(super) fn each_chunk_there(
         &mut self,
@@ -269,6 +286,29 @@ impl Chunks {
         }
         Ok(())
     }
+}
+
+/// Reads and decodes a frame by its number in the index. `head` is that of its pack, read where it is not known.
+pub(super) fn read_frame(
+    far: &dyn FarEnd,
+    keys: &Keys,
+    index: &Index,
+    number: u32,
+    head: &mut Option<[u8; HEAD_BYTES]>,
+    decompressor: &mut Decompressor,
+) -> Result<OpenFrame> {
+    let place = index.frame(number);
+    if place.pack == FramePlace::PENDING {
+        return Err(fail("vault", 0, "a frame in a pack", "one of no pack yet"));
+    }
+    let reader = FrameReader {
+        far,
+        keys,
+        damages: &index.damages,
+    };
+    let offset = u64::from(place.offset);
+    let place_in_pack = offset..offset + u64::from(place.sealed_bytes);
+    reader.frame(&index.pack(place.pack), place_in_pack, head, decompressor)
 }
 
 /// What a list names.
@@ -494,12 +534,12 @@ pub(super) fn check_whole(needed_bytes: u64) -> Result<()> {
     }
 }
 
-fn chunk_of(frame: &OpenFrame, ordinal: u32) -> Result<&[u8]> {
+pub(super) fn chunk_of(frame: &OpenFrame, ordinal: u32) -> Result<&[u8]> {
     let chunk = frame.chunk(ordinal as usize);
     chunk.ok_or_else(|| fail("frame", 0, format!("chunk {ordinal}"), frame.count()))
 }
 
-fn missing(id: Id) -> Error {
+pub(super) fn missing(id: Id) -> Error {
     fail(
         "vault",
         0,
@@ -508,7 +548,7 @@ fn missing(id: Id) -> Error {
     )
 }
 
-fn wrong_content(id: Id) -> Error {
+pub(super) fn wrong_content(id: Id) -> Error {
     fail("content", 0, format!("the content {}", id.hex()), "another")
 }
 

@@ -60,6 +60,9 @@ mod proof_objects_test;
 mod proof_requests_test;
 #[cfg(test)]
 mod proof_test;
+mod random_reader;
+#[cfg(test)]
+mod random_reader_test;
 mod reading;
 mod record;
 mod repair;
@@ -100,6 +103,7 @@ pub use folder_end::FolderEnd;
 pub use lost_found::LostFound;
 pub use objects_end::{ObjectHead, ObjectsEnd, Part, RequestError, Requests};
 pub use patterns::PathPatterns;
+pub use random_reader::{FileMap, RandomReader};
 pub use record::Snapshot;
 pub use repair::{Repaired, is_damage};
 pub use restore::{RestoreOptions, Restored};

@@ -34,10 +34,7 @@ type Problem = (PathBuf, String);
 impl Clone for TreeReader {
     /// Returns another reader of the same index.
     fn clone(&self) -> TreeReader {
-        TreeReader {
-            chunks: self.chunks.another(),
-            index: Arc::clone(&self.index),
-        }
+        TreeReader::of_index(self.chunks.another(), &self.index)
     }
 }
 
@@ -81,25 +78,34 @@ impl Vault {
     /// # Errors
     /// [`Error::Limit`] if the index takes more than `index_bytes_max`; those of the storage.
     pub fn tree_reader(&self, index_bytes_max: u64) -> Result<TreeReader> {
-        Ok(TreeReader {
-            chunks: Chunks::new(&self.far, &self.keys),
-            index: Arc::new(self.index(index_bytes_max)?),
-        })
+        Ok(self.tree_reader_of(&Arc::new(self.index(index_bytes_max)?)))
     }
 
     pub(super) fn tree_reader_of(&self, index: &Arc<Index>) -> TreeReader {
-        TreeReader {
-            chunks: Chunks::new(&self.far, &self.keys),
-            index: Arc::clone(index),
-        }
+        TreeReader::of_index(Chunks::new(&self.far, &self.keys), index)
     }
 }
 
 impl TreeReader {
+    pub(super) fn of_index(chunks: Chunks, index: &Arc<Index>) -> TreeReader {
+        TreeReader {
+            chunks,
+            index: Arc::clone(index),
+        }
+    }
+
+    /// Returns the entries of a folder, by their names; none of what is no folder.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a damaged folder, those of the storage.
+    pub fn entries(&mut self, folder: &Entry) -> Result<Vec<Entry>> {
+        self.folder(folder_of(folder))
+    }
+
     /// Returns what lies at a path of a snapshot; its root is a folder without a name.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a damaged folder on the way, those of the storage.
+    /// As [`TreeReader::entries`], of a folder on the way.
     pub fn find(&mut self, snapshot: &Snapshot, path: &[u8]) -> Result<Option<Entry>> {
         let mut at = root_of(snapshot);
         let parts = path.split(|byte| *byte == b'/');

@@ -1,0 +1,279 @@
+//! Files of snapshots, read at any offset by many threads.
+//!
+//! Promises: every byte that is handed out is of a chunk whose identity was checked when it was decoded. A chunk lies in
+//! the cache once, however many files, snapshots and readers share it. Two readers of one frame decode it once.
+//! Memory: the cache's budget, [`RECENT_FRAMES`] decoded frames, and 24 bytes for each chunk of an open file.
+//! Not here: folders, which [`TreeReader`] reads.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::cache::{Cache, CacheOptions};
+use crate::codec::Decompressor;
+use crate::error::{Error, Result};
+
+use super::cipher::{Id, Keys};
+use super::contents::{Chunks, chunk_of, missing, read_frame, wrong_content};
+use super::far_end::FarEnd;
+use super::folder::{Entry, Node};
+use super::index::{Index, Place};
+use super::pack::{ChunkKind, HEAD_BYTES, OpenFrame};
+use super::tree_reader::TreeReader;
+use super::{Vault, fail};
+
+/// Decoded frames that are kept beside the cache: 1 MiB each by default, for ten streams with the frames that they read
+/// ahead.
+const RECENT_FRAMES: usize = 32;
+/// Locks under which frames are decoded: more than there are threads that read.
+const DECODING_LOCKS: usize = 64;
+/// The length of most chunks, by which the cache shapes its memory.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Reads files of a vault's snapshots at any offset. Threads share one.
+pub struct RandomReader {
+    far: Arc<dyn FarEnd>,
+    keys: Arc<Keys>,
+    index: Arc<Index>,
+    cache: Cache<Id>,
+    /// The newest first.
+    recent: Mutex<VecDeque<(u32, Arc<OpenFrame>)>>,
+    decoding: [Mutex<()>; DECODING_LOCKS],
+    decompressors: Mutex<Vec<Decompressor>>,
+    /// Heads of packs by their numbers in the index.
+    heads: Mutex<HashMap<u32, [u8; HEAD_BYTES]>>,
+    /// Reads the lists of contents.
+    lists: Mutex<Chunks>,
+}
+
+/// Where a file's bytes lie.
+pub struct FileMap {
+    extents: Vec<FileExtent>,
+}
+
+/// A chunk of a file, or zeros of any length.
+struct FileExtent {
+    /// The offset behind it.
+    end: u64,
+    /// [`Id::NONE`] for zeros.
+    content: Id,
+}
+
+impl Vault {
+    /// Opens the vault's snapshots to be read at any offset, with decoded chunks in a cache of `cache_bytes`.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if the index takes more than `index_bytes_max`, [`Error::Invalid`] for a budget that no cache can
+    /// have; those of the storage.
+    pub fn random_reader(&self, index_bytes_max: u64, cache_bytes: u64) -> Result<RandomReader> {
+        let options = CacheOptions {
+            budget_bytes: cache_bytes,
+            block_bytes: CHUNK_BYTES,
+            ..CacheOptions::default()
+        };
+        Ok(RandomReader {
+            far: Arc::clone(&self.far),
+            keys: Arc::clone(&self.keys),
+            index: Arc::new(self.index(index_bytes_max)?),
+            cache: Cache::new(options)?,
+            recent: Mutex::default(),
+            decoding: std::array::from_fn(|_| Mutex::default()),
+            decompressors: Mutex::default(),
+            heads: Mutex::default(),
+            lists: Mutex::new(Chunks::new(&self.far, &self.keys)),
+        })
+    }
+}
+
+impl RandomReader {
+    /// Returns a reader of folders over the same index.
+    pub fn tree_reader(&self) -> TreeReader {
+        TreeReader::of_index(Chunks::new(&self.far, &self.keys), &self.index)
+    }
+
+    /// Finds out where the bytes of a file lie.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for what is no file, [`Error::Corrupt`] for a damaged list of its chunks, and where a chunk is
+    /// missing; those of the storage.
+    pub fn open(&self, file: &Entry) -> Result<FileMap> {
+        let Node::File {
+            size_bytes,
+            content,
+            ..
+        } = file.node
+        else {
+            return Err(Error::invalid("entry", "it is no file"));
+        };
+        let mut extents = Vec::new();
+        if size_bytes == 0 {
+            return Ok(FileMap { extents });
+        }
+        let place = self.place_of(content)?;
+        if place.kind == ChunkKind::Plain {
+            extents.push(FileExtent {
+                end: size_bytes,
+                content,
+            });
+            return Ok(FileMap { extents });
+        }
+        let mut end = 0;
+        let mut push = |content: Id, length: u64| {
+            end += length;
+            extents.push(FileExtent { end, content });
+        };
+        lock(&self.lists).each_extent(&self.index, content, &mut push)?;
+        match end == size_bytes {
+            true => Ok(FileMap { extents }),
+            false => {
+                let found = format!("{end} bytes");
+                Err(fail("file", 0, format!("{size_bytes} bytes"), found))
+            }
+        }
+    }
+
+    /// Fills `buffer` from an offset of a file on; returns how many bytes there were, fewer than asked for at its end alone.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a damaged chunk; those of the storage.
+    pub fn read_at(&self, file: &FileMap, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let first = file.extent_at(offset);
+        let mut done = 0;
+        for (at, extent) in file.extents.iter().enumerate().skip(first) {
+            if done == buffer.len() {
+                break;
+            }
+            let here = offset + done as u64;
+            let count = (extent.end - here).min((buffer.len() - done) as u64) as usize;
+            let wanted = &mut buffer[done..done + count];
+            if extent.content == Id::NONE {
+                wanted.fill(0);
+            } else {
+                let start = file.start(at);
+                let length = (extent.end - start) as usize;
+                self.read_chunk(extent.content, length, (here - start) as usize, wanted)?;
+            }
+            done += count;
+        }
+        Ok(done)
+    }
+
+    /// Decodes the frame in which an offset of a file lies, so that a read there need not wait. What is wrong with it is
+    /// told by that read.
+    pub fn prepare(&self, file: &FileMap, offset: u64) {
+        let Some(extent) = file.extents.get(file.extent_at(offset)) else {
+            return;
+        };
+        if let Some(place) = self.index.find(&extent.content) {
+            let _ = self.frame(place.frame);
+        }
+    }
+
+    /// Copies a part of a chunk.
+    fn read_chunk(&self, id: Id, length: usize, from: usize, wanted: &mut [u8]) -> Result<()> {
+        let load = |bytes: &mut [u8]| {
+            let place = self.place_of(id)?;
+            let frame = self.frame(place.frame)?;
+            let chunk = chunk_of(&frame, place.ordinal)?;
+            if chunk.len() != bytes.len() || self.keys.id(chunk) != id {
+                return Err(wrong_content(id));
+            }
+            bytes.copy_from_slice(chunk);
+            Ok(())
+        };
+        let part = from..from + wanted.len();
+        match self.cache.get_or_load(id, length, load) {
+            Ok(block) => {
+                let part = block.get(part).ok_or_else(|| wrong_content(id))?;
+                wanted.copy_from_slice(part);
+                Ok(())
+            }
+            // Many readers of chunks that are too long for the cache.
+            Err(Error::Limit { .. }) => {
+                let mut own = vec![0; length];
+                load(&mut own)?;
+                wanted.copy_from_slice(&own[part]);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn place_of(&self, id: Id) -> Result<Place> {
+        self.index.find(&id).ok_or_else(|| missing(id))
+    }
+
+    /// Returns a frame by its number in the index; one thread decodes it, the others wait.
+    fn frame(&self, number: u32) -> Result<Arc<OpenFrame>> {
+        if let Some(frame) = self.recent_frame(number) {
+            return Ok(frame);
+        }
+        let _decoding = lock(&self.decoding[number as usize % DECODING_LOCKS]);
+        if let Some(frame) = self.recent_frame(number) {
+            return Ok(frame);
+        }
+        let pack = self.index.frame(number).pack;
+        let mut head = lock(&self.heads).get(&pack).copied();
+        let mut decompressor = lock(&self.decompressors).pop().unwrap_or_default();
+        let read = read_frame(
+            &*self.far,
+            &self.keys,
+            &self.index,
+            number,
+            &mut head,
+            &mut decompressor,
+        );
+        lock(&self.decompressors).push(decompressor);
+        let frame = Arc::new(read?);
+        if let Some(head) = head {
+            lock(&self.heads).insert(pack, head);
+        }
+        let mut recent = lock(&self.recent);
+        recent.truncate(RECENT_FRAMES - 1);
+        recent.push_front((number, Arc::clone(&frame)));
+        Ok(frame)
+    }
+
+    /// Returns a frame that was decoded lately, and makes it the newest.
+    fn recent_frame(&self, number: u32) -> Option<Arc<OpenFrame>> {
+        let mut recent = lock(&self.recent);
+        let at = recent.iter().position(|(known, _)| *known == number)?;
+        let found = recent.remove(at)?;
+        let frame = Arc::clone(&found.1);
+        recent.push_front(found);
+        Some(frame)
+    }
+}
+
+impl FileMap {
+    /// Returns the number of the extent in which an offset lies.
+    fn extent_at(&self, offset: u64) -> usize {
+        self.extents.partition_point(|extent| extent.end <= offset)
+    }
+
+    fn start(&self, at: usize) -> u64 {
+        at.checked_sub(1)
+            .map_or(0, |before| self.extents[before].end)
+    }
+
+    /// Returns where bytes that are stored begin, at an offset or behind it; nothing if only zeros follow.
+    pub fn next_data(&self, offset: u64) -> Option<u64> {
+        self.next(offset, |content| content != Id::NONE)
+    }
+
+    /// Returns where zeros begin that are not stored, at an offset or behind it; nothing if none follow.
+    pub fn next_hole(&self, offset: u64) -> Option<u64> {
+        self.next(offset, |content| content == Id::NONE)
+    }
+
+    fn next(&self, offset: u64, is_meant: impl Fn(Id) -> bool) -> Option<u64> {
+        let first = self.extent_at(offset);
+        let behind = self.extents.get(first..)?;
+        let ahead = behind.iter().position(|extent| is_meant(extent.content))?;
+        Some(self.start(first + ahead).max(offset))
+    }
+}
+
+/// Locks what a panic elsewhere leaves as it was.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
