@@ -197,7 +197,8 @@ fn without_memory_a_sound_stream_is_not_called_corrupt_and_packing_takes_less() 
             match output.status.code() {
                 Some(0) => assert!(kib >= 30_000 || line.contains("row"), "{line} in {kib} KiB"),
                 Some(1) if text.contains("not enough memory") => told += 1,
-                code => println!("{line} in {kib} KiB ends with {code:?}: {text}"),
+                // What cannot be given up: the program itself, and its first threads.
+                code => assert!(kib < 40_000, "{line} in {kib} KiB: {code:?}, {text}"),
             }
         }
     }
@@ -205,8 +206,8 @@ fn without_memory_a_sound_stream_is_not_called_corrupt_and_packing_takes_less() 
     assert!(told >= 2);
     ok(&within(100_000, &folder, "unpack -t file.zst"));
     let all = ["", "-3", "-T1", "-m zstd:3", "--link 12MB/s"];
-    for (kib, forms) in [(100_000, &["-T1", "-m zstd:3"][..]), (300_000, &all)] {
-        for options in forms {
+    for kib in [100_000, 300_000] {
+        for options in all {
             let line = format!("pack -qf {options} file -o less.zst");
             let output = within(kib, &folder, &line);
             assert_eq!(

@@ -12,6 +12,7 @@ use zstd_safe::zstd_sys::{ZSTD_EndDirective, ZSTD_ErrorCode};
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
 
 use super::Step;
+use crate::codec::{Codec, Method};
 use crate::error::{Error, Result};
 
 /// How a long frame is made.
@@ -166,8 +167,8 @@ impl LongEncoder {
         })
     }
 
-    /// Takes the memory for the frame, as the first step does otherwise; where the system gives none, for one without threads, and
-    /// with a smaller window.
+    /// Takes the memory for the frame, as the first step does otherwise; where the system gives none, or would have none left for the
+    /// jobs, for one without threads, and with a smaller window.
     ///
     /// # Errors
     ///
@@ -178,7 +179,8 @@ impl LongEncoder {
             let mut nowhere = OutBuffer::around(&mut nowhere[..]);
             let goes_on = ZSTD_EndDirective::ZSTD_e_continue;
             let step = (self.context).compress_stream2(&mut nowhere, &mut nothing, goes_on);
-            match (step.map_err(failed), self.options.thriftier()) {
+            let step = step.map_err(failed).and_then(|_| self.try_jobs());
+            match (step, self.options.thriftier()) {
                 (Ok(_), _) => self.is_prepared = true,
                 (Err(Error::OutOfMemory { .. }), Some(thriftier)) => {
                     self.context = context_for(&thriftier)?;
@@ -188,6 +190,21 @@ impl LongEncoder {
             }
         }
         Ok(())
+    }
+
+    /// Sees whether the system would give what workers take later, when there is no way back: as much again as the jobs' content
+    /// has, for what they make of it, and tables for each.
+    fn try_jobs(&self) -> Result<()> {
+        let codec = Codec::Zstd {
+            level: self.options.level,
+        };
+        let tables = Method::of(codec).compressor_bytes(0);
+        let bytes = match self.options.workers {
+            0 => 0,
+            workers => self.context.sizeof() + workers as usize * tables,
+        };
+        let taken = Vec::<u8>::new().try_reserve_exact(bytes);
+        taken.map_err(|_| no_memory())
     }
 
     /// Sets the level of the jobs that are begun from now on.

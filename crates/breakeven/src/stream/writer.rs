@@ -190,6 +190,14 @@ fn raw_count(workers: usize) -> usize {
     workers + 2
 }
 
+/// Sees whether the system would give memory: where it does not, taking it would end the process.
+fn try_memory(bytes: usize) -> Result<()> {
+    let taken = Vec::<u8>::new().try_reserve_exact(bytes);
+    taken.map_err(|_| Error::OutOfMemory {
+        what: "buffers of a stream",
+    })
+}
+
 /// What a finished stream came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
@@ -300,13 +308,15 @@ impl<S: Write + Send + 'static> Writer<S> {
     ///
     /// # Errors
     ///
-    /// `Invalid` for an option out of range, `Io` if the system starts no thread.
+    /// `Invalid` for an option out of range, `OutOfMemory` without memory, `Io` if the system starts no thread.
     pub fn new(sink: S, pool: &Pool, options: WriterOptions) -> Result<Writer<S>> {
         options.check()?;
         let workers = pool.worker_count().max(1);
         let block_bytes = options.block_bytes;
         // Buffers of both kinds change places where a block is stored, so they are as long.
         let frame_bytes = frames_bytes_max(block_bytes);
+        let buffers = raw_count(workers) + frame_count(workers);
+        try_memory(buffers * frame_bytes)?;
         let raw = (0..raw_count(workers)).map(|_| Vec::with_capacity(frame_bytes));
         let frames = (0..frame_count(workers)).map(|_| vec![0; frame_bytes]);
         let shared = Shared::new(raw.collect(), frames.collect(), options.stop.clone());
