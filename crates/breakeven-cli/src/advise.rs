@@ -20,6 +20,7 @@ use breakeven::medium::fio::{FIO_JSON_BYTES_MAX, FioJob, from_json};
 use breakeven::medium::probe::{ProbeEvent, ProbeOptions, probe};
 use breakeven::medium::{Direction, Medium, Pattern};
 use breakeven::meter::{Clock, DeclaredWatts, EnergyMeter, EnergyOptions, Machine, MachineProfile};
+use breakeven::quoted::quoted;
 use breakeven::units::{Estimate, Watts};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -112,10 +113,10 @@ fn gather_setting(
     let prices = PriceFile::load(typed.prices.as_deref())?;
     for path in &typed.paths {
         // A missing path, or one that is a device, is told before a probe of some other folder makes one wait.
-        let context = || format!("look at {}", path.display());
+        let context = || format!("look at {}", quoted(&path));
         let metadata = path.metadata().with_context(context)?;
         if let Some(kind) = special_kind(&metadata) {
-            bail!("{} is a {kind}, not a file or folder", path.display());
+            bail!("{} is a {kind}, not a file or folder", quoted(&path));
         }
     }
     let mut machine = Machine::of_this_process();
@@ -210,7 +211,7 @@ fn foreseen(typed: &Typed, stop: &AtomicBool) -> Option<String> {
     Some(format!(
         "{} would be a file of {} in place of {} as a compressed database{part}, and a commit of one row would write {} by one \
          sync: `breakeven db import`",
-        path.display(),
+        quoted(&path),
         text::size(found.file_bytes as f64),
         text::size(found.logical_bytes as f64),
         text::size(found.commit_bytes as f64),
@@ -227,7 +228,7 @@ fn page_bytes(typed: &Typed) -> (usize, Option<String>) {
             let taken = bytes.max(*PAGE_BYTES.start());
             let mut note = format!(
                 "{} is a SQLite database with pages of {}",
-                path.display(),
+                quoted(&path),
                 text::binary_size(bytes as u64)
             );
             if taken != bytes {
@@ -270,7 +271,7 @@ fn choose_medium(
         return import_fio(path);
     }
     let folder = scratch_folder(&typed.paths)?;
-    bar.set_message(format!("probing {}", folder.display()));
+    bar.set_message(format!("probing {}", quoted(&folder)));
     let options = ProbeOptions {
         time_max: time_max.min(ProbeOptions::default().time_max),
         seed: typed.seed,
@@ -280,7 +281,7 @@ fn choose_medium(
     let probed = probe(&folder, &options, stop, &mut |event| {
         if let ProbeEvent::Scratch { path, bytes } = event {
             let size = text::size(bytes as f64);
-            let path = text::printable(&path.display().to_string());
+            let path = text::printable(&quoted(&path).to_string());
             let most = text::size(PROBE_BYTES_MAX as f64);
             let line =
                 format!("scratch file {path} of {size}, removed at once; {most} written in all");
@@ -340,16 +341,16 @@ fn not_ours_to_write(error: &breakeven::Error) -> bool {
 
 /// Reads fio's results; what they lack or say twice is told on stderr.
 fn import_fio(path: &Path) -> Result<Medium> {
-    let context = || format!("fio results {}", path.display());
+    let context = || format!("fio results {}", quoted(&path));
     let mut bytes = Vec::new();
     let file = File::open(path).with_context(context)?;
     // One byte more than the importer takes, so that it is the one to refuse a larger file.
     file.take(FIO_JSON_BYTES_MAX as u64 + 1)
         .read_to_end(&mut bytes)
         .with_context(context)?;
-    let import = from_json(&path.display().to_string(), &bytes).with_context(context)?;
+    let import = from_json(&quoted(&path).to_string(), &bytes).with_context(context)?;
     for warning in &import.warnings {
-        standard::tell(&format!("fio results {}: {warning}", path.display()));
+        standard::tell(&format!("fio results {}: {warning}", quoted(&path)));
     }
     let is_random_read =
         |job: &FioJob| job.direction == Direction::Read && job.pattern == Pattern::Random;
@@ -357,7 +358,7 @@ fn import_fio(path: &Path) -> Result<Medium> {
         import.jobs.iter().any(is_random_read),
         "fio results {}: no job measured random reads, by which pages and caches are judged: add one \
          with rw=randread and bs=8k",
-        path.display()
+        quoted(&path)
     );
     Ok(import.medium)
 }

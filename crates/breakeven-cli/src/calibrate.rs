@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use breakeven::meter::{CalibrationOptions, Clock, Machine, MachineProfile, Roots, calibrate};
+use breakeven::quoted::quoted;
 use breakeven::units::Seconds;
 
 use crate::environment;
@@ -55,7 +56,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
             point.busy_threads, point.watts.0, point.half_width.0, point.samples
         )?;
     }
-    writeln!(text, "stored in {}", path.display())?;
+    writeln!(text, "stored in {}", quoted(&path))?;
     standard::print(&text);
     Ok(ExitCode::SUCCESS)
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use breakeven::advise::compare::{
     Comparison, MethodMoved, Moved, Presence, Stance, VerdictChange, compare,
 };
+use breakeven::quoted::quoted;
 use breakeven::units::Estimate;
 use breakeven_cli::text::{binary_size, figures, percent_range, printable};
 
@@ -26,8 +27,8 @@ pub fn run(typed: &CompareOptions) -> Result<ExitCode> {
     ensure!(
         comparison.verdicts_compared > 0,
         "{} and {} have no verdict in common",
-        typed.before.display(),
-        typed.after.display()
+        quoted(&typed.before),
+        quoted(&typed.after)
     );
     let text = if typed.json {
         serde_json::to_string_pretty(&comparison).context("write the comparison")? + "\n"

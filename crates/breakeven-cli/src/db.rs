@@ -14,6 +14,7 @@ use breakeven::pages::{
     check, export, file_kind, import, predict, repair,
 };
 use breakeven::pool::{Pool, PoolOptions};
+use breakeven::quoted::quoted;
 use breakeven::storage::{OpenOptions, RealStorage, Storage};
 use breakeven_cli::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -56,7 +57,7 @@ impl Named {
         // A link is followed; what does not exist yet has no link to follow.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.ok_or_else(|| anyhow!("{}: no name of a file", path.display()))?;
+        let name = name.ok_or_else(|| anyhow!("{}: no name of a file", quoted(&path)))?;
         let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
         let storage = RealStorage::open_folder(folder.unwrap_or(Path::new(".")))?;
         Ok(Named {
@@ -94,7 +95,7 @@ impl Named {
             };
             bail!(
                 "{} is no compressed database: it is {found}",
-                file.path().display()
+                quoted(&file.path())
             );
         }
         Ok(Arc::new(PageStore::new(
@@ -164,8 +165,8 @@ fn create(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
     let named = Named::new(database)?;
     match PageStore::create(&*named.storage, &named.name, options(codec)?) {
         Ok(true) => Ok(ExitCode::SUCCESS),
-        Ok(false) => bail!("{} exists", database.display()),
-        Err(error) => Err(error).with_context(|| database.display().to_string()),
+        Ok(false) => bail!("{} exists", quoted(&database)),
+        Err(error) => Err(error).with_context(|| quoted(&database).to_string()),
     }
 }
 
@@ -180,7 +181,7 @@ fn compact(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
     })?;
     let mut connection = Connection::open(store)?;
     if !connection.lock(LockLevel::Exclusive)? {
-        bail!("{} is in use", database.display());
+        bail!("{} is in use", quoted(&database));
     }
     let before = connection.space()?;
     connection.trim()?;
@@ -188,12 +189,12 @@ fn compact(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
     let shown = Shown::of_what_may_be_killed();
     let rewritten = connection.rewrite(&mut |done, total| shown.tell(done, total));
     shown.bar.finish_and_clear();
-    rewritten.with_context(|| database.display().to_string())?;
+    rewritten.with_context(|| quoted(&database).to_string())?;
     let after = connection.space()?;
     connection.unlock(LockLevel::None)?;
     say(&format!(
         "{}: {} of pages became {}, a file of {} one of {}",
-        database.display(),
+        quoted(&database),
         size(before.stored_bytes),
         size(after.stored_bytes),
         size(before.file_bytes),
@@ -230,10 +231,10 @@ fn bring_in(source: &Path, database: &Path, codec: Option<&str>) -> Result<ExitC
         shown.tell(done, total)
     });
     shown.bar.finish_and_clear();
-    let moved = moved.with_context(|| source.display().to_string())?;
+    let moved = moved.with_context(|| quoted(&source).to_string())?;
     say(&format!(
         "{}: {} became {}, {} of pages at {}; every page read again and compared",
-        database.display(),
+        quoted(&database),
         size(moved.logical_bytes),
         size(moved.space.file_bytes),
         size(moved.space.stored_bytes),
@@ -255,11 +256,11 @@ fn bring_out(database: &Path, target: &Path) -> Result<ExitCode> {
         shown.tell(done, total)
     });
     shown.bar.finish_and_clear();
-    let moved = moved.with_context(|| database.display().to_string())?;
+    let moved = moved.with_context(|| quoted(&database).to_string())?;
     let logical = size(moved.logical_bytes);
     say(&format!(
         "{}: {logical}; every page read again and compared",
-        target.display()
+        quoted(&target)
     ));
     Ok(ExitCode::SUCCESS)
 }
@@ -270,7 +271,7 @@ pub fn mend(database: &Path) -> Result<bool> {
     let named = Named::new(database)?;
     let file = named.storage.open(&named.name, OpenOptions::read_only())?;
     if matches!(file_kind(&*file)?, FileKind::Plain | FileKind::Empty) {
-        bail!("{} is not compressed", database.display());
+        bail!("{} is not compressed", quoted(&database));
     }
     drop(file);
     let shown = Shown::new()?;
@@ -278,8 +279,7 @@ pub fn mend(database: &Path) -> Result<bool> {
         shown.tell(done, total)
     });
     shown.bar.finish_and_clear();
-    let repaired =
-        repaired.with_context(|| format!("{} cannot be repaired", database.display()))?;
+    let repaired = repaired.with_context(|| format!("{} cannot be repaired", quoted(&database)))?;
     let is_whole = repaired.fault.is_none() || !repaired.is_cut;
     match repaired.fault {
         None => standard::tell("nothing to repair"),
@@ -301,7 +301,7 @@ fn look(database: &Path, is_json: bool, is_check: bool) -> Result<ExitCode> {
     let shown = Shown::new()?;
     let checked = check(store, &mut |done, total| shown.tell(done, total));
     shown.bar.finish_and_clear();
-    let checked = checked.with_context(|| database.display().to_string())?;
+    let checked = checked.with_context(|| quoted(&database).to_string())?;
     match is_json {
         true => say(&serde_json::to_string_pretty(&json(&checked))?),
         false => say(&table(database, &checked, is_check)),
@@ -315,7 +315,7 @@ fn table(database: &Path, checked: &Checked, is_check: bool) -> String {
     let mut lines = vec![
         format!(
             "{}: {} of database in {}",
-            database.display(),
+            quoted(&database),
             size(space.logical_bytes),
             size(space.file_bytes)
         ),

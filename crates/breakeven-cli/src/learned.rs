@@ -4,6 +4,7 @@
 use breakeven::decide::learned::{self, Fingerprint};
 use breakeven::decide::{Profile, ProfileOptions};
 use breakeven::meter::Machine;
+use breakeven::quoted::quoted;
 
 use crate::{environment, standard};
 
@@ -14,7 +15,7 @@ pub fn load(machine: &Machine) -> Profile {
     };
     let learned = learned::load(&folder, &fingerprint(machine), ProfileOptions::default());
     if let Some(ignored) = learned.ignored {
-        let path = ignored.path.display();
+        let path = quoted(&ignored.path);
         standard::tell(&format!("ignored {path}: {}", ignored.reason));
     }
     learned.profile

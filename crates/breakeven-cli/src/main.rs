@@ -35,6 +35,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
+use breakeven::quoted::printable;
 use breakeven_cli::{screen, text};
 use options::{Command, DbCommand, DiskCommand, Options};
 
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
     let options = match Options::try_parse_from(arguments) {
         Ok(options) => options,
         Err(error) if error.use_stderr() => {
-            standard::tell(error.render().to_string().trim_end());
+            standard::tell(refusal(&error.render().to_string()).trim_end());
             return ExitCode::from(usage);
         }
         Err(help) => {
@@ -86,6 +87,20 @@ fn main() -> ExitCode {
         }
     };
     end(code, failure)
+}
+
+/// Returns what the parser says, with what was typed quoted: a name is a line of its own nowhere.
+fn refusal(text: &str) -> String {
+    std::env::args_os().fold(text.to_string(), |text, typed| {
+        let typed = typed.to_string_lossy();
+        // It names the value of `--option=value` apart.
+        let value = typed.split_once('=').map(|(_, value)| value);
+        [Some(&*typed), value]
+            .into_iter()
+            .flatten()
+            .filter(|typed| printable(typed) != *typed)
+            .fold(text, |text, typed| text.replace(typed, &printable(typed)))
+    })
 }
 
 fn run(command: Command) -> Result<ExitCode> {

@@ -7,9 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use breakeven::advise::report::{Report, SCHEMA};
+use breakeven::quoted::{printable, quoted};
 use breakeven::storage::beside::{self, SmallFileOptions};
 use breakeven_cli::report::{html, pictures, replay};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::options::ReportOptions;
 
@@ -25,10 +28,10 @@ struct Named {
 /// Runs `breakeven report`.
 pub fn run(typed: &ReportOptions) -> Result<ExitCode> {
     let text = read_bytes(&typed.json)?;
-    let context = || format!("report {}", typed.json.display());
+    let context = || format!("report {}", quoted(&typed.json));
     let named: Named = serde_json::from_slice(&text).with_context(context)?;
     let (page, pictures) = if named.schema == replay::SCHEMA {
-        let report = serde_json::from_slice(&text).with_context(context)?;
+        let report = from_slice(&text).with_context(context)?;
         (replay::html(&report), replay::pictures(&report))
     } else {
         let report = parse(&typed.json, &text)?;
@@ -49,7 +52,7 @@ pub fn read(path: &Path) -> Result<Report> {
 }
 
 fn read_bytes(path: &Path) -> Result<Vec<u8>> {
-    let context = || format!("report {}", path.display());
+    let context = || format!("report {}", quoted(&path));
     let mut text = Vec::new();
     let file = File::open(path).with_context(context)?;
     file.take(REPORT_BYTES_MAX + 1)
@@ -59,21 +62,36 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     ensure!(
         size <= REPORT_BYTES_MAX,
         "report {}: longer than {REPORT_BYTES_MAX} bytes",
-        path.display()
+        quoted(&path)
     );
     Ok(text)
 }
 
 fn parse(path: &Path, text: &[u8]) -> Result<Report> {
-    let context = || format!("report {}", path.display());
-    let report: Report = serde_json::from_slice(text).with_context(context)?;
+    let context = || format!("report {}", quoted(&path));
+    let report: Report = from_slice(text).with_context(context)?;
     ensure!(
         report.schema == SCHEMA,
         "report {}: its schema is '{}', expected '{SCHEMA}'",
-        path.display(),
+        quoted(&path),
         report.schema
     );
     Ok(report)
+}
+
+/// Reads JSON that anybody may have written: each of its texts is one line.
+fn from_slice<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
+    fn quote(value: &mut Value) {
+        match value {
+            Value::String(text) => *text = printable(text),
+            Value::Array(values) => values.iter_mut().for_each(quote),
+            Value::Object(fields) => fields.values_mut().for_each(quote),
+            _ => {}
+        }
+    }
+    let mut value: Value = serde_json::from_slice(text)?;
+    quote(&mut value);
+    serde_json::from_value(value)
 }
 
 /// Checks early that a page can be written, before anybody has waited for it.
@@ -82,10 +100,10 @@ pub fn check(path: &Path) -> Result<()> {
     ensure!(
         folder.is_dir(),
         "write {}: there is no folder {}",
-        path.display(),
-        folder.display()
+        quoted(&path),
+        quoted(&folder)
     );
-    ensure!(!path.is_dir(), "write {}: it is a folder", path.display());
+    ensure!(!path.is_dir(), "write {}: it is a folder", quoted(&path));
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use breakeven::model::Prices;
+use breakeven::quoted::quoted;
 use serde::Deserialize;
 
 /// A price file is a page of text; anything larger is something else.
@@ -34,7 +35,7 @@ impl PriceFile {
         let Some(path) = path else {
             return PriceFile::parse(DEFAULT).context("the prices that come with the program");
         };
-        let context = || format!("price file {}", path.display());
+        let context = || format!("price file {}", quoted(&path));
         let mut text = String::new();
         let file = File::open(path).with_context(context)?;
         file.take(FILE_BYTES_MAX + 1)
@@ -43,7 +44,7 @@ impl PriceFile {
         if text.len() as u64 > FILE_BYTES_MAX {
             bail!(
                 "price file {}: longer than {FILE_BYTES_MAX} bytes",
-                path.display()
+                quoted(&path)
             );
         }
         PriceFile::parse(&text).with_context(context)

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use breakeven::codec::Method;
 use breakeven::objects::{ClassForecast, Forecast, Prospect, Sampled, predict};
+use breakeven::quoted::quoted;
 use breakeven_cli::text::{figures, percent, printable};
 use breakeven_memcached::client::Client;
 use serde_json::json;
@@ -61,7 +62,7 @@ pub fn run(typed: &AdviseOptions) -> Result<ExitCode> {
 
 /// Reads lines that are values, or a key, a tab and a value.
 fn of_file(path: &Path, prospect: Prospect) -> Result<Cache> {
-    let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    let bytes = fs::read(path).with_context(|| format!("read {}", quoted(&path)))?;
     let mut sample = Vec::new();
     let (mut items, mut taken) = (0, 0);
     let lines = bytes.split(|byte| *byte == b'\n');
@@ -83,10 +84,10 @@ fn of_file(path: &Path, prospect: Prospect) -> Result<Cache> {
     ensure!(
         !sample.is_empty(),
         "{}: no line of it is a value",
-        path.display()
+        quoted(&path)
     );
     Ok(Cache {
-        title: printable(&path.display().to_string()),
+        title: printable(&quoted(&path).to_string()),
         sample,
         items,
         prospect,

@@ -10,6 +10,7 @@ use breakeven::model::Access;
 use breakeven::units::Estimate;
 
 pub use breakeven::advise::{binary_size, percent_range};
+pub use breakeven::quoted::printable;
 
 /// Renders the whole report, every table of it.
 pub fn render(report: &Report) -> String {
@@ -373,18 +374,6 @@ pub fn ratio(ratio: &Estimate) -> String {
         return format!("{} +- ?", figures(ratio.mean));
     }
     format!("{} +- {:.2}", figures(ratio.mean), half_width)
-}
-
-/// Names come from files that anybody may have written: none of their control codes reaches a terminal.
-pub fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character.is_control() {
-            true => out.extend(character.escape_default()),
-            false => out.push(character),
-        }
-    }
-    out
 }
 
 /// A share in percent.

@@ -17,6 +17,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use breakeven::meter::thread_cpu;
 use breakeven::objects::{Objects, ObjectsOptions};
+use breakeven::quoted::quoted;
 use breakeven::storage::beside;
 
 use crate::process;
@@ -357,7 +358,7 @@ fn accept_unix(listener: &UnixListener, path: &Path) -> io::Result<(Stream, Stri
     Ok((
         Stream::Unix(stream),
         "unix:".into(),
-        format!("unix:{}", path.display()),
+        format!("unix:{}", quoted(&path)),
     ))
 }
 
@@ -367,7 +368,7 @@ fn address(listener: &Listener) -> String {
             Ok(address) => format!("tcp:{address}"),
             Err(_) => "tcp".into(),
         },
-        Listener::Unix(_, file) => format!("unix:{}", file.path.display()),
+        Listener::Unix(_, file) => format!("unix:{}", quoted(&file.path)),
     }
 }
 
@@ -381,7 +382,7 @@ fn listen(settings: &Settings) -> io::Result<Vec<Listener>> {
     match &settings.listen {
         Listen::Unix { path, mode } => {
             let listener = listen_unix(path, *mode, settings.backlog);
-            let listener = listener.map_err(|error| named(&path.display().to_string(), error))?;
+            let listener = listener.map_err(|error| named(&quoted(&path).to_string(), error))?;
             Ok(vec![Listener::Unix(listener, SocketFile::bound_at(path)?)])
         }
         Listen::Tcp { addresses, port } => {
@@ -452,7 +453,7 @@ fn listen_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<UnixListener>
 /// Reads the `user:password` lines of a file, as `user password`.
 fn logins(path: &Path) -> io::Result<Vec<Vec<u8>>> {
     let named =
-        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", quoted(&path)));
     let text = fs::read(path).map_err(named)?;
     let lines = text
         .split(|byte| *byte == b'\n')
@@ -466,7 +467,7 @@ fn logins(path: &Path) -> io::Result<Vec<Vec<u8>>> {
     logins.filter(|logins| !logins.is_empty()).ok_or_else(|| {
         let reason = format!(
             "{}: lines of USER:PASSWORD are wanted, at least one",
-            path.display()
+            quoted(&path)
         );
         io::Error::new(io::ErrorKind::InvalidData, reason)
     })

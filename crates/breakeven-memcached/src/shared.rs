@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering:
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use breakeven::objects::{Now, Objects};
+use breakeven::quoted::printable;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::clock::Clock;
@@ -73,7 +74,7 @@ pub(crate) struct Shared {
 
 /// Writes a line for whoever runs the server. Where nobody can read it any more the server goes on.
 pub(crate) fn tell(line: std::fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", printable(&line.to_string()));
 }
 
 /// The right to list all keys, which one client has at a time: what is listed waits in memory until it is sent.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use breakeven::error::{Error, Result};
 use breakeven::pages::{Connection, LockLevel, check};
+use breakeven::quoted::quoted;
 
 use crate::ffi::{self, Api, Code, File, IoMethods};
 use crate::fork;
@@ -102,7 +103,7 @@ impl Database {
             true => "used by a child of the process that opened it",
             false => "a call failed before, which is a bug",
         };
-        let path = self.opened.path().display();
+        let path = quoted(self.opened.path());
         let code = if self.is_broken {
             ffi::IOERR
         } else {
@@ -140,7 +141,7 @@ impl Database {
             // The transaction is there. What goes wrong from here on is told to the next one.
             let freed = self.connection.trim();
             if let Err(error) = freed.and_then(|_| self.connection.tidy()) {
-                let path = self.opened.path().display();
+                let path = quoted(self.opened.path());
                 let sentence = format!("{path}: making room: {error}");
                 refusals::tell_sentence(self.api, ffi::IOERR, sentence);
             }

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 
 use breakeven::error::Error;
+use breakeven::quoted::quoted;
 
 use crate::ffi::{self, Api, Code, Function};
 
@@ -26,7 +27,7 @@ pub fn tell(api: Api, code: Code, path: &Path, error: &Error) {
         Error::Corrupt { .. } => "; `breakeven db fsck` says what can be read",
         _ => "",
     };
-    tell_sentence(api, code, format!("{}: {error}{next}", path.display()));
+    tell_sentence(api, code, format!("{}: {error}{next}", quoted(path)));
 }
 
 /// As [`tell`], with a sentence of its own.
@@ -62,7 +63,7 @@ pub fn keep_code(path: &Path, code: Code) {
         ffi::FULL => "there is no room left",
         _ => return,
     };
-    keep(format!("{}: {why}", path.display()));
+    keep(format!("{}: {why}", quoted(path)));
 }
 
 /// Returns the last sentence of the process.

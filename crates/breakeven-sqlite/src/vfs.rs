@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use breakeven::codec::Method;
 use breakeven::error::{Error, Result};
 use breakeven::pages::{Connection, FileKind, LockLevel, PageOptions, PageStore};
+use breakeven::quoted::quoted;
 use breakeven::storage::{FileSystem, RealStorage, Storage};
 
 use crate::base::BaseFile;
@@ -254,7 +255,7 @@ unsafe fn keep_system_refusal(base: *mut Vfs, path: Option<&Path>, is_only_read:
         true => "can only be read",
         false => "cannot be opened",
     };
-    let path = path.unwrap_or(Path::new("")).display();
+    let path = quoted(path.unwrap_or(Path::new("")));
     let why = std::io::Error::from_raw_os_error(number);
     let keep = || refusals::keep(format!("{path}: {what}: {why}"));
     let _ = catch_unwind(AssertUnwindSafe(keep));
@@ -455,7 +456,7 @@ impl Named {
         let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let name = real.file_name().and_then(OsStr::to_str);
         let name = name.ok_or_else(|| {
-            let reason = format!("{}: a name that is no UTF-8", real.display());
+            let reason = format!("{}: a name that is no UTF-8", quoted(&real));
             Error::invalid("database", reason)
         })?;
         let storage = RealStorage::open_folder(folder_of(&real))?;
@@ -498,7 +499,7 @@ pub fn open_compressed(api: Api, path: &Path, mut asked: Asked) -> Result<Databa
     if connection.kind()? != FileKind::Compressed {
         // A plain database was put in its place just now, and others may have locks on that: it stays open.
         std::mem::forget(connection);
-        let reason = format!("{} is another file than it was", path.display());
+        let reason = format!("{} is another file than it was", quoted(&path));
         return Err(Error::invalid("database", reason));
     }
     if asked.keeps_writers_out {
@@ -583,7 +584,7 @@ fn refuse_journals(path: &Path) -> Result<()> {
         journal.push(suffix);
         let journal = Path::new(&journal);
         if std::fs::metadata(journal).is_ok_and(|found| found.len() > 0) {
-            let reason = format!("{} is there, of another database", journal.display());
+            let reason = format!("{} is there, of another database", quoted(&journal));
             return Err(Error::invalid("database", reason));
         }
     }

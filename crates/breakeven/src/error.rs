@@ -3,6 +3,7 @@
 //! A bug in this library panics; bad bytes, a bad disk, a bad option or a caller's limit is an
 //! `Error` that names the thing, where it is, what was expected and what was found.
 
+use crate::quoted::quoted;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -233,7 +234,7 @@ impl fmt::Display for Error {
                 path,
                 source,
             } => {
-                write!(f, "{operation} {}: {source}", path.display())
+                write!(f, "{operation} {}: {source}", quoted(&path))
             }
             Error::Corrupt {
                 what,

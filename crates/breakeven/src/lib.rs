@@ -101,6 +101,8 @@ pub mod objects;
 #[doc(hidden)]
 pub mod pages;
 pub mod pool;
+#[doc(hidden)]
+pub mod quoted;
 #[cfg(feature = "replay")]
 #[doc(hidden)]
 pub mod replay;

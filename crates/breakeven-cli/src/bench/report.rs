@@ -1,5 +1,6 @@
 //! What a load came to, as a row while it runs, as a sentence in the end, or as JSON.
 
+use breakeven::quoted::quoted;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -121,7 +122,7 @@ impl Report {
         value_bytes_mean: f64,
     ) -> Report {
         let values = match &options.values {
-            Some(path) => breakeven_cli::text::printable(&path.display().to_string()),
+            Some(path) => breakeven_cli::text::printable(&quoted(&path).to_string()),
             None => "made up".to_string(),
         };
         Report {

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use breakeven::model::Access;
+use breakeven::quoted::quoted;
 
 /// How keys begin.
 const PREFIX: &str = "bench:";
@@ -31,7 +32,7 @@ impl Values {
         let values: Vec<Box<[u8]>> = match path {
             None => made_up(seed),
             Some(path) => {
-                let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+                let bytes = fs::read(path).with_context(|| format!("read {}", quoted(&path)))?;
                 let lines = bytes.split(|byte| *byte == b'\n');
                 let fits = |line: &&[u8]| !line.is_empty() && line.len() <= VALUE_BYTES_MAX;
                 lines.filter(fits).map(Box::from).collect()

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use breakeven::disk::Disk;
+use breakeven::quoted::quoted;
 use breakeven_memcached::sockets::with_short_path;
 
 use super::server::Listener;
@@ -118,7 +119,7 @@ impl<'c> Change<'c> {
         let Ok(mut stream) = connected else {
             return Ok(false);
         };
-        let context = || format!("ask the server of {}", disk.display());
+        let context = || format!("ask the server of {}", quoted(&disk));
         stream
             .write_all(self.line().as_bytes())
             .with_context(context)?;
@@ -126,7 +127,7 @@ impl<'c> Change<'c> {
         let mut reader = BufReader::new(&stream);
         let length = reader.read_line(&mut answer).with_context(context)?;
         match answer.trim_end() {
-            _ if length == 0 => bail!("the server of {} ended", disk.display()),
+            _ if length == 0 => bail!("the server of {} ended", quoted(&disk)),
             "" => Ok(true),
             sentence => bail!("{sentence}"),
         }

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use breakeven::blocks::{Durability, INDEX_MAX};
 use breakeven::disk::{Disk, DiskOptions, IMPORT_BYTES, Volume, predict};
 use breakeven::meter::thread_cpu;
+use breakeven::quoted::quoted;
 use breakeven::storage::beside::{self, Partial};
 use breakeven::storage::images::{HEAD_BYTES, Image, data_runs};
 use breakeven::storage::{OpenOptions as StoredOptions, Storage as _};
@@ -51,7 +52,7 @@ pub fn foretold(path: &Path) -> Option<String> {
     let file = File::open(&path).ok()?;
     let size_bytes = file.metadata().ok()?.len();
     let kind = kind_of(&file, size_bytes).ok()??;
-    let name = path.display();
+    let name = quoted(&path);
     if !kind.is_raw() {
         return Some(format!(
             "{name} is {kind}: what `breakeven disk` would make of it is told of a raw one; it comes in by {CONVERT}"
@@ -155,7 +156,7 @@ struct ImageSource {
 
 impl ImageSource {
     fn file(path: &Path) -> Result<ImageSource> {
-        let name = path.display().to_string();
+        let name = quoted(&path).to_string();
         let context = || format!("import {name}");
         let mut image = File::open(path).with_context(context)?;
         let before = length_and_time(&mut image).with_context(context)?;
@@ -291,11 +292,11 @@ pub fn export(options: &DiskExportOptions) -> Result<ExitCode> {
     let volume = opened
         .disk
         .volume(options.volume.as_ref().unwrap_or(&first.name))?;
-    let context = || format!("write {}", options.image.display());
+    let context = || format!("write {}", quoted(&options.image));
     ensure!(
         options.image.symlink_metadata().is_err(),
         "{} exists",
-        options.image.display()
+        quoted(&options.image)
     );
     let stop = environment::stop_at_signals()?;
     let partial = Partial::create(&options.image, beside::AS_NEW)?;

@@ -24,6 +24,7 @@ use anyhow::{Context, Result, ensure};
 use breakeven::Error;
 use breakeven::blocks::BlocksOptions;
 use breakeven::disk::{Disk, DiskOptions, Recall, Room};
+use breakeven::quoted::quoted;
 use breakeven::storage::{OpenOptions, RealStorage, Storage as _};
 use breakeven_cli::text;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -79,7 +80,7 @@ struct Opened {
 impl Opened {
     fn place(path: &Path) -> Result<(RealStorage, PathBuf, String)> {
         let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.with_context(|| format!("{}: no name of a file", path.display()))?;
+        let name = name.with_context(|| format!("{}: no name of a file", quoted(&path)))?;
         let folder = match path.parent() {
             Some(folder) if folder != Path::new("") => folder,
             _ => Path::new("."),
@@ -96,7 +97,7 @@ impl Opened {
     ) -> Result<()> {
         let (storage, folder, name) = Opened::place(path)?;
         let made = Disk::make(&storage, &name, options, |disk| fill(disk, &folder));
-        made.with_context(|| format!("make {}", path.display()))
+        made.with_context(|| format!("make {}", quoted(&path)))
     }
 
     fn open_with(path: &Path, options: DiskOptions, is_read_only: bool) -> Result<Opened> {
@@ -295,7 +296,7 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
     let disk_options = served(options, threads);
     let opened = Opened::open_with(path, disk_options, options.read_only)?;
     for remark in opened.disk.opened().remarks() {
-        complain(format_args!("{}: {remark}", path.display()));
+        complain(format_args!("{}: {remark}", quoted(&path)));
     }
     let volumes = opened.disk.volumes()?;
     let first = volumes.first().context("the disk has no volume")?;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use breakeven::disk::Disk;
+use breakeven::quoted::quoted;
 use breakeven_memcached::sockets::{self, Inherited, with_short_path};
 use rustix::fs::Mode;
 
@@ -94,7 +95,7 @@ impl Listener {
     ///
     /// It is called before any thread is started: the process's mask is changed for a moment.
     pub fn unix(path: &Path) -> Result<Listener> {
-        let context = || format!("listen on {}", path.display());
+        let context = || format!("listen on {}", quoted(&path));
         // Connecting to a file of any other kind is refused as well, and that file is somebody's.
         let is_socket =
             std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());

@@ -3,6 +3,7 @@
 //! Work and bytes are the ledger's, measured on every block. What storing raw would have taken
 //! follows from the link, as it was given or measured; joules and euros from the core time.
 
+use breakeven::quoted::quoted;
 use std::fmt::Write;
 
 use breakeven::codec::Method;
@@ -174,7 +175,7 @@ impl<'a> Earned<'a> {
     /// Renders the ledger for people.
     pub fn text(&self) -> String {
         let (summary, total) = (self.summary, self.ledger.total());
-        let mut text = format!("{}: earned against storing raw\n", self.name);
+        let mut text = format!("{}: earned against storing raw\n", quoted(self.name));
         let share = self.saved_bytes() / summary.raw_bytes.max(1) as f64;
         let _ = writeln!(
             text,

@@ -182,7 +182,7 @@ fn explain_row(
     let rows = decided.iter().enumerate();
     let json = json!({
         "schema": FILE_SCHEMA,
-        "file": source.name,
+        "file": source.data_name(),
         "link_mb_s": link.mb_per_second(),
         "workers": workers,
         "raw_bytes": raw,
@@ -547,7 +547,7 @@ fn explain_stream(typed: &ExplainOptions, setting: &Setting, source: &mut Source
     }
     let json = json!({
         "schema": STREAM_SCHEMA,
-        "file": source.name,
+        "file": source.data_name(),
         "raw_bytes": raw,
         "stored_bytes": stored,
         "blocks": found.iter().map(Found::json).collect::<Vec<_>>(),

@@ -4,6 +4,7 @@
 //! stores: the same bytes, or where levels follow a link, as many as another run would store. A link
 //! is one that is busy for as long as it takes the bytes, so this takes as long as packing would.
 
+use breakeven::quoted::quoted;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -67,7 +68,7 @@ pub fn explain(
     };
     let asked = Asked {
         aim,
-        name: source.name.clone(),
+        name: source.data_name(),
         class: form::class_of(&head, &mut Compressor::new())?,
         cheapest: match aim {
             Aim::Usual | Aim::Money => Some(form::cheapest(setting, &head, limit)?),
@@ -128,7 +129,7 @@ impl Asked {
         };
         let mut summary = format!(
             "{}: one long frame, {} to {}, ratio {}, in {} s{} with {} workers, {} core seconds\n",
-            self.name,
+            quoted(&self.name),
             size(raw),
             size(stored),
             figures(raw / stored.max(1.0)),

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use breakeven::stream::{ReaderOptions, Survey, survey};
-use breakeven_cli::text::printable;
 
 use super::content::unreadable;
 use super::place::Source;
@@ -30,7 +29,7 @@ pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
             }
             let survey = survey(&mut source.file, &reading);
             let survey = survey.map_err(|error| unreadable(&source.name, error))?;
-            Ok((source.name, survey))
+            Ok((source, survey))
         });
         match found {
             Ok(found) => lines.push(found),
@@ -41,7 +40,10 @@ pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
         }
     }
     let text = if typed.json {
-        let files: Vec<_> = lines.iter().map(|(name, it)| json(name, it)).collect();
+        let files: Vec<_> = lines
+            .iter()
+            .map(|(of, it)| json(&of.data_name(), it))
+            .collect();
         let all = serde_json::json!({ "schema": SCHEMA, "files": files });
         serde_json::to_string_pretty(&all)? + "\n"
     } else if lines.is_empty() {
@@ -51,8 +53,8 @@ pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
             "{:>8} {:>14} {:>14} {:>7}  {:<16} {:<5}  {}\n",
             "frames", "stored bytes", "raw bytes", "ratio", "kinds", "table", "file"
         );
-        for (name, survey) in &lines {
-            text.push_str(&line(name, survey));
+        for (source, survey) in &lines {
+            text.push_str(&line(&source.name, survey));
         }
         text
     };
@@ -87,7 +89,6 @@ fn line(name: &str, survey: &Survey) -> String {
         false => ("not stated".to_string(), "-".to_string()),
     };
     let table = if survey.has_table { "yes" } else { "no" };
-    let name = printable(name);
     format!(
         "{:>8} {:>14} {raw:>14} {ratio:>7}  {names:<16} {table:<5}  {name}\n",
         counted.frames(),

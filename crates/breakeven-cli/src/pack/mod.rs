@@ -26,6 +26,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use breakeven::frame::Kind;
 use breakeven::pool::{Pool, PoolOptions};
+use breakeven::quoted::quoted;
 use breakeven::stream::{Choice, Container, Frozen, Goal, ReaderOptions, Summary, WriterOptions};
 use breakeven_cli::text::figures;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
@@ -242,7 +243,7 @@ impl Job<'_> {
 
     fn one(&self, path: &Path, work: impl Fn(&mut Source, &Pool) -> Result<()>) -> Result<()> {
         if self.typed.remove && !self.typed.force && path.is_symlink() {
-            let name = path.display();
+            let name = quoted(&path);
             bail!("{name} is a symbolic link: --rm would remove no more than the link; -f does");
         }
         let mut source = Source::open(path)?;
@@ -444,6 +445,7 @@ impl Packing<'_> {
             _ => None,
         };
         let hint = || hint::hint(source, packed?, summary.drained_after);
+        let name = source.data_name();
         self.say_earned((&name, &summary), (written.goal, &booked), is_stdout, hint)
     }
 

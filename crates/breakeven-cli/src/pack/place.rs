@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use breakeven::frame::{Kind, MAGIC_BYTES};
+use breakeven::quoted::quoted;
 use breakeven::storage::beside::{self, Partial, Place};
 use breakeven::storage::images::data_runs;
 use breakeven::storage::{self, RealStorage, Storage, closing};
 use breakeven::stream::SpreadFile;
-use breakeven_cli::text::printable;
 use rustix::fs::{SeekFrom as SeekTo, seek};
 use rustix::io::Errno;
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
@@ -94,6 +94,14 @@ struct Stretch {
 const HOLE_BYTES_MIN: u64 = 1 << 20;
 
 impl Source {
+    /// Returns its name as data has it.
+    pub fn data_name(&self) -> String {
+        match self.path == Path::new("-") {
+            true => standard::INPUT.to_string(),
+            false => self.path.to_string_lossy().into_owned(),
+        }
+    }
+
     /// Opens a path, or standard input for `-`.
     pub fn open(path: &Path) -> Result<Source> {
         let (file, name) = if path == Path::new("-") {
@@ -104,7 +112,7 @@ impl Source {
             widen(&file);
             (file, standard::INPUT.to_string())
         } else {
-            let name = path.display().to_string();
+            let name = quoted(&path).to_string();
             (File::open(path).with_context(|| name.clone())?, name)
         };
         let metadata = file.metadata().with_context(|| name.clone())?;
@@ -445,7 +453,6 @@ impl Existing {
             Existing::Keep => false,
             Existing::Overwrite => true,
             Existing::Ask if io::stdin().is_terminal() && io::stderr().is_terminal() => {
-                let name = printable(name);
                 let _ = write!(io::stderr(), "{name} already exists; overwrite it (y/n)? ");
                 let mut answer = String::new();
                 let read = io::stdin().read_line(&mut answer);
@@ -486,7 +493,7 @@ impl Target {
 
     /// Begins a file that will take its source's place once it is complete.
     pub fn in_place_of(path: &Path) -> Result<Target> {
-        let name = path.display().to_string();
+        let name = quoted(&path).to_string();
         match beside::find(path)? {
             Place::File { path, .. } => Target::begin(&path, name, true),
             Place::Other => bail!("{name} is no regular file any more"),
@@ -495,7 +502,7 @@ impl Target {
 
     /// Begins a file that will stand under `path` once it is complete, which is not its source.
     pub fn create(path: &Path, source: &Source, existing: Existing) -> Result<Target> {
-        let name = path.display().to_string();
+        let name = quoted(&path).to_string();
         if source.is_at(path) {
             bail!("{name} is the input; the output needs a name of its own");
         }
@@ -527,7 +534,7 @@ impl Target {
     pub fn nameless(path: &Path) -> Result<Target> {
         Ok(Target {
             file: Arc::new(beside::nameless(folder_of(path))?),
-            name: path.display().to_string(),
+            name: quoted(&path).to_string(),
             partial: None,
             overwrites: false,
         })

@@ -1,6 +1,7 @@
 //! Which files a command line means, and where what comes of them stands: folders, lists, and folders of output, as
 //! `zstd` has them.
 
+use breakeven::quoted::quoted;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -14,7 +15,7 @@ use crate::zstd_options::TreeOptions;
 pub fn paths(typed: &FileOptions) -> Result<Vec<PathBuf>> {
     let mut named = typed.paths.clone();
     for list in &typed.tree.filelist {
-        let context = || list.display().to_string();
+        let context = || quoted(&list).to_string();
         let text = fs::read_to_string(list).with_context(context)?;
         named.extend(
             text.lines()
@@ -43,7 +44,7 @@ fn gather(path: PathBuf, found: &mut Vec<PathBuf>) -> Result<()> {
     }
     let mut folders = vec![path];
     while let Some(folder) = folders.pop() {
-        let context = || folder.display().to_string();
+        let context = || quoted(&folder).to_string();
         let entries = fs::read_dir(&folder).with_context(context)?;
         let mut paths = Vec::new();
         for entry in entries {
@@ -65,7 +66,7 @@ pub fn placed(typed: &TreeOptions, path: PathBuf) -> Result<PathBuf> {
         folder.join(path.file_name().unwrap_or_default())
     } else if let Some(folder) = &typed.output_dir_mirror {
         if path.components().any(|it| it == Component::ParentDir) {
-            let name = path.display();
+            let name = quoted(&path);
             bail!(Usage(format!(
                 "--output-dir-mirror: {name} leads out of the folder by '..'"
             )));
@@ -78,6 +79,6 @@ pub fn placed(typed: &TreeOptions, path: PathBuf) -> Result<PathBuf> {
         return Ok(path);
     };
     let folder = placed.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    fs::create_dir_all(folder).with_context(|| quoted(&folder).to_string())?;
     Ok(placed)
 }

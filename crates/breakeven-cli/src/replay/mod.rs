@@ -21,6 +21,7 @@ use breakeven::cache::{AccessPrices, MissTime, Policy, ShardOptions};
 use breakeven::decide::Profile;
 use breakeven::meter::Machine;
 use breakeven::model::Access;
+use breakeven::quoted::quoted;
 use breakeven::replay::{Contents, PageFiles, Pattern, Source, TraceFormat, Workload};
 use breakeven::units::Seconds;
 use breakeven_cli::report::replay::{PricesReport, RAW_ONLY, ReplayReport, SCHEMA, html};
@@ -57,10 +58,10 @@ impl Pages {
         }
         let mut bytes = Vec::new();
         for path in &typed.data {
-            let context = || format!("read {}", path.display());
+            let context = || format!("read {}", quoted(&path));
             let kind = fs::metadata(path).with_context(context)?;
             // A device may have no end.
-            ensure!(kind.is_file(), "read {}: it is no file", path.display());
+            ensure!(kind.is_file(), "read {}: it is no file", quoted(&path));
             bytes.extend(fs::read(path).with_context(context)?);
         }
         Ok(Pages::Memory(Contents::new(bytes, page_bytes)?))
@@ -260,7 +261,7 @@ pub fn read_trace(path: &Path, format: TraceFormat) -> Result<(String, Vec<u64>)
     let is_stdin = path == Path::new("-");
     let name = match is_stdin {
         true => standard::INPUT.to_string(),
-        false => path.display().to_string(),
+        false => quoted(&path).to_string(),
     };
     let context = || format!("trace {name}");
     let source: Box<dyn Read> = match is_stdin {

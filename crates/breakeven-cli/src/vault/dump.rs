@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use breakeven::quoted::{quoted, quoted_bytes};
 use breakeven::vault::{Entry, Node, TreeReader, Vault};
 use tar::{Builder, EntryType, Header};
 
@@ -116,7 +117,7 @@ impl<W: Write> TarArchive<'_, W> {
         match &entry.node {
             Node::File { size_bytes, .. } => {
                 header.set_size(*size_bytes);
-                let named = || path.display().to_string();
+                let named = || quoted(&path).to_string();
                 let content = self.contents.open(entry).with_context(named)?;
                 match self.builder.append_data(&mut header, path, content) {
                     Err(error) if error.kind() == ErrorKind::Other => {
@@ -156,7 +157,7 @@ impl<W: Write> TarArchive<'_, W> {
                     extensions.push((format!("{ATTRIBUTE}{name}"), value));
                 }
                 _ => {
-                    let name = String::from_utf8_lossy(name);
+                    let name = quoted_bytes(name);
                     let reason = format!("an archive cannot name its attribute {name}");
                     self.problems.push((path.to_path_buf(), reason));
                 }

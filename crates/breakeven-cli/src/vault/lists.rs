@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use breakeven::quoted::{quoted, quoted_bytes};
 use breakeven::vault::PathPatterns;
 
 use super::options::{AddOptions, ExcludeOptions};
@@ -78,8 +79,8 @@ pub fn excludes(options: &ExcludeOptions) -> Result<PathPatterns> {
                 // To others that takes back what was left out: it would be no pattern that matches.
                 Some(b'!') => bail!(
                     "{}: {}: a pattern takes nothing back here",
-                    file.display(),
-                    String::from_utf8_lossy(line)
+                    quoted(&file),
+                    quoted_bytes(line)
                 ),
                 Some(_) => patterns.push(line.to_vec()),
             }
@@ -90,7 +91,7 @@ pub fn excludes(options: &ExcludeOptions) -> Result<PathPatterns> {
 
 fn read(file: &Path) -> Result<Vec<u8>> {
     if file != Path::new("-") {
-        return fs::read(file).with_context(|| format!("read {}", file.display()));
+        return fs::read(file).with_context(|| format!("read {}", quoted(&file)));
     }
     let mut bytes = Vec::new();
     let read = standard::input()?.read_to_end(&mut bytes);

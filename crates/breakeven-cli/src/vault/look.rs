@@ -15,7 +15,7 @@ use super::options::{
 };
 use super::{VaultOptions, filtered, partial, patterns, resolve};
 use crate::standard;
-use breakeven_cli::text::printable;
+use breakeven::quoted::quoted_bytes;
 
 /// What is gathered before it is printed.
 const PRINTED_BYTES: usize = 64 << 10;
@@ -349,5 +349,5 @@ fn joined(prefix: &[u8], names: &[Vec<u8>]) -> Vec<u8> {
 }
 
 pub(super) fn shown(path: &[u8]) -> String {
-    printable(&String::from_utf8_lossy(path))
+    quoted_bytes(path).to_string()
 }

@@ -21,6 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use breakeven::pool::{Pool, PoolOptions};
+use breakeven::quoted::{quoted, quoted_bytes};
 use breakeven::storage::RealStorage;
 use breakeven::vault::{
     self, Compression, Entropy, FarEnd, FolderEnd, PathPatterns, Preset, Progress, ReadFiles,
@@ -30,7 +31,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::standard;
-use breakeven_cli::text::{printable, size};
+use breakeven_cli::text::size;
 use local_time::{local, utc_offset};
 pub use options::VaultOptions;
 use options::{
@@ -193,7 +194,7 @@ fn init(
         .map(|other| open_other(options, other, from))
         .transpose()?;
     if store_address(repo).is_none() {
-        std::fs::create_dir_all(repo).with_context(|| format!("make {}", repo.display()))?;
+        std::fs::create_dir_all(repo).with_context(|| format!("make {}", quoted(&repo)))?;
     }
     let far = far_end(options, repo)?;
     let password = password(options, true)?;
@@ -211,8 +212,8 @@ fn init(
     };
     tell(
         options,
-        &json!({ "made": repo.display().to_string() }),
-        &format!("a vault is made in {}", repo.display()),
+        &json!({ "made": repo.to_string_lossy() }),
+        &format!("a vault is made in {}", quoted(&repo)),
     );
     Ok(ExitCode::SUCCESS)
 }
@@ -292,7 +293,7 @@ fn password(options: &VaultOptions, is_new: bool) -> Result<Vec<u8>> {
 }
 
 fn first_line_of(file: &Path) -> Result<Vec<u8>> {
-    first_line(std::fs::read(file).with_context(|| format!("read {}", file.display()))?)
+    first_line(std::fs::read(file).with_context(|| format!("read {}", quoted(&file)))?)
 }
 
 fn first_line(mut bytes: Vec<u8>) -> Result<Vec<u8>> {
@@ -474,13 +475,13 @@ impl Source for Stdin {
 }
 
 fn problems(problems: &[(PathBuf, String)]) -> Value {
-    let named = |(path, reason): &(PathBuf, String)| json!({ "path": path.display().to_string(), "reason": reason });
+    let named = |(path, reason): &(PathBuf, String)| json!({ "path": path.to_string_lossy(), "reason": reason });
     problems.iter().map(named).collect()
 }
 
 fn partial(problems: &[(PathBuf, String)]) -> ExitCode {
     for (path, reason) in problems {
-        standard::complain(format_args!("{}: {reason}", path.display()));
+        standard::complain(format_args!("{}: {reason}", quoted(&path)));
     }
     match problems.is_empty() {
         true => ExitCode::SUCCESS,
@@ -504,7 +505,7 @@ fn facts_of(epoch: u64, snapshot: &Snapshot) -> Value {
 /// Returns the snapshots that are meant, oldest first.
 fn filtered(vault: &Vault, options: &FilterOptions) -> Result<Vec<(u64, Snapshot)>> {
     let absolute = |path: &PathBuf| {
-        let path = std::path::absolute(path).with_context(|| format!("find {}", path.display()))?;
+        let path = std::path::absolute(path).with_context(|| format!("find {}", quoted(&path)))?;
         Ok(path.into_os_string().into_vec())
     };
     let filter = SnapshotFilter {
@@ -540,16 +541,16 @@ fn list(options: &VaultOptions, vault: &Vault, filter: &FilterOptions) -> Result
         .collect();
     let line = |(epoch, snapshot): &(u64, Snapshot)| {
         let paths = snapshot.paths.iter();
-        let paths: Vec<_> = paths.map(|path| String::from_utf8_lossy(path)).collect();
+        let paths: Vec<_> = paths.map(|path| quoted_bytes(path).to_string()).collect();
         let line = format!(
             "{epoch:<4}  {}  {}  {:>8}  {}  {}",
             local(snapshot.begun),
-            snapshot.host,
+            quoted(&snapshot.host),
             size(snapshot.raw_bytes as f64),
             paths.join(" "),
-            snapshot.tags.join(",")
+            quoted(&snapshot.tags.join(","))
         );
-        printable(line.trim_end())
+        line.trim_end().to_string()
     };
     let lines: Vec<String> = snapshots.iter().map(line).collect();
     tell(options, &facts, &lines.join("\n"));
@@ -651,9 +652,10 @@ fn run_forget(
     if !forget.unsafe_allow_remove_all
         && let Some(group) = rule.emptied(&snapshots, &utc_offset).first()
     {
-        let host = printable(&group.host);
-        let paths = group.paths.iter().map(|path| String::from_utf8_lossy(path));
-        let paths = printable(&paths.collect::<Vec<_>>().join(" "));
+        let host = quoted(&group.host);
+        let paths = group.paths.iter();
+        let paths: Vec<_> = paths.map(|path| quoted_bytes(path).to_string()).collect();
+        let paths = paths.join(" ");
         bail!(
             "the rules keep no snapshot of {paths} on {host}, nothing was forgotten; `--dry-run --unsafe-allow-remove-all` shows what they would forget"
         );

@@ -109,7 +109,7 @@ fn end_of(session: BackgroundSession, signals: &mut Signals) -> io::Result<()> {
 
 fn config(options: &VaultOptions, mount: &MountOptions) -> Config {
     let name = match &options.repo {
-        Some(repo) => repo.display().to_string(),
+        Some(repo) => repo.to_string_lossy().into_owned(),
         None => "vault".to_string(),
     };
     let mut config = Config::default();

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use breakeven::quoted::quoted;
 use breakeven::storage::beside::{self, OWNER_ALONE, SmallFileOptions};
 use breakeven::vault::{Id, SeenRecord, Vault};
 
@@ -53,7 +54,10 @@ impl Seen {
                 let endpoint = options.endpoint.as_ref().map_or("", |it| &it.0);
                 format!("{endpoint} {address}")
             }
-            None => std::fs::canonicalize(repo).ok()?.display().to_string(),
+            None => {
+                let path = std::fs::canonicalize(repo).ok()?;
+                path.to_string_lossy().into_owned()
+            }
         };
         Some(Seen {
             file,
@@ -168,7 +172,7 @@ pub fn end(options: &VaultOptions, repo: &Path, vault: &Vault, code: ExitCode) -
         if let Err(error) = seen.remember(record) {
             standard::complain(format_args!(
                 "{}: the newest change of the vault cannot be remembered, by which an older state would be told: {error}",
-                file.display()
+                quoted(&file)
             ));
         }
     }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use breakeven::quoted::quoted;
 use breakeven::vault::{Vault, WriterOptions};
 use serde_json::{Value, json};
 
@@ -58,7 +59,7 @@ pub fn repair(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
         .map(|it| json!({ "object": it.name, "reason": it.reason }))
         .collect();
     let lost: Value = (repaired.lost.iter())
-        .map(|(epoch, path)| json!({ "snapshot": epoch, "path": path.display().to_string() }))
+        .map(|(epoch, path)| json!({ "snapshot": epoch, "path": path.to_string_lossy() }))
         .collect();
     let facts = json!({
         "damages": damages, "mended_objects": repaired.mended_objects, "copied_objects": repaired.copied_objects, "dropped_packs": repaired.dropped_packs, "saved_chunks": repaired.saved_chunks,
@@ -95,7 +96,7 @@ pub fn repair(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
         standard::complain(format_args!("snapshot {epoch} is lost"));
     }
     for (epoch, path) in &repaired.lost {
-        standard::complain(format_args!("snapshot {epoch} has lost {}", path.display()));
+        standard::complain(format_args!("snapshot {epoch} has lost {}", quoted(&path)));
     }
     if let Some(found) = &repaired.found {
         standard::complain(format_args!(

@@ -16,7 +16,7 @@ use super::{Place, meddle, said};
 use crate::allowed_processor;
 
 /// Small jobs, of which each makes something that the second line, for a shell, tells about.
-const JOBS: [(&str, &str); 27] = [
+pub(super) const JOBS: [(&str, &str); 27] = [
     ("pack -q file -o new", "$B unpack -q -c new"),
     ("pack -q -c file", READS_PRINTED),
     ("pack -q --rm file", "$B unpack -q -c file.zst"),
@@ -59,13 +59,13 @@ const JOBS: [(&str, &str); 27] = [
 ];
 
 /// What is printed is data, and the proof reads it.
-const READS_PRINTED: &str = "$B unpack -q -c -";
+pub(super) const READS_PRINTED: &str = "$B unpack -q -c -";
 
 /// Reports that no two runs print alike: they tell speeds, which load changes.
 const MEASURING: [&str; 2] = ["advise", "explain"];
 
 /// The same of a vault.
-const VAULT_JOBS: [(&str, &str); 9] = [
+pub(super) const VAULT_JOBS: [(&str, &str); 9] = [
     (
         "vault -r new -p password init",
         "$B vault -r new -p password list",

@@ -2,6 +2,7 @@
 //! are closed, full or read by nobody.
 
 mod matrix;
+mod names;
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, symlink};

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::quoted::quoted;
 
 /// The size of a cluster and of the largest sample block, in bytes.
 pub const CLUSTER_BYTES: u64 = 1 << 20;
@@ -151,7 +152,7 @@ impl Population {
             } else if let Some(kind) = special_kind(&metadata) {
                 return Err(Error::invalid(
                     "path",
-                    format!("{} is a {kind}, not a file or folder", path.display()),
+                    format!("{} is a {kind}, not a file or folder", quoted(&path)),
                 ));
             }
         }
@@ -364,7 +365,7 @@ impl Population {
         if self.skipped.unreadable_examples.len() < 5 {
             self.skipped
                 .unreadable_examples
-                .push(format!("{}: {error}", path.display()));
+                .push(format!("{}: {error}", quoted(&path)));
         }
     }
 

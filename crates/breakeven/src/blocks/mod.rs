@@ -37,6 +37,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::codec::Method;
 use crate::error::{Error, Result};
+use crate::quoted::quoted;
 use crate::storage::superblock::{self, SLOT_BYTES, Superblocks};
 use crate::storage::unfinished::folder_of;
 use crate::storage::{FileIdentity, LockKind, OpenOptions, Storage, StorageFile};
@@ -650,7 +651,7 @@ impl Inner {
 
     fn check(&self) -> Result<()> {
         self.shared
-            .check(|| self.file.file.path().display().to_string())
+            .check(|| quoted(&self.file.file.path()).to_string())
     }
 
     /// Passes a result on, after which the store refuses changes if it is a failure.
@@ -666,7 +667,7 @@ impl Inner {
         if !self.is_writable {
             let reason = format!(
                 "{} was opened for reading only",
-                self.file.file.path().display()
+                quoted(&self.file.file.path())
             );
             return Err(Error::invalid("block store", reason));
         }
@@ -810,7 +811,7 @@ pub(crate) fn is_begun(first: &[u8], second: &[u8; SLOT_BYTES]) -> bool {
 
 fn lock(file: &dyn StorageFile, kind: LockKind, options: &BlocksOptions) -> Result<()> {
     if !options.is_guarded && !file.try_lock(LOCK_BYTE..LOCK_BYTE + 1, kind)? {
-        let reason = format!("{} is open elsewhere", file.path().display());
+        let reason = format!("{} is open elsewhere", quoted(&file.path()));
         return Err(Error::invalid("block store", reason));
     }
     Ok(())

@@ -24,6 +24,7 @@ use super::{
     segment_bytes_least,
 };
 use crate::error::{Error, Result};
+use crate::quoted::quoted;
 use crate::storage::record::{Found, HEADER_BYTES, Region, Scanner, id_of_head, parse, parse_head};
 use crate::storage::superblock::{self, SLOT_BYTES, Superblock, Superblocks};
 use crate::storage::{LockKind, StorageFile};
@@ -76,7 +77,7 @@ pub fn repair(file: &Arc<dyn StorageFile>, watch: Watch<'_>) -> Result<Repaired>
     let repaired = match is_read_elsewhere(&**file) {
         true => Err(Error::invalid(
             "block store",
-            format!("{} is read elsewhere", file.path().display()),
+            format!("{} is read elsewhere", quoted(&file.path())),
         )),
         false => repair_alone(file, watch),
     };

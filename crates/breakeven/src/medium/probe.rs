@@ -45,6 +45,7 @@ use super::folder::Folder;
 use super::{Curve, Direction, Figure, Medium, Pattern, Point, Service, presets};
 use crate::arena::{Arena, ArenaOptions, Slab};
 use crate::error::{Error, Result};
+use crate::quoted::quoted;
 use crate::statistics::outer_rank;
 use crate::storage::{AlignedBuffer, OpenOptions, RealStorage, Storage, StorageFile};
 use crate::units::{Estimate, Source};
@@ -283,7 +284,7 @@ fn scratch_bytes(folder: &Folder, options: &ProbeOptions) -> Result<u64> {
         let reason = format!(
             "{} has {} bytes free and {} may be written; the scratch file takes at most half of \
              either and needs {SCRATCH_BYTES_MIN} bytes",
-            folder.path.display(),
+            quoted(&folder.path),
             folder.free_bytes,
             options.written_bytes_max,
         );
@@ -311,7 +312,7 @@ fn scratch_name(seed: u64) -> String {
 
 fn too_slow(path: &Path, options: &ProbeOptions) -> Error {
     let seconds = options.time_max.as_secs_f64();
-    let reason = format!("{} is too slow to measure in {seconds} s", path.display());
+    let reason = format!("{} is too slow to measure in {seconds} s", quoted(&path));
     Error::invalid("probe", reason)
 }
 
@@ -790,7 +791,7 @@ impl ProbeReport {
             Access::Buffered { reason } => format!("through the page cache, because {reason}"),
         };
         Medium {
-            name: self.folder.path.display().to_string(),
+            name: quoted(&self.folder.path).to_string(),
             description: format!("{} on {device}, {access}", self.folder.file_system),
             kind: like.kind,
             source: Source::Measured,

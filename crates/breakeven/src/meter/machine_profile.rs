@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::quoted::quoted;
 use crate::storage::beside::{self, SmallFileOptions};
 use crate::units::{Source, Watts};
 
@@ -102,7 +103,7 @@ impl MachineProfile {
         file.take(FILE_BYTES_MAX + 1)
             .read_to_end(&mut text)
             .map_err(|error| Error::io("read", path, error))?;
-        let name = path.display().to_string();
+        let name = quoted(&path).to_string();
         let corrupt = |reason: String| Error::parse("machine profile", &name, reason);
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(corrupt(format!("longer than {FILE_BYTES_MAX} bytes")));

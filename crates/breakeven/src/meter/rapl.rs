@@ -15,6 +15,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::quoted::quoted;
 use crate::units::{Joules, Source};
 
 use super::power::EnergyScope;
@@ -41,7 +42,7 @@ impl fmt::Display for RaplUnavailable {
                 f,
                 "no processor energy counters under {}; guests and containers have none unless \
                  their host passes them on",
-                folder.display()
+                quoted(&folder)
             ),
             RaplUnavailable::Locked { path } => write!(
                 f,
@@ -50,13 +51,13 @@ impl fmt::Display for RaplUnavailable {
                  /sys/class/powercap/intel-rapl:*/energy_uj; for good, for the group adm, a udev \
                  rule: SUBSYSTEM==\"powercap\", ACTION==\"add\", RUN+=\"/bin/chgrp adm \
                  %S%p/energy_uj\", RUN+=\"/bin/chmod g+r %S%p/energy_uj\"",
-                path.display()
+                quoted(&path)
             ),
             RaplUnavailable::Unreadable { path, reason } => {
                 write!(
                     f,
                     "the energy counter {} is unusable: {reason}",
-                    path.display()
+                    quoted(&path)
                 )
             }
         }

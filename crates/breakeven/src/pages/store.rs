@@ -10,6 +10,7 @@ use crate::blocks::{self, Blocks, BlocksOptions, Location, Repaired, Snapshot, T
 use crate::cache::{Cache, CacheOptions, Policy};
 use crate::codec::Method;
 use crate::error::{Error, Result};
+use crate::quoted::quoted;
 use crate::storage::new_file::Unfinished;
 use crate::storage::superblock::{MAGIC, SLOT_BYTES};
 use crate::storage::unfinished::folder_of;
@@ -177,7 +178,7 @@ pub fn repair(
     let mut locks = Locks::new(Arc::clone(&file));
     for level in [LockLevel::Shared, LockLevel::Reserved, LockLevel::Exclusive] {
         if !locks.raise(level)? {
-            let reason = format!("{} is in use", file.path().display());
+            let reason = format!("{} is in use", quoted(&file.path()));
             return Err(Error::invalid("database", reason));
         }
     }

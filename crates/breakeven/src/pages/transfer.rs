@@ -14,6 +14,7 @@ use super::store::{PageOptions, PageStore, Space};
 use crate::blocks::{Blocks, ChosenEncoding, EncodedBlock, Opened, spread};
 use crate::error::{Error, Result};
 use crate::pool::Pool;
+use crate::quoted::quoted;
 use crate::storage::new_file::{Unfinished, check_free};
 use crate::storage::{MemoryStorage, OpenOptions, Storage, StorageFile};
 
@@ -165,7 +166,7 @@ pub fn predict(
     let header = header.ok_or_else(|| {
         Error::invalid(
             "database",
-            format!("{} is no plain one", source.path().display()),
+            format!("{} is no plain one", quoted(&source.path())),
         )
     })?;
     let page_bytes = u64::from(header.page_bytes);
@@ -348,7 +349,7 @@ fn settled_header(
     let read = file.read_at(&mut [IoSliceMut::new(&mut bytes)], 0)?;
     let header = Header::parse(&bytes[..read]);
     let header = header.ok_or_else(|| {
-        let reason = format!("{} is no plain SQLite database", file.path().display());
+        let reason = format!("{} is no plain SQLite database", quoted(&file.path()));
         Error::invalid("database", reason)
     })?;
     for (suffix, what) in [("-wal", "write-ahead log"), ("-journal", "journal")] {
@@ -356,7 +357,7 @@ fn settled_header(
             let reason = format!(
                 "{} has a {what} beside it: open it once with sqlite3 and run \
                  \"PRAGMA wal_checkpoint(TRUNCATE); PRAGMA journal_mode=DELETE;\"",
-                file.path().display()
+                quoted(&file.path())
             );
             return Err(Error::invalid("database", reason));
         }

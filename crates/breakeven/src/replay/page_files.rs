@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::quoted::quoted;
 use crate::storage::{AlignedBuffer, OpenOptions, RealStorage, Storage, StorageFile};
 
 /// Files that are read a page at a time. They may be shared between threads.
@@ -32,7 +33,7 @@ impl PageFiles {
             let real = real.map_err(|error| Error::io("open", path, error))?;
             let name = real.file_name().and_then(|name| name.to_str());
             let (Some(folder), Some(name)) = (real.parent(), name) else {
-                let reason = format!("{} is no name of a file", path.display());
+                let reason = format!("{} is no name of a file", quoted(&path));
                 return Err(Error::invalid("file of pages", reason));
             };
             RealStorage::open_folder(folder)?.open(name, options)
@@ -53,7 +54,7 @@ impl PageFiles {
         for file in files {
             let alignment = file.alignment_bytes();
             if page_bytes == 0 || !page_bytes.is_multiple_of(alignment) {
-                let path = file.path().display();
+                let path = quoted(file.path());
                 let reason =
                     format!("{page_bytes} bytes, {path} is read by multiples of {alignment}");
                 return Err(Error::invalid("page size", reason));

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
+use crate::quoted::quoted;
 use crate::storage::seeded::{SeededBug, is_seeded};
 use crate::storage::{LockKind, OpenOptions};
 
@@ -25,7 +26,7 @@ impl Latch {
             None => Ok(()),
             Some(_) if is_seeded(SeededBug::FailureIgnored) => Ok(()),
             Some(cause) => Err(Error::Poisoned {
-                what: path.display().to_string(),
+                what: quoted(&path).to_string(),
                 cause: cause.clone(),
             }),
         }
@@ -134,7 +135,7 @@ impl Handle {
 
     fn check_opened_for_writing(&self) -> Result<()> {
         if !self.writable {
-            let reason = format!("{} was opened for reading only", self.path.display());
+            let reason = format!("{} was opened for reading only", quoted(&self.path));
             return Err(Error::invalid("file handle", reason));
         }
         Ok(())
@@ -178,7 +179,7 @@ impl Handle {
 /// Wraps a system error; "not supported" becomes an error that says just that.
 pub(super) fn system_error(operation: &'static str, path: &Path, error: io::Error) -> Error {
     if error.raw_os_error() == Some(libc::EOPNOTSUPP) {
-        let what = format!("{operation} {}", path.display());
+        let what = format!("{operation} {}", quoted(&path));
         return Error::Unsupported { what };
     }
     Error::io(operation, path, error)
@@ -192,7 +193,7 @@ pub(super) fn two_names_error(
     error: io::Error,
 ) -> Error {
     let (from, to) = (root.join(from), root.join(to));
-    let both = format!("{} to {}", from.display(), to.display());
+    let both = format!("{} to {}", quoted(&from), quoted(&to));
     system_error(operation, Path::new(&both), error)
 }
 

@@ -46,6 +46,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::quoted::quoted;
 
 mod batch;
 pub mod beside;
@@ -313,7 +314,7 @@ pub trait StorageFile: Send + Sync {
         let wanted = buffer.len();
         let read = self.read_at(&mut [IoSliceMut::new(buffer)], offset)?;
         if read < wanted {
-            let found = format!("{read} before the end of {}", self.path().display());
+            let found = format!("{read} before the end of {}", quoted(&self.path()));
             return Err(Error::corrupt(
                 "file",
                 offset,

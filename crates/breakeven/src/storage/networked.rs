@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::quoted::quoted;
 use crate::storage::{LockKind, OpenOptions, Storage};
 
 /// The byte that is locked to see whether that can be seen, past any lock that means something.
@@ -97,7 +98,7 @@ fn refused(path: &Path, what: &str) -> Error {
     Error::Unsupported {
         what: format!(
             "{} on {what}, whose locks do not keep apart all who may use it; copy it to a disk of this machine",
-            path.display()
+            quoted(&path)
         ),
     }
 }

@@ -18,6 +18,7 @@ use rustix::fs::{
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::error::{Error, Result};
+use crate::quoted::quoted;
 use crate::storage::descriptor::above_streams;
 use crate::storage::forked::Noted;
 use crate::storage::handle::{Handle, Latch, system_error, two_names_error};
@@ -169,7 +170,7 @@ impl Storage for RealStorage {
                 return Err(Error::io("open", path, source));
             }
             _ => {
-                let what = format!("open {}, which is no regular file", path.display());
+                let what = format!("open {}, which is no regular file", quoted(&path));
                 return Err(Error::Unsupported { what });
             }
         }
@@ -314,7 +315,7 @@ fn is_invalid(error: &io::Error) -> bool {
 }
 
 fn no_direct(path: &Path) -> Error {
-    let what = format!("direct I/O on {}", path.display());
+    let what = format!("direct I/O on {}", quoted(&path));
     Error::Unsupported { what }
 }
 

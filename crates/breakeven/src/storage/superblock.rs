@@ -18,6 +18,7 @@ use std::sync::Arc;
 use crc32c::{crc32c, crc32c_append};
 
 use crate::error::{Error, Result};
+use crate::quoted::quoted;
 use crate::storage::seeded::{SeededBug, is_seeded};
 use crate::storage::{AlignedBuffer, StorageFile};
 
@@ -504,7 +505,7 @@ fn read_newest(file: &dyn StorageFile, kind: &StoreKind) -> Result<Found> {
         .iter()
         .find(|(_, fault)| matches!(fault, SlotFault::Refused { .. }))
     {
-        let what = format!("{}: {why}", file.path().display());
+        let what = format!("{}: {why}", quoted(&file.path()));
         return Err(Error::Unsupported { what });
     }
     if valid.iter().any(|other| other.log_id != valid[0].log_id) {

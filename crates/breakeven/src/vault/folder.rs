@@ -3,6 +3,7 @@
 //! Promises: a name that could leave its folder is refused when it is read, whoever wrote it.
 
 use crate::error::Result;
+use crate::quoted::quoted_bytes;
 
 use super::bytes::{Reader, put_bytes, put_number, put_signed};
 use super::cipher::Id;
@@ -199,8 +200,8 @@ pub(super) fn read_folder(content: &[u8]) -> Result<Vec<Entry>> {
 fn read_entry(reader: &mut Reader<'_>) -> Result<Entry> {
     let name = reader.bytes()?.to_vec();
     if !is_safe_name(&name) {
-        let found = String::from_utf8_lossy(&name).into_owned();
-        return Err(reader.wrong("a name within its folder", format!("{found:?}")));
+        let found = quoted_bytes(&name).to_string();
+        return Err(reader.wrong("a name within its folder", format!("'{found}'")));
     }
     let kind = reader.byte()?;
     let mode = reader.number_to(0o7777)? as u32;

@@ -5,6 +5,7 @@
 //! owner takes capabilities and bits of the mode away, and a mode without the right to write keeps the user's
 //! attributes out. What a file system refuses is a problem, and keeps nothing else back.
 
+use crate::quoted::quoted_bytes;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags};
@@ -274,7 +275,7 @@ fn whole(read: impl Fn(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>> {
 }
 
 fn shown_name(name: &[u8]) -> String {
-    format!("the attribute {}", String::from_utf8_lossy(name))
+    format!("the attribute {}", quoted_bytes(name))
 }
 
 fn owners(entry: &Entry) -> (Option<Uid>, Option<Gid>) {

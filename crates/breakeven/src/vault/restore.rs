@@ -10,6 +10,7 @@
 //! One thread makes folders and links, the pool makes files, some at a time. A folder is given its mode and
 //! times when all that is in it is there; one that exists stays as it is, unless what exists is replaced.
 
+use crate::quoted::quoted_bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -132,7 +133,7 @@ impl Vault {
         let mut tree = self.tree_reader_of(&index);
         let found = tree.find(&snapshot, &options.path)?;
         let entry = found.ok_or_else(|| {
-            let path = String::from_utf8_lossy(&options.path);
+            let path = quoted_bytes(&options.path);
             Error::invalid("path", format!("there is no {path} in snapshot {epoch}"))
         })?;
         let leading = Leading::find(&mut tree, &entry, options)?;

@@ -18,6 +18,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
 use crate::error::{Error, Result};
 use crate::pool::Pool;
+use crate::quoted::{quoted, quoted_bytes};
 
 use super::cipher::Id;
 use super::clones::Clones;
@@ -206,10 +207,10 @@ impl Vault {
         options: &AddOptions,
     ) -> Result<Added> {
         if !is_safe_name(name) {
-            let name = String::from_utf8_lossy(name);
+            let name = quoted_bytes(name);
             return Err(Error::invalid(
                 "name of the stream",
-                format!("{name:?} is no file name"),
+                format!("'{name}' is no file name"),
             ));
         }
         let path = [b"/", name].concat();
@@ -289,7 +290,7 @@ impl Wanted {
         if text.first() != Some(&b'/') || !parts.iter().all(|part| is_safe_name(part)) {
             let reason = format!(
                 "{} is not absolute, or has a part '.' or '..'",
-                path.display()
+                quoted(&path)
             );
             return Err(Error::invalid("path", reason));
         }

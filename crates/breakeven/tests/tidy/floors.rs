@@ -10,7 +10,14 @@ use crate::source::{Source, Token};
 
 /// The floors, bottom up. A module may use every module of the floors below its own.
 const FLOORS: &[&[&str]] = &[
-    &["units", "bisection", "statistics", "error", "testing"],
+    &[
+        "units",
+        "bisection",
+        "statistics",
+        "quoted",
+        "error",
+        "testing",
+    ],
     &["codec", "meter", "model", "storage", "arena", "pool"],
     &["medium", "frame", "decide", "dictionaries"],
     &["cache", "blocks"],
@@ -22,6 +29,7 @@ const FLOORS: &[&[&str]] = &[
 
 /// The arrows within a floor that are allowed: from, to, why.
 const SIDEWAYS: &[(&str, &str, &str)] = &[
+    ("error", "quoted", "an error names files"),
     (
         "statistics",
         "bisection",
