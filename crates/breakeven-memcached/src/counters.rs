@@ -1,6 +1,6 @@
 //! What a worker counted. Each has its own, so that no two threads write to one cache line.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// A number that one thread raises and every thread may read.
 #[derive(Debug, Default)]
@@ -24,6 +24,9 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
             $(pub(crate) $name: Count,)*
+            /// What waits now: replies, and input that is not whole.
+            pub(crate) reply_bytes: AtomicUsize,
+            pub(crate) input_bytes: AtomicUsize,
         }
 
         /// The counts of several.
@@ -48,5 +51,5 @@ macro_rules! counters {
 counters! {
     cmd_get cmd_set cmd_flush cmd_touch cmd_meta get_hits get_misses delete_misses delete_hits incr_misses incr_hits
     decr_misses decr_hits cas_misses cas_hits cas_badval touch_hits touch_misses store_too_large store_no_memory
-    auth_cmds auth_errors idle_kicks bytes_read bytes_written conn_yields
+    auth_cmds auth_errors idle_kicks bytes_read bytes_written conn_yields response_obj_oom read_buf_oom
 }

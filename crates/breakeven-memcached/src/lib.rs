@@ -28,6 +28,7 @@ pub mod sockets;
 mod stats;
 mod stream;
 mod text;
+mod unread;
 mod worker;
 
 pub use options::{Asked, read};

@@ -2,13 +2,15 @@
 //! have are left out, as tools allow; `bytes` are bytes as stored, and `bytes_logical` as clients know them.
 
 use std::fmt::Display;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use breakeven::decide::fields::{Row, Value};
 use breakeven::decide::ledger::LEDGER_FIELDS;
 use breakeven::objects::{CLASS_FIELDS, ClassStats};
+use breakeven::quoted::quoted;
 
 use crate::admin::VERSION;
+use crate::counters::Counters;
 use crate::line::Words;
 use crate::session::{Context, Next, say};
 use crate::settings::{Listen, Settings};
@@ -94,7 +96,15 @@ pub(crate) fn general(shared: &Shared, now: u32) -> Fields {
 
 fn with_commands(fields: Fields, shared: &Shared) -> Fields {
     let sums = shared.sums();
+    let held = |of: fn(&Counters) -> &AtomicUsize| {
+        let workers = shared.workers.iter();
+        workers.map(|it| of(it).load(Relaxed)).sum::<usize>()
+    };
     fields
+        .with("response_obj_oom", sums.response_obj_oom)
+        .with("response_obj_bytes", held(|it| &it.reply_bytes))
+        .with("read_buf_bytes", held(|it| &it.input_bytes))
+        .with("read_buf_oom", sums.read_buf_oom)
         .with("cmd_get", sums.cmd_get)
         .with("cmd_set", sums.cmd_set)
         .with("cmd_flush", sums.cmd_flush)
@@ -256,7 +266,7 @@ fn settings(settings: &Settings, shared: &Shared) -> Fields {
     let yes = |is: bool| if is { "yes" } else { "no" };
     let (port, host, socket, mode) = match &settings.listen {
         Listen::Tcp { addresses, port } => (*port, addresses.join(","), "NULL".into(), 0o700),
-        Listen::Unix { path, mode } => (0, "NULL".into(), path.display().to_string(), *mode),
+        Listen::Unix { path, mode } => (0, "NULL".into(), quoted(&path).to_string(), *mode),
     };
     Fields::default()
         .with("maxbytes", shared.memory_bytes.load(Relaxed))

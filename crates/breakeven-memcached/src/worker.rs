@@ -3,7 +3,11 @@
 //! A connection that has nothing half said holds no buffer; the worker reads into one of its own and gathers replies
 //! in another, sent with one call a turn. What cannot be sent waits with its connection, which is then neither read
 //! nor served until it is gone: a client that does not read holds at most
-//! [`OUTPUT_BYTES_WANTED`](crate::session::OUTPUT_BYTES_WANTED), one value and what it last sent.
+//! [`OUTPUT_BYTES_WANTED`], one value and what it last sent.
+//!
+//! All that waits with a worker's connections, replies that equal each other counted once, is at most its share of `-m`: memcached
+//! holds items for those who read slowly and for those who send slowly, within `-m`, and so no more. Above that the connection is
+//! closed that has moved nothing for longest, and never the one whose turn it is.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -14,9 +18,10 @@ use std::sync::{Arc, Mutex};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use crate::counters::Counters;
-use crate::session::{Context, Session, Turn};
+use crate::session::{Context, OUTPUT_BYTES_WANTED, Session, Turn};
 use crate::shared::{Peer, Shared, Stop, lock};
 use crate::stream::Stream;
+use crate::unread::{Replies, Unread};
 
 /// Bytes that one call reads; a value on its way is read in larger pieces.
 const READ_BYTES: usize = 16 << 10;
@@ -69,9 +74,10 @@ struct Connection {
     peer: Arc<Peer>,
     /// Input that was not taken yet.
     input: Vec<u8>,
-    /// Replies that could not be sent yet, from a place on.
-    unsent: Vec<u8>,
-    unsent_at: usize,
+    /// Replies that could not be sent yet.
+    unread: Option<Unread>,
+    /// The turn of the worker in which it last took or gave something.
+    moved_at: u64,
     /// Whether it ends once its replies are sent.
     is_ending: bool,
     /// Whether there is more to do without more input.
@@ -79,6 +85,14 @@ struct Connection {
     /// Whether it waits for its turn with those that have more to do.
     is_ready: bool,
     waits_to_send: bool,
+}
+
+/// What a connection's turn uses of the worker's.
+struct Desk<'a> {
+    input: &'a mut [u8],
+    output: &'a mut Vec<u8>,
+    replies: &'a mut Replies,
+    turn: u64,
 }
 
 enum Fate {
@@ -96,6 +110,10 @@ pub(crate) struct Worker {
     ready: Vec<u64>,
     input: Vec<u8>,
     output: Vec<u8>,
+    replies: Replies,
+    /// Bytes of input that wait with the connections.
+    input_bytes: usize,
+    turns: u64,
     idle_checked: u32,
 }
 
@@ -117,6 +135,9 @@ impl Worker {
             ready: Vec::new(),
             input: vec![0; READ_BYTES],
             output: Vec::new(),
+            replies: Replies::default(),
+            input_bytes: 0,
+            turns: 0,
             idle_checked: 0,
         })
     }
@@ -179,8 +200,8 @@ impl Worker {
                 session: Session::new(self.shared.logins.is_some()),
                 peer,
                 input: Vec::new(),
-                unsent: Vec::new(),
-                unsent_at: 0,
+                unread: None,
+                moved_at: self.turns,
                 is_ending: false,
                 has_more: false,
                 is_ready: false,
@@ -205,7 +226,15 @@ impl Worker {
             peer: &connection.peer.clone(),
             now: self.shared.now(),
         };
-        let fate = connection.turn(context, is_event, &mut self.input, &mut self.output);
+        self.turns += 1;
+        let held = connection.input.capacity();
+        let mut desk = Desk {
+            input: &mut self.input,
+            output: &mut self.output,
+            replies: &mut self.replies,
+            turn: self.turns,
+        };
+        let fate = connection.turn(context, is_event, &mut desk);
         self.output.clear();
         if self.output.capacity() > OUTPUT_BYTES_KEPT {
             self.output = Vec::new();
@@ -214,11 +243,40 @@ impl Worker {
             connection.watch(&self.epoll, number)?;
             Ok(fate)
         });
+        self.input_bytes = self.input_bytes - held + connection.input.capacity();
         if !matches!(fate, Ok(Fate::Keep)) {
             self.close(number);
         } else if connection.has_more && !connection.waits_to_send && !connection.is_ready {
             connection.is_ready = true;
             self.ready.push(number);
+        }
+        self.close_those_who_hold(number);
+        self.counters
+            .reply_bytes
+            .store(self.replies.bytes(), Relaxed);
+        self.counters.input_bytes.store(self.input_bytes, Relaxed);
+    }
+
+    /// Closes others until what waits is no more than it may be.
+    fn close_those_who_hold(&mut self, served: u64) {
+        let settings = &self.shared.settings;
+        let share = self.shared.memory_bytes.load(Relaxed) as usize / settings.threads;
+        // Room for one that sends the longest value, and one that reads it.
+        let bytes_max = share.max(2 * (settings.item_bytes_max + OUTPUT_BYTES_WANTED));
+        while self.replies.bytes() + self.input_bytes > bytes_max {
+            let holding = self.connections.iter().filter(|(number, connection)| {
+                **number != served
+                    && (connection.unread.is_some() || connection.input.capacity() > 0)
+            });
+            let idlest = holding.min_by_key(|(_, connection)| connection.moved_at);
+            let Some((&number, connection)) = idlest else {
+                return;
+            };
+            match connection.unread {
+                Some(_) => self.counters.response_obj_oom.one(),
+                None => self.counters.read_buf_oom.one(),
+            }
+            self.close(number);
         }
     }
 
@@ -247,7 +305,11 @@ impl Worker {
 
     fn close(&mut self, number: u64) {
         // The socket leaves the epoll with its last descriptor.
-        if self.connections.remove(&number).is_some() {
+        if let Some(connection) = self.connections.remove(&number) {
+            self.input_bytes -= connection.input.capacity();
+            if let Some(unread) = connection.unread {
+                self.replies.forget(unread);
+            }
             lock(&self.shared.peers).remove(&number);
             self.shared.connections.fetch_sub(1, Relaxed);
         }
@@ -260,10 +322,9 @@ impl Connection {
         &mut self,
         context: Context<'_>,
         is_event: bool,
-        buffer: &mut [u8],
-        output: &mut Vec<u8>,
+        desk: &mut Desk<'_>,
     ) -> io::Result<Fate> {
-        if !self.send_unsent(context)? {
+        if !self.send_unread(context, desk)? {
             return Ok(Fate::Keep);
         }
         if self.is_ending {
@@ -272,12 +333,13 @@ impl Connection {
         let mut fresh: &[u8] = &[];
         // With more to do than it has room to answer, nothing more is read.
         if is_event && !self.has_more {
-            match self.read(buffer) {
+            match self.read(desk.input) {
                 Ok(0) => return Ok(Fate::Close),
                 Ok(read) => {
                     context.counters.bytes_read.add(read as u64);
+                    self.moved_at = desk.turn;
                     if self.input.is_empty() {
-                        fresh = &buffer[..read];
+                        fresh = &desk.input[..read];
                     }
                 }
                 Err(error) if is_for_later(&error) => return Ok(Fate::Keep),
@@ -285,7 +347,7 @@ impl Connection {
             }
         }
         let data = if fresh.is_empty() { &self.input } else { fresh };
-        let (taken, turn) = self.session.advance(context, data, output);
+        let (taken, turn) = self.session.advance(context, data, desk.output);
         match fresh.is_empty() {
             true if taken == self.input.len() => self.input = Vec::new(),
             true => drop(self.input.drain(..taken)),
@@ -293,8 +355,8 @@ impl Connection {
         }
         self.has_more = turn == Turn::Yield;
         self.is_ending = turn == Turn::Close;
-        self.send(context, output)?;
-        Ok(match self.is_ending && self.unsent.is_empty() {
+        self.send(context, desk)?;
+        Ok(match self.is_ending && self.unread.is_none() {
             true => Fate::Close,
             false => Fate::Keep,
         })
@@ -317,43 +379,38 @@ impl Connection {
     }
 
     /// Sends what waits. Returns whether nothing waits any more.
-    fn send_unsent(&mut self, context: Context<'_>) -> io::Result<bool> {
-        while self.unsent_at < self.unsent.len() {
-            match self.stream.write(&self.unsent[self.unsent_at..]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(sent) => {
-                    context.counters.bytes_written.add(sent as u64);
-                    self.unsent_at += sent;
-                }
-                Err(error) if is_for_later(&error) => return Ok(false),
-                Err(error) => return Err(error),
-            }
+    fn send_unread(&mut self, context: Context<'_>, desk: &mut Desk<'_>) -> io::Result<bool> {
+        let Some(unread) = &mut self.unread else {
+            return Ok(true);
+        };
+        let sent = send(&mut self.stream, unread.rest())?;
+        context.counters.bytes_written.add(sent as u64);
+        unread.advance(sent);
+        if sent > 0 {
+            self.moved_at = desk.turn;
         }
-        self.unsent = Vec::new();
-        self.unsent_at = 0;
+        if !unread.rest().is_empty() {
+            return Ok(false);
+        }
+        self.unread
+            .take()
+            .into_iter()
+            .for_each(|it| desk.replies.forget(it));
         Ok(true)
     }
 
-    fn send(&mut self, context: Context<'_>, output: &[u8]) -> io::Result<()> {
-        let mut sent = 0;
-        while sent < output.len() {
-            match self.stream.write(&output[sent..]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(more) => sent += more,
-                Err(error) if is_for_later(&error) => {
-                    self.unsent = output[sent..].to_vec();
-                    break;
-                }
-                Err(error) => return Err(error),
-            }
-        }
+    fn send(&mut self, context: Context<'_>, desk: &mut Desk<'_>) -> io::Result<()> {
+        let sent = send(&mut self.stream, desk.output)?;
         context.counters.bytes_written.add(sent as u64);
+        if sent < desk.output.len() {
+            self.unread = Some(desk.replies.keep(desk.output, sent));
+        }
         Ok(())
     }
 
     /// Waits for what it can go on with.
     fn watch(&mut self, epoll: &OwnedFd, number: u64) -> io::Result<()> {
-        let waits_to_send = !self.unsent.is_empty();
+        let waits_to_send = self.unread.is_some();
         if waits_to_send != self.waits_to_send {
             self.waits_to_send = waits_to_send;
             let flags = match waits_to_send {
@@ -369,6 +426,20 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// Sends as much as the system takes now, and returns how much that is.
+fn send(stream: &mut Stream, bytes: &[u8]) -> io::Result<usize> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match stream.write(&bytes[sent..]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(more) => sent += more,
+            Err(error) if is_for_later(&error) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sent)
 }
 
 fn is_for_later(error: &io::Error) -> bool {

@@ -9,6 +9,7 @@ use breakeven_memcached::client::Client;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::bench::Server;
+use crate::noise;
 use crate::page::left_out;
 
 /// Keeps a test that waits for what never comes from hanging.
@@ -57,6 +58,21 @@ impl Good {
             .unwrap();
         assert_eq!(found, value.as_bytes());
         assert_eq!(self.0.line().unwrap(), "END");
+    }
+
+    /// Returns a count of `stats`.
+    fn count(&mut self, name: &str) -> usize {
+        self.0.send(b"stats\r\n").unwrap();
+        let mut found = None;
+        loop {
+            let line = self.0.line().unwrap();
+            if line == "END" {
+                return found.expect("a count");
+            }
+            let of = line.strip_prefix("STAT ");
+            let of = of.and_then(|line| line.strip_prefix(name));
+            found = found.or(of.and_then(|count| count.trim().parse().ok()));
+        }
     }
 }
 
@@ -117,6 +133,78 @@ fn those_who_misbehave_harm_no_other() {
     assert!(grown < 64 << 20, "{grown} bytes more");
     drop((slow, announcing, deaf));
     good.is_served();
+}
+
+/// What waits for clients is within the memory that was given, as memcached's items are.
+#[test]
+fn what_waits_to_be_read_is_bounded() {
+    const CLIENTS: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::ours(folder.path(), &["-m", "32", "-t", "2"]);
+    let mut good = Good::new(&server);
+    let value = |number: usize| noise(1_000_000 + number);
+    let set = |good: &mut Good, number: usize| {
+        let value = value(number);
+        let mut request = format!("set k{number} 0 0 {}\r\n", value.len()).into_bytes();
+        request.extend_from_slice(&value);
+        request.extend_from_slice(b"\r\n");
+        good.0.send(&request).unwrap();
+        assert_eq!(good.0.line().unwrap(), "STORED");
+    };
+    // One value for all is held once, and everybody gets it.
+    set(&mut good, 0);
+    let before = server.resident_bytes();
+    let mut deaf: Vec<UnixStream> = (0..CLIENTS).map(|_| connect(&server)).collect();
+    for stream in &mut deaf {
+        stream.write_all(b"get k0\r\nmn\r\n").unwrap();
+        good.is_served();
+    }
+    let waiting = good.count("response_obj_bytes");
+    assert!((1_000_000..3_000_000).contains(&waiting), "{waiting}");
+    for stream in &mut deaf {
+        let came = read_until(stream, b"MN\r\n");
+        assert!(
+            came.starts_with(b"VALUE k0 0 1000000\r\n") && came.ends_with(b"\r\nEND\r\nMN\r\n")
+        );
+        assert_eq!(
+            came.len(),
+            b"VALUE k0 0 1000000\r\n\r\nEND\r\nMN\r\n".len() + 1_000_000
+        );
+    }
+    // A worker counts once it has sent.
+    assert!((0..10_000).any(|_| good.count("response_obj_bytes") == 0));
+    assert_eq!(good.count("response_obj_oom"), 0);
+    // Of values that differ the last ones wait.
+    for (number, stream) in deaf.iter_mut().enumerate() {
+        set(&mut good, number);
+        stream
+            .write_all(format!("get k{number}\r\n").as_bytes())
+            .unwrap();
+        good.is_served();
+    }
+    let waiting = good.count("response_obj_bytes");
+    assert!((16 << 20..32 << 20).contains(&waiting), "{waiting}");
+    assert!(good.count("response_obj_oom") > CLIENTS / 2);
+    let last = deaf.last_mut().expect("a client");
+    let came = read_until(last, b"END\r\n");
+    assert!(came.ends_with(b"\r\nEND\r\n") && came.len() > 1_000_000);
+    // And of those who never send the end of a value.
+    let mut half: Vec<UnixStream> = (0..CLIENTS).map(|_| connect(&server)).collect();
+    for stream in &mut half {
+        stream.write_all(b"set k 0 0 1000000\r\n").unwrap();
+        stream.write_all(&value(0)[1000..]).unwrap();
+        good.is_served();
+    }
+    let waiting = good.count("read_buf_bytes");
+    assert!((8 << 20..32 << 20).contains(&waiting), "{waiting}");
+    assert!(good.count("read_buf_oom") > CLIENTS / 4);
+    let last = half.last_mut().expect("a client");
+    last.write_all(&[b'x'; 1000]).unwrap();
+    last.write_all(b"\r\n").unwrap();
+    assert_eq!(read_until(last, b"\r\n"), b"STORED\r\n");
+    let grown = server.resident_bytes().saturating_sub(before);
+    println!("{} MiB more for those who wait", grown >> 20);
+    assert!(grown < 96 << 20, "{grown} bytes more");
 }
 
 #[test]

@@ -29,7 +29,7 @@ const FLOORS: &[&[&str]] = &[
 
 /// The arrows within a floor that are allowed: from, to, why.
 const SIDEWAYS: &[(&str, &str, &str)] = &[
-    ("error", "quoted", "an error names files"),
+    ("error", "quoted", "an error names files, in one line"),
     (
         "statistics",
         "bisection",
