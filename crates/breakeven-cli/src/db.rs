@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use breakeven::codec::Method;
 use breakeven::pages::{
     Checked, Connection, FileKind, Foreseen, LockLevel, PageKind, PageOptions, PageStore, Space,
@@ -56,13 +56,10 @@ impl Named {
     fn new(path: &Path) -> Result<Named> {
         // A link is followed; what does not exist yet has no link to follow.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-        let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.ok_or_else(|| anyhow!("{}: no name of a file", quoted(&path)))?;
-        let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
-        let storage = RealStorage::open_folder(folder.unwrap_or(Path::new(".")))?;
+        let (storage, name) = RealStorage::of_file(path)?;
         Ok(Named {
             storage: Arc::new(storage),
-            name: name.into(),
+            name,
         })
     }
 

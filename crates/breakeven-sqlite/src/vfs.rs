@@ -454,15 +454,10 @@ impl Named {
     /// Names a file, of which the last part is no symbolic link.
     fn new(path: &Path) -> Result<Named> {
         let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-        let name = real.file_name().and_then(OsStr::to_str);
-        let name = name.ok_or_else(|| {
-            let reason = format!("{}: a name that is no UTF-8", quoted(&real));
-            Error::invalid("database", reason)
-        })?;
-        let storage = RealStorage::open_folder(folder_of(&real))?;
+        let (storage, name) = RealStorage::of_file(real)?;
         Ok(Named {
             system: storage.system()?,
-            name: name.to_owned(),
+            name,
             storage: Arc::new(storage),
         })
     }

@@ -79,14 +79,12 @@ struct Opened {
 
 impl Opened {
     fn place(path: &Path) -> Result<(RealStorage, PathBuf, String)> {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.with_context(|| format!("{}: no name of a file", quoted(&path)))?;
         let folder = match path.parent() {
             Some(folder) if folder != Path::new("") => folder,
             _ => Path::new("."),
         };
-        let storage = RealStorage::open_folder(folder)?;
-        Ok((storage, folder.to_path_buf(), name.to_string()))
+        let (storage, name) = RealStorage::of_file(path)?;
+        Ok((storage, folder.to_path_buf(), name))
     }
 
     /// Makes a disk and fills it, and leaves none behind that could not be filled.

@@ -1,6 +1,8 @@
 //! `breakeven db`: in and out again, and what is refused.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -256,4 +258,49 @@ fn db(folder: &TempDir, arguments: &[&str]) -> Output {
     let mut all: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&"db"];
     all.extend(words.iter().map(|word| word as &dyn AsRef<std::ffi::OsStr>));
     run(folder, &all)
+}
+
+/// Names are bytes: one that is no text is the same file in every command, and so is what lies beside it.
+#[test]
+fn names_that_are_no_text_are_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &[u8]| folder.path().join(OsStr::from_bytes(name));
+    let (plain, small, back) = (path(b"\xffplain"), path(b"\xffsmall"), path(b"back\xff"));
+    if !make(&plain, "") {
+        return;
+    }
+    let cache = tempfile::tempdir().unwrap();
+    let check = |command: [&str; 2], paths: [&Path; 2], succeeds: bool| {
+        let [one, two] = paths;
+        let output = match two == Path::new("") {
+            true => run(&cache, &[&command[0], &command[1], &one]),
+            false => run(&cache, &[&command[0], &command[1], &one, &two]),
+        };
+        let said = said(&output);
+        assert_eq!(output.status.success(), succeeds, "{command:?} {said}");
+        said
+    };
+    let nothing = Path::new("");
+    check(["db", "import"], [&plain, &small], true);
+    check(["db", "fsck"], [&small, nothing], true);
+    check(["db", "compact"], [&small, nothing], true);
+    check(["db", "export"], [&small, &back], true);
+    assert!(fs::read(&plain).unwrap() == fs::read(&back).unwrap());
+    let there = check(["db", "export"], [&small, &back], false);
+    assert!(there.contains("exists") && !there.contains('\0'), "{there}");
+    // What lies beside it is found.
+    fs::write(path(b"\xffplain-wal"), b"rows").unwrap();
+    let refused = check(["db", "import"], [&plain, &path(b"other")], false);
+    assert!(refused.contains("write-ahead log beside it"), "{refused}");
+    let (image, disk) = (path(b"image\xff"), path(b"disk\xff"));
+    fs::write(&image, vec![7; 1 << 20]).unwrap();
+    check(["disk", "import"], [&disk, &image], true);
+    check(["disk", "export"], [&disk, &path(b"out\xff")], true);
+    assert!(fs::read(&image).unwrap() == fs::read(path(b"out\xff")).unwrap());
+    let mut left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+    left.retain(|it| {
+        it.as_ref()
+            .is_ok_and(|it| it.file_name().to_str().is_some())
+    });
+    assert!(left.is_empty(), "{left:?}");
 }

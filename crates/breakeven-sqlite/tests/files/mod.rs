@@ -85,6 +85,37 @@ fn a_link_leads_to_the_database_and_its_journals() {
     assert!(refused.contains("unable to open"), "{refused}");
 }
 
+/// SQLite hands names on as they are given: of a byte that is no text too.
+#[test]
+fn a_name_that_is_no_text_is_that_of_the_same_file() {
+    let Some(hosts) = Hosts::find() else { return };
+    let told = hosts.python(
+        "before = set(os.listdir(b'.'))\n\
+         d = connect('%FF.db')\n\
+         d.execute('CREATE TABLE t(a)'); d.execute('INSERT INTO t VALUES(1)'); d.commit()\n\
+         print(set(os.listdir(b'.')) - before, open(b'\\xff.db', 'rb').read(16) == b'SQLite format 3\\0')\n\
+         d.close()\n\
+         d = connect('%FF.db')\n\
+         print(d.execute('PRAGMA breakeven_verify').fetchone()[0], d.execute('SELECT a FROM t').fetchall())\n\
+         d.close()\n\
+         open('\\ufffd.db-journal', 'w').write('of another name')\n\
+         print(connect('%FF.db').execute('SELECT a FROM t').fetchall())\n\
+         open(b'\\xff.db-journal', 'w').write('of this one')\n\
+         try: connect('%FF.db').execute('SELECT a FROM t')\n\
+         except sqlite3.OperationalError as error: print(error)\n\
+         os.unlink(b'\\xff.db-journal')\n\
+         # By the second entry and its bytes alone, and a new one.\n\
+         loader.execute(\"SELECT load_extension('./libbreakeven_sqlite', 'sqlite3_breakeven_default_init')\")\n\
+         d = sqlite3.connect(b'\\xff.db')\n\
+         d.execute(\"ATTACH 'file:new%FE.db' AS new\")\n\
+         d.execute('CREATE TABLE new.t AS SELECT a + 1 AS a FROM t'); d.commit()\n\
+         print(d.execute('SELECT a FROM new.t').fetchall(), open(b'new\\xfe.db', 'rb').read(16) == b'SQLite format 3\\0')",
+    );
+    let expected =
+        "{b'\\xff.db'} False\nok [(1,)]\n[(1,)]\nunable to open database file\n[(2,)] False\n";
+    assert_eq!(told, expected);
+}
+
 /// Leaves a database of which the writer was killed, with a transaction half written.
 const KILLED: &str = "import signal\n\
     d = connect('app.db')\n\

@@ -307,7 +307,10 @@ impl Connection {
         let opened = self.store.opened()?;
         // The file may have been replaced since: locks of one keep nobody from the other.
         if self.opened.is_none() && opened.blocks.identity()? != self.file.status()?.identity {
-            let reason = format!("{} is another file than it was", self.store.name());
+            let reason = format!(
+                "{} is another file than it was",
+                crate::quoted::quoted(self.file.path())
+            );
             return Err(Error::invalid("database", reason));
         }
         self.opened = Some(opened);

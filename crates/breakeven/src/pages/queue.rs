@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::storage::{LockKind, StorageFile};
 
 /// Who comes again by millisecond n of the machine's clock has a lock on the byte this far behind the file's start, and n.
-const WAITING_BYTE: u64 = 1 << 60;
+const WAITING_BYTE: u64 = 3 << 60;
 /// As long as SQLite's own handler sleeps between two tries at most (`sqliteDefaultBusyCallback`), so that who waits comes
 /// within a turn.
 const TURN_MS: u64 = 100;

@@ -357,11 +357,6 @@ impl PageStore {
         Ok(Some(store))
     }
 
-    /// Returns the name of the file.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Returns how it was opened.
     pub fn options(&self) -> &PageOptions {
         &self.options

@@ -342,7 +342,7 @@ fn settled_header(
     if !locks.raise(LockLevel::Shared)? {
         return Err(Error::invalid(
             "database",
-            format!("{name} is being written"),
+            format!("{} is being written", quoted(file.path())),
         ));
     }
     let mut bytes = [0; HEADER_BYTES];

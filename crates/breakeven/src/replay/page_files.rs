@@ -31,12 +31,8 @@ impl PageFiles {
             // The storage below a folder follows no links; who names a file may mean one.
             let real = path.canonicalize();
             let real = real.map_err(|error| Error::io("open", path, error))?;
-            let name = real.file_name().and_then(|name| name.to_str());
-            let (Some(folder), Some(name)) = (real.parent(), name) else {
-                let reason = format!("{} is no name of a file", quoted(&path));
-                return Err(Error::invalid("file of pages", reason));
-            };
-            RealStorage::open_folder(folder)?.open(name, options)
+            let (storage, name) = RealStorage::of_file(real)?;
+            storage.open(&name, options)
         };
         let files: Result<Vec<_>> = paths.iter().map(|path| open(path.as_ref())).collect();
         PageFiles::new(files?, page_bytes)

@@ -189,7 +189,7 @@ pub(super) fn system_error(operation: &'static str, path: &Path, error: io::Erro
 pub(super) fn two_names_error(
     operation: &'static str,
     root: &Path,
-    [from, to]: [&str; 2],
+    [from, to]: [impl AsRef<Path>; 2],
     error: io::Error,
 ) -> Error {
     let (from, to) = (root.join(from), root.join(to));

@@ -3,8 +3,11 @@
 //! [`MemoryStorage`](crate::storage::MemoryStorage) and the simulated disk share it, and the name
 //! rules are checked here for all three implementations. `T` stands for a file.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use crate::error::{Error, Result};
 use crate::storage::{Entry, EntryKind, OpenOptions};
@@ -23,12 +26,16 @@ pub(super) struct Namespace<T> {
 
 /// Checks that `name` is a relative path that cannot leave its root.
 pub(super) fn check_name(name: &str) -> Result<()> {
-    let fault = |part: &str| {
+    check_bytes(name.as_bytes())
+}
+
+fn check_bytes(name: &[u8]) -> Result<()> {
+    let fault = |part: &[u8]| {
         if part.is_empty() {
             Some("an empty part")
-        } else if part == "." || part == ".." {
+        } else if part == b"." || part == b".." {
             Some("a part '.' or '..'")
-        } else if part.contains('\0') {
+        } else if part.contains(&0) {
             Some("a NUL")
         } else if part.len() > PART_BYTES_MAX {
             Some("a part over 255 bytes")
@@ -36,14 +43,59 @@ pub(super) fn check_name(name: &str) -> Result<()> {
             None
         }
     };
-    let found = match name.split('/').find_map(fault) {
+    let found = match name.split(|byte| *byte == b'/').find_map(fault) {
         None if name.len() > NAME_BYTES_MAX => Some("over 4095 bytes"),
         found => found,
     };
     match found {
         None => Ok(()),
-        Some(fault) => Err(Error::invalid("file name", format!("{name:?} has {fault}"))),
+        Some(fault) => {
+            let name = String::from_utf8_lossy(name);
+            Err(Error::invalid("file name", format!("{name:?} has {fault}")))
+        }
     }
+}
+
+/// Writes a name of the system as one of the seam. A byte that is not UTF-8 becomes a NUL, which no name has, and two
+/// hexadecimal digits; so what is put behind a name is behind it in the system too.
+pub(super) fn name_of_system(name: &OsStr) -> String {
+    let mut seam = String::new();
+    for chunk in name.as_bytes().utf8_chunks() {
+        seam.push_str(chunk.valid());
+        seam.extend(chunk.invalid().iter().map(|byte| format!("\0{byte:02x}")));
+    }
+    seam
+}
+
+/// Reads what [`name_of_system`] wrote, and checks it as [`check_name`] does.
+pub(super) fn system_name(name: &str) -> Result<Cow<'_, OsStr>> {
+    let system = decoded(name);
+    check_bytes(system.as_bytes())?;
+    Ok(system)
+}
+
+fn decoded(name: &str) -> Cow<'_, OsStr> {
+    let mut pieces = name.split('\0');
+    let first = pieces.next().unwrap_or_default();
+    if first.len() == name.len() {
+        return Cow::Borrowed(OsStr::new(name));
+    }
+    let mut bytes = first.as_bytes().to_vec();
+    for piece in pieces {
+        let digits = piece.get(..2).filter(|it| it.is_ascii());
+        match digits.and_then(|it| u8::from_str_radix(it, 16).ok()) {
+            // Others are UTF-8 by themselves, or mean something in a name.
+            Some(byte @ 0x80..) => {
+                bytes.push(byte);
+                bytes.extend_from_slice(&piece.as_bytes()[2..]);
+            }
+            _ => {
+                bytes.push(0);
+                bytes.extend_from_slice(piece.as_bytes());
+            }
+        }
+    }
+    Cow::Owned(OsString::from_vec(bytes))
 }
 
 /// Checks the name of a folder, where `""` is the root.
@@ -57,6 +109,18 @@ pub(super) fn check_folder(folder: &str) -> Result<()> {
 /// Splits a name into its folder and its last part.
 pub(super) fn split_name(name: &str) -> (&str, &str) {
     name.rsplit_once('/').unwrap_or(("", name))
+}
+
+/// As [`split_name`], of a name of the system.
+pub(super) fn split_system_name(name: &OsStr) -> (&OsStr, &OsStr) {
+    let bytes = name.as_bytes();
+    match bytes.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (
+            OsStr::from_bytes(&bytes[..at]),
+            OsStr::from_bytes(&bytes[at + 1..]),
+        ),
+        None => (OsStr::new(""), name),
+    }
 }
 
 impl<T> Default for Namespace<T> {
@@ -261,5 +325,30 @@ mod tests {
         check(&"x".repeat(256), false);
         check(&"x/".repeat(2500), false);
         assert!(check_folder("").is_ok());
+    }
+
+    #[test]
+    fn names_of_the_system_go_in_and_out_whatever_their_bytes() {
+        let check = |bytes: &[u8], seam: &str| {
+            assert_eq!(name_of_system(OsStr::from_bytes(bytes)), seam);
+            assert_eq!(system_name(seam).unwrap().as_bytes(), bytes);
+        };
+        check(b"app.db", "app.db");
+        check("\u{fffd}\u{e9}".as_bytes(), "\u{fffd}\u{e9}");
+        check(b"\xff.db", "\0ff.db");
+        check(b"a\xc3/\xe2\x82", "a\0c3/\0e2\0\u{38}2");
+        check(
+            b"\xff-wal",
+            &(name_of_system(OsStr::from_bytes(b"\xff")) + "-wal"),
+        );
+        // Nothing else hides behind the sign.
+        for name in [
+            "\0", "\x002f", "\x0000", "a\x002e", "\0f", "\0\u{e9}", "\0gg",
+        ] {
+            assert!(system_name(name).is_err(), "{name:?}");
+        }
+        assert!(
+            system_name(&"\0ff".repeat(255)).is_ok() && system_name(&"\0ff".repeat(256)).is_err()
+        );
     }
 }

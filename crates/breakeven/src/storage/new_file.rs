@@ -129,11 +129,12 @@ impl MakingFolder for SeamFolder<'_> {
 /// # Errors
 /// [`Error::Io`] (EEXIST).
 pub(crate) fn check_free(storage: &dyn Storage, name: &str) -> Result<()> {
-    match storage.open(name, OpenOptions::read_only()) {
-        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
-        _ => {
-            let taken = io::Error::from_raw_os_error(libc::EEXIST);
-            Err(Error::io("create", name, taken))
-        }
-    }
+    let path = match storage.open(name, OpenOptions::read_only()) {
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(Error::Io { path, .. }) => path,
+        Err(_) => name.into(),
+        Ok(file) => file.path().to_path_buf(),
+    };
+    let taken = io::Error::from_raw_os_error(libc::EEXIST);
+    Err(Error::io("create", path, taken))
 }

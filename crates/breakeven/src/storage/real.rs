@@ -5,9 +5,12 @@
 //! Where the kernel has `openat2`, it enforces this (`RESOLVE_BENEATH`); elsewhere every part is
 //! opened with `O_NOFOLLOW`. Files are made with the mode that the caller states.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -22,7 +25,7 @@ use crate::quoted::quoted;
 use crate::storage::descriptor::above_streams;
 use crate::storage::forked::Noted;
 use crate::storage::handle::{Handle, Latch, system_error, two_names_error};
-use crate::storage::namespace::{check_folder, check_name, split_name};
+use crate::storage::namespace::{name_of_system, split_system_name, system_name};
 use crate::storage::transfer::{read_fully, write_fully};
 use crate::storage::{
     Entry, EntryKind, FileIdentity, FileStatus, FileSystem, HeldLock, LockKind, OpenOptions,
@@ -66,6 +69,22 @@ impl RealStorage {
         })
     }
 
+    /// Opens the folder of a file, and returns the name that the file has in it. What the name is made of does not matter to
+    /// the system, and so not here: one that is not UTF-8 is another in the storage, which stands for it alone.
+    ///
+    /// # Errors
+    /// As [`RealStorage::open_folder`], and [`Error::Invalid`] if the path does not end in a name.
+    pub fn of_file(path: impl AsRef<Path>) -> Result<(RealStorage, String)> {
+        let path = path.as_ref();
+        let name = path.file_name().ok_or_else(|| {
+            let reason = format!("{} is no name of a file", quoted(path));
+            Error::invalid("file name", reason)
+        })?;
+        let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+        let storage = RealStorage::open_folder(folder.unwrap_or(Path::new(".")))?;
+        Ok((storage, name_of_system(name)))
+    }
+
     /// Returns what kind of file system the folder lies on.
     ///
     /// # Errors
@@ -81,10 +100,10 @@ impl RealStorage {
     fn in_folder<T>(
         &self,
         operation: &'static str,
-        name: &str,
-        work: impl FnOnce(BorrowedFd<'_>, &str) -> rustix::io::Result<T>,
+        name: &OsStr,
+        work: impl FnOnce(BorrowedFd<'_>, &OsStr) -> rustix::io::Result<T>,
     ) -> Result<T> {
-        let (folder, last) = split_name(name);
+        let (folder, last) = split_system_name(name);
         self.open_subfolder(folder)
             .and_then(|folder| work(folder.as_fd(), last))
             .map_err(|error| system_error(operation, &self.path.join(name), error.into()))
@@ -96,13 +115,12 @@ impl RealStorage {
         operation: &'static str,
         from: &str,
         to: &str,
-        work: impl FnOnce(BorrowedFd<'_>, &str, BorrowedFd<'_>, &str) -> rustix::io::Result<()>,
+        work: impl FnOnce(BorrowedFd<'_>, &OsStr, BorrowedFd<'_>, &OsStr) -> rustix::io::Result<()>,
     ) -> Result<()> {
-        check_name(from)?;
-        check_name(to)?;
+        let (from, to) = (system_name(from)?, system_name(to)?);
         self.latch.check(&self.path)?;
-        let (from_folder, from_last) = split_name(from);
-        let (to_folder, to_last) = split_name(to);
+        let (from_folder, from_last) = split_system_name(&from);
+        let (to_folder, to_last) = split_system_name(&to);
         let run = || {
             let source = self.open_subfolder(from_folder)?;
             let target = self.open_subfolder(to_folder)?;
@@ -113,11 +131,15 @@ impl RealStorage {
             }
             work(source.as_fd(), from_last, target.as_fd(), to_last)
         };
-        run().map_err(|error| two_names_error(operation, &self.path, [from, to], error.into()))
+        run().map_err(|error| two_names_error(operation, &self.path, [&from, &to], error.into()))
     }
 
-    fn open_subfolder(&self, folder: &str) -> rustix::io::Result<OwnedFd> {
-        let path = if folder.is_empty() { "." } else { folder };
+    fn open_subfolder(&self, folder: &OsStr) -> rustix::io::Result<OwnedFd> {
+        let path = if folder.is_empty() {
+            OsStr::new(".")
+        } else {
+            folder
+        };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let opened = retry_on_intr(|| {
             rustix::fs::openat2(&self.root, path, FOLDER_FLAGS, Mode::empty(), resolve)
@@ -130,14 +152,23 @@ impl RealStorage {
     }
 }
 
+/// Reads the name of a folder, where `""` is the root.
+fn folder_name(folder: &str) -> Result<Cow<'_, OsStr>> {
+    match folder {
+        "" => Ok(Cow::Borrowed(OsStr::new(""))),
+        folder => system_name(folder),
+    }
+}
+
 /// Opens `folder` below `root` one part at a time, through no link.
-fn walk_to_folder(root: BorrowedFd<'_>, folder: &str) -> rustix::io::Result<OwnedFd> {
-    let open = |from: BorrowedFd<'_>, part: &str| {
+fn walk_to_folder(root: BorrowedFd<'_>, folder: &OsStr) -> rustix::io::Result<OwnedFd> {
+    let open = |from: BorrowedFd<'_>, part: &[u8]| {
         let opened = rustix::fs::openat(from, part, FOLDER_FLAGS, Mode::empty());
         opened.and_then(above_streams)
     };
-    let mut reached = open(root, ".")?;
-    for part in folder.split('/').filter(|part| !part.is_empty()) {
+    let mut reached = open(root, b".")?;
+    let parts = folder.as_bytes().split(|byte| *byte == b'/');
+    for part in parts.filter(|part| !part.is_empty()) {
         reached = open(reached.as_fd(), part)?;
     }
     Ok(reached)
@@ -145,7 +176,7 @@ fn walk_to_folder(root: BorrowedFd<'_>, folder: &str) -> rustix::io::Result<Owne
 
 impl Storage for RealStorage {
     fn open(&self, name: &str, options: OpenOptions) -> Result<Arc<dyn StorageFile>> {
-        check_name(name)?;
+        let name = &*system_name(name)?;
         options.check()?;
         if options.create {
             self.latch.check(&self.path)?;
@@ -210,7 +241,7 @@ impl Storage for RealStorage {
     }
 
     fn unlink(&self, name: &str) -> Result<()> {
-        check_name(name)?;
+        let name = &*system_name(name)?;
         self.latch.check(&self.path)?;
         self.in_folder("unlink", name, |folder, last| {
             retry_on_intr(|| rustix::fs::unlinkat(folder, last, AtFlags::empty()))
@@ -218,14 +249,14 @@ impl Storage for RealStorage {
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Entry>> {
-        check_folder(folder)?;
+        let folder = &*folder_name(folder)?;
         self.open_subfolder(folder)
             .and_then(|descriptor| list_folder(&descriptor))
             .map_err(|error| system_error("list", &self.path.join(folder), error.into()))
     }
 
     fn create_folder(&self, folder: &str) -> Result<()> {
-        check_name(folder)?;
+        let folder = &*system_name(folder)?;
         self.latch.check(&self.path)?;
         self.in_folder("create folder", folder, |parent, last| {
             match retry_on_intr(|| rustix::fs::mkdirat(parent, last, Mode::RWXU)) {
@@ -240,7 +271,7 @@ impl Storage for RealStorage {
     }
 
     fn remove_folder(&self, folder: &str) -> Result<()> {
-        check_name(folder)?;
+        let folder = &*system_name(folder)?;
         self.latch.check(&self.path)?;
         self.in_folder("remove folder", folder, |parent, last| {
             retry_on_intr(|| rustix::fs::unlinkat(parent, last, AtFlags::REMOVEDIR))
@@ -248,7 +279,7 @@ impl Storage for RealStorage {
     }
 
     fn sync_directory(&self, folder: &str) -> Result<()> {
-        check_folder(folder)?;
+        let folder = &*folder_name(folder)?;
         self.latch.check(&self.path)?;
         let path = self.path.join(folder);
         let failed = |error: Errno| system_error("sync directory", &path, error.into());
@@ -279,7 +310,7 @@ impl Storage for RealStorage {
 /// has some time to give it up: that is waited for, as by whoever opens a file in the usual way.
 fn open_at(
     folder: BorrowedFd<'_>,
-    name: &str,
+    name: &OsStr,
     options: OpenOptions,
 ) -> rustix::io::Result<OwnedFd> {
     let (flags, mode) = (open_flags(options), Mode::from_raw_mode(options.mode));
@@ -603,7 +634,7 @@ mod tests {
         assert!(storage.unlink("link/secret").is_err());
         assert!(storage.list("link").is_err());
         assert!(storage.create_folder("link").is_err());
-        assert!(walk_to_folder(storage.root.as_fd(), "link").is_err());
+        assert!(walk_to_folder(storage.root.as_fd(), OsStr::new("link")).is_err());
         let entry = |name: &str| Entry {
             name: name.to_string(),
             kind: EntryKind::Other,
@@ -620,7 +651,7 @@ mod tests {
         storage.create_folder("a/b").unwrap();
         storage.open("a/b/c", OpenOptions::create_new()).unwrap();
         for path in ["", "a", "a/b"] {
-            let walked = walk_to_folder(storage.root.as_fd(), path).unwrap();
+            let walked = walk_to_folder(storage.root.as_fd(), OsStr::new(path)).unwrap();
             assert_eq!(list_folder(&walked).unwrap(), storage.list(path).unwrap());
         }
         let mode = std::fs::metadata(folder.path().join("a/b/c")).unwrap();
