@@ -98,6 +98,13 @@ impl BaseFile {
         self.call(|file, methods| unsafe { (methods.file_control)(file, operation, argument) })
     }
 
+    /// Returns whether the name leads to another file by now, or to none.
+    pub fn has_moved(self) -> bool {
+        let mut has_moved: c_int = 0;
+        let code = self.control(ffi::FCNTL_HAS_MOVED, (&raw mut has_moved).cast());
+        code == ffi::OK && has_moved != 0
+    }
+
     /// Closes it; the memory is free for another.
     pub fn close(self) -> Code {
         // SAFETY: SQLite's own file, which is used no more.

@@ -497,6 +497,9 @@ unsafe extern "C" fn file_control(
         }
         ffi::FCNTL_HAS_MOVED => {
             let has_moved = database.has_moved()?;
+            if has_moved {
+                refusals::keep_code(database.opened.path(), ffi::READONLY_DBMOVED);
+            }
             // SAFETY: SQLite lends an int.
             unsafe { *argument.cast::<c_int>() = has_moved.into() };
             Ok(ffi::OK)

@@ -14,6 +14,7 @@ pub const ERROR: Code = 1;
 pub const BUSY: Code = 5;
 /// What was read is not the newest any more.
 pub const BUSY_SNAPSHOT: Code = BUSY | 2 << 8;
+pub const READONLY_DBMOVED: Code = 8 | 4 << 8;
 pub const IOERR: Code = 10;
 pub const NOTFOUND: Code = 12;
 pub const FULL: Code = 13;

@@ -67,7 +67,7 @@ fn register(database: *mut c_void, table: *const c_void, is_default: bool) -> c_
     let api = unsafe { ffi::Api::new(table) };
     let register = || {
         let registered = vfs::register(api, is_default);
-        if registered == ffi::OK {
+        if registered == ffi::OK && !database.is_null() {
             // SAFETY: as above.
             unsafe { refusals::add_function(api, database) };
         }

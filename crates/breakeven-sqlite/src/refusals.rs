@@ -60,6 +60,9 @@ pub fn keep_code(path: &Path, code: Code) {
         ffi::BUSY_SNAPSHOT => {
             "another connection has written since this one began to read: end the transaction, and begin again"
         }
+        ffi::READONLY_DBMOVED => {
+            "the file that is open has another name, or none: no journal may be written beside the name"
+        }
         ffi::FULL => "there is no room left",
         _ => return,
     };

@@ -133,6 +133,9 @@ unsafe fn settle(file: *mut File) -> Result<Became> {
             }
             Ok(Became::Decided)
         }
+        FileKind::Compressed if state.base.has_moved() => {
+            Ok(Became::Unknown(ffi::READONLY_DBMOVED))
+        }
         FileKind::Compressed => {
             state.base.unlock(0);
             let database = vfs::open_compressed(state.api, &state.path, state.asked)?;
@@ -159,6 +162,10 @@ unsafe fn become_compressed(file: *mut File) -> Result<Code> {
         if code != ffi::OK {
             return Ok(code);
         }
+    }
+    // The database is made by its name, and nothing in a file of others.
+    if state.base.has_moved() {
+        return Ok(ffi::READONLY_DBMOVED);
     }
     // SQLite has seen that it is empty, and a library beside this one may have written since.
     match state.base.kind() {

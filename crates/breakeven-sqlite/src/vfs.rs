@@ -546,7 +546,8 @@ fn connect(store: Arc<PageStore>) -> Result<Connection> {
     let stores = stores.get_or_insert_default();
     stores.retain(|_, store| store.strong_count() > 0);
     match stores.get(&key).and_then(Weak::upgrade) {
-        Some(known) => Connection::open(known),
+        // By its own handle: the name of the known one may lead elsewhere by now.
+        Some(known) => Ok(connection.share(known)),
         None => {
             stores.insert(key, Arc::downgrade(&store));
             Ok(connection)

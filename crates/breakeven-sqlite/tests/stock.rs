@@ -6,6 +6,7 @@ mod hosts;
 mod killed;
 #[path = "../../breakeven/tests/outside/mounted.rs"]
 mod mounted;
+mod moved;
 mod parameters;
 mod plain;
 mod power;

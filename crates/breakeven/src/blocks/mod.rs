@@ -393,7 +393,11 @@ impl Blocks {
         )
     }
 
-    fn open_file(
+    /// Opens a store by a handle of its file, to be read alone unless `is_writable`.
+    ///
+    /// # Errors
+    /// As [`Blocks::open`].
+    pub(crate) fn open_file(
         file: Arc<dyn StorageFile>,
         options: BlocksOptions,
         is_writable: bool,

@@ -12,7 +12,7 @@ use super::ahead::Held;
 use super::database::{HEADER_BYTES, Header, VERSIONS_AT, walk_freelist};
 use super::locks::{LockLevel, Locks};
 use super::queue::WriterQueue;
-use super::store::{Extent, FileKind, Opened, PageCache, PageStore, Space, file_kind};
+use super::store::{Extent, FileKind, Opened, PageCache, PageStore, Space, file_kind, replaced};
 use super::transfer::Progress;
 use crate::blocks::{
     BLOCK_BYTES_MIN, Blocks, Cleaned, Durability, EncodedBlock, Location, Snapshot, Transaction,
@@ -92,6 +92,7 @@ impl Connection {
     /// Those of opening the file.
     pub fn open(store: Arc<PageStore>) -> Result<Connection> {
         let file = store.open_handle()?;
+        store.keep_handle(&*file)?;
         Ok(Connection {
             view: View::None,
             locks: Locks::of_snapshots(Arc::clone(&file)),
@@ -110,6 +111,14 @@ impl Connection {
             seen: None,
             is_stale: false,
         })
+    }
+
+    /// Goes on with what other connections of the process have of the same file, under whatever name they opened it; before
+    /// the first lock.
+    pub fn share(mut self, store: Arc<PageStore>) -> Connection {
+        assert!(self.opened.is_none(), "before the first lock");
+        self.store = store;
+        self
     }
 
     /// Locks as SQLite does without a write-ahead log, from the next lock on: who reads keeps writers out, and
@@ -307,11 +316,7 @@ impl Connection {
         let opened = self.store.opened()?;
         // The file may have been replaced since: locks of one keep nobody from the other.
         if self.opened.is_none() && opened.blocks.identity()? != self.file.status()?.identity {
-            let reason = format!(
-                "{} is another file than it was",
-                crate::quoted::quoted(self.file.path())
-            );
-            return Err(Error::invalid("database", reason));
+            return Err(replaced(&*self.file));
         }
         self.opened = Some(opened);
         let snapshot = self.newest()?;

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, IoSliceMut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::database::{PLAIN_MAGIC, kind_of};
 use super::locks::{LockLevel, Locks};
@@ -276,6 +276,8 @@ pub struct PageStore {
     storage: Arc<dyn Storage>,
     name: String,
     options: PageOptions,
+    /// The store's own handle, from the first connection on: the name may lead to another file when the first reads.
+    file: OnceLock<Arc<dyn StorageFile>>,
     /// Opened by the first who reads.
     opened: Mutex<Option<Opened>>,
     is_unsynced: AtomicBool,
@@ -299,6 +301,7 @@ impl PageStore {
             storage,
             name: name.into(),
             options,
+            file: OnceLock::new(),
             opened: Mutex::new(None),
             is_unsynced: AtomicBool::new(false),
         }
@@ -371,18 +374,33 @@ impl PageStore {
         self.storage.open(&self.name, options)
     }
 
+    /// Opens the store's own handle with the first connection, of the file that this one has.
+    pub(super) fn keep_handle(&self, file: &dyn StorageFile) -> Result<()> {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if opened.is_some() || self.file.get().is_some() {
+            return Ok(());
+        }
+        let own = self.open_handle()?;
+        if own.status()?.identity != file.status()?.identity {
+            return Err(replaced(file));
+        }
+        self.file.get_or_init(|| own);
+        Ok(())
+    }
+
     /// Opens the store, unless it is open already.
     pub(super) fn opened(&self) -> Result<Opened> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(opened) = &*opened {
             return Ok(opened.clone());
         }
-        let open = match self.options.is_read_only {
-            true => Blocks::open_read_only,
-            false => Blocks::open,
+        let file = match self.file.get() {
+            Some(file) => Arc::clone(file),
+            None => self.open_handle()?,
         };
+        let is_writable = !self.options.is_read_only;
         let new = Opened {
-            blocks: open(&*self.storage, &self.name, self.options.blocks())?,
+            blocks: Blocks::open_file(file, self.options.blocks(), is_writable)?,
             cache: self.options.cache()?.map(Arc::new),
         };
         Ok(opened.insert(new).clone())
@@ -453,8 +471,22 @@ fn fill(
     });
     if synced.is_err() {
         // As it was. A handle that failed changes nothing any more, and the failure itself is what matters.
-        let emptied = storage.open(name, OpenOptions::default());
-        let _ = emptied.and_then(|file| file.truncate(0));
+        let _ = empty(storage, &*file, name);
     }
     synced.map(Some)
+}
+
+/// Empties a file by a new handle, unless its name leads to another one by now.
+fn empty(storage: &dyn Storage, file: &dyn StorageFile, name: &str) -> Result<()> {
+    let named = storage.open(name, OpenOptions::default())?;
+    match named.status()?.identity == file.status()?.identity {
+        true => named.truncate(0),
+        false => Err(replaced(file)),
+    }
+}
+
+/// Says that a name leads to another file than the one that is open.
+pub(super) fn replaced(file: &dyn StorageFile) -> Error {
+    let reason = format!("{} is another file than it was", quoted(file.path()));
+    Error::invalid("database", reason)
 }
