@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use breakeven::codec::Method;
 use breakeven::pages::{
     Checked, Connection, FileKind, Foreseen, LockLevel, PageKind, PageOptions, PageStore, Space,
-    check, export, file_kind, import, predict, repair,
+    Transferred, check, export, file_kind, import, predict, repair,
 };
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::quoted::quoted;
@@ -30,7 +30,8 @@ pub fn run(command: &DbCommand) -> Result<ExitCode> {
             source,
             database,
             codec,
-        } => bring_in(source, database, codec.as_deref()),
+            if_smaller,
+        } => bring_in(source, database, codec.as_deref(), *if_smaller),
         DbCommand::Export { database, target } => bring_out(database, target),
         DbCommand::Info { database, json } => look(database, *json, false),
         DbCommand::Compact { database, codec } => compact(database, codec.as_deref()),
@@ -213,7 +214,12 @@ pub fn foresee(source: &Path, stop: &AtomicBool) -> Result<Foreseen> {
     Ok(predict(&*file, options, FORESEEN_BYTES_MAX, &pool, go_on)?)
 }
 
-fn bring_in(source: &Path, database: &Path, codec: Option<&str>) -> Result<ExitCode> {
+fn bring_in(
+    source: &Path,
+    database: &Path,
+    codec: Option<&str>,
+    if_smaller: bool,
+) -> Result<ExitCode> {
     let (from, to) = (Named::new(source)?, Named::new(database)?);
     let shown = Shown::new()?;
     let names = (from.name.as_str(), to.name.as_str());
@@ -224,11 +230,22 @@ fn bring_in(source: &Path, database: &Path, codec: Option<&str>) -> Result<ExitC
     };
     let target = (&to.storage, target);
     let pool = Pool::new(PoolOptions::default())?;
-    let moved = import(&from.storage, names, target, &pool, &mut |done, total| {
-        shown.tell(done, total)
-    });
+    let is_smaller = |moved: &Transferred| moved.space.file_bytes < moved.logical_bytes;
+    let is_kept = |moved: &Transferred| !if_smaller || is_smaller(moved);
+    let progress = &mut |done, total| shown.tell(done, total);
+    let moved = import(&from.storage, names, target, &is_kept, &pool, progress);
     shown.bar.finish_and_clear();
     let moved = moved.with_context(|| quoted(&source).to_string())?;
+    if !is_kept(&moved) {
+        say(&format!(
+            "{}: its {} would become {}; it is left as it is, and {} is not made",
+            quoted(&source),
+            size(moved.logical_bytes),
+            size(moved.space.file_bytes),
+            quoted(&database),
+        ));
+        return Ok(ExitCode::FAILURE);
+    }
     say(&format!(
         "{}: {} became {}, {} of pages at {}; every page read again and compared",
         quoted(&database),
@@ -237,6 +254,12 @@ fn bring_in(source: &Path, database: &Path, codec: Option<&str>) -> Result<ExitC
         size(moved.space.stored_bytes),
         share(&moved.space),
     ));
+    if !is_smaller(&moved) {
+        say(&format!(
+            "this does not pay: it takes {} more than before; --if-smaller leaves such a database as it is",
+            size(moved.space.file_bytes - moved.logical_bytes)
+        ));
+    }
     if moved.was_wal {
         say("its header asked for a write-ahead log, which a compressed database does not have");
     }

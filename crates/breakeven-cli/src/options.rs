@@ -328,6 +328,10 @@ pub enum DbCommand {
         /// How pages are written; unless given, each kind of page as it pays
         #[arg(long, value_name = "METHOD")]
         codec: Option<String>,
+
+        /// Make nothing, and exit 1, if the compressed one would not be smaller
+        #[arg(long)]
+        if_smaller: bool,
     },
     /// Make a plain database of a compressed one, which is only read, and compare every page
     Export {

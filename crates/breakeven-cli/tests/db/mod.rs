@@ -304,3 +304,49 @@ fn names_that_are_no_text_are_names() {
     });
     assert!(left.is_empty(), "{left:?}");
 }
+
+/// A database that would grow is copied with a word on that, or left as it is.
+#[test]
+fn what_does_not_pay_is_said_or_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    if !make(&path("large"), "") {
+        return;
+    }
+    let page = 4096;
+    let made = Command::new("sqlite3")
+        .arg(path("small"))
+        .arg("CREATE TABLE t(a); INSERT INTO t VALUES(1)")
+        .output();
+    assert!(made.unwrap().status.success());
+    let before = fs::read(path("small")).unwrap();
+    assert_eq!(before.len(), 2 * page);
+    let db = |arguments: &[&str]| db(&folder, arguments);
+    let left = db(&["import", "small", "left", "--if-smaller"]);
+    println!("{}", said(&left));
+    assert_eq!(left.status.code(), Some(1));
+    assert!(
+        said(&left).contains("its 8.19 kB would become"),
+        "{}",
+        said(&left)
+    );
+    let names = fs::read_dir(&folder)
+        .unwrap()
+        .map(|it| it.unwrap().file_name());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    assert_eq!(names, ["large", "small"]);
+    let copied = db(&["import", "small", "copied"]);
+    println!("{}", said(&copied));
+    let length = fs::metadata(path("copied")).unwrap().len();
+    assert!(copied.status.success() && length > before.len() as u64);
+    assert!(
+        said(&copied).contains("this does not pay: it takes"),
+        "{}",
+        said(&copied)
+    );
+    let smaller = db(&["import", "large", "smaller", "--if-smaller"]);
+    println!("{}", said(&smaller));
+    assert!(smaller.status.success() && !said(&smaller).contains("not pay"));
+    assert!(path("smaller").exists() && fs::read(path("small")).unwrap() == before);
+}

@@ -316,7 +316,7 @@ fn what_killed_imports_left_is_removed_by_the_next() {
     let go_on = &mut |_, _| true;
     let to = (&storage, PageOptions::default());
     let pool = pool(0);
-    import(&storage, ("plain", "db"), to, &pool, go_on).unwrap();
+    import(&storage, ("plain", "db"), to, &|_| true, &pool, go_on).unwrap();
     export(store(&storage), (&storage, "back"), &pool, go_on).unwrap();
     let names = storage.list("").unwrap();
     let names: Vec<&str> = names.iter().map(|entry| entry.name.as_str()).collect();
@@ -333,7 +333,7 @@ fn a_database_whose_length_changes_while_it_is_imported_makes_none() {
         let to = (&storage, PageOptions::default());
         // By somebody who asks for no locks.
         let change = &mut |_, _| file.truncate(bytes).is_ok();
-        let refused = import(&storage, ("plain", "db"), to, &pool(0), change);
+        let refused = import(&storage, ("plain", "db"), to, &|_| true, &pool(0), change);
         println!("{}", refused.unwrap_err());
         assert!(storage.open("db", OpenOptions::read_only()).is_err());
     }
@@ -348,10 +348,10 @@ fn a_database_goes_in_and_comes_out_again_and_its_free_pages_are_trimmed() {
     let go_on = &mut |_, _| true;
     let to = (&storage, PageOptions::default());
     let pool = pool(2);
-    let moved = import(&storage, ("plain", "db"), to, &pool, go_on).unwrap();
+    let moved = import(&storage, ("plain", "db"), to, &|_| true, &pool, go_on).unwrap();
     assert!(moved.was_wal && moved.logical_bytes == 6 * 4096);
     assert!(
-        import(&storage, ("plain", "db"), to, &pool, go_on).is_err(),
+        import(&storage, ("plain", "db"), to, &|_| true, &pool, go_on).is_err(),
         "it exists"
     );
     export(store(&storage), (&storage, "back"), &pool, go_on).unwrap();
@@ -427,7 +427,14 @@ fn a_database_with_a_journal_is_not_imported() {
     put("plain", &with_freelist());
     put("plain-wal", b"7");
     let to = (&storage, PageOptions::default());
-    let refused = import(&storage, ("plain", "db"), to, &pool(0), &mut |_, _| true);
+    let refused = import(
+        &storage,
+        ("plain", "db"),
+        to,
+        &|_| true,
+        &pool(0),
+        &mut |_, _| true,
+    );
     let refused = refused.unwrap_err();
     assert!(refused.to_string().contains("write-ahead log"), "{refused}");
 }
@@ -478,6 +485,7 @@ fn an_import_is_foretold_by_all_of_a_database_or_by_part_of_it() {
         &storage,
         ("plain", "db"),
         (&storage, options),
+        &|_| true,
         &pool(2),
         &mut |_, _| true,
     );

@@ -91,6 +91,9 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 /// meanwhile and not changed. Nothing is there under `target` until all of it is written, durable and
 /// proved.
 ///
+/// Of a file that `is_kept` refuses, once it is written and proved, nothing is left; what it came to is returned all the
+/// same.
+///
 /// # Errors
 /// [`Error::Invalid`] if the source is no database, is being written, or has a journal that was not
 /// played back; [`Error::Io`] if the target exists; [`Error::Interrupted`] if `progress` says so; and
@@ -99,6 +102,7 @@ pub fn import(
     storage: &Arc<dyn Storage>,
     (source, target): (&str, &str),
     to: (&Arc<dyn Storage>, PageOptions),
+    is_kept: &dyn Fn(&Transferred) -> bool,
     pool: &Pool,
     progress: Progress<'_>,
 ) -> Result<Transferred> {
@@ -145,7 +149,7 @@ pub fn import(
             was_wal: header.is_wal,
         })
     };
-    settle(moved(), unfinished, target)
+    settle(moved(), unfinished, target, is_kept)
 }
 
 /// Foretells what [`import`] would make of a plain database, by importing up to `bytes_max` of it, a multiple of 1 MiB, into memory.
@@ -261,20 +265,21 @@ pub fn export(
             was_wal: false,
         })
     };
-    settle(moved(), unfinished, target)
+    settle(moved(), unfinished, target, &|_| true)
 }
 
-/// Gives a file that is complete its name, and removes another.
+/// Gives a file that is complete and wanted its name, and removes another.
 fn settle(
     moved: Result<Transferred>,
     unfinished: Unfinished<'_>,
     target: &str,
+    is_kept: &dyn Fn(&Transferred) -> bool,
 ) -> Result<Transferred> {
     match moved {
-        Ok(moved) => unfinished.publish(target).map(|()| moved),
-        Err(error) => {
+        Ok(moved) if is_kept(&moved) => unfinished.publish(target).map(|()| moved),
+        other => {
             unfinished.give_up();
-            Err(error)
+            other
         }
     }
 }
