@@ -16,6 +16,8 @@ mod workload;
 use std::collections::HashMap;
 use std::time::Instant;
 
+use foldhash::quality::FixedState;
+
 pub use distribution::CostDistribution;
 pub use oracle::{BlockCosts, least_cost, least_cost_of_fixed_contents};
 pub use page_files::PageFiles;
@@ -157,7 +159,8 @@ pub struct Replayed {
 /// ```
 pub struct Replay<'a> {
     source: Source<'a>,
-    shard: Shard<u64>,
+    /// Hashes as a cache does, but by one seed: what the hash decides is then the same in each replay.
+    shard: Shard<u64, FixedState>,
     bench: Bench,
     core_price: f64,
     /// What misses took so far.
@@ -197,7 +200,7 @@ impl<'a> Replay<'a> {
         }
         Ok(Replay {
             source,
-            shard: Shard::new(options)?,
+            shard: Shard::with_hasher(options, FixedState::default())?,
             bench,
             core_price,
             miss_seconds: 0.0,
@@ -438,6 +441,34 @@ mod tests {
         // Keys that were not asked for yet.
         let found = replay.run(600..1200);
         assert!(matches!(found, Err(Error::Corrupt { .. })), "{found:?}");
+    }
+
+    /// But for what is timed. Of few blocks it shows at once which of their ghosts push others out, which the hash decides.
+    #[test]
+    fn a_replay_repeats() {
+        let contents = contents(300);
+        let source = Source::Charged(&contents, MissTime::default());
+        let arm = Arm {
+            compressed_share: 0.8,
+            method: 1,
+            admits_once: false,
+        };
+        for policy in [Policy::RawOnly, Policy::Static(arm)] {
+            let replayed = || {
+                let options = ShardOptions {
+                    policy,
+                    ..ShardOptions::sized(256 << 10, 4096)
+                };
+                let keys = Workload::new(Pattern::Zipf(0.9), 300, 5).take(3000);
+                let found = replay(keys, source, options).expect("replayed").stats;
+                (found.misses, found.packed_hits, found.compressed)
+            };
+            let first = replayed();
+            assert!((1..3000).contains(&first.0), "{first:?}");
+            for _ in 0..5 {
+                assert_eq!(replayed(), first, "{policy:?}");
+            }
+        }
     }
 
     #[test]
