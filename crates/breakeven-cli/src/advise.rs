@@ -382,7 +382,12 @@ fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, target);
     let style =
         ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("a sound template");
-    bar.with_style(style)
+    let bar = bar.with_style(style);
+    if !bar.is_hidden() {
+        // However long one method takes on a busy machine, the seconds go on.
+        bar.enable_steady_tick(Duration::from_secs(1));
+    }
+    bar
 }
 
 /// What the terminal is told while measuring goes on.

@@ -980,10 +980,13 @@ pub struct ReplayOptions {
     )]
     pub skew: Access,
 
-    /// How many accesses are made up
-    #[arg(long, value_name = "N", default_value = "500000", conflicts_with = "trace",
-          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-    pub accesses: u64,
+    /// How many accesses are replayed: the first of a trace, all of it unless given; 500000 made-up ones unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub accesses: Option<u64>,
+
+    /// Seed of made-up accesses; the same one makes the same accesses
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "trace")]
+    pub seed: u64,
 
     /// Size of a page
     #[arg(long, value_name = "BYTES", default_value = "8KiB", value_parser = parse_bytes)]

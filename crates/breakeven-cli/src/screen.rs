@@ -91,7 +91,7 @@ fn rests_on(lines: &mut Vec<String>, report: &Report) {
         _ => "it was interrupted",
     };
     let looked_at = format!(
-        "{} of {} in {} {}, ratios to +- {}: {why}; seed {}",
+        "{} of {} in {} {}, the least certain ratio to +- {}: {why}; seed {}",
         size(sample.bytes as f64),
         size(sample.population_bytes as f64),
         grouped(sample.files),

@@ -41,7 +41,7 @@ fn facts(out: &mut String, report: &Report) {
     let (sample, medium) = (&report.sample, &report.medium);
     let _ = writeln!(
         out,
-        "sample   {} of {} in {} files, blocks of {}, seed {}: ratios +- {} ({}, {:.0} s)",
+        "sample   {} of {} in {} files, blocks of {}, seed {}: the least certain ratio +- {} ({}, {:.0} s)",
         size(sample.bytes as f64),
         size(sample.population_bytes as f64),
         sample.files,
@@ -293,9 +293,17 @@ pub fn flip(flip: &Flip) -> String {
         "medium_speed_factor" if flip.value >= 1.0 => format!("{then} if {value}x faster"),
         "medium_speed_factor" => format!("{then} if {}x slower", figures(1.0 / flip.value)),
         "reads_per_write" => format!("{then} from {value} reads"),
-        "link_mb_s" => format!("{then} at {value} MB/s"),
+        "link_mb_s" => format!("{then} at {} MB/s", speed(flip.value)),
         "miss_us" => format!("{then} at misses of {value} us"),
         quantity => format!("{then} at {quantity} {value}"),
+    }
+}
+
+/// MB/s; no link is slower than a kB/s for long enough to be told from others.
+fn speed(mb_s: f64) -> String {
+    match mb_s < 1e-3 {
+        true => "under 0.001".to_string(),
+        false => figures(mb_s),
     }
 }
 
@@ -312,6 +320,10 @@ fn unit(verdict: &VerdictReport) -> &str {
 /// One verdict in words, with its break-even and the band of it.
 pub fn answer(verdict: &VerdictReport) -> String {
     let (candidate, unit) = (&verdict.candidate, unit(verdict));
+    let figures = |value| match verdict.unit.as_str() {
+        "link_mb_s" => speed(value),
+        _ => figures(value),
+    };
     let band = match (verdict.break_even, verdict.low, verdict.high) {
         (Some(value), Some(low), Some(high)) if high > low => {
             format!("{} ({} to {})", figures(value), figures(low), figures(high))
@@ -385,14 +397,17 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// Three significant figures, thousands set apart.
+/// Three significant figures, thousands set apart; two of what is small, and words for what is large.
 pub fn figures(value: f64) -> String {
     if !value.is_finite() {
         return "?".to_string();
     }
     match value.abs() {
         0.0 => "0".to_string(),
-        size if !(1e-3..1e6).contains(&size) => format!("{value:.2e}"),
+        size if !(1e-6..1e12).contains(&size) => format!("{value:.2e}"),
+        size if size < 1e-3 => format!("{value:.*}", (1.0 - size.log10().floor()) as usize),
+        size if size >= 1e9 => format!("{} billion", figures(value / 1e9)),
+        size if size >= 1e6 => format!("{} million", figures(value / 1e6)),
         size if size >= 1000.0 => {
             let whole = value.round() as i64;
             format!("{},{:03}", whole / 1000, whole.abs() % 1000)
@@ -486,7 +501,11 @@ mod tests {
             (12.34, "12.3"),
             (456.7, "457"),
             (12_345.6, "12,346"),
-            (3.2e7, "3.20e7"),
+            (3.2e7, "32.0 million"),
+            (4.5e9, "4.50 billion"),
+            (3.2e14, "3.20e14"),
+            (3.41e-5, "0.000034"),
+            (3.41e-8, "3.41e-8"),
             (f64::INFINITY, "?"),
         ] {
             assert_eq!(figures(value), expected);

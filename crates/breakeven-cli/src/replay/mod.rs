@@ -34,8 +34,8 @@ use crate::standard;
 use live::View;
 use run::Trial;
 
-/// Seed of made-up accesses.
-const SEED: u64 = 1;
+/// Accesses that are made up unless their number is given.
+const ACCESSES: u64 = 500_000;
 
 /// A trace is held in memory; longer ones are to be cut.
 const TRACE_BYTES_MAX: u64 = 4 << 30;
@@ -242,17 +242,22 @@ fn mean_miss_us(report: &ReplayReport) -> f64 {
 
 /// Returns what the accesses are, and their keys.
 fn keys(typed: &ReplayOptions, page_count: u64) -> Result<(String, Vec<u64>)> {
+    let count = |accesses| usize::try_from(accesses).context("a number of accesses");
     if let Some(path) = &typed.trace {
-        return read_trace(path, typed.format);
+        let (name, mut keys) = read_trace(path, typed.format)?;
+        if let Some(accesses) = typed.accesses {
+            keys.truncate(count(accesses)?);
+        }
+        return Ok((name, keys));
     }
     let pattern = match typed.skew {
         Access::Even => Pattern::Even,
         Access::Pareto => Pattern::Pareto,
         Access::Zipf(exponent) => Pattern::Zipf(exponent),
     };
-    let workload = Workload::new(pattern, page_count, SEED);
-    let count = usize::try_from(typed.accesses).context("a number of accesses")?;
-    let of = format!("made up, {}", typed.skew);
+    let workload = Workload::new(pattern, page_count, typed.seed);
+    let count = count(typed.accesses.unwrap_or(ACCESSES))?;
+    let of = format!("made up, {}, seed {}", typed.skew, typed.seed);
     Ok((of, workload.take(count).collect()))
 }
 

@@ -44,9 +44,10 @@ struct Data<'r> {
     buffers: Option<&'r Buffers>,
 }
 
-/// Returns the pictures of a report as files that stand alone: their names and their SVG.
+/// Returns the pictures of a report as files that stand alone, in time: their names and their SVG. Nobody can choose there.
 pub fn pictures(report: &Report) -> Vec<(&'static str, String)> {
-    let scene = Scene::new(report);
+    let mut scene = Scene::new(report);
+    scene.metric = Metric::Time;
     let buffers = buffers::buffers(&scene);
     draw_all(&scene, buffers.as_ref())
         .into_iter()
@@ -131,7 +132,7 @@ fn header(report: &Report) -> String {
             sample.files,
             binary_size(sample.block_bytes)
         ),
-        format!("ratios \u{b1}{} or better", percent(sample.bound)),
+        format!("the least certain ratio \u{b1}{}", percent(sample.bound)),
         format!(
             "{} reads {}, writes {} MB/s",
             medium.name,
@@ -191,7 +192,7 @@ fn cards(scene: &Scene<'_>) -> String {
              <span class=\"bounds\">{}</span></button>",
             sentence::mark(&standing),
             metric.name(),
-            metric == Metric::Time,
+            metric == scene.metric,
             sentence::title(metric),
             escape(sentence::choice(&standing)),
             escape(&sentence::cost(&standing)),
@@ -257,8 +258,8 @@ fn controls(scene: &Scene<'_>) -> String {
     let mut out = String::from("<section class=\"controls\" aria-label=\"What if\">\n");
     let class = scene.report.classes.last();
     let words = class.and_then(|class| {
-        let standing = scene.model.standing(Metric::Time, class)?;
-        Some(sentence::sentence(Metric::Time, &standing))
+        let standing = scene.model.standing(scene.metric, class)?;
+        Some(sentence::sentence(scene.metric, &standing))
     });
     let options: String = scene
         .report

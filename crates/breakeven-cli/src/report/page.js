@@ -13,7 +13,8 @@
     kwh: terms.prices.eur_per_kwh, core: terms.prices.core_eur_per_hour,
     storage: terms.prices.storage_eur_per_tb_year,
   });
-  let at = start(), metric = "time", savingsMetric = "energy", chosen = classes.length - 1;
+  const prefer = METRICS.includes(terms.prefer) ? terms.prefer : "money";
+  let at = start(), metric = prefer, savingsMetric = "energy", chosen = classes.length - 1;
   const headline = document.getElementById("headline").textContent;
 
   // The model: everything per GB; the cases are the means, the worst and the best.
@@ -102,7 +103,10 @@
     const size = Math.abs(value);
     if (!Number.isFinite(value)) return "?";
     if (size === 0) return "0";
-    if (size < 1e-3 || size >= 1e6) return value.toExponential(2).replace("+", "");
+    if (size < 1e-6 || size >= 1e12) return value.toExponential(2).replace("+", "");
+    if (size < 1e-3) return value.toFixed(1 - Math.floor(Math.log10(size)));
+    if (size >= 1e9) return `${figures(value / 1e9)} billion`;
+    if (size >= 1e6) return `${figures(value / 1e6)} million`;
     if (size >= 1000) return thousands(Math.round(value));
     return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
   }
@@ -116,8 +120,11 @@
     const text = value.toFixed(decimals);
     return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
   }
-  const percents = (s) => 100 * (s.high - s.low) < 1
-    ? `${(100 * s.mean).toFixed(0)} %` : `${(100 * s.low).toFixed(0)}-${(100 * s.high).toFixed(0)} %`;
+  const FAR = 10;
+  const percents = (s) => s.low >= FAR ? "over 1000 %"
+    : s.high >= FAR ? `${(100 * s.low).toFixed(0)} % to over 1000 %`
+    : 100 * (s.high - s.low) < 1 ? `${(100 * s.mean).toFixed(0)} %`
+    : `${(100 * s.low).toFixed(0)}-${(100 * s.high).toFixed(0)} %`;
   function boundsText({ pays, mean, from, to }) {
     if (mean >= WORTH_WHILE && mean < 1) return "saves less than 1 %";
     const reads = (n) => `${figures(n)} reads per write`;
@@ -388,7 +395,7 @@
   const TITLES = { "time": "Time", "energy": "Energy", "energy-delay": "Energy × time", "money": "Money" };
   const isStart = () => JSON.stringify(at) === JSON.stringify(start()) && chosen === classes.length - 1;
   function say() {
-    const kind = classes[chosen], prefer = METRICS.includes(terms.prefer) ? terms.prefer : "money";
+    const kind = classes[chosen];
     for (const card of document.querySelectorAll(".card")) {
       const s = standing(card.dataset.metric, kind);
       if (!s) continue;

@@ -34,6 +34,8 @@ pub struct Figure {
 pub struct Scene<'r> {
     pub report: &'r Report,
     pub model: Model<'r>,
+    /// What the page goes by at first: as its headline does, and by money where that is space.
+    pub metric: Metric,
     colours: BTreeMap<&'r str, String>,
 }
 
@@ -51,6 +53,10 @@ impl<'r> Scene<'r> {
         Scene {
             report,
             model: Model { report, at },
+            metric: Metric::ALL
+                .into_iter()
+                .find(|metric| metric.name() == report.terms.prefer)
+                .unwrap_or(Metric::Money),
             colours: colours.collect(),
         }
     }

@@ -28,18 +28,18 @@ pub struct Run {
     pub winner: Option<usize>,
 }
 
-/// Draws the map in time, for all data; the page draws it again for what is chosen.
+/// Draws the map in the metric that the page goes by, for all data; the page draws it again for what is chosen.
 pub fn figure(scene: &Scene<'_>) -> Figure {
     let plot = plot(scene);
     let marks = match scene.report.classes.get(scene.first_class()) {
-        Some(class) => map(scene, &plot, class, Metric::Time),
+        Some(class) => map(scene, &plot, class, scene.metric),
         None => String::new(),
     };
     let live = mark::group("data-live=\"map\"", &marks);
     Figure {
         id: "map",
         title: "Who wins where".to_string(),
-        metric: Some(Metric::Time),
+        metric: Some(scene.metric),
         caption:
             "The best method for each speed of the device and each number of reads per write. \
                   The ring is the present setting; move it with the sliders."
@@ -271,7 +271,8 @@ mod tests {
     #[test]
     fn the_map_goes_from_dense_to_raw() {
         let report = testing::report();
-        let scene = Scene::new(&report);
+        let mut scene = Scene::new(&report);
+        scene.metric = Metric::Time;
         let all = report.classes.last().expect("all");
         let methods = scene.model.methods(all);
         let columns = columns(&scene.model, &plot(&scene).x.scale, &methods, Metric::Time);

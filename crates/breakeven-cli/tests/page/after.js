@@ -17,7 +17,7 @@ const state = () => ({ texts: texts(), marks: marks(), tables: tables() });
   step("core", () => move("core", 1000));
   step("storage", () => move("storage", 100));
   step("reset again", () => document.getElementById("reset").click());
-  step("metric", () => document.querySelector("[data-metric=money]").click());
+  step("metric", () => document.querySelector("[data-metric=time]").click());
   step("class", () => {
     const choice = document.getElementById("class");
     choice.value = 0;

@@ -114,13 +114,42 @@ fn accesses_are_made_up_without_a_trace() {
     );
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(
-        text.contains("2000 accesses (made up, even) to 128 keys over 128 pages of 8 KiB"),
+        text.contains("2000 accesses (made up, even, seed 1) to 128 keys over 128 pages of 8 KiB"),
         "{text}"
     );
     assert!(
         text.starts_with("Raw only: "),
         "the answer comes first: {text}"
     );
+}
+
+#[test]
+fn accesses_are_those_of_a_seed_and_the_first_of_a_trace() {
+    let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
+    let pages = folder.path().join("pages");
+    let misses = |arguments: &[&str]| {
+        let mut all: Vec<&dyn AsRef<OsStr>> = vec![&"replay", &pages, &"--json"];
+        all.extend([
+            &"--policy=raw-only" as &dyn AsRef<OsStr>,
+            &"--memory=256KiB",
+        ]);
+        all.extend(arguments.iter().map(|it| it as &dyn AsRef<OsStr>));
+        let output = run(&cache, &all);
+        assert!(output.status.success(), "{output:?}");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let of = |name: &str| report["policies"][0][name].as_u64().expect("a count");
+        (of("accesses"), of("misses"))
+    };
+    let made_up = |seed: &str| misses(&["--accesses=3000", seed]);
+    assert_eq!(made_up("--seed=5"), made_up("--seed=5"));
+    assert_ne!(made_up("--seed=5"), made_up("--seed=6"));
+    let trace = folder.path().join("trace");
+    let keys: String = (0..1000).map(|key| format!("{}\n", key % 100)).collect();
+    fs::write(&trace, keys).expect("a trace");
+    let option = format!("--trace={}", trace.display());
+    assert_eq!(misses(&[&option]).0, 1000);
+    assert_eq!(misses(&[&option, "--accesses=250"]).0, 250);
+    assert_eq!(misses(&[&option, "--accesses=5000"]).0, 1000);
 }
 
 #[test]
