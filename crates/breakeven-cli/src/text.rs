@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use breakeven::advise::report::{
-    BestSplitReport, ClassReport, Evidence, Flip, MethodReport, Report, SuggestionReport,
-    VerdictReport,
+    BestSplitReport, ClassReport, Evidence, Flip, MethodReport, Report, SmallFilesReport,
+    SuggestionReport, VerdictReport,
 };
 use breakeven::model::Access;
 use breakeven::units::Estimate;
@@ -31,6 +31,9 @@ fn render_lines(report: &Report) -> String {
     verdicts(&mut out, report);
     cache(&mut out, report);
     suggestions(&mut out, report);
+    if let Some(found) = &report.small_files {
+        let _ = writeln!(out, "archive  {}\n", archive(found));
+    }
     for note in &report.notes {
         let _ = writeln!(out, "note: {note}");
     }
@@ -236,6 +239,27 @@ fn suggestions(out: &mut String, report: &Report) {
         );
     }
     let _ = writeln!(out);
+}
+
+/// What an archive would make of small files, in words.
+pub fn archive(found: &SmallFilesReport) -> String {
+    let saves = match found.answer.as_str() {
+        "saves" => format!("saves {}", percent_range(&found.saved_share)),
+        "saves_nothing" => "saves nothing".to_string(),
+        _ => "undecided".to_string(),
+    };
+    let milliseconds = |us: f64| figures(us / 1e3);
+    format!(
+        "{} small files of {} in one archive: {saves}; by {} it takes {} in place of {}, and to read one file {} ms on the mean \
+         in place of {}",
+        found.files,
+        size(found.bytes as f64),
+        found.method,
+        size(found.archive_bytes),
+        size(found.alone_bytes),
+        milliseconds(found.read_archived_us),
+        milliseconds(found.read_alone_us),
+    )
 }
 
 /// What to tell a tool, in one line.

@@ -18,6 +18,7 @@ pub mod population;
 pub mod report;
 pub mod sample;
 mod setting;
+mod small_files;
 mod suggestion;
 mod time_budget;
 pub mod verdict;
@@ -25,6 +26,7 @@ pub mod verdict;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use crate::advise::headline::headline;
 use crate::advise::measure::Cell;
@@ -34,6 +36,7 @@ use crate::advise::report::{
     SampleReport, VerdictReport, WorkReport,
 };
 use crate::advise::sample::{CACHE_BLOCK_BYTES, CellEstimate, Group, Sample, SampleOptions};
+use crate::advise::small_files::SmallFiles;
 use crate::advise::suggestion::suggestions;
 use crate::advise::verdict::{Kind, MethodCosts, Metric, Outlook, WORTH_WHILE, Work};
 use crate::codec::Method;
@@ -203,6 +206,9 @@ pub fn advise(
     };
     let mut sampled = options.sample.clone();
     sampled.small_block_bytes.push(options.page_bytes);
+    let begun = Instant::now();
+    let small_files = SmallFiles::measure(population, &sampled, stop)?;
+    sampled.time_limit = sampled.time_limit.saturating_sub(begun.elapsed());
     let sample = Sample::draw(population, &sampled, stop, &mut { drawn })?;
     if sample.raw_bytes() == 0 {
         return Err(Error::invalid(
@@ -211,7 +217,9 @@ pub fn advise(
         ));
     }
     sample.teach(&mut setting.profile);
-    Ok(answer(population, options, setting, &sample))
+    let mut report = answer(population, options, setting, &sample);
+    report.small_files = small_files.and_then(|found| found.report(setting));
+    Ok(report)
 }
 
 /// An advice in the making: the sample so far, and the answer it would give.
@@ -307,6 +315,7 @@ fn draw_up(
         verdicts,
         cache: outlook.map(|outlook| outlook.report(&setting::access_text(options))),
         suggestions: Vec::new(),
+        small_files: None,
         notes: notes(population, sample, setting),
     };
     report.headline = headline(&report, options);

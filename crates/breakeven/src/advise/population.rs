@@ -245,6 +245,25 @@ impl Population {
         }
     }
 
+    /// Returns the files that share clusters in the order in which an archiver meets them: folder by folder, name by name.
+    pub fn small_files(&self) -> Vec<u32> {
+        let mut folders: Vec<usize> = (0..self.folders.len()).collect();
+        folders.sort_by_key(|&folder| &self.folders[folder]);
+        let mut places = vec![0; folders.len()];
+        for (place, folder) in folders.into_iter().enumerate() {
+            places[folder] = place;
+        }
+        let place = |index: u32| match &self.item(index).content {
+            Content::File { folder, name } => Some((places[*folder as usize], name)),
+            Content::Zeros | Content::Random { .. } => None,
+        };
+        let is_small_file = |index: &u32| self.item(*index).is_small() && place(*index).is_some();
+        let items = 0..self.items.len() as u32;
+        let mut files: Vec<u32> = items.filter(is_small_file).collect();
+        files.sort_by_key(|&index| place(index));
+        files
+    }
+
     /// Reads a piece; returns the bytes read, fewer if the file shrank, vanished or is not
     /// readable.
     pub fn read(&self, piece: &Piece, target: &mut [u8]) -> usize {

@@ -36,6 +36,9 @@ pub struct Report {
     /// What to tell the tools people have; absent from reports of before there were any.
     #[serde(default)]
     pub suggestions: Vec<SuggestionReport>,
+    /// What an archive would make of the small files; absent where there are few or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub small_files: Option<SmallFilesReport>,
     /// What the reader should know: what was passed over, assumed, or cut short.
     pub notes: Vec<String>,
 }
@@ -376,6 +379,31 @@ pub struct SuggestionReport {
     pub settings: Vec<String>,
     /// What else there is to know.
     pub note: String,
+}
+
+/// What an archive of the small files would take, compressed as one, beside each of them compressed alone.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SmallFilesReport {
+    /// How many there are, each below half a mebibyte.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What compresses them in both cases.
+    pub method: String,
+    /// `saves`, `saves_nothing`, or `undecided` where the band of `saved_share` holds both, or too few runs were measured.
+    pub answer: String,
+    /// Bytes that are given out to them, each compressed alone.
+    pub alone_bytes: f64,
+    /// Bytes of the archive.
+    pub archive_bytes: f64,
+    /// What the archive takes less than they, as a share of what they take.
+    pub saved_share: Estimate,
+    /// To read one of them and decompress it, in microseconds.
+    pub read_alone_us: f64,
+    /// The same of the archive as far as its middle, which one file's reader has to come by on the mean.
+    pub read_archived_us: f64,
+    /// Runs of files that were measured, of about a mebibyte each.
+    pub runs: u64,
 }
 
 /// A quantity at whose value the verdict changes.

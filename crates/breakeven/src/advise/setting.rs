@@ -61,6 +61,12 @@ impl Setting {
             .latency_for(random(CACHE_BLOCK_BYTES as u64, Direction::Read))
     }
 
+    /// Returns the seconds in which so many bytes are found and read.
+    pub(super) fn random_read_seconds(&self, bytes: u64) -> f64 {
+        let latency = self.medium.latency_for(random(bytes, Direction::Read));
+        latency.mean
+    }
+
     /// Returns what seconds cost a buffer cache before the medium, in seconds, joules or euros; nothing of
     /// space, which no access costs.
     pub fn access_prices(&self, preference: Preference) -> Option<AccessPrices> {
