@@ -31,6 +31,7 @@ use crate::page;
 use crate::prices::PriceFile;
 use crate::replay::read_trace;
 use crate::standard;
+use crate::terms::MEDIUM_ASSUMED;
 use crate::{screen, small_objects, text};
 
 /// A method that takes longer than this for a mebibyte is measured on a subsample.
@@ -315,7 +316,7 @@ const PROBE_BYTES_MAX: u64 = 64 << 20;
 const GLANCE: Duration = Duration::from_millis(200);
 
 /// Taken for a medium that could not be measured: the usual thing today.
-const ASSUMED_MEDIUM: &str = "nvme";
+const ASSUMED_MEDIUM: &str = MEDIUM_ASSUMED;
 
 /// The medium taken for granted, named as such wherever it is shown.
 fn assumed_medium() -> Result<Medium> {

@@ -24,6 +24,7 @@ mod prices;
 mod replay;
 mod small_objects;
 mod standard;
+mod strategy;
 mod terms;
 #[cfg(feature = "vault")]
 mod vault;

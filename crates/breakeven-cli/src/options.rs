@@ -21,7 +21,10 @@ use breakeven_cli::text;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::strategy::parse_strategy;
 use crate::zstd_options::{FrameOptions, HabitOptions, TreeOptions};
+
+pub use crate::strategy::Strategy;
 
 /// What the codes say that a command ends with.
 pub const EXIT_STATUS: &str = "0: it is done, or there is an answer, whatever it says. 1: a file, \
@@ -746,7 +749,7 @@ pub struct PackOptions {
         allow_negative_numbers = true, value_parser = parse_level)]
     pub level: Option<i8>,
 
-    /// How it is packed: money (cheapest over the days kept), smallest, fastest (over as soon as can
+    /// How it is packed: money (cheapest over the days kept), energy (with the fewest joules), smallest, fastest (over as soon as can
     /// be), free (as small as can be in the time it takes uncompressed), within:F (in F times that).
     /// Unless given: to a file the cheapest in the time of zstd's default level, to a pipe, or where
     /// the link is told, fastest
@@ -1061,19 +1064,6 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// How methods are picked.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Strategy {
-    /// Over as soon as can be.
-    Fastest,
-    /// As small as can be in this factor of the time it takes uncompressed.
-    Within(f64),
-    /// As small as can be.
-    Smallest,
-    /// As cheap as can be.
-    Money,
-}
-
 fn parse_level(text: &str) -> Result<i8, String> {
     let level = text.parse::<i8>().ok();
     let level = level.filter(|level| (-7..=22).contains(level) && *level != 0);
@@ -1090,22 +1080,6 @@ fn parse_link(text: &str) -> Result<Link, String> {
     }
     let rate = parse_rate(text).map_err(|error| format!("{error}, or auto"))?;
     Ok(Link(Some(BytesPerSecond(rate))))
-}
-
-fn parse_strategy(text: &str) -> Result<Strategy, String> {
-    let factor = |text: &str| {
-        let factor = text.parse::<f64>().ok();
-        factor.filter(|it| (1.0..=1e6).contains(it))
-    };
-    match (text, text.strip_prefix("within:").map(factor)) {
-        ("fastest", _) => Ok(Strategy::Fastest),
-        ("free", _) => Ok(Strategy::Within(1.0)),
-        ("smallest", _) => Ok(Strategy::Smallest),
-        ("money", _) => Ok(Strategy::Money),
-        (_, Some(Some(factor))) => Ok(Strategy::Within(factor)),
-        (_, Some(None)) => Err("expected a factor of at least 1, as in within:1.5".to_string()),
-        _ => Err("expected fastest, free, within:F, smallest or money".to_string()),
-    }
 }
 
 /// Reads for each write of what is called hot without a number.
@@ -1464,12 +1438,6 @@ mod tests {
             assert!(parse_range(text).is_err(), "{text}");
         }
         assert_eq!(parse_watts("40,95"), Ok((40.0, 95.0)));
-        assert_eq!(parse_strategy("free"), Ok(Strategy::Within(1.0)));
-        assert_eq!(parse_strategy("within:1.5"), Ok(Strategy::Within(1.5)));
-        assert_eq!(parse_strategy("money"), Ok(Strategy::Money));
-        for text in ["", "within", "within:", "within:0.5", "within:nan", "fast"] {
-            assert!(parse_strategy(text).is_err(), "{text}");
-        }
         let keep = Hint::new(1 << 20..3 << 20, Advice::Keep { days: 30.0 });
         for text in ["1MiB+2MiB:keep=30d", "1048576+2097152:keep=30"] {
             assert_eq!(parse_hint(text), Ok(keep.clone()));

@@ -4,11 +4,15 @@ use std::path::Path;
 
 use anyhow::Result;
 use breakeven::decide;
+use breakeven::medium::{Direction, Medium, Operation, Pattern};
 use breakeven::meter::{Clock, EnergyMeter, EnergyOptions, Machine, MachineProfile, PowerModel};
-use breakeven::units::{Estimate, Euros, Joules, Seconds};
+use breakeven::units::{BytesPerSecond, Estimate, Euros, Joules, Seconds};
 
 use crate::environment;
 use crate::prices::PriceFile;
+
+/// What joules are counted for where no link was told: as `advise` takes a medium that could not be measured.
+pub const MEDIUM_ASSUMED: &str = "nvme";
 
 /// Seconds of a day.
 pub const DAY_SECONDS: f64 = 86_400.0;
@@ -58,6 +62,35 @@ impl Terms {
         self.file.prices.storage_cost(bytes, time).total()
     }
 
+    /// Returns what seconds and bytes cost in joules, over a link or, where none was told, on [`MEDIUM_ASSUMED`]: while a byte
+    /// is written or read the machine idles along, and while a core works its thread's part of it does.
+    ///
+    /// Source: Kothiyal 2009, section 3.2 (passive and active energy).
+    pub fn joules(&self, link: Option<BytesPerSecond>, threads: u32) -> Result<decide::Prices> {
+        let medium: Medium = match link {
+            Some(link) => format!("{}MB/s", link.mb_per_second()).parse()?,
+            None => MEDIUM_ASSUMED.parse()?,
+        };
+        let idle = self.power.idle_watts().0;
+        let byte = |direction: Direction| {
+            let stream = Operation {
+                bytes: 1 << 20,
+                pattern: Pattern::Sequential,
+                direction,
+                depth: 4,
+            };
+            let watts = idle + medium.service(direction).watts_above_idle.estimate.mean;
+            Estimate::exact(watts / medium.bytes_per_second(stream).mean)
+        };
+        let core = self.power.marginal_watts_per_core().0 + idle / f64::from(threads.max(1));
+        Ok(decide::Prices {
+            per_core_second: Estimate::exact(core),
+            per_byte_written: byte(Direction::Write),
+            per_byte_read: byte(Direction::Read),
+            ..decide::Prices::default()
+        })
+    }
+
     /// Returns the prices by which methods are picked, in euros.
     pub fn prices(&self) -> decide::Prices {
         let per_byte_second = self.file.prices.storage_cost(1.0, Seconds(1.0)).total();
@@ -89,5 +122,23 @@ mod tests {
         let rent = 7000.0 * (1.0 / 3.0 + 0.15) / (24.0 * 365.0 * DAY_SECONDS);
         let core = prices.per_core_second.mean;
         assert!(core > rent && core < 20.0 * rent, "{core}");
+    }
+
+    /// Slow links make bytes dear, in the time of which the machine idles.
+    #[test]
+    fn a_byte_costs_the_joules_of_the_time_that_it_takes() {
+        let machine = Machine::read(&Roots::default());
+        let terms = Terms::read(None, &machine).expect("the default prices");
+        let at = |mb_s: Option<f64>| {
+            let link = mb_s.map(|mb_s| BytesPerSecond(1e6 * mb_s));
+            terms.joules(link, 4).expect("prices")
+        };
+        let (slow, fast) = (at(Some(1.0)), at(Some(100.0)));
+        let ratio = slow.per_byte_written.mean / fast.per_byte_written.mean;
+        assert!((ratio / 100.0 - 1.0).abs() < 0.05, "{ratio}");
+        let idle = terms.power.idle_watts().0;
+        assert!(slow.per_byte_written.mean >= idle / 1e6);
+        assert_eq!(slow.per_core_second, at(None).per_core_second);
+        assert!(slow.per_core_second.mean > idle / 4.0);
     }
 }

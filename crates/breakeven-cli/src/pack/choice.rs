@@ -26,6 +26,8 @@ pub struct Kept {
 pub struct Setting<'a> {
     money: &'a MoneyOptions,
     pub days: f64,
+    /// Of the link that was told, by which joules are counted.
+    link: Option<BytesPerSecond>,
     machine: OnceCell<Machine>,
     terms: OnceCell<Terms>,
     profile: RefCell<Option<Profile>>,
@@ -34,10 +36,11 @@ pub struct Setting<'a> {
 
 impl<'a> Setting<'a> {
     /// Makes a setting for what is kept some days.
-    pub fn new(money: &'a MoneyOptions, days: f64) -> Setting<'a> {
+    pub fn new(money: &'a MoneyOptions, days: f64, link: Option<BytesPerSecond>) -> Setting<'a> {
         Setting {
             money,
             days,
+            link,
             machine: OnceCell::new(),
             terms: OnceCell::new(),
             profile: RefCell::new(None),
@@ -74,6 +77,10 @@ impl<'a> Setting<'a> {
             Strategy::Money => Goal::Money {
                 prices: self.terms()?.prices(),
                 held: Seconds(self.days * DAY_SECONDS),
+                reads: self.money.reads,
+            },
+            Strategy::Energy => Goal::Energy {
+                prices: self.terms()?.joules(self.link, self.threads())?,
                 reads: self.money.reads,
             },
         })

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use breakeven::codec::Method;
 use breakeven::decide::fields::Label;
 use breakeven::decide::ledger::LedgerStats;
-use breakeven::decide::{Class, Ledger};
+use breakeven::decide::{Class, Ledger, Profile};
 use breakeven::model::{Keeping, Outcome};
 use breakeven::stream::{Books, Goal, LinkBasis, Prospect, SeenLink, Summary};
 use breakeven::units::{BytesPerSecond, Estimate, Euros, Joules, Seconds};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::choice::Kept;
 use super::hint::Hint;
-use crate::terms::Terms;
+use crate::terms::{MEDIUM_ASSUMED, Terms};
 
 /// The name and version of the JSON form. Fields are only added under the same one.
 const SCHEMA: &str = "breakeven.ledger/1";
@@ -33,6 +33,8 @@ pub struct Earned<'a> {
     goal: Goal,
     terms: &'a Terms,
     kept: Kept,
+    /// What reading it once is expected to take of the cores.
+    decode: Seconds,
     ledger: Ledger,
     link: Option<SeenLink>,
     prospects: Vec<(&'static str, Prospect)>,
@@ -50,6 +52,13 @@ struct Denser {
     longer: Seconds,
     /// Days kept from which the bytes saved pay for the cores' work.
     days: Outcome,
+}
+
+/// The joules of a stream, and where it is taken to lie.
+struct Energy {
+    packed: Joules,
+    raw: Joules,
+    medium: String,
 }
 
 /// What was booked of a stream.
@@ -70,6 +79,7 @@ impl<'a> Earned<'a> {
         (name, summary): (&'a str, &'a Summary),
         (goal, booked): (Goal, &Booked),
         (terms, kept): (&'a Terms, Kept),
+        profile: &Profile,
     ) -> Earned<'a> {
         let prospects = booked.row.iter().flat_map(|books| {
             let prospect = |&(factor, name)| Some((name, books.within(factor)?));
@@ -77,12 +87,20 @@ impl<'a> Earned<'a> {
         });
         let mut ledger = booked.ledger.clone();
         ledger.set_core_watts(terms.power.marginal_watts_per_core());
+        let decode = ledger.accounts().filter_map(|(key, account)| {
+            let (class, method) = key?;
+            let estimate =
+                profile.estimate(class, method, account.raw_bytes / account.blocks.max(1));
+            Some(estimate.decode_seconds_per_byte.value.mean * account.raw_bytes as f64)
+        });
+        let decode = Seconds(decode.sum());
         Earned {
             name,
             summary,
             goal,
             terms,
             kept,
+            decode,
             ledger,
             link: booked.link,
             prospects: prospects.collect(),
@@ -117,6 +135,28 @@ impl<'a> Earned<'a> {
             cores,
             self.terms.keeping(self.saved_bytes(), self.kept.days),
         )
+    }
+
+    /// What writing and reading it takes, and would take of it raw; nothing where another goal decided.
+    fn energy(&self) -> Option<Energy> {
+        let Goal::Energy { prices, reads } = self.goal else {
+            return None;
+        };
+        let byte = prices.per_byte_written.mean + reads * prices.per_byte_read.mean;
+        let work = self.ledger.total().encode.0 + reads * self.decode.0;
+        let raw = byte * self.summary.raw_bytes as f64;
+        let packed = byte * self.summary.stored_bytes as f64 + prices.per_core_second.mean * work;
+        let medium = match self.link {
+            Some(link) if matches!(link.basis, LinkBasis::Given) => {
+                format!("a link of {} MB/s", figures(link.speed.mb_per_second()))
+            }
+            _ => format!("{MEDIUM_ASSUMED}, assumed"),
+        };
+        Some(Energy {
+            packed: Joules(packed),
+            raw: Joules(raw),
+            medium,
+        })
     }
 
     fn denser(&self, prospect: &Prospect) -> Denser {
@@ -240,8 +280,23 @@ impl<'a> Earned<'a> {
             figures((kept - cores).0),
             self.terms.date()
         );
-        text += &self.booked();
+        text += &(self.energy_text() + &self.booked());
         text + &accounts(&self.ledger, self.is_long)
+    }
+
+    /// Says what writing and reading takes; nothing where another goal decided.
+    fn energy_text(&self) -> String {
+        self.energy().map_or(String::new(), |energy| {
+            format!(
+                "  energy        {} J to write it and read it {} times, {} J if it were stored raw: {} saved [{}; {}]\n",
+                figures(energy.packed.0),
+                figures(self.kept.reads),
+                figures(energy.raw.0),
+                percent(1.0 - energy.packed.0 / energy.raw.0),
+                self.terms.power.source(),
+                energy.medium,
+            )
+        })
     }
 
     /// Says what the decisions earned in the unit they were made in.
@@ -253,6 +308,7 @@ impl<'a> Earned<'a> {
         } = self.ledger.stats();
         let unit = match self.goal {
             Goal::Money { .. } => "EUR",
+            Goal::Energy { .. } => "J",
             ref goal => goal.unit(),
         };
         match earnings {
@@ -341,6 +397,13 @@ impl<'a> Earned<'a> {
                 "not_idled_away": idled.map(|it| it.0),
                 "source": self.terms.power.source().to_string(),
             },
+            "energy": self.energy().map(|energy| json!({
+                "packed_joules": energy.packed.0,
+                "raw_joules": energy.raw.0,
+                "reads": self.kept.reads,
+                "medium": energy.medium,
+                "source": self.terms.power.source().to_string(),
+            })),
             "euros": {
                 "cores": cores.0,
                 "kept": kept.0,

@@ -56,7 +56,7 @@ pub fn run(typed: &ExplainOptions) -> Result<ExitCode> {
     let mut magic = [0; MAGIC_BYTES];
     let count = source.file.read(&mut magic)?;
     source.file.rewind()?;
-    let setting = Setting::new(&typed.money, typed.days);
+    let setting = Setting::new(&typed.money, typed.days, typed.link.and_then(|link| link.0));
     let shown = match Kind::of(&magic[..count]) {
         Some(_) => explain_stream(typed, &setting, &mut source)?,
         None => explain_file(typed, &setting, &mut source)?,
@@ -250,6 +250,7 @@ fn meaning_of_price(goal: Goal) -> &'static str {
         Goal::Within(_) => "price: bytes that a second of a core must save, in MB",
         Goal::Smallest => "price: of a core's second, nothing",
         Goal::Money { .. } => "price: of a core's hour, in EUR",
+        Goal::Energy { .. } => "price: of a core's second, in joules",
     }
 }
 
@@ -261,6 +262,7 @@ fn price(controller: &Controller, goal: Goal) -> f64 {
         Goal::Within(_) => core_second / 1e6,
         Goal::Smallest => 0.0,
         Goal::Money { .. } => core_second * 3600.0,
+        Goal::Energy { .. } => core_second,
     }
 }
 

@@ -72,6 +72,7 @@ pub fn explain(
         class: form::class_of(&head, &mut Compressor::new())?,
         cheapest: match aim {
             Aim::Usual | Aim::Money => Some(form::cheapest(setting, &head, limit)?),
+            Aim::Energy => Some(form::of_fewest_joules(setting, &head)?),
             _ => None,
         },
         days: setting.days,
@@ -148,13 +149,20 @@ impl Asked {
             None => String::new(),
             Some(it) => format!(
                 "{}\n{:>6} {:>14} {:>12} {:>16}\n",
-                it.decision, "level", "ratio", "core MB/s", "EUR/TB, all told"
+                it.decision,
+                "level",
+                "ratio",
+                "core MB/s",
+                match self.aim {
+                    Aim::Energy => "J/GB, all told",
+                    _ => "EUR/TB, all told",
+                }
             ),
         };
         Shown {
             summary,
             header,
-            rows: self.levels().iter().map(row).collect(),
+            rows: self.levels().iter().map(|it| self.row(it)).collect(),
             tail: String::new(),
             json: self.json(made, link),
         }
@@ -177,6 +185,7 @@ impl Asked {
                 "to a file: what costs least over {days} days in the time of zstd's default level on one thread,\n{of_class}"
             ),
             Aim::Money => format!("money: what costs least over {days} days, {of_class}"),
+            Aim::Energy => format!("energy: what takes the fewest joules, {of_class}"),
             Aim::Smallest => "smallest: the densest level, in the longest window".to_string(),
             Aim::Paced(_) | Aim::Untold => {
                 "the level follows what waits for the link, so another run stores other bytes, \
@@ -187,13 +196,35 @@ impl Asked {
         }
     }
 
+    fn row(&self, it: &Level) -> String {
+        let bytes = match self.aim {
+            Aim::Energy => 1e9,
+            _ => 1e12,
+        };
+        let beyond = match it.is_allowed {
+            true => "",
+            false if it.level < form::LEVEL_USUAL => "  leaves time over",
+            false => "  takes longer",
+        };
+        format!(
+            "{:>6} {:>14} {:>12} {:>16}{beyond}\n",
+            it.level,
+            figures(1.0 / it.stored),
+            figures(1e-6 / it.core),
+            figures(bytes * it.cost)
+        )
+    }
+
     fn json(&self, made: &Made, link: Option<BytesPerSecond>) -> Value {
         let candidate = |it: &Level| {
             json!({
                 "level": it.level,
                 "ratio": 1.0 / it.stored,
                 "core_mb_s": 1e-6 / it.core,
-                "euros_per_tb": 1e12 * it.euros,
+                (match self.aim {
+                    Aim::Energy => "joules_per_tb",
+                    _ => "euros_per_tb",
+                }): 1e12 * it.cost,
                 "is_allowed": it.is_allowed,
             })
         };
@@ -236,21 +267,6 @@ fn by_what(made: &Made) -> String {
         text += ", and matches looked for in all of it";
     }
     text
-}
-
-fn row(it: &Level) -> String {
-    let beyond = match it.is_allowed {
-        true => "",
-        false if it.level < form::LEVEL_USUAL => "  leaves time over",
-        false => "  takes longer",
-    };
-    format!(
-        "{:>6} {:>14} {:>12} {:>16}{beyond}\n",
-        it.level,
-        figures(1.0 / it.stored),
-        figures(1e-6 / it.core),
-        figures(1e12 * it.euros)
-    )
 }
 
 /// What is written to: nothing, or a link to nowhere.

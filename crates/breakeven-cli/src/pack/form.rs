@@ -29,6 +29,8 @@ pub enum Aim {
     Usual,
     /// As cheap as can be.
     Money,
+    /// With as few joules as can be.
+    Energy,
     /// As small as can be.
     Smallest,
     /// As fast as the link allows, or in a promised time.
@@ -82,6 +84,7 @@ impl Aim {
             _ if is_mixed => None,
             None | Some(Strategy::Fastest) if link.is_none() => Some(Aim::Untold),
             Some(Strategy::Money) => Some(Aim::Money),
+            Some(Strategy::Energy) => Some(Aim::Energy),
             Some(Strategy::Smallest) => Some(Aim::Smallest),
             other => {
                 let link = link.filter(|&link| is_slow(link, workers))?;
@@ -141,6 +144,10 @@ pub fn long_options(
             level: cheapest(setting, head, None)?.level,
             ..far
         },
+        Aim::Energy => LongOptions {
+            level: of_fewest_joules(setting, head)?.level,
+            ..far
+        },
     })
 }
 
@@ -165,8 +172,8 @@ pub struct Level {
     pub core: f64,
     /// Bytes stored of it.
     pub stored: f64,
-    /// Euros for both, over the days it is kept.
-    pub euros: f64,
+    /// Euros for both, over the days it is kept, or joules for both and its reads.
+    pub cost: f64,
     /// Whether its work is within the limit.
     pub is_allowed: bool,
 }
@@ -182,16 +189,37 @@ pub struct Cheapest {
 /// Picks the level that costs least for content of a class that begins so. Where there is a limit, those are allowed that
 /// are no lighter than level 3 and whose work is within the limit, told by its share of that of level 3.
 pub fn cheapest(setting: &Setting<'_>, head: &[u8], limit: Option<f64>) -> Result<Cheapest> {
-    let terms = setting.terms()?;
     let life = BlockLife {
         reads_per_write: Estimate::exact(0.0),
         held_seconds: Estimate::exact(setting.days * DAY_SECONDS),
-        ..BlockLife::new(
-            class_of(head, &mut Compressor::new())?,
-            head.len().max(1) as u64,
-        )
+        ..life_of(head)?
     };
-    let prices = terms.prices();
+    pick(setting, life, setting.terms()?.prices(), limit)
+}
+
+/// Picks the level that takes the fewest joules to write and to read, for content of a class that begins so.
+pub fn of_fewest_joules(setting: &Setting<'_>, head: &[u8]) -> Result<Cheapest> {
+    let Goal::Energy { prices, reads } = setting.goal(Strategy::Energy)? else {
+        unreachable!("a strategy is its goal");
+    };
+    let life = BlockLife {
+        reads_per_write: Estimate::exact(reads),
+        ..life_of(head)?
+    };
+    pick(setting, life, prices, None)
+}
+
+fn life_of(head: &[u8]) -> Result<BlockLife> {
+    let class = class_of(head, &mut Compressor::new())?;
+    Ok(BlockLife::new(class, head.len().max(1) as u64))
+}
+
+fn pick(
+    setting: &Setting<'_>,
+    life: BlockLife,
+    prices: Prices,
+    limit: Option<f64>,
+) -> Result<Cheapest> {
     let method = |level| Candidate::new(Method::of(Codec::Zstd { level }));
     let options = ChooserOptions {
         trial_share: 0.0,
@@ -218,7 +246,7 @@ pub fn cheapest(setting: &Setting<'_>, head: &[u8], limit: Option<f64>) -> Resul
         level: LEVELS[at],
         core: work(at) / raw,
         stored: known[at].stored_bytes.mean / raw,
-        euros: known[at].cost(&life, &prices) / raw,
+        cost: known[at].cost(&life, &prices) / raw,
         is_allowed: is_allowed(at),
     };
     let place_cost = |at: usize, _: &Quantities| Estimate::exact(late(at));
@@ -305,6 +333,10 @@ impl Booking {
                 reads,
             } => {
                 life.held_seconds = Estimate::exact(held.0);
+                life.reads_per_write = Estimate::exact(reads);
+                prices
+            }
+            Goal::Energy { prices, reads } => {
                 life.reads_per_write = Estimate::exact(reads);
                 prices
             }

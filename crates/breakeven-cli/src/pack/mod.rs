@@ -90,7 +90,7 @@ pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
         return unpack(&typed);
     }
     let container = container(typed.mixed);
-    let setting = Setting::new(&typed.money, typed.days);
+    let setting = Setting::new(&typed.money, typed.days, typed.link.0);
     let goal = setting.goal(typed.strategy.unwrap_or(Strategy::Fastest))?;
     let packing = Packing {
         typed,
@@ -501,7 +501,7 @@ impl Packing<'_> {
             return Ok(());
         }
         let terms = (self.setting.terms()?, self.setting.kept());
-        let earned = Earned::of(named, booked, terms);
+        let earned = Earned::of(named, booked, terms, &self.setting.profile());
         if says_prospects {
             let mut text = earned.prospects();
             if let Some(hint) = hint() {

@@ -43,7 +43,7 @@ pub fn run(typed: &RepackOptions) -> Result<ExitCode> {
         tree: TreeOptions::default(),
         habits: HabitOptions::default(),
     };
-    let setting = Setting::new(&typed.money, typed.keep);
+    let setting = Setting::new(&typed.money, typed.keep, None);
     let repacking = Repacking {
         typed,
         goal: setting.goal(Strategy::Money)?,

@@ -173,6 +173,7 @@ fn every_strategys_stream_goes_through_a_pipe_into_stock_zstd() {
             "--strategy within:1.5 --link 50MB/s",
             "--strategy smallest -T3",
             "--strategy money",
+            "--strategy energy",
             "--deterministic",
             "--hint none",
             "--hint 0+100kB:none --hint 1MiB+1MiB:keep=900",
@@ -188,7 +189,7 @@ fn every_strategys_stream_goes_through_a_pipe_into_stock_zstd() {
         }
     }
     println!("{tried} streams");
-    assert_eq!(tried, 140);
+    assert_eq!(tried, 154);
 }
 
 #[test]

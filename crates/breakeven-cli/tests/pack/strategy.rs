@@ -151,6 +151,55 @@ fn money_weighs_the_days_kept_against_the_cores() {
 }
 
 #[test]
+fn energy_weighs_the_time_of_a_link_against_the_cores() {
+    let (folder, _) = folder();
+    let line = |i: u64| format!("{} costs {}\n", i % 7919, i * i % 104_729);
+    let data = (0..200_000).map(line).collect::<String>().into_bytes();
+    fs::write(folder.path().join("file"), &data).expect("a file");
+    let with = |more: &[&str]| packed(&folder, &[&["--strategy", "energy"], more].concat());
+    let ledger = |more: &[&str]| {
+        let (stored, output) = with(&[more, &["--ledger", "--json"]].concat());
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(found["accounts"][0]["cost_unit"], "joules", "{found}");
+        let joules =
+            ["packed_joules", "raw_joules"].map(|it| found["energy"][it].as_f64().expect("joules"));
+        let medium = found["energy"]["medium"]
+            .as_str()
+            .expect("a name")
+            .to_string();
+        (stored, joules, medium)
+    };
+    let (slow, [packed_joules, raw_joules], medium) = ledger(&["--link", "100kB/s"]);
+    assert!(
+        packed_joules < 0.7 * raw_joules,
+        "{packed_joules} of {raw_joules} J"
+    );
+    assert_eq!(medium, "a link of 0.100 MB/s");
+    // Reads are of what is stored: they are cheaper too.
+    let (_, often, _) = ledger(&["--link", "100kB/s", "--reads", "9"]);
+    assert!(often[1] > 4.0 * raw_joules && often[0] > 4.0 * packed_joules);
+    let (fast, _, _) = ledger(&["--link", "100GB/s"]);
+    assert!(
+        slow < fast,
+        "{slow} bytes over a slow link, {fast} over a fast one"
+    );
+    let (_, _, medium) = ledger(&[]);
+    assert_eq!(medium, "nvme, assumed");
+    let text = stdout(&with(&["--ledger"]).1);
+    assert!(
+        text.contains("J to write it and read it 1.00 times"),
+        "{text}"
+    );
+    // As a row of frames, too, of which each block is booked.
+    let text = stdout(&with(&["--ledger", "--mixed", "--link", "1MB/s"]).1);
+    assert!(
+        text.contains(" J on blocks") || text.contains("too few blocks"),
+        "{text}"
+    );
+    assert!(text.contains("a link of 1.00 MB/s"), "{text}");
+}
+
+#[test]
 fn the_ledger_counts_what_was_written() {
     let (folder, data) = folder();
     for options in [
@@ -277,7 +326,11 @@ fn deterministic_streams_are_the_same_bytes_every_time() {
         );
     }
     let file = folder.path().join("file");
-    for more in [["--strategy", "free"], ["-m", "zstd:1"]] {
+    for more in [
+        ["--strategy", "free"],
+        ["--strategy", "energy"],
+        ["-m", "zstd:1"],
+    ] {
         let mut command = breakeven(&folder);
         let output = command
             .args(["pack", "-f", "--deterministic"])

@@ -42,7 +42,8 @@ impl Frozen {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for [`Goal::Within`]: a promise of time is kept by the clock alone.
+    /// [`Error::Invalid`] for [`Goal::Within`]: a promise of time is kept by the clock alone; and for [`Goal::Energy`], whose
+    /// prices are those of a machine.
     ///
     /// # Panics
     ///
@@ -66,6 +67,11 @@ impl Frozen {
                 frozen.prices = prices;
                 frozen.held = held;
                 frozen.reads = reads;
+            }
+            Goal::Energy { .. } => {
+                let reason =
+                    "joules are those of a machine; it goes with fastest, smallest and money";
+                return Err(Error::invalid("a deterministic stream", reason));
             }
             Goal::Within(_) => {
                 let reason =

@@ -69,7 +69,7 @@ impl Controller {
     fn booked_life(&self, class: Class, raw_bytes: u64, outlook: &Outlook) -> BlockLife {
         let life = self.goal.usual_life(class, raw_bytes);
         match self.goal {
-            Goal::Money { .. } => outlook.life(life),
+            Goal::Money { .. } | Goal::Energy { .. } => outlook.life(life),
             _ => life,
         }
     }
@@ -85,7 +85,7 @@ impl Controller {
                 let link = 1.0 - work * self.plant().workers as f64;
                 Controller::prices(work, link * byte_seconds, link * write_seconds, 0.0)
             }
-            Goal::Money { prices, .. } => prices,
+            Goal::Money { prices, .. } | Goal::Energy { prices, .. } => prices,
             Goal::Within(_) | Goal::Smallest => Controller::prices(0.0, 1.0, 0.0, 0.0),
         }
     }

@@ -19,6 +19,9 @@ pub enum Goal {
         held: Seconds,
         reads: f64,
     },
+    /// With as few joules as can be, at fixed prices in joules, read so often (Kothiyal 2009). Bytes that are held cost
+    /// nothing: what is saved of a medium saves energy only where a device can stay off.
+    Energy { prices: Prices, reads: f64 },
 }
 
 impl Goal {
@@ -30,6 +33,7 @@ impl Goal {
             Goal::Fastest => "seconds",
             Goal::Within(_) | Goal::Smallest => "bytes",
             Goal::Money { .. } => "price",
+            Goal::Energy { .. } => "joules",
         }
     }
 
@@ -39,6 +43,9 @@ impl Goal {
         life.reads_per_write = Estimate::exact(0.0);
         if let Goal::Money { held, reads, .. } = self {
             life.held_seconds = Estimate::exact(held.0);
+            life.reads_per_write = Estimate::exact(*reads);
+        }
+        if let Goal::Energy { reads, .. } = self {
             life.reads_per_write = Estimate::exact(*reads);
         }
         life

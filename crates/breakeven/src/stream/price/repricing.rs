@@ -55,7 +55,7 @@ impl Controller {
                 let tip = (-left.saved_blocks / halving).clamp(-4.0, 4.0);
                 self.prices_of_bytes(self.prices.per_core_second.mean * tip.exp2())
             }
-            Goal::Smallest | Goal::Money { .. } => self.prices,
+            Goal::Smallest | Goal::Money { .. } | Goal::Energy { .. } => self.prices,
         }
     }
 
@@ -130,7 +130,7 @@ impl Controller {
                 }
             }
             Goal::Smallest => self.prices = self.prices_of_bytes(0.0),
-            Goal::Money { prices, .. } => self.prices = prices,
+            Goal::Money { prices, .. } | Goal::Energy { prices, .. } => self.prices = prices,
         }
     }
 
