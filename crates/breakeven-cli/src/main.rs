@@ -55,6 +55,10 @@ fn main() -> ExitCode {
             return ExitCode::from(usage);
         }
     };
+    let is_ultra = std::env::args_os().any(|it| it == "--ultra");
+    let variable = |name: &str| std::env::var_os(name);
+    let (arguments, complaints) = zstd::with_variables(arguments, is_ultra, variable);
+    complaints.iter().for_each(standard::complain);
     let options = match Options::try_parse_from(arguments) {
         Ok(options) => options,
         Err(error) if error.use_stderr() => {

@@ -176,6 +176,11 @@ const WORDS: [(&str, Value, Meaning); 67] = [
 
 /// The level of stock zstd, which `-0` asks for too.
 const LEVEL_USUAL: u8 = 3;
+/// The densest level of stock zstd, and with `--ultra`.
+const LEVEL_MAX: i32 = 19;
+const ULTRA_MAX: i32 = 22;
+/// The most threads that may be asked for.
+const THREADS_MAX: u32 = 1024;
 /// The fastest level that is made.
 const FAST_MAX: u32 = 7;
 
@@ -248,6 +253,61 @@ pub fn spell(arguments: impl Iterator<Item = OsString>) -> Result<Vec<OsString>,
         spelled.retain(|it| it != "--rm");
     }
     Ok(spelled)
+}
+
+/// Adds what zstd's variables ask for to arguments in our words, where it packs in the place of zstd and nothing that was typed
+/// goes before; returns what is wrong with them as well. `is_ultra` allows the levels that zstd has behind `--ultra`.
+pub fn with_variables(
+    mut spelled: Vec<OsString>,
+    is_ultra: bool,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> (Vec<OsString>, Vec<String>) {
+    let mut complaints = Vec::new();
+    let place = spelled.iter().position(|it| it == "--as-zstd");
+    let Some(place) = place.filter(|_| spelled[1] == "pack") else {
+        return (spelled, complaints);
+    };
+    let options = spelled.iter().take_while(|it| *it != "--");
+    let names = options.filter_map(|it| it.to_str()?.split('=').next());
+    let names: Vec<&str> = names.collect();
+    let says = |known: &[&str]| names.iter().any(|name| known.contains(name));
+    let mut added = Vec::new();
+    let mut ask = |name: &str, what: &str, read: &dyn Fn(&str) -> Option<OsString>| {
+        if let Some(value) = variable(name) {
+            let value = value.to_string_lossy();
+            match read(&value) {
+                Some(option) => added.push(option),
+                None => complaints.push(format!("{name}={value} is left alone: it is no {what}")),
+            }
+        }
+    };
+    let says_how = says(&[
+        "--level",
+        "--method",
+        "--strategy",
+        "--deterministic",
+        "--hint",
+    ]);
+    if !says_how && !says(&["--decompress", "--test", "--list"]) {
+        ask("ZSTD_CLEVEL", "level", &|text| {
+            let level: i32 = text.parse().ok()?;
+            let max = if is_ultra { ULTRA_MAX } else { LEVEL_MAX };
+            let level = match level {
+                0 => i32::from(LEVEL_USUAL),
+                level => level.clamp(-(FAST_MAX as i32), max),
+            };
+            Some(format!("--level={level}").into())
+        });
+    }
+    let is_mt = Path::new(&spelled[0]).file_name() == Some(OsStr::new("zstdmt"));
+    if !is_mt && !says(&["--threads"]) {
+        ask("ZSTD_NBTHREADS", "number of threads", &|text| {
+            let count: u32 = text.parse().ok()?;
+            Some(format!("--threads={}", count.min(THREADS_MAX)).into())
+        });
+    }
+    spelled.splice(place + 1..place + 1, added);
+    (spelled, complaints)
 }
 
 /// Returns whether the program was called by a name of zstd's.
@@ -429,6 +489,55 @@ mod tests {
         let spelled = spell(words)?;
         let words = spelled.iter().map(|it| it.to_str().expect("text"));
         Ok(words.collect::<Vec<_>>().join(" "))
+    }
+
+    /// Spells a line where ZSTD_CLEVEL and ZSTD_NBTHREADS are set to these; returns what stands behind the command, and how
+    /// many of them are complained of.
+    fn asked(line: &str, level: &str, threads: &str) -> (String, usize) {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let is_ultra = words.iter().any(|word| word == "--ultra");
+        let spelled = spell(words.into_iter()).expect(line);
+        let variable = |name: &str| {
+            let value = match name {
+                "ZSTD_CLEVEL" => level,
+                _ => threads,
+            };
+            (!value.is_empty()).then(|| value.into())
+        };
+        let (spelled, complaints) = with_variables(spelled, is_ultra, variable);
+        let words = spelled.iter().skip(2).map(|it| it.to_str().expect("text"));
+        (words.collect::<Vec<_>>().join(" "), complaints.len())
+    }
+
+    #[test]
+    fn variables_of_zstd_are_asked_for_what_was_not_typed() {
+        for (line, level, threads, expected) in [
+            ("zstd f", "7", "2", "--as-zstd --level=7 --threads=2 f"),
+            ("zstd f", "-3", "0", "--as-zstd --level=-3 --threads=0 f"),
+            ("zstd f", "0", "", "--as-zstd --level=3 f"),
+            ("zstd f", "+22", "", "--as-zstd --level=19 f"),
+            ("zstd --ultra f", "25", "", "--as-zstd --level=22 f"),
+            ("zstd f", "-99", "", "--as-zstd --level=-7 f"),
+            ("zstd f", "", "9999", "--as-zstd --threads=1024 f"),
+            // What is typed goes before.
+            ("zstd -9 f", "7", "", "--as-zstd --level=9 f"),
+            ("zstd -T1 f", "", "2", "--as-zstd --threads=1 f"),
+            ("zstd --max f", "7", "", "--as-zstd --strategy=smallest f"),
+            ("zstd -d f", "7", "", "--as-zstd --decompress f"),
+            ("zstdmt f", "7", "2", "--as-zstd --level=7 f"),
+            ("zstd -- -9", "7", "", "--as-zstd --level=7 -- -9"),
+            // Elsewhere nobody asks.
+            ("unzstd f", "7", "2", "--as-zstd f"),
+            ("breakeven pack f", "7", "2", "f"),
+        ] {
+            let expected = (expected.to_string(), 0);
+            assert_eq!(asked(line, level, threads), expected, "{line} {level}");
+        }
+        for wrong in ["-", "3a", "99999999999", "3.5", " 3"] {
+            let expected = ("--as-zstd f".to_string(), 2);
+            assert_eq!(asked("zstd f", wrong, wrong), expected, "{wrong}");
+        }
+        assert_eq!(asked("zstd f", "", "-1").1, 1);
     }
 
     #[test]

@@ -107,10 +107,13 @@ pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
     if typed.frame.exclude_compressed {
         job.paths.retain(|path| !is_compressed(path));
     }
-    let outcome = job.for_each(|source, _| {
-        let target = job.target(source, |path| Some(append_ending(path)), false)?;
-        packing.one(source, target, &job)
-    })?;
+    let outcome = match job.joins() {
+        true => job.join(|source, target| packing.append(source, target, &job))?,
+        false => job.for_each(|source, _| {
+            let target = job.target(source, |path| Some(append_ending(path)), false)?;
+            packing.one(source, target, &job)
+        })?,
+    };
     setting.keep(typed.files.quiet);
     Ok(outcome)
 }
@@ -160,6 +163,20 @@ pub fn unpack(typed: &UnpackOptions) -> Result<ExitCode> {
         bail!(Usage("--rm does not go with -t".to_string()));
     }
     let job = Job::new(&typed.files)?;
+    if job.joins() && !typed.test {
+        return job.join(|source, target| {
+            // Holes are left where a file begins with them, and this one may begin in the middle.
+            let sink = Sink::new(Some(target), false)?;
+            let passes_through = typed.files.habits.pass_through;
+            say_all(unpack_one(
+                source,
+                (Some(target), sink),
+                &options,
+                (&job, passes_through),
+            )?);
+            Ok(())
+        });
+    }
     job.for_each(|source, _| {
         let target = match typed.test {
             true => None,
@@ -172,7 +189,14 @@ pub fn unpack(typed: &UnpackOptions) -> Result<ExitCode> {
             Some(_) if habits.no_pass_through => false,
             Some(target) => habits.pass_through || typed.files.force && !target.is_renamed(),
         };
-        unpack_one(source, target, &options, (&job, passes_through))
+        let sink = Sink::new(target.as_ref(), !typed.files.habits.no_sparse)?;
+        let with = (target.as_ref(), sink);
+        let told = unpack_one(source, with, &options, (&job, passes_through))?;
+        if let Some(target) = target {
+            job.complete(target, source, job.typed.remove)?;
+        }
+        say_all(told);
+        Ok(())
     })
 }
 
@@ -196,8 +220,13 @@ struct Job<'a> {
 impl Job<'_> {
     fn new(typed: &FileOptions) -> Result<Job<'_>> {
         let paths = tree::paths(typed)?;
-        if typed.output.is_some() && (paths.len() > 1 || typed.stdout) {
+        let has_several = paths.len() > 1;
+        if typed.output.is_some() && (typed.stdout || has_several && !typed.habits.as_zstd) {
             bail!(Usage("-o names one file, for one file".to_string()));
+        }
+        if typed.output.is_some() && has_several && !typed.force {
+            let reason = "-o names one file, in which several lose their names; -f writes them one behind the other";
+            bail!(Usage(reason.to_string()));
         }
         place::clean_up_at_signals()?;
         let mut options = PoolOptions::default();
@@ -210,6 +239,36 @@ impl Job<'_> {
             paths,
             refusals: Cell::new(0),
         })
+    }
+
+    /// Returns whether several files become one, as they do with zstd's `-o`.
+    fn joins(&self) -> bool {
+        self.typed.output.is_some() && self.paths.len() > 1
+    }
+
+    /// Writes what is made of all files into one, each behind the other. It gets its name when all of them are in it.
+    fn join(&self, work: impl Fn(&mut Source, &Target) -> Result<()>) -> Result<ExitCode> {
+        let output = self.typed.output.as_deref().expect("it is named");
+        let mut target = None;
+        for path in &self.paths {
+            let mut source = Source::open(path)?;
+            source.ensure_not_at(output)?;
+            if target.is_none() {
+                target = Some(Target::create(output, &source, Existing::Overwrite)?);
+            }
+            work(&mut source, target.as_ref().expect("it was made"))?;
+        }
+        if self.typed.remove && !self.typed.quiet {
+            self.warn("several files in one lose their names: they are kept");
+        }
+        let refused = target.map(|it| it.complete(None, false)).transpose()?;
+        for Refusal { what, error } in refused.unwrap_or_default() {
+            self.warn(&format!(
+                "{}: its {what} could not be set: {error}",
+                quoted(&output)
+            ));
+        }
+        Ok(ExitCode::SUCCESS)
     }
 
     /// Does each file; what goes wrong with one is told and does not keep the others from being
@@ -372,6 +431,10 @@ fn say(text: &str) {
     standard::tell(text);
 }
 
+fn say_all(lines: Vec<String>) {
+    lines.iter().for_each(|line| say(line));
+}
+
 /// What all files of a call of `pack` share.
 struct Packing<'a> {
     typed: &'a PackOptions,
@@ -408,6 +471,15 @@ impl Packing<'_> {
             block_bytes: block_bytes(self.goal, is_mixed, pledged_source_bytes),
             ..usual
         })
+    }
+
+    /// Writes a stream behind what its target has already.
+    fn append(&self, source: &mut Source, target: &Target, job: &Job) -> Result<()> {
+        let written = self.write(source, target, job, false)?;
+        if job.tells(Some(target)) {
+            say(&packed(&source.name, &written.summary));
+        }
+        Ok(())
     }
 
     fn one(&self, source: &mut Source, target: Target, job: &Job) -> Result<()> {
@@ -568,15 +640,15 @@ fn packed(name: &str, summary: &Summary) -> String {
     )
 }
 
+/// Decodes a source into a sink, and returns what is to be told of it once that is complete.
 fn unpack_one(
     source: &mut Source,
-    target: Option<Target>,
+    (target, sink): (Option<&Target>, Sink),
     options: &ReaderOptions,
     (job, passes_through): (&Job, bool),
-) -> Result<()> {
+) -> Result<Vec<String>> {
     let begun = Instant::now();
-    let sink = Sink::new(target.as_ref(), !job.typed.habits.no_sparse)?;
-    let target_name = || name_of(target.as_ref());
+    let target_name = || name_of(target);
     let name = source.name.clone();
     let head = match passes_through {
         true => source.magic_ahead()?,
@@ -584,16 +656,13 @@ fn unpack_one(
     };
     if passes_through && Kind::of(&head.bytes).is_none() {
         pass_through(source, &head.bytes, sink).with_context(target_name)?;
-        return match target {
-            Some(target) => job.complete(target, source, job.typed.remove),
-            None => Ok(()),
-        };
+        return Ok(Vec::new());
     }
     let file = source.file.try_clone()?;
     let can_seek = source.metadata.is_some();
     let options = ReaderOptions {
         // A file is seen only when all of it is checked.
-        held_bytes_max: match target.as_ref().is_some_and(|it| !it.is_renamed()) {
+        held_bytes_max: match target.is_some_and(|it| !it.is_renamed()) {
             true => HELD_BYTES_MAX,
             false => 0,
         },
@@ -603,7 +672,7 @@ fn unpack_one(
         Content::open_behind((&name, file, head.unread), can_seek, &job.pool, &options)?;
     let written = Arc::new(AtomicU64::new(0));
     // It would be drawn into the text, or into the pager that shows it.
-    let is_read_now = target.as_ref().is_some_and(Target::is_standard_output);
+    let is_read_now = target.is_some_and(Target::is_standard_output);
     let bar = match is_read_now && !job.typed.verbose {
         true => ProgressBar::hidden(),
         false => job.progress(source, [content.read_bytes(), Arc::clone(&written)])?,
@@ -612,7 +681,7 @@ fn unpack_one(
         bar.set_length(bytes);
     }
     let mut content_bytes = 0;
-    decode(&mut content, target.as_ref(), sink, |bytes, position| {
+    decode(&mut content, target, sink, |bytes, position| {
         content_bytes = bytes;
         written.store(bytes, Ordering::Relaxed);
         bar.set_position(position);
@@ -623,19 +692,16 @@ fn unpack_one(
         source.check_read(announced, stored_bytes)?;
     }
     let speed = content_bytes as f64 / 1e6 / begun.elapsed().as_secs_f64().max(1e-9);
-    let is_told = job.tells(target.as_ref());
-    if let Some(target) = target {
-        job.complete(target, source, job.typed.remove)?;
-    }
-    if is_told {
+    let mut told = Vec::new();
+    if job.tells(target) {
         let speed = figures(speed);
-        say(&format!("{name}: {content_bytes} bytes, {speed} MB/s"));
+        told.push(format!("{name}: {content_bytes} bytes, {speed} MB/s"));
     }
     let zeros = content.padding_bytes();
     if job.typed.verbose && zeros > 0 {
-        say(&format!("{name}: passed over {zeros} zeros behind frames"));
+        told.push(format!("{name}: passed over {zeros} zeros behind frames"));
     }
-    Ok(())
+    Ok(told)
 }
 
 fn name_of(target: Option<&Target>) -> String {

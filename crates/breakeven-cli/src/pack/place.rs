@@ -345,6 +345,17 @@ impl Source {
         Ok(Ahead { pieces, used })
     }
 
+    /// Checks that a path does not lead to this file, where something is to be written.
+    pub fn ensure_not_at(&self, path: &Path) -> Result<()> {
+        match self.is_at(path) {
+            true => bail!(
+                "{} is the input; the output needs a name of its own",
+                quoted(&path)
+            ),
+            false => Ok(()),
+        }
+    }
+
     /// Returns whether a path leads to this file.
     fn is_at(&self, path: &Path) -> bool {
         let (Some(one), Ok(other)) = (&self.metadata, fs::metadata(path)) else {
@@ -503,9 +514,7 @@ impl Target {
     /// Begins a file that will stand under `path` once it is complete, which is not its source.
     pub fn create(path: &Path, source: &Source, existing: Existing) -> Result<Target> {
         let name = quoted(&path).to_string();
-        if source.is_at(path) {
-            bail!("{name} is the input; the output needs a name of its own");
-        }
+        source.ensure_not_at(path)?;
         if path.is_dir() || name.ends_with('/') {
             bail!("{name} is a folder; name the file that is to be written");
         }

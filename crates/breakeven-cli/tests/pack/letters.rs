@@ -122,7 +122,7 @@ fn links() -> TempDir {
 }
 
 /// Runs a line of a shell in a folder, with the program under zstd's names and its own.
-fn shell(folder: &TempDir, line: &str) -> Output {
+pub(super) fn shell(folder: &TempDir, line: &str) -> Output {
     let links = links();
     let program = env!("CARGO_BIN_EXE_breakeven");
     symlink(program, links.path().join("breakeven")).expect("a link");
@@ -306,6 +306,58 @@ fn by_zstds_names_it_takes_its_place() {
         );
     }
     assert!(!path("out2").exists());
+}
+
+#[test]
+fn several_files_become_one_and_zstds_variables_count() {
+    let (folder, data) = folder();
+    let path = |name: &str| folder.path().join(name);
+    let (twice, thrice) = (data.repeat(2), data.repeat(3));
+    for (lines, expected) in [
+        ("zstd -qf file file -o out; zstd -dc out", &twice),
+        (
+            "cp file g; zstd -qf file g; zstd -dqf file.zst g.zst file.zst -o out; cat out",
+            &thrice,
+        ),
+        ("zstd -qf file - <file -o out; zstdcat out", &twice),
+        (
+            "zstd -qf --rm file file -o out; test -e file; zstd -dc out",
+            &twice,
+        ),
+        (
+            "ZSTD_CLEVEL=19 zstd -qf file; zstd -qf -19 file -o out; cmp file.zst out; zstd -dc out",
+            &data,
+        ),
+        (
+            "ZSTD_CLEVEL=nine ZSTD_NBTHREADS=-1 zstd -qf file 2>said; grep -q ZSTD_NBTHREADS said; zstd -dc file.zst",
+            &data,
+        ),
+        ("ZSTD_NBTHREADS=1 zstd -qf file; zstd -dc file.zst", &data),
+    ] {
+        check(&folder, lines, expected);
+    }
+    for (line, said) in [
+        ("zstd file file -o none", "-f writes them"),
+        ("zstd -qf file missing -o none", "missing"),
+        ("zstd -qf file none -o none", "none"),
+        ("cp file g; zstd -qf file g -o g", "is the input"),
+        ("zstd -qf file; zstd -dqf file.zst file -o none", "file"),
+    ] {
+        let output = shell(&folder, line);
+        assert_eq!(
+            output.status.code(),
+            Some(1),
+            "{line}: {}",
+            message(&output)
+        );
+        assert!(
+            message(&output).contains(said),
+            "{line}: {}",
+            message(&output)
+        );
+        assert!(!path("none").exists(), "{line}");
+    }
+    assert_eq!(fs::read(path("g")).expect("it stays"), data);
 }
 
 #[test]
