@@ -7,6 +7,7 @@ mod guide;
 mod letters;
 mod long;
 mod repack;
+mod scripts;
 mod strategy;
 mod surroundings;
 
