@@ -17,6 +17,7 @@ mod order;
 pub mod population;
 pub mod report;
 pub mod sample;
+mod sample_options;
 mod setting;
 mod small_files;
 mod suggestion;
