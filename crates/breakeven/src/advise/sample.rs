@@ -184,8 +184,11 @@ impl Sample {
         while ended.is_none() {
             if sampler.complete() {
                 ended = Some(Ended::Complete);
-            } else if sampler.slow_precise(options.precision) || !sampler.complete_one()? {
+            } else if sampler.drawn_complete() || sampler.slow_precise(options.precision) {
                 ended = Some(Ended::Precise);
+            } else if !sampler.complete_one()? {
+                // All is measured that there is time for.
+                ended = Some(Ended::Time);
             } else {
                 ended = sampler.over(stop);
                 sampler.sample.elapsed = sampler.budget.elapsed();
@@ -676,17 +679,26 @@ impl<'a> Sampler<'a> {
         }
     }
 
+    /// Says whether a cell is through before the time is up, if it takes as long as it did: on a busy machine a slow method
+    /// takes seconds for a cluster.
+    fn has_time_for(&self, cell: usize) -> bool {
+        let (seconds, count) = self.spent[cell];
+        let expected = Duration::from_secs_f64(seconds / count.max(1) as f64);
+        self.budget.elapsed() + expected < self.budget.draw_until()
+    }
+
     /// Says whether everything was measured by every method.
     fn complete(&self) -> bool {
-        let sample = &self.sample;
-        sample.drawn.len() as u64 == sample.cluster_count
-            && sample.observations().all(|(_, observation)| {
-                observation
-                    .cells
-                    .iter()
-                    .zip(&sample.cells)
-                    .all(|(sums, cell)| sums.is_some() || cell.block_bytes < self.block_bytes)
-            })
+        self.sample.drawn.len() as u64 == self.sample.cluster_count && self.drawn_complete()
+    }
+
+    /// Says whether everything that was drawn was measured by every method.
+    fn drawn_complete(&self) -> bool {
+        self.sample.observations().all(|(_, observation)| {
+            let cells = observation.cells.iter().zip(&self.sample.cells);
+            let mut cells = cells.filter(|(_, cell)| cell.block_bytes >= self.block_bytes);
+            cells.all(|(sums, _)| sums.is_some())
+        })
     }
 
     /// Says whether the cheap methods' ratios are known well enough; looked at now and then only.
@@ -748,7 +760,7 @@ impl<'a> Sampler<'a> {
         self.budget.core_seconds += (thread_cpu() - worked).0;
         while let Some(index) = self.next_slow_cell(&observations) {
             let (begun, worked) = (self.budget.elapsed(), thread_cpu());
-            if begun >= self.budget.draw_until() || stop.load(Ordering::Relaxed) {
+            if !self.has_time_for(index) || stop.load(Ordering::Relaxed) {
                 break;
             }
             self.measure_cell(index, &blocks, &mut observations)?;
@@ -769,7 +781,10 @@ impl<'a> Sampler<'a> {
     /// Measures one more slow cell on a cluster already drawn: the one of which least is known, so
     /// that the largest error is what shrinks. False when none is left.
     fn complete_one(&mut self) -> Result<bool> {
-        let slow = (0..self.spent.len()).filter(|cell| self.sample.cells[*cell].slow);
+        let slow = (0..self.spent.len()).filter(|&cell| {
+            let is_slow = self.sample.cells[cell].slow;
+            is_slow && self.has_time_for(cell)
+        });
         let mut cells: Vec<(f64, usize)> = slow.map(|cell| (self.width(cell), cell)).collect();
         cells.sort_by(|a, b| b.0.total_cmp(&a.0));
         let mut pairs = Vec::with_capacity(cells.len() * self.sample.groups.len());
