@@ -1,6 +1,7 @@
 //! The binary as a user meets it: what it prints, what it refuses, what it leaves behind.
 
 mod bench;
+mod btrfs;
 mod compare;
 mod db;
 mod disk;

@@ -167,6 +167,24 @@ impl Bench {
         Ok(sums)
     }
 
+    /// Returns the bytes that are given out for the blocks that were just measured, where so many each are a run: behind one
+    /// that does not save a unit the rest of its run stays raw.
+    pub fn allocated_in_runs(&self, blocks: &[&[u8]], runs: &[usize]) -> u64 {
+        let unit = self.allocation_unit_bytes;
+        let whole = |bytes: usize| (bytes as u64).div_ceil(unit) * unit;
+        let blocks = blocks.iter().map(|block| whole(block.len()));
+        let mut blocks = blocks.zip(self.stored.iter().map(|of| whole(of.1)));
+        let of_run = |&count: &usize| {
+            let mut is_raw = false;
+            let given = blocks.by_ref().take(count).map(|(raw, stored)| {
+                is_raw |= stored >= raw;
+                if is_raw { raw } else { stored }
+            });
+            given.sum::<u64>()
+        };
+        runs.iter().map(of_run).sum()
+    }
+
     fn encode(&mut self, method: Method, blocks: &[&[u8]]) -> Result<()> {
         let bytes: usize = blocks.iter().map(|block| block.len()).sum();
         if self.encoded.len() < bytes {
@@ -226,6 +244,24 @@ impl Bench {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_stays_raw_behind_a_block_that_does_not_shrink() {
+        let mut random = fastrand::Rng::with_seed(2);
+        let noise: Vec<u8> = (0..8192).map(|_| random.u8(..)).collect();
+        let text = [b'a'; 8192];
+        let check = |blocks: &[&[u8]], runs: &[usize], expected: u64| {
+            let mut bench = Bench::new(4096);
+            let method: Method = "zstd:1".parse().expect("a method");
+            bench.measure(method, blocks).expect("a measurement");
+            assert_eq!(bench.allocated_in_runs(blocks, runs), expected * 4096);
+        };
+        check(&[&text, &noise, &text, &text], &[4], 1 + 2 + 2 + 2);
+        check(&[&text, &noise, &text, &text], &[2, 2], 1 + 2 + 1 + 1);
+        check(&[&text, &noise, &text, &text], &[1, 1, 1, 1], 1 + 2 + 1 + 1);
+        // A block of one unit cannot save one.
+        check(&[&text[..4000], &text], &[2], 1 + 2);
+    }
 
     #[test]
     fn sums_are_of_whole_blocks_and_rounded_pages() {

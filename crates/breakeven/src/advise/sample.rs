@@ -19,7 +19,7 @@ use crate::advise::glance::{self, GLANCE_BYTES, GLANCE_TIME, GLANCES, Glance, cu
 use crate::advise::measure::{Bench, Cell, Sums};
 use crate::advise::order::Order;
 use crate::advise::population::{Piece, Population};
-use crate::advise::sample_options::cells;
+use crate::advise::sample_options::{EXTENT_RUN_BYTES, cells};
 use crate::advise::time_budget::TimeBudget;
 use crate::codec::Features;
 use crate::decide::{Class, Profile};
@@ -631,12 +631,16 @@ struct Sampler<'a> {
     /// all small cells, so that they can be compared.
     window_bytes: usize,
     window_place: f64,
+    /// Whether database pages are as long as what btrfs compresses at once.
+    has_long_pages: bool,
     seed: u64,
 }
 
 impl<'a> Sampler<'a> {
     fn new(population: &'a Population, options: &SampleOptions, clock: Clock<'a>) -> Sampler<'a> {
         let cells = cells(options);
+        let of_extents = options.small_block_bytes.iter();
+        let of_extents = of_extents.filter(|&&bytes| bytes == EXTENT_BLOCK_BYTES);
         let spent = vec![(0.0, 0); cells.len()];
         let few = population.cluster_count() <= WHOLE_CLUSTERS_MAX;
         let sample = Sample {
@@ -665,6 +669,7 @@ impl<'a> Sampler<'a> {
             measured: BTreeMap::new(),
             window_bytes: if few { usize::MAX } else { WINDOW_BYTES },
             window_place: 0.0,
+            has_long_pages: of_extents.count() > 1,
             seed: options.seed,
         }
     }
@@ -933,19 +938,28 @@ impl<'a> Sampler<'a> {
     ) -> Result<()> {
         let cell = self.sample.cells[index];
         let begun = self.budget.elapsed();
+        // Pages that are as long lie each by itself.
+        let is_extent = cell.block_bytes == EXTENT_BLOCK_BYTES && !self.has_long_pages;
+        let window_min = match is_extent {
+            true => EXTENT_RUN_BYTES,
+            false => cell.block_bytes,
+        };
         for (members, observation) in observations {
-            let mut slices: Vec<&[u8]> = Vec::new();
+            let (mut slices, mut runs): (Vec<&[u8]>, Vec<usize>) = (Vec::new(), Vec::new());
             for member in members.iter() {
                 let block = blocks[*member].bytes(&self.buffer);
+                let before = slices.len();
                 if cell.block_bytes >= self.block_bytes {
                     slices.extend(block.chunks(cell.block_bytes));
                 } else {
-                    let bytes = self.window_bytes.max(cell.block_bytes);
+                    let bytes = self.window_bytes.max(window_min);
                     if slices.len().saturating_mul(cell.block_bytes) < bytes {
                         let window = window(block, bytes, self.window_place);
                         slices.extend(window.chunks(cell.block_bytes));
                     }
                 }
+                let of_run = slices[before..].chunks(EXTENT_RUN_BYTES / EXTENT_BLOCK_BYTES);
+                runs.extend(of_run.map(<[_]>::len));
             }
             if cell.slow {
                 *self.measured.entry((index, observation.group)).or_default() += 1;
@@ -953,7 +967,11 @@ impl<'a> Sampler<'a> {
             observation.cells[index] = if slices.is_empty() {
                 None
             } else {
-                Some(self.bench.measure(cell.method, &slices)?)
+                let mut sums = self.bench.measure(cell.method, &slices)?;
+                if is_extent {
+                    sums.allocated_bytes = self.bench.allocated_in_runs(&slices, &runs);
+                }
+                Some(sums)
             };
         }
         let now = self.budget.elapsed();
@@ -1085,12 +1103,15 @@ impl Block {
     }
 }
 
-/// A stretch of at most `bytes`, aligned to 16 KiB, at a `place` from 0 to 1 of the block.
+/// A stretch of at most `bytes`, aligned to 16 KiB, or of a whole run, at a `place` from 0 to 1 of the block.
 fn window(block: &[u8], bytes: usize, place: f64) -> &[u8] {
     if block.len() <= bytes {
         return block;
     }
-    let step = 16 << 10;
+    let step = match bytes {
+        EXTENT_RUN_BYTES => bytes,
+        _ => 16 << 10,
+    };
     let steps = (block.len() - bytes) / step + 1;
     let start = ((place * steps as f64) as usize).min(steps - 1) * step;
     &block[start..start + bytes]

@@ -12,6 +12,10 @@ pub const CACHE_BLOCK_BYTES: usize = 8 << 10;
 pub const PAGE_BYTES: RangeInclusive<usize> = 4 << 10..=128 << 10;
 /// What btrfs compresses at once.
 pub const EXTENT_BLOCK_BYTES: usize = 128 << 10;
+/// What btrfs gives to one thread to compress; behind an extent that does not save a sector it leaves the rest of it raw.
+///
+/// Source: Linux, fs/btrfs/inode.c, compress_file_range.
+pub const EXTENT_RUN_BYTES: usize = 512 << 10;
 
 /// Says whether database pages of this size can be looked at.
 pub fn is_page_size(bytes: usize) -> bool {
