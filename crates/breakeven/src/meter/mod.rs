@@ -35,4 +35,4 @@ pub use power::{DeclaredWatts, Energy, EnergyScope, LoadPoint, PowerModel, Traff
 pub use processor::{FamilyPower, Processor, SPECPOWER_MEDIANS};
 pub use rapl::{Rapl, RaplUnavailable};
 pub use roots::{Clock, Roots};
-pub use usage::{CpuTime, Meter, Reading, Scope, Usage, process_cpu, thread_cpu};
+pub use usage::{CpuTime, Meter, Reading, Scope, Usage, process_cpu, process_waiting, thread_cpu};

@@ -248,6 +248,18 @@ pub fn process_cpu() -> Seconds {
     clock_seconds(ClockId::ProcessCPUTime)
 }
 
+/// Returns for how long in all the threads that this process has now were ready to run and had no processor: nothing where
+/// the kernel keeps no scheduler statistics.
+///
+/// # Cost
+///
+/// A small file under `/proc` for each thread, of some microseconds.
+pub fn process_waiting() -> Seconds {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    let of_thread = threads.filter_map(|it| runqueue_wait(&it.ok()?.path().join("schedstat")));
+    of_thread.fold(Seconds(0.0), |all, wait| all + wait)
+}
+
 /// Reads the second field of a `schedstat` file: nanoseconds spent waiting on a run queue.
 fn runqueue_wait(path: &Path) -> Option<Seconds> {
     let line = read_line(path)?;

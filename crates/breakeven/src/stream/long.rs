@@ -23,7 +23,7 @@ use crate::codec::{Compressor, Features};
 use crate::decide::Class;
 use crate::error::{Error, Result};
 use crate::frame::{EMPTY_FRAME, LongEncoder, LongOptions, Step};
-use crate::meter::process_cpu;
+use crate::meter::{process_cpu, process_waiting};
 use crate::units::Seconds;
 
 use super::books::SeenLink;
@@ -402,6 +402,7 @@ impl<S: Write + Send + 'static> LongWriter<S> {
             sunk_bytes: sunk.bytes,
             sinking: Seconds(sunk.sinking().as_secs_f64()),
             core: process_cpu(),
+            waiting: process_waiting(),
             is_hopeless: class == Class::INCOMPRESSIBLE || class == Class::PACKED,
         });
         encoder.set_level(job.level)?;

@@ -11,6 +11,8 @@
 //!
 //! What a level takes follows from the core time that the last jobs took, by what the profile expects levels to take beside each
 //! other. So a change of the data is followed at the next job, over any number of levels, and a wait for the sink changes nothing.
+//! Where others want the processors a core second takes longer, by what threads waited for one beside it: that decides from the
+//! first jobs on.
 //!
 //! No clock is read here, and nothing is known of the data.
 
@@ -97,8 +99,6 @@ const DENSEST: usize = LEVELS.len() - 1;
 pub struct Pacer {
     pace: Pace,
     workers: usize,
-    /// Of [`LEVELS`], at which it begins.
-    first: usize,
     /// The densest that may be used.
     last: usize,
     jobs: u32,
@@ -117,6 +117,7 @@ pub struct Pacer {
     latest: usize,
     /// Jobs that were begun when one of each level was last seen done.
     seen_at: [Option<u32>; LEVELS.len()],
+    contention: Contention,
     /// Bytes made of a byte, as a mean.
     stored: f64,
     /// Jobs of content that shrinks since the last one that does not.
@@ -207,6 +208,34 @@ impl Seen {
     }
 }
 
+/// How long core seconds take, the latest weighing most.
+#[derive(Clone, Copy, Debug, Default)]
+struct Contention {
+    /// Seconds on a core, and of waiting for one.
+    core: f64,
+    waiting: f64,
+    /// Both in all when they were last looked at.
+    last: Option<[f64; 2]>,
+}
+
+impl Contention {
+    fn see(&mut self, at: &Standing) {
+        let now = [at.core.0, at.waiting.0];
+        let last = self.last.replace(now).unwrap_or(now);
+        self.core += now[0] - last[0] - LAST_WEIGHT * self.core;
+        // Threads that ended take theirs with them.
+        self.waiting += (now[1] - last[1]).max(0.0) - LAST_WEIGHT * self.waiting;
+    }
+
+    /// Returns the seconds that pass for each core second: 1 where nobody else wants the cores.
+    fn stretch(&self) -> f64 {
+        match self.core > 0.0 {
+            true => 1.0 + self.waiting / self.core,
+            false => 1.0,
+        }
+    }
+}
+
 /// A job that was picked.
 #[derive(Clone, Copy, Debug)]
 struct Begun {
@@ -247,6 +276,8 @@ pub struct Standing {
     pub sinking: Seconds,
     /// Core time that the process has used.
     pub core: Seconds,
+    /// For how long in all its threads were ready and had no core.
+    pub waiting: Seconds,
     /// Whether the content of the job does not shrink, whatever the level.
     pub is_hopeless: bool,
 }
@@ -270,11 +301,6 @@ impl Pacer {
             workers > 0 && link > 0.0,
             "{workers} workers, {link} bytes a second"
         );
-        let of_worker = match pace {
-            Pace::Fastest(_) => link / workers as f64,
-            Pace::Within(factor, _) => link / factor / workers as f64,
-        };
-        let first = LINKS.iter().filter(|&&limit| of_worker < limit).count();
         let is_promised = matches!(pace, Pace::Within(..));
         let last = DENSEST - usize::from(!is_promised);
         let (chooser, [work, shares]) = levels(if is_promised { 0.0 } else { TIE_SHARE });
@@ -285,13 +311,13 @@ impl Pacer {
             shares,
             picked: [0.0; LEVELS.len()],
             workers,
-            first: first.min(last),
             last,
             jobs: 0,
             scale: 0.0,
             scales: [0.0; LEVELS.len()],
             latest: 0,
             seen_at: [None; LEVELS.len()],
+            contention: Contention::default(),
             stored: 0.0,
             usual: 0,
             begun: VecDeque::new(),
@@ -309,7 +335,6 @@ impl Pacer {
     /// If there are no workers.
     pub fn untold(workers: usize) -> Pacer {
         Pacer {
-            first: FIRST_UNTOLD,
             seen: Some(Seen::default()),
             ..Pacer::new(Pace::Fastest(LINK_UNTOLD), workers)
         }
@@ -387,11 +412,12 @@ impl Pacer {
             seen.see(at);
             self.pace = Pace::Fastest(seen.speed().unwrap_or(LINK_UNTOLD));
         }
+        self.contention.see(at);
         self.learn(at);
         let bytes = self.length(at);
         let level = match self.scale > 0.0 {
             // The first jobs of all workers say nothing yet.
-            false => self.first,
+            false => self.first(),
             true => self.densest(at, bytes as f64),
         };
         let level = match self.seen.filter(|seen| seen.speed().is_none()) {
@@ -420,6 +446,21 @@ impl Pacer {
         }
     }
 
+    /// Returns the level at which a link of such a speed usually comes to lie, with as much of the cores as there is now.
+    fn first(&self) -> usize {
+        let of_worker = match self.pace {
+            Pace::Fastest(link) => link.0 / self.workers as f64,
+            Pace::Within(factor, link) => link.0 / factor / self.workers as f64,
+        };
+        let stretch = self.contention.stretch();
+        let is_slower = |limit: &&f64| of_worker * stretch < **limit;
+        let first = LINKS.iter().filter(is_slower).count();
+        match self.seen.is_some_and(|seen| seen.speed().is_none()) {
+            true => first.min(FIRST_UNTOLD),
+            false => first.min(self.last),
+        }
+    }
+
     /// Returns the densest level at which a job is done before the link has nothing to send: the queue, what the sink took
     /// sooner than such a link sends it, and half of what the other workers may add meanwhile, since bytes go out in order.
     fn densest(&mut self, at: &Standing, bytes: f64) -> usize {
@@ -433,13 +474,15 @@ impl Pacer {
             Pace::Within(factor, link) => factor * at.raw_bytes as f64 / link.0 - at.now.0,
         };
         let is_trying = self.begun.iter().any(|job| self.is_guess(job.level));
+        let stretch = self.contention.stretch();
         let is_in_time = |level: usize| {
             let scale = self.scales[level].max(self.scale);
             let bytes = match self.is_guess(level) {
                 true => bytes.min(TRIED_BYTES as f64),
                 false => bytes,
             };
-            self.work[level] * scale * bytes <= ahead && !(is_trying && self.is_guess(level))
+            self.work[level] * scale * stretch * bytes <= ahead
+                && !(is_trying && self.is_guess(level))
         };
         let lightest = self.lightest();
         let may_be: [bool; LEVELS.len()] = std::array::from_fn(|level| {
@@ -457,7 +500,7 @@ impl Pacer {
     /// Returns the lightest level: 1 where workers do not keep up with the link by level 3.
     fn lightest(&self) -> usize {
         let link = self.stored / self.pace.link().0;
-        let workers = self.scale * self.work[1] / self.workers as f64;
+        let workers = self.contention.stretch() * self.scale * self.work[1] / self.workers as f64;
         usize::from(workers <= link)
     }
 
@@ -575,7 +618,17 @@ mod tests {
         simulate_by(Pacer::new(pace, workers), content, pace.link().0, costs)
     }
 
-    fn simulate_by(mut pacer: Pacer, content: u64, link: f64, costs: Costs) -> [f64; 3] {
+    fn simulate_by(pacer: Pacer, content: u64, link: f64, costs: Costs) -> [f64; 3] {
+        simulate_beside(1.0, pacer, content, (link, costs))
+    }
+
+    /// The same on a machine where a core second takes `stretch` seconds.
+    fn simulate_beside(
+        stretch: f64,
+        mut pacer: Pacer,
+        content: u64,
+        (link, costs): (f64, Costs),
+    ) -> [f64; 3] {
         let workers = pacer.workers();
         let mut free = vec![0.0_f64; workers];
         let (mut raw, mut core, mut stored) = (0, 0.0, 0.0);
@@ -605,15 +658,16 @@ mod tests {
                 sunk_bytes: (produced - queued).max(0.0) as u64,
                 sinking: Seconds((produced - queued).max(0.0) / link),
                 core: Seconds(used),
+                waiting: Seconds((stretch - 1.0) * used),
                 is_hopeless: costs(raw).1,
             });
             let bytes = (job.bytes as u64).min(content - raw);
             let level = LEVELS.iter().position(|&it| it == job.level).unwrap();
             let [seconds, made] = costs(raw).0[level].map(|it| it * bytes as f64);
-            free[next] = now + seconds;
+            free[next] = now + stretch * seconds;
             // In order.
             let before = jobs.last().map_or(0.0, |it| it.1);
-            let (from, until) = (before.max(now), before.max(now + seconds) + 1e-9);
+            let (from, until) = (before.max(now), before.max(free[next]) + 1e-9);
             jobs.push((from, until, made, bytes, seconds));
             link_free = (link_free.max(from) + made / link).max(until);
             // No more than some MiB wait.
@@ -649,6 +703,23 @@ mod tests {
             };
             seconds / COSTS.iter().map(of).min_by(f64::total_cmp).unwrap()
         });
+    }
+
+    /// Others want the cores as well: a level that would be through in time alone is late now.
+    #[test]
+    fn workers_and_link_end_together_on_a_busy_machine_too() {
+        for stretch in [2.0, 6.0] {
+            check_each("the best level", 1.1, |content, workers, link| {
+                let pacer = Pacer::new(Pace::Fastest(BytesPerSecond(link)), workers);
+                let costs: Costs = |_| (COSTS, false);
+                let [seconds, ..] = simulate_beside(stretch, pacer, content, (link, costs));
+                let of = |it: &[f64; 2]| {
+                    let bytes = content as f64;
+                    (stretch * it[0] * bytes / workers as f64).max(it[1] * bytes / link)
+                };
+                seconds / COSTS.iter().map(of).min_by(f64::total_cmp).unwrap()
+            });
+        }
     }
 
     #[test]
