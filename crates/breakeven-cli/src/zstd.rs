@@ -1,6 +1,6 @@
 //! zstd's command line, in words of ours.
 //!
-//! Each option of zstd 1.5.7 does what it does there, or does nothing and is documented so (`docs/streams.md`), or is refused
+//! Each option of zstd 1.5.7 does what it does there, or does nothing and is documented so (`docs/streams-reference.md`), or is refused
 //! in a sentence that names what to take instead. What is no option of zstd's is left as it is. Called by the name
 //! `zstd`, `zstdmt`, `unzstd` or `zstdcat`, as by a symbolic link, the program takes its place.
 

@@ -1,4 +1,4 @@
-//! The forms of JSON that `docs/streams.md` has a table for, and that what is printed has them.
+//! The forms of JSON that `docs/streams-reference.md` has a table for, and that what is printed has them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +49,7 @@ fn gather(value: &Value, place: &str, tell: &mut impl FnMut(&str, BTreeSet<Strin
 
 /// Returns what the guide's table of a schema says: a row for each place, its fields in backquotes.
 fn documented(schema: &str) -> Fields {
-    let page = include_str!("../../../../docs/streams.md");
+    let page = include_str!("../../../../docs/streams-reference.md");
     let head = format!("| `{schema}` | |\n|---|---|\n");
     let (_, table) = page.split_once(&head).expect("the table of a schema");
     let rows = table.lines().map_while(|line| line.strip_prefix("| "));
