@@ -90,3 +90,25 @@ fn what_cannot_be_written_or_read_is_told() {
         ],
     );
 }
+
+/// Nobody but older SQLites and other VFSes asks this way.
+#[test]
+fn the_vfs_tells_as_much_as_it_is_asked_for() {
+    check(
+        "from ctypes import CDLL, CFUNCTYPE, c_char_p, c_int, c_void_p, create_string_buffer\n\
+         find = CDLL('libsqlite3.so.0').sqlite3_vfs_find\n\
+         find.restype = c_void_p\n\
+         vfs = find(b'breakeven')\n\
+         # Three numbers and fourteen pointers lie before it.\n\
+         ask = CFUNCTYPE(c_int, c_void_p, c_int, c_char_p)(c_void_p.from_address(vfs + 16 + 14 * 8).value)\n\
+         told = refused(lambda: opened('a.db', '&snapshot=2'))\n\
+         buffer = create_string_buffer(b'#' * 400)\n\
+         ask(vfs, 0, None); ask(vfs, 0, buffer); ask(vfs, 1, buffer)\n\
+         assert buffer.raw[:400] == b'#' * 400\n\
+         ask(vfs, 300, buffer)\n\
+         assert told.endswith(buffer.value.decode()) and len(buffer.value) > 20\n\
+         ask(vfs, 5, buffer)\n\
+         print(len(buffer.value), why())",
+        &["4: snapshot: '2': 0 or 1"],
+    );
+}
