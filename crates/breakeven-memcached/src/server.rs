@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use breakeven::meter::thread_cpu;
@@ -441,11 +442,17 @@ fn listen_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<UnixListener>
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )?;
-    sockets::with_short_path(path, |path| {
+    // It gets its mode with its name, as memcached's does: some file systems refuse to change one.
+    let umask = rustix::process::umask(Mode::from_raw_mode(!mode & 0o777));
+    let bound = sockets::with_short_path(path, |path| {
         Ok(rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?)
-    })?;
-    // Nobody can connect before it listens, and then only whom its mode lets.
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    });
+    rustix::process::umask(umask);
+    bound?;
+    // The folder may hand down an access list in place of that. Nobody can connect before it listens.
+    if fs::symlink_metadata(path)?.permissions().mode() & 0o777 != mode & 0o777 {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    }
     rustix::net::listen(&socket, backlog)?;
     Ok(UnixListener::from(socket))
 }
