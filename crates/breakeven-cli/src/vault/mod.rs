@@ -101,13 +101,23 @@ fn run_command(options: &VaultOptions) -> Result<ExitCode> {
             let code = verify(options, &vault, *sample)?;
             (vault, code)
         }
+        #[cfg(feature = "mount")]
+        VaultCommand::Mount(mount) => {
+            let mut vault = open_damaged(options, repo)?;
+            let code = mount::mount(options, &mut vault, mount)?;
+            let code = upkeep::tell_damages(&vault, code);
+            (vault, code)
+        }
+        #[cfg(not(feature = "mount"))]
+        VaultCommand::Mount(_) => bail!(
+            "this program is built without the feature `mount`; `make install` builds it with mounts"
+        ),
         VaultCommand::List(_)
         | VaultCommand::Ls(_)
         | VaultCommand::Find(_)
         | VaultCommand::Diff(_)
         | VaultCommand::Dump(_)
         | VaultCommand::Restore(_)
-        | VaultCommand::Mount(_)
         | VaultCommand::Stats => {
             let vault = open_damaged(options, repo)?;
             let code = read(options, &vault)?;
@@ -133,12 +143,6 @@ fn read(options: &VaultOptions, vault: &Vault) -> Result<ExitCode> {
         VaultCommand::Find(find) => look::find(options, vault, find),
         VaultCommand::Diff(diff) => look::diff(options, vault, diff),
         VaultCommand::Dump(dump) => dump::dump(options, vault, dump),
-        #[cfg(feature = "mount")]
-        VaultCommand::Mount(mount) => mount::mount(options, vault, mount),
-        #[cfg(not(feature = "mount"))]
-        VaultCommand::Mount(_) => bail!(
-            "this program is built without the feature `mount`; `make install` builds it with mounts"
-        ),
         _ => stats(options, vault),
     }
 }

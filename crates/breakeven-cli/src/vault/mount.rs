@@ -4,21 +4,23 @@
 //! content and metadata have one inode number, in all folders and snapshots, so that their pages lie in memory once.
 //! Numbers follow from content and path: they are the same at the next mount.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::process::ExitCode;
+use std::path::Path;
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use breakeven::Error;
-use breakeven::vault::{Entry, FileMap, Id, Node, RandomReader, Time, TreeReader, Vault};
+use breakeven::vault::{Entry, FileMap, Id, Node, RandomReader, Snapshot, Time, TreeReader, Vault};
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr,
@@ -26,6 +28,7 @@ use fuser::{
     SessionACL,
 };
 use rustix::io::Errno as SystemError;
+use rustix::mount::{UnmountFlags, unmount};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -47,27 +50,43 @@ const AHEAD_THREADS: usize = 3;
 const AHEAD_WAITING: usize = 64;
 /// The block size that programs are told, and copy by.
 const BLOCK_BYTES: u32 = 128 << 10;
-/// How often a mount looks whether it was ended from outside.
+/// How often a mount looks whether it was ended from outside, or has something to read again.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long an end may take before it is said why.
+const PATIENCE: Duration = Duration::from_secs(1);
 const TIMES: &str = "times";
 const LATEST: &str = "latest";
 
 /// Mounts snapshots and serves them until they are unmounted, or a signal asks for it.
-pub fn mount(options: &VaultOptions, vault: &Vault, mount: &MountOptions) -> Result<ExitCode> {
+///
+/// A vault that others change meanwhile is read again when something is not where it was.
+pub fn mount(options: &VaultOptions, vault: &mut Vault, mount: &MountOptions) -> Result<ExitCode> {
+    let shown = look::shown(mount.target.as_os_str().as_bytes());
+    let target = fs::metadata(&mount.target).with_context(|| format!("mount at {shown}"))?;
+    ensure!(target.is_dir(), "{shown} is no folder");
     let memory = mount.cache_memory << 20;
     let reader = Arc::new(vault.random_reader(options.index_memory << 20, memory)?);
     let mut tree = reader.tree_reader();
+    let selected = match &mount.snapshot {
+        Some(typed) => vec![resolve(vault, typed, &mount.filter)?],
+        None => filtered(vault, &mount.filter)?,
+    };
+    ensure!(!selected.is_empty(), "there is no such snapshot");
     let root = match &mount.snapshot {
         Some(typed) => {
-            let (epoch, snapshot) = resolve(vault, typed, &mount.filter)?;
-            let entry = look::found(&mut tree, epoch, &snapshot, &typed.path)?;
-            Item::of(entry, epoch)
+            let (epoch, snapshot) = &selected[0];
+            Item::of(
+                look::found(&mut tree, *epoch, snapshot, &typed.path)?,
+                *epoch,
+            )
         }
-        None => all_snapshots(vault, &mut tree, mount)?,
+        None => all_snapshots(&selected, &mut tree)?,
     };
+    ensure!(root.is_folder(), "only a folder can be mounted");
     // Caught before anything is mounted, so that none leaves it behind.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("wait for signals")?;
     let (ahead, waiting) = sync_channel(AHEAD_WAITING);
+    let (renewals, asked) = channel();
     let has_failed = Arc::new(AtomicBool::new(false));
     let served = SnapshotFiles {
         inodes: Mutex::new(Inodes::new(root)),
@@ -78,33 +97,89 @@ pub fn mount(options: &VaultOptions, vault: &Vault, mount: &MountOptions) -> Res
         ahead,
         reader: Arc::clone(&reader),
         has_failed: Arc::clone(&has_failed),
+        renewals: Mutex::new(renewals),
+        told: Mutex::default(),
+        links: Mutex::default(),
+        snapshots: selected.into_iter().collect(),
     };
     read_ahead(&reader, waiting)?;
-    let shown = look::shown(mount.target.as_os_str().as_bytes());
     let session = fuser::spawn_mount(served, &mount.target, &config(options, mount))
         .with_context(|| format!("mount at {shown}"))?;
     standard::print(format!("mounted at {shown}; Ctrl-C or umount ends it\n"));
-    end_of(session, &mut signals).with_context(|| format!("unmount {shown}"))?;
+    let mut renew = || renewed(vault, &reader, options.index_memory << 20);
+    let mut serve = || {
+        for answer in asked.try_iter() {
+            let _: std::result::Result<(), _> = SyncSender::send(&answer, renew());
+        }
+    };
+    end_of(session, &mount.target, &mut signals, &mut serve)
+        .with_context(|| format!("unmount {shown}"))?;
     Ok(match has_failed.load(Ordering::Relaxed) {
         false => ExitCode::SUCCESS,
         true => ExitCode::from(PARTIAL),
     })
 }
 
-/// Waits until the file system is unmounted, or unmounts it for a signal. Files that are open then are served until they
-/// are closed, or another signal comes.
-fn end_of(session: BackgroundSession, signals: &mut Signals) -> io::Result<()> {
+/// Reads the vault again if others changed it; says whether it was.
+fn renewed(vault: &mut Vault, reader: &RandomReader, index_bytes_max: u64) -> bool {
+    let mut renew = || {
+        let has_moved_on = vault.has_moved_on()?;
+        if has_moved_on {
+            vault.reload()?;
+            reader.renew(vault, index_bytes_max)?;
+        }
+        Ok::<bool, Error>(has_moved_on)
+    };
+    renew().unwrap_or_else(|error| {
+        standard::complain(error);
+        false
+    })
+}
+
+/// Waits until the file system is unmounted, or unmounts it for a signal; calls `serve` again and again. What is open then
+/// is served until it is closed, or another signal comes.
+fn end_of(
+    session: BackgroundSession,
+    target: &Path,
+    signals: &mut Signals,
+    serve: &mut impl FnMut(),
+) -> Result<()> {
+    let mut is_ending = false;
+    let mut passed = Duration::ZERO;
     while !session.guard.is_finished() {
-        if signals.pending().next().is_some() {
-            let ending = thread::spawn(|| session.umount_and_join());
-            while !ending.is_finished() && signals.pending().next().is_none() {
-                thread::sleep(LOOK);
-            }
+        let is_asked = signals.pending().next().is_some();
+        if is_asked && is_ending {
+            // Whoever still has a file open loses it with the program.
+            std::mem::forget(session);
             return Ok(());
         }
+        if is_asked {
+            detach(target)?;
+            is_ending = true;
+        }
+        serve();
         thread::sleep(LOOK);
+        passed += if is_ending { LOOK } else { Duration::ZERO };
+        if passed == PATIENCE {
+            standard::tell("files are still open; another Ctrl-C ends it all the same");
+        }
     }
-    session.join()
+    Ok(session.join()?)
+}
+
+/// Takes the file system out of the tree of folders, in use or not.
+fn detach(target: &Path) -> Result<()> {
+    if unmount(target, UnmountFlags::DETACH).is_ok() {
+        return Ok(());
+    }
+    // Who is not root asks the program that mounted it.
+    let ended = Command::new("fusermount3")
+        .args(["-u", "-z", "--"])
+        .arg(target)
+        .status();
+    let ended = ended.context("fusermount3")?;
+    ensure!(ended.success(), "fusermount3: {ended}");
+    Ok(())
 }
 
 fn config(options: &VaultOptions, mount: &MountOptions) -> Config {
@@ -147,11 +222,12 @@ fn read_ahead(reader: &Arc<RandomReader>, waiting: Receiver<(Arc<FileMap>, u64)>
 }
 
 /// Returns a folder of all snapshots: by their numbers, by their times, and the latest.
-fn all_snapshots(vault: &Vault, tree: &mut TreeReader, mount: &MountOptions) -> Result<Item> {
+fn all_snapshots(selected: &[(u64, Snapshot)], tree: &mut TreeReader) -> Result<Item> {
     let (mut tops, mut times) = (Vec::new(), Vec::new());
     let mut latest: Option<(Time, u64)> = None;
-    for (epoch, snapshot) in filtered(vault, &mount.filter)? {
-        let mut top = look::found(tree, epoch, &snapshot, b"/")?;
+    for (epoch, snapshot) in selected {
+        let epoch = *epoch;
+        let mut top = look::found(tree, epoch, snapshot, b"/")?;
         top.name = epoch.to_string().into_bytes();
         top.changed = snapshot.begun;
         latest = latest.max(Some((snapshot.begun, epoch)));
@@ -243,7 +319,10 @@ impl Item {
             ..
         } = node
         else {
-            return InodeKey::Named(parent, name.clone());
+            return match link_group {
+                0 => InodeKey::Named(parent, name.clone()),
+                group => InodeKey::Linked(self.epoch, *group),
+            };
         };
         InodeKey::File(Box::new(FileKey {
             content: *content,
@@ -256,7 +335,7 @@ impl Item {
         }))
     }
 
-    fn attributes(&self, number: u64) -> FileAttr {
+    fn attributes(&self, number: u64, usage: InodeUsage) -> FileAttr {
         let entry = &*self.entry;
         let (kind, size, device) = match &entry.node {
             Node::File { size_bytes, .. } => (FileType::RegularFile, *size_bytes, 0),
@@ -271,18 +350,14 @@ impl Item {
         FileAttr {
             ino: INodeNo(number),
             size,
-            blocks: size.div_ceil(512),
+            blocks: usage.data_bytes.div_ceil(512),
             atime: changed,
             mtime: changed,
             ctime: changed,
             crtime: changed,
             kind,
             perm: (entry.mode & 0o7777) as u16,
-            nlink: if self.is_folder() || entry.link_group > 0 {
-                2
-            } else {
-                1
-            },
+            nlink: usage.link_count,
             uid: entry.user,
             gid: entry.group,
             rdev: device as u32,
@@ -322,6 +397,8 @@ enum InodeKey {
     File(Box<FileKey>),
     /// A name in the folder of this number.
     Named(u64, Vec<u8>),
+    /// What is no file and has several names: the snapshot and the group of its hard links.
+    Linked(u64, u64),
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -345,9 +422,19 @@ impl InodeKey {
     }
 }
 
+/// What an inode's entry does not say of it.
+#[derive(Clone, Copy)]
+struct InodeUsage {
+    /// Names in its snapshot, 2 of a folder.
+    link_count: u32,
+    /// Bytes of a file that are no holes.
+    data_bytes: u64,
+}
+
 /// An inode that the kernel knows.
 struct Inode {
     item: Item,
+    usage: InodeUsage,
     key: InodeKey,
     parent: u64,
     /// Times that the kernel was given it.
@@ -362,6 +449,10 @@ impl Inodes {
     fn new(root: Item) -> Inodes {
         let root = Inode {
             item: root,
+            usage: InodeUsage {
+                link_count: 2,
+                data_bytes: 0,
+            },
             key: InodeKey::Root,
             parent: 1,
             lookups: 1,
@@ -374,8 +465,21 @@ impl Inodes {
         Some(self.0.get(&number)?.item.clone())
     }
 
+    /// Returns the path of an inode from the root on, as it was first found.
+    fn path(&self, number: u64) -> Vec<u8> {
+        let (mut names, mut at) = (Vec::new(), number);
+        while at != 1
+            && let Some(inode) = self.0.get(&at)
+        {
+            names.push(&inode.item.entry.name[..]);
+            at = inode.parent;
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+
     /// Returns the number of an item that the kernel is told of.
-    fn enter(&mut self, parent: u64, item: Item) -> u64 {
+    fn enter(&mut self, parent: u64, item: Item, usage: InodeUsage) -> u64 {
         let key = item.key(parent);
         let mut number = key.number();
         while let Some(known) = self.0.get_mut(&number) {
@@ -387,6 +491,7 @@ impl Inodes {
         }
         let inode = Inode {
             item,
+            usage,
             key,
             parent,
             lookups: 1,
@@ -431,6 +536,13 @@ struct SnapshotFiles {
     ahead: SyncSender<(Arc<FileMap>, u64)>,
     /// Whether something could not be read.
     has_failed: Arc<AtomicBool>,
+    /// Asks for the vault to be read again, and hears whether it was.
+    renewals: Mutex<Sender<SyncSender<bool>>>,
+    /// The inodes of which it was told that they cannot be read.
+    told: Mutex<HashSet<u64>>,
+    /// Names of each group of hard links, by snapshots.
+    links: Mutex<HashMap<u64, Arc<HashMap<u64, u32>>>>,
+    snapshots: HashMap<u64, Snapshot>,
 }
 
 impl SnapshotFiles {
@@ -438,8 +550,40 @@ impl SnapshotFiles {
         lock(&self.inodes).item(number.0).ok_or(Errno::ENOENT)
     }
 
+    /// Reads, and once more if it fails and others have changed the vault since.
+    fn read_again<T>(
+        &self,
+        number: u64,
+        mut read: impl FnMut() -> std::result::Result<T, Error>,
+    ) -> std::result::Result<T, Errno> {
+        let first = match read() {
+            Ok(found) => return Ok(found),
+            Err(error) => error,
+        };
+        let (answer, answered) = sync_channel(1);
+        let is_asked = lock(&self.renewals).send(answer).is_ok();
+        let again = match is_asked && answered.recv().unwrap_or(false) {
+            true => {
+                *lock(&self.tree) = self.reader.tree_reader();
+                read()
+            }
+            false => Err(first),
+        };
+        again.map_err(|error| self.told(number, &error))
+    }
+
+    /// Says what is wrong with a file, once: the kernel only hears that something is.
+    fn told(&self, number: u64, error: &Error) -> Errno {
+        self.has_failed.store(true, Ordering::Relaxed);
+        if lock(&self.told).insert(number) {
+            let path = lock(&self.inodes).path(number);
+            standard::complain(format_args!("{}: {error}", look::shown(&path)));
+        }
+        Errno::EIO
+    }
+
     /// Returns what is in a folder, by names.
-    fn inside(&self, folder: &Item) -> std::result::Result<Arc<Vec<Item>>, Errno> {
+    fn inside(&self, number: u64, folder: &Item) -> std::result::Result<Arc<Vec<Item>>, Errno> {
         if let Some(inside) = &folder.inside {
             return Ok(Arc::clone(inside));
         }
@@ -450,8 +594,7 @@ impl SnapshotFiles {
         if let Some(known) = lock(&self.folders).known.get(&key) {
             return Ok(Arc::clone(known));
         }
-        let entries = lock(&self.tree).entries(&folder.entry);
-        let entries = entries.map_err(|error| self.told(&folder.entry, &error))?;
+        let entries = self.read_again(number, || lock(&self.tree).entries(&folder.entry))?;
         let items: Vec<_> = (entries.into_iter())
             .map(|entry| Item::of(entry, folder.epoch))
             .collect();
@@ -466,11 +609,66 @@ impl SnapshotFiles {
     }
 
     fn find(&self, parent: INodeNo, name: &OsStr) -> std::result::Result<FileAttr, Errno> {
-        let inside = self.inside(&self.item(parent)?)?;
+        let inside = self.inside(parent.0, &self.item(parent)?)?;
         let found = inside.binary_search_by(|item| item.entry.name[..].cmp(name.as_bytes()));
         let item = inside[found.map_err(|_| Errno::ENOENT)?].clone();
-        let number = lock(&self.inodes).enter(parent.0, item.clone());
-        Ok(item.attributes(number))
+        let usage = self.usage(parent.0, &item)?;
+        let number = lock(&self.inodes).enter(parent.0, item.clone(), usage);
+        Ok(item.attributes(number, usage))
+    }
+
+    /// Finds out what an entry does not say: where its holes are, and how many names it has.
+    fn usage(&self, parent: u64, item: &Item) -> std::result::Result<InodeUsage, Errno> {
+        let data_bytes = match item.entry.node {
+            Node::File {
+                is_sparse: true, ..
+            } => self
+                .read_again(parent, || self.reader.open(&item.entry))?
+                .data_bytes(),
+            Node::File { size_bytes, .. } => size_bytes,
+            _ => 0,
+        };
+        let link_count = match (item.is_folder(), item.entry.link_group) {
+            (true, _) => 2,
+            (false, 0) => 1,
+            (false, group) => {
+                let links = self.links_of(parent, item.epoch)?;
+                links.get(&group).copied().unwrap_or(1)
+            }
+        };
+        Ok(InodeUsage {
+            link_count,
+            data_bytes,
+        })
+    }
+
+    /// Counts the names of each group of hard links in a snapshot, when the first is looked at.
+    fn links_of(
+        &self,
+        parent: u64,
+        epoch: u64,
+    ) -> std::result::Result<Arc<HashMap<u64, u32>>, Errno> {
+        let mut links = lock(&self.links);
+        if let Some(known) = links.get(&epoch) {
+            return Ok(Arc::clone(known));
+        }
+        let snapshot = self.snapshots.get(&epoch).ok_or(Errno::EIO)?;
+        let counted = self.read_again(parent, || {
+            let mut counts = HashMap::new();
+            let mut tree = self.reader.tree_reader();
+            if let Some(root) = tree.find(snapshot, b"/")? {
+                tree.walk::<Error>(&root, &mut |_, entry| {
+                    if entry.link_group > 0 {
+                        *counts.entry(entry.link_group).or_default() += 1;
+                    }
+                    Ok(true)
+                })?;
+            }
+            Ok(counts)
+        })?;
+        let counted = Arc::new(counted);
+        links.insert(epoch, Arc::clone(&counted));
+        Ok(counted)
     }
 
     /// Opens a file; readers of one inode share what says where its bytes lie.
@@ -483,8 +681,7 @@ impl SnapshotFiles {
         let map = match known {
             Some(map) => map,
             None => {
-                let opened = self.reader.open(&item.entry);
-                let opened = opened.map_err(|error| self.told(&item.entry, &error))?;
+                let opened = self.read_again(number.0, || self.reader.open(&item.entry))?;
                 let map = Arc::new(opened);
                 if let Some(inode) = lock(&self.inodes).0.get_mut(&number.0) {
                     inode.map = Arc::downgrade(&map);
@@ -527,17 +724,7 @@ impl SnapshotFiles {
         } else if offset.abs_diff(next) > AHEAD_STEP {
             file.next.store(end, Ordering::Relaxed);
         }
-        (self.reader.read_at(&file.map, offset, buffer)).map_err(|error| match self.item(number) {
-            Ok(item) => self.told(&item.entry, &error),
-            Err(error) => error,
-        })
-    }
-
-    /// Says what is wrong with a file: the kernel only hears that something is.
-    fn told(&self, entry: &Entry, error: &Error) -> Errno {
-        self.has_failed.store(true, Ordering::Relaxed);
-        standard::complain(format_args!("{}: {error}", look::shown(&entry.name)));
-        Errno::EIO
+        self.read_again(number.0, || self.reader.read_at(&file.map, offset, buffer))
     }
 
     fn names(&self, number: INodeNo) -> std::result::Result<(Arc<Vec<Item>>, u64), Errno> {
@@ -546,7 +733,7 @@ impl SnapshotFiles {
             let inode = inodes.0.get(&number.0).ok_or(Errno::ENOENT)?;
             (inode.item.clone(), inode.parent)
         };
-        Ok((self.inside(&item)?, parent))
+        Ok((self.inside(number.0, &item)?, parent))
     }
 
     fn attribute(&self, number: INodeNo, name: &OsStr) -> std::result::Result<Vec<u8>, Errno> {
@@ -589,9 +776,12 @@ impl Filesystem for SnapshotFiles {
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.item(number) {
-            Ok(item) => reply.attr(&KEPT, &item.attributes(number.0)),
-            Err(error) => reply.error(error),
+        match lock(&self.inodes).0.get(&number.0) {
+            Some(inode) => {
+                let attributes = inode.item.attributes(number.0, inode.usage);
+                reply.attr(&KEPT, &attributes);
+            }
+            None => reply.error(Errno::ENOENT),
         }
     }
 
@@ -651,8 +841,9 @@ impl Filesystem for SnapshotFiles {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let size = match self.item(number).map(|it| it.attributes(number.0).size) {
-            Ok(size) => size,
+        let size = match self.item(number).map(|it| it.entry.node.clone()) {
+            Ok(Node::File { size_bytes, .. }) => size_bytes,
+            Ok(_) => return reply.error(Errno::EINVAL),
             Err(error) => return reply.error(error),
         };
         let file = match self.file(handle) {

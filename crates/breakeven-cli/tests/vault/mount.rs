@@ -103,6 +103,9 @@ fn added() -> tempfile::TempDir {
         0,
     );
     pipe.expect("a pipe");
+    for name in ["pipe two", "pipe three"] {
+        fs::hard_link(games.join("pipe"), games.join(name)).expect("a link");
+    }
     let vault = "breakeven vault -r /backup/games -p password.txt";
     ok(path, &format!("{vault} init"));
     ok(path, &format!("{vault} add /srv/games"));
@@ -159,7 +162,7 @@ fn a_mount_shows_each_snapshot_as_it_was() {
     };
     let games = path.join("srv/games");
     let compared = compare(&games, &below("latest").join("srv/games"));
-    assert!(compared >= 8, "{compared} names");
+    assert!(compared >= 10, "{compared} names");
     let first = below("1").join("srv/games");
     assert!(!first.join("new").exists() && first.join("text").exists());
     // One inode, and so one copy in memory, for what both snapshots have.
@@ -170,6 +173,8 @@ fn a_mount_shows_each_snapshot_as_it_was() {
         inode(&second.join("one/data"))
     );
     assert_eq!(inode(&second.join("text")), inode(&second.join("again")));
+    let pipes = ["pipe", "pipe three"].map(|name| inode(&second.join(name)));
+    assert_eq!(pipes[0], pipes[1]);
     assert_eq!(
         second.join("again").metadata().expect("metadata").nlink(),
         2
@@ -180,6 +185,16 @@ fn a_mount_shows_each_snapshot_as_it_was() {
     let data = seek(&hole, SeekFrom::Data(0)).expect("some data");
     assert!((40_000_000..=50_000_000).contains(&data), "{data}");
     assert_eq!(seek(&hole, SeekFrom::Hole(0)), Ok(0));
+    let blocks = hole.metadata().expect("metadata").blocks();
+    assert!(blocks * 512 < 10_000_000, "{blocks} blocks");
+    let links = |name: &str| {
+        second
+            .join(name)
+            .symlink_metadata()
+            .expect("metadata")
+            .nlink()
+    };
+    assert_eq!([links("pipe"), links("text"), links("new")], [3, 2, 1]);
     // Nobody changes it.
     let refused = fs::write(second.join("text"), "other").expect_err("read-only");
     assert_eq!(refused.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
@@ -247,7 +262,7 @@ fn a_damaged_file_is_an_error_and_named() {
         .status();
     assert!(ended.expect("it starts").success());
     let said = mount.complaints();
-    assert!(said.contains("data: corrupt"), "{said}");
+    assert!(said.contains("srv/games/one/data: corrupt"), "{said}");
     // As every command does that met damage.
     assert_eq!(
         mount.child.wait().expect("it ends").code(),
@@ -256,13 +271,93 @@ fn a_damaged_file_is_an_error_and_named() {
     );
 }
 
+/// What is open at the end is read on until it is closed.
+#[test]
+fn an_open_file_outlives_the_signal() {
+    let folder = added();
+    let path = folder.path();
+    let Some(mount) = Mount::start(path, &[]) else {
+        return;
+    };
+    let games = path
+        .join("at/latest")
+        .join(path.strip_prefix("/").expect("a path"));
+    let open = File::open(games.join("srv/games/one/data")).expect("a file");
+    let mut mount = mount;
+    let ended = Command::new("kill")
+        .args(["-s", "INT"])
+        .arg(mount.child.id().to_string())
+        .status();
+    assert!(ended.expect("it starts").success());
+    // A deadline, not a measurement.
+    let gone = "until [ -z \"$(ls at)\" ]; do sleep 0.02; done";
+    let mut wait = Command::new("timeout");
+    wait.args(["60", "sh", "-c", gone]).current_dir(path);
+    assert!(wait.status().expect("it starts").success(), "it stays");
+    assert!(
+        mount.child.try_wait().expect("a state").is_none(),
+        "{}",
+        mount.complaints()
+    );
+    let mut read = vec![0; 300_000];
+    open.read_exact_at(&mut read, 0).expect("a read");
+    assert!(read == fs::read(path.join("srv/games/one/data")).expect("a file"));
+    drop(open);
+    mount.complaints();
+    assert!(mount.child.wait().expect("it ends").success());
+}
+
+/// A mount goes on where a collection moved what it shows.
+#[test]
+fn a_collection_beside_a_mount_takes_nothing_from_it() {
+    let folder = added();
+    let path = folder.path();
+    for number in 0..60 {
+        let bytes = crate::noise(30_000 + number);
+        let one_of_two = if number % 2 == 0 {
+            "srv/games/even"
+        } else {
+            "srv/games/odd"
+        };
+        fs::create_dir_all(path.join(one_of_two)).expect("a folder");
+        fs::write(path.join(one_of_two).join(number.to_string()), bytes).expect("a file");
+    }
+    let vault = "breakeven vault -r /backup/games -p password.txt";
+    ok(path, &format!("{vault} add /srv/games"));
+    fs::remove_dir_all(path.join("srv/games/odd")).expect("a folder");
+    ok(path, &format!("{vault} add /srv/games"));
+    let Some(mount) = Mount::start(path, &[]) else {
+        return;
+    };
+    ok(path, &format!("{vault} forget --keep-last 1"));
+    for _ in 0..2 {
+        ok(path, &format!("{vault} gc --grace 0 --live-below 100%"));
+    }
+    let shown = path
+        .join("at/latest")
+        .join(path.strip_prefix("/").expect("a path"));
+    let compared = compare(&path.join("srv/games"), &shown.join("srv/games"));
+    assert!(compared >= 40, "{compared}");
+    assert_eq!(mount.signal("TERM"), "");
+}
+
 #[test]
 fn what_cannot_be_mounted_is_said() {
     let folder = added();
     let path = folder.path();
-    let line = "breakeven vault -r /backup/games -p password.txt mount /nowhere";
-    let output = super::run(path, line);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("nowhere"), "{said}");
+    let vault = "breakeven vault -r /backup/games -p password.txt";
+    fs::write(path.join("file"), "a file\n").expect("a file");
+    fs::create_dir(path.join("at")).expect("a folder");
+    let text = format!("1:{}/srv/games/text", path.display());
+    for (words, said) in [
+        ("/nowhere", "nowhere: No such file"),
+        ("/file", "is no folder"),
+        (&*format!("/at {text}"), "only a folder can be mounted"),
+        ("/at --host nobody", "there is no such snapshot"),
+    ] {
+        let output = super::run(path, &format!("{vault} mount {words}"));
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words}: {message}");
+        assert!(message.contains(said), "{words}: {message}");
+    }
 }

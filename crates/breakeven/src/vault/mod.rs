@@ -483,7 +483,10 @@ impl Vault {
     }
 
     /// Says whether somebody has written since the state was read, who may have deleted what it lists.
-    fn has_moved_on(&self) -> Result<bool> {
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub fn has_moved_on(&self) -> Result<bool> {
         let epochs = self.epochs("snapshots")?;
         Ok(epochs.last().is_some_and(|newest| *newest > self.newest))
     }

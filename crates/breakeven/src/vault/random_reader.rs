@@ -6,7 +6,7 @@
 //! Not here: folders, which [`TreeReader`] reads.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::cache::{Cache, CacheOptions};
 use crate::codec::Decompressor;
@@ -33,12 +33,18 @@ const CHUNK_BYTES: usize = 64 << 10;
 pub struct RandomReader {
     far: Arc<dyn FarEnd>,
     keys: Arc<Keys>,
-    index: Arc<Index>,
+    /// Chunks by their identities, which no other index changes.
     cache: Cache<Id>,
+    frames: RwLock<Arc<Frames>>,
+    decompressors: Mutex<Vec<Decompressor>>,
+}
+
+/// The frames of an index, by their numbers there.
+struct Frames {
+    index: Arc<Index>,
     /// The newest first.
     recent: Mutex<VecDeque<(u32, Arc<OpenFrame>)>>,
     decoding: [Mutex<()>; DECODING_LOCKS],
-    decompressors: Mutex<Vec<Decompressor>>,
     /// Heads of packs by their numbers in the index.
     heads: Mutex<HashMap<u32, [u8; HEAD_BYTES]>>,
     /// Reads the lists of contents.
@@ -73,11 +79,17 @@ impl Vault {
         Ok(RandomReader {
             far: Arc::clone(&self.far),
             keys: Arc::clone(&self.keys),
-            index: Arc::new(self.index(index_bytes_max)?),
             cache: Cache::new(options)?,
+            frames: RwLock::new(Arc::new(self.frames(index_bytes_max)?)),
+            decompressors: Mutex::default(),
+        })
+    }
+
+    fn frames(&self, index_bytes_max: u64) -> Result<Frames> {
+        Ok(Frames {
+            index: Arc::new(self.index(index_bytes_max)?),
             recent: Mutex::default(),
             decoding: std::array::from_fn(|_| Mutex::default()),
-            decompressors: Mutex::default(),
             heads: Mutex::default(),
             lists: Mutex::new(Chunks::new(&self.far, &self.keys)),
         })
@@ -87,7 +99,22 @@ impl Vault {
 impl RandomReader {
     /// Returns a reader of folders over the same index.
     pub fn tree_reader(&self) -> TreeReader {
-        TreeReader::of_index(Chunks::new(&self.far, &self.keys), &self.index)
+        TreeReader::of_index(Chunks::new(&self.far, &self.keys), &self.frames().index)
+    }
+
+    /// Goes by the index of a vault that was read again: what was collected or repaired meanwhile lies elsewhere.
+    ///
+    /// # Errors
+    /// As [`Vault::random_reader`]; the index stays then.
+    pub fn renew(&self, vault: &Vault, index_bytes_max: u64) -> Result<()> {
+        let frames = Arc::new(vault.frames(index_bytes_max)?);
+        *self.frames.write().unwrap_or_else(PoisonError::into_inner) = frames;
+        Ok(())
+    }
+
+    fn frames(&self) -> Arc<Frames> {
+        let frames = self.frames.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&frames)
     }
 
     /// Finds out where the bytes of a file lie.
@@ -108,7 +135,8 @@ impl RandomReader {
         if size_bytes == 0 {
             return Ok(FileMap { extents });
         }
-        let place = self.place_of(content)?;
+        let frames = self.frames();
+        let place = frames.place_of(content)?;
         if place.kind == ChunkKind::Plain {
             extents.push(FileExtent {
                 end: size_bytes,
@@ -121,7 +149,7 @@ impl RandomReader {
             end += length;
             extents.push(FileExtent { end, content });
         };
-        lock(&self.lists).each_extent(&self.index, content, &mut push)?;
+        lock(&frames.lists).each_extent(&frames.index, content, &mut push)?;
         match end == size_bytes {
             true => Ok(FileMap { extents }),
             false => {
@@ -163,16 +191,18 @@ impl RandomReader {
         let Some(extent) = file.extents.get(file.extent_at(offset)) else {
             return;
         };
-        if let Some(place) = self.index.find(&extent.content) {
-            let _ = self.frame(place.frame);
+        let frames = self.frames();
+        if let Some(place) = frames.index.find(&extent.content) {
+            let _ = self.frame(&frames, place.frame);
         }
     }
 
     /// Copies a part of a chunk.
     fn read_chunk(&self, id: Id, length: usize, from: usize, wanted: &mut [u8]) -> Result<()> {
         let load = |bytes: &mut [u8]| {
-            let place = self.place_of(id)?;
-            let frame = self.frame(place.frame)?;
+            let frames = self.frames();
+            let place = frames.place_of(id)?;
+            let frame = self.frame(&frames, place.frame)?;
             let chunk = chunk_of(&frame, place.ordinal)?;
             if chunk.len() != bytes.len() || self.keys.id(chunk) != id {
                 return Err(wrong_content(id));
@@ -198,26 +228,22 @@ impl RandomReader {
         }
     }
 
-    fn place_of(&self, id: Id) -> Result<Place> {
-        self.index.find(&id).ok_or_else(|| missing(id))
-    }
-
     /// Returns a frame by its number in the index; one thread decodes it, the others wait.
-    fn frame(&self, number: u32) -> Result<Arc<OpenFrame>> {
-        if let Some(frame) = self.recent_frame(number) {
+    fn frame(&self, frames: &Frames, number: u32) -> Result<Arc<OpenFrame>> {
+        if let Some(frame) = frames.recent(number) {
             return Ok(frame);
         }
-        let _decoding = lock(&self.decoding[number as usize % DECODING_LOCKS]);
-        if let Some(frame) = self.recent_frame(number) {
+        let _decoding = lock(&frames.decoding[number as usize % DECODING_LOCKS]);
+        if let Some(frame) = frames.recent(number) {
             return Ok(frame);
         }
-        let pack = self.index.frame(number).pack;
-        let mut head = lock(&self.heads).get(&pack).copied();
+        let pack = frames.index.frame(number).pack;
+        let mut head = lock(&frames.heads).get(&pack).copied();
         let mut decompressor = lock(&self.decompressors).pop().unwrap_or_default();
         let read = read_frame(
             &*self.far,
             &self.keys,
-            &self.index,
+            &frames.index,
             number,
             &mut head,
             &mut decompressor,
@@ -225,16 +251,22 @@ impl RandomReader {
         lock(&self.decompressors).push(decompressor);
         let frame = Arc::new(read?);
         if let Some(head) = head {
-            lock(&self.heads).insert(pack, head);
+            lock(&frames.heads).insert(pack, head);
         }
-        let mut recent = lock(&self.recent);
+        let mut recent = lock(&frames.recent);
         recent.truncate(RECENT_FRAMES - 1);
         recent.push_front((number, Arc::clone(&frame)));
         Ok(frame)
     }
+}
+
+impl Frames {
+    fn place_of(&self, id: Id) -> Result<Place> {
+        self.index.find(&id).ok_or_else(|| missing(id))
+    }
 
     /// Returns a frame that was decoded lately, and makes it the newest.
-    fn recent_frame(&self, number: u32) -> Option<Arc<OpenFrame>> {
+    fn recent(&self, number: u32) -> Option<Arc<OpenFrame>> {
         let mut recent = lock(&self.recent);
         let at = recent.iter().position(|(known, _)| *known == number)?;
         let found = recent.remove(at)?;
@@ -253,6 +285,12 @@ impl FileMap {
     fn start(&self, at: usize) -> u64 {
         at.checked_sub(1)
             .map_or(0, |before| self.extents[before].end)
+    }
+
+    /// Returns how many bytes are stored: all but zeros that are not.
+    pub fn data_bytes(&self) -> u64 {
+        let data = (self.extents.iter().enumerate()).filter(|(_, it)| it.content != Id::NONE);
+        data.map(|(at, extent)| extent.end - self.start(at)).sum()
     }
 
     /// Returns where bytes that are stored begin, at an offset or behind it; nothing if only zeros follow.

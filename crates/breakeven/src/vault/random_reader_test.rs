@@ -173,3 +173,41 @@ fn a_damaged_pack_is_an_error_and_never_other_bytes() {
     println!("{right} right, {refused} refused");
     assert!(right > 100 && refused > 0, "{right} {refused}");
 }
+
+#[test]
+fn what_was_collected_meanwhile_is_read_where_it_lies_now() {
+    let shapes = shapes();
+    let (_, mut vault, source) = added(&shapes);
+    let reader = vault.random_reader(INDEX_BYTES, CACHE_BYTES).unwrap();
+    let kept = entry(&reader, &vault, &source, "noise");
+    let file = reader.open(&kept).unwrap();
+    // The second snapshot has less, and the first goes: what it alone had is collected.
+    for name in ["text", "holed"] {
+        std::fs::remove_file(source.path().join(name)).unwrap();
+    }
+    let paths = [source.path().to_path_buf()];
+    let mut writer = Vault::open(Arc::clone(&vault.far), PASSWORD, Entropy::seeded(5)).unwrap();
+    writer
+        .add(&pool(), &paths, &options(1), &mut |_| ())
+        .unwrap();
+    writer.forget(&[1]).unwrap();
+    for now in [100, 200] {
+        let collected = writer.collect(
+            &pool(),
+            WriterOptions::default(),
+            (now, 0),
+            1.0,
+            &mut |_| (),
+        );
+        collected.unwrap();
+    }
+    let bytes = &shapes[3].1;
+    let mut buffer = vec![0; bytes.len()];
+    let stale = reader.read_at(&file, 0, &mut buffer);
+    assert!(vault.has_moved_on().unwrap());
+    vault.reload().unwrap();
+    reader.renew(&vault, INDEX_BYTES).unwrap();
+    assert_eq!(reader.read_at(&file, 0, &mut buffer).unwrap(), bytes.len());
+    assert!(buffer == *bytes);
+    assert!(stale.is_err(), "nothing was moved");
+}
