@@ -382,7 +382,7 @@ fn keep_up_until(stopped: &Receiver<()>, mut work: impl FnMut() -> Result<()>) {
     }
 }
 
-/// Writes the metrics, and warns before writes are refused.
+/// Gives back what nothing needs, writes the metrics, and warns before writes are refused.
 fn keep_up(
     opened: &Opened,
     server: &Server,
@@ -390,6 +390,9 @@ fn keep_up(
     reserve_bytes: u64,
     was_short: &mut bool,
 ) -> Result<()> {
+    if !server.is_read_only {
+        server.disk.free()?;
+    }
     let left_bytes = host_left_bytes(&opened.folder)?;
     // Warned of while as much again is left as is kept back.
     let is_short = !server.is_read_only && left_bytes < reserve_bytes.saturating_mul(2);

@@ -197,7 +197,7 @@ impl Request {
             }
             READ => return self.read_bytes(session, buffer),
             BLOCK_STATUS => return self.status(session),
-            WRITE => volume.write_lent(self.offset, buffer, self.durability())?,
+            WRITE => self.write(session, buffer)?,
             TRIM => volume.trim(self.offset, length, self.durability())?,
             WRITE_ZEROES => volume.zero(self.offset, length, self.durability())?,
             FLUSH if session.is_read_only => {}
@@ -205,6 +205,23 @@ impl Request {
             _ => return refuse(EINVAL, "an unknown request"),
         }
         Ok(Answer::Done)
+    }
+
+    /// Writes what the buffer holds; where that finds no room, some is made first.
+    fn write(&self, session: &Session, buffer: &mut Vec<u8>) -> Result<(), Refusal> {
+        let write = |buffer: &mut Vec<u8>| {
+            let written = session
+                .volume
+                .write_lent(self.offset, buffer, self.durability());
+            written.map_err(Refusal::from)
+        };
+        match write(buffer) {
+            Err(refusal) if refusal.number == ENOSPC => {
+                session.disk.make_room(u64::from(self.length))?;
+                write(buffer)
+            }
+            written => written,
+        }
     }
 
     fn read_bytes(&self, session: &Session, buffer: &mut Vec<u8>) -> Result<Answer, Refusal> {
@@ -445,7 +462,7 @@ impl<'c, R: Read + Send, W: Write + Send> Conversation<'c, R, W> {
                 result,
                 &buffer,
             )?;
-            if matches!(kind, WRITE | WRITE_ZEROES) {
+            if matches!(kind, WRITE | WRITE_ZEROES | TRIM) {
                 self.session.tidy();
             }
             // A long request's memory is not kept for short ones.

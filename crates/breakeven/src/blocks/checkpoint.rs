@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use super::BlocksOptions;
 use super::file::StoreFile;
 use super::goal::Goal;
 use super::layout::{
@@ -14,6 +13,7 @@ use super::overlay::Overlay;
 use super::place::{Place, Segment};
 use super::state::{LiveChanges, Node, State, Work};
 use super::table::Chunk;
+use super::{BlocksOptions, Reserve, SEGMENT_BYTES_MAX, SEGMENT_SHARE};
 use crate::dictionaries::Generation;
 use crate::error::{Error, Result};
 use crate::storage::record::{Label, Placed};
@@ -38,6 +38,20 @@ pub(super) struct Writer {
     pub(super) freed_segments: usize,
     /// Dictionaries that enter with the next checkpoint.
     pub(super) pending: Vec<Arc<Generation>>,
+}
+
+/// What room within the file a writer leaves to others. A store on a full host can be cleaned with it, and what frees more
+/// than it takes can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaves {
+    /// The room of the next checkpoint, for who cleans.
+    Checkpoint,
+    /// That of everything that may still change before it: for who writes no blocks.
+    Frees,
+    /// That, and room for what moves: for who frees more than it writes.
+    Cleaning,
+    /// That, and room for those who free: a checkpoint that frees nothing, and half a segment.
+    All,
 }
 
 /// The lists of a checkpoint.
@@ -65,7 +79,7 @@ impl Writer {
         state: &State,
         options: &BlocksOptions,
     ) -> Result<State> {
-        self.log.reserved_bytes = 0;
+        self.log.kept_bytes = 0;
         let mut new = state.clone();
         let mut live = LiveChanges::new();
         self.write_dictionaries(file, &mut new, &mut live)?;
@@ -106,7 +120,7 @@ impl Writer {
         self.pinned = places.filter_map(|at| new.segments.find(at)).collect();
         apply_live(&mut self.log.live, &live)?;
         self.free_unused(new.version);
-        self.log.appended_bytes = 0;
+        (self.log.appended_bytes, self.log.died_bytes) = (0, 0);
         // Neither superblock that a recovery may find leads here any more.
         if let Some(kept) = lists.kept {
             self.log.cut(kept)?;
@@ -249,6 +263,97 @@ impl Writer {
             }
         }
         Ok(lists)
+    }
+
+    /// Gives the host back what is free, where the file takes more than it should. What a checkpoint freed is free once its state
+    /// is published.
+    pub(super) fn give_back(&mut self, state: &State, options: &BlocksOptions) -> Result<()> {
+        let goal = self.log.goal(options);
+        self.log.recount();
+        if !goal.is_passed_by(self.log.taken_bytes()) && !self.log.is_too_long(&goal) {
+            return Ok(());
+        }
+        let kept_bytes = goal.room_bytes_min.max(self.kept_bytes(state, Leaves::All));
+        self.log.give_back(goal.file_bytes, kept_bytes)
+    }
+
+    /// Returns whether the host has no room, and what is left of the file's goes to the next checkpoint.
+    pub(super) fn is_short_of_room(&self, state: &State) -> bool {
+        let is_short = || self.log.room_inside() < self.kept_bytes(state, Leaves::Cleaning);
+        self.log.is_tight && is_short()
+    }
+
+    /// Returns whether hardly anything died since room was to be made and was not.
+    pub(super) fn is_futile(&self, state: &State) -> bool {
+        // A checkpoint makes room by itself for what it writes down.
+        let has_changed = state.changed_bytes() > 0;
+        let futile_bytes = self.log.futile_bytes.filter(|_| !has_changed);
+        futile_bytes.is_some_and(|futile_bytes| {
+            let least_bytes = self.log.next_segment_bytes();
+            self.log.dead_bytes(&self.pinned).all_bytes < futile_bytes + least_bytes
+        })
+    }
+
+    /// Returns whether the host has no room, and what is kept of the file's is not there with a segment more.
+    pub(super) fn is_room_due(&self, state: &State) -> bool {
+        let wanted_bytes = || self.kept_bytes(state, Leaves::All) + self.log.next_segment_bytes();
+        self.log.is_tight && self.log.room_inside() < wanted_bytes() && !self.is_futile(state)
+    }
+
+    /// Returns whether a checkpoint gives enough back, or frees what the host has no room for.
+    pub(super) fn is_freeing_due(&self, options: &BlocksOptions) -> bool {
+        if self.log.died_bytes == 0 {
+            return false;
+        }
+        let goal = self.log.goal(options);
+        let is_worth_a_look = self.log.died_bytes >= goal.segment_bytes || self.log.is_tight;
+        let is_long = || goal.is_passed_by(self.log.taken_bytes());
+        let dead_bytes = || self.log.dead_bytes(&self.pinned).whole_bytes;
+        is_worth_a_look
+            && match self.log.is_tight {
+                true => dead_bytes() > 0,
+                false => is_long() && dead_bytes() >= goal.interval_bytes,
+            }
+    }
+
+    /// Returns the room within the file that is left to others by whoever leaves so much.
+    pub(super) fn kept_bytes(&self, state: &State, leaves: Leaves) -> u64 {
+        let checkpoint_bytes = state.checkpoint_bytes_max();
+        let file_bytes = self.log.file_bytes();
+        // About what a segment of such a file is long, without steps.
+        let least_bytes = u64::from(self.payload.segment_bytes_min);
+        let segment_bytes = (file_bytes / SEGMENT_SHARE).clamp(least_bytes, SEGMENT_BYTES_MAX);
+        let more_bytes = match self.log.geometry.reserve {
+            Reserve::All => {
+                // One trim, or what moves, may change entries all over the table and the maps, before that checkpoint and
+                // behind it, which may free nothing.
+                let unchanged_bytes = state.unchanged_bytes().min(SEGMENT_BYTES_MAX);
+                let table_bytes = state.table_bytes().min(SEGMENT_BYTES_MAX);
+                let moved_bytes = (2 * segment_bytes).min(file_bytes / 8);
+                let freeing_bytes = (segment_bytes / 2).min(file_bytes / 16);
+                match leaves {
+                    Leaves::Checkpoint => 0,
+                    Leaves::Frees => unchanged_bytes,
+                    Leaves::Cleaning => unchanged_bytes + moved_bytes,
+                    Leaves::All => unchanged_bytes + table_bytes + moved_bytes + freeing_bytes,
+                }
+            }
+            Reserve::Share if self.log.is_small() => 0,
+            Reserve::Share => {
+                let moved_bytes = segment_bytes.min(file_bytes / 16);
+                let freeing_bytes = file_bytes / SEGMENT_SHARE;
+                let freeing_bytes = freeing_bytes.clamp(least_bytes / 4, SEGMENT_BYTES_MAX);
+                match leaves {
+                    Leaves::Checkpoint | Leaves::Frees => 0,
+                    Leaves::Cleaning => moved_bytes,
+                    Leaves::All => {
+                        let segment_bytes = least_bytes.saturating_sub(checkpoint_bytes);
+                        segment_bytes.max(moved_bytes + freeing_bytes)
+                    }
+                }
+            }
+        };
+        checkpoint_bytes + more_bytes
     }
 
     /// Frees the segments that neither the state of this version needs nor a recovery.

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::checkpoint::Leaves;
 use super::coding::{Coding, Hidden, Moment, Subject};
 use super::dictionary::KeptDictionaries;
 use super::file::{Workspace, decode_frame, frame_prefix};
@@ -16,7 +17,7 @@ use super::layout::{
 };
 use super::log::{BUFFER_BYTES_MAX, Use};
 use super::place::{Place, Segment};
-use super::{BLOCK_BYTES_MAX, Blocks, Transaction, Turn};
+use super::{BLOCK_BYTES_MAX, Blocks, Transaction, Turn, is_for_room};
 use crate::codec::Decoder;
 use crate::error::{Error, Result};
 use crate::storage::record::{
@@ -129,13 +130,23 @@ impl Plan {
 #[derive(Clone, Copy, Debug)]
 struct Aim {
     budget_bytes: u64,
+    /// So much is to become free, whatever the file's measure.
+    wanted_bytes: u64,
     /// Whether the segments in use are to keep to the file's measure by themselves, room or not.
     is_thorough: bool,
     /// Whether blocks are encoded anew where that is shorter.
     recodes: bool,
-    may_grow: bool,
     /// All segments up to this generation are moved, dead or not; 0 for none.
     rewritten: u64,
+}
+
+/// The room within the file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Room {
+    bytes: u64,
+    lacking_bytes: u64,
+    /// What a checkpoint may come to.
+    checkpoint_bytes: u64,
 }
 
 /// A segment that could be cleaned.
@@ -193,9 +204,9 @@ impl Blocks {
     pub fn clean(&self, budget_bytes: u64) -> Result<Cleaned> {
         self.clean_by(Aim {
             budget_bytes,
+            wanted_bytes: 0,
             is_thorough: true,
             recodes: true,
-            may_grow: true,
             rewritten: 0,
         })
     }
@@ -236,9 +247,9 @@ impl Blocks {
         while left > 0 && idle < IDLE_ROUNDS_MAX {
             let cleaned = self.clean_by(Aim {
                 budget_bytes: self.inner.options.checkpoint_bytes,
+                wanted_bytes: 0,
                 is_thorough: false,
                 recodes: true,
-                may_grow: true,
                 rewritten,
             })?;
             sum.add(&cleaned);
@@ -269,24 +280,75 @@ impl Blocks {
         Ok(count)
     }
 
-    fn clean_by(&self, aim: Aim) -> Result<Cleaned> {
-        let (cleaned, lacks_room) = self.clean_once(aim);
-        let within = Aim {
-            may_grow: false,
-            ..aim
-        };
-        match cleaned {
-            // The file was to grow and cannot: what is free already is there for this.
-            Err(error) if lacks_room => match self.clean_once(within).0 {
-                // Nothing can be done in it, and what was to be done is not.
-                Ok(cleaned) if cleaned == Cleaned::default() => Err(error),
-                within => within,
-            },
-            cleaned => cleaned,
+    /// Makes room within the file, as far as that goes, until `bytes` can be written and what is kept is left behind them: by a
+    /// checkpoint if that frees any, and by cleaning.
+    ///
+    /// # Errors
+    /// Those of reading and writing. That there is no room is none: whoever writes is told.
+    pub fn make_room(&self, bytes: u64) -> Result<()> {
+        let (mut best_bytes, mut idle) = (0, 0);
+        loop {
+            let room = self.free_for_room(bytes)?;
+            if room.lacking_bytes == 0 {
+                return Ok(());
+            }
+            // A checkpoint takes room before the next one frees what it replaces.
+            idle = if room.bytes > best_bytes { 0 } else { idle + 1 };
+            best_bytes = best_bytes.max(room.bytes);
+            if idle == IDLE_ROUNDS_MAX {
+                return self.with_writer(|_, writer| {
+                    let dead = writer.log.dead_bytes(&writer.pinned);
+                    writer.log.futile_bytes = Some(dead.all_bytes);
+                    Ok(())
+                });
+            }
+            let cleaned = self.clean_by(Aim {
+                budget_bytes: self.inner.options.checkpoint_bytes,
+                // The checkpoint behind it takes some.
+                wanted_bytes: room.lacking_bytes + room.checkpoint_bytes,
+                is_thorough: true,
+                recodes: true,
+                rewritten: 0,
+            });
+            match cleaned {
+                Err(error) if is_for_room(&error) => {}
+                cleaned => drop(cleaned?),
+            }
         }
     }
 
-    /// Cleans if that is due: little room is left, or the file is too long, and enough was written since the
+    /// Frees what a checkpoint alone frees, if there is room for one, and returns what room there is then.
+    pub(super) fn free_for_room(&self, bytes: u64) -> Result<Room> {
+        let mut room = Room::default();
+        self.with_writer(|inner, writer| {
+            let has_dead = writer.log.dead_bytes(&writer.pinned).whole_bytes > 0;
+            if has_dead || inner.shared.state().changed_bytes() > 0 {
+                match inner.checkpoint(writer) {
+                    Err(error) if is_for_room(&error) => {}
+                    written => written?,
+                }
+            }
+            writer.log.recount();
+            let state = inner.shared.state();
+            room.bytes = writer.log.room_inside();
+            room.checkpoint_bytes = writer.kept_bytes(&state, Leaves::Frees);
+            let kept_bytes = writer.kept_bytes(&state, Leaves::All);
+            room.lacking_bytes = (kept_bytes + bytes).saturating_sub(room.bytes);
+            writer.log.futile_bytes = None;
+            Ok(())
+        })?;
+        Ok(room)
+    }
+
+    fn clean_by(&self, aim: Aim) -> Result<Cleaned> {
+        let mut transaction = self.begin_within()?;
+        transaction.leaves = Leaves::Checkpoint;
+        transaction.writer().log.recount();
+        let plan = transaction.plan(aim);
+        transaction.carry_out(&plan)
+    }
+
+    /// Cleans if that is due: little room is left, in the file where the host has none, or the file is too long, and enough was written since the
     /// last checkpoint to pay for one. What moves keeps its encoding: where blocks are written over, most of what
     /// moves is soon dead, and commits wait. To be called behind every transaction, or every few.
     ///
@@ -297,21 +359,40 @@ impl Blocks {
     /// A look at the list of segments; if cleaning is due, that of reading a few times what was written since the
     /// last checkpoint.
     pub fn tidy(&self) -> Result<Cleaned> {
-        match self.cleaning_budget() {
-            Some(budget_bytes) => self.clean_by(Aim {
-                budget_bytes,
-                is_thorough: false,
-                recodes: false,
-                may_grow: true,
-                rewritten: 0,
-            }),
-            None => Ok(Cleaned::default()),
+        if let Some(room_bytes) = self.room_due() {
+            self.make_room(room_bytes)?;
+        }
+        let Some(budget_bytes) = self.cleaning_budget() else {
+            return Ok(Cleaned::default());
+        };
+        let cleaned = self.clean_by(Aim {
+            budget_bytes,
+            wanted_bytes: 0,
+            is_thorough: false,
+            recodes: false,
+            rewritten: 0,
+        });
+        match cleaned {
+            // Whoever writes is told.
+            Err(error) if is_for_room(&error) => Ok(Cleaned::default()),
+            cleaned => cleaned,
         }
     }
 
     /// Returns whether [`Blocks::tidy`] would do anything. Held snapshots keep what it frees from use.
     pub fn is_cleaning_due(&self) -> bool {
-        self.cleaning_budget().is_some()
+        self.room_due().is_some() || self.cleaning_budget().is_some()
+    }
+
+    /// Returns what room is to be made in the file beside what is kept, where the host has none.
+    fn room_due(&self) -> Option<u64> {
+        let state = self.inner.shared.state();
+        match &*self.inner.lock_turn() {
+            Turn::Idle(writer) if writer.is_room_due(&state) => {
+                Some(writer.log.next_segment_bytes())
+            }
+            _ => None,
+        }
     }
 
     fn cleaning_budget(&self) -> Option<u64> {
@@ -394,7 +475,7 @@ impl Blocks {
                 budget_bytes: left_bytes.min(self.inner.options.checkpoint_bytes),
                 is_thorough: false,
                 recodes,
-                may_grow: true,
+                wanted_bytes: 0,
                 rewritten: 0,
             });
             // What a cleaning freed is cut off behind the next one.
@@ -433,31 +514,21 @@ impl Blocks {
         let live_bytes = live_bytes.saturating_sub(dying_bytes);
         Goal::of(live_bytes, &self.inner.options).is_passed_by(file_bytes)
     }
-
-    /// Cleans; returns too whether it was for want of room that it failed.
-    fn clean_once(&self, aim: Aim) -> (Result<Cleaned>, bool) {
-        let mut transaction = match self.begin() {
-            Ok(transaction) => transaction,
-            Err(error) => return (Err(error), false),
-        };
-        let log = &mut transaction.writer().log;
-        (log.reserved_bytes, log.lacks_room) = (0, false);
-        let plan = transaction.plan(aim);
-        let cleaned = transaction.carry_out(&plan);
-        (cleaned, transaction.writer().log.lacks_room)
-    }
 }
 
 impl Transaction {
     /// Chooses the segments to be cleaned.
     fn plan(&mut self, aim: Aim) -> Plan {
         let options = self.inner.options;
+        let state = self.state.clone();
         let writer = self.writer();
         let log = &writer.log;
         let goal = log.goal(&options);
         let present_bytes = log.room_below(&goal);
+        // Going on at lower places takes room that may not be there.
+        let is_too_long = !log.is_tight && log.is_too_long(&goal);
         let mut plan = Plan {
-            tail: log.is_too_long(&goal).then_some(goal.file_bytes),
+            tail: is_too_long.then_some(goal.file_bytes),
             recodes: aim.recodes,
             ..Plan::default()
         };
@@ -486,9 +557,10 @@ impl Transaction {
                 }),
             }
         }
-        // What moves needs room before it frees any, and of the last room half is for the checkpoint and for
-        // what does not fit at the ends of segments.
-        let most_bytes = log.room_bytes(aim.may_grow) / 2;
+        // What moves needs room before it frees any, and of the last room some is for what does not fit at the ends of
+        // segments.
+        let kept_bytes = writer.kept_bytes(&state, Leaves::Checkpoint);
+        let most_bytes = log.room_bytes().saturating_sub(kept_bytes) * 3 / 4;
         let within_bytes = present_bytes.max(2 * goal.segment_bytes);
         let mut budget = Budget {
             read_bytes: aim.budget_bytes,
@@ -509,11 +581,9 @@ impl Transaction {
         let lacking_bytes = wanted_bytes.saturating_sub(room_bytes);
         if aim.rewritten > 0 {
             plan.take_old(&segments, aim.rewritten, &mut budget);
-        } else if log.room_bytes(aim.may_grow) < wanted_bytes {
-            // Room anywhere comes before the length of the file.
-            plan.take_emptiest(&mut segments, lacking_bytes.max(excess_bytes), &mut budget);
         } else {
-            plan.take_for_room(segments, lacking_bytes.max(excess_bytes), &mut budget);
+            let wanted_bytes = lacking_bytes.max(excess_bytes).max(aim.wanted_bytes);
+            plan.take_for_room(segments, wanted_bytes, &mut budget);
         }
         plan
     }
@@ -529,13 +599,22 @@ impl Transaction {
         }
         for victim in &plan.victims {
             let segment = self.state.segments.get(*victim);
+            match self.keep_room_for(*victim) {
+                // What could be moved frees some.
+                Err(error) if is_for_room(&error) && (plan.has_dead || cleaned.segments > 0) => {
+                    break;
+                }
+                kept => kept?,
+            }
             cleaned.segments += 1;
             cleaned.read_bytes += segment.bytes;
             cleaned.moved_bytes += self.move_segment(segment, plan.recodes)?;
         }
-        if !plan.victims.is_empty() {
+        if cleaned.segments > 0 {
             self.write_commit(false)?;
             self.show()?;
+        } else if !plan.has_dead {
+            return Ok(cleaned);
         }
         let inner = Arc::clone(&self.inner);
         let writer = self.writer();
@@ -543,6 +622,17 @@ impl Transaction {
         (writer.log.given_up_bytes, writer.log.freed_bytes) = (0, 0);
         cleaned.freed_segments = writer.freed_segments;
         Ok(cleaned)
+    }
+
+    /// Sees to it that there is room for what is live in a segment and for a checkpoint behind it.
+    fn keep_room_for(&mut self, segment: usize) -> Result<()> {
+        let live_bytes = self.writer().log.live[segment];
+        // Each frame may have its entry in a chunk of its own that did not change yet, of twice its length.
+        let chunks_bytes = self.state.unchanged_bytes().min(3 * live_bytes);
+        let needed_bytes = live_bytes + live_bytes / 4 + chunks_bytes;
+        // What is left at a segment's end is lost for one record, not for all.
+        let record_bytes = needed_bytes.min(self.inner.options.block_bytes_max.into());
+        self.keep_room(record_bytes, needed_bytes - record_bytes)
     }
 
     /// Moves what is live in a segment; returns how many bytes were written again.

@@ -267,8 +267,7 @@ impl Blocks {
         self.with_writer(|inner, writer| {
             let state = inner.shared.state();
             let live_bytes: u64 = writer.log.live.iter().sum();
-            let has_room =
-                writer.log.room_bytes(true) > 8 * u64::from(inner.options.segment_bytes_min);
+            let has_room = writer.log.room_bytes() > 8 * u64::from(inner.options.segment_bytes_min);
             if state.dictionaries.len() >= TRAINED_MAX || !has_room {
                 return Ok(());
             }

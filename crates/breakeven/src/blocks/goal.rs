@@ -103,16 +103,16 @@ impl Log {
 
     fn room_at(&self, goal: &Goal, horizon: u64) -> u64 {
         let listed = self.segments.iter().zip(&self.uses);
-        let free = listed.filter(|(segment, used)| {
-            segment.start < goal.file_bytes && is_free(used, horizon) && segment.generation != 0
-        });
+        let free = listed
+            .filter(|(segment, used)| segment.start < goal.file_bytes && is_free(used, horizon));
         let free_bytes: u64 = free.map(|(segment, _)| segment.bytes).sum();
         free_bytes + goal.file_bytes.saturating_sub(self.file_bytes())
     }
 
     /// Returns whether cleaning is due, once as much was written as makes it worth a checkpoint.
     pub(super) fn is_cleaning_due(&self, goal: &Goal) -> bool {
-        if self.appended_bytes + self.given_up_bytes < goal.interval_bytes / 2 {
+        let changed_bytes = self.appended_bytes.max(self.died_bytes) + self.given_up_bytes;
+        if changed_bytes < goal.interval_bytes / 2 {
             return false;
         }
         // What lies behind the goal needs room before it to move to.
@@ -146,17 +146,14 @@ impl Log {
         };
         let cut = (0..self.uses.len()).rev().take_while(is_tail).count();
         let kept = self.uses.len() - cut;
-        let free = (0..kept).filter(|index| is_free(&self.uses[*index], horizon));
-        let free_bytes: u64 = free.map(|index| self.segments.get(index).bytes).sum();
-        let longest_bytes = self.segments.iter().map(|segment| segment.bytes).max();
-        // Every segment but the last two that are begun takes a third of its length in records at least.
-        let fits = self.left_bytes() >= list_bytes
-            || free_bytes >= 3 * list_bytes + 2 * longest_bytes.unwrap_or(0);
+        // Every segment takes a third of its length in records at least.
+        let fits = self.left_bytes() >= list_bytes || self.room_before(kept) >= 3 * list_bytes;
         (cut > 0 && fits).then_some(kept)
     }
 
     /// Keeps the segments from `kept` on from being written: a list without them is being written.
     pub(super) fn hold_tail(&mut self, kept: usize) {
         self.uses[kept..].fill(Use::Held);
+        self.recount();
     }
 }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::Reserve;
 use super::goal::segment_bytes;
 use super::layout::{KIND_END, KIND_PUBLICATION, Position, SEGMENTS_START, encode_head};
 use super::place::{FILE_BYTES_MAX, Place, Segment, Segments};
@@ -20,15 +21,16 @@ use crate::storage::record::{
 /// What is laid out before it is written: one write carries a transaction up to this long. No record is
 /// longer.
 pub(super) const BUFFER_BYTES_MAX: u64 = 256 << 10;
-/// Transactions leave this many free segments alone, so that a full store can be cleaned: one for what
-/// moves, one for the checkpoint behind it.
-const RESERVED_SEGMENTS: usize = 2;
+/// What a segment's head takes, and what is left at the end of the one before at most beside a record that did not fit.
+const HEAD_BYTES: u64 = 4 * HEADER_BYTES as u64;
+/// Shorter files keep no share: one segment would be more than a sixteenth of them.
+const SHARED_SEGMENTS: u64 = 16;
 /// What a file system writes at least, and so what a sync costs for each that was touched.
 const BLOCK_BYTES: u64 = 4096;
 /// At most this much of a block is left empty for the next transaction to touch one less.
 const PADDING_BYTES_MAX: u64 = BLOCK_BYTES / 4;
 /// What is kept free behind a commit for its publication: a header, and what must be left behind one.
-const PUBLICATION_ROOM_BYTES: u64 = 2 * HEADER_BYTES as u64;
+pub(super) const PUBLICATION_ROOM_BYTES: u64 = 2 * HEADER_BYTES as u64;
 /// What a new part of the file is filled with at a time.
 const ZERO_BYTES: usize = 64 << 10;
 /// On nobody's stack: hosts have threads with less than that.
@@ -43,23 +45,44 @@ pub(super) enum Use {
     Held,
 }
 
+/// Whether the host has given a segment its room, as far as this writer knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backing {
+    /// Another writer left it.
+    Unknown,
+    Given,
+    /// It was given back, or is to be given again.
+    Missing,
+}
+
+/// What nothing refers to any more.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Dead {
+    /// In segments that have nothing else.
+    pub(super) whole_bytes: u64,
+    pub(super) all_bytes: u64,
+}
+
 /// How a store goes about its file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Geometry {
     pub(super) segment_bytes_min: u64,
     pub(super) file_bytes_max: u64,
+    pub(super) reserve: Reserve,
 }
 
 /// The end of the log, where it is written.
 pub(super) struct Log {
     file: Arc<dyn StorageFile>,
     log_id: [u8; 16],
-    geometry: Geometry,
+    pub(super) geometry: Geometry,
     shared: Arc<Shared>,
     pub(super) segments: Segments,
     /// The bytes of records in each segment that a state needs, without those of the checkpoint's lists.
     pub(super) live: Vec<u64>,
     pub(super) uses: Vec<Use>,
+    backing: Vec<Backing>,
+    spare: Spare,
     writer: RecordWriter,
     current: usize,
     successor: usize,
@@ -84,11 +107,25 @@ pub(super) struct Log {
     unsynced_count: u64,
     /// What a transaction usually comes to where each is synced, else 0.
     usual_bytes: u64,
-    /// The room that must be left below the limit beside [`RESERVED_SEGMENTS`]; 0 for those that it is
-    /// left for.
-    pub(super) reserved_bytes: u64,
+    /// The room within the file that whoever writes now leaves to others.
+    pub(super) kept_bytes: u64,
     /// Whether the last refusal was for want of room, before anything was written.
     pub(super) lacks_room: bool,
+    /// What the last transaction that found no room had come to.
+    pub(super) refused_bytes: u64,
+    /// Whether the file could not grow when it was to.
+    pub(super) is_tight: bool,
+    /// What was dead and could not be freed when room was made last and there was too little; none where there was enough.
+    pub(super) futile_bytes: Option<u64>,
+    /// What died since the last checkpoint, and since somebody looked whether that is worth one.
+    pub(super) died_bytes: u64,
+}
+
+/// The segments that may be written at once: they are free for all readers, and the host has given them their room.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spare {
+    bytes: u64,
+    longest_bytes: u64,
 }
 
 /// What a new log starts with.
@@ -112,6 +149,7 @@ impl Log {
     ) -> Result<Log> {
         // A region of no bytes, until the first segment is open.
         let nowhere = Region::new(log_id, 0, 0..0);
+        let backing = vec![Backing::Unknown; start.segments.len()];
         let mut log = Log {
             file,
             log_id,
@@ -120,6 +158,8 @@ impl Log {
             segments: start.segments,
             live: start.live,
             uses: start.uses,
+            backing,
+            spare: Spare::default(),
             writer: RecordWriter::new(nowhere, 0, start.sequence, 0),
             current: usize::MAX,
             successor: usize::MAX,
@@ -135,11 +175,14 @@ impl Log {
             unsynced_bytes: 0,
             unsynced_count: 0,
             usual_bytes: 0,
-            reserved_bytes: 0,
+            kept_bytes: 0,
             lacks_room: false,
+            refused_bytes: 0,
+            is_tight: false,
+            futile_bytes: None,
+            died_bytes: 0,
         };
-        let first = log.choose()?;
-        log.open(first)?;
+        log.open()?;
         Ok(log)
     }
 
@@ -187,6 +230,9 @@ impl Log {
     }
 
     /// Lays a record out, in the next segment if it must be.
+    ///
+    /// # Errors
+    /// Those of writing, and of room where it comes to a segment and there is none: [`Log::make_sure`] asks before.
     pub(super) fn append(&mut self, label: Label, parts: &[&[u8]]) -> Result<Placed> {
         loop {
             match self.writer.append(label, parts)? {
@@ -323,6 +369,8 @@ impl Log {
         self.segments.truncate(kept);
         self.live.truncate(kept);
         self.uses.truncate(kept);
+        self.backing.truncate(kept);
+        self.recount();
         self.file.truncate(self.segments.end(SEGMENTS_START))
     }
 
@@ -330,7 +378,7 @@ impl Log {
     fn next_segment(&mut self) -> Result<()> {
         let next = self.successor;
         self.prepare(next)?;
-        let successor = self.choose_except(next)?;
+        let successor = self.choose()?;
         let left = self.current().range().end - self.writer.next_address();
         if left > 0 {
             // What is left must be nothing, or have room for a header.
@@ -350,10 +398,17 @@ impl Log {
     }
 
     /// Opens a segment that no other names as its successor.
-    fn open(&mut self, index: usize) -> Result<()> {
-        self.prepare(index)?;
-        let successor = self.choose_except(index)?;
-        self.begin(index, successor)
+    fn open(&mut self) -> Result<()> {
+        let first = self.choose()?;
+        self.prepare(first)?;
+        let before = std::mem::replace(&mut self.uses[first], Use::Held);
+        match self.choose() {
+            Ok(successor) => self.begin(first, successor),
+            Err(error) => {
+                self.uses[first] = before;
+                Err(error)
+            }
+        }
     }
 
     /// Writes the head of a prepared segment and goes on in it.
@@ -373,32 +428,157 @@ impl Log {
         self.flush()
     }
 
-    fn choose_except(&mut self, index: usize) -> Result<usize> {
-        let before = std::mem::replace(&mut self.uses[index], Use::Held);
-        let chosen = self.choose();
-        self.uses[index] = before;
-        chosen
-    }
-
-    /// Returns the segments that are free for all readers, those that were never written left out.
+    /// Returns the segments that are free for all readers, whether or not the host gave them room.
     fn free(&self) -> impl Iterator<Item = usize> + '_ {
         let horizon = self.horizon();
         let uses = self.uses.iter().enumerate();
         let free = uses.filter(move |(_, used)| is_free(used, horizon));
-        let free = free.map(|(index, _)| index);
-        free.filter(|index| self.segments.get(*index).generation != 0)
+        free.map(|(index, _)| index)
     }
 
-    fn free_bytes(&self) -> u64 {
+    /// Returns the segments that may be written at once.
+    fn spare(&self) -> impl Iterator<Item = usize> + '_ {
         self.free()
-            .map(|index| self.segments.get(index).bytes)
-            .sum()
+            .filter(|index| self.backing[*index] == Backing::Given)
     }
 
-    /// Returns the bytes that may be written, in what is free and, if it may grow, behind the file's end.
-    pub(super) fn room_bytes(&self, may_grow: bool) -> u64 {
-        let behind = self.limit_bytes() - self.segments.end(SEGMENTS_START);
-        self.free_bytes() + if may_grow { behind } else { 0 }
+    /// Counts what may be written at once: readers may have gone, or a checkpoint have freed some.
+    pub(super) fn recount(&mut self) {
+        self.spare = self.count_spare(self.uses.len());
+    }
+
+    fn count_spare(&self, end: usize) -> Spare {
+        let mut counted = Spare::default();
+        for index in self.spare().take_while(|index| *index < end) {
+            let bytes = self.segments.get(index).bytes;
+            counted.bytes += bytes;
+            counted.longest_bytes = counted.longest_bytes.max(bytes);
+        }
+        counted
+    }
+
+    /// Returns the bytes that may be written at once, without asking the host for any.
+    pub(super) fn room_inside(&self) -> u64 {
+        self.left_bytes() + self.room_behind(self.spare)
+    }
+
+    /// Returns the bytes that may be written at once before a segment, behind the one that is written now.
+    pub(super) fn room_before(&self, end: usize) -> u64 {
+        self.room_behind(self.count_spare(end))
+    }
+
+    /// Returns the bytes that may be written behind the present segment. The last segment that is free can only be the
+    /// successor of the one before it.
+    fn room_behind(&self, spare: Spare) -> u64 {
+        match spare.bytes {
+            0 => 0,
+            bytes => self.segments.get(self.successor).bytes + bytes - spare.longest_bytes,
+        }
+    }
+
+    /// Sees to it that a record of so many bytes can be laid out, and that what is kept is left behind it: in the file as it
+    /// is, or in one that grows.
+    ///
+    /// # Errors
+    /// If neither has room, when nothing has happened.
+    pub(super) fn make_sure(&mut self, record_bytes: u64) -> Result<()> {
+        if self.is_small() {
+            return Ok(());
+        }
+        self.prepare(self.successor)?;
+        let left_bytes = self.left_bytes();
+        let lost_bytes = match record_bytes <= left_bytes {
+            true => 0,
+            false => left_bytes + HEAD_BYTES,
+        };
+        let needed_bytes = record_bytes + lost_bytes + self.kept_bytes;
+        if self.room_inside() >= needed_bytes {
+            return Ok(());
+        }
+        self.recount();
+        while self.room_inside() < needed_bytes {
+            self.grow()?;
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of the segments in which nothing is live, and that only a checkpoint keeps from being free; and what
+    /// is dead in all that are in use.
+    pub(super) fn dead_bytes(&self, pinned: &[usize]) -> Dead {
+        let mut dead = Dead::default();
+        for (index, live_bytes) in self.live.iter().enumerate() {
+            if self.uses[index] != Use::Held || self.is_at(index) || pinned.contains(&index) {
+                continue;
+            }
+            let bytes = self.segments.get(index).bytes;
+            dead.all_bytes += bytes - live_bytes;
+            dead.whole_bytes += if *live_bytes == 0 { bytes } else { 0 };
+        }
+        dead
+    }
+
+    /// Returns what the file takes of the host: segments in use, and free ones that have their room.
+    pub(super) fn taken_bytes(&self) -> u64 {
+        let is_taken = |index: &usize| {
+            self.uses[*index] == Use::Held || self.backing[*index] != Backing::Missing
+        };
+        let taken = (0..self.uses.len()).filter(is_taken);
+        taken.map(|index| self.segments.get(index).bytes).sum()
+    }
+
+    /// Gives the host back what is free, from the end on, until the file takes no more than `goal_bytes` or so much is left
+    /// free, which lies before that length if the host has room for it there. To be called when neither superblock leads
+    /// there any more.
+    ///
+    /// # Errors
+    /// Those of punching; that a file system cannot is none.
+    pub(super) fn give_back(&mut self, goal_bytes: u64, kept_bytes: u64) -> Result<()> {
+        let mut excess_bytes = self.taken_bytes().saturating_sub(goal_bytes);
+        let free: Vec<usize> = self.free().collect();
+        let has_room = |log: &Log, index: &usize| log.backing[*index] != Backing::Missing;
+        let (given, mut missing): (Vec<usize>, Vec<usize>) =
+            free.into_iter().partition(|index| has_room(self, index));
+        let mut left_bytes: u64 = (given.iter().map(|index| self.segments.get(*index).bytes)).sum();
+        // The lowest one is asked for first.
+        missing.reverse();
+        for index in given.into_iter().rev() {
+            let segment = self.segments.get(index);
+            let is_behind = segment.start >= goal_bytes;
+            if excess_bytes == 0 && !is_behind {
+                break;
+            }
+            while left_bytes < kept_bytes + segment.bytes && is_behind {
+                let lower = missing.pop().filter(|lower| *lower < index);
+                let Some(lower) = lower.filter(|lower| self.give_room(*lower).is_ok()) else {
+                    break;
+                };
+                left_bytes += self.segments.get(lower).bytes;
+            }
+            if left_bytes < kept_bytes + segment.bytes {
+                break;
+            }
+            match self.file.punch(segment.start, segment.bytes) {
+                Err(Error::Unsupported { .. }) => break,
+                punched => punched?,
+            }
+            self.backing[index] = Backing::Missing;
+            self.segments.set_generation(index, 0);
+            left_bytes -= segment.bytes;
+            excess_bytes = excess_bytes.saturating_sub(segment.bytes);
+        }
+        self.recount();
+        Ok(())
+    }
+
+    /// Returns the bytes that may be written, in what is free and behind the file's end.
+    pub(super) fn room_bytes(&self) -> u64 {
+        self.room_inside() + self.limit_bytes() - self.segments.end(SEGMENTS_START)
+    }
+
+    /// Returns how long the next segment is that the file grows by.
+    pub(super) fn next_segment_bytes(&self) -> u64 {
+        let end = self.segments.end(SEGMENTS_START);
+        segment_bytes(end, self.geometry.segment_bytes_min)
     }
 
     fn limit_bytes(&self) -> u64 {
@@ -406,72 +586,143 @@ impl Log {
         limit.max(self.segments.end(SEGMENTS_START))
     }
 
-    /// Returns a segment that may be written: the first that is free for all readers, or a new one.
+    /// Returns a segment that may be written, filled if it is new: the first that is free for all readers, or one that
+    /// the host gives its room.
     fn choose(&mut self) -> Result<usize> {
-        let (start, limit) = (self.segments.end(SEGMENTS_START), self.limit_bytes());
-        let bytes = segment_bytes(start, self.geometry.segment_bytes_min);
-        let (kept, reserved_bytes) = match self.reserved_bytes {
-            0 => (0, 0),
-            reserved => (
-                RESERVED_SEGMENTS,
-                reserved + RESERVED_SEGMENTS as u64 * bytes,
-            ),
-        };
-        // One that was asked for before, when there was no room for it.
-        let asked = (0..self.uses.len()).rev().find(|index| {
-            is_free(&self.uses[*index], u64::MAX) && self.segments.get(*index).generation == 0
-        });
-        let mut free = self.free();
-        let (first, others) = (free.next(), free.count());
-        let taken_bytes = match first {
-            Some(first) if others >= kept => self.segments.get(first).bytes,
-            _ if asked.is_some() => 0,
-            _ => bytes,
-        };
-        let left = self.room_bytes(true).checked_sub(taken_bytes);
-        let has_room = left.is_some_and(|left| left >= reserved_bytes);
-        match (first, asked) {
-            (Some(first), _) if has_room && others >= kept => return Ok(first),
-            (_, Some(asked)) if has_room => return Ok(asked),
-            _ if has_room && start + bytes <= limit => {}
-            _ => {
-                self.lacks_room = true;
-                return Err(Error::Limit {
-                    what: "block store",
-                    limit_bytes: limit,
-                    needed_bytes: start + bytes + reserved_bytes,
-                });
+        if self.spare().next().is_none() {
+            if self.is_small() {
+                return self.choose_without_room();
             }
+            self.grow()?;
         }
-        self.segments.push(Segment {
-            start,
-            bytes,
-            generation: 0,
-        });
-        self.live.push(0);
-        self.uses.push(Use::Free { since: 0 });
+        // A system that tells nothing of readers is taken to have some of every state.
+        let Some(chosen) = self.spare().next() else {
+            self.lacks_room = true;
+            return Err(Error::Limit {
+                what: "block store",
+                limit_bytes: self.limit_bytes(),
+                needed_bytes: self.file_bytes() + self.next_segment_bytes(),
+            });
+        };
+        self.fill(chosen)?;
+        // Others are counted without it, whatever becomes of it.
+        let before = std::mem::replace(&mut self.uses[chosen], Use::Held);
+        self.recount();
+        self.uses[chosen] = before;
+        Ok(chosen)
+    }
+
+    /// Returns whether the file is too short for a share to be kept of it. It then gets the room of a segment when that is
+    /// begun.
+    pub(super) fn is_small(&self) -> bool {
+        let shortest_bytes = SHARED_SEGMENTS * self.geometry.segment_bytes_min;
+        self.geometry.reserve == Reserve::Share && self.file_bytes() < shortest_bytes
+    }
+
+    /// Returns a segment whose room is not asked for yet: one that is free, or one behind the last.
+    fn choose_without_room(&mut self) -> Result<usize> {
+        if let Some(free) = self.free().next() {
+            return Ok(free);
+        }
+        let segment = self.next_segment_of_file()?;
+        self.push(segment, Backing::Missing);
         Ok(self.segments.len() - 1)
     }
 
-    /// Gives a segment that was never written its room. Zeros are written ahead, so that a sync later
-    /// finds blocks that the file system already knows.
+    /// Sees to it that a segment that is about to be begun has its room, and is filled if it is new.
     fn prepare(&mut self, index: usize) -> Result<()> {
-        let prepared = self.fill(index);
-        if let Err(error) = &prepared {
-            self.lacks_room = error.is_out_of_space();
+        if self.backing[index] == Backing::Given {
+            return Ok(());
         }
+        let prepared = self.give_room(index).and_then(|()| self.fill(index));
+        self.is_tight = (prepared.as_ref()).is_err_and(|error| error.is_out_of_space());
+        self.lacks_room |= self.is_tight;
         prepared
     }
 
+    /// Asks the host for the room of one segment more: of one that is free, whose room it got back, or behind the last.
+    ///
+    /// # Errors
+    /// If it has none, or the file may not grow. Nothing has happened then.
+    fn grow(&mut self) -> Result<()> {
+        let grown = self.ask();
+        self.is_tight = grown.is_err();
+        self.lacks_room |= self.is_tight;
+        self.recount();
+        grown
+    }
+
+    fn ask(&mut self) -> Result<()> {
+        let mut without: Vec<usize> = (self.free())
+            .filter(|index| self.backing[*index] != Backing::Given)
+            .collect();
+        without.sort_by_key(|index| self.backing[*index] == Backing::Missing);
+        for index in without {
+            match self.give_room(index) {
+                Ok(()) => return Ok(()),
+                // Others may have theirs.
+                Err(error)
+                    if error.is_out_of_space() && self.backing[index] == Backing::Unknown =>
+                {
+                    self.backing[index] = Backing::Missing;
+                    self.segments.set_generation(index, 0);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let segment = self.next_segment_of_file()?;
+        self.allocate(segment)?;
+        self.push(segment, Backing::Given);
+        Ok(())
+    }
+
+    /// Returns the segment behind the last one.
+    fn next_segment_of_file(&mut self) -> Result<Segment> {
+        let (start, limit_bytes) = (self.segments.end(SEGMENTS_START), self.limit_bytes());
+        let bytes = self.next_segment_bytes();
+        if start + bytes > limit_bytes {
+            self.lacks_room = true;
+            return Err(Error::Limit {
+                what: "block store",
+                limit_bytes,
+                needed_bytes: start + bytes,
+            });
+        }
+        Ok(Segment {
+            start,
+            bytes,
+            generation: 0,
+        })
+    }
+
+    fn push(&mut self, segment: Segment, backing: Backing) {
+        self.segments.push(segment);
+        self.live.push(0);
+        self.uses.push(Use::Free { since: 0 });
+        self.backing.push(backing);
+    }
+
+    /// Asks the host for the room of a free segment.
+    fn give_room(&mut self, index: usize) -> Result<()> {
+        self.allocate(self.segments.get(index))?;
+        self.backing[index] = Backing::Given;
+        Ok(())
+    }
+
+    fn allocate(&self, segment: Segment) -> Result<()> {
+        match self.file.allocate(segment.start, segment.bytes) {
+            // Where the file system cannot be asked, writing tells.
+            Ok(()) | Err(Error::Unsupported { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fills a segment that was never written with zeros, so that a sync later finds blocks that the file system already
+    /// knows.
     fn fill(&mut self, index: usize) -> Result<()> {
         let segment = self.segments.get(index);
         if segment.generation != 0 {
             return Ok(());
-        }
-        // Asked for before anything is written: a refusal then changes nothing.
-        match self.file.allocate(segment.start, segment.bytes) {
-            Ok(()) | Err(Error::Unsupported { .. }) => {}
-            Err(error) => return Err(error),
         }
         let mut at = segment.start;
         while at < segment.range().end {

@@ -63,6 +63,8 @@ mod proof_test;
 mod recovery;
 mod refresh;
 mod repair;
+#[cfg(test)]
+mod room_test;
 mod shared;
 mod snapshot;
 #[cfg(test)]
@@ -87,7 +89,7 @@ use checkpoint::Writer;
 use coding::Coding;
 use file::StoreFile;
 use layout::{FLAG_END, KIND, Payload};
-use log::{Geometry, Log, Start};
+use log::{Geometry, Log, Start, Use};
 use place::Segments;
 use recovery::Recovery;
 use refresh::recover_newest;
@@ -102,6 +104,17 @@ const SEGMENT_SHARE: u64 = 64;
 const LOCK_BYTE: u64 = 1 << 61;
 /// Recovery reads at most about this much of the log.
 const CHECKPOINT_BYTES: u64 = 16 << 20;
+
+/// The room within a file that is kept for what frees some, on a host that has none left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserve {
+    /// For trims of any length, and for the cleaning behind them: up to about 3 MiB, and some twice the maps and the table of a
+    /// small store.
+    All,
+    /// For the next checkpoint, for what moves out of a segment, and as much for transactions that free more than they write:
+    /// each a 64th of the file. It is a least segment or more, and part of what [`BlocksOptions::space_amp`] allows.
+    Share,
+}
 
 /// How a store is made and opened.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +139,8 @@ pub struct BlocksOptions {
     /// segments that are nine tenths full allow: about 1.25. Less takes less room and moves more. Default 1.5.
     /// Below 1, for [`Blocks::rewrite`]: as short as full segments get it, with room for little.
     pub space_amp: f64,
+    /// What room the file keeps for what frees some. Default: for all of that.
+    pub reserve: Reserve,
     /// How blocks are written. What that does not shorten is stored as it is. Default: as the chooser finds.
     pub method: Option<Method>,
     /// What a GB of the file is worth, in seconds of a core. Default 10: it is written and moved once, on a disk that
@@ -157,6 +172,7 @@ impl Default for BlocksOptions {
             map_cache_bytes: 64 << 20,
             clean_method: None,
             space_amp: 1.5,
+            reserve: Reserve::All,
             method: None,
             seconds_per_gb: 10.0,
             dictionary_share: 1.0 / 16.0,
@@ -541,6 +557,49 @@ impl Blocks {
     /// [`Error::Invalid`] if the store was opened for reading, [`Error::Poisoned`] after a failure, and
     /// those of the checkpoint.
     pub fn begin(&self) -> Result<Transaction> {
+        self.begin_with(0)
+    }
+
+    /// As [`Blocks::begin`], of a transaction that will write about so many bytes: where the host has no room for them, room is
+    /// made in the file by a checkpoint, if that frees any.
+    ///
+    /// # Errors
+    /// As [`Blocks::begin`], and those of [`Blocks::checkpoint`].
+    pub fn begin_with(&self, bytes: u64) -> Result<Transaction> {
+        let mut transaction = self.begin_within()?;
+        if let Some(wanted_bytes) = transaction.wanted_room(bytes) {
+            drop(transaction);
+            self.free_for_room(wanted_bytes)?;
+            transaction = self.begin_within()?;
+        }
+        Ok(transaction)
+    }
+
+    /// As [`Blocks::begin_with`], of a transaction for which the host gives no room: the file has it, or a checkpoint frees it.
+    ///
+    /// # Errors
+    /// As there, and [`Error::Limit`] if there is none.
+    pub fn begin_inside(&self, bytes: u64) -> Result<Transaction> {
+        let mut transaction = self.begin_within()?;
+        let mut found_bytes = transaction.room_inside();
+        if found_bytes < bytes && !transaction.is_futile() {
+            drop(transaction);
+            self.free_for_room(bytes)?;
+            transaction = self.begin_within()?;
+            found_bytes = transaction.room_inside();
+        }
+        match found_bytes >= bytes {
+            true => Ok(transaction),
+            false => Err(Error::Limit {
+                what: "room of the host",
+                limit_bytes: found_bytes,
+                needed_bytes: bytes,
+            }),
+        }
+    }
+
+    /// Begins a transaction, with the room that there is.
+    fn begin_within(&self) -> Result<Transaction> {
         let writer = self.inner.take_turn(true)?.expect("waited for");
         Ok(Transaction::new(Arc::clone(&self.inner), writer))
     }
@@ -559,7 +618,22 @@ impl Blocks {
     /// # Errors
     /// As [`Blocks::begin`], and those of the sync.
     pub fn sync(&self) -> Result<()> {
-        self.with_writer(|inner, writer| inner.watch(writer.log.sync_transactions()))
+        self.with_writer(|inner, writer| {
+            inner.watch(writer.log.sync_transactions())?;
+            inner.free(writer)
+        })
+    }
+
+    /// Frees what nothing is live in any more and gives it back, if the file is longer than it should be or the host is full.
+    /// A [`Blocks::sync`] does so too.
+    ///
+    /// # Errors
+    /// As [`Blocks::checkpoint`].
+    pub fn free(&self) -> Result<()> {
+        match self.has_written() {
+            true => self.with_writer(Inner::free),
+            false => Ok(()),
+        }
     }
 
     /// Writes out what the log has so far, while others write on, so that the next sync, which they wait for, finds little
@@ -739,6 +813,13 @@ impl Inner {
             _ => superblocks.refresh()?,
         }
         recovery.write_again(&self.file)?;
+        // The log that was read ends before it, and on a full host there may be little else.
+        let (next, _) = recovery.position.successor;
+        if let Some(index) = recovery.state.segments.find(next)
+            && recovery.live[index] == 0
+        {
+            recovery.uses[index] = Use::Free { since: 0 };
+        }
         let mut random = random(&self.options, superblocks.current().sequence);
         // A process that died may have used numbers that nobody can see any more. Of 2^40 numbers the
         // same one is not drawn twice.
@@ -773,6 +854,17 @@ impl Inner {
         Ok(writer)
     }
 
+    /// Writes a checkpoint if that frees enough. Without room for one everything is as it was.
+    fn free(&self, writer: &mut Writer) -> Result<()> {
+        if !writer.is_freeing_due(&self.options) {
+            return Ok(());
+        }
+        match self.checkpoint(writer) {
+            Err(error) if is_for_room(&error) => Ok(()),
+            freed => freed,
+        }
+    }
+
     /// Writes a checkpoint. If it fails before the superblock, the log may go on all the same.
     fn checkpoint(&self, writer: &mut Writer) -> Result<()> {
         let state = self.shared.state();
@@ -786,7 +878,8 @@ impl Inner {
             }
             state => {
                 self.shared.publish(self.watch(state)?);
-                Ok(())
+                let state = self.shared.state();
+                self.watch(writer.give_back(&state, &self.options))
             }
         }
     }
@@ -830,6 +923,7 @@ fn geometry(options: &BlocksOptions, segment_bytes_min: u32) -> Geometry {
     Geometry {
         segment_bytes_min: segment_bytes_min.into(),
         file_bytes_max: options.file_bytes_max,
+        reserve: options.reserve,
     }
 }
 

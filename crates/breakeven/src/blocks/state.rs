@@ -13,7 +13,7 @@ use super::file::StoreFile;
 use super::layout::Operation;
 use super::overlay::Overlay;
 use super::place::{Place, Segments};
-use super::table::{Entry, Table};
+use super::table::{CHUNK_RECORD_BYTES, Entry, HEIGHT_MAX, Table};
 use crate::error::{Error, Result};
 
 /// Block indexes are below this.
@@ -165,10 +165,49 @@ impl State {
 
     /// Returns more bytes than a checkpoint of this state takes, roughly.
     pub(super) fn checkpoint_bytes_max(&self) -> u64 {
-        // Entries of lists are 33 bytes at most, but for notes.
-        let listed = self.listed_count() * 33 + self.notes.stored_bytes() + NOTE_BYTES_MAX;
-        let lists = listed + listed / 32 + (4 << 10);
-        self.changed_bytes() + (lists + self.dictionaries.moved_bytes()) as u64
+        // Records of 4 KiB and their headers, and what does not fit at the ends of segments: of the shortest a third at most,
+        // since no record is half as long.
+        let nodes_bytes = self.nodes.len() as u64 * self.node_bytes_max();
+        let changed_bytes = nodes_bytes + self.changed_chunks_bytes();
+        let lists_bytes = self.list_bytes_max() + self.dictionaries.moved_bytes() as u64;
+        let bytes = changed_bytes + lists_bytes;
+        bytes + bytes / 2
+    }
+
+    /// Returns more bytes than the chunks of the table take that the next checkpoint writes.
+    fn changed_chunks_bytes(&self) -> u64 {
+        let changed = (self.nodes.len() + self.table.changed_count()) as u64;
+        let chunks = 2 * changed + u64::from(HEIGHT_MAX);
+        (chunks * CHUNK_RECORD_BYTES).min(self.table.bytes_max())
+    }
+
+    /// Returns about what all nodes and chunks take, where maps are dense, with what does not fit at the ends of segments.
+    pub(super) fn table_bytes(&self) -> u64 {
+        2 * self.table.bytes_max() + self.unchanged_nodes_bytes(0)
+    }
+
+    /// Returns about what those of them take that the next checkpoint does not write yet.
+    pub(super) fn unchanged_bytes(&self) -> u64 {
+        let chunks_bytes = self.table.bytes_max() - self.changed_chunks_bytes();
+        2 * chunks_bytes + self.unchanged_nodes_bytes(self.nodes.len() as u64)
+    }
+
+    fn unchanged_nodes_bytes(&self, changed: u64) -> u64 {
+        // The least that changes is a path to one block.
+        let nodes = u64::from(self.table.next_frame) / NODE_SLOTS as u64 + 2;
+        nodes.saturating_sub(changed) * 2 * self.node_bytes_max()
+    }
+
+    /// Returns more bytes than the record of a map node takes.
+    fn node_bytes_max(&self) -> u64 {
+        // Of many volumes one has full nodes.
+        const FEW: usize = 8;
+        let sizes = self.volumes.values().map(|volume| volume.size_blocks);
+        let slots = match self.volumes.len() <= FEW {
+            true => sizes.max().unwrap_or(0).min(NODE_SLOTS as u64),
+            false => NODE_SLOTS as u64,
+        };
+        4 * slots + 64
     }
 
     /// Returns about what the nodes and chunks take that changed since the last checkpoint, in memory and in the next.

@@ -17,6 +17,8 @@ pub(super) const FANOUT: usize = 256;
 const FANOUT_BITS: u32 = 8;
 /// Frame ids are 32 bits.
 pub(super) const HEIGHT_MAX: u32 = 4;
+/// More than the record of a chunk takes.
+pub(super) const CHUNK_RECORD_BYTES: u64 = (FANOUT * ENTRY_BYTES) as u64 + 64;
 /// The bytes of a stored entry.
 pub(super) const ENTRY_BYTES: usize = 12;
 
@@ -287,6 +289,18 @@ impl Table {
             }
         }
         Ok(places)
+    }
+
+    /// Returns more bytes than all chunks take.
+    pub(super) fn bytes_max(&self) -> u64 {
+        let entries = u64::from(self.next_frame);
+        let leaves = entries / FANOUT as u64 + 1;
+        let above = match leaves {
+            1 => 0,
+            few if few <= FANOUT as u64 => few * 8 + 64,
+            more => (more / 128 + u64::from(HEIGHT_MAX)) * CHUNK_RECORD_BYTES,
+        };
+        entries * ENTRY_BYTES as u64 + leaves * 64 + above
     }
 
     /// Returns how many chunks changed.

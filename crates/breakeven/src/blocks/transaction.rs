@@ -6,18 +6,19 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Inner;
-use super::checkpoint::{Writer, apply_live, place_of};
+use super::checkpoint::{Leaves, Writer, apply_live, place_of};
 use super::coding::{Chosen, Hidden, Moment, Subject, without_tail};
 use super::file::{Workspace, decode_frame};
 use super::layout::{Commit, FramePrefix, KIND_COMMIT, KIND_FRAME, KIND_OPERATIONS, Operation};
+use super::log::PUBLICATION_ROOM_BYTES;
 use super::place::Place;
 use super::recovery::chain;
 use super::snapshot::find;
 use super::state::{INDEX_MAX, LiveChanges, NOTE_BYTES_MAX, State, Work};
+use super::{Inner, Reserve, is_for_room};
 use crate::codec::Decoder;
 use crate::error::{Error, Result};
-use crate::storage::record::{ALIGNMENT_BYTES, Label, Placed, parse};
+use crate::storage::record::{ALIGNMENT_BYTES, Label, Placed, parse, record_bytes};
 
 /// Operations are written as a record of their own above this, so that a commit stays short.
 const OPERATIONS_BYTES: usize = 2 << 10;
@@ -126,6 +127,13 @@ pub struct Transaction {
     writer: Option<Box<Writer>>,
     pub(super) state: State,
     live: LiveChanges,
+    /// What room it leaves to others.
+    pub(super) leaves: Leaves,
+    has_blocks: bool,
+    /// What is to die behind it.
+    dying_bytes: u64,
+    /// What it leaves of the room for what frees, beside what [`Leaves::Cleaning`] does.
+    left_bytes: u64,
     /// The checksums of the records so far.
     checksums: Vec<u32>,
     /// Operations that no record holds yet.
@@ -141,13 +149,16 @@ impl Transaction {
     pub(super) fn new(inner: Arc<Inner>, mut writer: Box<Writer>) -> Transaction {
         let mut state = State::clone(&inner.shared.state());
         state.segments = writer.log.segments.clone();
-        // Of no consequence but for not being 0: the state tells how much with each record.
-        writer.log.reserved_bytes = 1;
+        writer.log.lacks_room = false;
         Transaction {
             inner,
             writer: Some(writer),
             state,
             live: LiveChanges::new(),
+            leaves: Leaves::All,
+            has_blocks: false,
+            dying_bytes: 0,
+            left_bytes: 0,
             checksums: Vec::new(),
             operations: Vec::new(),
             is_changed: false,
@@ -155,6 +166,54 @@ impl Transaction {
             failure: None,
             hidden: Hidden::default(),
         }
+    }
+
+    /// Returns how much room is to be made before this transaction: there is less than it leaves to others, in the file and on
+    /// the host, and more may be made. `bytes` are those that it will write; a little is for who does not know.
+    pub(super) fn wanted_room(&mut self, bytes: u64) -> Option<u64> {
+        let least_bytes = self.writer().log.next_segment_bytes();
+        let refused_bytes = std::mem::take(&mut self.writer().log.refused_bytes);
+        let wanted_bytes = bytes.max(refused_bytes) + least_bytes / 4;
+        if self.keep_room(wanted_bytes, 0).is_ok() {
+            return None;
+        }
+        (!self.is_futile()).then_some(wanted_bytes)
+    }
+
+    /// See [`Writer::is_futile`].
+    pub(super) fn is_futile(&mut self) -> bool {
+        let writer = self.writer.as_ref().expect("a running transaction");
+        writer.is_futile(&self.state)
+    }
+
+    /// Returns what can be written without asking the host for room.
+    pub(super) fn room_inside(&mut self) -> u64 {
+        let writer = self.writer.as_mut().expect("a running transaction");
+        writer.log.recount();
+        let kept_bytes = writer.kept_bytes(&self.state, self.leaves);
+        writer.log.room_inside().saturating_sub(kept_bytes)
+    }
+
+    /// Returns whether the transaction can only be committed by the room that is kept for what frees: it must then free more than
+    /// it writes, by itself or as [`Transaction::will_free`] promises.
+    pub fn must_free(&mut self) -> bool {
+        let commit_bytes = 2 * OPERATIONS_BYTES as u64;
+        self.leaves != Leaves::All || self.keep_room(commit_bytes, 0).is_err()
+    }
+
+    /// Promises that so many bytes die with the transactions that follow at once.
+    pub fn will_free(&mut self, bytes: u64) {
+        self.dying_bytes = bytes;
+    }
+
+    /// Returns what the record of a block takes, 0 for a hole.
+    ///
+    /// # Errors
+    /// As [`Transaction::size_blocks`], and those of reading the map.
+    pub fn stored_bytes(&self, volume: u32, index: u64) -> Result<u64> {
+        let block_bytes = self.state.volume(volume)?.block_bytes as usize;
+        let found = find(&self.inner, &self.state, volume, index, block_bytes)?;
+        Ok(found.map_or(0, |(_, place)| place.record_bytes()))
     }
 
     /// Returns the number of the transaction before this one.
@@ -269,6 +328,10 @@ impl Transaction {
     ) -> Result<()> {
         assert!(self.written.is_none(), "a block behind the commit");
         self.flush_operations()?;
+        self.has_blocks = true;
+        if self.leaves == Leaves::Frees {
+            self.leaves = Leaves::Cleaning;
+        }
         let id = self.work().claim(volume, index)?;
         let prefix = FramePrefix { id, volume, index };
         let (decoder, stored) = encoded.unwrap_or((Decoder::STORE, block));
@@ -463,8 +526,10 @@ impl Transaction {
         let inner = Arc::clone(&self.inner);
         let writer = self.writer();
         let due_bytes = inner.options.checkpoint_bytes;
+        let state = inner.shared.state();
         let is_due = writer.log.appended_bytes >= due_bytes
-            || inner.shared.state().changed_bytes() >= CHANGED_PER_LOG.saturating_mul(due_bytes);
+            || state.changed_bytes() >= CHANGED_PER_LOG.saturating_mul(due_bytes)
+            || writer.is_short_of_room(&state);
         if is_due && inner.check().is_ok() {
             // The transaction is there. What went wrong is told to the next one.
             let _ = inner.checkpoint(writer);
@@ -495,7 +560,9 @@ impl Transaction {
             ..Label::default()
         };
         let parts: [&[u8]; 2] = [&commit.encode(), &operations];
-        let placed = self.writer_with_room().log.append_commit(label, &parts)?;
+        self.make_sure(&parts)?;
+        self.check_freed()?;
+        let placed = self.writer().log.append_commit(label, &parts)?;
         self.state.segments = self.writer().log.segments.clone();
         self.written = Some(Written {
             number,
@@ -522,6 +589,8 @@ impl Transaction {
         state.segments = writer.log.segments.clone();
         let change: i64 = self.live.values().sum();
         writer.log.freed_bytes += (-change).max(0) as u64;
+        let died_bytes: i64 = self.live.values().map(|change| change.min(&0)).sum();
+        writer.log.died_bytes += died_bytes.unsigned_abs();
         let counted = apply_live(&mut writer.log.live, &self.live);
         inner.shared.publish(state);
         inner.watch(counted).map(|()| written.number)
@@ -593,7 +662,8 @@ impl Transaction {
         if self.checksums.len() >= u32::MAX as usize {
             return Err(Error::invalid("transaction", "more than 2^32 - 1 records"));
         }
-        let placed = self.writer_with_room().log.append(label, parts)?;
+        self.make_sure(parts)?;
+        let placed = self.writer().log.append(label, parts)?;
         self.checksums.push(placed.checksum);
         self.state.segments = self.writer().log.segments.clone();
         if label.dictionary != 0 {
@@ -604,13 +674,73 @@ impl Transaction {
         Ok(place_of(&placed))
     }
 
-    /// Returns the writer, told what room to leave to a checkpoint.
-    fn writer_with_room(&mut self) -> &mut Writer {
-        let writer = self.writer.as_mut().expect("a running transaction");
-        if writer.log.reserved_bytes > 0 {
-            writer.log.reserved_bytes = self.state.checkpoint_bytes_max().max(1);
+    /// Sees to it that there is room for a record, and leaves to others what it must: less where the host has no more, in the
+    /// hope that the transaction frees more than it writes.
+    fn make_sure(&mut self, parts: &[&[u8]]) -> Result<()> {
+        let body_bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let needed_bytes = record_bytes(body_bytes as u64) + PUBLICATION_ROOM_BYTES;
+        let made = self.keep_room(needed_bytes, 0);
+        let leaves_less = match self.leaves {
+            Leaves::All => Some(Leaves::Cleaning),
+            Leaves::Cleaning if !self.has_blocks => Some(Leaves::Frees),
+            _ => None,
+        };
+        match (&made, leaves_less) {
+            (Err(error), Some(leaves)) if is_for_room(error) => {
+                self.leaves = leaves;
+                self.left_bytes = self.left_of_share();
+                self.make_sure(parts)
+            }
+            _ => made,
         }
-        writer
+        .inspect_err(|_| self.note_refusal(needed_bytes))
+    }
+
+    /// Returns what a transaction leaves to the next one of the room for what frees: half of a share, or one that is refused
+    /// would leave none.
+    fn left_of_share(&mut self) -> u64 {
+        let (leaves, state) = (self.leaves, self.state.clone());
+        let writer = self.writer();
+        match (leaves, writer.log.geometry.reserve) {
+            (Leaves::Cleaning, Reserve::Share) => {
+                let kept_bytes = writer.kept_bytes(&state, leaves);
+                writer.log.room_inside().saturating_sub(kept_bytes) / 2
+            }
+            _ => 0,
+        }
+    }
+
+    /// Notes what a transaction would have taken that finds no room.
+    fn note_refusal(&mut self, needed_bytes: u64) {
+        let added_bytes: i64 = self.live.values().map(|change| change.max(&0)).sum();
+        self.writer().log.refused_bytes = added_bytes.unsigned_abs() + needed_bytes;
+    }
+
+    /// Sees to it that there is room for a record, for others behind it, and for what the transaction leaves.
+    pub(super) fn keep_room(&mut self, record_bytes: u64, others_bytes: u64) -> Result<()> {
+        let writer = self.writer.as_mut().expect("a running transaction");
+        writer.log.kept_bytes =
+            writer.kept_bytes(&self.state, self.leaves) + self.left_bytes + others_bytes;
+        writer.log.make_sure(record_bytes)
+    }
+
+    /// Refuses a transaction that took of the room for what frees, and does not free more than it writes.
+    fn check_freed(&mut self) -> Result<()> {
+        let change: i64 = self.live.values().sum();
+        let added_bytes = change.saturating_sub_unsigned(self.dying_bytes);
+        let is_freeing = matches!(self.leaves, Leaves::Cleaning | Leaves::Frees);
+        if !is_freeing || added_bytes <= 0 {
+            return Ok(());
+        }
+        let file_bytes = self.writer().log.file_bytes();
+        let refused = Error::Limit {
+            what: "block store",
+            limit_bytes: file_bytes,
+            needed_bytes: file_bytes + added_bytes as u64,
+        };
+        self.failure = Some(refused.duplicate());
+        self.note_refusal(added_bytes as u64);
+        Err(refused)
     }
 }
 

@@ -360,10 +360,27 @@ impl Disk {
         transaction.remove_volume(number)?;
         transaction.note(number, b"")?;
         transaction.commit(Durability::Durable)?;
-        Ok(())
+        self.free()
     }
 
-    /// Makes everything durable that was written before, to all volumes.
+    /// Gives the host back what nothing needs any more, if that is worth a checkpoint. A flush and a removal do so too.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn free(&self) -> Result<()> {
+        self.inner.blocks.free()
+    }
+
+    /// Makes room in the file for a write of so many bytes that was refused, by cleaning, as far as that goes.
+    ///
+    /// # Errors
+    /// Those of reading and writing.
+    pub fn make_room(&self, bytes: u64) -> Result<()> {
+        self.inner.blocks.make_room(bytes + bytes / 16)
+    }
+
+    /// Makes everything durable that was written before, to all volumes, and gives the host back what was trimmed and
+    /// overwritten, if that is worth a checkpoint.
     ///
     /// # Errors
     /// Those of the sync, after which the disk refuses all changes until it is opened again.
@@ -401,21 +418,18 @@ impl Inner {
         self.blocks.sync()
     }
 
-    /// Begins a transaction that writes `bytes`, if the host has room for them.
+    /// Begins a transaction that writes `bytes`, if the file or the host has room for them.
     fn begin(&self, bytes: u64) -> Result<Transaction> {
-        let transaction = self.blocks.begin()?;
-        if let Some(room) = self.room.get() {
-            let left_bytes = (room.left_bytes)()?;
-            let needed_bytes = bytes + bytes / 16 + OVERHEAD_BYTES + room.reserve_bytes;
-            if left_bytes < needed_bytes {
-                return Err(Error::Limit {
-                    what: "room of the host",
-                    limit_bytes: left_bytes,
-                    needed_bytes,
-                });
-            }
+        let needed_bytes = bytes + bytes / 16;
+        let is_left = |room: &Room| {
+            let wanted_bytes = needed_bytes + OVERHEAD_BYTES + room.reserve_bytes;
+            (room.left_bytes)().map(|left_bytes| left_bytes >= wanted_bytes)
+        };
+        match self.room.get().map(is_left).transpose()? {
+            // The host is left what it has; it may have given the file more than is in use.
+            Some(false) => self.blocks.begin_inside(needed_bytes),
+            _ => self.blocks.begin_with(needed_bytes),
         }
-        Ok(transaction)
     }
 }
 

@@ -33,6 +33,13 @@ impl Written {
         self.unsettled_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Notes that blocks were trimmed, of which none is shorter than 512 bytes: whether cleaning is due may be looked at.
+    pub(super) fn note_trimmed(&self, blocks: u64) {
+        let bytes = blocks.saturating_mul(512);
+        let most_bytes = bytes.min(LOOK_BYTES);
+        self.unseen_bytes.fetch_add(most_bytes, Ordering::Relaxed);
+    }
+
     /// Notes that all is written out, or is about to be.
     pub(super) fn settle(&self) {
         self.unsettled_bytes.store(0, Ordering::Relaxed);
@@ -88,8 +95,8 @@ mod tests {
     use super::*;
     use crate::blocks::{BlocksOptions, Durability, Stats};
     use crate::disk::DiskOptions;
-    use crate::storage::MemoryStorage;
     use crate::storage::testing::{Call, Watch, WatchedStorage};
+    use crate::storage::{MemoryStorage, OpenOptions, Storage};
     use crate::testing::seeded;
     use std::sync::Arc;
 
@@ -190,5 +197,71 @@ mod tests {
         assert!(longest as f64 <= promised * 1.05, "{longest}");
         assert!(wild > longest * 3 / 2, "{wild}");
         assert!(cleaned.moved_bytes > 0);
+    }
+    /// What the disk's file takes of its host.
+    fn allocated_bytes(storage: &MemoryStorage) -> u64 {
+        let file = storage.open("disk", OpenOptions::read_only()).unwrap();
+        file.status().unwrap().allocated_bytes
+    }
+
+    /// Writes noise over a whole volume.
+    fn fill(disk: &Disk, name: &str, random: &mut fastrand::Rng) {
+        let mut bytes = vec![0; 1 << 20];
+        let volume = disk.volume(name).unwrap();
+        for at in (0..SIZE_BYTES).step_by(bytes.len()) {
+            random.fill(&mut bytes);
+            volume.write(at, &bytes, Durability::Lazy).unwrap();
+        }
+        disk.flush().unwrap();
+    }
+
+    /// What is dead goes back with the next flush, at the removal of a volume, and when the disk is closed.
+    #[test]
+    fn what_nothing_needs_goes_back_to_the_host() {
+        const LEFT_BYTES: u64 = 1 << 20;
+        // A few segments, and half of what is live: for what comes.
+        let bound = |live_bytes: u64| live_bytes * 3 / 2 + (3 << 20);
+        let mut random = seeded("disk room", 2513);
+        for way in ["flush", "remove", "close", "upkeep"] {
+            let storage = MemoryStorage::new();
+            let disk = Disk::create(&storage, "disk", DiskOptions::default()).unwrap();
+            disk.create_volume("disk", SIZE_BYTES).unwrap();
+            disk.clone_volume("disk", "clone", false).unwrap();
+            fill(&disk, "clone", &mut random);
+            let full_bytes = allocated_bytes(&storage);
+            assert!(full_bytes >= SIZE_BYTES);
+            let trim = |from| {
+                let volume = disk.volume("clone").unwrap();
+                volume
+                    .trim(from, SIZE_BYTES - from, Durability::Lazy)
+                    .unwrap();
+            };
+            let live_bytes = match way {
+                "remove" => 0,
+                _ => LEFT_BYTES,
+            };
+            match way {
+                "remove" => disk.remove_volume("clone").unwrap(),
+                "flush" => {
+                    trim(LEFT_BYTES);
+                    disk.flush().unwrap();
+                }
+                "close" => {
+                    trim(LEFT_BYTES);
+                    disk.close().unwrap();
+                }
+                _ => {
+                    trim(LEFT_BYTES);
+                    disk.free().unwrap();
+                }
+            }
+            let left_bytes = allocated_bytes(&storage);
+            println!("{way}: {full_bytes} became {left_bytes}");
+            assert!(left_bytes <= bound(live_bytes), "{way}: {left_bytes}");
+            drop(disk);
+            let disk = Disk::open(&storage, "disk", DiskOptions::default()).unwrap();
+            fill(&disk, "disk", &mut random);
+            assert!(disk.opened().is_whole());
+        }
     }
 }

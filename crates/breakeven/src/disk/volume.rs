@@ -477,6 +477,7 @@ struct Writing<'v> {
     zeros: Range<u64>,
     /// The blocks that were written.
     written_bytes: u64,
+    trimmed_blocks: u64,
 }
 
 impl<'v> Writing<'v> {
@@ -487,6 +488,7 @@ impl<'v> Writing<'v> {
             transaction,
             zeros: 0..0,
             written_bytes: 0,
+            trimmed_blocks: 0,
         }
     }
 
@@ -499,6 +501,7 @@ impl<'v> Writing<'v> {
     fn trim(&mut self, range: Range<u64>) -> Result<()> {
         self.settle_zeros()?;
         if !range.is_empty() {
+            self.trimmed_blocks += range.end - range.start;
             self.transaction.trim(self.volume, range)?;
         }
         Ok(())
@@ -550,6 +553,7 @@ impl<'v> Writing<'v> {
         self.settle_zeros()?;
         self.transaction.commit(durability)?;
         self.inner.written.add(self.written_bytes);
+        self.inner.written.note_trimmed(self.trimmed_blocks);
         Ok(())
     }
 }

@@ -39,6 +39,30 @@ enum View {
     Write(Box<Transaction>),
 }
 
+impl View {
+    /// Reads a block; zeros where there is nothing.
+    fn read(&self, volume: u32, index: u64, block: &mut [u8]) -> Result<()> {
+        match self {
+            View::None => block.fill(0),
+            View::Read(snapshot) => snapshot.read(volume, index, block)?,
+            View::Write(transaction) => drop(transaction.read(volume, index, block)?),
+        }
+        Ok(())
+    }
+
+    /// Returns what the record of a block takes, 0 for a hole.
+    fn stored_bytes(&self, volume: u32, index: u64) -> Result<u64> {
+        match self {
+            View::None => Ok(0),
+            View::Read(snapshot) => {
+                let location = snapshot.locate(volume, index)?;
+                Ok(location.map_or(0, |location| location.stored_bytes().into()))
+            }
+            View::Write(transaction) => transaction.stored_bytes(volume, index),
+        }
+    }
+}
+
 /// The last block that was decoded for a read of a part of it: SQLite looks at 16 bytes of the first page
 /// whenever it begins to read.
 #[derive(Default)]
@@ -829,6 +853,7 @@ impl Connection {
     /// Gives the transaction all that is changed.
     fn end_changes(&mut self) -> Result<()> {
         let given = self.give_held().and_then(|()| self.leave_before());
+        let given = given.and_then(|()| self.promise());
         let extent = self.extent;
         let noted = given.and_then(|()| match &mut self.view {
             View::Write(transaction) if extent.block_bytes > 0 => extent.note_in(transaction),
@@ -838,6 +863,19 @@ impl Connection {
             let _ = self.take_back();
         }
         noted
+    }
+
+    /// Tells a transaction that finds little room what trimming will free behind it.
+    fn promise(&mut self) -> Result<()> {
+        let must_free = match &mut self.view {
+            View::Write(transaction) => transaction.must_free(),
+            _ => false,
+        };
+        if must_free {
+            let dying_bytes = self.trimmable_bytes()?;
+            self.transaction()?.will_free(dying_bytes);
+        }
+        Ok(())
     }
 
     /// Makes what was prepared visible, all at once. Where it was not synced it is as durable as what was only committed.
@@ -1013,8 +1051,7 @@ impl Connection {
         };
         let mut sum = 0;
         for index in self.trimmable(header)?.into_iter().flatten() {
-            let location = self.locate(index * u64::from(self.extent.block_bytes))?;
-            sum += location.map_or(0, |location| u64::from(location.stored_bytes()));
+            sum += self.view.stored_bytes(self.extent.volume, index)?;
         }
         Ok(sum)
     }
@@ -1027,16 +1064,13 @@ impl Connection {
         if !page_bytes.is_multiple_of(block_bytes.max(1)) || blocks_a_page == 0 {
             return Ok(Vec::new());
         }
-        let View::Read(snapshot) = &self.view else {
-            return Ok(Vec::new());
-        };
-        let volume = self.extent.volume;
+        let (view, volume) = (&self.view, self.extent.volume);
         let page_count = self.extent.size_bytes / u64::from(page_bytes);
         let blocks_of = |number: u64| (number - 1) * blocks_a_page..number * blocks_a_page;
         let read = |number: u64, page: &mut [u8]| {
             let blocks = page.chunks_exact_mut(block_bytes as usize);
             let mut numbered = blocks_of(number).zip(blocks);
-            numbered.try_for_each(|(index, block)| snapshot.read(volume, index, block))
+            numbered.try_for_each(|(index, block)| view.read(volume, index, block))
         };
         let mut ranges: Vec<Range<u64>> = Vec::new();
         let mut idle = 0;
@@ -1045,7 +1079,7 @@ impl Connection {
             let before = ranges.len();
             for number in numbers {
                 let blocks = blocks_of(*number);
-                if snapshot.locate(volume, blocks.start)?.is_none() {
+                if view.stored_bytes(volume, blocks.start)? == 0 {
                     continue;
                 }
                 match ranges.last_mut() {

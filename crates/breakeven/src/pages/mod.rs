@@ -34,6 +34,8 @@ mod queue;
 #[cfg(test)]
 mod readers_test;
 #[cfg(test)]
+mod room_test;
+#[cfg(test)]
 mod space_test;
 mod store;
 mod transfer;

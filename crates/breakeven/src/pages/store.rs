@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::database::{PLAIN_MAGIC, kind_of};
 use super::locks::{LockLevel, Locks};
-use crate::blocks::{self, Blocks, BlocksOptions, Location, Repaired, Snapshot, Transaction};
+use crate::blocks::{
+    self, Blocks, BlocksOptions, Location, Repaired, Reserve, Snapshot, Transaction,
+};
 use crate::cache::{Cache, CacheOptions, Policy};
 use crate::codec::Method;
 use crate::error::{Error, Result};
@@ -93,6 +95,7 @@ impl PageOptions {
             kind: kind_of,
             mode: self.mode,
             space_amp: self.space_amp,
+            reserve: Reserve::Share,
             is_guarded: true,
             seed: self.seed,
             ..BlocksOptions::default()

@@ -39,8 +39,8 @@ pub struct Transferred {
 
 /// Where the first page counts changes, the last byte of the number.
 const CHANGES_AT: usize = 27;
-/// The map's part of what pages take, roughly: 20 bytes of a page that takes 1,000.
-const MAP_PART: u64 = 50;
+/// What a block takes in the map and in the table of frames: 4 bytes and 12, and what is between.
+const MAP_BYTES: u64 = 17;
 
 /// What an import would come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,13 +195,14 @@ pub fn predict(
     let commit_bytes = commit_bytes(&mut connection, &taken, page_bytes)?;
     let share = logical_bytes as f64 / sampled_bytes.max(1) as f64;
     let stored_bytes = (space.stored_bytes as f64 * share) as u64;
-    // The segments that are begun or kept are there once; of the map each page has its part.
+    // The segments that are begun or kept are there once; in the map each block has its part.
     let more_bytes = stored_bytes.saturating_sub(space.stored_bytes);
+    let more_blocks = (logical_bytes - sampled_bytes) / u64::from(space.block_bytes.max(1));
     Ok(Foreseen {
         logical_bytes,
         sampled_bytes,
         stored_bytes,
-        file_bytes: space.file_bytes + more_bytes + more_bytes / MAP_PART,
+        file_bytes: space.file_bytes + more_bytes + more_blocks * MAP_BYTES,
         commit_bytes,
     })
 }

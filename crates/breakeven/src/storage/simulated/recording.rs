@@ -193,6 +193,14 @@ impl Image {
         self.view.content_mut(inode).write(offset, bytes);
     }
 
+    /// Returns where the zeros begin with which a file ends.
+    pub fn used_bytes(&self, name: &str) -> u64 {
+        let mut bytes = vec![0; self.size_bytes(name) as usize];
+        self.read(name, 0, &mut bytes);
+        let last = bytes.iter().rposition(|byte| *byte != 0);
+        last.map_or(0, |last| last as u64 + 1)
+    }
+
     /// Cuts a file, as a copy that was broken off leaves it.
     pub fn cut(&mut self, name: &str, size_bytes: u64) {
         let inode = self.inode(name);

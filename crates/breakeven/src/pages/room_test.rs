@@ -1,0 +1,184 @@
+//! Databases on hosts that are full: deletes that fit the reserve work and free, longer ones are refused and change nothing, and
+//! smaller steps succeed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use fastrand::Rng;
+
+use super::transfer::lock;
+use super::{Connection, LockLevel, PLAIN_MAGIC, PageOptions, PageStore};
+use crate::error::{Error, Result};
+use crate::storage::{SimulatedDisk, Storage};
+use crate::testing::seed;
+
+const PAGE_BYTES: usize = 4096;
+/// The leaves of a trunk, as many as SQLite lists.
+const LEAVES_MAX: usize = PAGE_BYTES / 4 - 8;
+/// The first pages: the header, and the trunks of all freelists here.
+const FIRST_PAGES: u64 = 4;
+
+/// A database of noise on a host that has room for so much.
+struct FullHost {
+    disk: SimulatedDisk,
+    connection: Connection,
+    random: Rng,
+    pages: u64,
+    /// The pages that the freelist names, counted from 0.
+    free: BTreeSet<u64>,
+    changes: u32,
+}
+
+impl FullHost {
+    fn fill(seed: u64, capacity_bytes: u64) -> FullHost {
+        let disk = SimulatedDisk::new(seed);
+        let storage: Arc<dyn Storage> = disk.start_process();
+        let options = PageOptions {
+            seed: Some(seed),
+            ..PageOptions::default()
+        };
+        assert!(PageStore::create(&*storage, "db", options).unwrap());
+        disk.set_capacity_bytes(Some(capacity_bytes));
+        let connection = Connection::open(Arc::new(PageStore::new(storage, "db", options)));
+        let mut host = FullHost {
+            disk,
+            connection: connection.unwrap(),
+            random: Rng::with_seed(seed),
+            pages: FIRST_PAGES,
+            free: BTreeSet::new(),
+            changes: 0,
+        };
+        while host.append(16).is_ok() {}
+        while host.append(1).is_ok() {}
+        host
+    }
+
+    fn write_noise(&mut self, page: u64) -> Result<()> {
+        let mut bytes = [0; PAGE_BYTES];
+        self.random.fill(&mut bytes);
+        self.connection.write(page * PAGE_BYTES as u64, &bytes)
+    }
+
+    fn append(&mut self, count: u64) -> Result<()> {
+        let pages = self.pages + count;
+        self.transact(pages, self.pages..pages, &BTreeSet::new())
+    }
+
+    /// Runs one transaction that writes some pages and frees others, as SQLite's calls would. One that is refused leaves nothing.
+    fn transact(
+        &mut self,
+        pages: u64,
+        written: impl Iterator<Item = u64>,
+        freed: &BTreeSet<u64>,
+    ) -> Result<()> {
+        lock(&mut self.connection, LockLevel::Exclusive).unwrap();
+        let free: BTreeSet<u64> = self.free.union(freed).copied().collect();
+        let write = || {
+            for page in written {
+                self.write_noise(page)?;
+            }
+            self.write_lists(&free)?;
+            self.connection.prepare()?;
+            self.connection.sync()?;
+            self.connection.publish()
+        };
+        let done = write();
+        if done.is_ok() {
+            (self.pages, self.free) = (pages, free);
+            self.connection.trim().unwrap();
+            self.connection.tidy().unwrap();
+        }
+        self.connection.unlock(LockLevel::None).unwrap();
+        if let Err(error) = &done {
+            let is_full = matches!(error, Error::Limit { .. }) || error.is_out_of_space();
+            assert!(is_full, "{error}");
+        }
+        done
+    }
+
+    /// Writes the header and the trunks of the freelist.
+    fn write_lists(&mut self, free: &BTreeSet<u64>) -> Result<()> {
+        self.changes += 1;
+        let leaves: Vec<u32> = free.iter().map(|page| *page as u32 + 1).collect();
+        let trunks = leaves.chunks(LEAVES_MAX).len() as u32;
+        assert!(u64::from(trunks) < FIRST_PAGES);
+        let mut page = [0; PAGE_BYTES];
+        page[..16].copy_from_slice(PLAIN_MAGIC);
+        page[16..18].copy_from_slice(&(PAGE_BYTES as u16).to_be_bytes());
+        page[24..28].copy_from_slice(&self.changes.to_be_bytes());
+        page[32..36].copy_from_slice(&(2 * trunks.min(1)).to_be_bytes());
+        page[36..40].copy_from_slice(&(leaves.len() as u32 + trunks).to_be_bytes());
+        self.connection.write(0, &page)?;
+        for (trunk, listed) in (1..).zip(leaves.chunks(LEAVES_MAX)) {
+            let next = if trunk < trunks { trunk + 2 } else { 0 };
+            let words = [next, listed.len() as u32].into_iter();
+            let words = words.chain(listed.iter().copied());
+            let mut page: Vec<u8> = words.flat_map(u32::to_be_bytes).collect();
+            page.resize(PAGE_BYTES, 0);
+            self.connection
+                .write(u64::from(trunk) * PAGE_BYTES as u64, &page)?;
+        }
+        Ok(())
+    }
+
+    /// Returns pages that are in use, from anywhere on.
+    fn choose(&mut self, count: u64) -> BTreeSet<u64> {
+        let used = FIRST_PAGES..self.pages;
+        let used: Vec<u64> = used.filter(|page| !self.free.contains(page)).collect();
+        let count = (count as usize).min(used.len());
+        let from = self.random.usize(..=used.len() - count);
+        used[from..from + count].iter().copied().collect()
+    }
+
+    /// Returns pages that are in use, here and there.
+    fn scatter(&mut self, count: u64) -> BTreeSet<u64> {
+        let mut used: Vec<u64> = self.choose(u64::MAX).into_iter().collect();
+        self.random.shuffle(&mut used);
+        used.into_iter().take(count as usize).collect()
+    }
+}
+
+/// A DELETE frees most of what it touches, and writes a page of those it leaves.
+#[test]
+fn a_full_host_takes_deletes_that_fit_the_reserve() {
+    let (mut deletes, mut refusals, mut again, mut scattered_deletes) = (0, 0, 0, 0);
+    for run in 0..24 {
+        let seed = seed(2711) + run;
+        let segments = Rng::with_seed(seed).u64(33..120);
+        let mut host = FullHost::fill(seed, segments * (64 << 10));
+        let (pages, full_bytes) = (host.pages, host.disk.allocated_bytes());
+        let what = format!("seed {seed}: {pages} pages in {full_bytes} bytes");
+        // There is no room to write half of them over.
+        let most = host.choose(pages / 2);
+        if pages > 100 {
+            let refused = host.transact(pages, most.into_iter(), &BTreeSet::new());
+            assert!(refused.is_err(), "{what}");
+            refusals += 1;
+        }
+        // What lies here and there may take more to be freed than there is.
+        let scattered = host.scatter(pages / 8);
+        if host.transact(pages, 1..1, &scattered).is_ok() {
+            scattered_deletes += 1;
+        }
+        while host.free.len() as u64 * 4 < pages * 3 {
+            let freed = host.choose(pages / 8);
+            let touched = host.choose(1);
+            let touched = touched.difference(&freed).copied().collect::<Vec<_>>();
+            let done = host.transact(pages, touched.into_iter(), &freed);
+            done.unwrap_or_else(|error| {
+                panic!("{what}, {} of them freed: {error}", host.free.len())
+            });
+            deletes += 1;
+        }
+        // Half of what was freed finds room.
+        for _ in 0..host.free.len() / 2 {
+            let done = host.append(1);
+            done.unwrap_or_else(|error| panic!("{what}, {} in use: {error}", host.pages));
+            again += 1;
+        }
+    }
+    println!(
+        "{deletes} deletes, {scattered_deletes} of rows here and there, {refusals} refusals, {again} pages written behind them"
+    );
+    assert!(deletes > 100 && refusals > 12 && again > 5_000);
+}
