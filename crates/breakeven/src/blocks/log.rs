@@ -115,6 +115,8 @@ pub(super) struct Log {
     pub(super) refused_bytes: u64,
     /// Whether the file could not grow when it was to.
     pub(super) is_tight: bool,
+    /// What the host, or the file's limit, said to that last.
+    pub(super) refusal: Option<Error>,
     /// What was dead and could not be freed when room was made last and there was too little; none where there was enough.
     pub(super) futile_bytes: Option<u64>,
     /// What died since the last checkpoint, and since somebody looked whether that is worth one.
@@ -179,6 +181,7 @@ impl Log {
             lacks_room: false,
             refused_bytes: 0,
             is_tight: false,
+            refusal: None,
             futile_bytes: None,
             died_bytes: 0,
         };
@@ -647,6 +650,7 @@ impl Log {
     fn grow(&mut self) -> Result<()> {
         let grown = self.ask();
         self.is_tight = grown.is_err();
+        self.refusal = grown.as_ref().err().map(Error::duplicate);
         self.lacks_room |= self.is_tight;
         self.recount();
         grown

@@ -732,12 +732,15 @@ impl Transaction {
         if !is_freeing || added_bytes <= 0 {
             return Ok(());
         }
-        let file_bytes = self.writer().log.file_bytes();
-        let refused = Error::Limit {
+        let log = &self.writer().log;
+        let file_bytes = log.file_bytes();
+        // As the host said it, where it did.
+        let refused = log.refusal.as_ref().map(Error::duplicate);
+        let refused = refused.unwrap_or(Error::Limit {
             what: "block store",
             limit_bytes: file_bytes,
             needed_bytes: file_bytes + added_bytes as u64,
-        };
+        });
         self.failure = Some(refused.duplicate());
         self.note_refusal(added_bytes as u64);
         Err(refused)
