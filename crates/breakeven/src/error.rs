@@ -137,6 +137,19 @@ impl Error {
         }
     }
 
+    /// Sees whether the system would give memory, where taking it without asking would end the process.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if it would not.
+    #[cfg(any(feature = "pages", feature = "stream"))]
+    pub(crate) fn try_memory(bytes: usize, what: &'static str) -> Result<()> {
+        let mut taken = Vec::<u8>::new();
+        let outcome = taken.try_reserve_exact(bytes);
+        // An allocation that nothing looks at would be left out.
+        std::hint::black_box(&taken);
+        outcome.map_err(|_| Error::OutOfMemory { what })
+    }
+
     /// Returns the error with its place moved by `bytes`: from a part's own count to the whole's.
     pub fn moved_by(self, bytes: u64) -> Error {
         match self {

@@ -15,6 +15,9 @@ use super::Step;
 use crate::codec::{Codec, Method};
 use crate::error::{Error, Result};
 
+/// What memory is said to be for.
+const LONG_FRAME: &str = "a long frame";
+
 /// How a long frame is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongOptions {
@@ -203,8 +206,7 @@ impl LongEncoder {
             0 => 0,
             workers => self.context.sizeof() + workers as usize * tables,
         };
-        let taken = Vec::<u8>::new().try_reserve_exact(bytes);
-        taken.map_err(|_| no_memory())
+        Error::try_memory(bytes, LONG_FRAME)
     }
 
     /// Sets the level of the jobs that are begun from now on.
@@ -329,9 +331,7 @@ fn context_for(options: &LongOptions) -> Result<CCtx<'static>> {
 }
 
 fn no_memory() -> Error {
-    Error::OutOfMemory {
-        what: "a long frame",
-    }
+    Error::OutOfMemory { what: LONG_FRAME }
 }
 
 fn failed(code: usize) -> Error {

@@ -6,10 +6,13 @@
 use std::collections::BTreeMap;
 
 use crate::blocks::{Blocks, ChosenEncoding, EncodedBlock};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// What is encoded together, at most: some milliseconds of work, beside which starting a thread is little.
 const BATCH_BYTES: usize = 1 << 20;
+/// What must be to be had before threads are started: their stacks of 2 MiB, and what the C library keeps for each. It is
+/// more than 32 MiB, up to which glibc would remember how long an allocation was and map no others below that.
+const THREADS_BYTES: usize = 33 << 20;
 /// What a transaction writes before anything is held back.
 const SHORT_BYTES: usize = 256 << 10;
 
@@ -72,7 +75,12 @@ pub(super) fn encode(
             .map(|(chosen, block)| blocks.encode_as(chosen, block));
         encoded.collect()
     };
-    let share = chosen.len().div_ceil(threads.max(1)).max(1);
+    // Where the system has no memory for what it keeps of a thread, it ends the process when the thread begins.
+    let threads = match Error::try_memory(THREADS_BYTES, "threads") {
+        Ok(()) => threads.max(1),
+        Err(_) => 1,
+    };
+    let share = chosen.len().div_ceil(threads).max(1);
     let (first, others) = chosen.split_at(share.min(chosen.len()));
     std::thread::scope(|scope| {
         let start = |share| std::thread::Builder::new().spawn_scoped(scope, move || work(share));

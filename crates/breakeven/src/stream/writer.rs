@@ -190,14 +190,6 @@ fn raw_count(workers: usize) -> usize {
     workers + 2
 }
 
-/// Sees whether the system would give memory: where it does not, taking it would end the process.
-fn try_memory(bytes: usize) -> Result<()> {
-    let taken = Vec::<u8>::new().try_reserve_exact(bytes);
-    taken.map_err(|_| Error::OutOfMemory {
-        what: "buffers of a stream",
-    })
-}
-
 /// What a finished stream came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
@@ -316,7 +308,7 @@ impl<S: Write + Send + 'static> Writer<S> {
         // Buffers of both kinds change places where a block is stored, so they are as long.
         let frame_bytes = frames_bytes_max(block_bytes);
         let buffers = raw_count(workers) + frame_count(workers);
-        try_memory(buffers * frame_bytes)?;
+        Error::try_memory(buffers * frame_bytes, "buffers of a stream")?;
         let raw = (0..raw_count(workers)).map(|_| Vec::with_capacity(frame_bytes));
         let frames = (0..frame_count(workers)).map(|_| vec![0; frame_bytes]);
         let shared = Shared::new(raw.collect(), frames.collect(), options.stop.clone());
