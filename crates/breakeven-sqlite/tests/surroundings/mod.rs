@@ -120,7 +120,7 @@ fn a_child_gives_up_locks_without_descriptors_too() {
     let told = hosts.python(
         "import resource, signal\n\
          connect('app.db').execute('CREATE TABLE t(v)')\n\
-         end = os.pipe()\n\
+         end, forked = os.pipe(), os.pipe()\n\
          pid = os.fork()\n\
          if pid == 0:\n\
          \x20   d = connect('app.db')\n\
@@ -132,8 +132,10 @@ fn a_child_gives_up_locks_without_descriptors_too() {
          \x20   except OSError: pass\n\
          \x20   if os.fork() == 0:\n\
          \x20       os.close(end[1])\n\
+         \x20       os.write(forked[1], b'x')\n\
          \x20       os.read(end[0], 1)\n\
          \x20       os._exit(0)\n\
+         \x20   os.read(forked[0], 1)\n\
          \x20   os.kill(os.getpid(), signal.SIGKILL)\n\
          os.waitpid(pid, 0)\n\
          d = connect('app.db')\n\
