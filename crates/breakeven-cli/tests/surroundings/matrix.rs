@@ -308,7 +308,12 @@ impl Stage {
             command.output().expect("a shell")
         };
         let output = shell(surrounding, Stdio::null());
-        let names = names_in(&inside);
+        let mut names = names_in(&inside);
+        if surrounding.contains("unlink=") {
+            // Nobody can remove what is half written here, which the next command that may does, nor a source that was packed.
+            let is_packed = |name: &str| line.contains("--rm") && name == "file.zst";
+            names.retain(|name| !name.starts_with(".breakeven-") && !is_packed(name));
+        }
         let printed = folder.path().join("printed");
         fs::write(&printed, &output.stdout).expect("room");
         let input = File::open(&printed).expect("a file");
@@ -472,11 +477,7 @@ fn every_command_is_right_in_every_surrounding() {
                 continue;
             }
             tried.fetch_add(1, Ordering::Relaxed);
-            let mut found = stage.run(line, jobs[job]);
-            if line.contains("unlink=") {
-                // Nobody can remove what is half written here; the next command that may does.
-                found.names.retain(|name| !name.starts_with(".breakeven-"));
-            }
+            let found = stage.run(line, jobs[job]);
             match judge(*owes, &usual[job], &before, &found) {
                 Ok(goes_on) => drop(went_on.fetch_add(usize::from(goes_on), Ordering::Relaxed)),
                 Err(why) => {
