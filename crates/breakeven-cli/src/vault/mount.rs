@@ -337,14 +337,11 @@ impl Item {
 
     fn attributes(&self, number: u64, usage: InodeUsage) -> FileAttr {
         let entry = &*self.entry;
-        let (kind, size, device) = match &entry.node {
-            Node::File { size_bytes, .. } => (FileType::RegularFile, *size_bytes, 0),
-            Node::Folder { .. } => (FileType::Directory, 0, 0),
-            Node::Link { target } => (FileType::Symlink, target.len() as u64, 0),
-            Node::Pipe => (FileType::NamedPipe, 0, 0),
-            Node::Socket => (FileType::Socket, 0, 0),
-            Node::CharacterDevice { device } => (FileType::CharDevice, 0, *device),
-            Node::BlockDevice { device } => (FileType::BlockDevice, 0, *device),
+        let (size, device) = match &entry.node {
+            Node::File { size_bytes, .. } => (*size_bytes, 0),
+            Node::Link { target } => (target.len() as u64, 0),
+            Node::CharacterDevice { device } | Node::BlockDevice { device } => (0, *device),
+            Node::Folder { .. } | Node::Pipe | Node::Socket => (0, 0),
         };
         let changed = system_time(entry.changed);
         FileAttr {
@@ -355,7 +352,7 @@ impl Item {
             mtime: changed,
             ctime: changed,
             crtime: changed,
-            kind,
+            kind: kind_of(entry),
             perm: (entry.mode & 0o7777) as u16,
             nlink: usage.link_count,
             uid: entry.user,
