@@ -68,6 +68,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
             Population::walk(paths, limit, typed.seed)?
         }
     };
+    let of_paths = of_paths(typed, time / 6, &stop, &bar);
     let time_left = time.saturating_sub(begun.elapsed());
     let options = AdviseOptions {
         trace,
@@ -85,7 +86,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         &stop,
         &mut |progress| shown.show(progress),
     )?;
-    report.notes.splice(..0, of_paths(typed, &stop));
+    report.notes.splice(..0, of_paths);
     bar.finish_and_clear();
     learned::keep(&setting.profile, &setting.machine, false);
     let text = if typed.json {
@@ -159,6 +160,7 @@ fn resolve(typed: &Typed, setting: &Setting, time_left: Duration) -> AdviseOptio
     }
     AdviseOptions {
         sample,
+        time_limit: Some(time_left),
         reads_per_write: Estimate {
             mean: (low + high) / 2.0,
             low,
@@ -188,20 +190,52 @@ fn database(typed: &Typed) -> Option<(&Path, usize)> {
         .find_map(|path| Some((path, sqlite_page_bytes(path)?)))
 }
 
-/// What is to be said of the databases and images that were named.
-fn of_paths(typed: &Typed, stop: &AtomicBool) -> Vec<String> {
-    let of_databases = page_bytes(typed).1.into_iter().chain(foreseen(typed, stop));
-    let images = typed
-        .paths
-        .iter()
-        .filter_map(|path| crate::disk::foretold(path));
-    of_databases.chain(images).collect()
+/// What is to be said of the databases and images that were named, found out in the time that there is.
+fn of_paths(typed: &Typed, time: Duration, stop: &AtomicBool, bar: &ProgressBar) -> Vec<String> {
+    let until = Instant::now() + time;
+    let mut notes: Vec<String> = page_bytes(typed).1.into_iter().collect();
+    let left = || until.saturating_duration_since(Instant::now());
+    for (at, path) in typed.paths.iter().enumerate() {
+        bar.set_message(format!("looking at {}", quoted(&path)));
+        // Of what is left each path has its part.
+        let paths_left = (typed.paths.len() - at) as u32;
+        let is_database = database(typed).is_some_and(|(named, _)| named == path);
+        if is_database {
+            notes.extend(foreseen(path, left() / (paths_left + 1), stop));
+        }
+        let foretold = as_much_as_fits(path, left() / paths_left, |bytes_max| {
+            crate::disk::foretold(path, bytes_max)
+        });
+        notes.extend(foretold);
+    }
+    notes
+}
+
+/// Bytes that are looked at first, of a database or an image, to see how long more would take.
+const FORESEEN_BYTES_MIN: u64 = 4 << 20;
+/// Bytes of it that are looked at in all: more tells little more.
+const FORESEEN_BYTES_MAX: u64 = 64 << 20;
+
+/// Looks at as many bytes of a file as fit into the time; at some of them in any case.
+fn as_much_as_fits<T>(path: &Path, time: Duration, look: impl Fn(u64) -> Option<T>) -> Option<T> {
+    let file_bytes = path.metadata().ok()?.len();
+    let begun = Instant::now();
+    let first = look(FORESEEN_BYTES_MIN)?;
+    let took = begun.elapsed();
+    let times = time.saturating_sub(took).as_secs_f64() / took.as_secs_f64().max(1e-9);
+    let bytes = (times.min(1e6) * FORESEEN_BYTES_MIN as f64) as u64;
+    let bytes = bytes.min(FORESEEN_BYTES_MAX) >> 20 << 20;
+    match bytes.min(file_bytes) > FORESEEN_BYTES_MIN {
+        true => look(bytes),
+        false => Some(first),
+    }
 }
 
 /// What a SQLite database would come to as a compressed one; none where that cannot be told, or was stopped.
-fn foreseen(typed: &Typed, stop: &AtomicBool) -> Option<String> {
-    let (path, _) = database(typed)?;
-    let found = crate::db::foresee(path, stop).ok()?;
+fn foreseen(path: &Path, time: Duration, stop: &AtomicBool) -> Option<String> {
+    let found = as_much_as_fits(path, time, |bytes_max| {
+        crate::db::foresee(path, bytes_max, stop).ok()
+    })?;
     let part = match found.sampled_bytes < found.logical_bytes {
         true => format!(
             ", as far as {} of it tell",

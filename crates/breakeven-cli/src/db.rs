@@ -104,14 +104,14 @@ impl Named {
     }
 }
 
-/// What a GB is worth where a database is compacted, in seconds of a core: ten times as much as where it is written.
-const COMPACT_SECONDS_PER_GB: f64 = 2400.0;
-
 fn method_of(codec: Option<&str>) -> Result<Option<Method>> {
     let parse = |text: &str| -> breakeven::Result<Method> {
         let method: Method = text.parse()?;
-        method.check()?;
-        Ok(method)
+        let options = PageOptions {
+            method: Some(method),
+            ..PageOptions::default()
+        };
+        options.check().map(|()| method)
     };
     let method = codec.map(parse).transpose();
     Ok(method.map_err(|error| Usage(error.to_string()))?)
@@ -172,10 +172,7 @@ fn create(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
 fn compact(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
     let store = Named::new(database)?.store_with(PageOptions {
         clean_method: method_of(codec)?,
-        seconds_per_gb: COMPACT_SECONDS_PER_GB,
-        // As short as it gets: whoever writes next makes room again.
-        space_amp: 0.0,
-        ..PageOptions::default()
+        ..PageOptions::compacting()
     })?;
     let mut connection = Connection::open(store)?;
     if !connection.lock(LockLevel::Exclusive)? {
@@ -201,17 +198,14 @@ fn compact(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is imported into memory to foretell the rest, at most.
-const FORESEEN_BYTES_MAX: u64 = 64 << 20;
-
-/// Foretells what an import of a database would come to, unless it is stopped; nothing is written.
-pub fn foresee(source: &Path, stop: &AtomicBool) -> Result<Foreseen> {
+/// Foretells what an import of a database would come to, unless it is stopped, from so many bytes of it; nothing is written.
+pub fn foresee(source: &Path, bytes_max: u64, stop: &AtomicBool) -> Result<Foreseen> {
     let from = Named::new(source)?;
     let file = from.storage.open(&from.name, OpenOptions::read_only())?;
     let pool = Pool::new(PoolOptions::default())?;
     let go_on = &mut |_, _| !stop.load(Ordering::Relaxed);
     let options = PageOptions::default();
-    Ok(predict(&*file, options, FORESEEN_BYTES_MAX, &pool, go_on)?)
+    Ok(predict(&*file, options, bytes_max, &pool, go_on)?)
 }
 
 fn bring_in(

@@ -35,6 +35,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
+use signal_hook::consts::SIGPIPE;
+use signal_hook::low_level::emulate_default_handler;
 
 use breakeven::quoted::printable;
 use breakeven_cli::{screen, text};
@@ -82,7 +84,11 @@ fn main() -> ExitCode {
     });
     let code = match ready.and_then(|()| run(options.command)) {
         Ok(code) => code,
-        Err(error) if error.is::<standard::ReaderGone>() => ExitCode::SUCCESS,
+        // A script is told as by every program that writes a stream: not all of it was read.
+        Err(error) if error.is::<standard::ReaderGone>() => {
+            let _ = emulate_default_handler(SIGPIPE);
+            ExitCode::from(failure)
+        }
         Err(error) => {
             standard::complain(describe(&error));
             ExitCode::from(match error.is::<options::Usage>() {

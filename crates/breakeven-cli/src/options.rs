@@ -225,7 +225,7 @@ pub struct DiskImportOptions {
     pub volume: String,
 
     /// Stop when the file system around the disk has less than this left
-    #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "1", value_parser = parse_bytes)]
     pub reserve: u64,
 }
 
@@ -703,7 +703,7 @@ pub struct FileOptions {
     pub remove: bool,
 
     /// Threads beside the one that reads or writes; 0 for one on each processor, the default
-    #[arg(short = 'T', long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1024))]
+    #[arg(short = 'T', long, value_name = "N", value_parser = clap::value_parser!(u32))]
     pub threads: Option<u32>,
 
     /// Print no summary and no progress
@@ -946,7 +946,7 @@ pub struct RepackOptions {
     pub window_max: u64,
 
     /// Threads; 0 for one on each processor, the default
-    #[arg(short = 'T', long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1024))]
+    #[arg(short = 'T', long, value_name = "N", value_parser = clap::value_parser!(u32))]
     pub threads: Option<u32>,
 
     /// Print no summary and no progress

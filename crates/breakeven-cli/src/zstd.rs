@@ -348,7 +348,11 @@ impl Spelling {
             if letter.is_ascii_digit() {
                 let digits = rest.trim_start_matches(|it: char| it.is_ascii_digit());
                 let level = &rest[..rest.len() - digits.len()];
-                self.put("-#", By(self::level), Some(level.as_ref()))?;
+                let meaning = match self.spelled.iter().any(|it| it == "--as-zstd") {
+                    true => By(self::level_or_densest),
+                    false => By(self::level),
+                };
+                self.put("-#", meaning, Some(level.as_ref()))?;
                 rest = digits;
                 continue;
             }
@@ -440,6 +444,14 @@ fn level(text: &str) -> Result<Option<String>, String> {
     // Nought is what zstd takes unless told.
     let level = if level == 0 { LEVEL_USUAL } else { level };
     Ok(Some(format!("--level={level}")))
+}
+
+/// Beyond all levels zstd takes the densest usual one.
+fn level_or_densest(text: &str) -> Result<Option<String>, String> {
+    match text.parse::<u32>() {
+        Ok(number) if i64::from(number) > i64::from(ULTRA_MAX) => level(&LEVEL_MAX.to_string()),
+        _ => level(text),
+    }
 }
 
 fn fast(text: &str) -> Result<Option<String>, String> {

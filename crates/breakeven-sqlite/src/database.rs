@@ -2,7 +2,8 @@
 //!
 //! SQLite writes pages under EXCLUSIVE, then says SYNC by a file control, then syncs, then says COMMIT_PHASETWO: the commit
 //! is written at the first control, which comes even where the host asked for no syncs; the sync makes it durable; and the
-//! last one shows it to all others. Of a transaction over several files that comes when every file has had its sync. What
+//! last one shows it to all others. Of a transaction over several files that comes when every file has had its sync, and when
+//! the super-journal is gone, whose name comes with the first control. What
 //! is cut off meanwhile, and the pages that became free, follow then, when no rollback can come any more.
 //!
 //! A transaction that fails after the first control is rolled back by writing, or by a second SYNC: what was before is
@@ -125,11 +126,13 @@ impl Database {
         self.connection.lock(level)
     }
 
-    /// What SQLite does before it syncs; for the second time in a transaction only if it rolls back.
-    fn prepare(&mut self) -> Result<Code> {
-        let prepared = match self.connection.is_prepared() {
-            true => self.connection.take_back(),
-            false => self.connection.prepare(),
+    /// What SQLite does before it syncs; for the second time in a transaction only if it rolls back. Of a transaction over
+    /// several files it tells the super-journal.
+    fn prepare(&mut self, super_journal: Option<&[u8]>) -> Result<Code> {
+        let prepared = match super_journal {
+            _ if self.connection.is_prepared() => self.connection.roll_back(),
+            Some(name) => self.connection.prepare_part(name),
+            None => self.connection.prepare(),
         };
         prepared.map(|()| ffi::OK)
     }
@@ -487,7 +490,12 @@ unsafe extern "C" fn file_control(
 ) -> Code {
     let control = |database: &mut Database| match operation {
         ffi::FCNTL_SYNC if memory::is_short() => Ok(ffi::IOERR_NOMEM),
-        ffi::FCNTL_SYNC => database.prepare(),
+        ffi::FCNTL_SYNC => {
+            let name = argument.cast::<c_char>();
+            // SAFETY: SQLite lends a name, or null.
+            let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) });
+            database.prepare(name.map(CStr::to_bytes))
+        }
         ffi::FCNTL_COMMIT_PHASETWO => database.finish(),
         ffi::FCNTL_SIZE_HINT | ffi::FCNTL_CHUNK_SIZE => Ok(ffi::OK),
         ffi::FCNTL_LOCKSTATE => {

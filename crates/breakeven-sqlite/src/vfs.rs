@@ -13,6 +13,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use breakeven::codec::Method;
 use breakeven::error::{Error, Result};
-use breakeven::pages::{Connection, FileKind, LockLevel, PageOptions, PageStore};
+use breakeven::pages::{Connection, FileKind, LockLevel, PageOptions, PageStore, is_part_journal};
 use breakeven::quoted::quoted;
 use breakeven::storage::{FileSystem, RealStorage, Storage};
 
@@ -365,9 +366,8 @@ impl Asked {
     fn of(parameter: &dyn Fn(&CStr) -> Option<String>) -> Result<Asked> {
         let mut options = PageOptions::default();
         if let Some(method) = parameter(c"codec") {
-            let method: Method = method.parse()?;
-            method.check_built()?;
-            options.method = Some(method);
+            options.method = Some(method.parse::<Method>()?);
+            options.check()?;
         }
         if let Some(space_amp) = parameter(c"space_amp") {
             let number = space_amp.parse().ok();
@@ -572,19 +572,27 @@ fn is_unwritable(error: &std::io::Error) -> bool {
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem)
 }
 
-/// A compressed database never has a journal beside it. One that is there belongs to a plain database that
-/// had this name, and to open that one again would be to lose what the journal holds.
+/// A compressed database has no journal beside it but that of its part of a transaction over several. Another belongs to a
+/// plain database that had this name, and to open that one again would be to lose what the journal holds.
 fn refuse_journals(path: &Path) -> Result<()> {
     for suffix in SUFFIXES {
         let mut journal = path.as_os_str().to_owned();
         journal.push(suffix);
         let journal = Path::new(&journal);
-        if std::fs::metadata(journal).is_ok_and(|found| found.len() > 0) {
+        let is_there = std::fs::metadata(journal).is_ok_and(|found| found.len() > 0);
+        if is_there && !is_part(journal) {
             let reason = format!("{} is there, of another database", quoted(&journal));
             return Err(Error::invalid("database", reason));
         }
     }
     Ok(())
+}
+
+/// Returns whether a file is a compressed database's own journal. SQLite locks no journal, so that closing it harms nobody.
+fn is_part(journal: &Path) -> bool {
+    let mut first = [0; 16];
+    let read = std::fs::File::open(journal).and_then(|mut file| file.read_exact(&mut first));
+    read.is_ok() && is_part_journal(&first)
 }
 
 unsafe extern "C" fn delete(vfs: *mut Vfs, name: *const c_char, is_synced: c_int) -> Code {
@@ -607,7 +615,9 @@ unsafe extern "C" fn access(
     // SAFETY: SQLite's own arguments.
     let path = unsafe { path_of(name) };
     let is_own = catch_unwind(|| path.is_some_and(is_own_journal));
-    if flags == ffi::ACCESS_EXISTS && is_own.unwrap_or(false) {
+    // The journal of a part of a transaction over several files is there for SQLite's recovery of the others.
+    let is_log = path.is_some_and(|path| path.as_os_str().as_bytes().ends_with(b"-wal"));
+    if flags == ffi::ACCESS_EXISTS && is_log && is_own.unwrap_or(false) {
         // SAFETY: as above.
         unsafe { *result = 0 };
         return ffi::OK;

@@ -31,8 +31,6 @@ use crate::standard;
 const STEP_BYTES: usize = IMPORT_BYTES as usize;
 /// The blocks whose state is asked for at a time.
 const STATUS_BLOCKS: u64 = 1 << 20;
-/// What of an image is imported into memory to foretell the rest, at most.
-const FORESEEN_BYTES_MAX: u64 = 64 << 20;
 
 /// How images that are not raw come in.
 const CONVERT: &str = "qemu-img convert -n -O raw IMAGE 'nbd+unix:///?socket=SOCKET'";
@@ -46,8 +44,9 @@ fn kind_of(file: &File, size_bytes: u64) -> io::Result<Option<Image>> {
     Ok(Image::find(&head, Some(size_bytes)))
 }
 
-/// Says what an import of an image would come to; nothing of what is none, or cannot be read. Nothing is written.
-pub fn foretold(path: &Path) -> Option<String> {
+/// Says what an import of an image would come to, from so many bytes of it; nothing of what is none, or cannot be read.
+/// Nothing is written.
+pub fn foretold(path: &Path, bytes_max: u64) -> Option<String> {
     let path = std::fs::canonicalize(path).ok()?;
     let file = File::open(&path).ok()?;
     let size_bytes = file.metadata().ok()?.len();
@@ -68,7 +67,7 @@ pub fn foretold(path: &Path) -> Option<String> {
         .open(&name_in_folder, StoredOptions::read_only())
         .ok()?;
     let before = thread_cpu();
-    let found = predict(&*image, &runs, DiskOptions::default(), FORESEEN_BYTES_MAX).ok()?;
+    let found = predict(&*image, &runs, DiskOptions::default(), bytes_max).ok()?;
     let seconds =
         (thread_cpu().0 - before.0) * found.data_bytes as f64 / found.sampled_bytes as f64;
     let size = |bytes: u64| text::size(bytes as f64);

@@ -17,13 +17,14 @@ mod server;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use breakeven::Error;
 use breakeven::blocks::BlocksOptions;
-use breakeven::disk::{Disk, DiskOptions, Recall, Room};
+use breakeven::disk::{Disk, DiskOptions, Recall, Rest, Room};
 use breakeven::quoted::quoted;
 use breakeven::storage::{OpenOptions, RealStorage, Storage as _};
 use breakeven_cli::text;
@@ -38,6 +39,12 @@ use server::{Listener, Server};
 
 /// How often the metrics and what the host has left are looked at.
 const UPKEEP: Duration = Duration::from_secs(10);
+/// How often a disk is asked whether it rests.
+const REST: Duration = Duration::from_secs(1);
+/// Between two steps of a disk that rests.
+const STEP: Duration = Duration::from_millis(1);
+/// How long a disk is made dense when its server ends: half of what container engines wait before they kill.
+const LAST: Duration = Duration::from_secs(5);
 /// The threads of a connection, and of a long request, however many processors there are.
 const THREADS_MAX: usize = 8;
 
@@ -281,7 +288,8 @@ fn served(options: &DiskServeOptions, threads: usize) -> DiskOptions {
         threads,
         blocks: BlocksOptions {
             method: options.method,
-            ..BlocksOptions::default()
+            clean_method: options.method,
+            ..DiskOptions::default().blocks
         },
         ..DiskOptions::default()
     }
@@ -307,6 +315,7 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
         reserve(&opened.disk, &opened.folder, options.reserve);
     }
     let recall = (!options.read_only).then(|| opened.disk.recall());
+    let rest = (!options.read_only).then(|| opened.disk.rest());
     let listeners = listen(options)?;
     let control = control(options);
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("wait for signals")?;
@@ -346,8 +355,9 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
             )
         });
     });
+    let resting = rest.map(Resting::start);
     signals.forever().next();
-    let ended = server.end();
+    let ended = server.end(|| resting.map_or(Ok(()), Resting::finish));
     drop(stop);
     let _ = upkeep.join();
     for socket in sockets {
@@ -368,6 +378,47 @@ fn recall_all(mut recall: Recall) {
     complain(format_args!(
         "blocks that are equal to stored ones may be stored again: {failed}"
     ));
+}
+
+/// Makes a disk dense while nobody writes, until the other end of `stopped` is gone.
+fn rest_until(stopped: &Receiver<()>, mut rest: Rest) -> Rest {
+    let started = Instant::now();
+    let mut pause = REST;
+    while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(pause) {
+        pause = match rest.step(started.elapsed()) {
+            Ok(true) => STEP,
+            Ok(false) => REST,
+            Err(error) => {
+                complain(format_args!("the disk is not made dense: {error}"));
+                break;
+            }
+        };
+    }
+    rest
+}
+
+/// A thread that makes a disk dense while nobody writes.
+struct Resting {
+    wake: Sender<()>,
+    thread: JoinHandle<Rest>,
+}
+
+impl Resting {
+    fn start(rest: Rest) -> Resting {
+        let (wake, woken) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || rest_until(&woken, rest));
+        Resting { wake, thread }
+    }
+
+    /// Makes dense what still can be when a server ends.
+    fn finish(self) -> breakeven::Result<()> {
+        drop(self.wake);
+        let started = Instant::now();
+        match self.thread.join() {
+            Ok(mut rest) => rest.finish(&|| started.elapsed() < LAST),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
 }
 
 /// Does some work now and then, and once more when the other end of `stopped` is gone.

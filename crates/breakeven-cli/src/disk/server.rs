@@ -309,8 +309,8 @@ impl Server {
     }
 
     /// Lets nobody in any more, ends all connections behind the requests that run, and makes everything
-    /// durable.
-    pub fn end(&self) -> Result<()> {
+    /// durable, before and behind some last work.
+    pub fn end(&self, work: impl FnOnce() -> breakeven::Result<()>) -> Result<()> {
         let threads = {
             let mut open = self.lock();
             open.is_ending = true;
@@ -322,6 +322,10 @@ impl Server {
         let panicked = threads.into_iter().filter_map(|thread| thread.join().err());
         let panicked = panicked.count();
         if !self.is_read_only {
+            self.disk.flush().context("make the disk durable")?;
+            if let Err(error) = work() {
+                complain(format_args!("the disk is not made dense: {error}"));
+            }
             self.disk.close().context("make the disk durable")?;
         }
         if panicked > 0 {

@@ -14,9 +14,11 @@ use std::time::Instant;
 
 use anyhow::Result;
 use breakeven::decide::Ledger;
+use breakeven::meter::{process_cpu, process_waiting};
 use breakeven::pool::Pool;
 use breakeven::stream::{
-    Books, Goal, LinkBasis, LongWriter, Pace, Pacer, SeenLink, Summary, Writer, WriterOptions,
+    Books, Contention, Goal, LinkBasis, LongWriter, Pace, Pacer, SeenLink, Summary, Writer,
+    WriterOptions,
 };
 use breakeven::units::{BytesPerSecond, Seconds};
 
@@ -31,6 +33,9 @@ const FASTER: f64 = 1.5;
 /// Bytes that a sink must have taken of the lightest jobs and never have been behind: as many as a socket holds. Twice as many
 /// each time that it showed to be slower after all.
 const OUTRUN_BYTES: u64 = 4 << 20;
+
+/// Content between looks at the machine, which take some files in `/proc` each.
+const LOOK_BYTES: usize = 4 << 20;
 
 /// A source on its way through writers.
 pub struct Course<'a> {
@@ -49,8 +54,39 @@ pub struct Course<'a> {
     /// Core seconds of the last hundredth of the time, of parts that ended.
     last_percent: Option<Seconds>,
     begun: Instant,
+    switch: FormSwitch,
+}
+
+/// What decides when a stream goes on in the other form.
+#[derive(Default)]
+struct FormSwitch {
     /// How often it went on as a row.
     rows: u32,
+    /// What others on the machine make of a core second now.
+    contention: Contention,
+    /// Content since that was looked at.
+    unlooked_bytes: usize,
+}
+
+impl FormSwitch {
+    fn begin() -> FormSwitch {
+        let mut switch = FormSwitch::default();
+        switch.look();
+        switch
+    }
+
+    /// Looks at how long threads wait for cores.
+    fn look(&mut self) {
+        self.unlooked_bytes = 0;
+        self.contention.see(process_cpu(), process_waiting());
+    }
+
+    fn pass(&mut self, bytes: usize) {
+        self.unlooked_bytes += bytes;
+        if self.unlooked_bytes >= LOOK_BYTES {
+            self.look();
+        }
+    }
 }
 
 /// A stream that was written.
@@ -88,7 +124,7 @@ impl<'a> Course<'a> {
         let aim = Aim::of(packing.typed, packing.typed.link.0, goes_to_file, workers);
         let aim = match aim {
             // Zeros take as long as what they are looked for in is far.
-            Some(Aim::Usual) if source.is_mostly_holes()? => Some(Aim::Level(form::LEVEL_USUAL)),
+            Some(Aim::Usual) if source.is_mostly_zeros()? => Some(Aim::Level(form::LEVEL_USUAL)),
             aim => aim,
         };
         let Head {
@@ -142,7 +178,7 @@ impl<'a> Course<'a> {
             ledger: Ledger::default(),
             last_percent: None,
             begun: Instant::now(),
-            rows: 0,
+            switch: FormSwitch::begin(),
         };
         // The first piece was read already, since it tells how to begin.
         course.see(&piece[..count])?;
@@ -158,6 +194,7 @@ impl<'a> Course<'a> {
     }
 
     pub fn write_all(&mut self, piece: &[u8]) -> Result<()> {
+        self.switch.pass(piece.len());
         Ok(self.writer.as_mut().expect("a writer").write_all(piece)?)
     }
 
@@ -172,7 +209,7 @@ impl<'a> Course<'a> {
         self.writer = Some(match turn {
             Turn::Row(link) => {
                 // No stream is so long that 2^32 times as many bytes come.
-                self.rows = (self.rows + 1).min(32);
+                self.switch.rows = (self.switch.rows + 1).min(32);
                 let options = WriterOptions {
                     link_seen: Some(link),
                     ..self.packing.options(left_bytes)?
@@ -265,21 +302,22 @@ impl<'a> Course<'a> {
         seen.or(self.packing.typed.link.0.map(SeenLink::given))
     }
 
+    /// Workers that wait for cores make less of level 1, so a link is fast for them sooner.
     fn turn(&self) -> Option<Turn> {
-        let limit = form::FAST_LINK * f64::from(self.workers);
+        let limit = form::FAST_LINK * f64::from(self.workers) / self.switch.contention.stretch();
         match self.writer.as_ref()? {
             AnyWriter::Row(_) => {
                 let link = self.link().filter(|it| it.basis == LinkBasis::Measured)?;
                 let told = Some(link.speed);
                 let aim = Aim::of(self.packing.typed, told, false, self.workers);
-                let is_long = matches!(aim, Some(Aim::Paced(_)));
+                let is_long = matches!(aim, Some(Aim::Paced(_))) && link.speed.0 < limit;
                 (is_long && self.packing.typed.link.0.is_none()).then_some(Turn::Long(link.speed))
             }
             AnyWriter::Long(long) => {
                 let link = long.link_seen()?.speed;
                 // A sink that waits for workers seems as fast as memory, until jobs are so light that it is behind.
                 if link.0 > FASTER * limit {
-                    let is_outrun = long.light_bytes() >= OUTRUN_BYTES << self.rows;
+                    let is_outrun = long.light_bytes() >= OUTRUN_BYTES << self.switch.rows;
                     return is_outrun.then_some(Turn::Row(link));
                 }
                 let looks_far = Pacer::following(link, self.workers as usize).matches_far();

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use breakeven::frame::Kind;
+use breakeven::frame::{Kind, unserved};
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::quoted::quoted;
 use breakeven::stream::{Choice, Container, Frozen, Goal, ReaderOptions, Summary, WriterOptions};
@@ -231,7 +231,7 @@ impl Job<'_> {
         place::clean_up_at_signals()?;
         let mut options = PoolOptions::default();
         if let Some(count) = typed.threads.filter(|&count| count > 0) {
-            options.worker_count = count as usize;
+            options.worker_count = (count as usize).min(WORKERS_MAX);
         }
         Ok(Job {
             typed,
@@ -284,7 +284,8 @@ impl Job<'_> {
                     return Err(error);
                 }
                 // Nobody reads what follows either; what was told before stays told.
-                Err(error) if error.is::<ReaderGone>() => break,
+                Err(error) if error.is::<ReaderGone>() && has_failed => break,
+                Err(error) if error.is::<ReaderGone>() => return Err(error),
                 Err(error) => {
                     standard::complain(crate::describe(&error));
                     has_failed = true;
@@ -327,7 +328,7 @@ impl Job<'_> {
     /// Gives a target its name and what its source has, and names what the file system refused of that.
     fn complete(&self, target: Target, source: &Source, syncs: bool) -> Result<()> {
         let name = target.name.clone();
-        for Refusal { what, error } in target.complete(source.metadata.as_ref(), syncs)? {
+        for Refusal { what, error } in target.complete(source.given_metadata(), syncs)? {
             self.warn(&format!("{name}: its {what} could not be set: {error}"));
             self.refusals.set(self.refusals.get() + 1);
         }
@@ -411,6 +412,9 @@ impl Job<'_> {
         is_told && !self.typed.quiet
     }
 }
+
+/// The most threads: as many as a frame of zstd may have.
+const WORKERS_MAX: usize = 256;
 
 /// Returns whether the system gave no memory.
 fn lacks_memory(error: &anyhow::Error) -> bool {
@@ -654,6 +658,9 @@ fn unpack_one(
         true => source.magic_ahead()?,
         false => Magic::default(),
     };
+    if passes_through && unserved(&head.bytes).is_some() {
+        Kind::expect(&head.bytes).with_context(|| name.clone())?;
+    }
     if passes_through && Kind::of(&head.bytes).is_none() {
         pass_through(source, &head.bytes, sink).with_context(target_name)?;
         return Ok(Vec::new());

@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Metadata, OpenOptions};
 use std::io::{self, IsTerminal, Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,11 +15,10 @@ use anyhow::{Context, Result, bail};
 use breakeven::frame::{Kind, MAGIC_BYTES};
 use breakeven::quoted::quoted;
 use breakeven::storage::beside::{self, Partial, Place};
-use breakeven::storage::images::data_runs;
-use breakeven::storage::{self, RealStorage, Storage, closing};
+use breakeven::storage::images::{data_runs, next_data};
+use breakeven::storage::{self, RealStorage, Storage, closing, is_zero};
 use breakeven::stream::SpreadFile;
 use rustix::fs::{SeekFrom as SeekTo, seek};
-use rustix::io::Errno;
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 use rustix::process::geteuid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU};
@@ -34,6 +33,10 @@ use crate::standard;
 /// The file under its other name, while there is one.
 static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
+/// The stack of the thread that waits for signals: a path of 4 KiB that is removed, many times over. One of the usual
+/// 2 MiB counts where what may be mapped is limited.
+const SIGNALS_STACK_BYTES: usize = 64 << 10;
+
 /// Lets a signal that ends the program remove the unfinished file first.
 ///
 /// A thread waits for it, so that it ends the program wherever it stands: in a read from a pipe, in
@@ -45,6 +48,7 @@ pub fn clean_up_at_signals() -> Result<()> {
     let mut signals = Signals::new(caught).context("catch signals")?;
     std::thread::Builder::new()
         .name("signals".to_string())
+        .stack_size(SIGNALS_STACK_BYTES)
         .spawn(move || {
             for signal in signals.forever() {
                 // Held until the end: no file is begun or completed any more.
@@ -82,6 +86,12 @@ pub struct Source {
     stretch: Stretch,
 }
 
+/// Places of a file that are looked at for zeros, and the bytes of each; of shorter files it does not pay to look, since a disk
+/// may have to seek to each.
+const ZEROS_PLACES: u64 = 16;
+const ZEROS_SEEN_BYTES: usize = 4 << 10;
+const ZEROS_FILE_BYTES_MIN: u64 = 16 << 20;
+
 /// A stretch of a file in which there is data, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Stretch {
@@ -94,6 +104,11 @@ struct Stretch {
 const HOLE_BYTES_MIN: u64 = 1 << 20;
 
 impl Source {
+    /// Returns the metadata that its copy gets: of what came by standard input, nobody named a file.
+    pub fn given_metadata(&self) -> Option<&Metadata> {
+        (self.metadata.as_ref()).filter(|_| self.path != Path::new("-"))
+    }
+
     /// Returns its name as data has it.
     pub fn data_name(&self) -> String {
         match self.path == Path::new("-") {
@@ -198,13 +213,8 @@ impl Source {
         let Ok(at) = self.file.stream_position() else {
             return data;
         };
-        let found = seek(&self.file, SeekTo::Data(at));
-        let end = match found {
-            // There is no more data: the rest is a hole, as long as the file is now.
-            Err(Errno::NXIO) => self.file.metadata().map_or(at, |it| it.len()),
-            Ok(start) => start,
-            Err(_) => return data,
-        };
+        // If there is no more data the rest is a hole, as long as the file is now.
+        let end = next_data(&self.file, at);
         let is_hole = end.saturating_sub(at) >= HOLE_BYTES_MIN;
         let data_end = match is_hole {
             true => Ok(at),
@@ -274,19 +284,32 @@ impl Source {
         })
     }
 
-    /// Returns whether a file has more holes than data. File systems that compress also allocate less than a file is long.
-    pub fn is_mostly_holes(&mut self) -> Result<bool> {
+    /// Returns whether a file has more holes or zeros than data, as far as some places of it tell. File systems that
+    /// compress also allocate less than a file is long.
+    pub fn is_mostly_zeros(&mut self) -> Result<bool> {
         let (Some(place), Some(metadata)) = (self.place(), &self.metadata) else {
             return Ok(false);
         };
-        let half = metadata.len() / 2;
-        if 512 * metadata.blocks() >= half {
+        let (length, half) = (metadata.len(), metadata.len() / 2);
+        if 512 * metadata.blocks() < half {
+            let data = data_runs(&self.file).map(|(start, end)| end - start);
+            let is_mostly_holes = data.sum::<u64>() < half;
+            self.go_back(place)?;
+            if is_mostly_holes {
+                return Ok(true);
+            }
+        }
+        if length < ZEROS_FILE_BYTES_MIN {
             return Ok(false);
         }
-        let data = data_runs(&self.file).map(|(start, end)| end - start);
-        let is_mostly_holes = data.sum::<u64>() < half;
-        self.go_back(place)?;
-        Ok(is_mostly_holes)
+        let mut seen = [0; ZEROS_SEEN_BYTES];
+        let mut is_zero_at = |part: &u64| {
+            let at = length / ZEROS_PLACES * part;
+            // What cannot be read shows when it is packed.
+            self.file.read_exact_at(&mut seen, at).is_ok() && is_zero(&seen)
+        };
+        let zeros = (0..ZEROS_PLACES).filter(&mut is_zero_at).count() as u64;
+        Ok(zeros > ZEROS_PLACES / 2)
     }
 
     /// Checks that as much was read of a file as it had: of one that was cut meanwhile a part would pass for all.
@@ -513,6 +536,7 @@ impl Target {
 
     /// Begins a file that will stand under `path` once it is complete, which is not its source.
     pub fn create(path: &Path, source: &Source, existing: Existing) -> Result<Target> {
+        let named = path;
         let name = quoted(&path).to_string();
         source.ensure_not_at(path)?;
         if path.is_dir() || name.ends_with('/') {
@@ -534,7 +558,9 @@ impl Target {
                     bail!("{name} already exists; overwrite it with -f");
                 }
                 overwrites |= exists;
-                Target::begin(&path, name, overwrites)
+                // Of a link that leads to a file the link is replaced, as by zstd and gzip: what it leads to is not what was named.
+                let path = if exists { named } else { &path };
+                Target::begin(path, name, overwrites)
             }
         }
     }

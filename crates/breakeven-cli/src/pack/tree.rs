@@ -1,13 +1,16 @@
 //! Which files a command line means, and where what comes of them stands: folders, lists, and folders of output, as
 //! `zstd` has them.
 
-use breakeven::quoted::quoted;
-use std::fs;
+use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
+use breakeven::quoted::quoted;
 
 use crate::options::{FileOptions, Usage};
+use crate::standard;
 use crate::zstd_options::TreeOptions;
 
 /// Returns the files that were named, those of lists, and where it was asked for those in folders; standard input where
@@ -31,31 +34,48 @@ pub fn paths(typed: &FileOptions) -> Result<Vec<PathBuf>> {
     }
     let mut found = Vec::new();
     for path in named {
-        gather(path, &mut found)?;
+        gather(path, typed, &mut found)?;
     }
     Ok(found)
 }
 
-/// Adds a file, or the files of a folder in the order of their names. Links in it are not followed.
-fn gather(path: PathBuf, found: &mut Vec<PathBuf>) -> Result<()> {
+/// Adds a file, or the files of a folder in the order of their names. Links in it are followed with `-f` alone, as by zstd;
+/// a folder that links lead to once more is not entered again.
+fn gather(path: PathBuf, typed: &FileOptions, found: &mut Vec<PathBuf>) -> Result<()> {
     if !path.is_dir() {
         found.push(path);
         return Ok(());
     }
-    let mut folders = vec![path];
+    let pass_over = |path: &Path, kind: &str| {
+        if !typed.quiet {
+            standard::tell(&format!("{} is {kind}, passed over", quoted(&path)));
+        }
+    };
+    let (mut folders, mut entered) = (vec![path], HashSet::new());
     while let Some(folder) = folders.pop() {
         let context = || quoted(&folder).to_string();
-        let entries = fs::read_dir(&folder).with_context(context)?;
-        let mut paths = Vec::new();
-        for entry in entries {
-            let entry = entry.with_context(context)?;
-            paths.push((entry.path(), entry.file_type().with_context(context)?));
+        let own = folder.metadata().with_context(context)?;
+        if !entered.insert((own.dev(), own.ino())) {
+            pass_over(&folder, "a folder that was gathered already");
+            continue;
         }
-        paths.sort_by(|one, other| one.0.cmp(&other.0));
-        let (inner, files): (Vec<_>, Vec<_>) = paths.into_iter().partition(|it| it.1.is_dir());
-        found.extend(files.into_iter().filter(|it| it.1.is_file()).map(|it| it.0));
+        let entries = fs::read_dir(&folder).with_context(context)?;
+        let paths: io::Result<Vec<PathBuf>> = entries.map(|it| Ok(it?.path())).collect();
+        let mut paths = paths.with_context(context)?;
+        paths.sort();
+        let mut inner = Vec::new();
+        for path in paths {
+            match path.metadata() {
+                _ if path.is_symlink() && !typed.force => pass_over(&path, "a symbolic link"),
+                Ok(it) if it.is_dir() => inner.push(path),
+                Ok(it) if it.is_file() => found.push(path),
+                Ok(_) => pass_over(&path, "no file"),
+                Err(_) if path.is_symlink() => pass_over(&path, "a link to nothing"),
+                Err(error) => return Err(error).with_context(|| quoted(&path).to_string()),
+            }
+        }
         // The last that is put there is the first that is taken.
-        folders.extend(inner.into_iter().rev().map(|it| it.0));
+        folders.extend(inner.into_iter().rev());
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use tar::{Builder, EntryType, Header};
 
 use super::options::{Archive, DumpOptions};
 use super::{VaultOptions, look, partial, resolve};
-use crate::standard;
+use crate::standard::{self, ReaderGone};
 
 /// What is gathered before it is written.
 const WRITTEN_BYTES: usize = 64 << 10;
@@ -48,6 +48,9 @@ pub fn dump(options: &VaultOptions, vault: &Vault, dump: &DumpOptions) -> Result
     let code = partial(&problems);
     match written {
         // Whoever read it has enough; what was wrong until then stays so.
+        Err(error) if is_reader_gone(&error) && code == ExitCode::SUCCESS => {
+            Err(error.context(ReaderGone))
+        }
         Err(error) if is_reader_gone(&error) => Ok(code),
         written => written.map(|()| code),
     }

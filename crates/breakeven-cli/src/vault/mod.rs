@@ -321,14 +321,18 @@ fn tell(options: &VaultOptions, facts: &Value, text: &str) {
     standard::print(format!("{line}\n"));
 }
 
-fn now() -> Result<Time> {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .context("a clock before 1970")?;
-    Ok(Time {
-        seconds: now.as_secs() as i64,
-        nanoseconds: now.subsec_nanos(),
-    })
+/// Returns the time. A clock that stands before 1970 is told to the second.
+fn now() -> Time {
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(now) => Time {
+            seconds: now.as_secs() as i64,
+            nanoseconds: now.subsec_nanos(),
+        },
+        Err(before) => Time {
+            seconds: -(before.duration().as_secs() as i64),
+            nanoseconds: 0,
+        },
+    }
 }
 
 fn pool() -> Result<Pool> {
@@ -385,7 +389,7 @@ fn run_add(options: &VaultOptions, vault: &mut Vault, add: &AddOptions) -> Resul
         ignores_ctime: add.ignore_ctime,
         ignores_inode: add.ignore_inode,
         is_trial: add.dry_run,
-        now: now()?,
+        now: now(),
         writer: writer_options(options, add.prices),
     };
     let is_stream = add.paths.iter().any(|path| path == Path::new("-"));
@@ -609,7 +613,7 @@ fn verify(options: &VaultOptions, vault: &Vault, sample: f64) -> Result<ExitCode
     let bar = Bar::new()?;
     let settings = vault::VerifyOptions {
         sample_share: sample,
-        seed: now()?.nanoseconds.into(),
+        seed: now().nanoseconds.into(),
         index_bytes_max: options.index_memory << 20,
     };
     let verified = vault.verify(&pool()?, settings, &mut |progress| bar.show(progress))?;
@@ -721,7 +725,7 @@ fn run_collect(
         return Ok(ExitCode::SUCCESS);
     }
     bar.0.println(&text);
-    let times @ (begun, _) = (now()?.seconds, i64::from(collect.grace) * 3600);
+    let times @ (begun, _) = (now().seconds, i64::from(collect.grace) * 3600);
     let done = vault.collect(
         &pool()?,
         settings,

@@ -51,7 +51,7 @@ pub fn copy(
 pub fn repair(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
     let bar = Bar::new()?;
     let writing = writer_options(options, Prices::Default);
-    let repaired = vault.repair(&pool()?, writing, now()?.seconds, &mut |progress| {
+    let repaired = vault.repair(&pool()?, writing, now().seconds, &mut |progress| {
         bar.show(progress)
     })?;
     bar.0.finish_and_clear();
@@ -128,8 +128,8 @@ pub fn tell_damages(vault: &Vault, code: ExitCode) -> ExitCode {
 pub fn unlock(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
     let open = vault.unlock()?;
     let text = match open {
-        0 => "nobody was writing".to_string(),
-        _ => "who was writing cannot commit any more".to_string(),
+        0 => "all locks are free".to_string(),
+        _ => "all locks are free; the writer that had the turn cannot commit any more".to_string(),
     };
     tell(options, &json!({ "fenced": open }), &text);
     Ok(ExitCode::SUCCESS)

@@ -112,6 +112,27 @@ fn a_database_goes_in_is_looked_at_and_comes_out_the_same() {
 }
 
 #[test]
+fn a_codec_that_the_extension_does_not_read_is_refused_by_all_that_write() {
+    let folder = tempfile::tempdir().unwrap();
+    if !make(&folder.path().join("plain"), "") {
+        return;
+    }
+    assert!(db(&folder, &["import", "plain", "small"]).status.success());
+    for (arguments, codec) in [
+        (&["create", "new"][..], "xz:6"),
+        (&["import", "plain", "new"], "deflate:6"),
+        (&["import", "plain", "new"], "shuffle4+bzip2:9"),
+        (&["compact", "small"], "xz:6"),
+    ] {
+        let refused = db(&folder, &[arguments, &["--codec", codec]].concat());
+        assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+        let sentence = "the SQLite extension reads databases of store, lz4, lz4hc and zstd";
+        assert!(said(&refused).contains(sentence), "{}", said(&refused));
+        assert!(!folder.path().join("new").exists());
+    }
+}
+
+#[test]
 fn who_may_not_read_a_database_may_not_read_a_copy() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -176,6 +197,15 @@ fn a_database_without_its_beginning_is_repaired() {
         "{}",
         said(&cut)
     );
+    // Of one that lost its end no state is called whole.
+    for part in 2..9 {
+        fs::write(path("small"), &bytes[..bytes.len() / part]).unwrap();
+        let repaired = db(&["fsck", "--repair", "small"]);
+        assert_eq!(repaired.status.code(), Some(1), "{}", said(&repaired));
+        let is_told =
+            said(&repaired).contains("lost") || said(&repaired).contains("cannot be repaired");
+        assert!(is_told, "{}", said(&repaired));
+    }
     bytes[..8192].fill(0);
     fs::write(path("small"), &bytes).unwrap();
     assert_eq!(db(&["fsck", "small"]).status.code(), Some(1));

@@ -172,6 +172,38 @@ fn holes_of_terabytes_are_told_in_few_answers() {
     assert!((1..=2600).contains(&asked), "{asked}");
 }
 
+#[test]
+fn a_server_that_ends_leaves_a_denser_disk() {
+    let folder = made("64MiB");
+    let length = || fs::metadata(folder.path().join("d")).expect("a disk").len();
+    let mut server = Server::start(folder.path(), &[]);
+    let mut client = server.client();
+    // Quick methods find nothing in it, and others a half.
+    let noise = crate::noise(4 << 20);
+    let digits = noise.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let text: Vec<u8> = digits
+        .map(|digit| b"0123456789abcdef"[usize::from(digit)])
+        .collect();
+    for (number, piece) in text.chunks(64 << 10).enumerate() {
+        let error = client.write(0, (number * piece.len()) as u64, piece);
+        assert_eq!(error.expect("a reply"), 0);
+    }
+    assert_eq!(client.request(FLUSH, 0, 0).expect("a reply"), 0);
+    let written = length();
+    server.end();
+    let rested = length();
+    let server = Server::start(folder.path(), &[]);
+    assert!(server.client().read(0, text.len()).expect("bytes") == text);
+    server.stop();
+    done(&mut breakeven(&["compact", "d"], folder.path()));
+    println!(
+        "{written} bytes became {rested} at the end, {} by compacting",
+        length()
+    );
+    // As much as was made dense in time.
+    assert!(rested < text.len() as u64, "{rested}");
+}
+
 /// 8 MiB, in blocks of 512 bytes.
 const LIMITED: &str = "ulimit -f 16384;";
 

@@ -236,6 +236,87 @@ fn check(folder: &TempDir, lines: &str, expected: &[u8]) {
     );
 }
 
+/// What a link leads to is not what was named: it stays, whichever way, and the link is replaced.
+#[test]
+fn an_output_is_never_written_through_a_link_to_a_file() {
+    let (folder, data) = folder();
+    for (lines, expected) in [
+        (
+            "echo precious >t; ln -s t file.zst; zstd -qf file; cat t",
+            &b"precious\n"[..],
+        ),
+        ("test ! -L file.zst; zstdcat file.zst", &data),
+        (
+            "rm file; ln -s t file; zstd -qdf file.zst; cat t",
+            b"precious\n",
+        ),
+        ("test ! -L file; cat file", &data),
+        (
+            "ln -s t out; zstd -qf file -o out; cat t; test ! -L out",
+            b"precious\n",
+        ),
+        (
+            "ln -s t out2; breakeven pack -qf file -o out2; cat t; test ! -L out2",
+            b"precious\n",
+        ),
+        // One that leads to nothing yet is followed, and so is one to a device.
+        (
+            "ln -s new out3; zstd -qf file -o out3; test -L out3; zstdcat new",
+            &data,
+        ),
+        (
+            "ln -s /dev/null out4; zstd -qf file -o out4; test -L out4",
+            b"",
+        ),
+    ] {
+        check(&folder, lines, expected);
+    }
+}
+
+/// Data that zstd's own program decodes is never passed through as if it were text.
+#[test]
+fn what_is_compressed_in_another_way_is_refused_and_not_passed_through() {
+    let (folder, _) = folder();
+    for (bytes, word) in [
+        (r"\047\265\057\375 and more", "before version 0.8"),
+        (r"\002\041\114\030 and more", "LZ4 legacy"),
+        (r"\135\000\000\200\000\377 and more", ".lzma"),
+    ] {
+        for line in ["zstdcat odd", "zstd -dcf odd", "breakeven cat -f odd"] {
+            let output = shell(&folder, &format!("printf '{bytes}' >odd; {line}"));
+            assert_eq!(
+                output.status.code(),
+                Some(1),
+                "{line}: {}",
+                message(&output)
+            );
+            assert!(output.stdout.is_empty(), "{line}");
+            assert!(
+                message(&output).contains(word),
+                "{line}: {}",
+                message(&output)
+            );
+        }
+    }
+}
+
+/// More threads than there can be are as many as there can be; a redirected file gives its copy neither mode nor times.
+#[test]
+fn many_threads_and_redirected_files_are_taken_as_by_zstd() {
+    let (folder, data) = folder();
+    for (lines, expected) in [
+        ("zstd -q -T300 -c file | zstd -dc", &data[..]),
+        ("ZSTD_NBTHREADS=5000 zstd -q -c file | zstd -dc", &data),
+        (
+            "chmod 751 file; touch -d @1000000000 file; zstd -q <file -o out; stat -c %a out",
+            b"644\n",
+        ),
+        ("test out -nt file; zstdcat out", &data),
+    ] {
+        check(&folder, &format!("umask 022; {lines}"), expected);
+    }
+}
+
 #[test]
 fn by_zstds_names_it_takes_its_place() {
     let (folder, data) = folder();
@@ -419,6 +500,84 @@ fn folders_and_lists_are_taken_as_zstd_takes_them() {
         "cd d && breakeven pack -q ../x --output-dir-mirror out",
     );
     assert_eq!(output.status.code(), Some(2), "{}", message(&output));
+}
+
+/// From its tests file-handling/recursive-symlink-cycle, and its warnings.
+#[test]
+fn links_in_folders_are_followed_when_forced_and_told_otherwise() {
+    let (folder, _) = folder();
+    let setup = "rm -rf top real; mkdir -p top/inner real; echo 1 >top/inner/a; echo 2 >real/b; ln -s . top/self; ln -s ../real top/link; \
+        ln -s inner/a top/l; ln -s nothing top/broken; mkfifo top/pipe";
+    let check_tree = |line: &str, expected: &str, said: &[&str]| {
+        let output = shell(
+            &folder,
+            &format!("{setup}; {line} && find top real -name '*.zst' | sort | tr '\\n' ' '"),
+        );
+        ok(&output);
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected);
+        let text = message(&output);
+        let passed_over = text.lines().filter(|it| it.contains("passed over"));
+        let mut passed_over: Vec<&str> = passed_over
+            .map(|it| it.trim_start_matches("breakeven: "))
+            .collect();
+        passed_over.sort_unstable();
+        assert_eq!(passed_over, said, "{line}: {text}");
+    };
+    check_tree(
+        "zstd -r top",
+        "top/inner/a.zst",
+        &[
+            "top/broken is a symbolic link, passed over",
+            "top/l is a symbolic link, passed over",
+            "top/link is a symbolic link, passed over",
+            "top/pipe is no file, passed over",
+            "top/self is a symbolic link, passed over",
+        ],
+    );
+    check_tree(
+        "zstd -r -f top",
+        "real/b.zst top/inner/a.zst top/l.zst",
+        &[
+            "top/broken is a link to nothing, passed over",
+            "top/pipe is no file, passed over",
+            "top/self is a folder that was gathered already, passed over",
+        ],
+    );
+    check_tree("zstd -q -r top", "top/inner/a.zst", &[]);
+}
+
+/// From its tests compression/levels, determinism/multithread and determinism/reuse.
+#[test]
+fn levels_and_bytes_are_ordered_as_zstd_has_them() {
+    let (folder, data) = folder();
+    for lines in [
+        "zstd -qf -99 file -o out; zstd -qf -19 file; cmp out file.zst",
+        "zstd -qf -300 file -o out; zstd -qf -19 file; cmp out file.zst",
+        "ZSTD_CLEVEL=10 zstd -qf --fast=1 file -o out; zstd -qf --fast file; cmp out file.zst",
+        "for level in 1 3 7; do zstd -qf -T2 -$level file -o out; zstd -qf -T4 -$level file; cmp out file.zst; done",
+        "head -c 1000 file >short; : >none; zstd -qf -5 short none file; for it in file none short; do zstd -qf -5 $it -o out; \
+            cmp out $it.zst; done",
+        "awk 'BEGIN { srand(3); for (i = 0; i < 60000; i++) printf \"%d \", exp(9 * rand()) }' >words; \
+            set -- $(for it in --fast=5 --fast=1 -1 -19; do zstd -qc $it words | wc -c; done); test $1 -gt $2 -a $2 -gt $3 -a $3 -gt $4",
+    ] {
+        check(
+            &folder,
+            &format!("set -e; {lines}; zstd -dc file.zst"),
+            &data,
+        );
+    }
+    for line in [
+        "zstd -qf -5000000000 file",
+        "zstd -qf --fast=5000000000 file",
+    ] {
+        let output = shell(&folder, line);
+        assert_eq!(
+            output.status.code(),
+            Some(1),
+            "{line}: {}",
+            message(&output)
+        );
+    }
 }
 
 #[test]

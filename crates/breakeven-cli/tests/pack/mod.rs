@@ -14,6 +14,7 @@ mod surroundings;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
@@ -293,7 +294,7 @@ fn pipes_go_in_and_out() {
     ok(&told);
     let raw = format!("standard input: {} bytes", data.len());
     assert!(message(&told).starts_with(&raw), "{}", message(&told));
-    // A reader that goes away is no error.
+    // A reader that goes away ends it, as it ends every program in a pipe.
     for options in [&["-m", "store"][..], &["--link", "100GB/s"]] {
         let mut child = breakeven(&folder)
             .args(["pack", "-c"])
@@ -307,7 +308,9 @@ fn pipes_go_in_and_out() {
         let mut out = child.stdout.take().expect("a pipe");
         out.read_exact(&mut first).expect("the first bytes");
         drop(out);
-        ok(&child.wait_with_output().expect("it ends"));
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(output.status.signal(), Some(13), "{}", message(&output));
+        assert!(output.stderr.is_empty(), "{}", message(&output));
     }
 }
 
@@ -675,7 +678,7 @@ fn a_signal_leaves_no_part_of_what_is_unpacked() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_reader_that_goes_away_ends_a_command_in_silence() {
     let (folder, data) = folder();
     let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
     fs::write(&file, data.repeat(3)).expect("a file");
@@ -693,7 +696,7 @@ fn a_reader_that_goes_away_is_no_error() {
         out.read_exact(&mut first).expect("the first bytes");
         drop(out);
         let output = child.wait_with_output().expect("it ends");
-        ok(&output);
+        assert_eq!(output.status.signal(), Some(13), "{}", message(&output));
         assert!(output.stderr.is_empty(), "{}", message(&output));
     }
 }

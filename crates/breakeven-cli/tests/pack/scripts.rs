@@ -57,7 +57,6 @@ fn streams_of_backups_go_through_a_pipe() {
         ("zstdmt -19", "zstdmt -dc"),
         ("zstdmt --adapt", "zstdmt -dc"),
         ("zstd -3", "zstd -dc"),
-        // A copy of a tree, as rsync --zc=zstd makes it over a link.
         ("breakeven pack", "breakeven unpack"),
     ] {
         check_back(&format!(
@@ -65,6 +64,24 @@ fn streams_of_backups_go_through_a_pipe() {
         ));
         check_back(&format!(
             "tar -c tree | {sender} | dd bs=64k status=none | {receiver} | tar -xO >back"
+        ));
+    }
+}
+
+/// What rsync found to be sent goes through a pipe, and rsync takes it at the other end.
+#[test]
+fn batches_of_rsync_go_through_a_pipe() {
+    if !is_there("rsync") {
+        return;
+    }
+    for (sender, receiver) in [
+        ("zstd -c", "zstd -dc"),
+        ("zstdmt -q --adapt", "zstdcat"),
+        ("breakeven pack", "breakeven unpack"),
+    ] {
+        check_back(&format!(
+            "mkdir copy; rsync -a --only-write-batch=batch tree/ copy/
+             {sender} <batch | dd bs=64k status=none | {receiver} | rsync -a --read-batch=- copy/; mv copy/file back"
         ));
     }
 }

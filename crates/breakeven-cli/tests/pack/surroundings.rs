@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 
+use super::letters::shell;
 use super::{folder, message, names, ok};
 use crate::page::left_out;
 use crate::{breakeven, noise, run};
@@ -379,4 +380,23 @@ fn what_is_no_stream_is_passed_through_where_that_is_asked_for() {
     );
     assert_eq!(output.status.code(), Some(1), "{}", message(&output));
     assert_eq!(names(folder.path()), ["file", "file.zst", "plain"]);
+}
+
+/// Zeros take as long as what they are looked for in is far: a file that is mostly zeros is looked into as `zstd` does.
+#[test]
+fn what_is_mostly_zeros_is_packed_as_zstd_packs_it() {
+    const MIB: usize = 1 << 20;
+    let (folder, _) = folder();
+    let path = |name: &str| folder.path().join(name);
+    for (zeros, is_usual) in [(24, true), (18, true), (6, false)] {
+        let mut content = vec![0; 24 * MIB];
+        content[zeros * MIB..].copy_from_slice(&noise((24 - zeros) * MIB));
+        fs::write(path("file"), &content).expect("room");
+        let line = "breakeven pack -q -f -T2 file -o ours; breakeven pack -q -f -T2 -3 file -o usual; zstd -dc ours";
+        let output = shell(&folder, line);
+        ok(&output);
+        assert!(output.stdout == content, "{zeros} MiB of zeros");
+        let made = ["ours", "usual"].map(|name| fs::read(path(name)).expect("a stream"));
+        assert_eq!(made[0] == made[1], is_usual, "{zeros} MiB of zeros");
+    }
 }

@@ -756,7 +756,7 @@ fn stats_say_what_is_held_after_a_forget() {
 }
 
 #[test]
-fn one_who_waits_gets_the_turn() {
+fn several_add_and_one_who_waits_collects_alone() {
     let folder = places();
     let path = folder.path();
     let vault = "breakeven vault -r /backup/games -p password.txt";
@@ -772,20 +772,22 @@ fn one_who_waits_gets_the_turn() {
             .expect("the program starts")
     };
     let mut first = start(&["add", "-"], Stdio::piped());
-    // It has the turn from when its lock is there.
-    let lock = path.join("backup/games/locks/0000000000000001");
     let begun = std::time::Instant::now();
-    while !lock.exists() {
+    let collect = || start(&["gc"], Stdio::null()).wait().expect("it ends");
+    while collect().success() {
         assert!(begun.elapsed().as_secs() < 100, "it does not begin");
-        std::thread::yield_now();
     }
-    ends(path, &format!("{vault} add /srv/games"), 1);
-    let mut second = start(&["add", "--wait", "10m", "srv/games"], Stdio::null());
+    ok(path, &format!("{vault} add /srv/games"));
+    let refused = ends(path, &format!("{vault} gc"), 1);
+    assert!(refused.contains("another process writes"), "{refused}");
+    let mut second = start(&["gc", "--wait", "10m"], Stdio::null());
     drop(first.stdin.take());
     assert!(first.wait().expect("it ends").success());
     assert!(second.wait().expect("it ends").success());
     let said = ok(path, &format!("{vault} list"));
-    let last = said.lines().last().expect("a snapshot");
-    assert!(last.contains("/srv/games"), "{said}");
+    assert!(
+        said.contains("stdin") && said.contains("/srv/games"),
+        "{said}"
+    );
     ends(path, &format!("{vault} --wait 10 list"), 2);
 }

@@ -1,7 +1,8 @@
-//! One transaction over plain and compressed databases. Killed before every call by which SQLite's own VFS changes a file, it
-//! leaves each database as it was or as it is to be, by itself. What of it failed leaves no part, and nobody sees one before
-//! all are durable.
+//! One transaction over plain and compressed databases. Killed before every call by which SQLite's own VFS or ours changes a
+//! file, it leaves all databases as they were or all as they are to be, in whatever order they are opened then. What of it
+//! failed leaves no part, and nobody sees one before all are durable.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,24 +11,27 @@ use std::process::Command;
 use super::hosts::{Hosts, is_full, left_out};
 
 /// The databases of a case: the main one first, each with its VFS.
-type Case = [(&'static str, &'static str); 3];
+type Case = [(&'static str, &'static str)];
 
 /// The super-journal lies beside the main one.
-const CASES: [Case; 3] = [
-    [("a", "breakeven"), ("b", "unix"), ("c", "breakeven")],
-    [("a", "unix"), ("b", "breakeven"), ("c", "unix")],
-    [("a", "breakeven"), ("b", "unix"), ("c", "unix")],
+const CASES: [&Case; 4] = [
+    &[("a", "breakeven"), ("b", "unix"), ("c", "breakeven")],
+    &[("a", "breakeven"), ("b", "breakeven")],
+    &[("a", "unix"), ("b", "breakeven"), ("c", "unix")],
+    &[("a", "breakeven"), ("b", "unix"), ("c", "unix")],
 ];
 
+/// The calls by which a file is changed, or its name.
+const CALLS: &str = "?pwrite64,?pwritev,?pwritev2,?write,?fdatasync,?fsync,?ftruncate,?fallocate,?openat,?unlink,?unlinkat";
 /// Fewer calls than that, and there was no super-journal.
-const CALLS_MIN: u64 = 10;
+const CALLS_MIN: usize = 20;
 
 fn compile(hosts: &Hosts) -> bool {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attach/die.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attach/hold.c");
     let mut compiler = Command::new("cc");
     compiler.args(["-shared", "-fPIC", "-O1", "-o"]);
     let done = compiler
-        .arg(hosts.path("die.so"))
+        .arg(hosts.path("hold.so"))
         .arg(source)
         .args(["-ldl"])
         .status();
@@ -37,7 +41,7 @@ fn compile(hosts: &Hosts) -> bool {
             true
         }
         Err(_) => {
-            left_out("no C compiler: no transaction over several files is killed");
+            left_out("no C compiler: no sync of a transaction over several files is held");
             false
         }
     }
@@ -45,7 +49,9 @@ fn compile(hosts: &Hosts) -> bool {
 
 /// Opens the databases of a case.
 fn opened(case: &Case) -> String {
-    let [(main, vfs), rest @ ..] = case;
+    let [(main, vfs), rest @ ..] = case else {
+        panic!("a case has databases")
+    };
     let mut program = format!(
         "d = sqlite3.connect('file:{main}.db?vfs={vfs}', uri=True)\n\
          d.isolation_level = None\n"
@@ -64,93 +70,304 @@ const ASK: &str = "schemas = [row[1] for row in d.execute('PRAGMA database_list'
     \x20   assert d.execute(f'PRAGMA {it}.integrity_check').fetchall() == [('ok',)]\n\
     \x20   print(d.execute(f'SELECT min(n), max(n), count(*) FROM {it}.t').fetchone())";
 
-fn kill_at(hosts: &Hosts, case: &Case, number: u64) -> (bool, Vec<String>) {
+/// One of the calls of a commit: which one of its kind of the process.
+struct CommitCall {
+    kind: String,
+    number: usize,
+}
+
+/// Changes all databases in one transaction, with `start` removed before its end.
+const CHANGE: &str = "schemas = [row[1] for row in d.execute('PRAGMA database_list')]\n\
+    d.execute('BEGIN')\n\
+    for it in schemas: d.execute(f'UPDATE {it}.t SET n = n + 1')\n\
+    os.unlink('start')\n\
+    d.execute('COMMIT')\n\
+    os._exit(7)";
+
+/// Puts the databases of a case back as they were made.
+fn put_back(hosts: &Hosts, case: &Case) {
     for (name, _) in case {
-        fs::copy(
-            hosts.path(&format!("{name}.made")),
-            hosts.path(&format!("{name}.db")),
-        )
-        .unwrap();
+        let made = hosts.path(&format!("{name}.made"));
+        fs::copy(made, hosts.path(&format!("{name}.db"))).unwrap();
     }
     fs::write(hosts.path("start"), b"").unwrap();
-    let change = "schemas = [row[1] for row in d.execute('PRAGMA database_list')]\n\
-        d.execute('BEGIN')\n\
-        for it in schemas: d.execute(f'UPDATE {it}.t SET n = n + 1')\n\
-        os.unlink('start')\n\
-        d.execute('COMMIT')\n\
-        os._exit(7)";
-    let preloaded = [
-        ("LD_PRELOAD", "./die.so".to_owned()),
-        ("DIE_AT", number.to_string()),
-    ];
-    let status = hosts.python_with(&(opened(case) + change), &preloaded);
-    let said = hosts.python(&(opened(case) + ASK));
-    (status == Some(7), said.lines().map(str::to_owned).collect())
+}
+
+/// Returns the calls of a whole commit.
+fn calls_of(hosts: &Hosts, case: &Case) -> Vec<CommitCall> {
+    put_back(hosts, case);
+    let trace = format!("trace={CALLS}");
+    let around = ["strace", "-o", "calls", "-e", &trace];
+    let status = hosts.python_under(&around, &(opened(case) + CHANGE));
+    assert_eq!(status, Some(7));
+    let lines = fs::read_to_string(hosts.path("calls")).unwrap();
+    let (mut numbers, mut calls, mut is_begun) = (HashMap::new(), Vec::new(), false);
+    for line in lines.lines().filter(|line| line.contains('(')) {
+        let kind = line.split('(').next().unwrap().to_owned();
+        let number = numbers.entry(kind.clone()).or_insert(0);
+        *number += 1;
+        let changes = kind != "openat" || line.contains("O_CREAT");
+        if is_begun && changes {
+            let number = *number;
+            calls.push(CommitCall { kind, number });
+        }
+        is_begun |= line.contains("\"start\"");
+    }
+    calls
+}
+
+/// Opens a database by itself.
+fn open_alone((name, vfs): &(&str, &str)) -> String {
+    format!(
+        "d = sqlite3.connect('file:{name}.db?vfs={vfs}', uri=True)\n\
+         assert d.execute('PRAGMA integrity_check').fetchall() == [('ok',)]\n\
+         d.close()\n"
+    )
+}
+
+/// Kills a commit before one of its calls; returns what of each database is said then.
+fn kill_before(hosts: &Hosts, case: &Case, call: &CommitCall, order: usize) -> Vec<String> {
+    put_back(hosts, case);
+    let inject = format!("inject={}:signal=KILL:when={}", call.kind, call.number);
+    let around = ["strace", "-o", "/dev/null", "-e", &inject];
+    let status = hosts.python_under(&around, &(opened(case) + CHANGE));
+    assert_eq!(status, None, "{} {}", call.kind, call.number);
+    let before: String = match order % 3 {
+        0 => String::new(),
+        1 => case.iter().map(open_alone).collect(),
+        _ => case.iter().rev().map(open_alone).collect(),
+    };
+    let said = hosts.python(&(before + &opened(case) + ASK));
+    // SQLite itself may leave an empty one.
+    for (name, _) in case.iter().filter(|(_, vfs)| *vfs == "breakeven") {
+        let journal = hosts.path(&format!("{name}.db-journal"));
+        assert!(!journal.exists(), "{case:?}, {}: {name}", call.kind);
+    }
+    said.lines().map(str::to_owned).collect()
 }
 
 #[test]
-fn a_transaction_over_several_files_that_is_killed_leaves_each_old_or_new() {
+fn a_transaction_over_several_files_that_is_killed_leaves_all_old_or_all_new() {
     let Some(hosts) = Hosts::find() else { return };
-    if !compile(&hosts) {
-        return;
+    if Command::new("strace").arg("-V").output().is_err() {
+        return left_out("no strace: no transaction over several files is killed");
     }
-    let (mut kills, mut mixed) = (0, 0);
-    // The first has what is special: two that are compressed, and the super-journal beside one.
-    let cases = if is_full() { &CASES[..] } else { &CASES[..1] };
+    let (mut kills, mut new) = (0, 0);
+    // The first two have what is special: two that are compressed, with a plain one and without.
+    let cases = if is_full() { &CASES[..] } else { &CASES[..2] };
     for case in cases {
         let fill = "for it in [row[1] for row in d.execute('PRAGMA database_list')]:\n\
             \x20   d.execute(f'CREATE TABLE {it}.t(n INTEGER, pad TEXT)')\n\
             \x20   d.executemany(f'INSERT INTO {it}.t VALUES(1, ?)', [('x' * 500,)] * 100)\n\
             d.close()";
         hosts.python(&(opened(case) + fill));
-        for (name, _) in case {
-            fs::rename(
-                hosts.path(&format!("{name}.db")),
-                hosts.path(&format!("{name}.made")),
-            )
-            .unwrap();
+        for (name, _) in *case {
+            let made = hosts.path(&format!("{name}.made"));
+            fs::rename(hosts.path(&format!("{name}.db")), made).unwrap();
         }
-        let mut number = 0;
-        loop {
-            number += 1;
-            let (is_done, said) = kill_at(&hosts, case, number);
-            let is_new: Vec<bool> = said.iter().map(|line| line == "(2, 2, 100)").collect();
-            let is_whole = said
-                .iter()
-                .all(|line| ["(1, 1, 100)", "(2, 2, 100)"].contains(&line.as_str()));
+        let calls = calls_of(&hosts, case);
+        assert!(calls.len() > CALLS_MIN, "{}", calls.len());
+        for (order, call) in calls.iter().enumerate() {
+            let said = kill_before(&hosts, case, call, order);
+            let states = ["(1, 1, 100)", "(2, 2, 100)"];
+            let state = states.iter().position(|state| said[0] == *state);
+            let is_together = said.iter().all(|it| *it == said[0]) && said.len() == case.len();
             assert!(
-                is_whole && said.len() == case.len(),
-                "{case:?}, call {number}: {said:?}"
+                state.is_some() && is_together,
+                "{case:?}, before {} {}, opened in order {order}: {said:?}",
+                call.kind,
+                call.number
             );
-            let of = |vfs| {
-                case.iter()
-                    .zip(&is_new)
-                    .filter(move |((_, it), _)| *it == vfs)
-            };
-            let (mut plain, mut ours) = (of("unix").map(|it| it.1), of("breakeven").map(|it| it.1));
-            // Plain ones are together by the super-journal, and follow when ours are final.
-            let first = plain.next().unwrap();
-            assert!(
-                plain.all(|it| it == first),
-                "{case:?}, call {number}: {said:?}"
-            );
-            assert!(
-                !first || ours.all(|it| *it),
-                "{case:?}, call {number}: {said:?}"
-            );
-            mixed += u64::from(is_new.contains(&true) && is_new.contains(&false));
-            if is_done {
-                assert!(is_new.iter().all(|it| *it), "{said:?}");
-                break;
-            }
+            new += state.unwrap();
         }
-        assert!(number > CALLS_MIN, "{number}");
-        kills += number - 1;
-        for (name, _) in case {
+        kills += calls.len();
+        for (name, _) in *case {
             fs::remove_file(hosts.path(&format!("{name}.db"))).unwrap();
         }
     }
-    println!("{kills} kills, {mixed} with some databases old and others new");
+    println!("{kills} kills, {new} behind the commit");
+    assert!(new > 0 && new < kills, "{new} of {kills}");
+}
+
+/// Makes a plain and a compressed database of a transaction that was killed just before its commit, or just behind it.
+fn leave_undecided(hosts: &Hosts, case: &Case, is_committed: bool) {
+    leave_undecided_beside(hosts, case, is_committed, || {});
+}
+
+/// As [`leave_undecided`], behind what `before` does with the databases as they were.
+fn leave_undecided_beside<T>(
+    hosts: &Hosts,
+    case: &Case,
+    is_committed: bool,
+    before: impl FnOnce() -> T,
+) -> T {
+    let calls = calls_of(hosts, case);
+    let removed = calls
+        .iter()
+        .position(|call| call.kind.starts_with("unlink"));
+    let at = removed.expect("a super-journal") + usize::from(is_committed);
+    put_back(hosts, case);
+    let begun = before();
+    let CommitCall { kind, number } = &calls[at];
+    let inject = format!("inject={kind}:signal=KILL:when={number}");
+    let around = ["strace", "-o", "/dev/null", "-e", &inject];
+    let status = hosts.python_under(&around, &(opened(case) + CHANGE));
+    assert_eq!(status, None);
+    begun
+}
+
+fn names_of(folder: &Path, part: &str) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.contains(part)).collect()
+}
+
+/// A compressed database, and a plain one that is a part of the same transaction.
+const TWO: [(&str, &str); 2] = [("a", "breakeven"), ("b", "unix")];
+
+/// Makes these two.
+fn make_two(hosts: &Hosts) {
+    hosts.python(
+        &(opened(&TWO)
+            + "for it in ['main', 'b']:\n\
+            \x20   d.execute(f'CREATE TABLE {it}.t(n INTEGER)')\n\
+            \x20   d.execute(f'INSERT INTO {it}.t VALUES(1)')\n\
+            d.close()"),
+    );
+    for (name, _) in TWO {
+        let made = hosts.path(&format!("{name}.made"));
+        fs::rename(hosts.path(&format!("{name}.db")), made).unwrap();
+    }
+}
+
+#[test]
+fn a_database_whose_transaction_is_undecided_is_read_moved_and_opened_by_several() {
+    let Some(hosts) = Hosts::find() else { return };
+    if Command::new("strace").arg("-V").output().is_err() {
+        return left_out("no strace: no transaction over several files is killed");
+    }
+    make_two(&hosts);
+    let ours = |uri: &str| hosts.sqlite(&format!(".open file:{uri}\nSELECT n FROM t;"));
+    let plain = || hosts.sqlite_alone(".open b.db\nSELECT n FROM t;");
+    for (is_committed, expected) in [(false, "1\n"), (true, "2\n")] {
+        let left = || usize::from(!is_committed);
+        // Who may only read sees what there will be, and changes nothing.
+        leave_undecided(&hosts, &TWO, is_committed);
+        assert_eq!(names_of(hosts.folder(), "-mj").len(), left());
+        let before = fs::read(hosts.path("a.db")).unwrap();
+        assert_eq!(ours("a.db?vfs=breakeven&mode=ro"), expected);
+        assert_eq!(fs::read(hosts.path("a.db")).unwrap(), before);
+        assert_eq!(names_of(hosts.folder(), "a.db-journal").len(), 1);
+        // Two at once, and then the plain one by a SQLite that knows nothing of this.
+        let ask = "d = connect('a.db')\nprint(d.execute('SELECT n FROM t').fetchone()[0])";
+        let both = [(); 2].map(|()| hosts.start_python(ask));
+        for child in both {
+            let output = child.wait_with_output().unwrap();
+            // While one of them ends the transaction the other one sees what was before.
+            let said = String::from_utf8(output.stdout).unwrap();
+            assert!(said == "1\n" || said == expected, "{said}");
+        }
+        assert_eq!(ours("a.db?vfs=breakeven"), expected);
+        assert!(names_of(hosts.folder(), "a.db-journal").is_empty());
+        assert_eq!(names_of(hosts.folder(), "-mj").len(), left());
+        assert_eq!(
+            (plain().as_str(), names_of(hosts.folder(), "-mj").len()),
+            (expected, 0)
+        );
+        // The plain one first: it leaves the super-journal to the other.
+        leave_undecided(&hosts, &TWO, is_committed);
+        assert_eq!(plain(), expected);
+        assert_eq!(names_of(hosts.folder(), "-mj").len(), left());
+        // In another folder it knows the super-journal still, and has no journal to remove.
+        fs::create_dir_all(hosts.path("moved")).unwrap();
+        fs::rename(hosts.path("a.db"), hosts.path("moved/a.db")).unwrap();
+        assert_eq!(ours("moved/a.db?vfs=breakeven"), expected);
+        for name in names_of(hosts.folder(), "-mj") {
+            fs::remove_file(hosts.path(&name)).unwrap();
+        }
+        assert_eq!(ours("moved/a.db?vfs=breakeven"), expected);
+        let _ = fs::remove_file(hosts.path("a.db-journal"));
+    }
+}
+
+/// The plain one is looked at first, in a process that has the other one open from before, by the same VFS.
+#[test]
+fn an_open_database_whose_transaction_is_undecided_is_not_forgotten() {
+    let Some(hosts) = Hosts::find() else { return };
+    if Command::new("strace").arg("-V").output().is_err() {
+        return left_out("no strace: no transaction over several files is killed");
+    }
+    make_two(&hosts);
+    for (is_committed, expected) in [(false, "1"), (true, "2")] {
+        let (mut child, mut lines) = leave_undecided_beside(&hosts, &TWO, is_committed, || {
+            let mut child = hosts.start_python(
+                "a, b = connect('a.db'), connect('b.db')\n\
+                 ask = lambda d: print(d.execute('SELECT n FROM t').fetchone()[0], flush=True)\n\
+                 ask(a); ask(b); sys.stdin.readline(); ask(b); ask(a)",
+            );
+            let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+            let said = [
+                lines.next().unwrap().unwrap(),
+                lines.next().unwrap().unwrap(),
+            ];
+            assert_eq!(said, ["1"; 2]);
+            (child, lines)
+        });
+        let mut input = child.stdin.take().expect("a pipe");
+        input.write_all(b"\n").unwrap();
+        let said = [
+            lines.next().unwrap().unwrap(),
+            lines.next().unwrap().unwrap(),
+        ];
+        assert_eq!(said, [expected; 2]);
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+/// The super-journal is gone, but its folder cannot be synced: SQLite tells of a COMMIT that failed, and keeps it.
+#[test]
+fn a_commit_whose_super_journal_is_gone_is_kept_by_all() {
+    let Some(hosts) = Hosts::find() else { return };
+    if !compile(&hosts) {
+        return;
+    }
+    let made = "CREATE TABLE t(n); INSERT INTO t VALUES(1);";
+    hosts.sqlite(&format!(".open file:a.db?vfs=breakeven\n{made}"));
+    hosts.sqlite_alone(&format!(".open b.db\n{made}"));
+    let program = "d = connect('a.db')\n\
+        d.isolation_level = None\n\
+        d.execute(\"ATTACH 'file:b.db?vfs=unix' AS b\")\n\
+        try:\n\
+        \x20   d.execute('BEGIN')\n\
+        \x20   for it in ['main', 'b']: d.execute(f'UPDATE {it}.t SET n = n + 1')\n\
+        \x20   d.execute('COMMIT')\n\
+        \x20   print('done', flush=True)\n\
+        except sqlite3.Error:\n\
+        \x20   if d.in_transaction: d.execute('ROLLBACK')\n\
+        \x20   print('failed', flush=True)\n\
+        for it in ['main', 'b']: print(d.execute(f'SELECT n FROM {it}.t').fetchone()[0], flush=True)";
+    let folder = hosts.folder().canonicalize().unwrap();
+    let hold = folder.to_str().unwrap();
+    let preloaded = [("LD_PRELOAD", "./hold.so"), ("HOLD", hold)];
+    let mut child = hosts.start_python_with(program, &preloaded);
+    let mut input = child.stdin.take().expect("a pipe");
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut said = Vec::new();
+    for line in output.lines().map_while(Result::ok) {
+        if line == "sync" {
+            // The one behind the removal.
+            let is_gone = names_of(&folder, "-mj").is_empty();
+            input.write_all(if is_gone { b"f" } else { b"o" }).unwrap();
+        } else {
+            said.push(line);
+        }
+    }
+    assert!(child.wait().unwrap().success());
+    assert_eq!(said, ["failed", "2", "2"]);
+    assert_eq!(
+        hosts.sqlite(".open file:a.db?vfs=breakeven\nSELECT n FROM t;"),
+        "2\n"
+    );
 }
 
 /// Tries to commit over two databases, the second of which is plain, until that is done.
@@ -180,7 +397,7 @@ fn no_part_of_a_transaction_over_several_files_is_seen_before_all_are_durable() 
         d.execute(\"ATTACH 'file:b.db?vfs=unix' AS b\")\n"
         .to_owned()
         + TRY;
-    let preloaded = [("LD_PRELOAD", "./die.so"), ("HOLD", "/b.db")];
+    let preloaded = [("LD_PRELOAD", "./hold.so"), ("HOLD", "/b.db")];
     let mut child = hosts.start_python_with(&program, &preloaded);
     let mut input = child.stdin.take().expect("a pipe");
     let output = BufReader::new(child.stdout.take().expect("a pipe"));

@@ -137,6 +137,15 @@ impl Hosts {
         command.status().unwrap().code()
     }
 
+    /// Runs what [`Hosts::python`] runs under another program; returns what it ended with, nothing if it was killed.
+    pub fn python_under(&self, around: &[&str], program: &str) -> Option<i32> {
+        let mut command = Command::new(around[0]);
+        command.args(&around[1..]);
+        command.args([PYTHON, "-c", &with_connect(program)]);
+        command.current_dir(self.folder());
+        command.status().unwrap().code()
+    }
+
     /// Runs a Python program as it is.
     pub fn run_python(&self, program: &str) -> String {
         let output = self.command(PYTHON).args(["-c", program]).output().unwrap();

@@ -29,10 +29,7 @@ fn check(program: &str, expected: &[&str]) {
 fn what_is_not_opened_is_told() {
     check(
         "assert why() is None\n\
-         told = refused(lambda: opened('x.db', '&codec=xz:6').execute('CREATE TABLE t(a)'))\n\
-         # A build may have it.\n\
-         if told == 'nothing was refused': os.unlink('x.db')\n\
-         else: assert 'open database' in told and 'without the feature' in told, told\n\
+         print(refused(lambda: opened('x.db', '&codec=xz:6').execute('CREATE TABLE t(a)')))\n\
          assert not os.path.exists('x.db')\n\
          print(refused(lambda: opened('a.db', '&codec=%FFlz4')))\n\
          print(refused(lambda: opened('a.db', '&durability=none')))\n\
@@ -42,6 +39,7 @@ fn what_is_not_opened_is_told() {
          open('a.db-journal', 'w').write('x')\n\
          print(refused(lambda: opened('a.db').execute('SELECT * FROM t')))",
         &[
+            "unable to open database file: codec of a database: 'xz:6': the SQLite extension reads databases of store, lz4, lz4hc and zstd",
             "unable to open database file: is not understood",
             "unable to open database file: durability: 'none': full or lazy",
             "unable to open database file: gone/a.db: cannot be opened: No such file or directory",

@@ -27,7 +27,7 @@ pub mod verdict;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::advise::headline::headline;
 use crate::advise::measure::Cell;
@@ -87,6 +87,8 @@ impl Preference {
 pub struct AdviseOptions {
     /// How the data is sampled.
     pub sample: SampleOptions,
+    /// Wall time until the answer; what comes after the sample is cut to what is left of it. Default as long as it takes.
+    pub time_limit: Option<Duration>,
     /// Reads for each write: the number asked about, and its range. Default 3 in 2 to 4 (Kothiyal
     /// 2009, section 4.4).
     pub reads_per_write: Estimate,
@@ -134,6 +136,7 @@ impl Default for AdviseOptions {
     fn default() -> AdviseOptions {
         AdviseOptions {
             sample: SampleOptions::default(),
+            time_limit: None,
             reads_per_write: Estimate {
                 mean: 3.0,
                 low: 2.0,
@@ -195,6 +198,7 @@ pub fn advise(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<Report> {
+    let begun = Instant::now();
     options.check()?;
     measure::scale_test(&mut setting.profile)?;
     let drawn = |sample: &Sample| {
@@ -207,7 +211,6 @@ pub fn advise(
     };
     let mut sampled = options.sample.clone();
     sampled.small_block_bytes.push(options.page_bytes);
-    let begun = Instant::now();
     let small_files = SmallFiles::measure(population, &sampled, stop)?;
     sampled.time_limit = sampled.time_limit.saturating_sub(begun.elapsed());
     let sample = Sample::draw(population, &sampled, stop, &mut { drawn })?;
@@ -218,7 +221,10 @@ pub fn advise(
         ));
     }
     sample.teach(&mut setting.profile);
-    let mut report = answer(population, options, setting, &sample);
+    let time = options
+        .time_limit
+        .map(|limit| limit.saturating_sub(begun.elapsed()));
+    let mut report = answer(population, options, setting, &sample, time);
     report.small_files = small_files.and_then(|found| found.report(setting));
     Ok(report)
 }
@@ -246,20 +252,22 @@ impl Progress<'_> {
             self.options,
             self.setting,
             self.sample,
+            None,
             &wanted,
         )
         .headline
     }
 }
 
-/// Draws up the report from a sample, however small.
-pub fn answer(
+/// Draws up the report from a sample, however small, in the time that there is.
+fn answer(
     population: &Population,
     options: &AdviseOptions,
     setting: &Setting,
     sample: &Sample,
+    time: Option<Duration>,
 ) -> Report {
-    let mut report = draw_up(population, options, setting, sample, &|_, _| true);
+    let mut report = draw_up(population, options, setting, sample, time, &|_, _| true);
     report.suggestions = suggestions(sample, options, setting);
     report
 }
@@ -270,6 +278,7 @@ fn draw_up(
     options: &AdviseOptions,
     setting: &Setting,
     sample: &Sample,
+    time: Option<Duration>,
     wanted: &dyn Fn(&str, Metric) -> bool,
 ) -> Report {
     let mut groups: Vec<usize> = (0..sample.groups().len()).collect();
@@ -289,7 +298,7 @@ fn draw_up(
     classes.push(class_report(sample, None, "all".to_string(), setting));
     let wants_cache = Metric::ALL.iter().any(|metric| wanted("cache", *metric));
     let outlook = if wants_cache {
-        outlook(sample, options, setting)
+        outlook(sample, options, setting, time)
     } else {
         None
     };
@@ -305,6 +314,10 @@ fn draw_up(
         let outlook = outlook.as_ref().filter(|_| group.is_none());
         verdicts.extend(class_verdicts(&seen, options, setting, outlook, wanted));
     }
+    let mut notes = notes(population, sample, setting);
+    if outlook.as_ref().is_some_and(|outlook| outlook.is_cut) {
+        notes.push("no time to simulate the cache with all keys: its bands are wider".to_string());
+    }
     let mut report = Report {
         schema: SCHEMA.to_string(),
         headline: String::new(),
@@ -317,7 +330,7 @@ fn draw_up(
         cache: outlook.map(|outlook| outlook.report(&setting::access_text(options))),
         suggestions: Vec::new(),
         small_files: None,
-        notes: notes(population, sample, setting),
+        notes,
     };
     report.headline = headline(&report, options);
     report
@@ -532,6 +545,7 @@ fn outlook<'o>(
     sample: &Sample,
     options: &'o AdviseOptions,
     setting: &Setting,
+    time: Option<Duration>,
 ) -> Option<Outlook<'o>> {
     let costs = |group: Option<usize>| {
         let whole_bytes = |estimate: &CellEstimate| estimate.stored_per_raw;
@@ -553,7 +567,7 @@ fn outlook<'o>(
     let kinds: Vec<Kind> = (0..sample.groups().len()).map(kind).collect();
     let cache = setting.cache(options, data_bytes(sample, options));
     cache
-        .outlook(&methods, &kinds)
+        .outlook(&methods, &kinds, time)
         .expect("options were checked")
 }
 

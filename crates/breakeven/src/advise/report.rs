@@ -1,6 +1,6 @@
 //! The report: all that `advise` found out, as plain data.
 //!
-//! The JSON form is stable and documented in docs/guide.md: fields are only added under the same
+//! The JSON form is stable and documented in docs/advise-reference.md: fields are only added under the same
 //! `schema`. Text and pictures are drawn from the same facts by the door.
 
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::file::StoreFile;
-use super::goal::Goal;
+use super::goal::{Goal, Measure};
 use super::layout::{
     Checkpoint, KIND_CHECKPOINT, KIND_CHUNK, KIND_LIST, KIND_NODE, Listed, Payload,
 };
@@ -13,7 +13,7 @@ use super::overlay::Overlay;
 use super::place::{Place, Segment};
 use super::state::{LiveChanges, Node, State, Work};
 use super::table::Chunk;
-use super::{BlocksOptions, Reserve, SEGMENT_BYTES_MAX, SEGMENT_SHARE};
+use super::{Reserve, SEGMENT_BYTES_MAX, SEGMENT_SHARE};
 use crate::dictionaries::Generation;
 use crate::error::{Error, Result};
 use crate::storage::record::{Label, Placed};
@@ -77,7 +77,7 @@ impl Writer {
         &mut self,
         file: &StoreFile,
         state: &State,
-        options: &BlocksOptions,
+        measure: &Measure,
     ) -> Result<State> {
         self.log.kept_bytes = 0;
         let mut new = state.clone();
@@ -85,7 +85,7 @@ impl Writer {
         self.write_dictionaries(file, &mut new, &mut live)?;
         let nodes = self.write_nodes(file, &mut new, &mut live)?;
         let chunks = self.write_chunks(file, &mut new, &mut live)?;
-        let lists = self.write_lists(&new, &live, options)?;
+        let lists = self.write_lists(&new, &live, measure)?;
         let checkpoint = Checkpoint {
             commit: new.commit,
             chain: new.chain,
@@ -206,15 +206,10 @@ impl Writer {
 
     /// Writes the lists of segments, volumes and notes, without the free segments at the end of a file that is
     /// too long, where nothing is written.
-    fn write_lists(
-        &mut self,
-        new: &State,
-        live: &LiveChanges,
-        options: &BlocksOptions,
-    ) -> Result<Lists> {
+    fn write_lists(&mut self, new: &State, live: &LiveChanges, measure: &Measure) -> Result<Lists> {
         let mut after = self.log.live.clone();
         apply_live(&mut after, live)?;
-        let goal = Goal::of(after.iter().sum(), options);
+        let goal = Goal::of(after.iter().sum(), measure);
         let kept = self.log.kept_segments(&goal, new.list_bytes_max());
         if let Some(kept) = kept {
             self.log.hold_tail(kept);
@@ -267,8 +262,8 @@ impl Writer {
 
     /// Gives the host back what is free, where the file takes more than it should. What a checkpoint freed is free once its state
     /// is published.
-    pub(super) fn give_back(&mut self, state: &State, options: &BlocksOptions) -> Result<()> {
-        let goal = self.log.goal(options);
+    pub(super) fn give_back(&mut self, state: &State, measure: &Measure) -> Result<()> {
+        let goal = self.log.goal(measure);
         self.log.recount();
         if !goal.is_passed_by(self.log.taken_bytes()) && !self.log.is_too_long(&goal) {
             return Ok(());
@@ -301,11 +296,11 @@ impl Writer {
     }
 
     /// Returns whether a checkpoint gives enough back, or frees what the host has no room for.
-    pub(super) fn is_freeing_due(&self, options: &BlocksOptions) -> bool {
+    pub(super) fn is_freeing_due(&self, measure: &Measure) -> bool {
         if self.log.died_bytes == 0 {
             return false;
         }
-        let goal = self.log.goal(options);
+        let goal = self.log.goal(measure);
         let is_worth_a_look = self.log.died_bytes >= goal.segment_bytes || self.log.is_tight;
         let is_long = || goal.is_passed_by(self.log.taken_bytes());
         let dead_bytes = || self.log.dead_bytes(&self.pinned).whole_bytes;

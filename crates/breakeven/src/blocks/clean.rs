@@ -8,16 +8,17 @@ use std::sync::Arc;
 
 use super::checkpoint::Leaves;
 use super::coding::{Coding, Hidden, Moment, Subject};
+use super::dense::Encoded;
 use super::dictionary::KeptDictionaries;
-use super::file::{Workspace, decode_frame, frame_prefix};
-use super::goal::Goal;
+use super::file::{StoreFile, Workspace, decode_frame, frame_prefix};
+use super::goal::{Goal, Measure};
 use super::layout::{
     FRAME_PREFIX_BYTES, KIND_CHUNK, KIND_DICTIONARY, KIND_FRAME, KIND_MOVE, KIND_NODE,
     NODE_PREFIX_BYTES, SEGMENTS_START, u32_at,
 };
 use super::log::{BUFFER_BYTES_MAX, Use};
 use super::place::{Place, Segment};
-use super::{BLOCK_BYTES_MAX, Blocks, Transaction, Turn, is_for_room};
+use super::{BLOCK_BYTES_MAX, Blocks, BlocksOptions, Transaction, Turn, is_for_room};
 use crate::codec::Decoder;
 use crate::error::{Error, Result};
 use crate::storage::record::{
@@ -59,17 +60,27 @@ impl Cleaned {
 }
 
 /// What is to be cleaned.
-#[derive(Debug, Default)]
-struct Plan {
+#[derive(Debug)]
+pub(super) struct Plan {
     victims: Vec<usize>,
     /// Whether a checkpoint alone frees or cuts something.
     has_dead: bool,
     /// From where on the file is too long.
     tail: Option<u64>,
-    recodes: bool,
+    measure: Measure,
 }
 
 impl Plan {
+    /// To move some segments.
+    pub(super) fn of(victims: Vec<usize>, measure: Measure) -> Plan {
+        Plan {
+            victims,
+            has_dead: false,
+            tail: None,
+            measure,
+        }
+    }
+
     /// Takes what makes so much room. Of a file that is too long the end moves, whether dead or not, and needs room before
     /// it.
     fn take_for_room(&mut self, segments: Vec<Candidate>, lacking_bytes: u64, budget: &mut Budget) {
@@ -128,16 +139,31 @@ impl Plan {
 
 /// What a cleaning is for.
 #[derive(Clone, Copy, Debug)]
-struct Aim {
-    budget_bytes: u64,
+pub(super) struct Aim {
+    pub(super) budget_bytes: u64,
     /// So much is to become free, whatever the file's measure.
-    wanted_bytes: u64,
+    pub(super) wanted_bytes: u64,
     /// Whether the segments in use are to keep to the file's measure by themselves, room or not.
-    is_thorough: bool,
+    pub(super) is_thorough: bool,
     /// Whether blocks are encoded anew where that is shorter.
-    recodes: bool,
+    pub(super) recodes: bool,
     /// All segments up to this generation are moved, dead or not; 0 for none.
-    rewritten: u64,
+    pub(super) rewritten: u64,
+    pub(super) measure: Measure,
+}
+
+impl Aim {
+    /// To read what makes a checkpoint due, and encode it anew.
+    pub(super) fn of(options: &BlocksOptions) -> Aim {
+        Aim {
+            budget_bytes: options.checkpoint_bytes,
+            wanted_bytes: 0,
+            is_thorough: false,
+            recodes: true,
+            rewritten: 0,
+            measure: Measure::of(options),
+        }
+    }
 }
 
 /// The room within the file.
@@ -204,10 +230,8 @@ impl Blocks {
     pub fn clean(&self, budget_bytes: u64) -> Result<Cleaned> {
         self.clean_by(Aim {
             budget_bytes,
-            wanted_bytes: 0,
             is_thorough: true,
-            recodes: true,
-            rewritten: 0,
+            ..Aim::of(&self.inner.options)
         })
     }
 
@@ -246,11 +270,8 @@ impl Blocks {
         let (mut idle, mut left) = (0, usize::MAX);
         while left > 0 && idle < IDLE_ROUNDS_MAX {
             let cleaned = self.clean_by(Aim {
-                budget_bytes: self.inner.options.checkpoint_bytes,
-                wanted_bytes: 0,
-                is_thorough: false,
-                recodes: true,
                 rewritten,
+                ..Aim::of(&self.inner.options)
             })?;
             sum.add(&cleaned);
             if cleaned.segments == 0 {
@@ -303,12 +324,10 @@ impl Blocks {
                 });
             }
             let cleaned = self.clean_by(Aim {
-                budget_bytes: self.inner.options.checkpoint_bytes,
                 // The checkpoint behind it takes some.
                 wanted_bytes: room.lacking_bytes + room.checkpoint_bytes,
                 is_thorough: true,
-                recodes: true,
-                rewritten: 0,
+                ..Aim::of(&self.inner.options)
             });
             match cleaned {
                 Err(error) if is_for_room(&error) => {}
@@ -340,12 +359,15 @@ impl Blocks {
         Ok(room)
     }
 
-    fn clean_by(&self, aim: Aim) -> Result<Cleaned> {
+    pub(super) fn clean_by(&self, aim: Aim) -> Result<Cleaned> {
         let mut transaction = self.begin_within()?;
-        transaction.leaves = Leaves::Checkpoint;
-        transaction.writer().log.recount();
+        transaction.clean();
         let plan = transaction.plan(aim);
-        transaction.carry_out(&plan)
+        let recoding = match aim.recodes {
+            true => Recoding::Now,
+            false => Recoding::Never,
+        };
+        transaction.carry_out(&plan, &recoding)
     }
 
     /// Cleans if that is due: little room is left, in the file where the host has none, or the file is too long, and enough was written since the
@@ -367,10 +389,8 @@ impl Blocks {
         };
         let cleaned = self.clean_by(Aim {
             budget_bytes,
-            wanted_bytes: 0,
-            is_thorough: false,
             recodes: false,
-            rewritten: 0,
+            ..Aim::of(&self.inner.options)
         });
         match cleaned {
             // Whoever writes is told.
@@ -399,7 +419,7 @@ impl Blocks {
         match &*self.inner.lock_turn() {
             Turn::Idle(writer) => {
                 let log = &writer.log;
-                let goal = log.goal(&self.inner.options);
+                let goal = log.goal(&Measure::of(&self.inner.options));
                 let written_bytes = log.appended_bytes.max(goal.segment_bytes);
                 (log.is_cleaning_due(&goal)).then_some(BUDGET_FACTOR * written_bytes)
             }
@@ -457,7 +477,7 @@ impl Blocks {
             Turn::Idle(writer) => {
                 let log = &writer.log;
                 let paid_bytes = BUDGET_FACTOR.saturating_mul(log.freed_bytes);
-                let is_due = log.is_giving_back_due(&log.goal(&self.inner.options));
+                let is_due = log.is_giving_back_due(&log.goal(&Measure::of(&self.inner.options)));
                 is_due.then_some(paid_bytes.max(self.inner.options.checkpoint_bytes))
             }
             _ => None,
@@ -468,15 +488,13 @@ impl Blocks {
     fn shrink_within(&self, budget_bytes: u64, recodes: bool) -> Result<Cleaned> {
         let mut sum = Cleaned::default();
         let mut idle = 0;
-        while idle < IDLE_ROUNDS_MAX && sum.read_bytes < budget_bytes && self.can_shrink(0) {
+        while idle < IDLE_ROUNDS_MAX && sum.read_bytes < budget_bytes && self.can_shrink() {
             let before = self.inner.shared.state().segments.end(0);
             let left_bytes = budget_bytes - sum.read_bytes;
             let cleaned = self.clean_by(Aim {
                 budget_bytes: left_bytes.min(self.inner.options.checkpoint_bytes),
-                is_thorough: false,
                 recodes,
-                wanted_bytes: 0,
-                rewritten: 0,
+                ..Aim::of(&self.inner.options)
             });
             // What a cleaning freed is cut off behind the next one.
             let after = self.inner.shared.state().segments.end(0);
@@ -496,9 +514,13 @@ impl Blocks {
         }
     }
 
-    /// Returns whether [`Blocks::shrink`] would do anything, were so many bytes dead that are live now. Nothing is written:
-    /// whoever writes first after opening a store makes its file longer by that.
-    pub fn can_shrink(&self, dying_bytes: u64) -> bool {
+    /// Returns whether [`Blocks::shrink`] would do anything. Nothing is written: whoever writes first after opening a store
+    /// makes its file longer by that.
+    pub fn can_shrink(&self) -> bool {
+        self.can_shrink_to(&Measure::of(&self.inner.options))
+    }
+
+    pub(super) fn can_shrink_to(&self, measure: &Measure) -> bool {
         if self.inner.shared.is_read() {
             return false;
         }
@@ -506,31 +528,34 @@ impl Blocks {
             Turn::Idle(writer) => (writer.log.live.iter().sum(), writer.log.file_bytes()),
             Turn::Untouched(recovery, _) => {
                 let end = recovery.state.segments.end(SEGMENTS_START);
-                (recovery.live.iter().sum::<u64>(), end)
+                (recovery.live.iter().sum(), end)
             }
             // Who cleans waits, or is told why it cannot.
             Turn::Behind | Turn::Taken | Turn::Refused => return true,
         };
-        let live_bytes = live_bytes.saturating_sub(dying_bytes);
-        Goal::of(live_bytes, &self.inner.options).is_passed_by(file_bytes)
+        Goal::of(live_bytes, measure).is_passed_by(file_bytes)
     }
 }
 
 impl Transaction {
+    /// Has the room that is kept for cleaning.
+    pub(super) fn clean(&mut self) {
+        self.leaves = Leaves::Checkpoint;
+        self.writer().log.recount();
+    }
+
     /// Chooses the segments to be cleaned.
     fn plan(&mut self, aim: Aim) -> Plan {
-        let options = self.inner.options;
         let state = self.state.clone();
         let writer = self.writer();
         let log = &writer.log;
-        let goal = log.goal(&options);
+        let goal = log.goal(&aim.measure);
         let present_bytes = log.room_below(&goal);
         // Going on at lower places takes room that may not be there.
         let is_too_long = !log.is_tight && log.is_too_long(&goal);
         let mut plan = Plan {
             tail: is_too_long.then_some(goal.file_bytes),
-            recodes: aim.recodes,
-            ..Plan::default()
+            ..Plan::of(Vec::new(), aim.measure)
         };
         let mut room_bytes = log.room_without_readers(&goal);
         let mut segments = Vec::new();
@@ -571,7 +596,7 @@ impl Transaction {
         };
         let live_bytes: u64 = segments.iter().map(|segment| segment.live_bytes).sum();
         let held_bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
-        let allowed_bytes = (live_bytes as f64 * options.space_amp) as u64;
+        let allowed_bytes = (live_bytes as f64 * aim.measure.space_amp()) as u64;
         let excess_bytes = match aim.is_thorough {
             true => held_bytes.saturating_sub(allowed_bytes),
             false => 0,
@@ -589,7 +614,7 @@ impl Transaction {
     }
 
     /// Moves what is live in the segments of a plan, and frees them by a checkpoint.
-    fn carry_out(&mut self, plan: &Plan) -> Result<Cleaned> {
+    pub(super) fn carry_out(&mut self, plan: &Plan, recoding: &Recoding<'_>) -> Result<Cleaned> {
         let mut cleaned = Cleaned::default();
         if plan.victims.is_empty() && !plan.has_dead {
             return Ok(cleaned);
@@ -608,17 +633,17 @@ impl Transaction {
             }
             cleaned.segments += 1;
             cleaned.read_bytes += segment.bytes;
-            cleaned.moved_bytes += self.move_segment(segment, plan.recodes)?;
+            cleaned.moved_bytes += self.move_segment(segment, recoding)?;
         }
         if cleaned.segments > 0 {
-            self.write_commit(false)?;
+            self.write_commit(false, &[])?;
             self.show()?;
         } else if !plan.has_dead {
             return Ok(cleaned);
         }
         let inner = Arc::clone(&self.inner);
         let writer = self.writer();
-        inner.checkpoint(writer)?;
+        inner.checkpoint_for(writer, &plan.measure)?;
         (writer.log.given_up_bytes, writer.log.freed_bytes) = (0, 0);
         cleaned.freed_segments = writer.freed_segments;
         Ok(cleaned)
@@ -636,31 +661,24 @@ impl Transaction {
     }
 
     /// Moves what is live in a segment; returns how many bytes were written again.
-    fn move_segment(&mut self, segment: Segment, recodes: bool) -> Result<u64> {
+    fn move_segment(&mut self, segment: Segment, recoding: &Recoding<'_>) -> Result<u64> {
         let inner = Arc::clone(&self.inner);
-        let (file, log_id) = (&*inner.file.file, inner.file.log_id);
-        let mut head = [0; 2 * HEADER_BYTES];
-        file.read_exact_at(&mut head, segment.start)?;
-        let region = Region::new(log_id, segment.generation, segment.range());
-        let first = parse_head(&head, log_id, segment.range())
-            .and_then(|_| parse(&head, &region, segment.start));
-        let Ok(Record { sequence, .. }) = first else {
-            // A broken head: its records cannot be followed, and stay.
+        let Some(mut scanner) = scanner_of(&inner.file, segment)? else {
+            // Its records cannot be followed, and stay.
             return Ok(0);
         };
-        let mut scanner = Scanner::new(file, region, segment.start, sequence, BUFFER_BYTES_MAX);
         let mut moved_bytes = 0;
         while let Some(found) = scanner.next()? {
             // A gap is the end, or what is behind it: what is live there stays, and the segment with it.
             if let Found::Record(record) = found {
-                moved_bytes += self.move_record(&record, recodes)?;
+                moved_bytes += self.move_record(&record, recoding)?;
             }
         }
         Ok(moved_bytes)
     }
 
     /// Moves a record if it is live; returns how many bytes were written now.
-    fn move_record(&mut self, record: &Record<'_>, recodes: bool) -> Result<u64> {
+    fn move_record(&mut self, record: &Record<'_>, recoding: &Recoding<'_>) -> Result<u64> {
         let place = Place::new(record.address, record.end() - record.address);
         let inner = Arc::clone(&self.inner);
         let has_prefix = record.body.len() >= NODE_PREFIX_BYTES;
@@ -671,13 +689,13 @@ impl Transaction {
                 if entry.references == 0 || entry.place != place {
                     return Ok(0);
                 }
-                // What was written with a dictionary that is superseded is all that keeps it.
-                let recodes = recodes
-                    || self
-                        .state
-                        .dictionaries
-                        .is_superseded(record.label.dictionary);
-                let new = self.move_frame(record, id, recodes)?;
+                let label = record.label;
+                let recoding = match self.state.dictionaries.is_superseded(label.dictionary) {
+                    // What was written with it is all that keeps it.
+                    true => &Recoding::Now,
+                    false => recoding,
+                };
+                let new = self.move_frame(record, id, recoding)?;
                 self.work().set_place(id, new)?;
                 Ok(new.record_bytes())
             }
@@ -708,13 +726,28 @@ impl Transaction {
     }
 
     /// Writes a block again, encoded anew if it is to be; returns where.
-    fn move_frame(&mut self, record: &Record<'_>, id: u32, recodes: bool) -> Result<Place> {
+    fn move_frame(
+        &mut self,
+        record: &Record<'_>,
+        id: u32,
+        recoding: &Recoding<'_>,
+    ) -> Result<Place> {
         let inner = Arc::clone(&self.inner);
         let dictionaries = self.state.dictionaries.clone();
         inner.file.with_workspace(|workspace| {
-            let dense = match recodes {
-                true => encode_densely(record, id, (&inner.coding, &dictionaries), workspace),
-                false => Dense::AsItIs,
+            let dense = match recoding {
+                Recoding::Now => {
+                    encode_densely(record, id, (&inner.coding, &dictionaries), workspace)
+                }
+                Recoding::Ahead(encoded) => match encoded.get(&record.address) {
+                    Some((decoder, bytes)) if dictionaries.has(decoder.dictionary) => {
+                        workspace.bytes.clear();
+                        workspace.bytes.extend_from_slice(bytes);
+                        Dense::Encoded(*decoder, bytes.len())
+                    }
+                    _ => Dense::AsItIs,
+                },
+                Recoding::Never => Dense::AsItIs,
             };
             let label = |decoder: Decoder| Label {
                 kind: KIND_MOVE,
@@ -741,8 +774,37 @@ impl Transaction {
     }
 }
 
+/// Returns what reads the records of a segment; `None` if its head is broken.
+pub(super) fn scanner_of(file: &StoreFile, segment: Segment) -> Result<Option<Scanner<'_>>> {
+    let log_id = file.log_id;
+    let mut head = [0; 2 * HEADER_BYTES];
+    file.file.read_exact_at(&mut head, segment.start)?;
+    let region = Region::new(log_id, segment.generation, segment.range());
+    let first = parse_head(&head, log_id, segment.range())
+        .and_then(|_| parse(&head, &region, segment.start));
+    let Ok(Record { sequence, .. }) = first else {
+        return Ok(None);
+    };
+    let start = segment.start;
+    Ok(Some(Scanner::new(
+        &*file.file,
+        region,
+        start,
+        sequence,
+        BUFFER_BYTES_MAX,
+    )))
+}
+
+/// Whether blocks that move are encoded anew where that is shorter.
+pub(super) enum Recoding<'e> {
+    Never,
+    Now,
+    /// They were, before their transaction.
+    Ahead(&'e Encoded),
+}
+
 /// What becomes of a block that moves.
-enum Dense {
+pub(super) enum Dense {
     /// It lies in the workspace, so long.
     Encoded(Decoder, usize),
     /// It lies in the workspace as it is.
@@ -752,7 +814,7 @@ enum Dense {
 
 /// Encodes the block of a frame by the denser method: it stays as it is if that is not worth it, or if the block
 /// cannot be decoded: then it is no worse elsewhere. What a superseded dictionary is needed for does not stay.
-fn encode_densely(
+pub(super) fn encode_densely(
     record: &Record<'_>,
     id: u32,
     (coding, dictionaries): (&Coding, &KeptDictionaries),

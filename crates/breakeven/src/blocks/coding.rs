@@ -129,8 +129,8 @@ struct Trainer {
     dictionaries: Option<Dictionaries>,
     /// The share that dictionaries may take of what their class does.
     share: f64,
-    /// What a byte is worth, in seconds of a core.
-    per_byte: f64,
+    /// What a byte is worth at each moment, in seconds of a core.
+    per_byte: [f64; 2],
     size_min: usize,
     /// Raw bytes of each class among the samples that were offered.
     seen: BTreeMap<Class, u64>,
@@ -227,6 +227,7 @@ impl Hidden {
 impl Coding {
     pub(super) fn new(options: &BlocksOptions) -> Coding {
         let per_byte = options.seconds_per_gb.max(0.0) / 1e9;
+        let rested_per_byte = per_byte.max(options.rest_seconds_per_gb / 1e9);
         let way = |names: &[&str], per_byte_written| {
             let candidate = |name: &&str| Candidate::new(name.parse().expect("a method"));
             let candidates: Vec<Candidate> = names.iter().map(candidate).collect();
@@ -253,14 +254,14 @@ impl Coding {
         });
         let trainer = Trainer {
             share: options.dictionary_share,
-            per_byte,
+            per_byte: [per_byte, rested_per_byte],
             size_min: sizes[0],
             seen: BTreeMap::new(),
             dictionaries: (uses_any && options.dictionary_share > 0.0)
                 .then(|| Dictionaries::new(training(sizes)).expect("sizes in order")),
         };
         let written = way(&METHODS[..WRITTEN_METHODS], per_byte);
-        let moved = way(&METHODS, per_byte * CLEAN_WORTH);
+        let moved = way(&METHODS, rested_per_byte * CLEAN_WORTH);
         Coding {
             kind: options.kind,
             fixed: [options.method, options.clean_method],
@@ -366,11 +367,16 @@ impl Coding {
 
     /// Trains the classes that have samples enough, each within its share of so many stored bytes and for no longer than
     /// the least saving is worth; returns the dictionaries that pay.
-    pub(super) fn train(&self, live_bytes: u64, pool: &Pool) -> Result<Vec<Arc<Generation>>> {
+    pub(super) fn train(
+        &self,
+        live_bytes: u64,
+        moment: Moment,
+        pool: &Pool,
+    ) -> Result<Vec<Arc<Generation>>> {
         let mut jobs = Vec::new();
         {
             let mut trainer = self.trainer();
-            for (class, size_max, sample_bytes) in trainer.due(live_bytes) {
+            for (class, size_max, sample_bytes) in trainer.due(live_bytes, moment) {
                 let dictionaries = trainer.dictionaries.as_mut();
                 let job =
                     dictionaries.and_then(|it| it.training(class.number().into(), usize::MAX));
@@ -431,14 +437,14 @@ fn training(sizes: Vec<usize>) -> DictionaryOptions {
 
 impl Trainer {
     /// Returns the classes that are to be trained, the longest dictionary of each, and how many bytes of samples pay.
-    fn due(&self, live_bytes: u64) -> Vec<(Class, usize, usize)> {
+    fn due(&self, live_bytes: u64, moment: Moment) -> Vec<(Class, usize, usize)> {
         let Some(dictionaries) = &self.dictionaries else {
             return Vec::new();
         };
         let total: u64 = self.seen.values().sum();
         let bounds = |seen: u64| {
             let own_bytes = live_bytes as f64 * seen as f64 / total.max(1) as f64;
-            let worth = SAVING_MIN * own_bytes * self.per_byte;
+            let worth = SAVING_MIN * own_bytes * self.per_byte[moment as usize];
             // Each is there twice.
             let size_max = (own_bytes * self.share / 2.0) as usize;
             (size_max, (worth / TRAINING_SECONDS_PER_BYTE) as usize)

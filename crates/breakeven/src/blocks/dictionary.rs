@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::checkpoint::Writer;
+use super::coding::Moment;
 use super::file::StoreFile;
 use super::layout::KIND_DICTIONARY;
 use super::place::{Place, Segments};
@@ -82,6 +83,11 @@ impl KeptDictionaries {
         self.0.get(&id)
     }
 
+    /// Says whether there is this one, or none is asked for.
+    pub(super) fn has(&self, id: u32) -> bool {
+        id == 0 || self.0.contains_key(&id)
+    }
+
     /// Returns the newest dictionary of a class.
     pub(super) fn current(&self, class: Class) -> Option<&Arc<Generation>> {
         let known = self.0.values().filter_map(|kept| kept.generation.as_ref());
@@ -144,6 +150,11 @@ impl KeptDictionaries {
         let kept = Arc::make_mut(&mut self.0);
         unused.iter().filter_map(|id| kept.remove(id)).collect()
     }
+}
+
+/// The caller's own thread.
+fn inline_pool() -> Result<Pool> {
+    Pool::new(PoolOptions { worker_count: 0 })
 }
 
 fn record_bytes(generation: &Generation) -> usize {
@@ -239,7 +250,7 @@ impl Blocks {
     /// That of [`crate::dictionaries::Training::run`] on samples of 32 times the longest dictionary for each class, and of a checkpoint
     /// if any is kept.
     pub fn train(&self) -> Result<usize> {
-        self.train_for(0, &Pool::new(PoolOptions { worker_count: 0 })?)
+        self.train_for(0, Moment::Written, &inline_pool()?)
     }
 
     /// Trains on blocks like those that are going to be written, for dictionaries that pay where `stored_bytes` of them
@@ -259,24 +270,33 @@ impl Blocks {
         for block in blocks {
             self.inner.coding.learn_of(block);
         }
-        self.train_for(stored_bytes, pool)
+        self.train_for(stored_bytes, Moment::Written, pool)
     }
 
-    fn train_for(&self, coming_bytes: u64, pool: &Pool) -> Result<usize> {
-        let mut count = 0;
+    fn train_for(&self, coming_bytes: u64, moment: Moment, pool: &Pool) -> Result<usize> {
+        let mut live_bytes = None;
+        // Who writes knows the numbers of all that there are, and gives others.
+        self.with_writer(|inner, writer| {
+            let has_room = writer.log.room_bytes() > 8 * u64::from(inner.options.segment_bytes_min);
+            let is_wanted = inner.shared.state().dictionaries.len() < TRAINED_MAX && has_room;
+            live_bytes = is_wanted.then(|| writer.log.live.iter().sum::<u64>());
+            Ok(())
+        })?;
+        let Some(live_bytes) = live_bytes else {
+            return Ok(0);
+        };
+        // Others write meanwhile.
+        let trained = (self.inner.coding).train(live_bytes + coming_bytes, moment, pool)?;
+        let mut count = trained.len();
+        if count == 0 {
+            return Ok(0);
+        }
         self.with_writer(|inner, writer| {
             let state = inner.shared.state();
-            let live_bytes: u64 = writer.log.live.iter().sum();
-            let has_room = writer.log.room_bytes() > 8 * u64::from(inner.options.segment_bytes_min);
-            if state.dictionaries.len() >= TRAINED_MAX || !has_room {
-                return Ok(());
-            }
-            writer.pending = inner.coding.train(live_bytes + coming_bytes, pool)?;
-            count = writer.pending.len();
-            let entered = match count {
-                0 => Ok(()),
-                _ if is_seeded(SeededBug::DictionaryNotAwaited) => inner.show_pending(writer),
-                _ => inner.checkpoint(writer),
+            writer.pending = trained;
+            let entered = match () {
+                () if is_seeded(SeededBug::DictionaryNotAwaited) => inner.show_pending(writer),
+                () => inner.checkpoint(writer),
             };
             writer.pending.clear();
             if entered.is_err() {
@@ -306,7 +326,7 @@ impl Blocks {
             self.learn_from(&snapshot, volume, (0..size_blocks).step_by(step))?;
         }
         drop(snapshot);
-        self.train()
+        self.train_for(0, Moment::Moved, &inline_pool()?)
     }
 
     fn learn_from(

@@ -21,7 +21,10 @@ pub(crate) fn fuzz_blocks(data: &[u8]) {
         2 => read_again(
             body,
             |body| Commit::decode(body).map(|it| it.0),
-            |it| it.encode().to_vec(),
+            |it| {
+                let coordinator = vec![0; it.coordinator_bytes as usize];
+                [&it.encode()[..], &coordinator].concat()
+            },
         ),
         3 => read_again(body, Payload::decode, Payload::encode),
         4 => read_again(body, Listed::decode_all, |all| {

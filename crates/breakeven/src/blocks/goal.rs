@@ -22,6 +22,39 @@ const MUCH_SHARE: u64 = 4;
 /// emptier by its records' ends alone.
 const PACKED_SHARE: u64 = 64;
 
+/// What a file's length goes by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measure {
+    options: BlocksOptions,
+    /// What is free in it beside that.
+    left_bytes: u64,
+}
+
+impl Measure {
+    pub(super) fn of(options: &BlocksOptions) -> Measure {
+        Measure {
+            options: *options,
+            left_bytes: 0,
+        }
+    }
+
+    /// Of a file that is as short as full segments get it, but for so much that is left free.
+    pub(super) fn packed(options: &BlocksOptions, left_bytes: u64) -> Measure {
+        Measure {
+            options: BlocksOptions {
+                space_amp: 0.0,
+                ..*options
+            },
+            left_bytes,
+        }
+    }
+
+    /// Returns how many times what is live the segments in use may be.
+    pub(super) fn space_amp(&self) -> f64 {
+        self.options.space_amp
+    }
+}
+
 /// What a file should come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Goal {
@@ -39,7 +72,8 @@ pub(super) struct Goal {
 
 impl Goal {
     /// Returns the goal for so many live bytes.
-    pub(super) fn of(live_bytes: u64, options: &BlocksOptions) -> Goal {
+    pub(super) fn of(live_bytes: u64, measure: &Measure) -> Goal {
+        let options = &measure.options;
         let allowed_bytes = (live_bytes as f64 * options.space_amp.max(1.0)) as u64;
         let segment_bytes = segment_bytes(allowed_bytes, options.segment_bytes_min.into());
         let most = (options.checkpoint_bytes / 2).max(segment_bytes);
@@ -59,7 +93,7 @@ impl Goal {
         };
         let file_bytes = (allowed_bytes - allowed_bytes / MARGIN_SHARE).max(least_bytes);
         Goal {
-            file_bytes: file_bytes + SEGMENTS_START,
+            file_bytes: file_bytes + measure.left_bytes + SEGMENTS_START,
             interval_bytes,
             room_bytes_min,
             room_bytes,
@@ -82,8 +116,8 @@ pub(super) fn segment_bytes(file_bytes: u64, least: u64) -> u64 {
 
 impl Log {
     /// Returns the goal for what is live now.
-    pub(super) fn goal(&self, options: &BlocksOptions) -> Goal {
-        Goal::of(self.live.iter().sum(), options)
+    pub(super) fn goal(&self, measure: &Measure) -> Goal {
+        Goal::of(self.live.iter().sum(), measure)
     }
 
     pub(super) fn file_bytes(&self) -> u64 {

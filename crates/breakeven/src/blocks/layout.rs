@@ -46,6 +46,10 @@ pub(super) const FRAME_PREFIX_BYTES: usize = 16;
 pub(super) const NODE_PREFIX_BYTES: usize = 8;
 /// The commit's fields before the operations.
 pub(super) const COMMIT_PREFIX_BYTES: usize = 40;
+/// The longest name of a commit's coordinator: twice what SQLite gives a path.
+pub(crate) const COORDINATOR_BYTES_MAX: usize = 1024;
+/// How a commit says that it is made durable before it is seen, and has a coordinator.
+const COORDINATED: u32 = 2;
 
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(*bytes[at..].first_chunk().expect("four bytes"))
@@ -268,6 +272,8 @@ pub(super) struct Commit {
     /// What the transaction leaves, so that a replay that differs is noticed.
     pub(super) next_frame: u32,
     pub(super) free_head: u32,
+    /// How long the name of its coordinator is, 0 without one.
+    pub(super) coordinator_bytes: u32,
 }
 
 impl Commit {
@@ -278,9 +284,13 @@ impl Commit {
         let words = [
             self.record_count,
             self.chain,
-            self.is_durable.into(),
+            match self.coordinator_bytes {
+                0 => self.is_durable.into(),
+                _ => COORDINATED,
+            },
             self.next_frame,
             self.free_head,
+            self.coordinator_bytes,
         ];
         for (word, bytes) in words.iter().zip(bytes[16..].chunks_exact_mut(4)) {
             bytes.copy_from_slice(&word.to_le_bytes());
@@ -288,23 +298,33 @@ impl Commit {
         bytes
     }
 
-    /// Reads the fields; the operations are what is left.
+    /// Reads the fields; the operations and the coordinator's name are what is left.
     pub(super) fn decode(body: &[u8]) -> Option<(Commit, &[u8])> {
         let mut fields = Fields(body);
+        let (number, synced_sequence) = (fields.u64()?, fields.u64()?);
+        let (record_count, chain, durability) = (fields.u32()?, fields.u32()?, fields.u32()?);
         let commit = Commit {
-            number: fields.u64()?,
-            synced_sequence: fields.u64()?,
-            record_count: fields.u32()?,
-            chain: fields.u32()?,
-            is_durable: match fields.u32()? {
-                0 => false,
-                1 => true,
-                _ => return None,
-            },
+            number,
+            synced_sequence,
+            record_count,
+            chain,
+            is_durable: durability != 0,
             next_frame: fields.u32()?,
             free_head: fields.u32()?,
+            coordinator_bytes: fields.u32()?,
         };
-        (fields.u32()? == 0).then_some((commit, fields.0))
+        let longest = fields.0.len().min(COORDINATOR_BYTES_MAX);
+        let is_valid = match durability {
+            0 | 1 => commit.coordinator_bytes == 0,
+            COORDINATED => (1..=longest).contains(&(commit.coordinator_bytes as usize)),
+            _ => false,
+        };
+        is_valid.then_some((commit, fields.0))
+    }
+
+    /// Splits what is left behind the fields into operations and the coordinator's name.
+    pub(super) fn split<'a>(&self, rest: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+        rest.split_at(rest.len() - self.coordinator_bytes as usize)
     }
 }
 

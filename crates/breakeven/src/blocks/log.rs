@@ -87,6 +87,8 @@ pub(super) struct Log {
     current: usize,
     successor: usize,
     generation: u64,
+    /// That of the first segment that this writer began.
+    pub(super) first_generation: u64,
     /// The number of the first record that is not written yet.
     flushed_sequence: u64,
     /// Every record below this number is durable.
@@ -166,6 +168,7 @@ impl Log {
             current: usize::MAX,
             successor: usize::MAX,
             generation: start.generation - 1,
+            first_generation: start.generation,
             flushed_sequence: start.sequence,
             synced_sequence: 0,
             committed_sequence: 0,
@@ -270,19 +273,9 @@ impl Log {
         self.flush()
     }
 
-    /// Writes padding over the commit that was written last, so that nobody finds it, and makes that durable: what the
-    /// medium holds of the commit by then may be all of it.
+    /// Takes back the commit that was written last.
     pub(super) fn take_back(&mut self, commit: &Placed) -> Result<()> {
-        let (region, buffer_bytes) = (*self.writer.region(), buffer_bytes(self.current()));
-        let mut writer = RecordWriter::new(region, commit.address, commit.sequence, buffer_bytes);
-        let label = Label {
-            kind: KIND_PADDING,
-            ..Label::default()
-        };
-        let zeros = vec![0; commit.record_bytes as usize - HEADER_BYTES];
-        writer.append(label, &[&zeros])?;
-        let (address, bytes) = writer.unwritten();
-        self.file.write_after_failure(bytes, address)
+        take_back(&*self.file, self.writer.region(), commit)
     }
 
     /// Writes what is laid out.
@@ -741,6 +734,21 @@ impl Log {
 
 pub(super) fn is_free(used: &Use, horizon: u64) -> bool {
     matches!(used, Use::Free { since } if *since <= horizon)
+}
+
+/// Writes padding over the commit that stands last in a log, so that nobody finds it, and makes that durable: what the
+/// medium holds of the commit by then may be all of it.
+pub(super) fn take_back(file: &dyn StorageFile, region: &Region, commit: &Placed) -> Result<()> {
+    let buffer_bytes = commit.record_bytes as usize;
+    let mut writer = RecordWriter::new(*region, commit.address, commit.sequence, buffer_bytes);
+    let label = Label {
+        kind: KIND_PADDING,
+        ..Label::default()
+    };
+    let zeros = vec![0; buffer_bytes - HEADER_BYTES];
+    writer.append(label, &[&zeros])?;
+    let (address, bytes) = writer.unwritten();
+    file.write_after_failure(bytes, address)
 }
 
 fn buffer_bytes(segment: Segment) -> usize {

@@ -19,6 +19,7 @@
 //! | `checkpoint` | writing down what changed, and freeing segments |
 //! | `goal` | how long the file should be, and when cleaning is due |
 //! | `clean` | moving what is live out of segments that are mostly dead |
+//! | `dense` | making what rests dense |
 //! | `recovery` | reading a store back |
 //! | `refresh` | seeing what another process wrote |
 //! | `transaction`, `snapshot` | what callers hold |
@@ -45,6 +46,7 @@ use crate::storage::{FileIdentity, LockKind, OpenOptions, Storage, StorageFile};
 mod checkpoint;
 mod clean;
 mod coding;
+mod dense;
 mod dictionary;
 mod file;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -77,7 +79,9 @@ mod verify;
 
 pub use clean::Cleaned;
 pub use coding::{Kind, without_tail};
+pub use dense::{Densified, Density};
 pub use file::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
+pub(crate) use layout::COORDINATOR_BYTES_MAX;
 pub use repair::{Repaired, repair};
 pub use snapshot::{Location, Snapshot};
 pub use state::INDEX_MAX;
@@ -88,6 +92,7 @@ pub use verify::Verified;
 use checkpoint::Writer;
 use coding::Coding;
 use file::StoreFile;
+use goal::Measure;
 use layout::{FLAG_END, KIND, Payload};
 use log::{Geometry, Log, Start, Use};
 use place::Segments;
@@ -102,6 +107,8 @@ const SEGMENT_BYTES_MAX: u64 = 1 << 20;
 const SEGMENT_SHARE: u64 = 64;
 /// The byte behind every file's end that says who has the store open.
 const LOCK_BYTE: u64 = 1 << 61;
+/// Why a store is not written that ends in a commit with a coordinator.
+const UNDECIDED: &str = "a transaction over several files waits for its decision";
 /// Recovery reads at most about this much of the log.
 const CHECKPOINT_BYTES: u64 = 16 << 20;
 
@@ -146,6 +153,9 @@ pub struct BlocksOptions {
     /// What a GB of the file is worth, in seconds of a core. Default 10: it is written and moved once, on a disk that
     /// takes 200 MB/s.
     pub seconds_per_gb: f64,
+    /// What a GB of blocks is worth that stay where they are, in seconds of a core, if it is more: those that move when somebody
+    /// asks for it are encoded by that. Default 0.
+    pub rest_seconds_per_gb: f64,
     /// The share of what the blocks of a kind take that dictionaries for them may take, both copies together; 0 for
     /// no dictionaries. Default 1/16, which is less than one must save to be kept.
     pub dictionary_share: f64,
@@ -175,6 +185,7 @@ impl Default for BlocksOptions {
             reserve: Reserve::All,
             method: None,
             seconds_per_gb: 10.0,
+            rest_seconds_per_gb: 0.0,
             dictionary_share: 1.0 / 16.0,
             kind: Kind::at_a_glance,
             mode: 0o600,
@@ -803,6 +814,10 @@ impl Inner {
     /// Becomes the writer of a store that was read back: what was read is written again, and a
     /// checkpoint behind it in a segment of a generation that nobody ever used.
     fn take_over(&self, mut recovery: Recovery, payload: Payload) -> Result<Writer> {
+        // With something durable behind it, the commit at the end was published.
+        if recovery.coordinator().is_some() && !recovery.is_cut {
+            return Err(Error::invalid("block store", UNDECIDED));
+        }
         recovery.take_awaited(&self.file)?;
         let file = Arc::clone(&self.file.file);
         let mut superblocks = Superblocks::open(Arc::clone(&file), KIND)?;
@@ -846,7 +861,7 @@ impl Inner {
             segments: writer.log.segments.clone(),
             ..recovery.state
         };
-        let state = writer.checkpoint(&self.file, &state, &self.options)?;
+        let state = writer.checkpoint(&self.file, &state, &Measure::of(&self.options))?;
         // Or processes that write in turn, each a little, would never clean.
         writer.log.given_up_bytes = payload.log.segment.bytes;
         self.coding.restock(&state.dictionaries);
@@ -856,7 +871,7 @@ impl Inner {
 
     /// Writes a checkpoint if that frees enough. Without room for one everything is as it was.
     fn free(&self, writer: &mut Writer) -> Result<()> {
-        if !writer.is_freeing_due(&self.options) {
+        if !writer.is_freeing_due(&Measure::of(&self.options)) {
             return Ok(());
         }
         match self.checkpoint(writer) {
@@ -867,9 +882,14 @@ impl Inner {
 
     /// Writes a checkpoint. If it fails before the superblock, the log may go on all the same.
     fn checkpoint(&self, writer: &mut Writer) -> Result<()> {
+        self.checkpoint_for(writer, &Measure::of(&self.options))
+    }
+
+    /// As [`Inner::checkpoint`], where the file's length goes by another measure.
+    fn checkpoint_for(&self, writer: &mut Writer, measure: &Measure) -> Result<()> {
         let state = self.shared.state();
         writer.log.lacks_room = false;
-        match writer.checkpoint(&self.file, &state, &self.options) {
+        match writer.checkpoint(&self.file, &state, measure) {
             // The log goes on, and a checkpoint is due when as much has been written again.
             Err(error) if writer.log.lacks_room => {
                 writer.log.rewind();
@@ -879,7 +899,7 @@ impl Inner {
             state => {
                 self.shared.publish(self.watch(state)?);
                 let state = self.shared.state();
-                self.watch(writer.give_back(&state, &self.options))
+                self.watch(writer.give_back(&state, measure))
             }
         }
     }

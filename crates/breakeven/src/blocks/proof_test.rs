@@ -14,7 +14,7 @@ use fastrand::Rng;
 
 use super::layout::SEGMENTS_START;
 use super::model_test::{self as model, Model, options, shown};
-use super::{Blocks, BlocksOptions, Durability, Opened};
+use super::{Blocks, BlocksOptions, Cleaned, Densified, Density, Durability, Opened};
 use crate::error::{Error, Result};
 use crate::pool::{Pool, PoolOptions};
 use crate::storage::SimulatedDisk;
@@ -196,7 +196,8 @@ impl Driver {
     /// Cleans a few segments, or writes everything again; what the store shows stays the same, under a number of its own. A disk that is
     /// full makes it try twice.
     fn clean(&mut self) -> Result<()> {
-        let is_all = self.random.u8(..3) == 0;
+        let kind = self.random.u8(..4);
+        let is_all = kind < 2;
         let (before, model) = self.candidates.last().expect("a present state").clone();
         let known = self.candidates.len();
         let most = if is_all { CLEANINGS_MAX } else { 2 };
@@ -208,9 +209,10 @@ impl Driver {
         self.mark();
         let budget_bytes = self.random.u64(1..40_000);
         let length = self.store().stats().file_bytes;
-        let cleaned = match is_all {
-            true => self.store().rewrite(),
-            false => self.store().clean(budget_bytes),
+        let cleaned = match kind {
+            0 => self.store().rewrite(),
+            1 => self.densify(),
+            _ => self.store().clean(budget_bytes),
         };
         self.cuts += usize::from(self.store().stats().file_bytes < length);
         let number = self.store().snapshot().commit();
@@ -235,6 +237,21 @@ impl Driver {
         }
         self.acknowledge();
         Ok(())
+    }
+
+    /// Makes the store dense, step by step.
+    fn densify(&mut self) -> Result<Cleaned> {
+        let before = self.store().snapshot().commit();
+        let mut known = Density::default();
+        for _ in 0..CLEANINGS_MAX {
+            if self.store().densify(&mut known, &|| true)? == Densified::All {
+                break;
+            }
+        }
+        Ok(Cleaned {
+            moved_bytes: self.store().snapshot().commit() - before,
+            ..Cleaned::default()
+        })
     }
 
     /// Has the store train on blocks of some language, which may be another than before; what it shows stays the

@@ -12,17 +12,17 @@ use super::checkpoint::apply_live;
 use super::dictionary::{DICTIONARIES_MAX, Kept};
 use super::file::{StoreFile, frame_prefix};
 use super::layout::{
-    COMMIT_PREFIX_BYTES, Checkpoint, Commit, FramePrefix, KIND_CHECKPOINT, KIND_COMMIT, KIND_END,
-    KIND_FRAME, KIND_LIST, KIND_MOVE, KIND_OPERATIONS, KIND_PUBLICATION, Listed, Operation,
-    Payload, Position, SEGMENTS_START, decode_head,
+    Checkpoint, Commit, FramePrefix, KIND_CHECKPOINT, KIND_COMMIT, KIND_END, KIND_FRAME, KIND_LIST,
+    KIND_MOVE, KIND_OPERATIONS, KIND_PUBLICATION, Listed, Operation, Payload, Position,
+    SEGMENTS_START, decode_head,
 };
-use super::log::{BUFFER_BYTES_MAX, Use};
+use super::log::{BUFFER_BYTES_MAX, Use, take_back};
 use super::place::{Place, Segment, Segments, is_segment};
 use super::state::{LiveChanges, State, Work};
 use crate::error::{Error, Result};
 use crate::storage::record::{
-    Found, Gap, HEADER_BYTES, KIND_HEAD, Label, Record, RecordWriter, Region, Scanner, is_begun,
-    parse, parse_head, was_begun,
+    Found, Gap, HEADER_BYTES, KIND_HEAD, Label, Placed, Record, RecordWriter, Region, Scanner,
+    is_begun, parse, parse_head, was_begun,
 };
 
 /// What a commit counts that was to be durable, as long as no publication follows.
@@ -75,6 +75,8 @@ pub(super) struct Recovery {
 struct Awaited {
     commit: Commit,
     operations: Vec<Operation>,
+    /// The name of its coordinator, empty without one.
+    coordinator: Vec<u8>,
     place: Place,
     sequence: u64,
     checksum: u32,
@@ -546,28 +548,31 @@ impl Recovery {
         record: &Record<'_>,
         pending: &mut Vec<Pending>,
     ) -> Result<bool> {
-        let decoded = Commit::decode(record.body).and_then(|(commit, rest)| {
-            Operation::decode_all(rest).map(|operations| (commit, operations))
-        });
-        let (commit, operations) = decoded.ok_or_else(|| unfit(record, "a commit"))?;
+        let decoded = Commit::decode(record.body);
+        let (commit, rest) = decoded.ok_or_else(|| unfit(record, "a commit"))?;
+        let (operations, coordinator) = commit.split(rest);
+        let operations = Operation::decode_all(operations);
+        let operations = operations.ok_or_else(|| unfit(record, "a commit"))?;
         let first = pending.len().checked_sub(commit.record_count as usize);
         let Some(own) = first.map(|first| &pending[first..]) else {
             return Ok(false);
         };
-        let operations_bytes = &record.body[COMMIT_PREFIX_BYTES..];
         let checksums = own.iter().map(|pending| pending.checksum);
-        let chain = chain(self.state.chain, checksums, operations_bytes);
+        let chain = chain(self.state.chain, checksums, rest);
         if chain != commit.chain || commit.number != self.state.commit + 1 {
             return Ok(false);
         }
         let awaited = Awaited {
             commit,
             operations,
+            coordinator: coordinator.to_vec(),
             place: Place::new(record.address, record.end() - record.address),
             sequence: record.sequence,
             checksum: record.checksum,
         };
-        if commit.is_durable && self.unpublished == Unpublished::Awaited {
+        // By itself nobody can tell whether a part of a larger transaction is there.
+        let is_awaited = self.unpublished == Unpublished::Awaited || !coordinator.is_empty();
+        if commit.is_durable && is_awaited {
             self.awaited = Some(awaited);
         } else {
             self.apply(file, &awaited, pending)?;
@@ -612,6 +617,28 @@ impl Recovery {
     /// Returns the number of the record of the commit whose publication is awaited.
     pub(super) fn awaited(&self) -> Option<u64> {
         self.awaited.as_ref().map(|awaited| awaited.sequence)
+    }
+
+    /// Returns the name of that commit's coordinator, if it has one.
+    pub(super) fn coordinator(&self) -> Option<&[u8]> {
+        let awaited = self.awaited.as_ref()?;
+        (!awaited.coordinator.is_empty()).then_some(&awaited.coordinator)
+    }
+
+    /// Takes back that commit in its writer's place, durably, as the writer would have. What was read is to be read anew.
+    pub(super) fn take_back_awaited(&self, file: &StoreFile) -> Result<()> {
+        let Some(awaited) = &self.awaited else {
+            return Ok(());
+        };
+        let segment = self.position.segment;
+        let region = Region::new(file.log_id, segment.generation, segment.range());
+        let placed = Placed {
+            address: awaited.place.address(),
+            sequence: awaited.sequence,
+            checksum: awaited.checksum,
+            record_bytes: awaited.place.record_bytes(),
+        };
+        take_back(&*file.file, &region, &placed)
     }
 
     /// Takes that commit, which is for who knows that its writer will not end it.

@@ -7,7 +7,7 @@
 //!
 //! A commit that is to be durable counts when its publication follows. One without is its writer's, who makes it
 //! durable, publishes it or takes it back; where that one died, whoever keeps others from writing ends it, and a reader
-//! that cannot write takes it for what it is.
+//! that cannot write takes it for what it is. Of one with a coordinator the caller says what it is.
 //!
 //! A writer may be in the middle of anything meanwhile. What is not whole yet is not there yet, and what was used
 //! again while it was read does not fit: it is read again from the newest superblock. A state that was read is kept
@@ -75,22 +75,33 @@ impl Blocks {
         }
     }
 
-    /// Ends what the writer of such a commit began: makes it durable and publishes it. The caller keeps all others from
-    /// writing, and so knows that the writer has died; what opened the store for reading alone takes the commit for
-    /// published if it has seen, since it read it, that nobody wrote.
+    /// Ends what the writer of such a commit began: makes it durable and publishes it, or takes it back if it has a
+    /// coordinator of whose name `is_committed` says no. The caller keeps all others from writing, and so knows that the
+    /// writer has died; what opened the store for reading alone takes the commit for published, or for none, if it has
+    /// seen, since it read it, that nobody wrote.
     ///
     /// # Errors
-    /// As [`Blocks::newest`], and those of writing and syncing.
+    /// As [`Blocks::newest`], those of writing and syncing, and those of `is_committed`, which change nothing.
     ///
     /// # Cost
     /// The log since the last checkpoint is read, and written again.
-    pub fn end_unpublished(&self) -> Result<()> {
+    pub fn end_unpublished(
+        &self,
+        mut is_committed: impl FnMut(&[u8]) -> Result<bool>,
+    ) -> Result<()> {
         let inner = &self.inner;
         inner.check()?;
+        let mut told = Ok(());
+        // The store itself is as good as before where that cannot be told.
+        let mut decide = |coordinator: &[u8]| {
+            let decided = is_committed(coordinator);
+            decided.map_err(|error| told = Err(error)).ok()
+        };
         inner.catch_up(&mut inner.lock_turn(), |inner, known| match known {
-            Turn::Untouched(known, _) => inner.ended(known.awaited()),
+            Turn::Untouched(known, _) => inner.ended(known.awaited(), &mut decide),
             known => Ok(known),
-        })
+        })?;
+        told
     }
 }
 
@@ -150,21 +161,46 @@ impl Inner {
     }
 
     /// Reads the store anew, and ends what its writer did not: any commit, or the one that is known where others may have
-    /// written since.
-    fn ended(&self, known: Option<u64>) -> Result<Turn> {
-        self.recovered_with(|recovery| {
+    /// written since. What `decide` cannot tell of stays.
+    fn ended(
+        &self,
+        known: Option<u64>,
+        decide: &mut dyn FnMut(&[u8]) -> Option<bool>,
+    ) -> Result<Turn> {
+        let mut is_taken_back = false;
+        let turn = self.recovered_with(|recovery| {
             let found = recovery.awaited();
             if found.is_none() || (!self.is_writable && found != known) {
                 return Ok(());
             }
-            recovery.take_awaited(&self.file)?;
-            if self.is_writable {
-                recovery.write_again(&self.file)?;
-                self.file.file.sync()?;
-                recovery.publish(&self.file)?;
+            let is_committed = match recovery.coordinator() {
+                Some(coordinator) => decide(coordinator),
+                None => Some(true),
+            };
+            match is_committed {
+                Some(true) => self.end_awaited(recovery),
+                Some(false) if self.is_writable => {
+                    is_taken_back = true;
+                    recovery.take_back_awaited(&self.file)
+                }
+                _ => Ok(()),
             }
-            Ok(())
-        })
+        })?;
+        match is_taken_back {
+            true => self.recovered(),
+            false => Ok(turn),
+        }
+    }
+
+    /// Ends a commit that is there.
+    fn end_awaited(&self, recovery: &mut Recovery) -> Result<()> {
+        recovery.take_awaited(&self.file)?;
+        if self.is_writable {
+            recovery.write_again(&self.file)?;
+            self.file.file.sync()?;
+            recovery.publish(&self.file)?;
+        }
+        Ok(())
     }
 
     fn recovered_with(&self, end: impl FnOnce(&mut Recovery) -> Result<()>) -> Result<Turn> {

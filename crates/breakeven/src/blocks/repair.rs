@@ -48,7 +48,8 @@ pub struct Repaired {
     pub commit: u64,
     /// Blocks of that state that cannot be read.
     pub broken_blocks: u64,
-    /// Whether the log goes on behind something broken in it: durable transactions are lost.
+    /// Whether durable transactions are known to be lost: the log goes on behind something broken in it, or a superblock tells of
+    /// records that are not there.
     pub is_cut: bool,
 }
 
@@ -116,6 +117,7 @@ fn repair_alone(file: &Arc<dyn StorageFile>, watch: Watch<'_>) -> Result<Repaire
         )
     };
     let id = id.ok_or_else(nothing)?;
+    let told_records = superblocks.as_ref().map_or(0, told_records);
     let candidates = candidates(file, id, watch)?;
     let found = best(file, id, &candidates, watch)?;
     // What the superblock that is left leads to may be all there is.
@@ -146,12 +148,22 @@ fn repair_alone(file: &Arc<dyn StorageFile>, watch: Watch<'_>) -> Result<Repaire
     if state.is_cut {
         leave_log(file, id, &payload)?;
     }
-    Ok(state.told(Some(fault), candidates.len() + 1))
+    let mut told = state.told(Some(fault), candidates.len() + 1);
+    told.is_cut |= state.next_record < told_records;
+    Ok(told)
+}
+
+/// Returns the number behind the last durable record that a superblock tells of.
+fn told_records(superblocks: &Superblocks) -> u64 {
+    let told = Payload::decode(&superblocks.current().payload);
+    told.map_or(0, |told| told.log.sequence.max(told.end.unwrap_or(0)))
 }
 
 /// What a state that was read back comes to.
 struct State {
     commit: u64,
+    /// The number of the first record that is not there.
+    next_record: u64,
     broken_blocks: u64,
     is_cut: bool,
 }
@@ -236,6 +248,7 @@ fn verified(store: &StoreFile, recovery: &Recovery, watch: Watch<'_>) -> Result<
     }
     Ok(Ok(State {
         commit: verified.commit,
+        next_record: recovery.sequence,
         broken_blocks: verified.broken_blocks,
         is_cut: recovery.is_cut,
     }))

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use super::checkpoint::{Leaves, Writer, apply_live, place_of};
 use super::coding::{Chosen, Hidden, Moment, Subject, without_tail};
 use super::file::{Workspace, decode_frame};
-use super::layout::{Commit, FramePrefix, KIND_COMMIT, KIND_FRAME, KIND_OPERATIONS, Operation};
+use super::layout::{
+    COORDINATOR_BYTES_MAX, Commit, FramePrefix, KIND_COMMIT, KIND_FRAME, KIND_OPERATIONS, Operation,
+};
 use super::log::PUBLICATION_ROOM_BYTES;
 use super::place::Place;
 use super::recovery::chain;
@@ -118,6 +120,8 @@ struct Written {
     /// Whether it is to be synced before it is shown.
     is_durable: bool,
     is_synced: bool,
+    /// The name of its coordinator, empty without one.
+    coordinator: Box<[u8]>,
 }
 
 /// A transaction that runs; dropping it aborts.
@@ -296,8 +300,7 @@ impl Transaction {
         block: &[u8],
         encoded: &EncodedBlock,
     ) -> Result<()> {
-        let dictionary = encoded.dictionary();
-        if dictionary != 0 && self.state.dictionaries.get(dictionary).is_none() {
+        if !self.state.dictionaries.has(encoded.dictionary()) {
             // It went meanwhile.
             return self.write(volume, index, block);
         }
@@ -459,7 +462,7 @@ impl Transaction {
             Durability::Lazy => {
                 self.check()?;
                 if self.is_changed {
-                    self.write_commit(false)?;
+                    self.write_commit(false, &[])?;
                 }
             }
         }
@@ -472,11 +475,39 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::commit`].
     pub fn prepare(&mut self) -> Result<()> {
+        self.prepare_with(&[])
+    }
+
+    /// As [`Transaction::prepare`], for one part of a transaction over several files: if this process dies before it
+    /// publishes, the commit is there for whoever opens the store when the file of this name is gone, and not before
+    /// ([`Blocks::end_unpublished`](super::Blocks::end_unpublished)). No name is no such file.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`], and [`Error::Invalid`] for a name of more than 1 KiB.
+    pub fn prepare_with(&mut self, coordinator: &[u8]) -> Result<()> {
         self.check()?;
+        if coordinator.len() > COORDINATOR_BYTES_MAX {
+            let reason = format!("a name of {} bytes", coordinator.len());
+            return Err(Error::invalid("coordinator", reason));
+        }
         match self.is_changed {
-            true => self.write_commit(true),
+            true => self.write_commit(true, coordinator),
             false => Ok(()),
         }
+    }
+
+    /// Returns the name of the coordinator of what was prepared, if it has one.
+    pub fn coordinator(&self) -> Option<&[u8]> {
+        let written = self.written.as_ref()?;
+        (!written.coordinator.is_empty()).then_some(&written.coordinator)
+    }
+
+    /// Takes back what was prepared, as dropping the transaction does, and tells whether that is durable.
+    ///
+    /// # Errors
+    /// Those of writing and syncing, after which the commit may be found when the store is opened again.
+    pub fn abort(mut self) -> Result<()> {
+        self.take_back()
     }
 
     /// Returns whether the commit is written.
@@ -495,7 +526,8 @@ impl Transaction {
             (Ok(()), None) => {}
             (Err(error), _) => {
                 self.failure = Some(error.duplicate());
-                self.take_back();
+                // The failure itself is what matters.
+                let _ = self.take_back();
             }
         }
         self.inner.watch(synced)
@@ -538,14 +570,11 @@ impl Transaction {
     }
 
     /// Writes the commit.
-    pub(super) fn write_commit(&mut self, is_durable: bool) -> Result<()> {
+    pub(super) fn write_commit(&mut self, is_durable: bool, coordinator: &[u8]) -> Result<()> {
         let number = self.state.commit + 1;
-        let operations = std::mem::take(&mut self.operations);
-        let chain = chain(
-            self.state.chain,
-            self.checksums.iter().copied(),
-            &operations,
-        );
+        let mut rest = std::mem::take(&mut self.operations);
+        rest.extend_from_slice(coordinator);
+        let chain = chain(self.state.chain, self.checksums.iter().copied(), &rest);
         let commit = Commit {
             number,
             synced_sequence: self.writer().log.synced_sequence,
@@ -554,12 +583,13 @@ impl Transaction {
             is_durable,
             next_frame: self.state.table.next_frame,
             free_head: self.state.table.free_head,
+            coordinator_bytes: coordinator.len() as u32,
         };
         let label = Label {
             kind: KIND_COMMIT,
             ..Label::default()
         };
-        let parts: [&[u8]; 2] = [&commit.encode(), &operations];
+        let parts: [&[u8]; 2] = [&commit.encode(), &rest];
         self.make_sure(&parts)?;
         self.check_freed()?;
         let placed = self.writer().log.append_commit(label, &parts)?;
@@ -569,12 +599,14 @@ impl Transaction {
             placed,
             is_durable,
             is_synced: false,
+            coordinator: coordinator.into(),
         });
         (self.state.chain, self.state.version) = (chain, placed.sequence);
         let flushed = self.writer().log.flush_transaction();
         if let Err(error) = &flushed {
             self.failure = Some(error.duplicate());
-            self.take_back();
+            // As above.
+            let _ = self.take_back();
         }
         self.inner.watch(flushed)
     }
@@ -597,11 +629,15 @@ impl Transaction {
     }
 
     /// Takes back the commit that was written, if any.
-    fn take_back(&mut self) {
-        if let Some(written) = self.written.take() {
-            let taken = self.writer().log.take_back(&written.placed);
-            let _ = self.inner.watch(taken);
-        }
+    fn take_back(&mut self) -> Result<()> {
+        let Some(written) = &self.written else {
+            return Ok(());
+        };
+        let placed = written.placed;
+        let taken = self.writer().log.take_back(&placed);
+        self.inner.watch(taken)?;
+        self.written = None;
+        Ok(())
     }
 
     pub(super) fn writer(&mut self) -> &mut Writer {
@@ -751,7 +787,8 @@ impl Drop for Transaction {
     fn drop(&mut self) {
         // A call that panicked may panic again: what it left is as if the process had died.
         if !std::thread::panicking() {
-            self.take_back();
+            // Whoever wants to know calls `abort`.
+            let _ = self.take_back();
         }
         if let Some(mut writer) = self.writer.take() {
             writer.log.rewind();

@@ -74,6 +74,9 @@ pub struct Prospect {
     pub kinds: Vec<BlockKind>,
     /// The splits to be tried, raw-only not among them.
     pub arms: Vec<Arm>,
+    /// The part of the usual number of keys that is simulated, above 0 and at most 1. Fewer take less time, and have a
+    /// wider band.
+    pub part: f64,
 }
 
 /// What accesses came to under one split.
@@ -123,7 +126,8 @@ impl Predicted {
 ///
 /// # Cost
 ///
-/// Some 20 ns for each access and split: with 30 splits a quarter of a second for made-up accesses.
+/// Some 20 ns for each access and split: with 30 splits a quarter of a second for made-up accesses, and in proportion for a
+/// part of them.
 ///
 /// # Example
 ///
@@ -138,6 +142,7 @@ impl Predicted {
 ///     methods: vec!["zstd:1".parse()?],
 ///     kinds: vec![BlockKind { share: 1.0, packed_per_raw: vec![0.25] }],
 ///     arms: vec![half],
+///     part: 1.0,
 /// };
 /// let found = predict(&prospect, Accesses::MadeUp(Access::Zipf(0.9), 8192))?;
 /// assert!(found[1].events().misses < found[0].events().misses);
@@ -150,7 +155,7 @@ pub fn predict(prospect: &Prospect, accesses: Accesses<'_>) -> Result<Vec<Predic
             if blocks == 0 {
                 return Err(Error::invalid("data", "no block"));
             }
-            let strata = Strata::new(access, blocks);
+            let strata = Strata::new(access, blocks, prospect.part);
             let kept = strata.weights.len() as f64 / blocks as f64;
             let count = ACCESSES_PER_KEY * strata.weights.len() as u64;
             Ok(prospect.run(strata.take(count as usize), count, kept))
@@ -160,7 +165,7 @@ pub fn predict(prospect: &Prospect, accesses: Accesses<'_>) -> Result<Vec<Predic
                 return Err(Error::invalid("trace", "no access"));
             }
             let all: HashSet<u64> = keys.iter().copied().collect();
-            let kept = (KEYS_OF_TRACE_MAX as f64 / all.len() as f64).min(1.0);
+            let kept = (prospect.part * KEYS_OF_TRACE_MAX as f64 / all.len() as f64).min(1.0);
             let threshold = (kept * u64::MAX as f64) as u64;
             let wanted = |key: &u64| kept >= 1.0 || mixed(*key) <= threshold;
             let found = all.iter().filter(|key| wanted(key)).count();
@@ -185,6 +190,10 @@ impl Prospect {
         within("kinds of blocks", self.kinds.len(), CLASS_COUNT)?;
         within("number of splits", self.arms.len() + 1, ARMS_MAX)?;
         within("block size", self.block_bytes as usize, 1 << 30)?;
+        if !(self.part > 0.0 && self.part <= 1.0) {
+            let reason = format!("{}, expected more than 0 and at most 1", self.part);
+            return Err(Error::invalid("part of the keys", reason));
+        }
         let methods = self.methods.len();
         let fits = self
             .kinds
@@ -285,8 +294,8 @@ struct Strata {
 }
 
 impl Strata {
-    fn new(access: Access, blocks: u64) -> Strata {
-        let count = blocks.min(KEYS_MADE_UP);
+    fn new(access: Access, blocks: u64, part: f64) -> Strata {
+        let count = blocks.min((part * KEYS_MADE_UP as f64).ceil() as u64);
         let weight = |rank: u64| {
             access.hit_ratio(&Coverage {
                 cached_buffers: rank as f64 / count as f64 * blocks as f64,

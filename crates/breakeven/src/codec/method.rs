@@ -191,22 +191,6 @@ impl Method {
         }
     }
 
-    /// Checks that this build has the codec too, for who will only use it later.
-    ///
-    /// # Errors
-    ///
-    /// As [`Method::check`], and `Unsupported`.
-    pub fn check_built(&self) -> Result<()> {
-        self.check()?;
-        let (name, is_built) = match self.codec {
-            Codec::Xz { .. } => ("xz", cfg!(feature = "xz")),
-            Codec::Deflate { .. } => ("deflate", cfg!(feature = "deflate")),
-            Codec::Bzip2 { .. } => ("bzip2", cfg!(feature = "bzip2")),
-            _ => return Ok(()),
-        };
-        is_built.then_some(()).ok_or_else(|| super::not_built(name))
-    }
-
     fn fault(&self) -> Option<String> {
         let level = |name: &str, level: i64, low: i64, high: i64| {
             let fits = (low..=high).contains(&level);

@@ -400,6 +400,7 @@ fn room(scratch: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
     &mut scratch[..bytes]
 }
 
+#[cfg(not(all(feature = "xz", feature = "deflate", feature = "bzip2")))]
 fn not_built(codec: &str) -> Error {
     Error::Unsupported {
         what: format!("{codec}: this build is without the feature '{codec}' of breakeven"),

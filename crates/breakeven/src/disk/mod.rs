@@ -20,6 +20,7 @@
 //! | `size` | how long they are, to the byte |
 //! | `foretell` | what an import would come to |
 //! | `tidy` | keeping the file to what is live |
+//! | `rest` | making dense what rests |
 //! | `small` | the disks of proofs; not in the library |
 
 #![deny(unsafe_code)]
@@ -42,6 +43,7 @@ mod names;
 #[cfg(test)]
 mod proof_test;
 mod recall;
+mod rest;
 mod size;
 #[cfg(any(test, feature = "proof"))]
 pub mod small;
@@ -52,6 +54,7 @@ pub use duplicates::DuplicateStats;
 pub use foretell::{Foreseen, IMPORT_BYTES, predict};
 pub use names::NAME_BYTES_MAX;
 pub use recall::Recall;
+pub use rest::Rest;
 pub use volume::{ChangedExtent, Extent, Volume};
 
 use ahead::Crew;
@@ -85,12 +88,15 @@ impl Default for DiskOptions {
             block_bytes: 4096,
             duplicates_bytes: 16 << 20,
             threads: 1,
-            blocks: BlocksOptions::default(),
+            blocks: BlocksOptions {
+                rest_seconds_per_gb: COMPACT_SECONDS_PER_GB,
+                ..BlocksOptions::default()
+            },
         }
     }
 }
 
-/// What a GB is worth where a disk is compacted, in seconds of a core: ten times as much as where it is written.
+/// What a GB is worth where a disk is compacted or rests, in seconds of a core: ten times as much as where it is written.
 const COMPACT_SECONDS_PER_GB: f64 = 100.0;
 
 impl DiskOptions {
@@ -421,15 +427,20 @@ impl Inner {
     /// Begins a transaction that writes `bytes`, if the file or the host has room for them.
     fn begin(&self, bytes: u64) -> Result<Transaction> {
         let needed_bytes = bytes + bytes / 16;
+        match self.has_room(needed_bytes)? {
+            true => self.blocks.begin_with(needed_bytes),
+            // The host is left what it has; it may have given the file more than is in use.
+            false => self.blocks.begin_inside(needed_bytes),
+        }
+    }
+
+    /// Returns whether the host has room for so many bytes, beside what is left to it.
+    fn has_room(&self, bytes: u64) -> Result<bool> {
         let is_left = |room: &Room| {
-            let wanted_bytes = needed_bytes + OVERHEAD_BYTES + room.reserve_bytes;
+            let wanted_bytes = bytes + OVERHEAD_BYTES + room.reserve_bytes;
             (room.left_bytes)().map(|left_bytes| left_bytes >= wanted_bytes)
         };
-        match self.room.get().map(is_left).transpose()? {
-            // The host is left what it has; it may have given the file more than is in use.
-            Some(false) => self.blocks.begin_inside(needed_bytes),
-            _ => self.blocks.begin_with(needed_bytes),
-        }
+        self.room.get().map_or(Ok(true), is_left)
     }
 }
 

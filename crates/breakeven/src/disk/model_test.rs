@@ -14,8 +14,8 @@ use crate::testing::{is_full, seeded};
 /// Checks that the extents of a random range say what is stored: what they call a hole is zeros.
 fn check_extents(random: &mut fastrand::Rng, disk: &Disk, content: &Content) -> usize {
     let (name, bytes) = content.iter().next().expect("a volume");
-    let start = random.usize(..SIZE_BYTES);
-    let end = random.usize(start + 1..=SIZE_BYTES);
+    let start = random.usize(..bytes.len());
+    let end = random.usize(start + 1..=bytes.len());
     let blocks_max = random.u64(1..40);
     let volume = disk.volume(name).unwrap();
     let extents = volume
@@ -45,10 +45,10 @@ fn check_extents(random: &mut fastrand::Rng, disk: &Disk, content: &Content) -> 
 /// Checks that a random range read in pieces is what is there, each byte once.
 fn check_pieces(random: &mut fastrand::Rng, disk: &Disk, content: &Content) {
     let (name, bytes) = content.iter().next().expect("a volume");
-    let start = random.usize(..SIZE_BYTES);
-    let range = start..random.usize(start..=SIZE_BYTES);
+    let start = random.usize(..bytes.len());
+    let range = start..random.usize(start..=bytes.len());
     let volume = disk.volume(name).unwrap();
-    let shown = Mutex::new((vec![0; SIZE_BYTES], 0));
+    let shown = Mutex::new((vec![0; bytes.len()], 0));
     let mut scratch = Vec::new();
     let show = |offset: u64, piece: &[u8]| -> Result<()> {
         let mut shown = shown.lock().unwrap();

@@ -25,10 +25,12 @@ const SETTLE_BYTES: u64 = 8 << 20;
 pub(super) struct Written {
     unseen_bytes: AtomicU64,
     unsettled_bytes: AtomicU64,
+    count: AtomicU64,
 }
 
 impl Written {
     pub(super) fn add(&self, bytes: u64) {
+        self.count.fetch_add(1, Ordering::Relaxed);
         self.unseen_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.unsettled_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -38,6 +40,11 @@ impl Written {
         let bytes = blocks.saturating_mul(512);
         let most_bytes = bytes.min(LOOK_BYTES);
         self.unseen_bytes.fetch_add(most_bytes, Ordering::Relaxed);
+    }
+
+    /// Returns how many writes there were, trims among them.
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Notes that all is written out, or is about to be.

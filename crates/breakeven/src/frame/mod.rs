@@ -51,6 +51,16 @@ pub enum Kind {
 /// Bytes that tell the kind of any frame.
 pub const MAGIC_BYTES: usize = 6;
 
+/// Returns what begins with `bytes`, if it is compressed data that zstd's own program decodes and this library does not.
+pub fn unserved(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x02, 0x21, 0x4C, 0x18, ..] => Some("an LZ4 legacy frame"),
+        [0x22..=0x27, 0xB5, 0x2F, 0xFD, ..] => Some("a Zstandard frame before version 0.8"),
+        [0x5D, 0, ..] => Some("an .lzma stream"),
+        _ => None,
+    }
+}
+
 impl Kind {
     /// Returns the length of the units of zeros that may stand behind such a frame, any number of times: padding of `.xz`,
     /// and what tapes and bsdtar add to a file, which gzip passes over as well.
@@ -81,10 +91,9 @@ impl Kind {
     /// `Corrupt` at byte 0 if no frame begins so; a beginning that is known and not served is named.
     pub fn expect(bytes: &[u8]) -> Result<Kind> {
         Kind::of(bytes).ok_or_else(|| {
-            let known = match bytes {
-                [0x02, 0x21, 0x4C, 0x18, ..] => "an LZ4 legacy frame",
-                [0x22..=0x27, 0xB5, 0x2F, 0xFD, ..] => "a Zstandard frame before version 0.8",
-                [b'B', b'Z', b'h', ..] => "a bzip2 stream",
+            let known = match (unserved(bytes), bytes) {
+                (Some(known), _) => known,
+                (None, [b'B', b'Z', b'h', ..]) => "a bzip2 stream",
                 _ => "",
             };
             let first: Vec<String> = (bytes.iter().take(4))

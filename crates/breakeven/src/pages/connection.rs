@@ -13,6 +13,7 @@ use super::database::{HEADER_BYTES, Header, VERSIONS_AT, walk_freelist};
 use super::locks::{LockLevel, Locks};
 use super::queue::WriterQueue;
 use super::store::{Extent, FileKind, Opened, PageCache, PageStore, Space, file_kind, replaced};
+use super::super_journal::AttachedPart;
 use super::transfer::Progress;
 use crate::blocks::{
     BLOCK_BYTES_MIN, Blocks, Cleaned, Durability, EncodedBlock, Location, Snapshot, Transaction,
@@ -94,6 +95,8 @@ pub struct Connection {
     extent: Extent,
     /// Where the database lay before this transaction wrote that its pages have another length.
     before: Option<Extent>,
+    /// What was prepared as one part of a transaction over several databases.
+    part: Option<AttachedPart>,
     /// How long the database is to be when what was prepared is published: nothing that a commit writes is cut off.
     cut: Option<u64>,
     last: LastBlock,
@@ -127,6 +130,7 @@ impl Connection {
             is_past_cache: false,
             extent: Extent::default(),
             before: None,
+            part: None,
             cut: None,
             last: LastBlock::default(),
             held: Held::default(),
@@ -296,7 +300,7 @@ impl Connection {
         for _ in 0..steps_max {
             // Others may have written since, and are not kept from it where nothing is to be done.
             drop(blocks.newest()?);
-            if !blocks.can_shrink(0) {
+            if !blocks.can_shrink() {
                 break;
             }
             let stepped = match self.lock(LockLevel::Exclusive) {
@@ -339,12 +343,33 @@ impl Connection {
     fn look(&mut self) -> Result<()> {
         let opened = self.store.opened()?;
         // The file may have been replaced since: locks of one keep nobody from the other.
-        if self.opened.is_none() && opened.blocks.identity()? != self.file.status()?.identity {
+        let is_first = self.opened.is_none();
+        if is_first && opened.blocks.identity()? != self.file.status()?.identity {
             return Err(replaced(&*self.file));
         }
         self.opened = Some(opened);
-        let snapshot = self.newest()?;
+        let mut snapshot = self.newest()?;
+        if is_first && !self.store.options().is_read_only && self.store.part_journal().is_there()? {
+            snapshot = self.clear_part(snapshot)?;
+        }
         self.see(snapshot)
+    }
+
+    /// Removes what a process left that had a part in a transaction over several databases, if nobody writes.
+    fn clear_part(&mut self, seen: Snapshot) -> Result<Snapshot> {
+        let before = self.level();
+        if !self.locks.raise(LockLevel::Reserved)? {
+            return Ok(seen);
+        }
+        drop(seen);
+        // No commit waits for its super-journal behind that.
+        let newest = self.newest();
+        if newest.is_ok() {
+            // Nothing depends on it.
+            let _ = self.store.part_journal().clear_stale();
+        }
+        self.locks.lower(before)?;
+        newest
     }
 
     /// Returns what is newest. A commit that its writer did not live to publish is ended first, by whoever can.
@@ -363,7 +388,17 @@ impl Connection {
             return Ok(snapshot);
         }
         drop(snapshot);
-        let ended = blocks.end_unpublished().and_then(|()| blocks.newest());
+        let journal = self.store.part_journal();
+        let mut super_journal = None;
+        let ended = blocks.end_unpublished(|name| {
+            super_journal = Some(name.to_vec());
+            journal.is_committed(name)
+        });
+        if let (Ok(()), Some(name), true) = (&ended, super_journal, is_writable) {
+            // Nothing depends on it.
+            let _ = journal.clear(&name);
+        }
+        let ended = ended.and_then(|()| blocks.newest());
         self.locks.lower(before)?;
         ended
     }
@@ -394,12 +429,32 @@ impl Connection {
     /// # Errors
     /// As [`Connection::lock`].
     pub fn take_back(&mut self) -> Result<()> {
-        if !matches!(self.view, View::Write(_)) {
-            return Ok(());
-        }
-        self.view = View::None;
+        let transaction = match std::mem::replace(&mut self.view, View::None) {
+            View::Write(transaction) => transaction,
+            other => {
+                self.view = other;
+                return Ok(());
+            }
+        };
         self.held = Held::default();
-        self.take_snapshot()
+        let (taken, part) = (transaction.abort(), self.part.take());
+        // What may be found again keeps its journal.
+        if let (Ok(()), Some(part)) = (&taken, part) {
+            part.end();
+        }
+        taken.and_then(|()| self.take_snapshot())
+    }
+
+    /// Ends what was prepared, for who rolls it back: takes it back, unless it is a part of a transaction that is committed
+    /// already.
+    ///
+    /// # Errors
+    /// As [`Connection::take_back`] and [`Connection::publish`].
+    pub fn roll_back(&mut self) -> Result<()> {
+        match &self.part {
+            Some(part) if part.is_committed()? => self.publish(),
+            _ => self.take_back(),
+        }
     }
 
     fn see(&mut self, snapshot: Snapshot) -> Result<()> {
@@ -834,8 +889,10 @@ impl Connection {
     /// when it is opened again.
     pub fn prepare(&mut self) -> Result<()> {
         self.end_changes()?;
+        let part = self.part.as_ref();
+        let super_journal = part.map_or(&[][..], AttachedPart::super_journal);
         let prepared = match &mut self.view {
-            View::Write(transaction) => transaction.prepare(),
+            View::Write(transaction) => transaction.prepare_with(super_journal),
             _ => Ok(()),
         };
         if prepared.is_err() {
@@ -843,6 +900,29 @@ impl Connection {
             let _ = self.take_back();
         }
         prepared
+    }
+
+    /// As [`Connection::prepare`], of one part of a transaction over several databases, which SQLite commits by the removal of
+    /// its super-journal: if this process dies before it publishes, the changes are there if that is gone, and are not if
+    /// it is there. A journal beside the database says so to others until then.
+    ///
+    /// # Errors
+    /// As [`Connection::prepare`], and those of making the journal.
+    pub fn prepare_part(&mut self, super_journal: &[u8]) -> Result<()> {
+        if matches!(self.view, View::Write(_)) {
+            let begun = self.file.status().and_then(|status| {
+                let journal = self.store.part_journal();
+                journal.begin(super_journal, status.mode)
+            });
+            match begun {
+                Ok(part) => self.part = Some(part),
+                Err(error) => {
+                    let _ = self.take_back();
+                    return Err(error);
+                }
+            }
+        }
+        self.prepare()
     }
 
     /// Returns whether changes are prepared.
@@ -886,9 +966,12 @@ impl Connection {
         if !self.is_prepared() {
             return Ok(());
         }
-        let cut = self.cut;
+        let (cut, part) = (self.cut, self.part.take());
         self.end(Transaction::publish)?;
         self.cut = cut;
+        if let Some(part) = part {
+            part.end();
+        }
         Ok(())
     }
 
@@ -979,8 +1062,8 @@ impl Connection {
         })
     }
 
-    /// Trims and makes the compressed file as short as its options ask for, if that makes it any shorter; under EXCLUSIVE,
-    /// without changes.
+    /// Trims and makes the compressed file as dense as [`Blocks::make_dense`] does, if that makes it any shorter; under
+    /// EXCLUSIVE, without changes.
     ///
     /// # Errors
     /// As [`Connection::trim`] and [`Connection::tidy`].
@@ -988,14 +1071,14 @@ impl Connection {
         let dying_bytes = self.trimmable_bytes()?;
         // What was seen keeps nothing from being freed.
         self.view = View::None;
-        let can_shrink = self.blocks()?.can_shrink(dying_bytes);
+        let is_sparse = self.blocks()?.is_sparse(dying_bytes);
         self.take_snapshot()?;
-        if !can_shrink {
+        if !is_sparse? {
             return Ok(Default::default());
         }
         let trimmed = self.trim()?;
         self.sync()?;
-        let cleaned = self.clean_with(Blocks::shrink)?;
+        let cleaned = self.clean_with(Blocks::make_dense)?;
         Ok((trimmed, cleaned))
     }
 

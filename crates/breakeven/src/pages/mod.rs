@@ -8,6 +8,7 @@
 //! | `ahead` | what a long transaction has several threads encode |
 //! | `locks` | SQLite's locks at SQLite's bytes |
 //! | `queue` | who waits to write |
+//! | `super_journal` | the journal of its part of a transaction over several databases |
 //! | `database` | a database's header, its kinds of pages, its list of free pages |
 //! | `transfer` | import, export and their proof |
 //!
@@ -19,6 +20,8 @@
 #![deny(unsafe_code)]
 
 mod ahead;
+#[cfg(test)]
+mod attached_test;
 mod connection;
 #[cfg(test)]
 mod creation_test;
@@ -38,6 +41,7 @@ mod room_test;
 #[cfg(test)]
 mod space_test;
 mod store;
+mod super_journal;
 mod transfer;
 #[cfg(test)]
 mod writes_test;
@@ -46,4 +50,5 @@ pub use connection::{Connection, Trimmed};
 pub use database::{HEADER_BYTES, Header, PLAIN_MAGIC, PageKind};
 pub use locks::LockLevel;
 pub use store::{FileKind, PageOptions, PageStore, Space, file_kind, file_kind_by, repair};
+pub use super_journal::is_part_journal;
 pub use transfer::{Checked, Foreseen, Transferred, check, export, import, predict};

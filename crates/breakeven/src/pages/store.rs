@@ -6,17 +6,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::database::{PLAIN_MAGIC, kind_of};
 use super::locks::{LockLevel, Locks};
+use super::super_journal::{PartJournal, Paths};
 use crate::blocks::{
     self, Blocks, BlocksOptions, Location, Repaired, Reserve, Snapshot, Transaction,
 };
 use crate::cache::{Cache, CacheOptions, Policy};
-use crate::codec::Method;
+use crate::codec::{Codec, Method};
 use crate::error::{Error, Result};
 use crate::quoted::quoted;
 use crate::storage::new_file::Unfinished;
 use crate::storage::superblock::{MAGIC, SLOT_BYTES};
 use crate::storage::unfinished::folder_of;
-use crate::storage::{OpenOptions, Storage, StorageFile};
+use crate::storage::{OpenOptions, RealStorage, Storage, StorageFile};
 
 /// The longest block of a database. Twice that and a head is the least segment, and two segments the least file.
 const BLOCK_BYTES_MAX: u32 = 16 << 10;
@@ -83,7 +84,42 @@ impl Default for PageOptions {
     }
 }
 
+/// What a GB is worth where a database is compacted, in seconds of a core: ten times as much as where it is written.
+const COMPACT_SECONDS_PER_GB: f64 = 2400.0;
+
 impl PageOptions {
+    /// Checks that every program that reads databases reads what the methods write: the SQLite extension is built without
+    /// the other codecs.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for another method.
+    pub fn check(&self) -> Result<()> {
+        for method in [self.method, self.clean_method].into_iter().flatten() {
+            method.check()?;
+            let is_read = matches!(
+                method.codec,
+                Codec::Store | Codec::Lz4 { .. } | Codec::Lz4Hc { .. } | Codec::Zstd { .. }
+            );
+            if !is_read {
+                let reason = format!(
+                    "'{method}': the SQLite extension reads databases of store, lz4, lz4hc and zstd"
+                );
+                return Err(Error::invalid("codec of a database", reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the options to open a database with for [`Connection::rewrite`](super::Connection::rewrite).
+    pub fn compacting() -> PageOptions {
+        PageOptions {
+            seconds_per_gb: COMPACT_SECONDS_PER_GB,
+            // As short as it gets: whoever writes next makes room again.
+            space_amp: 0.0,
+            ..PageOptions::default()
+        }
+    }
+
     pub(super) fn blocks(&self) -> BlocksOptions {
         BlocksOptions {
             block_bytes_max: self.block_bytes_max,
@@ -92,6 +128,7 @@ impl PageOptions {
             method: self.method,
             clean_method: self.clean_method,
             seconds_per_gb: self.seconds_per_gb,
+            rest_seconds_per_gb: COMPACT_SECONDS_PER_GB,
             kind: kind_of,
             mode: self.mode,
             space_amp: self.space_amp,
@@ -279,6 +316,8 @@ pub struct PageStore {
     storage: Arc<dyn Storage>,
     name: String,
     options: PageOptions,
+    /// Where files of other folders lie.
+    paths: Arc<Paths>,
     /// The store's own handle, from the first connection on: the name may lead to another file when the first reads.
     file: OnceLock<Arc<dyn StorageFile>>,
     /// Opened by the first who reads.
@@ -304,6 +343,10 @@ impl PageStore {
             storage,
             name: name.into(),
             options,
+            paths: Arc::new(|path| {
+                let (storage, name) = RealStorage::of_file(path)?;
+                Ok((Arc::new(storage), name))
+            }),
             file: OnceLock::new(),
             opened: Mutex::new(None),
             is_unsynced: AtomicBool::new(false),
@@ -317,6 +360,7 @@ impl PageStore {
     /// # Errors
     /// [`Error::Busy`] if somebody uses an empty file, and those of creating, writing and renaming.
     pub fn create(storage: &dyn Storage, name: &str, options: PageOptions) -> Result<bool> {
+        options.check()?;
         match storage.open(name, OpenOptions::default()) {
             Ok(file) => return create_under_locks(storage, file, name, options),
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
@@ -368,6 +412,17 @@ impl PageStore {
         &self.options
     }
 
+    /// Says where files of other folders lie.
+    #[cfg(test)]
+    pub(super) fn with_paths(self, paths: Arc<Paths>) -> PageStore {
+        PageStore { paths, ..self }
+    }
+
+    /// Returns the journal beside the database that says of its part of a transaction over several.
+    pub(super) fn part_journal(&self) -> PartJournal {
+        PartJournal::new(&self.storage, &self.name, &self.paths)
+    }
+
     /// Opens a handle of the file, for one connection.
     pub(super) fn open_handle(&self) -> Result<Arc<dyn StorageFile>> {
         let options = match self.options.is_read_only {
@@ -397,6 +452,7 @@ impl PageStore {
         if let Some(opened) = &*opened {
             return Ok(opened.clone());
         }
+        self.options.check()?;
         let file = match self.file.get() {
             Some(file) => Arc::clone(file),
             None => self.open_handle()?,

@@ -3,13 +3,13 @@
 //! A [`Pool`] is some threads. A [`Stage`] is one kind of job for them: a function with a
 //! workspace, created once for each worker, and a ring of a fixed number of jobs. Jobs are owned
 //! values, started in the order they were submitted, and their results come out in that order;
-//! a full ring refuses, or makes a [`Submitter`] wait. Submitting allocates nothing. One pool
-//! serves any number of stages, first come first served.
+//! a full ring refuses, or makes a [`Submitter`] wait. A worker's thread starts when more jobs wait than workers;
+//! beside that, submitting allocates nothing. One pool serves any number of stages, first come first served.
 //!
 //! A job that panics is an error in the place of its result, and its worker goes on with a new
 //! workspace. Every wait ends: a running job ends, and where no worker can come, whoever waits does
-//! the work. That is so in a pool without workers (one processor), after the pool was dropped,
-//! inside a job that uses a stage itself, and in a forked child, which has the parent's memory but
+//! the work. That is so in a pool without workers (one processor), where the system starts no thread, after the pool was
+//! dropped, inside a job that uses a stage itself, and in a forked child, which has the parent's memory but
 //! not its threads: there neither threads nor locks of the parent are touched, jobs that were under
 //! way are reported as lost, and new ones run inline.
 //!
@@ -78,16 +78,14 @@ impl Default for PoolOptions {
 /// ```
 pub struct Pool {
     crew: Arc<Crew>,
-    threads: Vec<JoinHandle<()>>,
 }
 
 impl Pool {
-    /// Starts the workers.
+    /// Makes a pool, whose threads start with their first jobs.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for more than 1,024 workers, [`Error::Io`] if the system starts no more
-    /// threads.
+    /// [`Error::Invalid`] for more than 1,024 workers.
     pub fn new(options: PoolOptions) -> Result<Pool> {
         if options.worker_count > WORKER_COUNT_MAX {
             return Err(Error::invalid(
@@ -95,7 +93,7 @@ impl Pool {
                 format!("{} is more than {WORKER_COUNT_MAX}", options.worker_count),
             ));
         }
-        let mut pool = Pool {
+        Ok(Pool {
             crew: Arc::new(Crew {
                 worker_count: options.worker_count,
                 process: std::process::id(),
@@ -103,17 +101,7 @@ impl Pool {
                 queue: Mutex::new(Queue::default()),
                 work: Condvar::new(),
             }),
-            threads: Vec::with_capacity(options.worker_count),
-        };
-        for worker_index in 0..options.worker_count {
-            let crew = Arc::clone(&pool.crew);
-            let thread = std::thread::Builder::new()
-                .name(format!("breakeven-{worker_index}"))
-                .spawn(move || crew.work(worker_index))
-                .map_err(|error| Error::io("start", "a worker thread", error))?;
-            pool.threads.push(thread);
-        }
-        Ok(pool)
+        })
     }
 
     /// Returns how many workers there are for this process: none in a forked child.
@@ -170,12 +158,12 @@ impl fmt::Debug for Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let threads = std::mem::take(&mut self.threads);
         if !self.crew.is_ours() {
-            // A forked child: the threads are not here to be joined.
-            return std::mem::forget(threads);
+            // A forked child: the threads are not here, neither to be joined nor to be let go.
+            return std::mem::forget(Arc::clone(&self.crew));
         }
         self.crew.close();
+        let threads = std::mem::take(&mut self.crew.lock().threads);
         let this_thread = std::thread::current().id();
         for thread in threads {
             // The last owner may be a job; its own thread ends by itself.
@@ -204,6 +192,10 @@ struct Queue {
     room: usize,
     /// Workers that sleep.
     idle: usize,
+    /// The workers that have started.
+    threads: Vec<JoinHandle<()>>,
+    /// Whether the system refused to start one more.
+    is_refused: bool,
 }
 
 /// A stage as its workers see it, whatever its jobs are.
@@ -251,19 +243,44 @@ impl Crew {
     }
 
     /// Queues one job of a stage; says no once the pool is closed.
-    fn enqueue(&self, task: Arc<dyn Task>) -> bool {
+    fn enqueue(self: &Arc<Crew>, task: Arc<dyn Task>) -> bool {
         let mut queue = self.lock();
         if self.is_closed() {
             return false;
         }
         queue.tasks.push_back(task);
         let calls_worker = queue.idle > 0;
+        if queue.tasks.len() > queue.idle {
+            self.start_worker(&mut queue);
+        }
+        let has_workers = !queue.threads.is_empty();
         drop(queue);
+        if !has_workers {
+            // Nobody will come: whoever waits for a job does it.
+            self.close();
+            return false;
+        }
         // Waking costs a system call even if nobody sleeps.
         if calls_worker {
             self.work.notify_one();
         }
         true
+    }
+
+    /// Starts a worker more, if the pool is to have one and the system lets it.
+    fn start_worker(self: &Arc<Crew>, queue: &mut Queue) {
+        let worker_index = queue.threads.len();
+        if worker_index == self.worker_count || queue.is_refused {
+            return;
+        }
+        let crew = Arc::clone(self);
+        let started = std::thread::Builder::new()
+            .name(format!("breakeven-{worker_index}"))
+            .spawn(move || crew.work(worker_index));
+        match started {
+            Ok(thread) => queue.threads.push(thread),
+            Err(_) => queue.is_refused = true,
+        }
     }
 
     /// Lets the workers end, and whoever waits for a queued job do it.
@@ -349,6 +366,30 @@ mod tests {
             Err(Error::Invalid { .. })
         ));
         assert_eq!(pool(3).worker_count(), 3);
+    }
+
+    #[test]
+    fn threads_start_when_jobs_wait_for_them() {
+        let pool = pool(3);
+        let threads = || pool.crew.lock().threads.len();
+        let (pass, open, _started) = gate();
+        let work = move |(): &mut (), job: u64| {
+            pass();
+            Ok(job)
+        };
+        let mut stage = pool.stage(4, || (), work).expect("a stage");
+        assert_eq!(threads(), 0);
+        for job in 0..3 {
+            stage.submit(job).expect("room");
+            assert_eq!(threads(), job as usize + 1);
+        }
+        stage.submit(3).expect("room");
+        assert_eq!(threads(), 3);
+        drop(open);
+        let results: Vec<u64> = std::iter::from_fn(|| stage.next_result())
+            .flatten()
+            .collect();
+        assert_eq!(results, [0, 1, 2, 3]);
     }
 
     #[test]

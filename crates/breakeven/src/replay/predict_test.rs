@@ -32,6 +32,7 @@ fn prospect(memory_bytes: u64, kinds: Vec<BlockKind>) -> Prospect {
             .to_vec(),
         kinds,
         arms: vec![arm(0.5, 1, true), arm(0.8, 1, true), arm(0.8, 0, false)],
+        part: 1.0,
     }
 }
 
@@ -186,6 +187,42 @@ fn large_data_are_cut_down_with_their_skew() {
     }
 }
 
+/// Fewer keys come to the same within a wider band, of made-up accesses and of a trace.
+#[test]
+fn a_part_of_the_keys_tells_the_same_less_sharply() {
+    let blocks = 1 << 17;
+    let keys: Vec<u64> = Workload::new(Pattern::Zipf(0.9), blocks, 1)
+        .take(2 * blocks as usize)
+        .collect();
+    let whole = prospect(blocks / 4 * u64::from(BLOCK), vec![shrinking()]);
+    let misses = |events: &Events| events.misses as f64;
+    for accesses in [
+        Accesses::MadeUp(Access::Zipf(0.9), blocks),
+        Accesses::Trace(&keys),
+    ] {
+        let ratios = |part: f64| {
+            let prospect = Prospect {
+                part,
+                ..whole.clone()
+            };
+            let found = predict(&prospect, accesses).expect("foreseen");
+            let ratio = |of: &Predicted| of.cost_ratio(&found[0], misses);
+            let ratios: Vec<Estimate> = found[1..].iter().map(ratio).collect();
+            (found[0].events().accesses, ratios)
+        };
+        let (all_accesses, all) = ratios(1.0);
+        for part in [0.25, 1.0 / 16.0] {
+            let (accesses, some) = ratios(part);
+            assert!((accesses as f64) < 1.5 * part * all_accesses as f64);
+            for (some, all) in some.iter().zip(&all) {
+                println!("{part}: {some:.4?}, of all {all:.4?}");
+                assert!((some.mean / all.mean - 1.0).abs() < 0.05);
+                assert!(some.high - some.low > all.high - all.low);
+            }
+        }
+    }
+}
+
 #[test]
 fn blocks_that_do_not_shrink_are_never_compressed() {
     let noise = BlockKind {
@@ -245,6 +282,13 @@ fn what_cannot_be_foreseen_is_refused() {
     let mut many = sound.clone();
     many.arms = vec![arm(0.5, 0, true); 1 << 10];
     assert!(refused(&many, Accesses::Trace(&[1])).contains("splits"));
+    for part in [0.0, 1.5, f64::NAN] {
+        let other = Prospect {
+            part,
+            ..sound.clone()
+        };
+        assert!(refused(&other, Accesses::Trace(&[1])).contains("part of the keys"));
+    }
     // No memory at all is a cache that misses always.
     let none = prospect(0, vec![shrinking()]);
     let found = predict(&none, Accesses::Trace(&[1; 30])).expect("foreseen");

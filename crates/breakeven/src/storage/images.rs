@@ -10,6 +10,7 @@ use std::fmt;
 use std::fs::File;
 
 use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 
 /// What of a file has to be looked at.
 pub const HEAD_BYTES: usize = 66 << 10;
@@ -98,6 +99,22 @@ impl fmt::Display for Image {
             Image::Vhdx => "a VHDX image",
             Image::VirtualBox => "a VirtualBox image",
         })
+    }
+}
+
+/// Returns where the next data of a sparse file stands, from an offset on: its length if nothing but a hole is left, the offset
+/// itself where the file system does not say. The place at which the file is read stays.
+pub fn next_data(file: &File, offset: u64) -> u64 {
+    let Ok(here) = seek(file, SeekFrom::Current(0)) else {
+        return offset;
+    };
+    let found = match seek(file, SeekFrom::Data(offset)) {
+        Err(Errno::NXIO) => file.metadata().map_or(offset, |it| it.len().max(offset)),
+        found => found.unwrap_or(offset),
+    };
+    match seek(file, SeekFrom::Start(here)) {
+        Ok(_) => found,
+        Err(_) => offset,
     }
 }
 

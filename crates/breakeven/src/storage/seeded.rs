@@ -48,6 +48,10 @@ pub(crate) enum SeededBug {
     ReadersIgnored,
     /// A reader of a block store does not look again once it has told what it reads.
     NotLookedAgain,
+    /// A commit's coordinator is not asked for.
+    CoordinatorIgnored,
+    /// A part of a transaction over several databases is written with no journal beside it.
+    PartUntold,
 }
 
 #[cfg(test)]

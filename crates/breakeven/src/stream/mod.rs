@@ -64,7 +64,7 @@ pub use books::{Books, LinkBasis, Prospect, SeenLink};
 pub use decoding::ReaderOptions;
 pub use hint::{Advice, Hint, Outlook, PAYLOAD_BYTES};
 pub use long::{EARLY_BYTES, LongWriter};
-pub use pace::{Pace, Pacer, Standing};
+pub use pace::{Contention, Pace, Pacer, Standing};
 pub use pick::{Choice, Outcome, Priced, Rule};
 pub use price::Goal;
 pub use reader::{Counted, Reader};

@@ -88,6 +88,8 @@ const TRIED_BYTES: usize = 1 << 20;
 const KNOWN_JOBS: u32 = 32;
 /// The share of what is known of a level that is forgotten with each look.
 const FORGOTTEN: f64 = 0.05;
+/// Core seconds after which what threads waited for a core counts half: as many as some jobs of the longest take.
+const CONTENTION_HALF_LIFE: f64 = 0.05;
 /// Weight of the last job in the mean.
 const LAST_WEIGHT: f64 = 0.25;
 /// The densest level's index, which only a promised time comes to: its tables take 30 MB a worker more, and it saves 1 to
@@ -210,7 +212,7 @@ impl Seen {
 
 /// How long core seconds take, the latest weighing most.
 #[derive(Clone, Copy, Debug, Default)]
-struct Contention {
+pub struct Contention {
     /// Seconds on a core, and of waiting for one.
     core: f64,
     waiting: f64,
@@ -219,16 +221,19 @@ struct Contention {
 }
 
 impl Contention {
-    fn see(&mut self, at: &Standing) {
-        let now = [at.core.0, at.waiting.0];
+    /// Takes in the core seconds that the process has used in all, and for how long its threads waited for a core.
+    pub fn see(&mut self, core: Seconds, waiting: Seconds) {
+        let now = [core.0, waiting.0];
         let last = self.last.replace(now).unwrap_or(now);
-        self.core += now[0] - last[0] - LAST_WEIGHT * self.core;
+        let [core, waiting] = [now[0] - last[0], now[1] - last[1]];
+        let kept = f64::exp2(-core / CONTENTION_HALF_LIFE);
+        self.core = kept * self.core + core;
         // Threads that ended take theirs with them.
-        self.waiting += (now[1] - last[1]).max(0.0) - LAST_WEIGHT * self.waiting;
+        self.waiting = kept * self.waiting + waiting.max(0.0);
     }
 
     /// Returns the seconds that pass for each core second: 1 where nobody else wants the cores.
-    fn stretch(&self) -> f64 {
+    pub fn stretch(&self) -> f64 {
         match self.core > 0.0 {
             true => 1.0 + self.waiting / self.core,
             false => 1.0,
@@ -412,7 +417,7 @@ impl Pacer {
             seen.see(at);
             self.pace = Pace::Fastest(seen.speed().unwrap_or(LINK_UNTOLD));
         }
-        self.contention.see(at);
+        self.contention.see(at.core, at.waiting);
         self.learn(at);
         let bytes = self.length(at);
         let level = match self.scale > 0.0 {

@@ -253,6 +253,7 @@ pub(super) struct Keys {
     pub(super) master: MasterKey,
     pub(super) vault: [u8; 16],
     identity: Zeroizing<[u8; 32]>,
+    sparse: Zeroizing<[u8; 32]>,
     seal: XChaCha20Poly1305,
 }
 
@@ -261,6 +262,7 @@ impl Keys {
         let seal = master.derive("breakeven vault 1 seal");
         Keys {
             identity: master.derive("breakeven vault 1 identity"),
+            sparse: master.derive("breakeven vault 1 sparse"),
             seal: XChaCha20Poly1305::new((&*seal).into()),
             master,
             vault,
@@ -282,6 +284,11 @@ impl Keys {
     /// Returns a hasher of a content that comes in parts.
     pub(super) fn hasher(&self) -> blake3::Hasher {
         blake3::Hasher::new_keyed(&self.identity)
+    }
+
+    /// Returns the hasher of an identity that skips zeros.
+    pub(super) fn sparse_hasher(&self) -> blake3::Hasher {
+        blake3::Hasher::new_keyed(&self.sparse)
     }
 
     pub(super) fn id_of(hasher: &blake3::Hasher) -> Id {

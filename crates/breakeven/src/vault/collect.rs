@@ -299,6 +299,7 @@ impl Vault {
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Collected> {
         self.far.use_kept_room();
+        let _alone = self.exclude()?;
         let mut writer = Writer::begin(self, pool, options)?;
         let unlisted = writer.unlisted()?;
         // What moves takes room before it gives any back.
@@ -442,7 +443,7 @@ impl Writer<'_> {
     pub(super) fn commit_collection(mut self, leaving: BTreeSet<Id>, now: i64) -> Result<u64> {
         self.flush()?;
         let merged = self.merged(&leaving)?;
-        let (vault, session, written) = self.into_parts();
+        let (vault, session, written) = self.into_parts()?;
         vault.put_index(&session, &merged)?;
         let mut state = vault.state.clone();
         state.indexes = vec![session.epoch];

@@ -14,6 +14,7 @@ use super::cipher::{Id, Keys};
 use super::copies::FrameReader;
 use super::far_end::FarEnd;
 use super::folder::{Entry, Stamp, read_folder, read_stamps};
+use super::hashing::{ContentHasher, Identity};
 use super::index::{FramePlace, Index};
 use super::pack::{ChunkKind, HEAD_BYTES, OpenFrame};
 use super::writer::Source;
@@ -30,6 +31,8 @@ pub(super) const FOLDER: &str = "folder";
 const ITEM_BYTES_MAX: usize = 26;
 /// The item of a list that no chunk stands behind.
 pub(super) const ZEROS_BIT: u64 = 1;
+/// Added to the depth of a list of which the identity skips zeros.
+pub(super) const SKIPS_ZEROS: u8 = 128;
 
 /// A part of a content.
 pub(super) enum Piece<'a> {
@@ -95,7 +98,7 @@ impl Chunks {
     /// Hands a content to `sink`, part by part, and checks its identity at the end. A part is handed out before it is
     /// hashed, so that a caller who takes no more is not kept waiting.
     pub(super) fn read(&mut self, index: &Index, id: Id, sink: &mut Sink<'_>) -> Result<u64> {
-        let Some((raw_bytes, mut items)) = self.list(index, id)? else {
+        let Some(mut list) = self.list(index, id)? else {
             let (frame, ordinal) = self.found(index, id)?;
             let chunk = chunk_of(&frame, ordinal)?;
             if self.keys.id(chunk) != id {
@@ -104,12 +107,12 @@ impl Chunks {
             sink(Piece::Bytes(chunk))?;
             return Ok(chunk.len() as u64);
         };
-        let mut hasher = self.keys.hasher();
-        while let Some(item) = items.next(self, index, &mut |_| ())? {
+        let mut hasher = ContentHasher::new(&self.keys, list.skips_zeros);
+        while let Some(item) = list.items.next(self, index, &mut |_| ())? {
             match item {
                 Item::Zeros(count) => {
                     sink(Piece::Zeros(count))?;
-                    hash_zeros(&mut hasher, count);
+                    hasher.update_zeros(count);
                 }
                 Item::Chunk { id, length } => {
                     let (frame, ordinal) = self.found_plain(index, id, length)?;
@@ -119,8 +122,8 @@ impl Chunks {
                 }
             }
         }
-        match Keys::id_of(&hasher) == id {
-            true => Ok(raw_bytes),
+        match hasher.identity() == list.identity(id) {
+            true => Ok(list.raw_bytes),
             false => Err(wrong_content(id)),
         }
     }
@@ -191,21 +194,20 @@ impl Chunks {
 
     /// Returns a content as a source.
     pub(super) fn source<'c>(&'c mut self, index: &'c Index, id: Id) -> Result<ContentSource<'c>> {
-        let (raw_bytes, items) = self.items(index, id)?;
+        let list = self.items(index, id)?;
         Ok(ContentSource {
-            hasher: self.keys.hasher(),
+            hasher: ContentHasher::new(&self.keys, list.skips_zeros),
             chunks: self,
             index,
             id,
-            items,
+            list,
             part: Part::Zeros(0),
-            raw_bytes,
             failure: None,
         })
     }
 
-    /// Returns length and items of a content, which is one item if it is one chunk.
-    fn items(&mut self, index: &Index, id: Id) -> Result<(u64, Items)> {
+    /// Returns the list of a content, which is one item if it is one chunk.
+    fn items(&mut self, index: &Index, id: Id) -> Result<OpenList> {
         if let Some(list) = self.list(index, id)? {
             return Ok(list);
         }
@@ -214,24 +216,33 @@ impl Chunks {
         let mut items = Vec::new();
         put_number(&mut items, raw_bytes << 1);
         items.extend_from_slice(&id.0);
-        Ok((raw_bytes, Items::new(1, raw_bytes, items)))
+        Ok(OpenList {
+            raw_bytes,
+            skips_zeros: false,
+            items: Items::new(1, raw_bytes, items),
+        })
     }
 
-    /// Returns length and items of a list; nothing if the content is one chunk.
-    fn list(&mut self, index: &Index, id: Id) -> Result<Option<(u64, Items)>> {
+    /// Returns the list of a content; nothing if it is one chunk.
+    fn list(&mut self, index: &Index, id: Id) -> Result<Option<OpenList>> {
         let place = index.find(&id).ok_or_else(|| missing(id))?;
         if place.kind == ChunkKind::Plain {
             return Ok(None);
         }
         let frame = self.frame(index, place.frame)?;
         let mut reader = Reader::new("list", chunk_of(&frame, place.ordinal)?);
-        let depth = reader.byte()?;
+        let head = reader.byte()?;
+        let depth = head & !SKIPS_ZEROS;
         let raw_bytes = reader.number()?;
         if !(1..=DEPTH_MAX).contains(&depth) {
             return Err(reader.wrong("a depth from 1 to 4", depth));
         }
         let items = reader.take(reader.left())?.to_vec();
-        Ok(Some((raw_bytes, Items::new(depth, raw_bytes, items))))
+        Ok(Some(OpenList {
+            raw_bytes,
+            skips_zeros: head & SKIPS_ZEROS != 0,
+            items: Items::new(depth, raw_bytes, items),
+        }))
     }
 
     /// Hands out the identities of all chunks that a content consists of, its own among them. One that is not there is an error.
@@ -252,7 +263,7 @@ impl Chunks {
         id: Id,
         take: &mut dyn FnMut(Id, u64),
     ) -> Result<()> {
-        let (_, mut items) = self.items(index, id)?;
+        let mut items = self.items(index, id)?.items;
         while let Some(item) = items.next(self, index, &mut |_| ())? {
             match item {
                 Item::Zeros(length) => take(Id::NONE, length),
@@ -273,10 +284,10 @@ impl Chunks {
     ) -> Result<()> {
         let list = self.list(index, id)?;
         take(id);
-        let Some((_, mut items)) = list else {
+        let Some(mut list) = list else {
             return Ok(());
         };
-        while let Some(item) = items.next(self, index, take)? {
+        while let Some(item) = list.items.next(self, index, take)? {
             if let Item::Chunk { id, .. } = item {
                 take(id);
                 if !is_there(&id) {
@@ -315,6 +326,21 @@ pub(super) fn read_frame(
 enum Item {
     Zeros(u64),
     Chunk { id: Id, length: u64 },
+}
+
+/// The list of a content.
+struct OpenList {
+    raw_bytes: u64,
+    /// Whether the identity of the content skips zeros.
+    skips_zeros: bool,
+    items: Items,
+}
+
+impl OpenList {
+    fn identity(&self, id: Id) -> Identity {
+        let skips_zeros = self.skips_zeros;
+        Identity { id, skips_zeros }
+    }
 }
 
 /// The items of a list, read as they are asked for: of each level no more than one chunk is held.
@@ -438,10 +464,9 @@ pub(super) struct ContentSource<'c> {
     chunks: &'c mut Chunks,
     index: &'c Index,
     id: Id,
-    items: Items,
+    list: OpenList,
     part: Part,
-    hasher: blake3::Hasher,
-    pub(super) raw_bytes: u64,
+    hasher: ContentHasher,
     /// What is wrong with the content, if anything.
     pub(super) failure: Option<String>,
 }
@@ -454,6 +479,10 @@ enum Part {
 }
 
 impl ContentSource<'_> {
+    pub(super) fn raw_bytes(&self) -> u64 {
+        self.list.raw_bytes
+    }
+
     fn try_read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         loop {
             let count = match &mut self.part {
@@ -476,7 +505,7 @@ impl ContentSource<'_> {
                 return Ok(count);
             }
             if !self.next_part()? {
-                return match Keys::id_of(&self.hasher) == self.id {
+                return match self.hasher.clone().identity() == self.list.identity(self.id) {
                     true => Ok(0),
                     false => Err(wrong_content(self.id)),
                 };
@@ -486,7 +515,7 @@ impl ContentSource<'_> {
 
     /// Goes on to the next item; says whether there is one.
     fn next_part(&mut self) -> Result<bool> {
-        self.part = match self.items.next(self.chunks, self.index, &mut |_| ())? {
+        self.part = match self.list.items.next(self.chunks, self.index, &mut |_| ())? {
             Some(Item::Zeros(count)) => Part::Zeros(count),
             Some(Item::Chunk { id, length }) => {
                 let (frame, ordinal) = self.chunks.found_plain(self.index, id, length)?;
@@ -508,14 +537,29 @@ impl Source for ContentSource<'_> {
     }
 
     fn rewind(&mut self) -> Result<bool> {
-        (_, self.items) = self.chunks.items(self.index, self.id)?;
+        self.list = self.chunks.items(self.index, self.id)?;
         self.part = Part::Zeros(0);
-        self.hasher = self.chunks.keys.hasher();
+        self.hasher = ContentHasher::new(&self.chunks.keys, self.list.skips_zeros);
         Ok(true)
     }
 
+    fn zeros_ahead(&mut self) -> Result<u64> {
+        Ok(match self.part {
+            Part::Zeros(left) => left,
+            Part::Chunk(..) => 0,
+        })
+    }
+
+    fn skip_zeros(&mut self, count: u64) -> Result<()> {
+        if let Part::Zeros(left) = &mut self.part {
+            *left -= count;
+        }
+        self.hasher.update_zeros(count);
+        Ok(())
+    }
+
     fn size_bytes(&self) -> Option<u64> {
-        Some(self.raw_bytes)
+        Some(self.raw_bytes())
     }
 }
 
@@ -550,13 +594,4 @@ pub(super) fn missing(id: Id) -> Error {
 
 pub(super) fn wrong_content(id: Id) -> Error {
     fail("content", 0, format!("the content {}", id.hex()), "another")
-}
-
-pub(super) fn hash_zeros(hasher: &mut blake3::Hasher, mut count: u64) {
-    const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
-    while count > 0 {
-        let step = count.min(ZEROS.len() as u64);
-        hasher.update(&ZEROS[..step as usize]);
-        count -= step;
-    }
 }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::pool::Pool;
 
 use super::cipher::Id;
-use super::contents::{Chunks, ContentSource};
+use super::contents::Chunks;
 use super::folder::{Entry, Node, Stamp};
 use super::index::Index;
 use super::record::Snapshot;
@@ -252,9 +252,7 @@ impl Copy<'_, '_> {
             }
         };
         let added = self.writer.add_content(&mut source);
-        let ContentSource {
-            failure, raw_bytes, ..
-        } = source;
+        let (raw_bytes, failure) = (source.raw_bytes(), source.failure);
         self.failure = failure.or(self.failure.take());
         let (content, _) = added?;
         self.read_bytes += raw_bytes;

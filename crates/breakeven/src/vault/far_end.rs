@@ -38,6 +38,15 @@ impl Turn {
     }
 }
 
+/// The mark of one that adds; it ends when this is dropped, or with its process.
+pub trait AddMark {
+    /// Says whether there is a mark of another one that adds.
+    ///
+    /// # Errors
+    /// Those of the medium.
+    fn has_others(&self) -> Result<bool>;
+}
+
 /// Where the objects of a vault lie.
 pub trait FarEnd: Send + Sync {
     /// Puts an object under a name, unless the name is taken. When this returns, the object is durable with its
@@ -83,7 +92,19 @@ pub trait FarEnd: Send + Sync {
     /// [`crate::Error::Invalid`] if another has it, and those of the medium.
     fn take_turn(&self) -> Result<Turn>;
 
-    /// Gives the turn back whoever has it: one who still lives finds out when it commits.
+    /// Marks one that adds beside others. What dead ones left half done is removed where nobody else adds.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] while [`FarEnd::exclude`] is in force, and those of the medium.
+    fn share(&self) -> Result<Box<dyn AddMark>>;
+
+    /// Keeps out those who add, as long as what it returns is kept; for the one who deletes what no index names.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] while another adds or deletes, and those of the medium.
+    fn exclude(&self) -> Result<Turn>;
+
+    /// Gives the turn and all marks back whoever has them: one who still lives finds out when it commits.
     ///
     /// # Errors
     /// Those of the medium.

@@ -6,19 +6,25 @@
 
 use std::collections::BTreeSet;
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::storage::{EntryKind, LockKind, OpenOptions, Storage, StorageFile};
 
 use super::bytes::fail;
-use super::far_end::{FarEnd, Listed, Put, Turn, not_there};
+use super::copies::COPIES;
+use super::far_end::{AddMark, FarEnd, Listed, Put, Turn, not_there};
 
 /// What names begin with that objects are written under, in the folder where they will lie: one sync of it makes
 /// both the file and its new name durable.
 const TEMPORARY: char = '~';
-/// What the writer of a vault holds a lock of.
+/// What the writers of a vault hold locks of.
 const TURN: &str = "locks/turn";
+/// The byte of it that one holds who has the turn.
+const WRITING: Range<u64> = 0..1;
+/// The byte of it that those share who add.
+const ADDING: Range<u64> = 1..2;
 /// What is deleted to make room for a change that gives some back.
 const ROOM: &str = "locks/room";
 
@@ -36,6 +42,8 @@ struct State {
     room: Room,
     failure: Option<String>,
 }
+
+const WRITES: &str = "another process writes to it; try again when that has ended";
 
 /// What became of the room that is kept aside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,6 +124,25 @@ impl FolderEnd {
         // Also where it exists: whoever put it may have died before its name was durable.
         self.storage.sync_directory(folder)?;
         Ok(put)
+    }
+
+    /// Returns the lock of a byte of the turn, unless another has it.
+    fn locked(&self, byte: Range<u64>) -> Result<Turn> {
+        let file = self.open_turn()?;
+        match file.try_lock(byte, LockKind::Exclusive)? {
+            true => Ok(Turn::new(file)),
+            false => Err(Error::invalid("vault", WRITES)),
+        }
+    }
+
+    fn open_turn(&self) -> Result<Arc<dyn StorageFile>> {
+        self.settle("locks")?;
+        let options = OpenOptions {
+            write: true,
+            create: true,
+            ..OpenOptions::default()
+        };
+        self.storage.open(TURN, options)
     }
 
     fn make_room(&self, size_bytes: u64) -> Result<()> {
@@ -268,18 +295,23 @@ impl FarEnd for FolderEnd {
     }
 
     fn take_turn(&self) -> Result<Turn> {
-        self.settle("locks")?;
-        let options = OpenOptions {
-            write: true,
-            create: true,
-            ..OpenOptions::default()
-        };
-        let file = self.storage.open(TURN, options)?;
-        if !file.try_lock(0..1, LockKind::Exclusive)? {
-            let reason = "another process writes to it; try again when that has ended";
-            return Err(Error::invalid("vault", reason));
+        self.locked(WRITING)
+    }
+
+    fn share(&self) -> Result<Box<dyn AddMark>> {
+        let file = self.open_turn()?;
+        if file.try_lock(ADDING, LockKind::Exclusive)? {
+            self.clear("packs")?;
+            self.clear(COPIES)?;
         }
-        Ok(Turn::new(file))
+        match file.try_lock(ADDING, LockKind::Shared)? {
+            true => Ok(Box::new(Adding { file })),
+            false => Err(Error::invalid("vault", WRITES)),
+        }
+    }
+
+    fn exclude(&self) -> Result<Turn> {
+        self.locked(ADDING)
     }
 
     fn break_turn(&self) -> Result<()> {
@@ -306,6 +338,18 @@ impl FarEnd for FolderEnd {
             self.delete(folder, &[name.to_string()])?;
         }
         Ok(())
+    }
+}
+
+/// The lock of one that adds.
+struct Adding {
+    file: Arc<dyn StorageFile>,
+}
+
+impl AddMark for Adding {
+    fn has_others(&self) -> Result<bool> {
+        let other = self.file.first_conflict(ADDING, LockKind::Exclusive)?;
+        Ok(other.is_some())
     }
 }
 

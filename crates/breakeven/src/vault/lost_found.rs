@@ -77,7 +77,8 @@ impl Vault {
             self.let_go(lost_records)?;
             return Ok(None);
         }
-        let mut writer = Writer::new(self, pool, options)?;
+        let session = self.begin()?;
+        let mut writer = Writer::healing(self, session, pool, options)?;
         writer.let_go(lost_records);
         let mut snapshot = Snapshot {
             host: NAME.to_string(),
@@ -214,7 +215,7 @@ impl<'s> Search<'s> {
                 continue;
             }
             let raw_bytes = unless_damaged(self.chunks.source(self.index, list))?;
-            let Some(raw_bytes) = raw_bytes.map(|source| source.raw_bytes) else {
+            let Some(raw_bytes) = raw_bytes.map(|source| source.raw_bytes()) else {
                 continue;
             };
             if let Some(part) = self.cover(list)? {

@@ -6,8 +6,8 @@
 //! brings it back, [`Vault::verify`] reads everything, [`Vault::change`] forgets and collects.
 //!
 //! Promises: a snapshot is there whole and for good when [`Writer::commit`] returns, and not at all before; no
-//! byte is returned that was not stored; nothing that a live snapshot needs is ever deleted; one writer at a time,
-//! and one that was thought dead cannot commit any more. Proved on the simulated disk (`proof_test.rs`).
+//! byte is returned that was not stored; nothing that a live snapshot needs is ever deleted; several add at a time,
+//! one commits, and one that was thought dead cannot commit any more. Proved on the simulated disk (`proof_test.rs`).
 //!
 //! Not here: options of the command line, passwords' prompts, far ends beyond a folder.
 #![deny(unsafe_code)]
@@ -22,6 +22,8 @@ use crate::error::{Error, Result};
 
 #[cfg(test)]
 mod attributes_test;
+#[cfg(test)]
+mod beside_test;
 mod bytes;
 #[cfg(test)]
 mod changing_test;
@@ -71,6 +73,8 @@ mod restore_files;
 mod retention;
 mod rollback;
 mod session;
+#[cfg(test)]
+mod sparse_test;
 mod stats;
 mod tree_reader;
 #[cfg(test)]
@@ -90,6 +94,7 @@ use index::Index;
 use pack::{FRAME_BYTES_LIMIT, PACK_BYTES_LIMIT};
 use record::{Record, State};
 use repair::is_damaged;
+use session::WaitLimits;
 
 pub use chunker::ChunkLimits;
 pub use cipher::{Entropy, Id, PasswordCost};
@@ -97,7 +102,7 @@ pub use collect::{CollectPlan, Collected};
 pub use compression::{Compression, Preset};
 pub use copy::Copied;
 pub use damage_log::Damage;
-pub use far_end::{FarEnd, Listed, Put, Turn};
+pub use far_end::{AddMark, FarEnd, Listed, Put, Turn};
 pub use folder::{Entry, Node, Stamp, Time, is_safe_name};
 pub use folder_end::FolderEnd;
 pub use lost_found::LostFound;
@@ -215,8 +220,7 @@ pub struct Vault {
     /// The highest epoch that had a record when the state was read: a fence, or one that is damaged, may be newer.
     newest: u64,
     state: State,
-    /// How long another writer is waited for.
-    turn_wait: Duration,
+    waits: WaitLimits,
     /// Whether a newest record that cannot be read is passed over.
     is_lenient: bool,
     damages: Arc<DamageLog>,
@@ -374,7 +378,7 @@ impl Vault {
             digest: Id::NONE,
             newest: 0,
             state: State::default(),
-            turn_wait: Duration::ZERO,
+            waits: WaitLimits::default(),
             is_lenient: false,
             damages: Arc::new(damages),
         })
@@ -602,14 +606,36 @@ impl Vault {
     /// Hands out all packs that count, as the indexes name them.
     fn each_pack(
         &self,
+        take: impl FnMut(index::PackPlace, pack::Contents) -> Result<()>,
+    ) -> Result<()> {
+        self.each_pack_of(&self.state.indexes, take)
+    }
+
+    /// The same of some indexes.
+    fn each_pack_of(
+        &self,
+        epochs: &[u64],
         mut take: impl FnMut(index::PackPlace, pack::Contents) -> Result<()>,
     ) -> Result<()> {
-        for epoch in &self.state.indexes {
+        for epoch in epochs {
             let name = object("index", *epoch);
             let object = self.far.read(&name, INDEX_BYTES_MAX)?;
             index::read_packs(&self.keys.open(INDEX, &name, &object)?, &mut take)?;
         }
         Ok(())
+    }
+
+    /// Reads the newest state and the index of it.
+    fn newest_index(&mut self, cap_bytes: u64) -> Result<Index> {
+        for _ in 1..TRIES {
+            self.reload()?;
+            let index = self.index(cap_bytes)?;
+            if !self.has_moved_on()? {
+                return Ok(index);
+            }
+        }
+        self.reload()?;
+        self.index(cap_bytes)
     }
 
     /// The same for who only reads: where an index is damaged, the footers of packs that no other names stand in for it.
@@ -679,7 +705,7 @@ impl Vault {
 
     /// Has changes wait for their turn while another writes, for so long at the most. At first they do not.
     pub fn wait_for_turns(&mut self, wait: Duration) {
-        self.turn_wait = wait;
+        self.waits.turn = wait;
     }
 
     /// Returns what was chosen when the vault was made.

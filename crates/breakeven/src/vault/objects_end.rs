@@ -9,6 +9,9 @@
 //! one in good time; whoever would take it over puts that number first, or gives up. The lease keeps
 //! two writers apart who behave; that one which does not cannot commit is ensured by the fence of its epoch.
 //!
+//! **A mark** of one that adds, or that deletes packs, is a lease as well. Marks have names drawn at random, so that nobody waits for
+//! another to put one; whoever puts one looks at the others then.
+//!
 //! Assumed is that a put under a name that is taken is refused (it is tried before anything is written), that
 //! what was put is read and listed from then on, and nothing else.
 
@@ -19,7 +22,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 
 use super::cipher::Entropy;
-use super::far_end::{FarEnd, Listed, Put, Turn, not_there};
+use super::far_end::{AddMark, FarEnd, Listed, Put, Turn, not_there};
 use super::folder_end::{check_range, within};
 use super::{epoch_of, object};
 
@@ -35,6 +38,10 @@ const WAIT_LONGEST: Duration = Duration::from_secs(10);
 /// which some of its classes count as so long, are only the last packs of an add.
 const PUT_COSTS_BYTES: u64 = 18_000;
 const TURNS: &str = "locks/turn";
+/// Marks of those who add, and of those who delete packs.
+const ADDING: &str = "locks/adding";
+const ALONE: &str = "locks/alone";
+const WRITES: &str = "another process writes to it";
 const HELD: u8 = 1;
 const GIVEN_BACK: u8 = 0;
 /// The longest object of a turn.
@@ -81,7 +88,7 @@ pub trait Requests: Send + Sync {
     /// See [`RequestError`].
     fn delete(&self, name: &str) -> std::result::Result<(), RequestError>;
 
-    /// Waits.
+    /// WaitLimits.
     fn wait(&self, time: Duration);
 }
 
@@ -228,6 +235,55 @@ impl Inner {
             .try_for_each(|number| self.delete(&object(TURNS, *number)))
     }
 
+    /// Puts a mark of its own; returns its name without the number, and the time that is there.
+    fn put_mark(&self, folder: &str) -> Result<(String, i64)> {
+        let id = u64::from_le_bytes(guard(&self.entropy).take());
+        let prefix = format!("{folder}/{id:016x}");
+        let name = mark_name(&prefix, 1);
+        self.put_mark_at(&prefix, 1)?;
+        let head = self.ask(&name, |requests| requests.head(&name))?;
+        Ok((prefix, head.ok_or_else(|| not_there(&name))?.put_at))
+    }
+
+    fn put_mark_at(&self, prefix: &str, number: u64) -> Result<Put> {
+        let content = guard(&self.entropy).take::<17>();
+        self.try_put(&mark_name(prefix, number), &content)
+    }
+
+    /// Returns how many seconds are left of the mark of another than `own` in a folder, nothing if there is none. Marks that are over are deleted.
+    fn other_mark(&self, folder: &str, own: &str, now: i64) -> Result<Option<i64>> {
+        let mut left = None;
+        for it in self.ask(folder, |requests| requests.list(folder))? {
+            let name = within(folder, &it.name);
+            if name.starts_with(own) {
+                continue;
+            }
+            let Some(head) = self.ask(&name, |requests| requests.head(&name))? else {
+                continue;
+            };
+            match head.put_at + LEASE_SECONDS - now {
+                it @ 1.. => left = left.max(Some(it)),
+                _ => self.delete(&name)?,
+            }
+        }
+        Ok(left)
+    }
+
+    /// Puts a mark, unless there is one of another in `refusing` folders; returns its name without the number, and the time that is there.
+    fn mark(&self, folder: &str, refusing: &[&str]) -> Result<(String, i64)> {
+        let (own, now) = self.put_mark(folder)?;
+        let mut left = None;
+        for folder in refusing {
+            left = left.max(self.other_mark(folder, &own, now)?);
+        }
+        let Some(left) = left else {
+            return Ok((own, now));
+        };
+        self.delete(&mark_name(&own, 1))?;
+        let reason = format!("{WRITES}; if that is dead, wait {left} s or unlock the vault");
+        Err(Error::invalid("vault", reason))
+    }
+
     /// Tries whether the store refuses to put over what is there; returns its time.
     fn probe(&self) -> Result<i64> {
         let name = format!("locks/probe-{:016x}", {
@@ -264,9 +320,7 @@ impl Inner {
         if let Some(newest) = turns.last()
             && let Some(left) = self.lease_left(*newest, now)?
         {
-            let reason = format!(
-                "another process writes to it; if that is dead, wait {left} s or unlock the vault"
-            );
+            let reason = format!("{WRITES}; if that is dead, wait {left} s or unlock the vault");
             return Err(Error::invalid("vault", reason));
         }
         let number = turns.last().map_or(1, |newest| newest + 1);
@@ -323,7 +377,29 @@ impl FarEnd for ObjectsEnd {
 
     fn take_turn(&self) -> Result<Turn> {
         let number = self.inner.change(|| Ok(self.inner.take_turn()))??;
-        Lease::keep(Arc::clone(&self.inner), number).map(Turn::new)
+        Lease::keep(Arc::clone(&self.inner), Leased::Turn, number).map(Turn::new)
+    }
+
+    fn share(&self) -> Result<Box<dyn AddMark>> {
+        let marked = self
+            .inner
+            .change(|| Ok(self.inner.mark(ADDING, &[ALONE])))??;
+        let (prefix, now) = marked;
+        let leased = Leased::Mark(prefix.clone());
+        Ok(Box::new(Adding {
+            lease: Lease::keep(Arc::clone(&self.inner), leased, 1)?,
+            prefix,
+            now,
+        }))
+    }
+
+    fn exclude(&self) -> Result<Turn> {
+        let refusing = [ADDING, ALONE];
+        let marked = self
+            .inner
+            .change(|| Ok(self.inner.mark(ALONE, &refusing)))??;
+        let leased = Leased::Mark(marked.0);
+        Lease::keep(Arc::clone(&self.inner), leased, 1).map(Turn::new)
     }
 
     fn break_turn(&self) -> Result<()> {
@@ -334,12 +410,43 @@ impl FarEnd for ObjectsEnd {
                 self.inner.put_turn(newest + 1, GIVEN_BACK)?;
                 self.inner.delete_turns(&turns)?;
             }
+            for folder in [ADDING, ALONE] {
+                for it in self.inner.ask(folder, |requests| requests.list(folder))? {
+                    self.inner.delete(&within(folder, &it.name))?;
+                }
+            }
             Ok(())
         })
     }
 }
 
-/// A turn that is renewed by a thread until it is dropped.
+fn mark_name(prefix: &str, number: u64) -> String {
+    format!("{prefix}-{number:016x}")
+}
+
+/// The mark of one that adds.
+struct Adding {
+    lease: Lease,
+    prefix: String,
+    /// When it was put, by the store's clock.
+    now: i64,
+}
+
+impl AddMark for Adding {
+    fn has_others(&self) -> Result<bool> {
+        let inner = &self.lease.kept.inner;
+        Ok(inner.other_mark(ADDING, &self.prefix, self.now)?.is_some())
+    }
+}
+
+/// What a lease is of.
+enum Leased {
+    Turn,
+    /// A mark, by its name without the number.
+    Mark(String),
+}
+
+/// A turn or a mark that is renewed by a thread until it is dropped.
 struct Lease {
     kept: Arc<Kept>,
     thread: Option<JoinHandle<()>>,
@@ -347,6 +454,7 @@ struct Lease {
 
 struct Kept {
     inner: Arc<Inner>,
+    leased: Leased,
     /// The number that it has now, nothing if it was lost.
     number: Mutex<Option<u64>>,
     ends: Mutex<bool>,
@@ -354,9 +462,10 @@ struct Kept {
 }
 
 impl Lease {
-    fn keep(inner: Arc<Inner>, number: u64) -> Result<Lease> {
+    fn keep(inner: Arc<Inner>, leased: Leased, number: u64) -> Result<Lease> {
         let kept = Arc::new(Kept {
             inner,
+            leased,
             number: Mutex::new(Some(number)),
             ends: Mutex::new(false),
             ended: Condvar::new(),
@@ -382,8 +491,33 @@ impl Kept {
             ends = woken;
             if timeout.timed_out() && !*ends {
                 drop(ends);
-                self.put_next(HELD);
+                self.renew();
                 ends = guard(&self.ends);
+            }
+        }
+    }
+
+    fn renew(&self) {
+        match &self.leased {
+            Leased::Turn => self.put_next(HELD),
+            Leased::Mark(prefix) => {
+                let mut number = guard(&self.number);
+                let old = number.expect("a mark is not lost");
+                if self.inner.put_mark_at(prefix, old + 1).is_ok() {
+                    *number = Some(old + 1);
+                    let _ = self.inner.delete(&mark_name(prefix, old));
+                }
+            }
+        }
+    }
+
+    fn give_back(&self) {
+        match &self.leased {
+            Leased::Turn => self.put_next(GIVEN_BACK),
+            Leased::Mark(prefix) => {
+                if let Some(number) = *guard(&self.number) {
+                    let _ = self.inner.delete(&mark_name(prefix, number));
+                }
             }
         }
     }
@@ -417,6 +551,6 @@ impl Drop for Lease {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        self.kept.put_next(GIVEN_BACK);
+        self.kept.give_back();
     }
 }

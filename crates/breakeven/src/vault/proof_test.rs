@@ -97,7 +97,7 @@ fn commits_of(trees: &BTreeMap<u64, Tree>, tags: u64) -> State {
     state_of(tags, trees)
 }
 
-fn add(vault: &mut Vault, tree: &Tree, number: u64) -> Result<u64> {
+pub(super) fn add(vault: &mut Vault, tree: &Tree, number: u64) -> Result<u64> {
     add_begun(vault, tree, number, 0)
 }
 
@@ -181,7 +181,7 @@ fn other_vault(tree: &Tree) -> Result<Vault> {
 }
 
 /// Reads all snapshots back, every byte of them.
-fn trees_of(vault: &Vault) -> Result<BTreeMap<u64, Tree>> {
+pub(super) fn trees_of(vault: &Vault) -> Result<BTreeMap<u64, Tree>> {
     let index = vault.index(u64::MAX)?;
     let mut chunks = Chunks::new(&vault.far, &vault.keys);
     let mut trees = BTreeMap::new();
@@ -220,7 +220,8 @@ fn next_process() -> u64 {
 }
 
 impl Subjected {
-    pub(super) fn of(vault: Vault) -> Result<Subjected> {
+    pub(super) fn of(mut vault: Vault) -> Result<Subjected> {
+        vault.wait_for_nobody();
         let trees = trees_of(&vault)?;
         let commits = vault.epoch;
         Ok(Subjected {

@@ -5,12 +5,13 @@
 //! up have none.
 
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
+use super::hashing::next_data;
 use super::writer::Source;
 
 /// The moments at which others may change what is read. Only tests do something then.
@@ -116,6 +117,20 @@ impl Source for FileSource {
         let rewound = (&*self.file).rewind();
         self.read_bytes = 0;
         self.watch(rewound).map(|()| true)
+    }
+
+    fn zeros_ahead(&mut self) -> Result<u64> {
+        let Some(limit) = self.limit_bytes else {
+            return Ok(0);
+        };
+        let at = self.read_bytes;
+        Ok(next_data(&self.file, at).min(limit).saturating_sub(at))
+    }
+
+    fn skip_zeros(&mut self, count: u64) -> Result<()> {
+        self.read_bytes += count;
+        let sought = (&*self.file).seek(SeekFrom::Start(self.read_bytes));
+        self.watch(sought).map(drop)
     }
 
     fn file(&self) -> Option<&Arc<File>> {

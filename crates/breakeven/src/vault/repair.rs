@@ -80,6 +80,7 @@ impl Vault {
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Repaired> {
         self.far.use_kept_room();
+        let _alone = self.exclude()?;
         let mut repaired = self.repair_damages(pool, options, now, progress)?;
         repaired.copied_objects = self.copy_what_lies_once(pool, options, now)?;
         Ok(repaired)
@@ -253,7 +254,8 @@ impl Vault {
         now: i64,
         mut leaves: impl FnMut() -> bool,
     ) -> Result<()> {
-        let writer = Writer::new(self, pool, options)?;
+        let session = self.begin_alone()?;
+        let writer = Writer::healing(self, session, pool, options)?;
         let mut packs = writer.packs()?;
         packs.retain(|_| leaves());
         let cap = options.index_bytes_max;
@@ -439,7 +441,7 @@ fn readable(far: &dyn FarEnd, pack: &PackPlace) -> Result<Vec<Vec<u8>>> {
 
 impl Vault {
     /// Breaks the turn of a writer that is dead, and fences the epochs that it left open; returns how many.
-    /// One that still lives loses what it has not committed.
+    /// One that still lives cannot commit with that turn. One that adds commits if nothing was removed that it relies on.
     ///
     /// # Errors
     /// Those of the far end.

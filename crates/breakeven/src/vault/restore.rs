@@ -569,7 +569,7 @@ impl Restore<'_> {
         self.submitted + u64::from(!self.batch.files.is_empty())
     }
 
-    /// Waits until a batch is made.
+    /// WaitLimits until a batch is made.
     fn wait_for(&mut self, batch: u64) -> Result<()> {
         if batch > self.submitted {
             self.submit()?;

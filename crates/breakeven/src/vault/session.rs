@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 
 use super::copies::{COPIES, copy_name};
-use super::far_end::{Put, Turn};
+use super::far_end::{AddMark, Put, Turn};
 use super::pack::name_of;
 use super::record::{Record, State};
 use super::{INDEX, LOCK, RECORD, Vault, object};
@@ -13,18 +13,71 @@ use super::{INDEX, LOCK, RECORD, Vault, object};
 /// How often one that waits asks for the turn: it waits for minutes, and on a store of objects each time is four requests.
 const TURN_ASKED_EVERY: Duration = Duration::from_secs(1);
 
+const ASKED_FIRST: Duration = Duration::from_millis(5);
+
+/// How long others are waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WaitLimits {
+    /// For one change of another, as a user wants it.
+    pub(super) turn: Duration,
+    /// For the turn to commit what was added. Others have it for their commits, which take milliseconds, or seconds on a slow store.
+    pub(super) commit: Duration,
+    /// For one that removes what dead ones left before it adds.
+    pub(super) share: Duration,
+}
+
+impl Default for WaitLimits {
+    fn default() -> WaitLimits {
+        WaitLimits {
+            turn: Duration::ZERO,
+            commit: Duration::from_secs(60),
+            share: Duration::from_secs(1),
+        }
+    }
+}
+
 /// The right to make one change.
 pub(super) struct Session {
     pub(super) epoch: u64,
     /// Indexes that could not be read and do not count any more; those of their packs that are whole are taken over.
     left_indexes: Vec<u64>,
     _turn: Turn,
+    /// What keeps out those who add, where it is kept for this change.
+    _alone: Option<Turn>,
 }
 
 impl Vault {
+    /// Marks one that adds.
+    pub(super) fn share(&self) -> Result<Box<dyn AddMark>> {
+        waiting(self.waits.turn.max(self.waits.share), || self.far.share())
+    }
+
+    /// Keeps out those who add.
+    pub(super) fn exclude(&self) -> Result<Turn> {
+        waiting(self.waits.turn, || self.far.exclude())
+    }
+
     /// Begins a change: takes the turn, fences those who died, and reads the newest state.
     pub(super) fn begin(&mut self) -> Result<Session> {
-        let turn = self.take_turn()?;
+        let turn = waiting(self.waits.turn, || self.far.take_turn())?;
+        self.begin_with(turn, None)
+    }
+
+    /// The same for one that has added and commits.
+    pub(super) fn begin_commit(&mut self) -> Result<Session> {
+        let wait = self.waits.turn.max(self.waits.commit);
+        let turn = waiting(wait, || self.far.take_turn())?;
+        self.begin_with(turn, None)
+    }
+
+    /// The same while nobody adds.
+    pub(super) fn begin_alone(&mut self) -> Result<Session> {
+        let alone = self.exclude()?;
+        let turn = waiting(self.waits.turn, || self.far.take_turn())?;
+        self.begin_with(turn, Some(alone))
+    }
+
+    fn begin_with(&mut self, turn: Turn, alone: Option<Turn>) -> Result<Session> {
         // What a dead writer left may be seen and not yet be durable.
         for folder in ["locks", "index", "snapshots"] {
             self.far.clear(folder)?;
@@ -65,20 +118,8 @@ impl Vault {
             epoch,
             left_indexes: Vec::new(),
             _turn: turn,
+            _alone: alone,
         })
-    }
-
-    /// Takes the turn, when another gives it back in time.
-    fn take_turn(&self) -> Result<Turn> {
-        let begun = Instant::now();
-        loop {
-            match self.far.take_turn() {
-                Err(Error::Invalid { .. }) if begun.elapsed() < self.turn_wait => {
-                    std::thread::sleep(TURN_ASKED_EVERY);
-                }
-                turn => return turn,
-            }
-        }
     }
 
     /// Checks that no epoch was used since the listing that an epoch was found by. Who stalled may have put the lock of one
@@ -121,6 +162,12 @@ impl Vault {
             Put::Created => Ok(()),
             Put::Exists => Err(fenced(session.epoch)),
         }
+    }
+
+    /// Says whether an index could not be read.
+    pub(super) fn has_damaged_index(&self) -> bool {
+        let mut indexes = self.state.indexes.iter();
+        indexes.any(|epoch| self.damages.has(&object("index", *epoch)))
     }
 
     /// Takes the indexes out of the state that could not be read; says whether there were any.
@@ -172,9 +219,32 @@ impl Vault {
     }
 }
 
+/// Asks for what others may have, until they give it back in time.
+fn waiting<T>(wait: Duration, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+    let begun = Instant::now();
+    let mut pause = ASKED_FIRST;
+    loop {
+        match ask() {
+            Err(Error::Invalid { .. }) if begun.elapsed() < wait => {
+                std::thread::sleep(pause);
+                pause = (2 * pause).min(TURN_ASKED_EVERY);
+            }
+            answer => return answer,
+        }
+    }
+}
+
 fn fenced(epoch: u64) -> Error {
     Error::invalid(
         "vault",
         format!("another writer took over and closed epoch {epoch}; nothing was changed"),
     )
+}
+
+#[cfg(test)]
+impl Vault {
+    /// Has nobody waited for: where one process plays all, others stand still as long as this one waits.
+    pub(super) fn wait_for_nobody(&mut self) {
+        (self.waits.commit, self.waits.share) = (Duration::ZERO, Duration::ZERO);
+    }
 }

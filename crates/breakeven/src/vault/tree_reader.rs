@@ -261,10 +261,10 @@ impl TreeReader {
             return Ok(ContentReader(None));
         }
         let source = self.chunks.source(&self.index, content)?;
-        match source.raw_bytes == size_bytes {
+        match source.raw_bytes() == size_bytes {
             true => Ok(ContentReader(Some(source))),
             false => {
-                let found = format!("{} bytes", source.raw_bytes);
+                let found = format!("{} bytes", source.raw_bytes());
                 Err(fail("file", 0, format!("{size_bytes} bytes"), found))
             }
         }

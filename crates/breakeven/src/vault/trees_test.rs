@@ -515,30 +515,6 @@ fn a_folder_within_itself_is_refused() {
 }
 
 #[test]
-fn one_writes_at_a_time_and_a_late_one_is_fenced() {
-    let (storage, mut vault) = memory_vault();
-    let pool = pool();
-    let mut other = Vault::open(
-        FolderEnd::shared(Arc::clone(&storage)),
-        PASSWORD,
-        Entropy::seeded(2),
-    )
-    .unwrap();
-    let writer = Writer::new(&mut vault, &pool, WriterOptions::default()).unwrap();
-    let second = Writer::new(&mut other, &pool, WriterOptions::default());
-    let message = second.err().expect("a second writer").to_string();
-    assert!(message.contains("another process writes"), "{message}");
-    // As on a file system that does not keep locks: the turn is given away while the first still writes.
-    storage.unlink("locks/turn").unwrap();
-    let taken = Writer::new(&mut other, &pool, WriterOptions::default()).unwrap();
-    let late = writer.commit(Snapshot::default()).unwrap_err().to_string();
-    assert!(late.contains("closed epoch 1"), "{late}");
-    assert_eq!(taken.commit(Snapshot::default()).unwrap(), 2);
-    let vault = Vault::open(FolderEnd::shared(storage), PASSWORD, Entropy::seeded(3)).unwrap();
-    assert_eq!(vault.snapshots().unwrap().len(), 1);
-}
-
-#[test]
 fn passwords_come_and_go() {
     let (storage, mut vault) = memory_vault();
     let open = |password: &[u8]| {
@@ -950,19 +926,6 @@ fn a_repair_names_what_is_lost_and_the_next_add_heals_it() {
 }
 
 #[test]
-fn unlocking_takes_the_turn_from_whoever_has_it() {
-    let (storage, mut vault) = memory_vault();
-    let far = FolderEnd::shared(Arc::clone(&storage));
-    let mut other = Vault::open(far, PASSWORD, Entropy::seeded(2)).unwrap();
-    let pool = pool();
-    let writer = Writer::new(&mut vault, &pool, WriterOptions::default()).unwrap();
-    assert_eq!(other.unlock().unwrap(), 1);
-    let late = writer.commit(Snapshot::default()).unwrap_err().to_string();
-    assert!(late.contains("closed epoch 1"), "{late}");
-    assert_eq!(other.unlock().unwrap(), 0);
-}
-
-#[test]
 fn a_copy_is_what_its_source_is_and_costs_what_is_new() {
     let source = tempfile::tempdir().unwrap();
     let root = source.path().join("tree");
@@ -1321,6 +1284,14 @@ impl<F: Fn(&str, &str) -> Result<()> + Send + Sync> FarEnd for Overheard<F> {
 
     fn take_turn(&self) -> Result<Turn> {
         self.far.take_turn()
+    }
+
+    fn share(&self) -> Result<Box<dyn AddMark>> {
+        self.far.share()
+    }
+
+    fn exclude(&self) -> Result<Turn> {
+        self.far.exclude()
     }
 
     fn break_turn(&self) -> Result<()> {

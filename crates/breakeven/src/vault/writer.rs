@@ -15,14 +15,15 @@ use crate::storage::is_zero;
 use super::Vault;
 use super::bytes::{fail, put_number};
 use super::chunker::CHUNK_BYTES_LIMIT;
-use super::cipher::{Id, Keys};
+use super::cipher::Id;
 use super::compression::{Compression, Outcome, Pick, Picker};
-use super::contents::{Chunks, DEPTH_MAX, ZEROS_BIT, check_whole};
+use super::contents::{Chunks, DEPTH_MAX, SKIPS_ZEROS, ZEROS_BIT, check_whole};
 use super::copies::copy_name;
+use super::far_end::{AddMark, Listed};
 use super::folder::{Entry, Stamp, write_folder, write_stamps};
-use super::hashing::FileHasher;
+use super::hashing::{ContentHasher, FileHasher};
 use super::images;
-use super::index::{FramePlace, Index, PackPlace, Place, write_pack};
+use super::index::{FramePlace, Index, PackPlace, Place, read_packs, write_pack};
 use super::pack::{
     self, ChunkEntry, ChunkKind, Contents, EncodedFrame, FrameEntry, PackBuilder, PackKind,
     RawFrame,
@@ -60,6 +61,23 @@ pub trait Source {
     /// Says whether the content is one that the vault hardly has: looking for it whole would read it once more.
     fn is_hardly_known(&self) -> bool {
         false
+    }
+
+    /// Returns how many zeros stand next, as far as that is known without reading them.
+    ///
+    /// # Errors
+    /// Those of the medium.
+    fn zeros_ahead(&mut self) -> Result<u64> {
+        Ok(0)
+    }
+
+    /// Goes on behind some of the zeros that [`Source::zeros_ahead`] told of.
+    ///
+    /// # Errors
+    /// Those of the medium.
+    fn skip_zeros(&mut self, count: u64) -> Result<()> {
+        debug_assert_eq!(count, 0, "none were told of");
+        Ok(())
     }
 
     /// Returns the bytes of the whole content, where that is known before it is read.
@@ -166,10 +184,18 @@ impl Packer {
     }
 }
 
+/// What a writer has of its vault.
+enum Hold {
+    /// The turn, from its beginning.
+    Turn(Session),
+    /// A mark, until it commits.
+    Mark { _presence: Box<dyn AddMark> },
+}
+
 /// Adds a snapshot to a vault.
 pub struct Writer<'v> {
     vault: &'v mut Vault,
-    session: Session,
+    hold: Hold,
     pub(super) index: Index,
     /// Frames from this one on are of this writer, and lists in them whole.
     first_frame: usize,
@@ -207,18 +233,46 @@ fn encode(compressor: &mut Compressor, job: Job) -> Result<Done> {
 }
 
 impl<'v> Writer<'v> {
-    /// Begins a snapshot.
+    /// Begins a snapshot, beside others that add.
     ///
     /// # Errors
-    /// [`Error::Invalid`] while another writes, [`Error::Limit`] if the index does not fit, those of the storage.
+    /// [`Error::Invalid`] while another collects or repairs, [`Error::Limit`] if the index does not fit, those of the storage.
     pub fn new(vault: &'v mut Vault, pool: &Pool, options: WriterOptions) -> Result<Writer<'v>> {
-        let mut session = vault.begin()?;
+        let presence = vault.share()?;
+        let listed = vault.far.list("packs")?;
+        // Whoever came after that is seen, or has committed what was listed of it before the state is read.
+        let is_alone = !presence.has_others()?;
+        let index = vault.newest_index(options.index_bytes_max)?;
+        if vault.has_damaged_index() {
+            drop(presence);
+            let session = vault.begin_alone()?;
+            return Writer::healing(vault, session, pool, options);
+        }
+        let hold = Hold::Mark {
+            _presence: presence,
+        };
+        let mut writer = Writer::with_index(vault, hold, index, pool, options)?;
+        if is_alone {
+            let unlisted = writer.unlisted_of(&listed)?;
+            writer.take_over(unlisted, |_, _| true, &|_| false)?;
+        }
+        writer.first_frame = writer.index.frame_count();
+        Ok(writer)
+    }
+
+    /// Begins a snapshot while nobody else adds; an index that is damaged does not count any more.
+    pub(super) fn healing(
+        vault: &'v mut Vault,
+        mut session: Session,
+        pool: &Pool,
+        options: WriterOptions,
+    ) -> Result<Writer<'v>> {
         let mut index = vault.index(options.index_bytes_max)?;
         let has_left = vault.leave_damaged_indexes(&mut session);
         if has_left {
             index = vault.whole_index(options.index_bytes_max)?;
         }
-        let mut writer = Writer::with_index(vault, session, index, pool, options)?;
+        let mut writer = Writer::with_index(vault, Hold::Turn(session), index, pool, options)?;
         let unlisted = writer.unlisted()?;
         let others = writer.take_over(unlisted, |_, _| true, &|_| false)?;
         if let Some(pack) = others.first().filter(|_| has_left) {
@@ -247,18 +301,18 @@ impl<'v> Writer<'v> {
         options: WriterOptions,
     ) -> Result<Writer<'v>> {
         let index = vault.whole_index(options.index_bytes_max)?;
-        Writer::with_index(vault, session, index, pool, options)
+        Writer::with_index(vault, Hold::Turn(session), index, pool, options)
     }
 
     fn with_index(
         vault: &'v mut Vault,
-        session: Session,
+        hold: Hold,
         index: Index,
         pool: &Pool,
         options: WriterOptions,
     ) -> Result<Writer<'v>> {
         Ok(Writer {
-            session,
+            hold,
             index,
             first_frame: usize::MAX,
             lists: Chunks::new(&vault.far, &vault.keys),
@@ -279,8 +333,11 @@ impl<'v> Writer<'v> {
     }
 
     /// Returns vault, session, and the bytes of the new packs.
-    pub(super) fn into_parts(self) -> (&'v mut Vault, Session, u64) {
-        (self.vault, self.session, self.stored_bytes)
+    pub(super) fn into_parts(self) -> Result<(&'v mut Vault, Session, u64)> {
+        match self.hold {
+            Hold::Turn(session) => Ok((self.vault, session, self.stored_bytes)),
+            Hold::Mark { .. } => Err(Error::invalid("vault", "one that adds has no turn")),
+        }
     }
 
     /// Returns the index, and leaves an empty one.
@@ -308,11 +365,16 @@ impl<'v> Writer<'v> {
 
     /// Returns the packs that neither an index lists nor the state dooms, and makes their names durable.
     pub(super) fn unlisted(&self) -> Result<Vec<Id>> {
+        self.vault.far.clear("packs")?;
+        let listed = self.vault.far.list("packs")?;
+        self.unlisted_of(&listed)
+    }
+
+    /// The same of packs that were listed.
+    fn unlisted_of(&self, listed: &[Listed]) -> Result<Vec<Id>> {
         let known: BTreeSet<Id> = (self.index.packs().iter().map(|pack| pack.name))
             .chain(self.vault.state.doomed.iter().map(|doomed| doomed.pack))
             .collect();
-        self.vault.far.clear("packs")?;
-        let listed = self.vault.far.list("packs")?;
         let names = listed.iter().filter_map(|it| pack::name_from(&it.name));
         let unlisted: Vec<Id> = names.filter(|name| !known.contains(name)).collect();
         let mut settled = BTreeSet::new();
@@ -465,30 +527,34 @@ impl<'v> Writer<'v> {
             return Ok(known);
         }
         let zeros_bytes = cuts.unwrap_or(self.vault.chunker.most_bytes());
-        let mut hasher = self.vault.keys.hasher();
+        let mut hasher = ContentHasher::new(&self.vault.keys, true);
         let mut list = List::default();
         while !window.bytes().is_empty() {
             let length = self.cut(cuts, &window);
             let chunk = &window.bytes()[..length];
-            hasher.update(chunk);
-            list.raw_bytes += length as u64;
             if length == zeros_bytes && is_zero(chunk) {
-                list.zeros += length as u64;
+                window.consume(length);
+                let zeros = length as u64 + window.skip_zeros(source, length as u64)?;
+                hasher.update_zeros(zeros);
+                list.raw_bytes += zeros;
+                list.zeros += zeros;
             } else {
+                hasher.update(chunk);
+                list.raw_bytes += length as u64;
                 let id = self.vault.keys.id(chunk);
                 self.put_chunk(group, ChunkKind::Plain, id, chunk)?;
                 list.push(length, id);
                 self.cut_list(&mut list, LIST_BYTES_MAX)?;
+                window.consume(length);
             }
-            window.consume(length);
             window.fill(source)?;
         }
-        let id = Keys::id_of(&hasher);
-        let list_bytes = self.finish_list(list.raw_bytes, &mut list)?;
-        if !self.is_whole(&id)? {
-            self.place_chunk(Group::Lists, ChunkKind::List, id, &list_bytes)?;
+        let identity = hasher.identity();
+        let list_bytes = self.finish_list(identity.skips_zeros, &mut list)?;
+        if !self.is_whole(&identity.id)? {
+            self.place_chunk(Group::Lists, ChunkKind::List, identity.id, &list_bytes)?;
         }
-        Ok((id, list.raw_bytes))
+        Ok((identity.id, list.raw_bytes))
     }
 
     /// Returns the length of all chunks of a content, if it is an image. One that ends within the longest chunk is
@@ -530,10 +596,10 @@ impl<'v> Writer<'v> {
         if source.is_hardly_known() || self.index.find(&first).is_none() {
             return Ok(None);
         }
-        let mut hasher = self.vault.keys.hasher();
-        let mut raw_bytes = 0;
+        let mut hasher = ContentHasher::new(&self.vault.keys, true);
         if window.has_ended {
-            let id = self.vault.keys.id(window.bytes());
+            hasher.update(window.bytes());
+            let id = hasher.identity().id;
             let known = self.is_whole(&id)?;
             return Ok(known.then(|| (id, window.bytes().len() as u64)));
         }
@@ -552,6 +618,7 @@ impl<'v> Writer<'v> {
             return Ok(None);
         }
         window.restart();
+        let mut raw_bytes = 0;
         loop {
             window.fill(source)?;
             if window.bytes().is_empty() {
@@ -560,8 +627,12 @@ impl<'v> Writer<'v> {
             hasher.update(window.bytes());
             raw_bytes += window.bytes().len() as u64;
             window.consume(window.bytes().len());
+            let zeros = source.zeros_ahead()?;
+            source.skip_zeros(zeros)?;
+            hasher.update_zeros(zeros);
+            raw_bytes += zeros;
         }
-        let id = Keys::id_of(&hasher);
+        let id = hasher.identity().id;
         if self.is_whole(&id)? {
             return Ok(Some((id, raw_bytes)));
         }
@@ -590,7 +661,7 @@ impl<'v> Writer<'v> {
     }
 
     /// Returns the list of a content, whose lower levels become chunks.
-    fn finish_list(&mut self, raw_bytes: u64, list: &mut List) -> Result<Vec<u8>> {
+    fn finish_list(&mut self, skips_zeros: bool, list: &mut List) -> Result<Vec<u8>> {
         list.flush_zeros();
         let mut level = 0;
         while level + 1 < list.levels.len() {
@@ -604,8 +675,9 @@ impl<'v> Writer<'v> {
         }
         let depth = list.levels.len().max(1);
         assert!(depth <= usize::from(DEPTH_MAX), "depth {depth}");
-        let mut bytes = vec![depth as u8];
-        put_number(&mut bytes, raw_bytes);
+        let mark = if skips_zeros { SKIPS_ZEROS } else { 0 };
+        let mut bytes = vec![depth as u8 | mark];
+        put_number(&mut bytes, list.raw_bytes);
         bytes.extend(list.levels.pop().unwrap_or_default());
         Ok(bytes)
     }
@@ -761,6 +833,53 @@ impl<'v> Writer<'v> {
         Ok(())
     }
 
+    /// Takes the turn to commit, and takes in what others have committed since this one began.
+    fn enter(&mut self) -> Result<Session> {
+        let (newest, before) = (self.vault.newest, self.vault.state.indexes.clone());
+        let session = self.vault.begin_commit()?;
+        if session.epoch != newest + 1 {
+            self.catch_up(&before)?;
+        }
+        Ok(session)
+    }
+
+    /// Adds the indexes that were not there `before` to its own, and checks that all that this writer relies on is still there.
+    fn catch_up(&mut self, before: &[u64]) -> Result<()> {
+        let (vault, index) = (&*self.vault, &mut self.index);
+        let listed = vault.far.list("packs")?;
+        let there = listed.iter().filter_map(|it| pack::name_from(&it.name));
+        let there: BTreeSet<Id> = there.collect();
+        let known: BTreeSet<Id> = index.packs().iter().map(|pack| pack.name).collect();
+        let now = &vault.state.indexes;
+        let is_merged = before.iter().any(|epoch| !now.contains(epoch));
+        let is_new = |epoch: &&u64| is_merged || !before.contains(epoch);
+        let new: Vec<u64> = now.iter().filter(is_new).copied().collect();
+        let mut own = BTreeSet::new();
+        read_packs(&self.listed, |pack, _| {
+            own.insert(pack.name);
+            Ok(())
+        })?;
+        let mut named = BTreeSet::new();
+        vault.each_pack_of(&new, |pack, contents| {
+            named.insert(pack.name);
+            match known.contains(&pack.name) {
+                true => Ok(()),
+                false => index.add_contents(pack, &contents),
+            }
+        })?;
+        let is_kept = |pack: &Id| match own.contains(pack) {
+            true => there.contains(pack) && !named.contains(pack),
+            false => !is_merged || named.contains(pack),
+        };
+        match known.iter().all(is_kept) {
+            true => Ok(()),
+            false => Err(Error::invalid(
+                "vault",
+                "another process removed what this snapshot relies on; nothing was changed, add it again",
+            )),
+        }
+    }
+
     /// Commits the snapshot and returns its number; in a trial it is told what it would have taken, and nothing is committed.
     pub(super) fn end(mut self, snapshot: &mut Snapshot) -> Result<Option<u64>> {
         if !self.is_trial {
@@ -780,6 +899,9 @@ impl<'v> Writer<'v> {
     /// snapshot is there after an error of the storage, the vault tells when it is opened again.
     pub fn commit(mut self, mut snapshot: Snapshot) -> Result<u64> {
         self.flush()?;
+        if let Hold::Mark { .. } = self.hold {
+            self.hold = Hold::Turn(self.enter()?);
+        }
         let mut state = self.vault.state.clone();
         // What was replaced is found first as long as an index names it.
         let merges = self.has_replaced || state.indexes.len() >= INDEXES_MAX;
@@ -791,14 +913,15 @@ impl<'v> Writer<'v> {
             false => std::mem::take(&mut self.listed),
         };
         let room_bytes = self.vault.room_bytes(&self.index);
-        let Writer { vault, session, .. } = self;
+        let new_raw_bytes = self.new_raw_bytes;
+        let (vault, session, stored_bytes) = self.into_parts()?;
         if !content.is_empty() {
             vault.put_index(&session, &content)?;
             state.indexes.push(session.epoch);
         }
         state.snapshots.push(session.epoch);
-        snapshot.new_raw_bytes = self.new_raw_bytes;
-        snapshot.stored_bytes = self.stored_bytes;
+        snapshot.new_raw_bytes = new_raw_bytes;
+        snapshot.stored_bytes = stored_bytes;
         let epoch = vault.commit(session, Record::Snapshot(state, Box::new(snapshot)))?;
         vault.far.keep_room(room_bytes);
         Ok(epoch)
@@ -869,6 +992,22 @@ impl<'b> Window<'b> {
 
     fn consume(&mut self, count: usize) {
         self.from += count;
+    }
+
+    /// Skips zeros in front, here and ahead in the source, as far as they fill chunks of `chunk_bytes`; returns how many.
+    fn skip_zeros(&mut self, source: &mut dyn Source, chunk_bytes: u64) -> Result<u64> {
+        if self.has_ended || !is_zero(self.bytes()) {
+            return Ok(0);
+        }
+        let here = self.bytes().len() as u64;
+        let zeros = here + source.zeros_ahead()?;
+        let skipped = zeros - zeros % chunk_bytes;
+        if skipped <= here {
+            return Ok(0);
+        }
+        source.skip_zeros(skipped - here)?;
+        self.consume(self.bytes().len());
+        Ok(skipped)
     }
 
     fn restart(&mut self) {

@@ -7,6 +7,7 @@
 //! best split; the break-even is the share of memory from which its method pays.
 
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::{
     Case, Choosing, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, report, rivals, turn,
@@ -24,6 +25,9 @@ const SHARES: [f64; 7] = [0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95];
 const METHODS_AT_ONCE: usize = 4;
 /// Kinds of buffers that are told apart.
 const KINDS_MAX: usize = 8;
+/// Halvings of the part of the keys that is simulated first where time is short: a sixteenth takes little beside the whole
+/// and tells what the whole would take.
+const HALVINGS_MAX: i32 = 4;
 
 /// A buffer cache in front of a medium.
 #[derive(Clone, Copy, Debug)]
@@ -68,15 +72,23 @@ pub struct Outlook<'a> {
     /// What compresses nothing comes to the same whatever the methods make of the data.
     raw: Predicted,
     splits: Vec<Split>,
+    /// Whether there was time for a part of the keys only.
+    pub is_cut: bool,
 }
 
 impl<'a> Cache<'a> {
-    /// Simulates all splits with these methods; none where nothing is missed, or no method compresses.
+    /// Simulates all splits with these methods, in the time that there is; none where nothing is missed, or no method
+    /// compresses. Where time is short fewer keys are simulated, and the bands are wider.
     ///
     /// # Errors
     ///
     /// No access in a trace.
-    pub fn outlook(&self, methods: &[MethodCosts], kinds: &[Kind]) -> Result<Option<Outlook<'a>>> {
+    pub fn outlook(
+        &self,
+        methods: &[MethodCosts],
+        kinds: &[Kind],
+        time: Option<Duration>,
+    ) -> Result<Option<Outlook<'a>>> {
         let numbered = methods.iter().enumerate();
         let compressing: Vec<(usize, MethodCosts)> = numbered
             .filter(|(_, costs)| costs.method != Method::STORE)
@@ -86,9 +98,29 @@ impl<'a> Cache<'a> {
             return Ok(None);
         }
         let kinds = joined(kinds);
+        let simulated = |halvings| self.outlook_of(&compressing, &kinds, halvings).map(Some);
+        let Some(time) = time else {
+            return simulated(0);
+        };
+        let begun = Instant::now();
+        let first = simulated(HALVINGS_MAX)?;
+        let took = begun.elapsed();
+        match halvings_within(time.saturating_sub(took), took) {
+            HALVINGS_MAX => Ok(first),
+            halvings => simulated(halvings),
+        }
+    }
+
+    /// Simulates all splits of all methods on a part of the keys.
+    fn outlook_of(
+        &self,
+        methods: &[(usize, MethodCosts)],
+        kinds: &[Kind],
+        halvings: i32,
+    ) -> Result<Outlook<'a>> {
         let (mut raw, mut splits) = (None, Vec::new());
-        for (at, chunk) in compressing.chunks(METHODS_AT_ONCE).enumerate() {
-            let [means, worst, best] = self.simulate_all(chunk, &kinds);
+        for (at, chunk) in methods.chunks(METHODS_AT_ONCE).enumerate() {
+            let [means, worst, best] = self.simulate_all(chunk, kinds, halvings);
             let (means, worst, best) = (means?, worst?, best?);
             raw.get_or_insert_with(|| means[0].clone());
             let cases = means.into_iter().zip(worst).zip(best).skip(1);
@@ -98,12 +130,13 @@ impl<'a> Cache<'a> {
                 cases: [means, worst, best],
             }));
         }
-        Ok(raw.map(|raw| Outlook {
+        Ok(Outlook {
             cache: *self,
-            methods: compressing.into_iter().map(|(_, costs)| costs).collect(),
-            raw,
+            methods: methods.iter().map(|(_, costs)| *costs).collect(),
+            raw: raw.expect("there are methods"),
             splits,
-        }))
+            is_cut: halvings > 0,
+        })
     }
 
     /// Simulates all cases, at once where the system gives threads: on a busy machine three of them wait no longer than
@@ -112,15 +145,16 @@ impl<'a> Cache<'a> {
         &self,
         methods: &[(usize, MethodCosts)],
         kinds: &[Kind],
+        halvings: i32,
     ) -> [Result<Vec<Predicted>>; 3] {
         thread::scope(|scope| {
             let begin = |case| {
-                let work = move || self.simulate(methods, kinds, case);
+                let work = move || self.simulate(methods, kinds, case, halvings);
                 (thread::Builder::new().spawn_scoped(scope, work).ok(), case)
             };
             Case::ALL.map(begin).map(|(begun, case)| match begun {
                 Some(begun) => begun.join().expect("a simulation does not panic"),
-                None => self.simulate(methods, kinds, case),
+                None => self.simulate(methods, kinds, case, halvings),
             })
         })
     }
@@ -130,6 +164,7 @@ impl<'a> Cache<'a> {
         methods: &[(usize, MethodCosts)],
         kinds: &[Kind],
         case: Case,
+        halvings: i32,
     ) -> Result<Vec<Predicted>> {
         let kind = |kind: &Kind| BlockKind {
             share: kind.share,
@@ -154,9 +189,17 @@ impl<'a> Cache<'a> {
             methods: methods.iter().map(|(_, costs)| costs.method).collect(),
             kinds: kinds.iter().map(kind).collect(),
             arms,
+            part: 0.5f64.powi(halvings),
         };
         predict(&prospect, self.accesses)
     }
+}
+
+/// How often the keys are halved for a simulation that takes no more than `time`, where the first part of them `took` so long.
+fn halvings_within(time: Duration, took: Duration) -> i32 {
+    let takes = |halvings: &i32| took * (1 << (HALVINGS_MAX - halvings));
+    let fits = (0..HALVINGS_MAX).find(|halvings| takes(halvings) <= time);
+    fits.unwrap_or(HALVINGS_MAX)
 }
 
 /// The largest kinds, and one of all that are left.
@@ -369,4 +412,24 @@ impl<'a> Outlook<'a> {
 
 fn per_access(events: &Events, count: u64) -> f64 {
     count as f64 / events.accesses.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_halved_until_the_time_suffices() {
+        let check = |seconds: f64, took: f64, expected: i32| {
+            let of = Duration::from_secs_f64;
+            assert_eq!(halvings_within(of(seconds), of(took)), expected);
+        };
+        check(20.0, 1.0, 0);
+        check(15.0, 1.0, 1);
+        check(7.9, 1.0, 2);
+        check(2.0, 1.0, 3);
+        check(1.9, 1.0, HALVINGS_MAX);
+        check(0.0, 1.0, HALVINGS_MAX);
+        check(0.0, 0.0, 0);
+    }
 }

@@ -597,7 +597,7 @@ mod tests {
             stored: vec![*stored],
         };
         let kinds: Vec<Kind> = stored.iter().map(kind).collect();
-        cache.outlook(&[fast()], &kinds).expect("accesses")
+        cache.outlook(&[fast()], &kinds, None).expect("accesses")
     }
 
     #[test]
