@@ -3,6 +3,7 @@
 mod advise_accuracy;
 mod advise_compare;
 mod block_race;
+mod busy;
 mod classes;
 mod codec_overhead;
 mod decide;
@@ -28,5 +29,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     pack_strategies::AUTO,
     pack_strategies::STRATEGIES,
     pack_before::EXPERIMENT,
+    busy::ADVISE,
+    busy::LINK,
+    busy::FILE,
     peer_start::EXPERIMENT,
 ];

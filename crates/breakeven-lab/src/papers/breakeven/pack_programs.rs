@@ -332,7 +332,7 @@ fn measure_files(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     laboratory.measure(FILE.key, COLUMNS, cells.collect())
 }
 
-fn race_files(program: &str, raw: &Path, runs: usize) -> Result<Vec<Row>> {
+pub(super) fn race_files(program: &str, raw: &Path, runs: usize) -> Result<Vec<Row>> {
     let name = text(raw);
     let made = [raw.with_extension("ours"), raw.with_extension("theirs")];
     let [ours, theirs] = [0, 1].map(|index: usize| text(&made[index]));

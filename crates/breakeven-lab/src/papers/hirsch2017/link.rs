@@ -19,6 +19,8 @@ const BUFFER: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Link {
     speed: BytesPerSecond,
+    /// For how long it has something to send when it is full.
+    buffer: Duration,
     /// When the link is through with what it was given.
     free_at: Option<Instant>,
     late: Duration,
@@ -28,9 +30,16 @@ impl Link {
     pub fn new(speed: BytesPerSecond) -> Link {
         Link {
             speed,
+            buffer: BUFFER,
             free_at: None,
             late: Duration::ZERO,
         }
+    }
+
+    /// Lets the link hold so many bytes beside what it sends.
+    pub fn holding(self, bytes: u64) -> Link {
+        let buffer = Duration::from_secs_f64(bytes as f64 / self.speed.0);
+        Link { buffer, ..self }
     }
 
     /// Returns for how long the link stood still because its sleeper woke too late.
@@ -43,7 +52,7 @@ impl Link {
         let begins = self.free_at.map_or(now, |free| free.max(now));
         let ends = begins + Duration::from_secs_f64(bytes as f64 / self.speed.0);
         self.free_at = Some(ends);
-        ends.checked_sub(BUFFER).unwrap_or(now)
+        ends.checked_sub(self.buffer).unwrap_or(now)
     }
 
     fn sleep_until(&mut self, time: Instant) {
@@ -95,5 +104,10 @@ mod tests {
         assert_eq!(link.take(100_000, after(1.0)), after(1.1) - BUFFER);
         assert_eq!(link.free_at, Some(after(1.1)));
         assert_eq!(link.late_seconds(), 0.0);
+        let mut deep = Link::new(BytesPerSecond(1e6)).holding(300_000);
+        assert_eq!(
+            deep.take(200_000, begun),
+            begun - Duration::from_millis(100)
+        );
     }
 }
