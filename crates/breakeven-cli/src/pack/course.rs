@@ -122,11 +122,7 @@ impl<'a> Course<'a> {
     ) -> Result<(Course<'a>, Vec<u8>, usize)> {
         let workers = pool.worker_count().max(1) as u32;
         let aim = Aim::of(packing.typed, packing.typed.link.0, goes_to_file, workers);
-        let aim = match aim {
-            // Zeros take as long as what they are looked for in is far.
-            Some(Aim::Usual) if source.is_mostly_zeros()? => Some(Aim::Level(form::LEVEL_USUAL)),
-            aim => aim,
-        };
+        let aim = aim.map(|it| it.for_source(source)).transpose()?;
         let Head {
             piece,
             count,

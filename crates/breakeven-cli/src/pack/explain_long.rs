@@ -55,6 +55,7 @@ pub fn explain(
     aim: Aim,
     workers: u32,
 ) -> Result<Shown> {
+    let aim = aim.for_source(source)?;
     let announced = source.bytes_ahead();
     let Head {
         piece: mut head,
@@ -193,6 +194,9 @@ impl Asked {
                     .to_string()
             }
             Aim::Level(_) => "the level that was named".to_string(),
+            Aim::Zeros => {
+                "to a file that is mostly zeros: zstd's default level, and long runs of zeros without compressing them".to_string()
+            }
         }
     }
 

@@ -17,6 +17,7 @@ use breakeven::stream::{Goal, Pace, Summary};
 use breakeven::units::{BytesPerSecond, Estimate, Seconds};
 
 use super::choice::Setting;
+use super::place::Source;
 use crate::options::{PackOptions, Strategy};
 use crate::terms::DAY_SECONDS;
 
@@ -27,6 +28,8 @@ pub enum Aim {
     Level(i8),
     /// As cheap as can be in the time that `zstd` takes by its defaults.
     Usual,
+    /// The same of a file that is zeros for the most part.
+    Zeros,
     /// As cheap as can be.
     Money,
     /// With as few joules as can be.
@@ -69,6 +72,14 @@ impl Aim {
             return Some(Aim::Usual);
         }
         Aim::of_strategy(typed.strategy, link, (typed.mixed, goes_to_file), workers)
+    }
+
+    /// Returns what it is for a source, whose zeros may be most of it.
+    pub fn for_source(self, source: &mut Source) -> Result<Aim> {
+        Ok(match self {
+            Aim::Usual if source.is_mostly_zeros()? => Aim::Zeros,
+            aim => aim,
+        })
     }
 
     /// Returns the same for a strategy and a link, as far as they are told.
@@ -133,6 +144,11 @@ pub fn long_options(
     let limit = usual_limit(workers, content_bytes);
     Ok(match aim {
         Aim::Level(level) => LongOptions { level, ..usual },
+        // Far matches would take as long as what they are looked for in is far.
+        Aim::Zeros => LongOptions {
+            passes_zeros: true,
+            ..usual
+        },
         Aim::Smallest => LongOptions { level: 22, ..far },
         Aim::Paced(_) | Aim::Untold => unreachable!("its levels follow the link"),
         Aim::Usual if limit < 1.0 => usual,

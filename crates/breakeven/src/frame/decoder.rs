@@ -109,7 +109,7 @@ impl Workspace {
 }
 
 /// What one call of [`Decoder::decode`] did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Bytes taken from the source.
     pub read: usize,

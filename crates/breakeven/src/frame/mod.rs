@@ -23,7 +23,7 @@ mod zstd;
 
 pub use decoder::{Decoder, DecoderLimits, Step, Workspace};
 pub use encoder::{Encoded, Encoder, frame_bytes_max, is_portable, is_storable};
-pub use long::{LongEncoder, LongOptions, Progress, WINDOW_LOG_MAX};
+pub use long::{BLOCK_BYTES_MAX, LongEncoder, LongOptions, Progress, WINDOW_LOG_MAX};
 pub use seek_table::{ENTRY_BYTES, Entry, FOOTER_BYTES, SEEK_TABLE_ENTRIES_MAX, SeekTable};
 pub use walk::{Shape, Walk, Walked};
 pub use zstd::{EMPTY_FRAME, RawFrame};

@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 use crate::codec::{Compressor, Features};
 use crate::decide::Class;
 use crate::error::{Error, Result};
-use crate::frame::{EMPTY_FRAME, LongEncoder, LongOptions, Step};
+use crate::frame::{BLOCK_BYTES_MAX, EMPTY_FRAME, LongEncoder, LongOptions, Step};
 use crate::meter::{process_cpu, process_waiting};
+use crate::storage::is_zero;
 use crate::units::Seconds;
 
 use super::books::SeenLink;
@@ -36,6 +37,10 @@ pub const EARLY_BYTES: usize = 1 << 20;
 const PIECE_BYTES: usize = 256 << 10;
 /// Bytes that the sink is given at a time, so that a slow one shows soon.
 const PART_BYTES: usize = 64 << 10;
+/// The rest of a piece is enough for the encoder to do something.
+const ROOM_BYTES_MIN: usize = 16;
+/// Zeros behind each other before the rest of them goes past the workers, which their jobs are ended for: a job of level 3.
+const ZEROS_BYTES_MIN: u64 = 8 << 20;
 /// Pieces that may wait for the sink: 4 MiB, so that a job of a slow link is out of the workers' way.
 const PIECES: usize = 16;
 /// The window where the level follows a link. With 4 MiB a tar of documents and sources took 5 % more bytes by level 3, in the
@@ -71,8 +76,9 @@ pub struct LongWriter<S: Write + Send + 'static> {
     encoder: Option<LongEncoder>,
     /// Content before the first frame is begun.
     early: Vec<u8>,
-    /// What is to go to the sink.
+    /// What is to go to the sink, as far as it is filled.
     piece: Vec<u8>,
+    filled: usize,
     pieces: Option<Pieces>,
     /// None where the level stays.
     paced: Option<Paced>,
@@ -82,6 +88,8 @@ pub struct LongWriter<S: Write + Send + 'static> {
     io: Option<JoinHandle<(S, Result<u64>)>>,
     /// Bytes of content in the frame that was begun.
     frame_content: u64,
+    /// Zeros at the end of the content so far.
+    zeros: u64,
     summary: Summary,
     begun: Option<Instant>,
 }
@@ -123,9 +131,15 @@ impl Sunk {
     }
 }
 
+/// A buffer, and how far it is filled.
+struct Piece {
+    bytes: Vec<u8>,
+    filled: usize,
+}
+
 /// Pieces on their way to the sink and back.
 struct Pieces {
-    full: SyncSender<Vec<u8>>,
+    full: SyncSender<Piece>,
     empty: Receiver<Vec<u8>>,
     /// Pieces that were made.
     count: usize,
@@ -151,7 +165,8 @@ impl<S: Write + Send + 'static> LongWriter<S> {
             options,
             encoder: None,
             early: Vec::new(),
-            piece: Vec::with_capacity(PIECE_BYTES),
+            piece: vec![0; PIECE_BYTES],
+            filled: 0,
             pieces: Some(Pieces {
                 full,
                 empty,
@@ -162,6 +177,7 @@ impl<S: Write + Send + 'static> LongWriter<S> {
             sunk,
             io: Some(io),
             frame_content: 0,
+            zeros: 0,
             summary: Summary::default(),
             begun: None,
         })
@@ -285,7 +301,8 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         let begun = *self.begun.get_or_insert_with(Instant::now);
         let seconds = || Seconds(begun.elapsed().as_secs_f64());
         if self.summary.raw_bytes == 0 {
-            self.piece.extend_from_slice(&EMPTY_FRAME);
+            self.piece[..EMPTY_FRAME.len()].copy_from_slice(&EMPTY_FRAME);
+            self.filled = EMPTY_FRAME.len();
         } else {
             if self.encoder.is_none() {
                 self.options.content_bytes = Some(self.early.len() as u64);
@@ -303,8 +320,13 @@ impl<S: Write + Send + 'static> LongWriter<S> {
 
     /// Begins a frame with what was held back.
     fn begin(&mut self) -> Result<()> {
-        self.encoder = Some(LongEncoder::begin(&self.options)?);
-        self.frame_content = 0;
+        let mut encoder = LongEncoder::begin(&self.options)?;
+        if self.options.passes_zeros {
+            // Only then is it known how it is made.
+            encoder.prepare()?;
+        }
+        self.encoder = Some(encoder);
+        (self.frame_content, self.zeros) = (0, 0);
         self.summary.blocks += 1;
         let early = std::mem::take(&mut self.early);
         self.encode(&early)
@@ -315,6 +337,15 @@ impl<S: Write + Send + 'static> LongWriter<S> {
             return self.encode_paced(source);
         }
         self.frame_content += source.len() as u64;
+        let encoder = self.encoder.as_ref().expect("a frame that was begun");
+        match encoder.passes_zeros() {
+            true => self.encode_around_zeros(source),
+            false => self.feed(source),
+        }
+    }
+
+    /// Hands all of some content to the workers.
+    fn feed(&mut self, source: &[u8]) -> Result<()> {
         let mut at = 0;
         while at < source.len() {
             at += self
@@ -322,6 +353,30 @@ impl<S: Write + Send + 'static> LongWriter<S> {
                 .0;
         }
         Ok(())
+    }
+
+    /// Hands content to the workers, but for zeros behind a job of zeros.
+    fn encode_around_zeros(&mut self, source: &[u8]) -> Result<()> {
+        let (mut taken, mut at) = (0, 0);
+        for block in source.chunks(BLOCK_BYTES_MAX) {
+            let passed = self.zeros > ZEROS_BYTES_MIN;
+            self.zeros = match is_zero(block) {
+                true => self.zeros + block.len() as u64,
+                false => 0,
+            };
+            let begin = at;
+            at += block.len();
+            if self.zeros <= ZEROS_BYTES_MIN {
+                continue;
+            }
+            if !passed {
+                self.feed(&source[taken..begin])?;
+                while !self.step(LongEncoder::drain)?.1 {}
+            }
+            while self.step(|encoder, room| encoder.zeros(block, room))?.0 == 0 {}
+            taken = at;
+        }
+        self.feed(&source[taken..])
     }
 
     /// Hands content to the workers in jobs, each at the level that the pacer picks when it begins.
@@ -423,14 +478,10 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         &mut self,
         step: impl FnOnce(&mut LongEncoder, &mut [u8]) -> Result<Step>,
     ) -> Result<(usize, bool)> {
-        let filled = self.piece.len();
-        self.piece.resize(PIECE_BYTES, 0);
         let encoder = self.encoder.as_mut().expect("a frame that was begun");
-        let step = step(encoder, &mut self.piece[filled..]);
-        let written = step.as_ref().map_or(0, |step| step.written);
-        self.piece.truncate(filled + written);
-        let step = step?;
-        if self.piece.len() == PIECE_BYTES {
+        let step = step(encoder, &mut self.piece[self.filled..])?;
+        self.filled += step.written;
+        if PIECE_BYTES - self.filled < ROOM_BYTES_MIN {
             self.put()?;
         }
         Ok((step.read, step.ended))
@@ -438,7 +489,7 @@ impl<S: Write + Send + 'static> LongWriter<S> {
 
     /// Hands the piece to the I/O thread.
     fn put(&mut self) -> Result<()> {
-        if self.piece.is_empty() {
+        if self.filled == 0 {
             return Ok(());
         }
         let Some(pieces) = self.pieces.as_mut() else {
@@ -452,6 +503,7 @@ impl<S: Write + Send + 'static> LongWriter<S> {
                 taken.map_err(|_| Error::OutOfMemory {
                     what: "what waits for the sink",
                 })?;
+                next.resize(PIECE_BYTES, 0);
                 pieces.count += 1;
                 next
             }
@@ -461,7 +513,11 @@ impl<S: Write + Send + 'static> LongWriter<S> {
             },
         };
         let piece = std::mem::replace(&mut self.piece, next);
-        self.put_bytes += piece.len() as u64;
+        let piece = Piece {
+            bytes: piece,
+            filled: std::mem::take(&mut self.filled),
+        };
+        self.put_bytes += piece.filled as u64;
         match pieces.full.send(piece) {
             Ok(()) => Ok(()),
             Err(_) => self.fail(),
@@ -498,23 +554,22 @@ fn lock(sunk: &Mutex<Sunk>) -> MutexGuard<'_, Sunk> {
 /// Writes pieces until there are no more, and returns the sink and how many bytes it took.
 fn write_pieces<S: Write>(
     mut sink: S,
-    pieces: &Receiver<Vec<u8>>,
+    pieces: &Receiver<Piece>,
     used: &SyncSender<Vec<u8>>,
     sunk: &Mutex<Sunk>,
 ) -> (S, Result<u64>) {
     // A sink that panics must not leave the caller waiting.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut stored = 0;
-        for mut piece in pieces {
-            for part in piece.chunks(PART_BYTES) {
+        for Piece { bytes, filled } in pieces {
+            for part in bytes[..filled].chunks(PART_BYTES) {
                 lock(sunk).since = Some(Instant::now());
                 sink.write_all(part).map_err(sink_error)?;
                 lock(sunk).end(part.len());
             }
-            stored += piece.len() as u64;
-            piece.clear();
+            stored += filled as u64;
             // Nobody takes it back at the end.
-            let _ = used.try_send(piece);
+            let _ = used.try_send(bytes);
         }
         sink.flush().map_err(sink_error)?;
         Ok(stored)
@@ -615,6 +670,117 @@ mod tests {
             let (slow, fast) = (write(1e5, pledged), write(1e12, pledged));
             println!("{slow} bytes for a slow link, {fast} for a fast one");
             assert!(slow < fast);
+        }
+    }
+
+    /// Zeros behind a job of zeros go past the workers: of any length and at any place, between data and at both ends.
+    #[test]
+    fn zeros_go_past_the_workers_and_come_back() {
+        const MIB: usize = 1 << 20;
+        let mut random = fastrand::Rng::with_seed(17);
+        let text: Vec<u8> = (0..3 * MIB).map(|_| random.u8(..20)).collect();
+        let mut tried = 0;
+        for (before, zeros, after) in [
+            (0, 9 * MIB, 0),
+            (0, 8 * MIB, 0),
+            (0, 8 * MIB + 1, 0),
+            (0, 20 * MIB + 77, 5),
+            (1, 30 * MIB, 0),
+            (3 * MIB, 12 * MIB + 300_001, 3 * MIB),
+            (100, 8 * MIB - 100, 200),
+        ] {
+            let mut content = text[..before].to_vec();
+            content.resize(before + zeros, 0);
+            content.extend_from_slice(&text[..after]);
+            content.resize(content.len() + zeros / 3 * (tried % 2), 0);
+            for (piece_bytes, workers, is_stated, has_check) in [
+                (MIB, 2, true, true),
+                (70_001, 1, false, true),
+                (64 * MIB, 2, true, false),
+            ] {
+                let options = LongOptions {
+                    workers,
+                    has_check,
+                    passes_zeros: true,
+                    content_bytes: is_stated.then_some(content.len() as u64),
+                    ..LongOptions::default()
+                };
+                let (stream, summary) = write(&content, piece_bytes, options).unwrap();
+                let frame_bytes = zstd_safe::find_frame_compressed_size(&stream);
+                assert_eq!((frame_bytes, summary.blocks), (Ok(stream.len()), 1));
+                let stated = zstd_safe::get_frame_content_size(&stream).unwrap();
+                assert_eq!(stated, options.content_bytes);
+                assert_eq!(stream[4] & 4 > 0, has_check);
+                let mut back = vec![1; content.len()];
+                let decoded = zstd_safe::decompress(&mut back[..], &stream);
+                assert_eq!(decoded, Ok(content.len()));
+                assert!(back == content, "{before}, {zeros}, {after}");
+                if has_check {
+                    // The check is one of the content.
+                    let mut wrong = stream.clone();
+                    *wrong.last_mut().unwrap() ^= 1;
+                    assert!(zstd_safe::decompress(&mut back[..], &wrong).is_err());
+                }
+                tried += 1;
+            }
+        }
+        assert_eq!(tried, 21);
+    }
+
+    /// Where there is another length than stated, no worker, or nothing that may go past them.
+    #[test]
+    fn zeros_that_do_not_go_past_the_workers_are_content_as_any_other() {
+        const MIB: usize = 1 << 20;
+        let zeros = vec![0; 30 * MIB];
+        let options = LongOptions {
+            passes_zeros: true,
+            content_bytes: Some(40 << 20),
+            ..LongOptions::default()
+        };
+        assert!(matches!(
+            write(&zeros, MIB, options),
+            Err(Error::Invalid { .. })
+        ));
+        let options = LongOptions {
+            content_bytes: Some(20 << 20),
+            ..options
+        };
+        let (stream, summary) = write(&zeros, MIB, options).unwrap();
+        assert_eq!(summary.blocks, 2);
+        let mut back = vec![1; zeros.len()];
+        assert_eq!(
+            zstd_safe::decompress(&mut back[..], &stream),
+            Ok(zeros.len())
+        );
+        assert!(back == zeros);
+        for options in [
+            LongOptions {
+                workers: 0,
+                ..options
+            },
+            LongOptions {
+                is_rsyncable: true,
+                ..options
+            },
+            LongOptions {
+                window_log: Some(12),
+                ..options
+            },
+            LongOptions {
+                matches_far: true,
+                ..options
+            },
+        ] {
+            let content_bytes = Some(zeros.len() as u64);
+            let options = LongOptions {
+                content_bytes,
+                ..options
+            };
+            let (stream, _) = write(&zeros, MIB, options).unwrap();
+            assert_eq!(
+                zstd_safe::decompress(&mut back[..], &stream),
+                Ok(zeros.len())
+            );
         }
     }
 
