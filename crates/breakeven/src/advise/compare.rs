@@ -4,7 +4,7 @@
 //! changed when that differs and the bands of the least costs do not meet: where they do, another run
 //! on the same data may say either. So it may where the method of one run is a rival in the other, of which the band
 //! met that of the best. Where both are undecided, nothing was said either time. A measured
-//! number has moved when the two differ by more than their errors together. Unlike things
+//! number has moved when its two intervals have no value in common. Unlike things
 //! (another machine, other terms, other data) are compared all the same and named, so that the
 //! reader knows what a change may come from.
 //!
@@ -41,9 +41,9 @@ pub struct Comparison {
     pub within_error: Vec<VerdictChange>,
     /// What differs about machine, terms and data.
     pub unlike: Vec<Difference>,
-    /// Rates and latencies of the medium that moved beyond their errors.
+    /// Rates and latencies of the medium whose intervals do not meet.
     pub medium: Vec<Moved>,
-    /// Ratios and seconds of methods that moved beyond their errors.
+    /// Ratios and seconds of methods whose intervals do not meet.
     pub methods: Vec<MethodMoved>,
     /// What only the second report has.
     pub new: Vec<Presence>,
@@ -270,19 +270,11 @@ fn meet(before: Estimate, after: Estimate) -> bool {
     !(before.high < after.low || after.high < before.low)
 }
 
-/// Says whether a number differs by more than the errors of both together, which are independent.
+/// Says whether a number moved out of its interval: where the two meet, both reports may be of one truth.
 fn has_moved(before: Estimate, after: Estimate) -> bool {
-    let step = after.mean - before.mean;
-    let (down, up) = if step > 0.0 {
-        (before, after)
-    } else {
-        (after, before)
-    };
-    let error = (down.high - down.mean)
-        .max(0.0)
-        .hypot((up.mean - up.low).max(0.0));
+    let step = (after.mean - before.mean).abs();
     // What is not a number, or has no error that is one, has not moved for certain.
-    step.abs() > error.max(ROUNDING * before.mean.abs())
+    step > ROUNDING * before.mean.abs() && !meet(before, after)
 }
 
 /// Two sums over the same bytes may differ by this share for the order in which they were added.
@@ -596,7 +588,9 @@ mod tests {
         let near = |mean: f64, half_width: f64| Estimate::plus_minus(mean, half_width);
         check(near(2.0, 0.1), near(2.05, 0.1), false);
         check(near(2.0, 0.1), near(2.13, 0.1), false);
-        check(near(2.0, 0.1), near(2.15, 0.1), true);
+        // Each mean lies outside the other's interval, and the intervals meet.
+        check(near(2.0, 0.1), near(2.15, 0.1), false);
+        check(near(2.0, 0.1), near(2.25, 0.1), true);
         check(Estimate::exact(2.0), Estimate::exact(2.0 + 1e-12), false);
         check(Estimate::exact(2.0), Estimate::exact(2.001), true);
         check(near(2.0, f64::INFINITY), near(5.0, 0.1), false);
@@ -608,5 +602,6 @@ mod tests {
             high: 2.01,
         };
         check(skewed, near(2.2, 0.1), true);
+        check(skewed, near(2.1, 0.1), false);
     }
 }
