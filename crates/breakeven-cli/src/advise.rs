@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -20,6 +20,7 @@ use breakeven::medium::fio::{FIO_JSON_BYTES_MAX, FioJob, from_json};
 use breakeven::medium::probe::{ProbeEvent, ProbeOptions, probe};
 use breakeven::medium::{Direction, Medium, Pattern};
 use breakeven::meter::{Clock, DeclaredWatts, EnergyMeter, EnergyOptions, Machine, MachineProfile};
+use breakeven::model::Offload;
 use breakeven::quoted::quoted;
 use breakeven::units::{Estimate, Watts};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -39,6 +40,9 @@ const SLOW: [&str; 7] = [
     "lz4hc", "deflate", "zstd:9", "zstd:19", "bzip2", "xz", "delta",
 ];
 
+/// Measured where an accelerator takes its format.
+const DEFLATE: &str = "deflate:6";
+
 /// Runs the command.
 pub fn run(typed: &Typed) -> Result<ExitCode> {
     if typed.memcached.is_some() || typed.values.is_some() {
@@ -55,19 +59,16 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         Ok(Trace::new(name, keys))
     });
     let trace = trace.transpose()?;
-    let mut setting = gather_setting(typed, time, &stop, &bar)?;
+    let prices = PriceFile::load(typed.prices.as_deref())?;
+    check_paths(&typed.paths)?;
     bar.set_message("looking at the files");
+    // Where there is nothing to advise on, nothing is written to measure the medium.
     let population = match typed.paths.as_slice() {
         [] => default_data::gather()?,
-        paths => {
-            // After Ctrl-C a glance is all there is time for.
-            let limit = match stop.load(Ordering::Relaxed) {
-                true => GLANCE.min(time / 6),
-                false => time / 6,
-            };
-            Population::walk(paths, limit, typed.seed)?
-        }
+        paths => Population::walk(paths, time / 6, typed.seed)?,
     };
+    let medium = choose_medium(typed, (time / 12, population.bytes()), &stop, &bar)?;
+    let mut setting = gather_setting(typed, prices, medium)?;
     let of_paths = of_paths(typed, time / 6, &stop, &bar);
     let time_left = time.saturating_sub(begun.elapsed());
     let options = AdviseOptions {
@@ -104,16 +105,9 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Finds out about machine, medium and prices; files that are missing or wrong are told before anything
-/// is measured.
-fn gather_setting(
-    typed: &Typed,
-    time: Duration,
-    stop: &Arc<AtomicBool>,
-    bar: &ProgressBar,
-) -> Result<Setting> {
-    let prices = PriceFile::load(typed.prices.as_deref())?;
-    for path in &typed.paths {
+/// Tells of files that are missing or wrong before anything is measured.
+fn check_paths(paths: &[PathBuf]) -> Result<()> {
+    for path in paths {
         // A missing path, or one that is a device, is told before a probe of some other folder makes one wait.
         let context = || format!("look at {}", quoted(&path));
         let metadata = path.metadata().with_context(context)?;
@@ -121,6 +115,11 @@ fn gather_setting(
             bail!("{} is a {kind}, not a file or folder", quoted(&path));
         }
     }
+    Ok(())
+}
+
+/// Finds out about the machine.
+fn gather_setting(typed: &Typed, prices: PriceFile, medium: Medium) -> Result<Setting> {
     let mut machine = Machine::of_this_process();
     let power = choose_power(typed.watts, &machine)?;
     machine.idle_power = Some(power.idle_power());
@@ -129,7 +128,7 @@ fn gather_setting(
         machine,
         power: power.model().clone(),
         power_notes: power.notes().to_vec(),
-        medium: choose_medium(typed, time / 12, stop, bar)?,
+        medium,
         link: typed.link.clone(),
         prices: prices.prices,
         prices_date: prices.date,
@@ -149,6 +148,10 @@ fn resolve(typed: &Typed, setting: &Setting, time_left: Duration) -> AdviseOptio
         allocation_unit_bytes: setting.medium.allocation_unit_bytes,
         ..SampleOptions::default()
     };
+    let takes_deflate = |device: &Offload| device.formats.contains(&"deflate");
+    if typed.offload.as_ref().is_some_and(takes_deflate) {
+        sample.slow.push(DEFLATE.parse().expect("a method's text"));
+    }
     if !typed.methods.is_empty() {
         let slow = |method: &&Method| {
             let text = method.to_string();
@@ -295,7 +298,7 @@ pub fn choose_power(watts: Option<(f64, f64)>, machine: &Machine) -> Result<Ener
 /// The medium the data lies on: named, imported, or probed where the first path is.
 fn choose_medium(
     typed: &Typed,
-    time_max: Duration,
+    (time_max, data_bytes): (Duration, u64),
     stop: &Arc<AtomicBool>,
     bar: &ProgressBar,
 ) -> Result<Medium> {
@@ -307,17 +310,18 @@ fn choose_medium(
     }
     let folder = scratch_folder(&typed.paths)?;
     bar.set_message(format!("probing {}", quoted(&folder)));
+    let written_bytes_max = data_bytes.clamp(PROBE_BYTES_MIN, PROBE_BYTES_MAX);
     let options = ProbeOptions {
         time_max: time_max.min(ProbeOptions::default().time_max),
         seed: typed.seed,
-        written_bytes_max: PROBE_BYTES_MAX,
+        written_bytes_max,
         ..ProbeOptions::default()
     };
     let probed = probe(&folder, &options, stop, &mut |event| {
         if let ProbeEvent::Scratch { path, bytes } = event {
             let size = text::size(bytes as f64);
             let path = text::printable(&quoted(&path).to_string());
-            let most = text::size(PROBE_BYTES_MAX as f64);
+            let most = text::size(written_bytes_max as f64);
             let line =
                 format!("scratch file {path} of {size}, removed at once; {most} written in all");
             bar.suspend(|| standard::tell(&line));
@@ -343,11 +347,10 @@ fn choose_medium(
     }
 }
 
-/// The most that is written to measure the medium, the scratch file's first filling counted.
+/// The most that is written to measure the medium, the scratch file's first filling counted: as much as there is data, within
+/// these. Of the least half is the file, slices of 16 KiB take 8 MiB, and the rest is for a stream.
+const PROBE_BYTES_MIN: u64 = 32 << 20;
 const PROBE_BYTES_MAX: u64 = 64 << 20;
-
-/// How long files are looked for once the user wants an answer.
-const GLANCE: Duration = Duration::from_millis(200);
 
 /// Taken for a medium that could not be measured: the usual thing today.
 const ASSUMED_MEDIUM: &str = MEDIUM_ASSUMED;
