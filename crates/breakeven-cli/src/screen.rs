@@ -294,7 +294,11 @@ fn compresses(
 }
 
 fn space(method: &MethodReport, what: &str) -> String {
-    let saved = 1.0 - 1.0 / method.ratio.mean;
+    let ratio = match what {
+        "space" => method.space_ratio(),
+        _ => method.ratio,
+    };
+    let saved = 1.0 - 1.0 / ratio.mean;
     format!("{:.0} % of {what}", 100.0 * saved)
 }
 

@@ -456,6 +456,62 @@ fn bad_price_files_are_named() {
     }
 }
 
+/// Each file in whole blocks of 4 KiB, as `du` counts it: 5,000 bytes of text take two, and one once they are compressed.
+#[test]
+fn space_is_counted_in_whole_blocks_of_the_file_system() {
+    let (cache, folder) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir());
+    let folder = folder.expect("a folder");
+    let check = |bytes: usize, expected: f64, sentences: &[&str]| {
+        let below = folder.path().join(bytes.to_string());
+        fs::create_dir(&below).expect("a folder");
+        for number in 0..400 {
+            let line = format!("{number} the quick brown fox, {}\n", number % 97);
+            let text: Vec<u8> = line.bytes().cycle().take(bytes).collect();
+            fs::write(below.join(number.to_string()), text).expect("a file");
+        }
+        let output = advise(&cache, &below, &["--json"]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let report: Report = serde_json::from_slice(&output.stdout).expect("JSON");
+        let all = report.classes.last().expect("all data");
+        let methods = all.methods.iter().filter(|of| of.block_bytes == 1 << 20);
+        for method in methods {
+            let ratio = method.allocated_ratio.expect("it was measured").mean;
+            assert!(
+                (ratio - expected).abs() < 1e-9,
+                "{}: {ratio}",
+                method.method
+            );
+            assert!(method.ratio.mean > 1.2 * expected, "{}", method.ratio.mean);
+        }
+        for sentence in sentences {
+            assert!(report.headline.contains(sentence), "{}", report.headline);
+        }
+        report
+    };
+    let archive = "put the 400 small files into one archive";
+    let whole =
+        "Each file takes whole blocks of 4 KiB on its file system: of the bytes alone it saves 9";
+    let report = check(5000, 2.0, &["saves 50.0 %", whole, archive]);
+    let all = report.classes.last().expect("all data");
+    assert_eq!(all.allocated_bytes, Some(400.0 * 8192.0));
+    // No file takes less than a block.
+    check(400, 1.0, &["Do nothing", archive]);
+}
+
+#[test]
+fn nothing_is_written_where_there_is_nothing_to_advise_on() {
+    let (cache, folder) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir());
+    let folder = folder.expect("a folder");
+    for number in 0..100 {
+        fs::write(folder.path().join(number.to_string()), b"").expect("a file");
+    }
+    let output = run(&cache, &[&"advise", &folder.path(), &"--time=6"]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("100 files, all empty"), "{text}");
+    assert!(!text.contains("scratch file"), "{text}");
+}
+
 #[test]
 fn nothing_is_left_behind_by_a_probe() {
     let (cache, data) = (tempfile::tempdir().expect("a folder"), data());

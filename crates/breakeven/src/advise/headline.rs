@@ -7,6 +7,26 @@ use crate::units::Estimate;
 
 /// Words the answer that the user's preference asks for.
 pub fn headline(report: &Report, options: &AdviseOptions) -> String {
+    let mut text = file_by_file(report, options);
+    // Whoever does nothing to each file may still archive them, which is another answer beside this one.
+    if let Some(found) = report
+        .small_files
+        .as_ref()
+        .filter(|of| of.answer == "saves")
+    {
+        text.push_str(&format!(
+            " Unless single files are read often, put the {} small files into one archive: compressed by {} it saves {} of \
+             the space that they take alone, compressed.",
+            found.files,
+            found.method,
+            percent_range(&found.saved_share),
+        ));
+    }
+    text
+}
+
+/// Words the answer for files that are each stored alone.
+fn file_by_file(report: &Report, options: &AdviseOptions) -> String {
     let Some(metric) = options.preference.metric() else {
         return densest_sentence(report, options);
     };
@@ -55,6 +75,7 @@ fn sentence(
         share(&saved.map(|bytes| bytes / total)),
         percent_range(&verdict.cost_ratio),
     );
+    text.push_str(&of_bytes_alone(report, options, &verdict.method));
     let raw = raw_classes(report, metric);
     if !raw.is_empty() {
         text.push_str(&format!(" Store raw: {}.", raw.join(", ")));
@@ -66,28 +87,63 @@ fn sentence(
 fn densest_sentence(report: &Report, options: &AdviseOptions) -> String {
     match densest(report, options.sample.block_bytes as u64) {
         Some(method) => format!(
-            "Compress with {} in {} blocks: saves {} of the space, at {:.3} MB/s a core.",
+            "Compress with {} in {} blocks: saves {} of the space, at {:.3} MB/s a core.{}",
             method.method,
             binary_size(options.sample.block_bytes as u64),
-            share(&method.ratio.map(|ratio| 1.0 - 1.0 / ratio)),
+            share(&method.space_ratio().map(|ratio| 1.0 - 1.0 / ratio)),
             method.compress_mb_s,
+            of_bytes_alone(report, options, &method.method),
         ),
         _ => "Do nothing: no method makes this data smaller.".to_string(),
     }
 }
 
+/// Where space and bytes that are saved differ by more, both are told.
+const TOLD_APART: f64 = 0.01;
+
+/// Says what a method saves of the bytes, where whole blocks of the file system save another share.
+fn of_bytes_alone(report: &Report, options: &AdviseOptions, method: &str) -> String {
+    let block_bytes = options.sample.block_bytes as u64;
+    let all = report.classes.last().map(|all| all.methods.iter());
+    let named = |of: &&MethodReport| of.method == method && of.block_bytes == block_bytes;
+    let Some(method) = all.and_then(|mut methods| methods.find(named)) else {
+        return String::new();
+    };
+    let saved = |ratio: Estimate| 1.0 - 1.0 / ratio.mean;
+    let (space, bytes) = (saved(method.space_ratio()), saved(method.ratio));
+    if (space - bytes).abs() < TOLD_APART {
+        return String::new();
+    }
+    format!(
+        " Each file takes whole blocks of {} on its file system: of the bytes alone it saves {:.1} %.",
+        binary_size(report.medium.allocation_unit_bytes),
+        100.0 * bytes,
+    )
+}
+
 /// Returns the measured method that leaves least of all data at one block size; none where none makes it
 /// smaller.
 pub fn densest(report: &Report, block_bytes: u64) -> Option<&MethodReport> {
+    let ratios = |method: &MethodReport| (method.space_ratio().mean, method.ratio.mean);
     let methods = report.classes.last()?.methods.iter();
     methods
         .filter(|method| method.block_bytes == block_bytes)
         .filter(|method| method.evidence == Evidence::Measured)
-        .filter(|method| method.ratio.mean > 1.0)
-        .max_by(|a, b| a.ratio.mean.total_cmp(&b.ratio.mean))
+        .filter(|method| method.space_ratio().mean > 1.0)
+        .max_by(|a, b| {
+            let ((a_space, a_bytes), (b_space, b_bytes)) = (ratios(a), ratios(b));
+            a_space
+                .total_cmp(&b_space)
+                .then(a_bytes.total_cmp(&b_bytes))
+        })
 }
 
-/// Bytes saved by the method of `verdict`, and bytes there are: what it saves of all data, less that of the classes that
+/// Bytes that the files of a class take.
+fn space_of(class: &ClassReport) -> f64 {
+    class.allocated_bytes.unwrap_or(class.bytes.mean)
+}
+
+/// Space saved by the method of `verdict`, and space that is taken: what it saves of all data, less that of the classes that
 /// are better stored raw.
 fn saved_bytes(
     report: &Report,
@@ -100,15 +156,11 @@ fn saved_bytes(
         let named = |method: &&MethodReport| {
             method.method == verdict.method && method.block_bytes == block_bytes
         };
-        let method = class.methods.iter().find(named)?;
-        Some(
-            method
-                .ratio
-                .map(|ratio| class.bytes.mean * (1.0 - 1.0 / ratio)),
-        )
+        let ratio = class.methods.iter().find(named)?.space_ratio();
+        Some(ratio.map(|ratio| space_of(class) * (1.0 - 1.0 / ratio)))
     };
     let all = report.classes.iter().find(|class| class.name == "all");
-    let total = all.map_or(0.0, |all| all.bytes.mean);
+    let total = all.map_or(0.0, space_of);
     let of_all = all.and_then(saved_of).unwrap_or(Estimate::exact(0.0));
     let is_raw = |class: &&ClassReport| {
         let chosen = find(report, "file", metric, &class.name);

@@ -35,6 +35,10 @@ pub struct Sums {
     pub stored_bytes: u64,
     /// Stored bytes with a page header, each block rounded up to the allocation unit.
     pub allocated_bytes: u64,
+    /// Stored bytes where each file is rounded up to the allocation unit, and kept raw where that takes no more.
+    pub file_bytes: u64,
+    /// Raw bytes rounded up so.
+    pub raw_file_bytes: u64,
     /// Seconds of compressing.
     pub encode_seconds: f64,
     /// Seconds of decompressing.
@@ -65,6 +69,8 @@ impl Sums {
         self.raw_bytes += other.raw_bytes;
         self.stored_bytes += other.stored_bytes;
         self.allocated_bytes += other.allocated_bytes;
+        self.file_bytes += other.file_bytes;
+        self.raw_file_bytes += other.raw_file_bytes;
         self.encode_seconds += other.encode_seconds;
         self.decode_seconds += other.decode_seconds;
     }
@@ -88,6 +94,15 @@ pub fn scale_test(profile: &mut Profile) -> Result<()> {
     let sums = Bench::new(1).measure(method, &[text.as_slice(); 4])?;
     let class = Class::content(&Features::of(&text));
     profile.scale(&sums.of_one_block(class, method))
+}
+
+/// Blocks that are of one file.
+#[derive(Clone, Copy, Debug)]
+pub struct FilePart {
+    /// How many there are.
+    pub blocks: usize,
+    /// Whether the file ends with them.
+    pub ends_file: bool,
 }
 
 /// The bytes by which a method is warmed up; then by all blocks at hand, if these took no longer
@@ -164,7 +179,28 @@ impl Bench {
             sums.stored_bytes += stored;
             sums.allocated_bytes += page(raw).min(page(stored + PAGE_HEADER_BYTES));
         }
+        (sums.file_bytes, sums.raw_file_bytes) = (sums.stored_bytes, sums.raw_bytes);
         Ok(sums)
+    }
+
+    /// Counts the blocks that were just measured as parts of files that lie in whole units. A part that does not end its file
+    /// fills no unit up.
+    pub fn count_files(&self, sums: &mut Sums, blocks: &[&[u8]], parts: &[FilePart]) {
+        (sums.file_bytes, sums.raw_file_bytes) = (0, 0);
+        let mut at = 0;
+        for part in parts {
+            let unit = match part.ends_file {
+                true => self.allocation_unit_bytes,
+                false => 1,
+            };
+            let whole = |bytes: usize| (bytes as u64).div_ceil(unit) * unit;
+            let of_part = at..at + part.blocks;
+            let raw: usize = blocks[of_part.clone()].iter().map(|it| it.len()).sum();
+            let stored: usize = self.stored[of_part].iter().map(|it| it.1).sum();
+            sums.raw_file_bytes += whole(raw);
+            sums.file_bytes += whole(stored).min(whole(raw));
+            at += part.blocks;
+        }
     }
 
     /// Returns the bytes that are given out for the blocks that were just measured, where so many each are a run: behind one
@@ -261,6 +297,35 @@ mod tests {
         check(&[&text, &noise, &text, &text], &[1, 1, 1, 1], 1 + 2 + 1 + 1);
         // A block of one unit cannot save one.
         check(&[&text[..4000], &text], &[2], 1 + 2);
+    }
+
+    #[test]
+    fn files_lie_in_whole_units_raw_and_compressed() {
+        let text = [b'a'; 20_000];
+        let mut random = fastrand::Rng::with_seed(3);
+        let noise: Vec<u8> = (0..5000).map(|_| random.u8(..)).collect();
+        let part = |blocks: usize, ends_file: bool| FilePart { blocks, ends_file };
+        let check = |blocks: &[&[u8]], files: &[FilePart], raw: u64, stored: Option<u64>| {
+            let mut bench = Bench::new(4096);
+            let method: Method = "zstd:1".parse().expect("a method");
+            let mut sums = bench.measure(method, blocks).expect("a measurement");
+            assert_eq!(sums.raw_file_bytes, sums.raw_bytes);
+            bench.count_files(&mut sums, blocks, files);
+            let stored = stored.unwrap_or(sums.stored_bytes);
+            assert_eq!((sums.raw_file_bytes, sums.file_bytes), (raw, stored));
+        };
+        // A short file takes a unit, compressed or not.
+        check(&[&text[..100]], &[part(1, true)], 4096, Some(4096));
+        check(&[&text[..5000]], &[part(1, true)], 8192, Some(4096));
+        // A file that does not shrink is stored raw.
+        check(&[&noise], &[part(1, true)], 8192, Some(8192));
+        // Two blocks of one file are filled up once.
+        let halves = [&text[..8192], &text[8192..]];
+        check(&halves, &[part(2, true)], 20_480, Some(4096));
+        let two = [&text[..8192], noise.as_slice()];
+        check(&two, &[part(1, true), part(1, true)], 16_384, Some(12_288));
+        // The middle of a file has its bytes.
+        check(&[&text], &[part(1, false)], 20_000, None);
     }
 
     #[test]

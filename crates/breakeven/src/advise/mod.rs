@@ -226,6 +226,7 @@ pub fn advise(
         .map(|limit| limit.saturating_sub(begun.elapsed()));
     let mut report = answer(population, options, setting, &sample, time);
     report.small_files = small_files.and_then(|found| found.report(setting));
+    report.headline = headline(&report, options);
     Ok(report)
 }
 
@@ -349,6 +350,7 @@ fn class_report(
     ClassReport {
         name,
         bytes: sample.group_bytes(group),
+        allocated_bytes: Some(sample.file_allocated_bytes(group)),
         methods,
     }
 }
@@ -385,6 +387,7 @@ fn known(sample: &Sample, group: Option<usize>, cell: usize, setting: &Setting) 
     let estimate = CellEstimate {
         stored_per_raw: predicted.stored_per_raw.value,
         allocated_per_raw: predicted.stored_per_raw.value,
+        file_allocated_share: predicted.stored_per_raw.value,
         encode_seconds_per_byte: predicted.encode_seconds_per_byte.value,
         decode_seconds_per_byte: predicted.decode_seconds_per_byte.value,
         clusters: 0,
@@ -445,7 +448,10 @@ fn method_report(
     known: &Known,
     setting: &Setting,
 ) -> MethodReport {
+    let file_block_bytes = sample.cells()[0].block_bytes;
     let (cell, estimate) = (sample.cells()[cell], &known.estimate);
+    let is_file = cell.block_bytes == file_block_bytes && known.source == Source::Measured;
+    let ratio = |share: Estimate| share.map(|share| 1.0 / share);
     let rate = |seconds: Estimate| 1e-6 / seconds.mean;
     let watts = setting.power.marginal_watts_per_core().0;
     let band = setting.power.source().band();
@@ -453,7 +459,8 @@ fn method_report(
     MethodReport {
         method: cell.method.to_string(),
         block_bytes: cell.block_bytes as u64,
-        ratio: estimate.stored_per_raw.map(|stored| 1.0 / stored),
+        ratio: ratio(estimate.stored_per_raw),
+        allocated_ratio: is_file.then(|| ratio(estimate.file_allocated_share)),
         compress_mb_s: rate(estimate.encode_seconds_per_byte),
         decompress_mb_s: rate(estimate.decode_seconds_per_byte),
         compress_work: work_report(setting.encode_work(
@@ -508,7 +515,9 @@ fn class_verdicts(
     let block_bytes = options.sample.block_bytes;
     let whole_bytes = |estimate: &CellEstimate| estimate.stored_per_raw;
     let in_units = |estimate: &CellEstimate| estimate.allocated_per_raw;
-    let files = method_costs(sample, group, setting, block_bytes, whole_bytes);
+    let in_files = |estimate: &CellEstimate| estimate.file_allocated_share;
+    let files = method_costs(sample, group, setting, block_bytes, in_files);
+    let sent = method_costs(sample, group, setting, block_bytes, whole_bytes);
     let pages = method_costs(sample, group, setting, options.page_bytes, in_units);
     let mut verdicts = Vec::new();
     for metric in Metric::ALL {
@@ -518,7 +527,7 @@ fn class_verdicts(
         }
         if wanted("link", metric) {
             let place = setting.link(options, data_bytes(sample, options));
-            verdicts.extend(files.verdict(|of| place.verdict(metric, class, of)));
+            verdicts.extend(sent.verdict(|of| place.verdict(metric, class, of)));
         }
         if wanted("pages", metric) {
             let place = setting.pages(options, options.page_bytes);

@@ -148,6 +148,9 @@ pub struct ClassReport {
     pub name: String,
     /// Raw bytes of the class among the data.
     pub bytes: Estimate,
+    /// Bytes that the file system gives out to its files, each in whole blocks; absent from reports of before this was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocated_bytes: Option<f64>,
     /// Every method at every size of block.
     pub methods: Vec<MethodReport>,
 }
@@ -161,6 +164,10 @@ pub struct MethodReport {
     pub block_bytes: u64,
     /// Raw bytes over stored bytes.
     pub ratio: Estimate,
+    /// Bytes given out to files raw over those given out to them compressed, each in whole blocks of the file system; absent
+    /// where it was not measured, and for smaller blocks than files'.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocated_ratio: Option<Estimate>,
     /// MB/s (10^6 raw bytes) of one core.
     #[serde(deserialize_with = "or_above_all")]
     pub compress_mb_s: f64,
@@ -180,6 +187,13 @@ pub struct MethodReport {
     /// How well it is known: only what is `measured` may win a verdict.
     #[serde(default)]
     pub evidence: Evidence,
+}
+
+impl MethodReport {
+    /// Returns the ratio of the space that is given out, where it is known, else that of the bytes.
+    pub fn space_ratio(&self) -> Estimate {
+        self.allocated_ratio.unwrap_or(self.ratio)
+    }
 }
 
 /// What the numbers of a method on a class rest on. Reports of before this was told have no more

@@ -16,7 +16,7 @@ use crate::advise::estimate::{
     CLUSTERS_PROVED, Count, Line, Pair, effective_count, ratio_estimate, regression_estimate,
 };
 use crate::advise::glance::{self, GLANCE_BYTES, GLANCE_TIME, GLANCES, Glance, cut, share};
-use crate::advise::measure::{Bench, Cell, Sums};
+use crate::advise::measure::{Bench, Cell, FilePart, Sums};
 use crate::advise::order::Order;
 use crate::advise::population::{Piece, Population};
 use crate::advise::sample_options::{EXTENT_RUN_BYTES, cells};
@@ -131,6 +131,9 @@ pub struct CellEstimate {
     pub stored_per_raw: Estimate,
     /// Bytes given out per raw byte, page headers and allocation units counted.
     pub allocated_per_raw: Estimate,
+    /// Bytes given out to compressed files, each in whole allocation units, over those given out to them raw. In smaller blocks
+    /// than files', stored bytes per raw byte.
+    pub file_allocated_share: Estimate,
     /// Core-seconds per raw byte.
     pub encode_seconds_per_byte: Estimate,
     /// Core-seconds per raw byte.
@@ -258,6 +261,23 @@ impl Sample {
         share.map(|share| share.min(1.0) * self.population_bytes as f64)
     }
 
+    /// Estimates the bytes that are given out to files of a group, raw: each in whole allocation units.
+    pub fn file_allocated_bytes(&self, group: Option<usize>) -> f64 {
+        let filled_up = Quotient {
+            part: Quotient::FILES.whole,
+            whole: Quotient::STORED.whole,
+        };
+        let counts = self.counts(group, 0, filled_up);
+        let sum = |of: fn(&Count) -> f64| counts.iter().map(of).sum::<f64>();
+        let raw = sum(|count| count.raw);
+        let factor = if raw > 0.0 {
+            sum(|count| count.value) / raw
+        } else {
+            1.0
+        };
+        factor * self.group_bytes(group).mean
+    }
+
     /// Estimates a cell for one group, or for all groups together. `None` until measured: for all
     /// groups, until measured on every group that matters. Bytes that could not be read may be of any kind: they widen
     /// the intervals of what is stored.
@@ -272,6 +292,7 @@ impl Sample {
         self.sampled(group, cell).map(|estimate| CellEstimate {
             stored_per_raw: widened(estimate.stored_per_raw),
             allocated_per_raw: widened(estimate.allocated_per_raw),
+            file_allocated_share: widened(estimate.file_allocated_share),
             ..estimate
         })
     }
@@ -281,6 +302,7 @@ impl Sample {
         let bounds = |estimate: CellEstimate| CellEstimate {
             stored_per_raw: bounded(estimate.stored_per_raw, 1.0),
             allocated_per_raw: bounded(estimate.allocated_per_raw, 1.0),
+            file_allocated_share: bounded(estimate.file_allocated_share, 1.0),
             encode_seconds_per_byte: bounded(estimate.encode_seconds_per_byte, f64::MAX),
             decode_seconds_per_byte: bounded(estimate.decode_seconds_per_byte, f64::MAX),
             clusters: estimate.clusters,
@@ -295,22 +317,23 @@ impl Sample {
 
     /// A method measured on every cluster drawn.
     fn cheap_estimate(&self, group: Option<usize>, cell: usize) -> Option<CellEstimate> {
-        let counts = |value: fn(&Sums) -> f64| self.counts(group, cell, value);
+        let counts = |of: Quotient| self.counts(group, cell, of);
         // A window is one of many that a cluster has: then there is no end to what could be drawn.
         let file_block = self.cells[0].block_bytes;
         let whole = self.windows_are_whole || self.cells[cell].block_bytes == file_block;
         let clusters = if whole { self.cluster_count } else { u64::MAX };
-        let of = |value: fn(&Sums) -> f64| ratio_estimate(&counts(value), clusters);
-        let kept = |value: fn(&Sums) -> f64| match group {
-            Some(_) => of(value),
-            None => self.over_all(&counts(value), clusters),
+        let of = |it: Quotient| ratio_estimate(&counts(it), clusters);
+        let kept = |it: Quotient| match group {
+            Some(_) => of(it),
+            None => self.over_all(&counts(it), clusters),
         };
         Some(CellEstimate {
-            stored_per_raw: kept(|sums| sums.stored_bytes as f64)?,
-            allocated_per_raw: kept(|sums| sums.allocated_bytes as f64)?,
-            encode_seconds_per_byte: of(|sums| sums.encode_seconds)?,
-            decode_seconds_per_byte: of(|sums| sums.decode_seconds)?,
-            clusters: counts(|_| 0.0)
+            stored_per_raw: kept(Quotient::STORED)?,
+            allocated_per_raw: kept(Quotient::ALLOCATED)?,
+            file_allocated_share: kept(Quotient::FILES)?,
+            encode_seconds_per_byte: of(Quotient::ENCODE)?,
+            decode_seconds_per_byte: of(Quotient::DECODE)?,
+            clusters: counts(Quotient::STORED)
                 .iter()
                 .filter(|count| count.raw > 0.0)
                 .count(),
@@ -327,31 +350,26 @@ impl Sample {
         let of_group = |counts: Vec<Count>| -> Vec<Count> {
             counts.into_iter().filter(|count| count.raw > 0.0).collect()
         };
-        let counts = |value: fn(&Sums) -> f64| of_group(self.counts(Some(group), cell, value));
+        let counts = |it: Quotient| of_group(self.counts(Some(group), cell, it));
         let drawn = self.clusters_of(group);
         let scale = self.cluster_count as f64 / self.drawn.len().max(1) as f64;
         let clusters = (drawn as f64 * scale).round() as u64;
-        let of = |value: fn(&Sums) -> f64| ratio_estimate(&counts(value), clusters);
-        let stored = |sums: &Sums| sums.stored_bytes as f64;
-        let measured = counts(stored).len();
-        let plain = of(stored)?;
-        let leaning = self
-            .auxiliary_cell()
-            .filter(|_| measured < drawn)
-            .and_then(|auxiliary| {
-                let first_phase = self.counts(Some(group), auxiliary, stored);
-                let first_phase = ratio_estimate(&first_phase, self.cluster_count)?;
-                regression_estimate(
-                    &self.pairs(Some(group), auxiliary, cell),
-                    first_phase,
-                    clusters,
-                )
-            });
+        let of = |it: Quotient| ratio_estimate(&counts(it), clusters);
+        let measured = counts(Quotient::STORED).len();
+        let auxiliary = self.auxiliary_cell().filter(|_| measured < drawn);
+        let leaning = |it: Quotient| {
+            let first_phase = self.counts(Some(group), auxiliary?, it);
+            let first_phase = ratio_estimate(&first_phase, self.cluster_count)?;
+            let pairs = self.pairs(Some(group), [auxiliary?, cell], it);
+            regression_estimate(&pairs, first_phase, clusters)
+        };
+        let kept = |it: Quotient| leaning(it).or_else(|| of(it));
         Some(CellEstimate {
-            stored_per_raw: leaning.unwrap_or(plain),
-            allocated_per_raw: of(|sums| sums.allocated_bytes as f64)?,
-            encode_seconds_per_byte: of(|sums| sums.encode_seconds)?,
-            decode_seconds_per_byte: of(|sums| sums.decode_seconds)?,
+            stored_per_raw: kept(Quotient::STORED)?,
+            allocated_per_raw: of(Quotient::ALLOCATED)?,
+            file_allocated_share: kept(Quotient::FILES)?,
+            encode_seconds_per_byte: of(Quotient::ENCODE)?,
+            decode_seconds_per_byte: of(Quotient::DECODE)?,
             clusters: measured,
         })
     }
@@ -387,8 +405,9 @@ impl Sample {
             return None;
         }
         Some(CellEstimate {
-            stored_per_raw: self.combined_stored(cell)?,
+            stored_per_raw: self.combined_stored(cell, Quotient::STORED)?,
             allocated_per_raw: sum(|part| part.allocated_per_raw),
+            file_allocated_share: self.combined_stored(cell, Quotient::FILES)?,
             encode_seconds_per_byte: sum(|part| part.encode_seconds_per_byte),
             decode_seconds_per_byte: sum(|part| part.decode_seconds_per_byte),
             clusters: parts.iter().map(|(_, part)| part.clusters).sum(),
@@ -400,26 +419,23 @@ impl Sample {
     /// holds how much of each group they happen to have.
     ///
     /// Source: Cochran, sections 12.2 and 12.6 (double sampling for stratification and regression).
-    fn combined_stored(&self, cell: usize) -> Option<Estimate> {
+    fn combined_stored(&self, cell: usize, of: Quotient) -> Option<Estimate> {
         let auxiliary = self.auxiliary_cell()?;
         let raw = self.raw_bytes() as f64;
         let scale = self.cluster_count as f64 / self.drawn.len().max(1) as f64;
-        let pooled = Line::fit(&self.pairs(None, auxiliary, cell))?;
+        let pooled = Line::fit(&self.pairs(None, [auxiliary, cell], of))?;
         let mut lines = Vec::with_capacity(self.groups.len());
         let mut squares = 0.0;
         for group in 0..self.groups.len() {
-            let pairs = self.pairs(Some(group), auxiliary, cell);
+            let pairs = self.pairs(Some(group), [auxiliary, cell], of);
             let line = Line::fit(&pairs);
             lines.push(line.unwrap_or(pooled));
             let drawn = self.clusters_of(group);
             if pairs.len() == drawn {
                 continue;
             }
-            let level = ratio_estimate(
-                &self.counts(Some(group), auxiliary, |sums| sums.stored_bytes as f64),
-                self.cluster_count,
-            )?
-            .mean;
+            let level = self.counts(Some(group), auxiliary, of);
+            let level = ratio_estimate(&level, self.cluster_count)?.mean;
             let clusters = (drawn as f64 * scale).round() as u64;
             // Nothing is stored in less than nothing or more than its own bytes.
             let known = line.map_or(1.0, |line| line.half_width(&pairs, level, clusters));
@@ -432,14 +448,12 @@ impl Sample {
             .map(|drawn| {
                 let mut count = Count::default();
                 for observation in &drawn.observations {
-                    let bytes = observation.raw_bytes as f64;
-                    let cheap = observation.cells[auxiliary]
-                        .unwrap_or_default()
-                        .stored_bytes;
+                    let cheap = observation.cells[auxiliary].unwrap_or_default();
+                    let bytes = (of.whole)(&cheap);
                     count.raw += bytes;
                     count.value += match observation.cells[cell] {
-                        Some(sums) => sums.stored_bytes as f64,
-                        None => lines[observation.group].predict(bytes, cheap as f64),
+                        Some(sums) => (of.part)(&sums),
+                        None => lines[observation.group].predict(bytes, (of.part)(&cheap)),
                     };
                 }
                 count
@@ -521,7 +535,7 @@ impl Sample {
     }
 
     /// One count for each cluster drawn: over the group's bytes in it on which the cell was measured.
-    fn counts(&self, group: Option<usize>, cell: usize, value: fn(&Sums) -> f64) -> Vec<Count> {
+    fn counts(&self, group: Option<usize>, cell: usize, of: Quotient) -> Vec<Count> {
         let mut counts = Vec::with_capacity(self.drawn.len());
         for drawn in &self.drawn {
             let mut count = Count::default();
@@ -534,8 +548,8 @@ impl Sample {
                     } else {
                         observation.raw_bytes as f64 / sums.raw_bytes.max(1) as f64
                     };
-                    count.raw += weight * sums.raw_bytes as f64;
-                    count.value += weight * value(sums);
+                    count.raw += weight * (of.whole)(sums);
+                    count.value += weight * (of.part)(sums);
                 }
             }
             counts.push(count);
@@ -543,7 +557,12 @@ impl Sample {
         counts
     }
 
-    fn pairs(&self, group: Option<usize>, auxiliary: usize, cell: usize) -> Vec<Pair> {
+    fn pairs(
+        &self,
+        group: Option<usize>,
+        [auxiliary, cell]: [usize; 2],
+        of: Quotient,
+    ) -> Vec<Pair> {
         let mut pairs = Vec::new();
         for drawn in &self.drawn {
             let mut pair = Pair {
@@ -554,9 +573,9 @@ impl Sample {
             for observation in in_group(&drawn.observations, group) {
                 let both = observation.cells[auxiliary].zip(observation.cells[cell]);
                 if let Some((cheap, slow)) = both {
-                    pair.raw += slow.raw_bytes as f64;
-                    pair.auxiliary += cheap.stored_bytes as f64;
-                    pair.value += slow.stored_bytes as f64;
+                    pair.raw += (of.whole)(&slow);
+                    pair.auxiliary += (of.part)(&cheap);
+                    pair.value += (of.part)(&slow);
                 }
             }
             if pair.raw > 0.0 {
@@ -564,6 +583,31 @@ impl Sample {
             }
         }
         pairs
+    }
+}
+
+/// What is estimated of blocks: a part of a whole, summed over all.
+#[derive(Clone, Copy)]
+struct Quotient {
+    part: fn(&Sums) -> f64,
+    whole: fn(&Sums) -> f64,
+}
+
+impl Quotient {
+    const STORED: Quotient = Quotient::per_raw(|sums| sums.stored_bytes as f64);
+    const ALLOCATED: Quotient = Quotient::per_raw(|sums| sums.allocated_bytes as f64);
+    const ENCODE: Quotient = Quotient::per_raw(|sums| sums.encode_seconds);
+    const DECODE: Quotient = Quotient::per_raw(|sums| sums.decode_seconds);
+    const FILES: Quotient = Quotient {
+        part: |sums| sums.file_bytes as f64,
+        whole: |sums| sums.raw_file_bytes as f64,
+    };
+
+    const fn per_raw(part: fn(&Sums) -> f64) -> Quotient {
+        Quotient {
+            part,
+            whole: |sums| sums.raw_bytes as f64,
+        }
     }
 }
 
@@ -946,11 +990,16 @@ impl<'a> Sampler<'a> {
         };
         for (members, observation) in observations {
             let (mut slices, mut runs): (Vec<&[u8]>, Vec<usize>) = (Vec::new(), Vec::new());
+            let mut parts = Vec::with_capacity(members.len());
             for member in members.iter() {
                 let block = blocks[*member].bytes(&self.buffer);
                 let before = slices.len();
                 if cell.block_bytes >= self.block_bytes {
                     slices.extend(block.chunks(cell.block_bytes));
+                    parts.push(FilePart {
+                        blocks: slices.len() - before,
+                        ends_file: blocks[*member].ends_file,
+                    });
                 } else {
                     let bytes = self.window_bytes.max(window_min);
                     if slices.len().saturating_mul(cell.block_bytes) < bytes {
@@ -968,6 +1017,9 @@ impl<'a> Sampler<'a> {
                 None
             } else {
                 let mut sums = self.bench.measure(cell.method, &slices)?;
+                if !parts.is_empty() {
+                    self.bench.count_files(&mut sums, &slices, &parts);
+                }
                 if is_extent {
                     sums.allocated_bytes = self.bench.allocated_in_runs(&slices, &runs);
                 }
@@ -1044,6 +1096,7 @@ impl<'a> Sampler<'a> {
                 blocks.push(Block {
                     start,
                     length: read,
+                    ends_file: piece.offset + u64::from(piece.bytes) >= item.bytes,
                     label: item.label,
                 });
             }
@@ -1094,6 +1147,7 @@ impl<'a> Sampler<'a> {
 struct Block {
     start: usize,
     length: usize,
+    ends_file: bool,
     label: Option<&'static str>,
 }
 

@@ -17,7 +17,7 @@ use std::time::Instant;
 use crate::advise::Setting;
 use crate::advise::estimate::{CLUSTERS_PROVED, Count, effective_count, ratio_estimate};
 use crate::advise::glance::{GLANCE_TIME, GLANCES};
-use crate::advise::measure::{Bench, Sums};
+use crate::advise::measure::{Bench, FilePart, Sums};
 use crate::advise::order::Order;
 use crate::advise::population::{CLUSTER_BYTES, Piece, Population};
 use crate::advise::report::SmallFilesReport;
@@ -122,11 +122,16 @@ impl SmallFiles {
             return Ok(());
         }
         let blocks: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
-        let alone = bench.measure(self.method, &blocks)?;
+        let mut alone = bench.measure(self.method, &blocks)?;
+        let whole = FilePart {
+            blocks: 1,
+            ends_file: true,
+        };
+        bench.count_files(&mut alone, &blocks, &vec![whole; blocks.len()]);
         let pieces: Vec<&[u8]> = archive.chunks(CLUSTER_BYTES as usize).collect();
         let together = bench.measure(self.method, &pieces)?;
         self.runs.push(Count {
-            raw: alone.allocated_bytes as f64,
+            raw: alone.file_bytes as f64,
             value: together.stored_bytes as f64,
         });
         self.alone.add(&alone);
@@ -167,7 +172,7 @@ impl SmallFiles {
             bytes: self.bytes,
             method: self.method.to_string(),
             answer: answer.to_string(),
-            alone_bytes: scale * self.alone.allocated_bytes as f64,
+            alone_bytes: scale * self.alone.file_bytes as f64,
             archive_bytes,
             saved_share,
             read_alone_us: 1e6 * read_alone,
@@ -253,7 +258,7 @@ mod tests {
             assert_eq!(answer, expected, "{saved:?}");
             assert!(saved.low == saved.high, "all was measured: {saved:?}");
             // Each file alone takes a whole unit of 4 KiB or more.
-            assert!(found.alone.allocated_bytes >= 200 * 4096);
+            assert!(found.alone.file_bytes >= 200 * 4096);
             saved.mean
         };
         let saved = check(

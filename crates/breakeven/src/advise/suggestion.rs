@@ -205,9 +205,10 @@ impl Asked<'_> {
 
     fn costs(&self, task: Task) -> Vec<MethodCosts> {
         let block_bytes = self.block_bytes(task);
-        let stored = match task {
-            Task::Pages | Task::Extents => |estimate: &CellEstimate| estimate.allocated_per_raw,
-            _ => |estimate: &CellEstimate| estimate.stored_per_raw,
+        let stored: fn(&CellEstimate) -> Estimate = match task {
+            Task::Files => |estimate| estimate.file_allocated_share,
+            Task::Pages | Task::Extents => |estimate| estimate.allocated_per_raw,
+            _ => |estimate| estimate.stored_per_raw,
         };
         method_costs(self.sample, None, self.setting, block_bytes, stored).measured
     }
@@ -225,7 +226,9 @@ impl Asked<'_> {
 
     /// Small blocks that lose much of the ratio may get part of it back from a dictionary.
     fn dictionary(&self, method: Method, in_pages: &MethodCosts) -> Option<String> {
-        let files = self.costs(Task::Files);
+        let block_bytes = self.block_bytes(Task::Files);
+        let stored = |estimate: &CellEstimate| estimate.stored_per_raw;
+        let files = method_costs(self.sample, None, self.setting, block_bytes, stored).measured;
         let in_files = files.iter().find(|of| of.method == method)?;
         let (small, large) = (1.0 / in_pages.stored.mean, 1.0 / in_files.stored.mean);
         let worth_a_try = matches!(method.codec, Codec::Zstd { .. }) && large > 1.15 * small;
