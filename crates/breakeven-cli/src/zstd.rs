@@ -2,7 +2,7 @@
 //!
 //! Each option of zstd 1.5.7 does what it does there, or does nothing and is documented so (`docs/streams-reference.md`), or is refused
 //! in a sentence that names what to take instead. What is no option of zstd's is left as it is. Called by the name
-//! `zstd`, `zstdmt`, `unzstd` or `zstdcat`, as by a symbolic link, the program takes its place.
+//! `zstd`, `zstdmt`, `unzstd`, `zstdcat`, `zcat` or `gzcat`, as by a symbolic link, the program takes its place.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -208,7 +208,7 @@ pub fn spell(arguments: impl Iterator<Item = OsString>) -> Result<Vec<OsString>,
     let command = match name {
         "zstd" | "zstdmt" => "pack",
         "unzstd" => "unpack",
-        "zstdcat" => "cat",
+        "zstdcat" | "zcat" | "gzcat" => "cat",
         _ => {
             let named = arguments.front().and_then(|it| it.to_str());
             let mut known = ["pack", "unpack", "cat"].into_iter();
@@ -248,11 +248,28 @@ pub fn spell(arguments: impl Iterator<Item = OsString>) -> Result<Vec<OsString>,
         spelled.drain(1..);
         spelled.push("--version".into());
     }
-    if stands_in && (has(&spelled, "--stdout") || command == "cat") {
-        // As zstd does: what went to standard output is not there to stay.
-        spelled.retain(|it| it != "--rm");
+    if stands_in {
+        let spelled = &mut spelled;
+        keep_last_output(spelled);
+        if has(spelled, "--stdout") || has(spelled, "--test") || command == "cat" {
+            // As zstd does: what went to standard output is not there to stay, and a test leaves nothing.
+            spelled.retain(|it| it != "--rm");
+        }
     }
     Ok(spelled)
+}
+
+/// Of several outputs the last counts, as with zstd.
+fn keep_last_output(spelled: &mut Vec<OsString>) {
+    let options = spelled.iter().take_while(|it| *it != "--").count();
+    let is_output = |it: &OsString| it == "--stdout" || it.as_bytes().starts_with(b"--output=");
+    let last = spelled[..options].iter().rposition(is_output);
+    let mut at = 0;
+    spelled.retain(|it| {
+        let is_kept = at >= options || last == Some(at) || !is_output(it);
+        at += 1;
+        is_kept
+    });
 }
 
 /// Adds what zstd's variables ask for to arguments in our words, where it packs in the place of zstd and nothing that was typed
@@ -313,7 +330,10 @@ pub fn with_variables(
 /// Returns whether the program was called by a name of zstd's.
 pub fn stands_in(program: &str) -> bool {
     let name = Path::new(program).file_name().and_then(OsStr::to_str);
-    matches!(name, Some("zstd" | "zstdmt" | "unzstd" | "zstdcat"))
+    matches!(
+        name,
+        Some("zstd" | "zstdmt" | "unzstd" | "zstdcat" | "zcat" | "gzcat")
+    )
 }
 
 /// A command line on its way into our words.
@@ -481,8 +501,22 @@ fn long(text: &str) -> Result<Option<String>, String> {
 }
 
 /// The level follows what the sink takes; between which it may move is ours to find.
-fn adapt(_: &str) -> Result<Option<String>, String> {
-    Ok(Some("--strategy=fastest".to_string()))
+fn adapt(text: &str) -> Result<Option<String>, String> {
+    let (mut min, mut max) = (i32::MIN, i32::MAX);
+    for part in text.split(',').filter(|_| !text.is_empty()) {
+        let level = part
+            .split_once('=')
+            .map(|(end, level)| (end, level.parse()));
+        match level {
+            Some(("min", Ok(level))) => min = level,
+            Some(("max", Ok(level))) => max = level,
+            _ => return Err("min=LEVEL and max=LEVEL are expected".to_string()),
+        }
+    }
+    match min <= max {
+        true => Ok(Some("--strategy=fastest".to_string())),
+        false => Err("its least level is above its most".to_string()),
+    }
 }
 
 fn format(text: &str) -> Result<Option<String>, String> {

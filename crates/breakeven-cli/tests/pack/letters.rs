@@ -114,7 +114,7 @@ const READ: [&str; 3] = ["-l", "--test", "-t"];
 /// Puts links of zstd's names to the program into a folder of their own.
 fn links() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
-    for name in ["zstd", "zstdmt", "unzstd", "zstdcat"] {
+    for name in ["zstd", "zstdmt", "unzstd", "zstdcat", "zcat", "gzcat"] {
         let program = env!("CARGO_BIN_EXE_breakeven");
         symlink(program, folder.path().join(name)).expect("a link");
     }
@@ -270,6 +270,63 @@ fn an_output_is_never_written_through_a_link_to_a_file() {
         ),
     ] {
         check(&folder, lines, expected);
+    }
+}
+
+/// From its tests playTests.sh: file removal, and standard output beside a named one.
+#[test]
+fn the_last_output_counts_and_a_source_goes_only_for_a_copy() {
+    let (folder, data) = folder();
+    for lines in [
+        "zstd -q file -c >a -o b; test ! -s a; zstd -dc b",
+        "zstd -q file -o c -c >d; test ! -e c; zstd -dc d",
+        "zstd -q file -o e -o f; test ! -e e; zstd -dc f",
+        "cp file g; zstd -q --rm g -c >a -o h; test ! -s a -a ! -e g; zstd -dc h",
+        "cp file g; zstd -q --rm g -o i -c >j; test -e g -a ! -e i; zstd -dc j",
+        "zstd -qf file; zstd -tq --rm file.zst; zstd -t --rm file.zst file.zst; zstd -dc file.zst",
+    ] {
+        check(&folder, lines, &data);
+    }
+}
+
+/// From its tests decompression/pass-through: text and streams side by side, of any length, and by every name.
+#[test]
+fn text_is_passed_through_beside_streams() {
+    let (folder, _) = folder();
+    let setup = "echo >1; echo 2 >2; echo 23 >3; echo 234 >4; echo some data >f; zstd -q f";
+    let some = |count: usize| "some data\n".repeat(count).into_bytes();
+    check(&folder, setup, b"");
+    let short = "zstd -dc --pass-through 1 2 3 4";
+    check(&folder, short, b"\n2\n23\n234\n");
+    check(&folder, "gzip -kf f; zcat f.gz | cmp - f", b"");
+    for (line, count) in [
+        ("zstdcat f f.zst", 2),
+        ("zcat f.zst f", 2),
+        ("gzcat f", 1),
+        ("zstd -dcf f f.zst", 2),
+        ("zstd -df <f", 1),
+        ("zstd -dcf <f f.zst -", 2),
+        ("zstd -dcf <f.zst f -", 2),
+    ] {
+        check(&folder, line, &some(count));
+    }
+    for line in [
+        "zstdcat --no-pass-through f",
+        "zcat --no-pass-through f",
+        "zstd -d f -o g",
+        "zstd -d <f",
+        "zstd --no-pass-through -dcf f",
+        "zstd --no-pass-through -df <f",
+    ] {
+        let output = shell(&folder, line);
+        let text = message(&output);
+        assert_eq!(output.status.code(), Some(1), "{line}: {text}");
+        assert!(output.stdout.is_empty(), "{line}");
+    }
+    // From playTests.sh: bounds that make no sense.
+    for bounds in ["min=1,maxx=2", "min=10,max=9", "min="] {
+        let output = shell(&folder, &format!("zstd -f --adapt={bounds} f"));
+        assert_eq!(output.status.code(), Some(1), "{bounds}");
     }
 }
 
