@@ -243,7 +243,11 @@ pub fn spell(arguments: impl Iterator<Item = OsString>) -> Result<Vec<OsString>,
         }
     }
     let mut spelled = spelling.spelled;
-    let has = |spelled: &[OsString], word: &str| spelled.iter().any(|it| it == word);
+    // Behind `--` are names, whatever they look like.
+    let has = |spelled: &[OsString], word: &str| {
+        let mut options = spelled.iter().take_while(|it| *it != "--");
+        options.any(|it| it == word)
+    };
     if has(&spelled, "--version") {
         spelled.drain(1..);
         spelled.push("--version".into());

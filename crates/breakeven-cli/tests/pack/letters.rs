@@ -283,6 +283,7 @@ fn the_last_output_counts_and_a_source_goes_only_for_a_copy() {
         "zstd -q file -o e -o f; test ! -e e; zstd -dc f",
         "cp file g; zstd -q --rm g -c >a -o h; test ! -s a -a ! -e g; zstd -dc h",
         "cp file g; zstd -q --rm g -o i -c >j; test -e g -a ! -e i; zstd -dc j",
+        "cp file -- --stdout; zstd -q --rm -- --stdout; test ! -e ./--stdout; zstd -dc ./--stdout.zst",
         "zstd -qf file; zstd -tq --rm file.zst; zstd -t --rm file.zst file.zst; zstd -dc file.zst",
     ] {
         check(&folder, lines, &data);
