@@ -315,36 +315,61 @@ impl Blocks {
     /// Learns from blocks all over the store, before all of it is written again.
     pub(super) fn learn_from_itself(&self) -> Result<usize> {
         let snapshot = self.snapshot();
-        let volumes: Vec<u32> = snapshot.volumes().collect();
-        let mut sizes = Vec::new();
-        for volume in volumes {
-            sizes.push((volume, snapshot.size_blocks(volume)?));
-        }
-        let total: u64 = sizes.iter().map(|(_, size_blocks)| size_blocks).sum();
-        let step = total.div_ceil(SAMPLES).max(1) as usize;
-        for (volume, size_blocks) in sizes {
-            self.learn_from(&snapshot, volume, (0..size_blocks).step_by(step))?;
+        for sampled in sample(&snapshot)? {
+            self.learn_from(&snapshot, &sampled)?;
         }
         drop(snapshot);
         self.train_for(0, Moment::Moved, &inline_pool()?)
     }
 
-    fn learn_from(
-        &self,
-        snapshot: &Snapshot,
-        volume: u32,
-        indexes: impl Iterator<Item = u64>,
-    ) -> Result<()> {
+    fn learn_from(&self, snapshot: &Snapshot, sampled: &SampledVolume) -> Result<()> {
+        let volume = sampled.volume;
         let mut block = vec![0; snapshot.block_bytes(volume)? as usize];
-        for index in indexes {
-            // A hole teaches nothing, and what cannot be read is no worse where it is.
-            let is_there = snapshot.locate(volume, index)?.is_some();
-            if is_there && snapshot.read(volume, index, &mut block).is_ok() {
+        for index in &sampled.indexes {
+            // What cannot be read is no worse where it is.
+            if snapshot.read(volume, *index, &mut block).is_ok() {
                 self.inner.coding.learn_of(&block);
             }
         }
         Ok(())
     }
+}
+
+/// Blocks of a volume that are to be learned from.
+struct SampledVolume {
+    volume: u32,
+    indexes: Vec<u64>,
+}
+
+/// Picks between half of [`SAMPLES`] and all of them from the mapped blocks, or all blocks where there are fewer. Holes may be
+/// most of the volumes: the distance between two picks is halved until enough are found.
+fn sample(snapshot: &Snapshot) -> Result<Vec<SampledVolume>> {
+    let volumes: Vec<u32> = snapshot.volumes().collect();
+    let mut total_blocks = 0;
+    for volume in &volumes {
+        total_blocks += snapshot.size_blocks(*volume)?;
+    }
+    let mut step = total_blocks.div_ceil(SAMPLES).max(1);
+    loop {
+        let pick = |volume: &u32| mapped_each(snapshot, *volume, step);
+        let sampled: Vec<SampledVolume> = volumes.iter().map(pick).collect::<Result<_>>()?;
+        let found: usize = sampled.iter().map(|it| it.indexes.len()).sum();
+        if found as u64 >= SAMPLES / 2 || step == 1 {
+            return Ok(sampled);
+        }
+        step /= 2;
+    }
+}
+
+/// Picks the first mapped block, and after each the first one that is `step` away or farther.
+fn mapped_each(snapshot: &Snapshot, volume: u32, step: u64) -> Result<SampledVolume> {
+    let mut indexes = Vec::new();
+    let mut from = 0;
+    while let Some(index) = snapshot.first_mapped(volume, from)? {
+        indexes.push(index);
+        from = index + step;
+    }
+    Ok(SampledVolume { volume, indexes })
 }
 
 #[cfg(test)]
@@ -433,6 +458,34 @@ mod tests {
         assert_eq!(readable(&again), 2 * BLOCKS as usize);
         assert_eq!(again.stats().dictionaries, left.len() as u64);
         model::verify(&again);
+    }
+
+    #[test]
+    fn blocks_between_holes_are_sampled_however_large_these_are() {
+        let mut random = seeded("blocks samples", 54);
+        let disk = SimulatedDisk::new(4);
+        let blocks = Blocks::create(&*disk.start_process(), NAME, chosen()).unwrap();
+        let mut transaction = blocks.begin().unwrap();
+        let volume = transaction
+            .create_volume(model::BLOCK_BYTES as u32)
+            .unwrap();
+        transaction.resize(volume, 1 << 32).unwrap();
+        for index in 0..2 * SAMPLES {
+            let block = model::words(&mut random, 0);
+            transaction.write(volume, 1000 + index, &block).unwrap();
+        }
+        transaction.commit(Durability::Durable).unwrap();
+        let sampled = sample(&blocks.snapshot()).unwrap();
+        let [SampledVolume { indexes, .. }] = &sampled[..] else {
+            panic!("{} volumes", sampled.len());
+        };
+        assert!((SAMPLES / 2..=SAMPLES).contains(&(indexes.len() as u64)));
+        assert!(
+            indexes
+                .windows(2)
+                .all(|pair| pair[1] == pair[0] + 2 || pair[1] == pair[0] + 4)
+        );
+        assert_eq!(blocks.learn_from_itself().unwrap(), 1);
     }
 
     fn opened(image: &Image) -> Blocks {
