@@ -257,7 +257,8 @@ pub fn code_of(error: &Error, otherwise: Code) -> Code {
         Error::Busy { .. } => ffi::BUSY,
         error if error.is_out_of_memory() => ffi::IOERR_NOMEM,
         error if error.is_out_of_space() => ffi::FULL,
-        Error::Corrupt { .. } => ffi::IOERR_DATA,
+        // The shell's `.dump` goes on behind it, as in a plain database; behind an I/O error it gives up.
+        Error::Corrupt { .. } => ffi::CORRUPT,
         _ => otherwise,
     }
 }

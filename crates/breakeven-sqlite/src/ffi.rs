@@ -16,6 +16,7 @@ pub const BUSY: Code = 5;
 pub const BUSY_SNAPSHOT: Code = BUSY | 2 << 8;
 pub const READONLY_DBMOVED: Code = 8 | 4 << 8;
 pub const IOERR: Code = 10;
+pub const CORRUPT: Code = 11;
 pub const NOTFOUND: Code = 12;
 pub const FULL: Code = 13;
 pub const CANTOPEN: Code = 14;
@@ -28,7 +29,6 @@ pub const IOERR_FSTAT: Code = IOERR | 7 << 8;
 pub const IOERR_UNLOCK: Code = IOERR | 8 << 8;
 pub const IOERR_NOMEM: Code = IOERR | 12 << 8;
 pub const IOERR_LOCK: Code = IOERR | 15 << 8;
-pub const IOERR_DATA: Code = IOERR | 32 << 8;
 /// The extension stays loaded when the connection that loaded it is closed.
 pub const OK_LOAD_PERMANENTLY: Code = 1 << 8;
 

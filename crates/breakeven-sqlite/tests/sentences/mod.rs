@@ -84,7 +84,7 @@ fn what_cannot_be_written_or_read_is_told() {
          print(refused(lambda: opened('a.db').execute('SELECT sum(length(a)) FROM t').fetchone()))",
         &[
             "database or disk is full: File too large",
-            "disk I/O error: `breakeven db fsck` says what can be read",
+            "database disk image is malformed: `breakeven db fsck` says what can be read",
         ],
     );
 }
