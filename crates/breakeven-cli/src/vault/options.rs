@@ -129,7 +129,7 @@ pub enum VaultCommand {
 
 /// The address of a server of S3: a type of its own, so that a mistyped one is no free text.
 #[derive(Clone, Debug)]
-pub struct Endpoint(#[cfg_attr(not(feature = "s3"), expect(dead_code))] pub String);
+pub struct Endpoint(pub String);
 
 fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
     let host = (text.strip_prefix("https://")).or_else(|| text.strip_prefix("http://"));

@@ -1,7 +1,7 @@
 //! The vault's commands as the guide types them, and what they say when something is wrong.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -722,6 +722,55 @@ fn few_open_files_are_enough() {
         let removed = Command::new("rm").arg("-rf").arg(folder).status();
         assert!(removed.expect("rm").success());
     }
+}
+
+/// Every file and folder of the vault with its mode.
+fn modes_below(folder: &Path) -> Vec<(PathBuf, u32)> {
+    let mut modes = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let (path, metadata) = entry
+            .and_then(|it| Ok((it.path(), it.metadata()?)))
+            .expect("an entry");
+        if metadata.is_dir() {
+            modes.extend(modes_below(&path));
+        }
+        modes.push((path, metadata.mode() & 0o777));
+    }
+    modes
+}
+
+#[test]
+fn what_is_added_to_a_vault_of_a_group_is_the_groups_too() {
+    let folder = places();
+    let path = folder.path();
+    let repository = path.join("backup/games");
+    let vault = "breakeven vault -r backup/games -p password.txt";
+    let run = |line: &str| {
+        let (code, said) = run_limited(path, "umask 002", &format!("{vault} {line}"));
+        assert_eq!(code, Some(0), "{line}: {said}");
+    };
+    let check = |group: u32| {
+        for (path, mode) in modes_below(&repository) {
+            let wanted = if path.is_dir() { group } else { group & 0o060 };
+            assert_eq!(mode & 0o070, wanted, "{}: {mode:o}", path.display());
+            assert_eq!(mode & 0o007, 0, "{}: {mode:o}", path.display());
+        }
+    };
+    run("init");
+    fs::set_permissions(&repository, fs::Permissions::from_mode(0o700)).expect("a mode");
+    run("add srv/games");
+    check(0);
+    let mut give = Command::new("chmod");
+    let given = give.args(["-R", "g+rwX"]).arg(&repository).status();
+    assert!(given.expect("chmod").success());
+    for at in 0..40 {
+        let name = format!("srv/games/new {at}");
+        fs::write(path.join(name), crate::noise(70_000 + at)).expect("a file");
+        run("add srv/games");
+    }
+    run("forget --keep-last 1");
+    run("gc --grace 0");
+    check(0o070);
 }
 
 #[test]

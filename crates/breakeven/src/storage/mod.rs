@@ -86,7 +86,7 @@ pub use buffer::{AlignedBuffer, is_zero};
 pub use locks::{HeldLock, LockKind};
 pub use memory::MemoryStorage;
 pub use networked::FileSystem;
-pub use real::RealStorage;
+pub use real::{RealStorage, followed};
 pub use simulated::SimulatedDisk;
 
 /// How a file is opened.
@@ -223,7 +223,8 @@ pub trait Storage: Send + Sync {
     /// UTF-8 cannot be ours and are left out.
     fn list(&self, folder: &str) -> Result<Vec<Entry>>;
 
-    /// Creates a folder in an existing one; a folder that exists is no error.
+    /// Creates a folder in an existing one, for its owner and for the group as far as that one is; a folder that exists is no
+    /// error.
     fn create_folder(&self, folder: &str) -> Result<()>;
 
     /// Removes an empty folder. The change is durable when the folder around it has been synced.

@@ -42,6 +42,14 @@ const FOLDER_FLAGS: OFlags = OFlags::PATH
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
+/// Returns the path of the file that a path leads to: the path itself, unless it is a symbolic link to something that exists.
+#[must_use]
+pub fn followed(path: &Path) -> PathBuf {
+    let is_link = path.symlink_metadata().is_ok_and(|it| it.is_symlink());
+    let target = is_link.then(|| path.canonicalize().ok()).flatten();
+    target.unwrap_or_else(|| path.to_path_buf())
+}
+
 /// A folder on a real file system.
 #[derive(Debug)]
 pub struct RealStorage {
@@ -69,15 +77,16 @@ impl RealStorage {
         })
     }
 
-    /// Opens the folder of a file, and returns the name that the file has in it. What the name is made of does not matter to
-    /// the system, and so not here: one that is not UTF-8 is another in the storage, which stands for it alone.
+    /// Opens the folder of a file, and returns the name that the file has in it. A path that is a symbolic link names the
+    /// file behind it ([`followed`]). What the name is made of does not matter to the system, and so not here: one that is not
+    /// UTF-8 is another in the storage, which stands for it alone.
     ///
     /// # Errors
     /// As [`RealStorage::open_folder`], and [`Error::Invalid`] if the path does not end in a name.
     pub fn of_file(path: impl AsRef<Path>) -> Result<(RealStorage, String)> {
-        let path = path.as_ref();
+        let path = followed(path.as_ref());
         let name = path.file_name().ok_or_else(|| {
-            let reason = format!("{} is no name of a file", quoted(path));
+            let reason = format!("{} is no name of a file", quoted(&path));
             Error::invalid("file name", reason)
         })?;
         let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
@@ -259,7 +268,9 @@ impl Storage for RealStorage {
         let folder = &*system_name(folder)?;
         self.latch.check(&self.path)?;
         self.in_folder("create folder", folder, |parent, last| {
-            match retry_on_intr(|| rustix::fs::mkdirat(parent, last, Mode::RWXU)) {
+            let above = Mode::from_raw_mode(rustix::fs::fstat(parent)?.st_mode);
+            let mode = Mode::RWXU | above & Mode::RWXG;
+            match retry_on_intr(|| rustix::fs::mkdirat(parent, last, mode)) {
                 // What exists may be a file or a link, which is an error: asking opens it.
                 Err(Errno::EXIST) => match walk_to_folder(parent, last) {
                     Err(Errno::NOTDIR | Errno::LOOP) => Err(Errno::EXIST),

@@ -7,11 +7,12 @@
 use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::storage::{EntryKind, LockKind, OpenOptions, Storage, StorageFile};
 
+use super::CONFIG;
 use super::bytes::fail;
 use super::copies::COPIES;
 use super::far_end::{AddMark, FarEnd, Listed, Put, Turn, not_there};
@@ -25,12 +26,18 @@ const TURN: &str = "locks/turn";
 const WRITING: Range<u64> = 0..1;
 /// The byte of it that those share who add.
 const ADDING: Range<u64> = 1..2;
+/// A vault belongs to whoever made it.
+const OWN_MODE: u32 = 0o600;
+/// What a group may be given.
+const GROUP_MODE: u32 = 0o060;
 /// What is deleted to make room for a change that gives some back.
 const ROOM: &str = "locks/room";
 
 /// The folder of a vault.
 pub struct FolderEnd {
     storage: Arc<dyn Storage>,
+    /// The mode of new files, once it is known.
+    mode: OnceLock<u32>,
     state: Mutex<State>,
 }
 
@@ -62,8 +69,31 @@ impl FolderEnd {
     pub fn shared(storage: Arc<dyn Storage>) -> Arc<dyn FarEnd> {
         Arc::new(FolderEnd {
             storage,
+            mode: OnceLock::new(),
             state: Mutex::new(State::default()),
         })
+    }
+
+    /// Returns how files are made: for their owner alone, and for the group as far as the vault's configuration is. So
+    /// whoever gives a vault to a group (`chmod -R g+rwX`) gives it what is added later, too.
+    fn new_file(&self) -> OpenOptions {
+        let of_config = || {
+            let config = self.storage.open(CONFIG, OpenOptions::read_only()).ok()?;
+            Some(config.status().ok()?.mode)
+        };
+        let mode = match self.mode.get() {
+            Some(mode) => *mode,
+            // A new vault has none yet.
+            None => of_config().map_or(OWN_MODE, |mode| {
+                *self.mode.get_or_init(|| OWN_MODE | mode & GROUP_MODE)
+            }),
+        };
+        OpenOptions {
+            write: true,
+            create: true,
+            mode,
+            ..OpenOptions::default()
+        }
     }
 
     /// Runs what changes something, unless something failed before.
@@ -88,7 +118,11 @@ impl FolderEnd {
             state.temporaries += 1;
             let name = format!("{TEMPORARY}{}.{}", std::process::id(), state.temporaries);
             let name = within(folder, &name);
-            match self.storage.open(&name, OpenOptions::create_new()) {
+            let new = OpenOptions {
+                exclusive: true,
+                ..self.new_file()
+            };
+            match self.storage.open(&name, new) {
                 Err(error) if is_errno(&error, libc::EEXIST) => {}
                 opened => return Ok((name, opened?)),
             }
@@ -137,21 +171,11 @@ impl FolderEnd {
 
     fn open_turn(&self) -> Result<Arc<dyn StorageFile>> {
         self.settle("locks")?;
-        let options = OpenOptions {
-            write: true,
-            create: true,
-            ..OpenOptions::default()
-        };
-        self.storage.open(TURN, options)
+        self.storage.open(TURN, self.new_file())
     }
 
     fn make_room(&self, size_bytes: u64) -> Result<()> {
-        let options = OpenOptions {
-            write: true,
-            create: true,
-            ..OpenOptions::default()
-        };
-        let file = self.storage.open(ROOM, options)?;
+        let file = self.storage.open(ROOM, self.new_file())?;
         match file.status()?.size_bytes < size_bytes {
             true => file.allocate(0, size_bytes),
             false => Ok(()),
