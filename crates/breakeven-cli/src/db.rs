@@ -55,8 +55,6 @@ struct Named {
 
 impl Named {
     fn new(path: &Path) -> Result<Named> {
-        // A link is followed; what does not exist yet has no link to follow.
-        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let (storage, name) = RealStorage::of_file(path)?;
         Ok(Named {
             storage: Arc::new(storage),

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use breakeven::disk::Disk;
 use breakeven::quoted::quoted;
+use breakeven::storage::followed;
 use breakeven_memcached::sockets::with_short_path;
 
 use super::server::Listener;
@@ -88,7 +89,14 @@ impl<'c> Change<'c> {
                 to,
                 is_read_only,
             } => disk.clone_volume(from, to, *is_read_only),
-            Change::Remove { volume } => disk.remove_volume(volume),
+            // A disk without any could not be served, and no command makes one.
+            Change::Remove { volume } => match &disk.volumes()?[..] {
+                [last] if last.name == *volume => Err(breakeven::Error::Invalid {
+                    what: "volume",
+                    reason: format!("'{volume}' is the disk's last one: remove the file itself"),
+                }),
+                _ => disk.remove_volume(volume),
+            },
             Change::Resize {
                 volume,
                 size_bytes,
@@ -134,8 +142,9 @@ impl<'c> Change<'c> {
     }
 }
 
+/// Beside the file itself, so that a server is found by every link to its disk.
 fn path_of(disk: &Path) -> PathBuf {
-    super::beside(disk, ".control")
+    super::beside(&followed(disk), ".control")
 }
 
 /// Where a served disk is asked.

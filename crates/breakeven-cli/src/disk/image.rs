@@ -15,7 +15,7 @@ use breakeven::disk::{Disk, DiskOptions, IMPORT_BYTES, Volume, predict};
 use breakeven::meter::thread_cpu;
 use breakeven::quoted::quoted;
 use breakeven::storage::beside::{self, Partial};
-use breakeven::storage::images::{HEAD_BYTES, Image, data_runs};
+use breakeven::storage::images::{HEAD_BYTES, Image, data_runs, next_data};
 use breakeven::storage::{OpenOptions as StoredOptions, Storage as _};
 use breakeven_cli::text;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -203,11 +203,25 @@ impl ImageSource {
         Ok(())
     }
 
+    /// Passes over a hole of a file; returns where it ends.
+    fn skip_hole(&mut self, at: u64) -> Result<u64> {
+        let is_file = self.before.is_some_and(|(_, modified)| modified.is_some());
+        if !is_file {
+            return Ok(at);
+        }
+        let next = next_data(&self.image, at);
+        if next > at {
+            self.image.seek(SeekFrom::Start(next))?;
+        }
+        Ok(next)
+    }
+
     /// Writes all bytes into a volume; returns how many there were.
     fn fill(&mut self, volume: &Volume, bar: &ProgressBar, stop: &AtomicBool) -> Result<u64> {
         let mut buffer = vec![0; STEP_BYTES];
         let mut at = 0;
         loop {
+            at = self.skip_hole(at)?;
             let count = self.read(&mut buffer, stop)?;
             let bytes = &buffer[..count];
             if at == 0

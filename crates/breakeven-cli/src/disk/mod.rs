@@ -26,7 +26,7 @@ use breakeven::Error;
 use breakeven::blocks::BlocksOptions;
 use breakeven::disk::{Disk, DiskOptions, Recall, Rest, Room};
 use breakeven::quoted::quoted;
-use breakeven::storage::{OpenOptions, RealStorage, Storage as _};
+use breakeven::storage::{OpenOptions, RealStorage, Storage as _, followed};
 use breakeven_cli::text;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -86,6 +86,7 @@ struct Opened {
 
 impl Opened {
     fn place(path: &Path) -> Result<(RealStorage, PathBuf, String)> {
+        let path = &followed(path);
         let folder = match path.parent() {
             Some(folder) if folder != Path::new("") => folder,
             _ => Path::new("."),

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -369,4 +370,43 @@ fn check_tools_see(server: &Server) {
         &between,
     ]));
     assert!(list.contains("dirty"), "{list}");
+}
+
+/// A link in another folder leads every command to the disk, and to its server.
+#[test]
+fn a_disk_is_reached_through_a_symbolic_link() {
+    let folder = made("1MiB");
+    let links = tempfile::tempdir().expect("a folder");
+    symlink(folder.path().join("d"), links.path().join("link")).expect("a link");
+    let through_link = |words: &[&str]| done(&mut breakeven(words, links.path()));
+    through_link(&["info", "link"]);
+    through_link(&["snapshot", "link", "disk", "before"]);
+    through_link(&["compact", "link"]);
+    through_link(&["fsck", "link"]);
+    let server = Server::start(folder.path(), &[]);
+    through_link(&["clone", "link", "before", "copy"]);
+    through_link(&["remove", "link", "copy"]);
+    server.stop();
+    let again = &mut breakeven(&["clone", "link", "before", "disk"], links.path());
+    refused(again, 1, "disk");
+    assert!(links.path().join("link").is_symlink());
+}
+
+#[test]
+fn the_last_volume_stays() {
+    let folder = made("1MiB");
+    let run = |words: &[&str]| done(&mut breakeven(words, folder.path()));
+    let remove_last = |name: &str| {
+        refused(
+            &mut breakeven(&["remove", "d", name], folder.path()),
+            1,
+            "last",
+        )
+    };
+    remove_last("disk");
+    run(&["snapshot", "d", "disk", "kept"]);
+    run(&["remove", "d", "disk"]);
+    remove_last("kept");
+    run(&["clone", "d", "kept", "disk"]);
+    run(&["remove", "d", "kept"]);
 }

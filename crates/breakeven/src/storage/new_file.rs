@@ -61,7 +61,11 @@ impl<'a> Unfinished<'a> {
     /// [`Error::Io`] where there is a file of that name, and those of renaming and syncing.
     pub(crate) fn publish(self, target: &str) -> Result<()> {
         match self.storage.publish(&self.name, target) {
-            Ok(()) => self.storage.sync_directory(folder_of(target)),
+            Ok(()) => {
+                let synced = self.storage.sync_directory(folder_of(target));
+                // A command that failed leaves nothing. What could not be synced matters more than a failure here.
+                synced.inspect_err(|_| drop(self.storage.unlink(target)))
+            }
             Err(error) => {
                 self.give_up();
                 Err(error)
@@ -131,7 +135,11 @@ impl MakingFolder for SeamFolder<'_> {
 pub(crate) fn check_free(storage: &dyn Storage, name: &str) -> Result<()> {
     let path = match storage.open(name, OpenOptions::read_only()) {
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(Error::Io { path, .. }) => path,
+        Err(Error::Io { path, source, .. }) => match source.raw_os_error() {
+            // Nothing is known of the name.
+            Some(libc::EMFILE | libc::ENFILE) => return Err(Error::io("create", path, source)),
+            _ => path,
+        },
         Err(_) => name.into(),
         Ok(file) => file.path().to_path_buf(),
     };
