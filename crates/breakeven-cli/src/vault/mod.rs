@@ -11,9 +11,10 @@ mod seen;
 mod upkeep;
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -198,7 +199,13 @@ fn init(
         .map(|other| open_other(options, other, from))
         .transpose()?;
     if store_address(repo).is_none() {
-        std::fs::create_dir_all(repo).with_context(|| format!("make {}", quoted(&repo)))?;
+        // Its owner's alone; what comes into it is the group's as far as it is.
+        let mut own = DirBuilder::new();
+        own.recursive(true).mode(0o700);
+        let above = repo.parent().map_or(Ok(()), std::fs::create_dir_all);
+        above
+            .and_then(|()| own.create(repo))
+            .with_context(|| format!("make {}", quoted(&repo)))?;
     }
     let far = far_end(options, repo)?;
     let password = password(options, true)?;
