@@ -364,7 +364,13 @@ fn what_a_file_system_says_at_the_end_is_heard() {
             check(&format!("sync={EIO}"), "Input/output error");
         }
         if named == "new" {
-            check(&format!("rename={EIO}"), "Input/output error");
+            // A name that is free can be had without a rename.
+            let rules = format!("rename={EIO} link={EIO}");
+            let made = place.meddled(meddle, &rules, line).output();
+            let made = made.expect("it starts");
+            assert_eq!(made.status.code(), Some(0), "{line}: {}", said(&made));
+            fs::remove_file(place.at(named)).expect("a file");
+            assert_eq!(place.names(), before, "{line} where nothing is renamed");
         }
     }
 }

@@ -1,14 +1,15 @@
 //! A file at a path of somebody's choosing that appears whole or not at all, and where that may be: what is no regular
 //! file is written to, and never replaced.
 //!
-//! It is made beside its place under a name of `unfinished`, and renamed when it is complete. For single files; stores
-//! work on the seam.
+//! It is made beside its place under a name of `unfinished`, and renamed when it is complete. Where the file system renames
+//! nothing, as some mounts of object stores, its bytes are written under a name that is free. For single files; stores work on
+//! the seam.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::descriptor::above_streams;
 use super::unfinished::{MADE, MakingFolder, make};
-use super::{FileSystem, LockKind, closing, locks};
+use super::{FileSystem, LockKind, closing, is_zero, locks};
 use crate::error::{Error, Result};
 
 /// The mode of a file that is its owner's alone until it has its own.
@@ -27,6 +28,9 @@ pub const AS_NEW: u32 = 0o666;
 
 /// Symbolic links that are followed one after the other, as Linux does.
 const LINKS_MAX: usize = 40;
+
+/// What is copied at a time, as GNU `cp` and `cat` do (`IO_BUFSIZE`).
+const COPIED_BYTES: usize = 256 << 10;
 
 /// What stands where somebody wants to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,20 +155,21 @@ impl Partial {
         closing::ask(&self.file).map_err(|error| Error::io("close", &self.place, error))
     }
 
-    /// Gives it its name, which must be free.
+    /// Gives it its name, which must be free. Where the file system renames nothing, its bytes are written to a new file: a process
+    /// that is killed meanwhile leaves a part.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] where a file of that name stands, and those of renaming.
+    /// [`Error::Io`] where a file of that name stands, and those of renaming; nothing is left behind.
     pub fn publish(self) -> Result<()> {
         self.rename(rename_if_free)
     }
 
-    /// Gives it its name, in place of what has it.
+    /// The same, in place of what has the name.
     ///
     /// # Errors
     ///
-    /// Those of renaming.
+    /// Those of renaming; what had the name has it still.
     pub fn replace(self) -> Result<()> {
         self.rename(|from, to| fs::rename(from, to))
     }
@@ -177,8 +182,30 @@ impl Partial {
             Ok(false) => Err(io::ErrorKind::NotFound.into()),
             Err(error) => Err(error),
         };
-        renamed.map_err(|error| Error::io("rename to", &self.place, error))?;
-        self.is_named = true;
+        match renamed {
+            Err(error) if renames_nothing(&error) && is_free(&self.place) => self.write_there(),
+            renamed => {
+                renamed.map_err(|error| Error::io("rename to", &self.place, error))?;
+                self.is_named = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes its bytes to a file of its name.
+    fn write_there(&self) -> Result<()> {
+        let failed = |error| Error::io("write", &self.place, error);
+        let made = new_file(&self.place, OWNER_ALONE);
+        let mut there = Partial {
+            file: Arc::new(made.map_err(|error| Error::io("create", &self.place, error))?),
+            place: self.place.clone(),
+            path: self.place.clone(),
+            is_named: false,
+        };
+        copy(&self.file, &there.file).map_err(failed)?;
+        give_metadata(&self.file, &there.file).map_err(failed)?;
+        there.finish(true)?;
+        there.is_named = true;
         Ok(())
     }
 }
@@ -186,7 +213,8 @@ impl Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         if !self.is_named && is_at(&self.file, &self.path).unwrap_or(false) {
-            let _ = fs::remove_file(&self.path);
+            // Where no name goes away, at least its room does.
+            let _ = fs::remove_file(&self.path).or_else(|_| self.file.set_len(0));
         }
     }
 }
@@ -292,6 +320,73 @@ fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
+/// Returns whether a refusal to rename may be the file system's way for all names, which it makes and removes all the same.
+fn renames_nothing(error: &io::Error) -> bool {
+    // What servers behind a mount answer for a call that they lack, and folders from which no name goes away.
+    matches!(
+        Errno::from_io_error(error),
+        Some(
+            Errno::NOSYS
+                | Errno::OPNOTSUPP
+                | Errno::PERM
+                | Errno::ACCESS
+                | Errno::XDEV
+                | Errno::INVAL
+                | Errno::IO
+        )
+    )
+}
+
+/// Returns whether nothing stands under a path.
+fn is_free(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+/// Copies the bytes of a file, holes as holes.
+fn copy(from: &File, to: &File) -> io::Result<()> {
+    let found = from.metadata()?;
+    // `st_blocks` counts in units of 512 bytes (stat(2)).
+    let has_holes = found.blocks() * 512 < found.len();
+    let mut buffer = vec![0; COPIED_BYTES];
+    let mut at = 0;
+    while at < found.len() {
+        let count = (found.len() - at).min(COPIED_BYTES as u64) as usize;
+        let part = &mut buffer[..count];
+        from.read_exact_at(part, at)?;
+        if !(has_holes && is_zero(part)) {
+            to.write_all_at(part, at)?;
+        }
+        at += count as u64;
+    }
+    match has_holes {
+        true => to.set_len(found.len()),
+        false => Ok(()),
+    }
+}
+
+/// Gives a file what another has beside its bytes, which its file system let that have.
+fn give_metadata(from: &File, to: &File) -> io::Result<()> {
+    let (wanted, has) = (from.metadata()?, to.metadata()?);
+    if (wanted.uid(), wanted.gid()) != (has.uid(), has.gid()) {
+        fchown(to, Some(wanted.uid()), Some(wanted.gid()))?;
+    }
+    if wanted.mode() != has.mode() {
+        to.set_permissions(wanted.permissions())?;
+    }
+    // That of reading it just now is as good where none may be set.
+    let times = FileTimes::new().set_modified(wanted.modified()?);
+    let _ = to.set_times(times.set_accessed(wanted.accessed()?));
+    Ok(())
+}
+
+/// Makes a file that must not exist, to be read and written; nothing is left where that fails.
+fn new_file(path: &Path, mode: u32) -> io::Result<File> {
+    let mut wanted = OpenOptions::new();
+    wanted.read(true).write(true).create_new(true).mode(mode);
+    let raised = above_streams(wanted.open(path)?.into());
+    Ok(raised.inspect_err(|_| drop(fs::remove_file(path)))?.into())
+}
+
 /// Returns whether a path leads to a file.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let own = file.metadata()?;
@@ -322,18 +417,7 @@ impl MakingFolder for PathFolder<'_> {
     type File = File;
 
     fn make(&self, name: &str) -> Result<File> {
-        let made = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(self.mode)
-            .open(self.path(name));
-        let made = made.and_then(|file| {
-            let raised = above_streams(file.into());
-            Ok(raised
-                .inspect_err(|_| drop(fs::remove_file(self.path(name))))?
-                .into())
-        });
+        let made = new_file(&self.path(name), self.mode);
         made.map_err(|error| self.error("create", error))
     }
 
@@ -416,6 +500,47 @@ mod tests {
         assert!(refused.contains("File exists"), "{refused}");
         assert_eq!(names(folder.path()), ["s".repeat(255)]);
         assert_eq!(fs::read(&path).unwrap(), b"whole");
+    }
+
+    #[test]
+    fn where_nothing_is_renamed_a_free_name_is_written_to_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let made = |text: &[u8]| {
+            let partial = Partial::create(&path, OWNER_ALONE).unwrap();
+            partial.file().set_len(3 << 20).unwrap();
+            partial.file().write_all_at(text, 1 << 20).unwrap();
+            let mode = fs::Permissions::from_mode(0o640);
+            partial.file().set_permissions(mode).unwrap();
+            let day = FileTimes::new().set_modified(std::time::UNIX_EPOCH);
+            partial.file().set_times(day).unwrap();
+            partial
+        };
+        for errno in [Errno::PERM, Errno::NOSYS, Errno::IO, Errno::XDEV] {
+            made(b"whole").rename(|_, _| Err(errno.into())).unwrap();
+            let found = fs::read(&path).unwrap();
+            let expected = [&vec![0; 1 << 20][..], b"whole", &vec![0; (2 << 20) - 5]].concat();
+            assert!(found == expected, "{errno}");
+            let status = fs::metadata(&path).unwrap();
+            assert_eq!(status.mode() & 0o777, 0o640);
+            assert_eq!(status.modified().unwrap(), std::time::UNIX_EPOCH);
+            assert!(
+                status.blocks() * 512 < 1 << 20,
+                "{} blocks",
+                status.blocks()
+            );
+            assert_eq!(names(folder.path()), ["file"]);
+            // What has the name keeps it.
+            let refused = made(b"other").rename(|_, _| Err(errno.into())).unwrap_err();
+            assert!(refused.to_string().contains("file: "), "{refused}");
+            assert!(fs::read(&path).unwrap() == expected, "{errno}");
+            assert_eq!(names(folder.path()), ["file"]);
+            fs::remove_file(&path).unwrap();
+        }
+        // Nor is it written where there is no room for a name.
+        let refused = made(b"whole").rename(|_, _| Err(Errno::NOSPC.into()));
+        assert!(refused.is_err());
+        assert!(names(folder.path()).is_empty());
     }
 
     #[test]
