@@ -1,6 +1,6 @@
 //! The matrix on file systems of their own, as another user and in namespaces: as root, and whole with `BREAKEVEN_FULL=1`.
 
-use super::matrix::{Cell, Ground, Owes, PLAIN, Refused, Stage, Surrounding, cells, try_all};
+use super::matrix::{Cell, Flaw, Ground, Owes, PLAIN, Stage, Surrounding, cells, try_all};
 use Owes::{All, AllOrSentence};
 
 const fn on(prepare: &'static str) -> Ground {
@@ -33,34 +33,60 @@ const fn full(spoil: &'static str) -> Ground {
         prepare: TMPFS,
         spoil,
         mend: "mount -o remount,size=1g,nr_inodes=0 inside",
-        refused: None,
+        flaw: None,
     }
 }
 
 /// A file system that refuses one thing.
-const fn refusing(refused: Refused) -> Ground {
+const fn flawed(flaw: Flaw) -> Ground {
     Ground {
-        refused: Some(refused),
+        flaw: Some(flaw),
         ..PLAIN
     }
 }
 
-const REFUSING: [Ground; 6] = [
-    refusing(Refused::Close),
-    refusing(Refused::Mode),
-    refusing(Refused::Sync),
-    refusing(Refused::Owner),
-    refusing(Refused::Times),
-    refusing(Refused::Name),
+/// No permission, a broken medium, across devices, a call that nobody knows.
+const REFUSING: [Ground; 9] = [
+    flawed(Flaw::Close),
+    flawed(Flaw::Mode),
+    flawed(Flaw::Sync),
+    flawed(Flaw::Owner),
+    flawed(Flaw::Times),
+    flawed(Flaw::Name(libc::EPERM)),
+    flawed(Flaw::Name(libc::EXDEV)),
+    flawed(Flaw::Name(libc::EIO)),
+    flawed(Flaw::Name(libc::ENOSYS)),
 ];
 
+/// What limits a quota to what is there, and some KiB.
+macro_rules! limit_to {
+    ($more:literal) => {
+        concat!(
+            "used=$(btrfs qgroup show --raw inside | awk '$1 == \"0/5\" { print $2 }'); ",
+            "btrfs qgroup limit $((used + ",
+            $more,
+            " * 1024)) inside"
+        )
+    };
+}
+
+/// A quota that leaves so much: the one of btrfs needs nothing of the kernel beside it.
+const fn quota(spoil: &'static str) -> Ground {
+    Ground {
+        prepare: r#"mkdir inside; truncate -s 320M image; mkfs.btrfs -q image >/dev/null; mount -o loop image inside; cp -a "$PLACE/." inside; btrfs quota enable inside; sync -f inside"#,
+        spoil,
+        mend: "btrfs quota disable inside",
+        flaw: None,
+    }
+}
+
 /// File systems that are full, or have so little left; and such on which nothing, or no name, may be changed.
-const SPOILT: [Ground; 15] = [
+const SPOILT: [Ground; 19] = [
     Ground {
         prepare: TMPFS,
         spoil: "mount -o remount,ro inside",
         mend: "mount -o remount,rw inside",
-        refused: None,
+        flaw: None,
     },
     full("mount -o remount,size=$(($(df -k --output=used inside | tail -1) + 0))k inside"),
     full("mount -o remount,size=$(($(df -k --output=used inside | tail -1) + 4))k inside"),
@@ -77,21 +103,25 @@ const SPOILT: [Ground; 15] = [
         prepare: FILE_SYSTEMS[4].prepare,
         spoil: "chattr +a inside",
         mend: "chattr -a inside",
-        refused: None,
+        flaw: None,
     },
     Ground {
         prepare: FILE_SYSTEMS[4].prepare,
         spoil: "chattr +i inside/file inside/packed inside/disk",
         mend: "chattr -f -i inside/file inside/packed inside/disk; :",
-        refused: None,
+        flaw: None,
     },
     // Space that is handed out late, on a file system that is full.
     Ground {
         prepare: FILE_SYSTEMS[4].prepare,
         spoil: "head -c 1G /dev/zero >inside/filling 2>/dev/null; truncate -s -20K inside/filling",
         mend: "rm inside/filling",
-        refused: None,
+        flaw: None,
     },
+    quota(limit_to!("0")),
+    quota(limit_to!("64")),
+    quota(limit_to!("256")),
+    quota(limit_to!("1024")),
 ];
 
 /// Users and namespaces, in folders that are theirs.
@@ -178,6 +208,15 @@ const NAMESPACES: [Surrounding; 6] = [
     ),
 ];
 
+/// Control groups with little: all have 64 MiB for the key of a vault.
+const LIMITED: [Surrounding; 5] = [
+    Surrounding(r#"bash "$LIMIT" memory 134217728 "$@""#, All, true),
+    Surrounding(r#"bash "$LIMIT" cpu 200 "$@""#, All, false),
+    Surrounding(r#"bash "$LIMIT" pids 1 "$@""#, AllOrSentence, false),
+    Surrounding(r#"bash "$LIMIT" pids 2 "$@""#, AllOrSentence, false),
+    Surrounding(r#"bash "$LIMIT" pids 4 "$@""#, AllOrSentence, false),
+];
+
 #[test]
 fn root_every_command_is_right_on_every_file_system() {
     if std::env::var_os("BREAKEVEN_ROOT_TESTS").is_none() {
@@ -202,11 +241,15 @@ fn root_every_command_is_right_on_every_file_system() {
         for ground in some(&REFUSING, 3) {
             all.extend(cells(&spoilt, ground));
         }
+        if is_full {
+            all.extend(cells(&usual, flawed(Flaw::Late)));
+        }
     }
     all.extend(cells(&USERS, OWNED));
     all.extend(cells(&POOR, OWNED));
     all.extend(cells(&STRANGERS, SHOWN));
     all.extend(cells(&NAMESPACES, PLAIN));
+    all.extend(cells(&LIMITED, PLAIN));
     try_all(&stage, &jobs, &all);
 }
 

@@ -4,9 +4,11 @@
 //! What a job says and makes is known from two runs of it where nothing is odd. What both say alike has to be said anywhere.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use breakeven::testing::is_full;
@@ -153,43 +155,65 @@ const PEERS: [(&str, &str); 12] = [
     (VERIFY, "other: restic -q -r restic check --read-data"),
 ];
 
-/// Where a peer goes on and we do not, and why.
-const EXCUSED: [(&str, &str); 21] = [
-    // Of 18 MB of program, where zstd has 1.
-    ("ulimit -v 60000", ""),
-    // A vault is a folder of many files, with a lock of its own.
-    ("ulimit -n 5", ""),
-    (ADD, "nr_inodes"),
-    (ADD, "umask 777"),
-    (ADD, "Some(Name)"),
-    // Its records lie twice, apart from each other.
-    (ADD, "+ 16))k"),
-    // A file gets its name when it is whole, and here none can be given.
-    ("pack -q", "Some(Name)"),
-    ("pack -q", "chattr +a"),
-    ("pack -q", "rename=5"),
-    (ADD, "rename=5"),
-    // A file that ends in a hole gets its length so.
-    ("unpack -q", "truncate=28"),
-    // They do not ask whether a medium has the bytes.
-    ("", "Some(Sync)"),
-    ("", "sync="),
-    // They print nothing, and need no standard output.
-    ("vault", ">&-"),
-    ("vault", ">/dev/full"),
-    ("vault", "os.dup2(os.open"),
-    ("vault", "os.openpty"),
-    // An archive is one file; a vault has locks, which it takes and removes.
-    ("vault", "ulimit -n 8"),
-    (ADD, "open="),
-    (ADD, "unlink=1"),
-    // The paths of a snapshot are absolute.
-    (ADD, "around/$long"),
+/// Cells in which a peer goes on and we do not, by parts of their names, and why.
+struct Excuse {
+    job: &'static str,
+    surrounding: &'static str,
+    why: &'static str,
+}
+
+const fn excuse(why: &'static str, job: &'static str, surrounding: &'static str) -> Excuse {
+    Excuse {
+        job,
+        surrounding,
+        why,
+    }
+}
+
+const OF_18_MB: &str = "the program is of 18 MB, where zstd is of 1";
+const IS_A_FOLDER: &str =
+    "a vault is a folder of many files with a lock of its own, an archive is one file";
+const NEEDS_NAMES: &str =
+    "an object of a vault gets its name when it is whole, and here none can be given";
+const LIES_TWICE: &str = "the records of a vault lie twice, apart from each other";
+const ENDS_IN_A_HOLE: &str = "a file that ends in a hole gets its length so";
+const ASKS_THE_MEDIUM: &str = "they do not ask whether a medium has the bytes";
+const PRINTS_NOTHING: &str = "they print nothing, and need no standard output";
+const HAS_THREADS: &str = "gzip and tar have no threads; zstd and restic have, and refuse as well";
+const IS_ABSOLUTE: &str = "the paths of a snapshot are absolute";
+
+const EXCUSED: [Excuse; 24] = [
+    excuse(OF_18_MB, "", "ulimit -v 60000"),
+    excuse(IS_A_FOLDER, "", "ulimit -n 5"),
+    excuse(IS_A_FOLDER, ADD, "nr_inodes"),
+    excuse(IS_A_FOLDER, ADD, "umask 777"),
+    excuse(IS_A_FOLDER, "vault", "ulimit -n 8"),
+    excuse(IS_A_FOLDER, ADD, "open="),
+    excuse(IS_A_FOLDER, ADD, "unlink=1"),
+    excuse(NEEDS_NAMES, ADD, "Some(Name("),
+    excuse(NEEDS_NAMES, ADD, "rename="),
+    excuse(LIES_TWICE, ADD, "+ 16))k"),
+    excuse(ENDS_IN_A_HOLE, "unpack -q", "truncate=28"),
+    excuse(ASKS_THE_MEDIUM, "", "Some(Sync)"),
+    excuse(ASKS_THE_MEDIUM, "", "sync="),
+    excuse(PRINTS_NOTHING, "vault", ">&-"),
+    excuse(PRINTS_NOTHING, "vault", ">/dev/full"),
+    excuse(PRINTS_NOTHING, "vault", "os.dup2(os.open"),
+    excuse(PRINTS_NOTHING, "vault", "os.openpty"),
+    excuse(HAS_THREADS, "pack -q", "ulimit -u 1"),
+    excuse(HAS_THREADS, "vault", "ulimit -u 1"),
+    excuse(HAS_THREADS, "pack -q", "pids 1"),
+    excuse(HAS_THREADS, "pack -q", "pids 2"),
+    excuse(HAS_THREADS, "vault", "pids 1"),
+    excuse(HAS_THREADS, "vault", "pids 2"),
+    excuse(IS_ABSOLUTE, ADD, "around/$long"),
 ];
 
-fn is_excused(name: &str) -> bool {
-    let holds = |(one, other): &(&str, &str)| name.contains(one) && name.contains(other);
-    EXCUSED.iter().any(holds)
+/// Returns why a cell of this name is excused.
+fn excused(name: &str) -> Option<&'static str> {
+    let mut excuses = EXCUSED.iter();
+    let found = excuses.find(|it| name.contains(it.job) && name.contains(it.surrounding));
+    found.map(|it| it.why)
 }
 
 /// The extension, which is built beside the program.
@@ -219,7 +243,7 @@ pub(super) struct Surrounding(pub(super) &'static str, pub(super) Owes, pub(supe
 
 use Owes::{All, AllOrCode, AllOrSentence, Work};
 
-const SURROUNDINGS: [Surrounding; 74] = [
+const SURROUNDINGS: [Surrounding; 78] = [
     Surrounding(r#""$@""#, All, true),
     Surrounding(r#""$@" <&-"#, All, true),
     Surrounding(r#""$@" 2>&-"#, All, true),
@@ -363,6 +387,11 @@ const SURROUNDINGS: [Surrounding; 74] = [
     Surrounding(r#"ulimit -f 300; trap '' XFSZ; "$@""#, AllOrSentence, false),
     // Calls that are refused: no room, a broken medium, a quota at the end, no permission, across devices, not supported.
     Surrounding(r#"$MEDDLE write=28 -- "$@""#, AllOrSentence, true),
+    Surrounding(
+        r#"$MEDDLE write=122 allocate=122 -- "$@""#,
+        AllOrSentence,
+        false,
+    ),
     Surrounding(r#"$MEDDLE sync=5 -- "$@""#, AllOrSentence, true),
     Surrounding(r#"$MEDDLE close=122 -- "$@""#, AllOrSentence, true),
     Surrounding(
@@ -375,6 +404,9 @@ const SURROUNDINGS: [Surrounding; 74] = [
     Surrounding(r#"$MEDDLE times=1 -- "$@""#, AllOrSentence, false),
     Surrounding(r#"$MEDDLE sync=22 -- "$@""#, AllOrSentence, false),
     Surrounding(r#"$MEDDLE rename=5 link=1 -- "$@""#, AllOrSentence, true),
+    Surrounding(r#"$MEDDLE rename=1 link=1 -- "$@""#, AllOrSentence, false),
+    Surrounding(r#"$MEDDLE rename=38 link=38 -- "$@""#, AllOrSentence, false),
+    Surrounding(r#"$MEDDLE rename=95 link=95 -- "$@""#, AllOrSentence, false),
     Surrounding(r#"$MEDDLE unlink=1 -- "$@""#, AllOrSentence, false),
     Surrounding(
         r#"$MEDDLE allocate=95 truncate=28 -- "$@""#,
@@ -393,33 +425,58 @@ pub(super) struct Ground {
     /// What is done to it before the job begins, and undone after it has ended.
     pub(super) spoil: &'static str,
     pub(super) mend: &'static str,
-    /// What the file system refuses that shows it.
-    pub(super) refused: Option<Refused>,
+    /// What is wrong with the file system that shows it.
+    pub(super) flaw: Option<Flaw>,
 }
 
-/// What a server behind a mount may refuse.
+/// What a server behind a mount may refuse, or how else it is no disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum Flaw {
     Close,
     Sync,
     Mode,
     Owner,
     Times,
-    Name,
+    /// No file gets another name, by this number of the system.
+    Name(i32),
+    /// All calls are answered, and late.
+    Late,
 }
 
 #[cfg(feature = "mount")]
-impl Refused {
-    /// Returns what it says: a quota at the end, a broken medium, no permission, across devices.
+impl Flaw {
+    /// Returns what it says: a quota at the end, a broken medium, no permission.
     pub(super) fn error(self) -> rustix::io::Errno {
         use rustix::io::Errno;
         match self {
-            Refused::Close => Errno::DQUOT,
-            Refused::Sync => Errno::IO,
-            Refused::Mode | Refused::Owner | Refused::Times => Errno::PERM,
-            Refused::Name => Errno::XDEV,
+            Flaw::Close => Errno::DQUOT,
+            Flaw::Sync | Flaw::Late => Errno::IO,
+            Flaw::Mode | Flaw::Owner | Flaw::Times => Errno::PERM,
+            Flaw::Name(number) => Errno::from_raw_os_error(number),
         }
     }
+}
+
+/// Runs a program in a control group with a limit.
+const LIMIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/surroundings/limit.sh");
+
+/// Says whether control groups can be made here.
+fn may_limit() -> bool {
+    static TRIED: OnceLock<bool> = OnceLock::new();
+    let try_it = || {
+        let limits = [["memory", "1000000000"], ["cpu", "1000"], ["pids", "1000"]];
+        let works = |limit: &[&str; 2]| {
+            let mut tried = Command::new("bash");
+            let tried = tried.arg(LIMIT).args(limit).arg("true").output();
+            tried.is_ok_and(|output| output.status.success())
+        };
+        let all = limits.iter().all(works);
+        if !all {
+            println!("no control group can be made here: none limited a command");
+        }
+        all
+    };
+    *TRIED.get_or_init(try_it)
 }
 
 /// A folder like any other.
@@ -427,7 +484,7 @@ pub(super) const PLAIN: Ground = Ground {
     prepare: r#"mkdir inside; cp -a "$PLACE/." inside"#,
     spoil: "",
     mend: "",
-    refused: None,
+    flaw: None,
 };
 
 /// A job that is tried, and where.
@@ -439,6 +496,15 @@ pub(super) struct Cell<'a> {
 }
 
 impl Cell<'_> {
+    /// Returns the name of a job here, as a failure tells it.
+    fn name(&self, job: &str) -> String {
+        let (line, ground) = (self.line, self.ground);
+        format!(
+            "{job} in {line} {} {} {:?}",
+            ground.prepare, ground.spoil, ground.flaw
+        )
+    }
+
     /// Whether no name goes away here.
     fn keeps_names(&self) -> bool {
         self.line.contains("unlink=") || self.ground.spoil.contains("chattr +a")
@@ -520,6 +586,7 @@ impl Stage {
             .env("PLACE", self.place.0.path())
             .env("CLOCKS", &self.clocks)
             .env("PROCESSOR", allowed_processor())
+            .env("LIMIT", LIMIT)
             .env("RESTIC_PASSWORD", "a password")
             .env("BREAKEVEN_CACHE", folder.join("cache"))
             .env("XDG_STATE_HOME", folder.join("state"))
@@ -547,11 +614,11 @@ impl Stage {
         let own = "for it in cache state; do [ ! -e inside/$it ] || mv inside/$it .; done";
         around(own);
         #[cfg(feature = "mount")]
-        let shown = cell.ground.refused.map(|refused| {
+        let shown = cell.ground.flaw.map(|flaw| {
             let below = folder.path().join("below");
             fs::rename(&inside, &below).expect("a folder");
             fs::create_dir(&inside).expect("a folder");
-            super::refusing::mount(&below, &inside, refused).expect("a mount")
+            super::flawed::mount(&below, &inside, flaw).expect("a mount")
         });
         around(cell.ground.spoil);
         let mut shell = self.shell(folder.path(), cell.line, line);
@@ -559,7 +626,7 @@ impl Stage {
         around(cell.ground.mend);
         #[cfg(feature = "mount")]
         if let Some(shown) = shown {
-            // What is there is looked at where nothing is refused.
+            // What is there is looked at where nothing is wrong.
             around("umount -l inside; rmdir inside; mv below inside");
             shown.join().expect("it served to its end");
         }
@@ -580,6 +647,18 @@ impl Stage {
             proof,
             names,
         }
+    }
+
+    /// Runs a job in a cell, for its verdict.
+    fn find(&self, cell: Cell<'_>, usual: &Usual) -> Outcome {
+        let mut found = self.run(cell, (usual.line, usual.proof));
+        // A server that was killed, or may not remove them, leaves its sockets; the next one takes their names.
+        let is_killed = !found.output.status.success() || cell.line.contains("SIG_BLOCK");
+        if cell.keeps_names() || is_killed {
+            let is_socket = |name: &str| matches!(name, "s" | "disk.control");
+            found.names.retain(|name| !is_socket(name));
+        }
+        found
     }
 
     /// Runs a job twice where nothing is odd.
@@ -651,6 +730,9 @@ const PARTIAL: i32 = 3;
 /// What a shell tells of a command that SIGPIPE ended.
 const READER_GONE: i32 = 141;
 
+/// What a shell tells that may not fork.
+const FORK_REFUSED: i32 = 254;
+
 /// Says what is wrong about an outcome, if anything is; whether the job went on, else.
 fn judge(owes: Owes, usual: &Usual, before: &[String], found: &Outcome) -> Result<bool, String> {
     let (code, text) = (found.output.status.code(), said(&found.output));
@@ -670,6 +752,9 @@ fn judge(owes: Owes, usual: &Usual, before: &[String], found: &Outcome) -> Resul
     let prints = !usual.outcome.output.stdout.is_empty();
     // Data that nobody reads any more ends a job in silence.
     if owes == Work && prints && code == Some(READER_GONE) && text.is_empty() && has_names {
+        return Ok(false);
+    }
+    if usual.line.starts_with(SCRIPT) && code == Some(FORK_REFUSED) {
         return Ok(false);
     }
     if text.contains("panicked") || !matches!(code, Some(0..=3)) {
@@ -736,72 +821,114 @@ pub(super) fn try_all(stage: &Stage, jobs: &[(&'static str, &'static str)], cell
     let usual: Vec<Usual> = jobs.iter().map(|&job| stage.observe(job)).collect();
     let mut before = stage.place.names();
     before.retain(|name| !OWN_FOLDERS.contains(&&**name));
-    let [next, tried, went_on] = [0; 3].map(AtomicUsize::new);
+    let next = AtomicUsize::new(0);
     let chosen = std::env::var("BREAKEVEN_MATRIX").unwrap_or_default();
     let work = || {
-        let mut wrong = BTreeMap::new();
+        let mut tally = Tally::default();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(cell) = cells.get(at / jobs.len()) else {
-                return wrong;
+                return tally;
             };
             let usual = &usual[at % jobs.len()];
-            let name = format!(
-                "{} in {} {} {} {:?}",
-                usual.line, cell.line, cell.ground.prepare, cell.ground.spoil, cell.ground.refused
-            );
+            let name = cell.name(usual.line);
             if !name.contains(&chosen) {
                 continue;
             }
-            tried.fetch_add(1, Ordering::Relaxed);
-            let mut found = stage.run(*cell, (usual.line, usual.proof));
-            // A server that was killed, or may not remove them, leaves its sockets; the next one takes their names.
-            let is_killed = !found.output.status.success() || cell.line.contains("SIG_BLOCK");
-            if cell.keeps_names() || is_killed {
-                found
-                    .names
-                    .retain(|name| !matches!(&**name, "s" | "disk.control"));
-            }
-            let judged = match judge(cell.owes, usual, &before, &found) {
-                Ok(false) if is_full() && !is_excused(&name) => {
-                    match peer_goes_on(stage, usual, *cell) {
-                        Some(peer) => Err(format!("{peer} goes on")),
-                        None => Ok(false),
-                    }
-                }
-                judged => judged,
-            };
-            match judged {
-                Ok(goes_on) => drop(went_on.fetch_add(usize::from(goes_on), Ordering::Relaxed)),
-                Err(why) => drop(wrong.insert(name, format!("{why}: {}", said(&found.output)))),
+            let found = stage.find(*cell, usual);
+            match judge(cell.owes, usual, &before, &found) {
+                Ok(true) => tally.went_on += 1,
+                Ok(false) => tally.refuse(stage, usual, *cell),
+                Err(why) => tally.wrong(name, &format!("{why}: {}", said(&found.output))),
             }
         }
     };
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let wrong: BTreeMap<String, String> = std::thread::scope(|scope| {
+    let tally = std::thread::scope(|scope| {
         let running: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        let running = running.into_iter();
-        running
-            .flat_map(|it| it.join().expect("a worker"))
-            .collect()
+        let tallies = running.into_iter().map(|it| it.join().expect("a worker"));
+        tallies.fold(Tally::default(), Tally::add)
     });
-    let (tried, went_on) = (tried.into_inner(), went_on.into_inner());
     println!(
-        "{} jobs in {} surroundings: {tried} cells, {went_on} went on, {} wrong",
+        "{} jobs in {} surroundings: {tally}",
         jobs.len(),
-        cells.len(),
-        wrong.len()
+        cells.len()
     );
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(tally.wrong.is_empty(), "{:#?}", tally.wrong);
+    let (went_on, tried) = (tally.went_on, tally.tried());
     assert!(
         !chosen.is_empty() || went_on * 2 > tried,
         "only {went_on} of {tried} went on"
     );
 }
 
+/// What cells came to.
+#[derive(Default)]
+struct Tally {
+    went_on: usize,
+    refused: usize,
+    /// By the reason: cells where a peer goes on.
+    excused: BTreeMap<&'static str, usize>,
+    wrong: BTreeMap<String, String>,
+}
+
+impl Tally {
+    /// Counts a job that refused, for which a peer is asked.
+    fn refuse(&mut self, stage: &Stage, usual: &Usual, cell: Cell<'_>) {
+        let asked = is_full().then(|| peer_goes_on(stage, usual, cell));
+        let peer = asked.flatten();
+        let name = cell.name(usual.line);
+        match (peer, excused(&name)) {
+            (None, _) => self.refused += 1,
+            (Some(_), Some(why)) => *self.excused.entry(why).or_default() += 1,
+            (Some(peer), None) => self.wrong(name, &format!("{peer} goes on")),
+        }
+    }
+
+    fn wrong(&mut self, name: String, why: &str) {
+        println!("wrong: {name}: {why}");
+        self.wrong.insert(name, why.to_string());
+    }
+
+    fn tried(&self) -> usize {
+        let excused: usize = self.excused.values().sum();
+        self.went_on + self.refused + excused + self.wrong.len()
+    }
+
+    fn add(mut self, other: Tally) -> Tally {
+        self.went_on += other.went_on;
+        self.refused += other.refused;
+        for (why, count) in other.excused {
+            *self.excused.entry(why).or_default() += count;
+        }
+        self.wrong.extend(other.wrong);
+        self
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (tried, wrong) = (self.tried(), self.wrong.len());
+        let Tally {
+            went_on, refused, ..
+        } = self;
+        write!(
+            f,
+            "{tried} cells, {went_on} went on, {refused} refused, {wrong} wrong"
+        )?;
+        for (why, count) in &self.excused {
+            write!(f, "; {count} refused where a peer goes on, since {why}")?;
+        }
+        Ok(())
+    }
+}
+
 /// Surroundings as cells: those of every run, or all.
 pub(super) fn cells<'a>(of: &'a [Surrounding], ground: Ground) -> Vec<Cell<'a>> {
-    let is_there = |it: &&Surrounding| meddle().is_some() || !it.0.contains("$MEDDLE");
+    let is_there = |it: &&Surrounding| {
+        (meddle().is_some() || !it.0.contains("$MEDDLE"))
+            && (!it.0.contains("$LIMIT") || may_limit())
+    };
     let tried = of.iter().filter(|it| it.2 || is_full()).filter(is_there);
     let cells = tried.map(|Surrounding(line, owes, _)| Cell {
         ground,
@@ -815,4 +942,44 @@ pub(super) fn cells<'a>(of: &'a [Surrounding], ground: Ground) -> Vec<Cell<'a>> 
 fn every_command_is_right_in_every_surrounding() {
     let (stage, jobs) = Stage::new();
     try_all(&stage, &jobs, &cells(&SURROUNDINGS, PLAIN));
+}
+
+/// What SQLite says of a full disk.
+const DISK_IS_FULL: &str = "database or disk is full";
+
+#[test]
+fn a_quota_is_a_full_disk() {
+    if meddle().is_none() {
+        return;
+    }
+    let (stage, jobs) = Stage::new();
+    let refusing = |job: &(&'static str, &'static str), line| {
+        let cell = Cell {
+            ground: PLAIN,
+            line,
+            owes: AllOrSentence,
+        };
+        stage.run(cell, *job)
+    };
+    let mut refused = 0;
+    // Some of them are enough to see that the two are one.
+    let step = if is_full() { 1 } else { 5 };
+    for job in jobs.iter().step_by(step) {
+        let full = refusing(job, r#"$MEDDLE write=28 allocate=28 -- "$@""#);
+        let quota = refusing(job, r#"$MEDDLE write=122 allocate=122 -- "$@""#);
+        let told = said(&quota.output);
+        assert_eq!(
+            quota.output.status.code(),
+            full.output.status.code(),
+            "{}: {told}, {}",
+            job.0,
+            said(&full.output)
+        );
+        assert_eq!(quota.names, full.names, "{}: {told}", job.0);
+        let is_told = |outcome: &Outcome| said(&outcome.output).contains(DISK_IS_FULL);
+        assert_eq!(is_told(&quota), is_told(&full), "{}: {told}", job.0);
+        refused += usize::from(!quota.output.status.success());
+    }
+    println!("{refused} jobs met a full disk and a quota");
+    assert!(refused > 0);
 }

@@ -1,11 +1,11 @@
 //! Commands in surroundings that mean them no good: killed at any call, on file systems that refuse, with streams that
 //! are closed, full or read by nobody.
 
+#[cfg(feature = "mount")]
+mod flawed;
 mod grounds;
 mod matrix;
 mod names;
-#[cfg(feature = "mount")]
-mod refusing;
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, symlink};

@@ -1,4 +1,4 @@
-//! A file system that shows a folder as it is, and refuses one thing: what servers behind a mount say no to.
+//! A file system that shows a folder as it is, and has one flaw: what servers behind a mount say no to, or how late they answer.
 //!
 //! It knows nothing of attributes, room set aside and holes, as many such servers. Each inode is held by a descriptor of
 //! its own for as long as the kernel knows it, so that names may change.
@@ -26,10 +26,15 @@ use rustix::fs::{
 };
 use rustix::io::Errno as SystemError;
 
-use super::matrix::Refused;
+use super::matrix::Flaw;
 
 /// What the kernel may keep of what it is told: nothing.
 const KEPT: Duration = Duration::ZERO;
+/// How late a call is answered that looks at an inode: as by a server some hundred kilometres away.
+const LATE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 5_000_000,
+};
 /// Flags of an open file that are the kernel's own business, or done with.
 const OPENED: OFlags = OFlags::NOFOLLOW
     .union(OFlags::CREATE)
@@ -38,14 +43,14 @@ const OPENED: OFlags = OFlags::NOFOLLOW
     .union(OFlags::DIRECT);
 
 /// Shows `below` at `target`, until that is unmounted.
-pub fn mount(below: &Path, target: &Path, refused: Refused) -> io::Result<BackgroundSession> {
+pub fn mount(below: &Path, target: &Path, flaw: Flaw) -> io::Result<BackgroundSession> {
     let root = open_path(CWD, below.as_os_str())?;
     let held = Held {
         inode: root,
         lookups: 1,
     };
-    let served = Refusing {
-        refused,
+    let served = Flawed {
+        flaw,
         inodes: Mutex::new(HashMap::from([(INodeNo::ROOT.0, held)])),
         files: Mutex::default(),
         folders: Mutex::default(),
@@ -73,8 +78,8 @@ struct Listed {
     name: std::ffi::OsString,
 }
 
-struct Refusing {
-    refused: Refused,
+struct Flawed {
+    flaw: Flaw,
     inodes: Mutex<HashMap<u64, Held>>,
     files: Mutex<HashMap<u64, Arc<OpenFile>>>,
     folders: Mutex<HashMap<u64, Arc<Vec<Listed>>>>,
@@ -147,17 +152,34 @@ fn timespec(given: Option<TimeOrNow>) -> Timespec {
     }
 }
 
-impl Refusing {
+impl Flawed {
     /// Refuses what this file system does, if it is that.
-    fn allow(&self, asked: Refused) -> io::Result<()> {
-        match asked == self.refused {
+    fn allow(&self, asked: Flaw) -> io::Result<()> {
+        match asked == self.flaw {
             true => Err(asked.error().into()),
             false => Ok(()),
         }
     }
 
+    /// Refuses to give a file another name.
+    fn allow_name(&self) -> io::Result<()> {
+        match self.flaw {
+            Flaw::Name(_) => Err(self.flaw.error().into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes its time where it is late.
+    fn begin(&self) {
+        if self.flaw == Flaw::Late {
+            // Of no descriptor anything is to come: the time is what is asked for.
+            let _ = rustix::event::poll(&mut [], Some(&LATE));
+        }
+    }
+
     /// The path by which the system finds an inode that is held.
     fn path(&self, number: INodeNo) -> io::Result<PathBuf> {
+        self.begin();
         let inodes = lock(&self.inodes);
         let held = inodes.get(&number.0).ok_or(SystemError::NOENT)?;
         Ok(format!("/proc/self/fd/{}", held.inode.as_raw_fd()).into())
@@ -207,6 +229,7 @@ impl Refusing {
     }
 
     fn file(&self, handle: FileHandle) -> io::Result<Arc<OpenFile>> {
+        self.begin();
         let files = lock(&self.files);
         Ok(files.get(&handle.0).cloned().ok_or(SystemError::BADF)?)
     }
@@ -227,7 +250,7 @@ impl Refusing {
     }
 
     fn sync(&self, handle: FileHandle) -> io::Result<()> {
-        self.allow(Refused::Sync)?;
+        self.allow(Flaw::Sync)?;
         let open = self.file(handle)?;
         let length = open.file.metadata()?.len();
         open.safe_bytes.store(length, Ordering::Relaxed);
@@ -242,7 +265,7 @@ impl Refusing {
             return Ok(());
         }
         let safe_bytes = open.safe_bytes.load(Ordering::Relaxed);
-        let allowed = self.allow(Refused::Close);
+        let allowed = self.allow(Flaw::Close);
         if allowed.is_err() && open.file.metadata()?.len() > safe_bytes {
             open.file.set_len(safe_bytes)?;
         }
@@ -257,11 +280,11 @@ impl Refusing {
     ) -> io::Result<()> {
         let path = self.path(number)?;
         if let Some(mode) = mode {
-            self.allow(Refused::Mode)?;
+            self.allow(Flaw::Mode)?;
             chmodat(CWD, &path, Mode::from_raw_mode(mode), AtFlags::empty())?;
         }
         if owner != [None; 2] {
-            self.allow(Refused::Owner)?;
+            self.allow(Flaw::Owner)?;
             let user = owner[0].map(rustix::fs::Uid::from_raw);
             let group = owner[1].map(rustix::fs::Gid::from_raw);
             chownat(CWD, &path, user, group, AtFlags::empty())?;
@@ -280,7 +303,7 @@ macro_rules! answer {
     };
 }
 
-impl Filesystem for Refusing {
+impl Filesystem for Flawed {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         answer!(reply, self.enter(parent, name), it => reply.entry(&KEPT, &it, Generation(0)));
     }
@@ -325,7 +348,7 @@ impl Filesystem for Refusing {
                 let file = OpenOptions::new().write(true).open(self.path(number)?)?;
                 file.set_len(size)?;
             } else if read.is_some() || changed.is_some() {
-                self.allow(Refused::Times)?;
+                self.allow(Flaw::Times)?;
                 let times = Timestamps {
                     last_access: timespec(read),
                     last_modification: timespec(changed),
@@ -417,7 +440,7 @@ impl Filesystem for Refusing {
         reply: ReplyEmpty,
     ) {
         let work = || -> io::Result<_> {
-            self.allow(Refused::Name)?;
+            self.allow_name()?;
             let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
             let (from, to) = (self.path(from)?.join(name), self.path(to)?.join(new_name));
             Ok(renameat_with(CWD, from, CWD, to, flags)?)
@@ -427,6 +450,7 @@ impl Filesystem for Refusing {
 
     fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let work = || -> io::Result<_> {
+            self.allow_name()?;
             let (from, to) = (self.path(number)?, self.path(parent)?.join(name));
             linkat(CWD, from, CWD, to, AtFlags::SYMLINK_FOLLOW)?;
             self.enter(parent, name)
@@ -525,7 +549,7 @@ impl Filesystem for Refusing {
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        answer!(reply, self.allow(Refused::Sync), () => reply.ok());
+        answer!(reply, self.allow(Flaw::Sync), () => reply.ok());
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
