@@ -88,6 +88,10 @@ impl Database {
 
     fn unlock(&mut self, level: c_int) -> Result<Code> {
         self.connection.unlock(level_of(level))?;
+        if level == 0 && !self.is_unlocked && self.opened.take_journal() {
+            // Nothing depends on it.
+            let _ = self.connection.clear_left_part();
+        }
         Ok(ffi::OK)
     }
 

@@ -18,6 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use breakeven::codec::Method;
@@ -95,8 +96,17 @@ pub fn register(api: Api, is_default: bool) -> Code {
     unsafe { api.register_vfs(vfs, is_default) }
 }
 
-/// The databases that this process has open, by path: how many connections each has.
-static OPEN: Mutex<Option<HashMap<PathBuf, usize>>> = Mutex::new(None);
+/// The databases that this process has open, by path.
+static OPEN: Mutex<Option<HashMap<PathBuf, OpenPath>>> = Mutex::new(None);
+
+/// What connections of this process know of a path.
+#[derive(Default)]
+struct OpenPath {
+    connections: usize,
+    /// Whether SQLite found a journal there since a connection looked after it.
+    has_journal: Arc<AtomicBool>,
+}
+
 /// Their files, which connections share: by device, inode, whether it is only read, and the process, since a child
 /// shares none of its parent's.
 type Stores = HashMap<(u64, u64, bool, u32), Weak<PageStore>>;
@@ -107,19 +117,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Says that a database is open under a path, for as long as it lives.
-pub struct Opened(PathBuf);
+pub struct Opened {
+    path: PathBuf,
+    has_journal: Arc<AtomicBool>,
+}
 
 impl Opened {
     /// Says so from now on.
     pub fn new(path: &Path) -> Opened {
         let mut open = lock(&OPEN);
-        *open.get_or_insert_default().entry(path.into()).or_default() += 1;
-        Opened(path.into())
+        let open = open.get_or_insert_default().entry(path.into()).or_default();
+        open.connections += 1;
+        Opened {
+            path: path.into(),
+            has_journal: Arc::clone(&open.has_journal),
+        }
     }
 
     /// Returns the path.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// Returns whether SQLite found a journal beside the database since this was asked last.
+    pub fn take_journal(&self) -> bool {
+        // Most often there is none, and a load costs others nothing.
+        self.has_journal.load(Ordering::Relaxed) && self.has_journal.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -127,10 +150,10 @@ impl Drop for Opened {
     fn drop(&mut self) {
         let mut open = lock(&OPEN);
         let open = open.get_or_insert_default();
-        if let Some(count) = open.get_mut(&self.0) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&self.0);
+        if let Some(known) = open.get_mut(&self.path) {
+            known.connections -= 1;
+            if known.connections == 0 {
+                open.remove(&self.path);
             }
         }
     }
@@ -138,10 +161,24 @@ impl Drop for Opened {
 
 /// Returns whether a name is that of a journal of a compressed database that is open here.
 fn is_own_journal(name: &Path) -> bool {
+    database_of(name).is_some_and(is_open)
+}
+
+/// Returns the database whose journal would have a name.
+fn database_of(name: &Path) -> Option<&Path> {
     let name = name.as_os_str().as_bytes();
     let stripped = |suffix: &&str| name.strip_suffix(suffix.as_bytes());
     let database = SUFFIXES.iter().find_map(stripped);
-    database.is_some_and(|database| is_open(Path::new(OsStr::from_bytes(database))))
+    database.map(|database| Path::new(OsStr::from_bytes(database)))
+}
+
+/// Notes that a journal of a database that is open here lies beside it.
+fn note_journal(name: &Path) {
+    let open = lock(&OPEN);
+    let known = database_of(name).and_then(|database| open.as_ref()?.get(database));
+    if let Some(known) = known {
+        known.has_journal.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Returns whether a compressed database is open here under a path.
@@ -622,8 +659,16 @@ unsafe extern "C" fn access(
         unsafe { *result = 0 };
         return ffi::OK;
     }
-    // SAFETY: as above, for the VFS before.
-    unsafe { (base(vfs).access)(base(vfs), name, flags, result) }
+    // SAFETY: as above, for the VFS before, which answers by a number.
+    let (code, is_there) = unsafe {
+        let code = (base(vfs).access)(base(vfs), name, flags, result);
+        (code, code == ffi::OK && *result != 0)
+    };
+    // SQLite asks whenever it begins to read, and finds nothing to play back in it.
+    if let (Some(path), true, ffi::ACCESS_EXISTS) = (path, is_there, flags) {
+        let _ = catch_unwind(|| note_journal(path));
+    }
+    code
 }
 
 /// # Safety

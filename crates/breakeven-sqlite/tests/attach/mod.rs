@@ -206,9 +206,18 @@ fn leave_undecided_beside<T>(
         .iter()
         .position(|call| call.kind.starts_with("unlink"));
     let at = removed.expect("a super-journal") + usize::from(is_committed);
+    kill_beside(hosts, case, &calls[at], before)
+}
+
+/// Kills a commit before one of its calls, behind what `before` does with the databases as they were.
+fn kill_beside<T>(
+    hosts: &Hosts,
+    case: &Case,
+    CommitCall { kind, number }: &CommitCall,
+    before: impl FnOnce() -> T,
+) -> T {
     put_back(hosts, case);
     let begun = before();
-    let CommitCall { kind, number } = &calls[at];
     let inject = format!("inject={kind}:signal=KILL:when={number}");
     let around = ["strace", "-o", "/dev/null", "-e", &inject];
     let status = hosts.python_under(&around, &(opened(case) + CHANGE));
@@ -227,14 +236,19 @@ const TWO: [(&str, &str); 2] = [("a", "breakeven"), ("b", "unix")];
 
 /// Makes these two.
 fn make_two(hosts: &Hosts) {
+    make(hosts, &TWO);
+}
+
+/// Makes two databases of a case.
+fn make(hosts: &Hosts, case: &Case) {
     hosts.python(
-        &(opened(&TWO)
+        &(opened(case)
             + "for it in ['main', 'b']:\n\
             \x20   d.execute(f'CREATE TABLE {it}.t(n INTEGER)')\n\
             \x20   d.execute(f'INSERT INTO {it}.t VALUES(1)')\n\
             d.close()"),
     );
-    for (name, _) in TWO {
+    for (name, _) in case {
         let made = hosts.path(&format!("{name}.made"));
         fs::rename(hosts.path(&format!("{name}.db")), made).unwrap();
     }
@@ -322,6 +336,47 @@ fn an_open_database_whose_transaction_is_undecided_is_not_forgotten() {
         assert_eq!(said, [expected; 2]);
         assert!(child.wait().unwrap().success());
     }
+}
+
+/// A connection from before the kill looks after the journal as SQLite does: when it reads next.
+#[test]
+fn a_process_that_had_the_databases_open_removes_what_a_killed_one_left() {
+    let Some(hosts) = Hosts::find() else { return };
+    if Command::new("strace").arg("-V").output().is_err() {
+        return left_out("no strace: no transaction over several files is killed");
+    }
+    let case: [(&str, &str); 2] = [("a", "breakeven"), ("b", "breakeven")];
+    make(&hosts, &case);
+    let (mut left, mut kills) = (0, 0);
+    let journals = || names_of(hosts.folder(), ".db-journal").len();
+    for call in calls_of(&hosts, &case) {
+        let (mut child, mut lines) = kill_beside(&hosts, &case, &call, || {
+            let mut child = hosts.start_python(
+                "both = [connect(it) for it in ('a.db', 'b.db')]\n\
+                 def ask(): print(*[d.execute('SELECT n FROM t').fetchone()[0] for d in both], flush=True)\n\
+                 ask(); sys.stdin.readline(); ask()\n\
+                 sys.stdin.readline()",
+            );
+            let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+            assert_eq!(lines.next().unwrap().unwrap(), "1 1");
+            (child, lines)
+        });
+        left += journals();
+        kills += 1;
+        let mut input = child.stdin.take().expect("a pipe");
+        input.write_all(b"\n").unwrap();
+        let said = lines.next().unwrap().unwrap();
+        let is_together = ["1 1", "2 2"].contains(&said.as_str());
+        assert!(is_together, "before {} {}: {said}", call.kind, call.number);
+        assert_eq!(journals(), 0, "before {} {}", call.kind, call.number);
+        drop(input);
+        assert!(child.wait().unwrap().success());
+        for name in names_of(hosts.folder(), "-mj") {
+            fs::remove_file(hosts.path(&name)).unwrap();
+        }
+    }
+    println!("{kills} kills, which left {left} journals");
+    assert!(left > 0);
 }
 
 /// The super-journal is gone, but its folder cannot be synced: SQLite tells of a COMMIT that failed, and keeps it.

@@ -355,6 +355,25 @@ impl Connection {
         self.see(snapshot)
     }
 
+    /// Removes what another process left beside the database that had a part in a transaction over several, and died, if
+    /// nobody reads through this connection or writes. Who opens the database does so by itself.
+    ///
+    /// # Errors
+    /// Those of locking, reading and removing.
+    pub fn clear_left_part(&mut self) -> Result<()> {
+        let is_free = self.level() == LockLevel::None && !self.store.options().is_read_only;
+        if !is_free || !self.store.part_journal().is_there()? || !self.lock(LockLevel::Shared)? {
+            return Ok(());
+        }
+        let seen = match std::mem::replace(&mut self.view, View::None) {
+            View::Read(snapshot) => Arc::into_inner(snapshot),
+            _ => None,
+        };
+        let cleared = seen.map(|seen| self.clear_part(seen)).transpose();
+        self.unlock_unseen(LockLevel::None)?;
+        cleared.map(drop)
+    }
+
     /// Removes what a process left that had a part in a transaction over several databases, if nobody writes.
     fn clear_part(&mut self, seen: Snapshot) -> Result<Snapshot> {
         let before = self.level();
