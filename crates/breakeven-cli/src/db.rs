@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use breakeven::codec::Method;
 use breakeven::pages::{
     Checked, Connection, FileKind, Foreseen, LockLevel, PageKind, PageOptions, PageStore, Space,
-    Transferred, check, export, file_kind, import, predict, repair,
+    Transferred, Unreadable, check, export, export_readable, file_kind, import, predict, repair,
 };
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::quoted::quoted;
@@ -32,7 +32,11 @@ pub fn run(command: &DbCommand) -> Result<ExitCode> {
             codec,
             if_smaller,
         } => bring_in(source, database, codec.as_deref(), *if_smaller),
-        DbCommand::Export { database, target } => bring_out(database, target),
+        DbCommand::Export {
+            database,
+            target,
+            skip_damaged,
+        } => bring_out(database, target, *skip_damaged),
         DbCommand::Info { database, json } => look(database, *json, false),
         DbCommand::Compact { database, codec } => compact(database, codec.as_deref()),
         DbCommand::Fsck {
@@ -258,23 +262,45 @@ fn bring_in(
     Ok(ExitCode::SUCCESS)
 }
 
-fn bring_out(database: &Path, target: &Path) -> Result<ExitCode> {
+fn bring_out(database: &Path, target: &Path, skips_damaged: bool) -> Result<ExitCode> {
     let (from, to) = (Named::new(database)?, Named::new(target)?);
     let shown = Shown::new()?;
     let store = from.store(from.mode()?)?;
     let name = (&to.storage, to.name.as_str());
     let pool = Pool::new(PoolOptions::default())?;
-    let moved = export(store, name, &pool, &mut |done, total| {
-        shown.tell(done, total)
-    });
+    let progress = &mut |done, total| shown.tell(done, total);
+    let moved = match skips_damaged {
+        true => export_readable(store, name, &pool, progress),
+        false => export(store, name, &pool, progress).map(|it| (it, Unreadable::default())),
+    };
     shown.bar.finish_and_clear();
-    let moved = moved.with_context(|| quoted(&database).to_string())?;
+    let (moved, unreadable) = moved.with_context(|| quoted(&database).to_string())?;
     let logical = size(moved.logical_bytes);
+    if unreadable.count > 0 {
+        tell_unreadable(database, &unreadable);
+        say(&format!("{}: {logical}, not all of it", quoted(&target)));
+        return Ok(ExitCode::FAILURE);
+    }
     say(&format!(
         "{}: {logical}; every page read again and compared",
         quoted(&target)
     ));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Names what is zeros in a copy.
+fn tell_unreadable(database: &Path, unreadable: &Unreadable) {
+    let database = quoted(&database);
+    for (start, why) in &unreadable.blocks {
+        let end = start + unreadable.block_bytes;
+        standard::complain(format_args!(
+            "{database}: bytes {start} to {end} cannot be read: {why}; the copy has zeros there"
+        ));
+    }
+    let others = unreadable.count - unreadable.blocks.len() as u64;
+    if others > 0 {
+        standard::complain(format_args!("{database}: and {others} blocks more"));
+    }
 }
 
 /// Repairs a database or a disk that cannot be used, and says on the standard error what came of it; returns whether no

@@ -345,6 +345,10 @@ pub enum DbCommand {
         /// Where the plain one is to be; nothing must be there
         #[arg(value_name = "TARGET")]
         target: PathBuf,
+
+        /// Leave zeros for pages that cannot be read, name them, and exit 1 at the end
+        #[arg(long)]
+        skip_damaged: bool,
     },
     /// Say what a compressed database takes, by kind of page
     Info {

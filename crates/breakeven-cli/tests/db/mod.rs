@@ -111,6 +111,65 @@ fn a_database_goes_in_is_looked_at_and_comes_out_the_same() {
     assert!(found >= 6, "{found} of {tried}");
 }
 
+/// In every sector once: what can be read is as it was, what cannot is zeros and named, and the exit code says so.
+#[test]
+fn what_can_be_read_of_a_damaged_database_comes_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    if !make(&path("plain"), "") {
+        return;
+    }
+    let db = |arguments: &[&str]| db(&folder, arguments);
+    let before = fs::read(path("plain")).unwrap();
+    assert!(db(&["import", "plain", "small"]).status.success());
+    let skip = ["export", "small", "out", "--skip-damaged"];
+    let all = db(&skip);
+    assert!(all.status.success() && said(&all).contains("every page read again"));
+    assert!(fs::read(path("out")).unwrap() == before);
+    let whole = fs::read(path("small")).unwrap();
+    let (mut parts, mut refused) = (0, 0);
+    for sector in (0..whole.len()).step_by(4096) {
+        fs::remove_file(path("out")).unwrap();
+        let mut bytes = whole.clone();
+        let Some(at) = bytes[sector..][..4096].iter().position(|byte| *byte != 0) else {
+            fs::write(path("out"), b"").unwrap();
+            continue;
+        };
+        bytes[sector + at + 2048.min(4095 - at)] ^= 4;
+        fs::write(path("small"), bytes).unwrap();
+        let strict = db(&["export", "small", "out"]).status.code();
+        let _ = fs::remove_file(path("out"));
+        let output = db(&skip);
+        let said = said(&output);
+        if output.status.success() {
+            assert_eq!(strict, Some(0));
+            assert!(fs::read(path("out")).unwrap() == before);
+        } else if path("out").exists() {
+            let copy = fs::read(path("out")).unwrap();
+            assert_eq!((copy.len(), strict), (before.len(), Some(1)));
+            let mut lost = 0;
+            for (number, page) in copy.chunks(4096).enumerate() {
+                let is_lost = page != &before[number * 4096..][..4096];
+                assert!(!is_lost || page.iter().all(|byte| *byte == 0));
+                let place = format!("bytes {} to", number * 4096);
+                assert!(
+                    !is_lost || said.contains(&place) || said.contains("blocks more"),
+                    "{said}"
+                );
+                lost += usize::from(is_lost);
+            }
+            assert!(lost > 0 && said.contains("not all of it"), "{said}");
+            parts += 1;
+        } else {
+            // What leads to the pages is lost: that is for a repair.
+            fs::write(path("out"), b"").unwrap();
+            refused += 1;
+        }
+    }
+    println!("{parts} damaged databases came out in part, {refused} not at all");
+    assert!(parts >= 6 && refused <= 3, "{parts} {refused}");
+}
+
 #[test]
 fn a_codec_that_the_extension_does_not_read_is_refused_by_all_that_write() {
     let folder = tempfile::tempdir().unwrap();

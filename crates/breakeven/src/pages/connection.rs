@@ -1303,6 +1303,16 @@ impl Seen {
         Ok(start.filter(|start| *start < self.extent.size_bytes))
     }
 
+    /// Returns whether a place lies before the database's end.
+    pub(super) fn is_inside(&self, offset: u64) -> bool {
+        offset < self.extent.size_bytes
+    }
+
+    /// Returns the length of a block, which there is.
+    pub(super) fn block_bytes(&self) -> usize {
+        self.extent.block_bytes.max(BLOCK_BYTES_MIN) as usize
+    }
+
     /// Reads what the database has at `offset`, where a block begins, past the cache: all of it must be there.
     ///
     /// # Errors

@@ -51,4 +51,6 @@ pub use database::{HEADER_BYTES, Header, PLAIN_MAGIC, PageKind};
 pub use locks::LockLevel;
 pub use store::{FileKind, PageOptions, PageStore, Space, file_kind, file_kind_by, repair};
 pub use super_journal::is_part_journal;
-pub use transfer::{Checked, Foreseen, Transferred, check, export, import, predict};
+pub use transfer::{
+    Checked, Foreseen, Transferred, Unreadable, check, export, export_readable, import, predict,
+};

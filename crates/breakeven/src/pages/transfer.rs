@@ -4,8 +4,9 @@
 //! Pages are encoded, decoded and compared by the workers of a pool, a MiB to each at a time; how each is encoded is chosen
 //! in their order, so that the same database becomes the same file.
 
+use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::connection::{Connection, Seen, serve_versions};
 use super::database::{HEADER_BYTES, Header, PageKind};
@@ -134,7 +135,8 @@ pub fn import(
         let of = (&header, size_bytes);
         write_pages(&*file, &mut connection, of, all, pool, progress)?;
         let all = (0..size_bytes).step_by(CHUNK_BYTES).map(Ok);
-        prove(&file, connection.seen()?, (all, size_bytes), pool, progress)?;
+        let reader = Reader::of(connection.seen()?);
+        prove(&file, reader, (all, size_bytes), pool, progress)?;
         let now_bytes = file.status()?.size_bytes;
         if now_bytes != size_bytes {
             // By somebody who asks for no locks.
@@ -239,7 +241,34 @@ fn commit_bytes(connection: &mut Connection, chunks: &[u64], page_bytes: u64) ->
 /// As [`import`].
 pub fn export(
     store: Arc<PageStore>,
+    to: (&Arc<dyn Storage>, &str),
+    pool: &Pool,
+    progress: Progress<'_>,
+) -> Result<Transferred> {
+    bring_out(store, to, None, pool, progress)
+}
+
+/// As [`export`], of a database of which some pages cannot be read: they become zeros, and are returned. Nobody takes the copy
+/// for whole.
+///
+/// # Errors
+/// As [`export`], but for damage to pages.
+pub fn export_readable(
+    store: Arc<PageStore>,
+    to: (&Arc<dyn Storage>, &str),
+    pool: &Pool,
+    progress: Progress<'_>,
+) -> Result<(Transferred, Unreadable)> {
+    let unreadable = Arc::new(Mutex::new(Unreadable::default()));
+    let moved = bring_out(store, to, Some(&unreadable), pool, progress)?;
+    let unreadable = std::mem::take(&mut *lock_unreadable(&unreadable));
+    Ok((moved, unreadable))
+}
+
+fn bring_out(
+    store: Arc<PageStore>,
     (storage, target): (&Arc<dyn Storage>, &str),
+    unreadable: Option<&Arc<Mutex<Unreadable>>>,
     pool: &Pool,
     progress: Progress<'_>,
 ) -> Result<Transferred> {
@@ -249,17 +278,25 @@ pub fn export(
     lock(&mut connection, LockLevel::Shared)?;
     let size_bytes = connection.size_bytes()?;
     // Whatever the map says, it is no longer than the file.
-    let space = connection.space()?;
+    let space = match (connection.space(), unreadable) {
+        (Err(error), Some(_)) if is_damage(&error) => Space::default(),
+        (space, _) => space?,
+    };
     check_free(&**storage, target)?;
     let unfinished = Unfinished::begin(&**storage, target, mode)?;
     let file = unfinished.file();
     let mut moved = || {
         let seen = connection.seen()?;
+        let reader = |notes: bool| Reader {
+            seen: seen.clone(),
+            unreadable: unreadable.cloned(),
+            notes,
+        };
         file.truncate(size_bytes)?;
-        copy_out(seen.clone(), file, size_bytes, pool, progress)?;
+        copy_out(reader(true), file, size_bytes, pool, progress)?;
         file.sync()?;
-        let stored = (stored_chunks(seen.clone()), size_bytes);
-        prove(file, seen, stored, pool, progress)?;
+        let stored = (reader(false).stored_chunks(), size_bytes);
+        prove(file, reader(false), stored, pool, progress)?;
         Ok(Transferred {
             logical_bytes: size_bytes,
             space,
@@ -267,6 +304,104 @@ pub fn export(
         })
     };
     settle(moved(), unfinished, target, &|_| true)
+}
+
+/// What of a database cannot be read.
+#[derive(Clone, Debug, Default)]
+pub struct Unreadable {
+    /// Where it lies, in bytes of the database, and why: the first hundred blocks, in order.
+    pub blocks: BTreeMap<u64, String>,
+    /// How many blocks there are in all.
+    pub count: u64,
+    /// The length of a block.
+    pub block_bytes: u64,
+}
+
+/// As many blocks that cannot be read are told one by one.
+const UNREADABLE_MAX: usize = 100;
+
+impl Unreadable {
+    fn add(&mut self, offset: u64, block_bytes: usize, error: &Error) {
+        (self.count, self.block_bytes) = (self.count + 1, block_bytes as u64);
+        self.blocks.insert(offset, error.to_string());
+        // Workers come to them in any order.
+        if self.blocks.len() > UNREADABLE_MAX {
+            self.blocks.pop_last();
+        }
+    }
+}
+
+/// Returns whether an error is of what lies in the file, or of the medium below it.
+fn is_damage(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Corrupt { .. } | Error::Io { .. } | Error::Unsupported { .. }
+    )
+}
+
+fn lock_unreadable(unreadable: &Mutex<Unreadable>) -> MutexGuard<'_, Unreadable> {
+    unreadable.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads a database for who copies or compares it.
+#[derive(Clone)]
+struct Reader {
+    seen: Seen,
+    /// What cannot be read goes here, and is zeros; without it, it is an error.
+    unreadable: Option<Arc<Mutex<Unreadable>>>,
+    /// Whether it is noted there.
+    notes: bool,
+}
+
+impl Reader {
+    fn of(seen: Seen) -> Reader {
+        Reader {
+            seen,
+            unreadable: None,
+            notes: false,
+        }
+    }
+
+    fn read(&self, offset: u64, target: &mut [u8]) -> Result<()> {
+        let read = self.seen.read(offset, target);
+        let unreadable = match (&read, &self.unreadable) {
+            (Err(error), Some(unreadable)) if is_damage(error) => unreadable,
+            _ => return read,
+        };
+        let block_bytes = self.seen.block_bytes();
+        for (at, block) in (offset..)
+            .step_by(block_bytes)
+            .zip(target.chunks_mut(block_bytes))
+        {
+            match self.seen.read(at, block) {
+                Err(error) if is_damage(&error) => {
+                    block.fill(0);
+                    if self.notes {
+                        lock_unreadable(unreadable).add(at, block_bytes, &error);
+                    }
+                }
+                read => read?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns where the chunks begin in which anything is stored, or may be.
+    fn stored_chunks(self) -> impl Iterator<Item = Result<u64>> {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let stored = match self.seen.first_stored(from) {
+                // What of the map cannot be read is looked at block by block.
+                Err(error) if is_damage(&error) && self.unreadable.is_some() => {
+                    Ok(self.seen.is_inside(from).then_some(from))
+                }
+                stored => stored,
+            };
+            let chunk = stored.transpose()?.map(|at| at - at % CHUNK_BYTES as u64);
+            from = chunk.as_ref().map_or(from, |at| at + CHUNK_BYTES as u64);
+            Some(chunk)
+        })
+    }
 }
 
 /// Gives a file that is complete and wanted its name, and removes another.
@@ -472,17 +607,6 @@ fn encode(blocks: &Blocks, chunk: Chunk, block_bytes: usize) -> Result<(Chunk, V
     Ok((chunk, encoded))
 }
 
-/// Returns where the chunks begin in which anything is stored.
-fn stored_chunks(seen: Seen) -> impl Iterator<Item = Result<u64>> {
-    let mut from = 0;
-    std::iter::from_fn(move || {
-        let stored = seen.first_stored(from).transpose()?;
-        let chunk = stored.map(|at| at - at % CHUNK_BYTES as u64);
-        from = chunk.as_ref().map_or(from, |at| at + CHUNK_BYTES as u64);
-        Some(chunk)
-    })
-}
-
 /// Has workers do something with chunks of a database, each with room for two of them; `before` is what was done of
 /// twice its length.
 fn each_chunk(
@@ -507,17 +631,17 @@ fn each_chunk(
 
 /// Writes all that is stored of a database to a plain file, which is as long already.
 fn copy_out(
-    seen: Seen,
+    reader: Reader,
     file: &Arc<dyn StorageFile>,
     size_bytes: u64,
     pool: &Pool,
     progress: Progress<'_>,
 ) -> Result<()> {
     let file = Arc::clone(file);
-    let chunks = stored_chunks(seen.clone());
+    let chunks = reader.clone().stored_chunks();
     let sizes = (0, size_bytes);
     each_chunk(chunks, sizes, pool, progress, move |at, bytes, _| {
-        seen.read(at, bytes)?;
+        reader.read(at, bytes)?;
         file.write_at(&[IoSlice::new(bytes)], at)
     })
 }
@@ -525,7 +649,7 @@ fn copy_out(
 /// Compares chunks of a plain file with a compressed database, byte by byte but for what a compressed one serves otherwise.
 fn prove(
     plain: &Arc<dyn StorageFile>,
-    seen: Seen,
+    reader: Reader,
     (chunks, size_bytes): (impl Iterator<Item = Result<u64>>, u64),
     pool: &Pool,
     progress: Progress<'_>,
@@ -535,7 +659,7 @@ fn prove(
     each_chunk(chunks, sizes, pool, progress, move |at, found, expected| {
         plain.read_exact_at(expected, at)?;
         serve_versions(at, expected);
-        seen.read(at, found)?;
+        reader.read(at, found)?;
         match found == expected {
             true => Ok(()),
             false => {
