@@ -61,11 +61,7 @@ impl<'a> Unfinished<'a> {
     /// [`Error::Io`] where there is a file of that name, and those of renaming and syncing.
     pub(crate) fn publish(self, target: &str) -> Result<()> {
         match self.storage.publish(&self.name, target) {
-            Ok(()) => {
-                let synced = self.storage.sync_directory(folder_of(target));
-                // A command that failed leaves nothing. What could not be synced matters more than a failure here.
-                synced.inspect_err(|_| drop(self.storage.unlink(target)))
-            }
+            Ok(()) => self.storage.sync_directory(folder_of(target)),
             Err(error) => {
                 self.give_up();
                 Err(error)
