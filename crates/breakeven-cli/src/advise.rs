@@ -394,8 +394,8 @@ fn import_fio(path: &Path) -> Result<Medium> {
         |job: &FioJob| job.direction == Direction::Read && job.pattern == Pattern::Random;
     ensure!(
         import.jobs.iter().any(is_random_read),
-        "fio results {}: no job measured random reads, by which pages and caches are judged: add one \
-         with rw=randread and bs=8k",
+        "fio results {}: no job measured random reads, and pages and caches need them: \
+         add one with rw=randread and bs=8k",
         quoted(&path)
     );
     Ok(import.medium)

@@ -89,8 +89,8 @@ impl Named {
                 FileKind::Plain => "a plain SQLite database",
                 FileKind::Empty => "empty",
                 _ => {
-                    "something else. If it was one whose beginning was written over, \
-                     'breakeven db fsck --repair' looks for what is left of it; copy it first"
+                    "something else. If its beginning was written over, copy it, and \
+                     'breakeven db fsck --repair' looks for the rest"
                 }
             };
             bail!(
@@ -257,7 +257,7 @@ fn bring_in(
         ));
     }
     if moved.was_wal {
-        say("its header asked for a write-ahead log, which a compressed database does not have");
+        say("its header asked for a write-ahead log, and a compressed database has none");
     }
     Ok(ExitCode::SUCCESS)
 }

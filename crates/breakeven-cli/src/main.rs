@@ -131,7 +131,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Vault(options) => vault::run(&options),
         #[cfg(not(feature = "vault"))]
         Command::Vault { .. } => anyhow::bail!(
-            "this program is built without the feature `vault`, which is on by default; `make install` builds it with S3 as well"
+            "this build lacks the feature `vault`: build it with `--features vault`, or by `make install`, which adds S3"
         ),
         Command::Disk(command) => disk::run(&command),
         Command::Serve { arguments } => Ok(breakeven_memcached::run(&["serve".into()], &arguments)),

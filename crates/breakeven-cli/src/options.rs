@@ -27,9 +27,10 @@ use crate::zstd_options::{FrameOptions, HabitOptions, TreeOptions};
 pub use crate::strategy::Strategy;
 
 /// What the codes say that a command ends with.
-pub const EXIT_STATUS: &str = "0: it is done, or there is an answer, whatever it says. 1: a file, \
-     medium or meter could not be used, or data is bad; the message names it. 2: the command line was \
-     wrong. 3: all is done, and a file system refused some file's owner, mode or times; the message names it. `compare` says 1 when a verdict changed, and 2 to all that cannot be used.";
+pub const EXIT_STATUS: &str = "0: done, or answered, whatever the answer. 1: a file, medium or meter is \
+     unusable, or data is bad; the message names it. 2: the command line is wrong. 3: done, but a file system \
+     refused some file's owner, mode or times; the message names it. `compare` exits 1 when a verdict changed, \
+     and 2 when a report is unusable.";
 
 /// Storage compression that pays for itself.
 #[derive(Debug, Parser)]
@@ -54,9 +55,9 @@ pub enum Command {
     Advise(Box<AdviseOptions>),
     /// Measure this machine's watts over its load, with a meter of yours, for later advice
     Calibrate(CalibrateOptions),
-    /// Make the page of a report that `advise --json` or `replay --json` wrote
+    /// Make a page from the JSON of `advise` or `replay`
     Report(ReportOptions),
-    /// Say what changed between two reports; exits 1 when a verdict did
+    /// Compare two reports; exits 1 when a verdict changed
     Compare(CompareOptions),
     /// Compress files or a pipe into streams that every zstd reads
     Pack(Box<PackOptions>),
@@ -64,13 +65,13 @@ pub enum Command {
     Unpack(UnpackOptions),
     /// Decompress to standard output
     Cat(UnpackOptions),
-    /// Say what streams consist of, without decoding them
+    /// List the frames of streams, without decoding them
     Info(InfoOptions),
-    /// Show the decision on each block of a file, or what became of the blocks of a stream
+    /// Show the decision on each block of a file, or the result for each block of a stream
     Explain(ExplainOptions),
-    /// Pack streams anew for the days they will be kept
+    /// Recompress streams for the days they will be kept
     Repack(RepackOptions),
-    /// Say what policies of the buffer cache would cost on a trace, over pages of these files
+    /// Compare policies of the buffer cache on a trace, over pages of these files
     Replay(Box<ReplayOptions>),
     /// Store trees of files once, compressed and encrypted
     #[cfg(feature = "vault")]
@@ -82,7 +83,7 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
         arguments: Vec<std::ffi::OsString>,
     },
-    /// Make, serve and copy compressed disks for programs that know nothing of them
+    /// Make, serve and copy compressed disks for unmodified programs
     #[command(subcommand)]
     Disk(DiskCommand),
     /// Serve a memcached, with its option letters (`serve -h` lists them)
@@ -124,19 +125,19 @@ pub enum DiskCommand {
     Import(DiskImportOptions),
     /// Write a volume as a raw image
     Export(DiskExportOptions),
-    /// Say what a disk holds, and what it takes
+    /// Show the volumes of a disk and the room that they take
     Info(DiskFile),
     /// Read every block of a disk; exits 1 if one cannot be read
     Fsck(DiskFsckOptions),
-    /// Make a volume that shows what another one shows now
+    /// Make a writable copy of a volume as it is now
     Clone(DiskCopyOptions),
-    /// Make a volume that nobody can write, of what another one shows now
+    /// Make a read-only copy of a volume as it is now
     Snapshot(DiskCopyOptions),
     /// Remove a volume
     Remove(DiskRemoveOptions),
     /// Make a volume longer, also of a served disk, or shorter
     Resize(DiskResizeOptions),
-    /// Write all blocks of a disk that nobody serves again, denser, and give back the room that is left over
+    /// Rewrite all blocks of an unserved disk more densely, and give back the free room
     Compact(DiskFile),
 }
 
@@ -154,11 +155,11 @@ pub struct DiskCreateOptions {
     #[command(flatten)]
     pub file: DiskFile,
 
-    /// How long the volume is to its users: 10GiB
+    /// Length of the volume: 10GiB
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub size: u64,
 
-    /// What the volume is called
+    /// Name of the volume
     #[arg(long, value_name = "NAME", default_value = "disk")]
     pub volume: String,
 
@@ -189,11 +190,11 @@ pub struct DiskServeOptions {
     #[arg(long)]
     pub read_only: bool,
 
-    /// How blocks are compressed; unless given, each kind of block as it pays
+    /// Method for blocks; by default the cheapest for each kind of block
     #[arg(long, value_name = "METHOD")]
     pub method: Option<Method>,
 
-    /// Memory of the index of blocks that are there already; 1 for none
+    /// Memory of the index of equal blocks; 1 for none
     #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = parse_bytes)]
     pub duplicates: u64,
 
@@ -205,7 +206,7 @@ pub struct DiskServeOptions {
     #[arg(long, value_name = "N", default_value = "32", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub connections: u32,
 
-    /// Write what the server does to this file, in Prometheus' text form
+    /// Write the server's metrics to this file, in Prometheus' text form
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
 }
@@ -220,7 +221,7 @@ pub struct DiskImportOptions {
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
 
-    /// What the volume is called
+    /// Name of the volume
     #[arg(long, value_name = "NAME", default_value = "disk")]
     pub volume: String,
 
@@ -254,7 +255,7 @@ pub struct DiskFsckOptions {
     #[command(flatten)]
     pub file: DiskFile,
 
-    /// Before that, if the disk cannot be used at all, go back to the newest state of it that can
+    /// First go back to the newest usable state, if the disk is unusable
     #[arg(long)]
     pub repair: bool,
 }
@@ -265,11 +266,11 @@ pub struct DiskCopyOptions {
     #[command(flatten)]
     pub file: DiskFile,
 
-    /// The volume that is copied
+    /// The volume to copy
     #[arg(value_name = "FROM")]
     pub from: String,
 
-    /// What the copy is called
+    /// Name of the copy
     #[arg(value_name = "TO")]
     pub to: String,
 }
@@ -295,11 +296,11 @@ pub struct DiskResizeOptions {
     #[arg(value_name = "NAME")]
     pub volume: String,
 
-    /// How long it is to be to its users: 20GiB
+    /// New length of the volume: 20GiB
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub size: u64,
 
-    /// Throw away what lies behind the new end
+    /// Discard the bytes behind the new end
     #[arg(long)]
     pub discard: bool,
 }
@@ -314,11 +315,11 @@ pub enum DbCommand {
         #[arg(value_name = "DATABASE")]
         database: PathBuf,
 
-        /// How pages are written; unless given, each kind of page as it pays
+        /// Method for pages; by default the cheapest for each kind of page
         #[arg(long, value_name = "METHOD")]
         codec: Option<String>,
     },
-    /// Make a compressed database of a plain one, which is only read, and compare every page
+    /// Make a compressed database from a plain one, and compare every page; the plain one is only read
     Import {
         /// The plain database
         #[arg(value_name = "SOURCE")]
@@ -328,7 +329,7 @@ pub enum DbCommand {
         #[arg(value_name = "DATABASE")]
         database: PathBuf,
 
-        /// How pages are written; unless given, each kind of page as it pays
+        /// Method for pages; by default the cheapest for each kind of page
         #[arg(long, value_name = "METHOD")]
         codec: Option<String>,
 
@@ -336,7 +337,7 @@ pub enum DbCommand {
         #[arg(long)]
         if_smaller: bool,
     },
-    /// Make a plain database of a compressed one, which is only read, and compare every page
+    /// Make a plain database from a compressed one, and compare every page; the compressed one is only read
     Export {
         /// The compressed database
         #[arg(value_name = "DATABASE")]
@@ -350,7 +351,7 @@ pub enum DbCommand {
         #[arg(long)]
         skip_damaged: bool,
     },
-    /// Say what a compressed database takes, by kind of page
+    /// Show the size of a compressed database, by kind of page
     Info {
         /// The compressed database
         #[arg(value_name = "DATABASE")]
@@ -360,14 +361,13 @@ pub enum DbCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Write all pages of a compressed database again, denser, and give back the room that is left over
+    /// Rewrite all pages of a compressed database more densely, and give back the free room
     Compact {
         /// The compressed database, which nobody else may be using
         #[arg(value_name = "DATABASE")]
         database: PathBuf,
 
-        /// How pages are written that were never moved before; unless given, each kind of page as dense as is worth
-        /// the wait
+        /// Method for pages that never moved before; by default each kind of page is as dense as is worth the wait
         #[arg(long, value_name = "METHOD")]
         codec: Option<String>,
     },
@@ -377,8 +377,7 @@ pub enum DbCommand {
         #[arg(value_name = "DATABASE")]
         database: PathBuf,
 
-        /// Before that, if the database cannot be used at all, go back to the newest state of it that can; nobody else
-        /// may have it open
+        /// First go back to the newest usable state, if the database is unusable; nobody else may have it open
         #[arg(long)]
         repair: bool,
 
@@ -393,20 +392,20 @@ pub enum DbCommand {
 pub enum BenchShape {
     /// Gets of 20 keys
     Batched,
-    /// 50 gets of one key every 50 ms on each connection, of which there are as many as the rate asks for
+    /// 50 gets of one key every 50 ms on each connection; the rate sets the number of connections
     Paced,
     /// Gets of one key, several at once
     Single,
-    /// Sets of other values than before, several at once; gets without a new fill would find them wrong
+    /// Sets of new values, several at once; later gets need a new fill
     Sets,
 }
 
 /// Options of `breakeven bench`.
 ///
-/// It stores a value under each of its keys, `bench:00000000` and so on, and then asks for them; they stay there.
-/// Without `--rate` and `--flat-out` it seeks the most keys a second at which fewer than 1 % of the requests take
-/// longer than `--limit`. Requests come when they are due, whether earlier ones were answered or not, and latencies
-/// count from then. One thread makes the load: pin it and the server to processors of their own (`taskset`).
+/// It stores a value under each key (`bench:00000000` and on), asks for the values, and leaves them there. Without
+/// `--rate` and `--flat-out` it seeks the highest rate at which fewer than 1 % of the requests exceed `--limit`.
+/// Requests start on schedule, whether earlier ones were answered or not, and latencies count from then. One thread
+/// makes the load: pin it and the server to processors of their own (`taskset`).
 #[derive(Debug, Args)]
 pub struct BenchOptions {
     /// The server: HOST:PORT, or the path of a UNIX socket
@@ -429,12 +428,11 @@ pub struct BenchOptions {
     #[arg(long, conflicts_with = "rate")]
     pub flat_out: bool,
 
-    /// What a key that is not there costs the client, which then stores its value, as a program that caches what it
-    /// fetches elsewhere; else misses are counted alone
+    /// Time that a miss costs the client, which then stores the value; by default misses are only counted
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "flat_out", conflicts_with = "rate")]
     pub miss: Option<f64>,
 
-    /// What requests may take
+    /// Time that a request may take
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_time)]
     pub limit: f64,
 
@@ -450,7 +448,7 @@ pub struct BenchOptions {
     #[arg(long, value_name = "N", default_value = "100000", value_parser = clap::value_parser!(u32).range(1..=99_999_999))]
     pub keys: u32,
 
-    /// Values: the lines of this file; else records of JSON of 200 to 1000 bytes are made up
+    /// Values from the lines of this file; by default JSON records of 200 to 1000 bytes
     #[arg(long, value_name = "FILE")]
     pub values: Option<PathBuf>,
 
@@ -494,9 +492,9 @@ pub enum Preference {
 
 /// Options of `breakeven advise`.
 ///
-/// It reads only, but for one scratch file by which it measures the medium, gone as soon as it is
-/// open; 64 MiB are written to it in all. Ctrl-C ends it with what is known. Progress is shown on a terminal; into
-/// a pipe or a file nothing is written before the answer.
+/// It only reads, but for one scratch file that measures the medium. That file loses its name at once, and 64 MiB are
+/// written to it in all. Ctrl-C ends it with an answer from the data so far. A terminal shows progress; a pipe or a
+/// file gets the answer alone.
 #[derive(Debug, Args)]
 pub struct AdviseOptions {
     /// Files and folders to advise on; without any, Kothiyal's four file types (text, binary,
@@ -504,8 +502,8 @@ pub struct AdviseOptions {
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 
-    /// Advise on what a running memcached holds, HOST:PORT or the path of a UNIX socket: keys and a sample of the
-    /// values are read
+    /// Advise on the items of a running memcached, HOST:PORT or the path of a UNIX socket; it reads the keys and a
+    /// sample of the values
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["paths", "values", "report", "all"])]
     pub memcached: Option<String>,
 
@@ -513,7 +511,7 @@ pub struct AdviseOptions {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "report", "all"])]
     pub values: Option<PathBuf>,
 
-    /// With --memcached and --values: what a miss costs a client
+    /// With --memcached and --values: the time that a miss costs a client
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_time)]
     pub miss: f64,
 
@@ -560,7 +558,7 @@ pub struct AdviseOptions {
     )]
     pub skew: Access,
 
-    /// A recorded trace of the buffers asked for, in place of skew and data; standard input for -
+    /// A recorded trace of buffer accesses, in place of skew and data; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "data")]
     pub trace: Option<PathBuf>,
 
@@ -576,7 +574,7 @@ pub struct AdviseOptions {
     #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = parse_block_size)]
     pub block_size: usize,
 
-    /// Database page size, 4KiB to 128KiB; a SQLite database's own, and else 16KiB, unless given
+    /// Database page size, 4KiB to 128KiB; by default that of a SQLite database, else 16KiB
     #[arg(long, value_name = "BYTES", value_parser = parse_page_size)]
     pub page_size: Option<usize>,
 
@@ -584,7 +582,7 @@ pub struct AdviseOptions {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub methods: Vec<Method>,
 
-    /// Prices to use, instead of the dated ones that come with the program
+    /// Prices, in place of the program's own dated ones
     #[arg(long, value_name = "FILE")]
     pub prices: Option<PathBuf>,
 
@@ -605,7 +603,7 @@ pub struct AdviseOptions {
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
 
-    /// Print all tables, where the answer is one screen: every method on every kind of data, every verdict
+    /// Print all tables: every method on every kind of data, and every verdict
     #[arg(long, conflicts_with = "json")]
     pub all: bool,
 
@@ -613,7 +611,7 @@ pub struct AdviseOptions {
     #[arg(long)]
     pub json: bool,
 
-    /// Write the report as one page with pictures, which needs no network
+    /// Write the report as one page with pictures; it needs no network
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
 }
@@ -662,8 +660,8 @@ pub struct ReportOptions {
 
 /// Options of `breakeven compare`.
 ///
-/// A verdict has changed when it says something else to do (another method, storing raw, or that
-/// it is undecided) and the bands of the two costs do not meet. Exits 0 when none did, 1 when one did, 2 when a report cannot be used.
+/// A verdict changed when its advice differs (another method, storing raw, undecided) and the bands of the two costs
+/// do not meet. Exits 0 when none changed, 1 when one did, 2 when a report is unusable.
 #[derive(Debug, Args)]
 pub struct CompareOptions {
     /// The earlier report, as `advise --json` wrote it
@@ -714,7 +712,7 @@ pub struct FileOptions {
     #[arg(short, long, overrides_with = "verbose")]
     pub quiet: bool,
 
-    /// Say more, as is done on a terminal, and sum up what goes to standard output as well
+    /// Say more, as on a terminal, and sum up streams to standard output as well
     #[arg(short, long, overrides_with = "quiet")]
     pub verbose: bool,
 
@@ -732,7 +730,7 @@ pub struct MoneyOptions {
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_amount)]
     pub reads: f64,
 
-    /// Prices to use, instead of the dated ones that come with the program
+    /// Prices, in place of the program's own dated ones
     #[arg(long, value_name = "FILE")]
     pub prices: Option<PathBuf>,
 }
@@ -748,15 +746,14 @@ pub struct PackOptions {
     #[arg(short, long, value_name = "METHOD", conflicts_with = "strategy")]
     pub method: Option<Method>,
 
-    /// One frame by a level of zstd, 1 to 22, or the fast ones, -1 to -7; -1 to -22 and --fast=1 to 7 say the same
+    /// One frame by a level of zstd, 1 to 22, or -1 to -7 for the fast ones; also typed -1 to -22 and --fast=1 to 7
     #[arg(long, value_name = "N", conflicts_with_all = ["method", "strategy", "deterministic", "hint"],
         allow_negative_numbers = true, value_parser = parse_level)]
     pub level: Option<i8>,
 
-    /// How it is packed: money (cheapest over the days kept), energy (with the fewest joules), smallest, fastest (over as soon as can
-    /// be), free (as small as can be in the time it takes uncompressed), within:F (in F times that).
-    /// Unless given: to a file the cheapest in the time of zstd's default level, to a pipe, or where
-    /// the link is told, fastest
+    /// What to save: money (cheapest over the days kept), energy (fewest joules), smallest, fastest (earliest end),
+    /// free (smallest in the time of storing raw), within:F (smallest in F times that). By default a file takes the
+    /// cheapest form in the time of zstd's default level; a pipe, or a given link, takes fastest
     #[arg(long, value_name = "STRATEGY", value_parser = parse_strategy)]
     pub strategy: Option<Strategy>,
 
@@ -764,19 +761,18 @@ pub struct PackOptions {
     #[arg(long, value_name = "RATE", default_value = "auto", value_parser = parse_link)]
     pub link: Link,
 
-    /// Threads that write the file at once, for one that lies on several servers or disks, as on
-    /// Lustre; the file is the same
+    /// Parallel writer threads, for a file on several servers or disks, as on Lustre; the file is the same
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub links: u16,
 
-    /// Write the same bytes every time, whatever the threads and the link: by the speeds that come
-    /// with the program, for the link told, 117MB/s unless it is, and prices that do not move
+    /// Write the same bytes every time, whatever the threads and the link: by built-in speeds, fixed prices, and the
+    /// given link or 117MB/s
     #[arg(long, conflicts_with_all = ["method", "ledger"])]
     pub deterministic: bool,
 
-    /// What is known of the bytes, or of LENGTH of them from OFFSET on: none (compressing is in vain),
-    /// once (written once, then kept), hot or hot=READS (read often, 100 times unless told), keep=DAYS,
-    /// async=SHARE (of the time in which others want the processors); may be given several times
+    /// What you know of the bytes, or of LENGTH of them from OFFSET on: none (compressing is in vain), once (written
+    /// once, then kept), hot or hot=READS (read often, 100 times by default), keep=DAYS, async=SHARE (of the time in
+    /// which others want the processors). Give one or more
     #[arg(long, value_name = "[OFFSET+LENGTH:]HINT", value_parser = parse_hint)]
     pub hint: Vec<Hint>,
 
@@ -798,11 +794,11 @@ pub struct PackOptions {
     #[command(flatten)]
     pub frame: FrameOptions,
 
-    /// Frames of zstd alone, which libzstd and every zstd read; the default
+    /// zstd frames only, for libzstd and every zstd; the default
     #[arg(long, conflicts_with = "mixed")]
     pub portable: bool,
 
-    /// Frames of lz4 and xz as well, which a zstd reads that is linked with both (Debian's is)
+    /// lz4 and xz frames as well, for a zstd that is linked with both, as Debian's is
     #[arg(long)]
     pub mixed: bool,
 
@@ -821,7 +817,7 @@ pub struct UnpackOptions {
     #[command(flatten)]
     pub files: FileOptions,
 
-    /// Decompress, as is done anyway: `tar -I` says so
+    /// Decompress, the default; `tar -I` passes this
     #[arg(short, long)]
     pub decompress: bool,
 
@@ -837,12 +833,11 @@ pub struct UnpackOptions {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub output_max: Option<u64>,
 
-    /// Stop with an error when a stream decodes to more than so many times its own bytes, beyond the
-    /// first MiB
+    /// Stop with an error when a stream decodes to more than N times its bytes, beyond the first MiB
     #[arg(long, value_name = "N", value_parser = parse_positive)]
     pub ratio_max: Option<f64>,
 
-    /// Leave alone what follows the last frame and is none
+    /// Ignore bytes behind the last frame
     #[arg(long)]
     pub ignore_trailing: bool,
 }
@@ -854,7 +849,7 @@ pub struct InfoOptions {
     #[arg(value_name = "FILE", required = true)]
     pub paths: Vec<PathBuf>,
 
-    /// The largest window of an .xz stream, of which only decoding tells the end
+    /// The largest window of an .xz stream, whose end only decoding finds
     #[arg(short = 'M', long, value_name = "BYTES", default_value = "128MiB", value_parser = parse_bytes)]
     pub window_max: u64,
 
@@ -865,24 +860,23 @@ pub struct InfoOptions {
 
 /// Options of `breakeven explain`.
 ///
-/// Of a file it shows what `pack` would do: blocks are encoded one by one, and workers and link are
-/// simulated. A stream is decoded, its blocks are looked at again, and some of each class are encoded
-/// by every method. Nothing is written.
+/// For a file it shows the decisions of `pack`: it encodes blocks one by one, and simulates workers and link. It
+/// decodes a stream, classifies its blocks again, and encodes some of each class by every method. It writes nothing.
 #[derive(Debug, Args)]
 pub struct ExplainOptions {
     /// A file to be packed, or a stream
     #[arg(value_name = "FILE")]
     pub path: PathBuf,
 
-    /// Of a file: how it is packed, as for pack; unless this or a link is told, as pack packs it into a file
+    /// For a file: the strategy, as for pack; without this and --link, that of pack into a file
     #[arg(long, value_name = "STRATEGY", value_parser = parse_strategy)]
     pub strategy: Option<Strategy>,
 
-    /// Of a file: the speed of the link (117MB/s, 10Gbit/s), 117MB/s where a strategy wants one
+    /// For a file: the speed of the link (117MB/s, 10Gbit/s); by default 117MB/s where a strategy wants one
     #[arg(long, value_name = "RATE", value_parser = parse_link)]
     pub link: Option<Link>,
 
-    /// Of a file: workers; the processors of this machine unless given
+    /// For a file: workers; by default the processors of this machine
     #[arg(short = 'T', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
 
@@ -897,11 +891,11 @@ pub struct ExplainOptions {
     #[arg(long)]
     pub mixed: bool,
 
-    /// Of a stream: the largest window of a frame that is decoded in pieces
+    /// For a stream: the largest window of a frame that is decoded in pieces
     #[arg(short = 'M', long, value_name = "BYTES", default_value = "128MiB", value_parser = parse_bytes)]
     pub window_max: u64,
 
-    /// Of a stream: seconds that trying all methods may take
+    /// For a stream: seconds that trying all methods may take
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_positive)]
     pub time: f64,
 
@@ -916,9 +910,8 @@ pub struct ExplainOptions {
 
 /// Options of `breakeven repack`.
 ///
-/// A stream is decoded and packed again by what its bytes cost while they are kept and the cores
-/// that make them fewer. What comes out is compared with what went in, byte by byte, before it takes
-/// its place; where it is not smaller, the stream stays as it is.
+/// It decodes a stream and packs it again, at the least cost of storage and cores over the days. It compares both
+/// byte by byte before the new one takes the place of the old. Where it is not smaller, the stream stays as it is.
 #[derive(Debug, Args)]
 pub struct RepackOptions {
     /// Streams
@@ -940,8 +933,7 @@ pub struct RepackOptions {
     #[arg(short, long)]
     pub force: bool,
 
-    /// Use lz4 and xz as well, which a zstd reads that is linked with both; streams that have such
-    /// frames may use them anyway
+    /// Use lz4 and xz as well, for a zstd that is linked with both; a stream that has such frames may use them anyway
     #[arg(long)]
     pub mixed: bool,
 
@@ -960,9 +952,9 @@ pub struct RepackOptions {
 
 /// Options of `breakeven replay`.
 ///
-/// Each key of the trace stands for a page of the data. Codecs run and are timed; a miss is not made
-/// but charged, unless `--device` is given. A miss's time, what compressing and restoring took, and
-/// what finding out cost make up the time of an access; a raw hit counts nothing.
+/// Each key of the trace stands for a page of the data. Codecs run and are timed. A miss is charged, and really made
+/// only with `--device`. The time of an access is that of misses, compressing, restoring and finding out; a raw hit
+/// counts nothing.
 #[derive(Debug, Args)]
 pub struct ReplayOptions {
     /// Files whose pages are cached
@@ -987,7 +979,7 @@ pub struct ReplayOptions {
     )]
     pub skew: Access,
 
-    /// How many accesses are replayed: the first of a trace, all of it unless given; 500000 made-up ones unless given
+    /// Accesses to replay: the first N of a trace, by default all; of made-up ones by default 500000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub accesses: Option<u64>,
 
@@ -999,28 +991,27 @@ pub struct ReplayOptions {
     #[arg(long, value_name = "BYTES", default_value = "8KiB", value_parser = parse_bytes)]
     pub page: u64,
 
-    /// Memory of the cache; a quarter of the different pages asked for unless given
+    /// Memory of the cache; by default a quarter of the different pages asked for
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory: Option<u64>,
 
-    /// What a miss takes: 73us, 1ms
+    /// Time of a miss: 73us, 1ms
     #[arg(long, value_name = "TIME", default_value = "73us", value_parser = parse_time)]
     pub miss: f64,
 
-    /// Make the misses: read each page from its file, past the page cache, and count what that takes
+    /// Make the misses: read each page from its file, past the page cache, and count that time
     #[arg(long, conflicts_with = "miss")]
     pub device: bool,
 
-    /// What an access is to cost least of, which the adaptive policy goes by and the answer tells: time,
-    /// energy or money
+    /// Cost of an access that the adaptive policy and the answer go by: time, energy or money
     #[arg(long, value_name = "WHAT", default_value = "time", value_parser = parse_metric)]
     pub prefer: breakeven::advise::Preference,
 
-    /// For energy and money: the medium that a miss waits for, for its watts, a preset (hdd, nvme, ...)
+    /// For energy and money: the medium of a miss, for its watts: a preset (hdd, nvme, ...)
     #[arg(long, value_name = "MEDIUM", default_value = "nvme")]
     pub medium: Medium,
 
-    /// For money: prices to use, instead of the dated ones that come with the program
+    /// For money: prices, in place of the program's own dated ones
     #[arg(long, value_name = "FILE")]
     pub prices: Option<PathBuf>,
 
@@ -1028,9 +1019,9 @@ pub struct ReplayOptions {
     #[arg(long, value_name = "IDLE,BUSY", value_parser = parse_watts)]
     pub watts: Option<(f64, f64)>,
 
-    /// Policies side by side: adaptive, raw-only, or so many percent of memory compressed,
-    /// split:PERCENT[:METHOD][:again] (by lz4:1 unless told; again: once that is full only what was asked
-    /// for again is compressed), or as much as it takes to hold so many times the memory, expansion:FACTOR
+    /// Policies side by side: adaptive, raw-only, split:PERCENT[:METHOD][:again] (that share of memory compressed, by
+    /// default by lz4:1; again: a full share takes only pages that were asked for again), expansion:FACTOR (enough
+    /// compressed to hold FACTOR times the memory)
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "raw-only,adaptive",
           value_parser = parse_policy)]
     pub policy: Vec<NamedPolicy>,
@@ -1039,8 +1030,8 @@ pub struct ReplayOptions {
     #[arg(long)]
     pub json: bool,
 
-    /// Write the replay as one page with pictures, which needs no network; it replays sixteen fixed
-    /// splits besides
+    /// Write the replay as one page with pictures, for which it also replays sixteen fixed splits; the page needs no
+    /// network
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
 }

@@ -111,10 +111,7 @@ fn of_server(address: &str, usual: Prospect, seed: u64) -> Result<Cache> {
         bytes += found.iter().map(|it| it.value.len()).sum::<usize>();
         sample.extend(found);
     }
-    ensure!(
-        !sample.is_empty(),
-        "{address} holds nothing that could be read"
-    );
+    ensure!(!sample.is_empty(), "{address} holds no readable item");
     let sets = number("cmd_set").filter(|sets| *sets > 0);
     let evictions = number("evictions").filter(|count| *count >= 1000);
     // Where nothing is dropped, more memory finds no more.

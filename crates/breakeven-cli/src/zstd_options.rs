@@ -10,11 +10,11 @@ use crate::options::parse_bytes;
 /// Which files, beside those that are named, and where to: as `zstd` has it.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TreeOptions {
-    /// All files of folders that are named, and of folders in them
+    /// All files of the named folders, and of folders in them
     #[arg(short, long)]
     pub recursive: bool,
 
-    /// The files that this one names, a line each
+    /// Files named in this file, one a line
     #[arg(long, value_name = "FILE")]
     pub filelist: Vec<PathBuf>,
 
@@ -30,7 +30,7 @@ pub struct TreeOptions {
 /// What else `zstd` does otherwise where it is told to.
 #[derive(Clone, Debug, Default, Args)]
 pub struct HabitOptions {
-    /// Say what streams consist of, as `info` does
+    /// List the frames of streams, as `info` does
     #[arg(short, long)]
     pub list: bool,
 
@@ -42,11 +42,11 @@ pub struct HabitOptions {
     #[arg(long)]
     pub no_sparse: bool,
 
-    /// Pass through what is no stream, as -f does to standard output
+    /// Pass through data that is no stream, as -f does to standard output
     #[arg(long, overrides_with = "no_pass_through")]
     pub pass_through: bool,
 
-    /// Refuse what is no stream, whatever -f says
+    /// Refuse data that is no stream, whatever -f says
     #[arg(long, overrides_with = "pass_through")]
     pub no_pass_through: bool,
 
@@ -58,7 +58,7 @@ pub struct HabitOptions {
 /// How a long frame is made beside its level: as `zstd` has it.
 #[derive(Clone, Debug, Args)]
 pub struct FrameOptions {
-    /// Look for far matches in a window of 2^N bytes, 10 to 31, 27 unless told; a reader wants --long, too, if it is over 27
+    /// Look for far matches in a window of 2^N bytes, 10 to 31, by default 27; above 27 a reader needs --long, too
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "27",
         value_parser = clap::value_parser!(u32).range(10..=31))]
     pub long: Option<u32>,
@@ -71,15 +71,15 @@ pub struct FrameOptions {
     #[arg(short = 'B', long, value_name = "BYTES", value_parser = parse_bytes)]
     pub job_size: Option<u64>,
 
-    /// Let what changes of the content change little of the frame
+    /// Let a small change of the content change little of the frame
     #[arg(long)]
     pub rsyncable: bool,
 
-    /// Bytes that come from standard input, which the frame then states
+    /// Length of standard input in bytes; the frame states it
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub stream_size: Option<u64>,
 
-    /// Leave out files whose names end as those of what is compressed already
+    /// Leave out files with the endings of compressed files
     #[arg(long)]
     pub exclude_compressed: bool,
 

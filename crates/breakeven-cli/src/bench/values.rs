@@ -38,7 +38,10 @@ impl Values {
                 lines.filter(fits).map(Box::from).collect()
             }
         };
-        ensure!(!values.is_empty(), "no line of the file of values is one");
+        ensure!(
+            !values.is_empty(),
+            "the file of values has no line that can be one"
+        );
         Ok(Values { values, keys })
     }
 

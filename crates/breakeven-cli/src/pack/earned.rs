@@ -244,7 +244,7 @@ impl<'a> Earned<'a> {
             ),
             _ => writeln!(
                 text,
-                "  seconds       {seconds}; what storing raw would have taken was not measured"
+                "  seconds       {seconds}; the time of storing raw was not measured"
             ),
         };
         let _ = writeln!(

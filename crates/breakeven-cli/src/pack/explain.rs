@@ -114,7 +114,7 @@ fn explain_file(typed: &ExplainOptions, setting: &Setting, source: &mut Source) 
     let told = match typed.link {
         Some(Link(None)) => {
             let reason =
-                "--link auto: nothing is written here that could be measured; name a speed";
+                "--link auto: explain writes nothing, so no link can be measured; name a speed";
             bail!(Usage(reason.to_string()));
         }
         Some(Link(told)) => told,
@@ -217,7 +217,7 @@ fn reasons(decided: &[Decided]) -> String {
     }
     let rest: usize = blocks.iter().skip(REASONS).map(|it| it.1).sum();
     if rest > 0 {
-        let _ = writeln!(text, "{rest:>7} for other reasons; --json tells them");
+        let _ = writeln!(text, "{rest:>7} for other reasons; --json lists them");
     }
     text
 }

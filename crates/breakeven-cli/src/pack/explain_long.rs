@@ -189,8 +189,7 @@ impl Asked {
             Aim::Energy => format!("energy: what takes the fewest joules, {of_class}"),
             Aim::Smallest => "smallest: the densest level, in the longest window".to_string(),
             Aim::Paced(_) | Aim::Untold => {
-                "the level follows what waits for the link, so another run stores other bytes, \
-                              about as many"
+                "the level follows the link's queue, so another run stores other bytes, about as many"
                     .to_string()
             }
             Aim::Level(_) => "the level that was named".to_string(),

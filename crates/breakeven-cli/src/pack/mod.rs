@@ -225,7 +225,7 @@ impl Job<'_> {
             bail!(Usage("-o names one file, for one file".to_string()));
         }
         if typed.output.is_some() && has_several && !typed.force {
-            let reason = "-o names one file, in which several lose their names; -f writes them one behind the other";
+            let reason = "-o names one file, and several would lose their names; -f writes them one behind the other";
             bail!(Usage(reason.to_string()));
         }
         place::clean_up_at_signals()?;
@@ -304,7 +304,7 @@ impl Job<'_> {
     fn one(&self, path: &Path, work: impl Fn(&mut Source, &Pool) -> Result<()>) -> Result<()> {
         if self.typed.remove && !self.typed.force && path.is_symlink() {
             let name = quoted(&path);
-            bail!("{name} is a symbolic link: --rm would remove no more than the link; -f does");
+            bail!("{name} is a symbolic link: --rm would remove the link alone; -f does that");
         }
         let mut source = Source::open(path)?;
         let before = self.refusals.get();
@@ -365,7 +365,7 @@ impl Job<'_> {
             Target::create(&path, source, existing)?
         } else {
             bail!(
-                "{}: the name has no ending that can be left out, as .zst; name the file with -o",
+                "{}: the name has no ending such as .zst to leave out; name the file with -o",
                 source.name
             );
         };

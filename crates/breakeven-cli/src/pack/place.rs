@@ -540,7 +540,7 @@ impl Target {
         let name = quoted(&path).to_string();
         source.ensure_not_at(path)?;
         if path.is_dir() || name.ends_with('/') {
-            bail!("{name} is a folder; name the file that is to be written");
+            bail!("{name} is a folder; name a file to write");
         }
         let mut overwrites = existing == Existing::Overwrite;
         match beside::find(path)? {

@@ -66,7 +66,7 @@ impl Repacking<'_> {
     fn one(&self, source: &mut Source, pool: &Pool, job: &Job) -> Result<()> {
         let name = source.name.clone();
         let Some(metadata) = source.metadata.clone() else {
-            bail!("{name} is no regular file, which is read twice here");
+            bail!("{name} is no regular file, and repack reads it twice");
         };
         let counted = survey(&mut source.file, &self.reading());
         let counted = counted.map_err(|error| unreadable(&name, error))?;
@@ -101,7 +101,7 @@ impl Repacking<'_> {
         } else {
             if job.tells(Some(&target)) {
                 say(&format!(
-                    "{name}: left as it is, which is as small as pays for {days}"
+                    "{name}: left as it is; nothing smaller pays for {days}"
                 ));
             }
             return Ok(());
@@ -121,7 +121,7 @@ impl Repacking<'_> {
                     summary.stored_bytes,
                     summary.raw_bytes
                 ),
-                false => format!("{name}: copied, it is as small as pays for {days}"),
+                false => format!("{name}: copied; nothing smaller pays for {days}"),
             });
         }
         Ok(())
