@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-/// Returns what is left of `range` after so many halvings, each of which keeps the half in which `is_before`
-/// turns from true to false: it holds at the start, does not at the end, and is asked of neither.
+/// Narrows `range` to a turn of `is_before`, from true to false, by so many halvings.
+///
+/// `is_before` must hold at the start of the range and fail at its end; it is called at neither.
 ///
 /// It ends sooner where no number is left between the two. Several turns leave one of them.
 ///
@@ -47,7 +48,7 @@ mod tests {
         check(0.0..16.0, 3, 3.0, 2.0..4.0);
         check(0.0..16.0, 4, 3.0, 2.0..3.0);
         check(-8.0..8.0, 4, -7.5, -8.0..-7.0);
-        // What holds everywhere, or nowhere, leaves the last or the first bit.
+        // A condition that holds everywhere, or nowhere, leaves the last or the first bit.
         check(0.0..16.0, 4, 99.0, 15.0..16.0);
         check(0.0..16.0, 4, -99.0, 0.0..1.0);
     }

@@ -1,13 +1,12 @@
 //! Dictionaries by class: samples, training, generations, and the body of their records.
 //!
-//! A place hands in samples of what it stores ([`Dictionaries::sample`]), asks now and then whether
-//! training is due, and trains where it has processor time to spare. A dictionary is kept only if it makes
-//! samples smaller that it was not trained on: the smallest size within 2 % of the best, and none where the
-//! best saves too little. Each is a [`Generation`] of its class under a number of the store, is never
-//! changed, and lives until nothing stored names it.
+//! A place hands in samples of its blocks ([`Dictionaries::sample`]). Now and then it asks whether training is due, and
+//! it trains where it has processor time to spare. A dictionary is judged on samples that it was not trained on. The
+//! smallest size within 2 % of the best is kept, and none where the best saves too little. Each is a [`Generation`] of
+//! its class under a number of the store, is never changed, and lives until nothing stored names it.
 //!
-//! There is no clock here and no I/O: the caller bounds the work by samples, and stops it between two
-//! sizes; a durable store writes the record's body twice and gives both copies back when it opens.
+//! There is no clock here and no I/O. The caller bounds the work by samples, and may stop it between two sizes. A
+//! durable store writes the record's body twice, and gives both copies back when it opens.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,13 +14,13 @@ use std::sync::Arc;
 use crate::codec::{Compressor, DICTIONARY_BYTES_MAX, Dictionary, DictionaryHash, Method};
 use crate::error::{Error, Result};
 
-/// What kind of data a block is: an opaque number of the place.
+/// The kind of data in a block: an opaque number of the place.
 pub type Class = u64;
 
 /// Samples shorter than this teach zstd's trainer nothing (zdict.h).
 const SAMPLE_BYTES_MIN: usize = 8;
-/// Training wants at least this many times the dictionary's size in samples. zstd recommends a hundred;
-/// as sizes are judged on samples they have not seen, a size with too few of them loses by itself.
+/// Training wants at least this many times the dictionary's size in samples. zstd recommends a hundred. A size with too
+/// few samples loses by itself, as sizes are judged on samples that they have not seen.
 const SAMPLES_TO_SIZE_MIN: usize = 10;
 /// One sample in this many is held out of training and judges it.
 const HELD_OUT_EVERY: usize = 5;
@@ -89,7 +88,7 @@ pub struct Generation {
     pub id: u32,
     /// The class it was trained for.
     pub class: Class,
-    /// Which dictionary of its class it is, from 1.
+    /// The number of the dictionary within its class, from 1.
     pub number: u32,
     /// The dictionary.
     pub dictionary: Dictionary,
@@ -151,7 +150,7 @@ impl Generation {
     }
 }
 
-/// What a class has.
+/// The samples and generations of one class.
 #[derive(Debug, Default)]
 struct ClassState {
     samples: VecDeque<Arc<[u8]>>,
@@ -221,9 +220,8 @@ impl Dictionaries {
         }
     }
 
-    /// Says whether a class has new samples enough for its next training: ten times the smallest size for
-    /// the first one, a whole new set of samples for a later one, and twice as many after each that brought
-    /// nothing.
+    /// Whether a class has enough new samples for its next training. The first training takes ten times the smallest
+    /// size, and a later one a whole new set of samples. Each training that brought nothing doubles the number.
     pub fn train_due(&self, class: Class) -> bool {
         let Some(state) = self.classes.get(&class) else {
             return false;
@@ -312,7 +310,7 @@ impl Dictionaries {
     pub fn restore(&mut self, copies: [&[u8]; 2]) -> Result<Arc<Generation>> {
         let [first, second] = copies;
         let generation = Generation::from_body(first).or_else(|fault| {
-            // What is wrong with the first copy says more than the second one's fault.
+            // The fault of the first copy says more than that of the second.
             Generation::from_body(second).map_err(|_| fault)
         })?;
         if let Some(known) = self.generations.get(&generation.id) {
@@ -429,8 +427,8 @@ impl Training {
     /// Those of compressing.
     ///
     /// # Cost
-    /// For each size zstd's trainer over the samples (some tens of nanoseconds a byte) and the judging
-    /// method over a fifth of them, twice more for what is without a dictionary and the present one.
+    /// For each size: zstd's trainer over the samples (some tens of nanoseconds a byte), and the judging method over a
+    /// fifth of them. The judging method runs twice more, without a dictionary and with the present one.
     pub fn run(&self, mut is_spent: impl FnMut() -> bool) -> Result<Option<Dictionary>> {
         let mut tried = Vec::new();
         for size in self.sizes() {

@@ -1,7 +1,7 @@
 //! The one error of the library.
 //!
-//! A bug in this library panics; bad bytes, a bad disk, a bad option or a caller's limit is an
-//! `Error` that names the thing, where it is, what was expected and what was found.
+//! A bug in this library panics. Bad bytes, a bad disk, a bad option or a caller's limit is an `Error`. It names the
+//! thing, its place, the expected value and the value found.
 
 use crate::quoted::quoted;
 use std::fmt;
@@ -11,83 +11,83 @@ use std::path::{Path, PathBuf};
 /// A result whose error is [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What can go wrong, worded for people: the thing, the place, expected against found.
+/// The failures of the library, worded for people: the thing, the place, expected against found.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused an operation on a file or device.
     Io {
-        /// What was asked for: `open`, `read`.
+        /// The operation: `open`, `read`.
         operation: &'static str,
-        /// Of which file or device.
+        /// The file or device.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Stored bytes are not what was written: a checksum, a length or a structure is wrong.
     Corrupt {
-        /// What is damaged.
+        /// The damaged thing.
         what: &'static str,
         /// The byte of it where that was seen.
         offset: u64,
-        /// What was to stand there.
+        /// The expected value.
         expected: String,
-        /// What stands there.
+        /// The value found.
         found: String,
     },
     /// A limit the caller set would be passed.
     Limit {
-        /// What is limited.
+        /// The limited thing.
         what: &'static str,
         /// The limit.
         limit_bytes: u64,
-        /// What would be taken.
+        /// The bytes that the operation would take.
         needed_bytes: u64,
     },
     /// The bytes or the request are well formed, but this build or version cannot serve them.
     Unsupported {
-        /// What cannot be served.
+        /// The thing that is not supported.
         what: String,
     },
-    /// The system gave no memory. Nothing is wrong with what was asked for: with fewer threads, a smaller window or more memory it
-    /// may be done.
+    /// The system gave no memory. The request itself is sound: fewer threads, a smaller window or more memory may serve
+    /// it.
     OutOfMemory {
-        /// What the memory was for.
+        /// The purpose of the memory.
         what: &'static str,
     },
     /// A text (method, price, profile, trace) could not be read.
     Parse {
-        /// What was to be read.
+        /// The thing to be read.
         what: &'static str,
         /// The text.
         text: String,
-        /// What is wrong with it, and what would be accepted.
+        /// Its fault, and the values that are accepted.
         reason: String,
     },
     /// An option has a value outside its range.
     Invalid {
         /// The option.
         what: &'static str,
-        /// What is wrong with its value, and what would be accepted.
+        /// The fault of its value, and the values that are accepted.
         reason: String,
     },
     /// The store refuses work because an earlier write or sync failed; reopen it.
     Poisoned {
         /// The store.
         what: String,
-        /// What failed.
+        /// The cause of the failure.
         cause: String,
     },
     /// A piece of work ended in a panic: a bug, in it or below it.
     Panicked {
         /// The piece of work.
         what: &'static str,
-        /// What the panic said.
+        /// The message of the panic.
         message: String,
     },
     /// Somebody else was in the way for as long as it was tried; nothing is wrong, and trying again is right.
     Busy {
-        /// What could not be had.
+        /// The missing thing.
         what: &'static str,
     },
     /// The caller asked to stop.
@@ -104,7 +104,7 @@ impl Error {
         }
     }
 
-    /// Reports stored bytes that differ from what was written, `offset` bytes into `what`.
+    /// Reports stored bytes at `offset` in `what` that differ from the bytes written.
     pub fn corrupt(
         what: &'static str,
         offset: u64,

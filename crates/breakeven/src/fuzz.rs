@@ -1,9 +1,8 @@
 //! Fuzz targets as plain functions: any bytes in, a panic only where a promise is broken.
 //!
-//! `cargo test` replays the kept inputs of `tests/corpus/NAME/` through the target of that name, and
-//! then seeded mutations of them, on the stable compiler; `fuzz/` hands the same functions to
-//! libFuzzer. An input that once broke a target is kept in its folder. Not part of the library
-//! unless the feature `fuzzing` asks for it.
+//! On the stable compiler, `cargo test` replays the kept inputs of `tests/corpus/NAME/` through the target of that
+//! name, and then seeded mutations of them. `fuzz/` hands the same functions to libFuzzer. An input that once broke a
+//! target is kept in its folder. Not part of the library unless the feature `fuzzing` asks for it.
 
 use crate::blocks::fuzz::fuzz_blocks;
 use crate::codec::{Compressor, Decoder, Decompressor, Dictionary, Method};
@@ -75,8 +74,8 @@ pub const TARGETS: &[Target] = &[
 const DICTIONARY: &[u8] =
     b"what both sides know need not be said again; break-even, verdict, method";
 
-/// Decodes any bytes with any decoder: codec, filter, dictionary flag, two bytes of target length,
-/// then the stored bytes. What decodes must fill the target and show nothing of what it held.
+/// Decodes any bytes with any decoder: codec, filter, dictionary flag, two bytes of target length, then the stored
+/// bytes. A block that decodes must fill the target, and leave nothing of its former bytes.
 pub fn fuzz_decode(data: &[u8]) {
     let Some((&[codec, filter, flags, low, high], stored)) = data.split_first_chunk() else {
         return;
@@ -103,7 +102,7 @@ pub fn fuzz_decode(data: &[u8]) {
     assert_eq!(decode(0x00), decode(0xFF), "the target shows through");
 }
 
-/// Reads any text as a method. What is read must print and read back to itself, and be in range.
+/// Reads any text as a method. A method that parses must print, read back to itself, and be in range.
 pub fn fuzz_method(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -193,8 +192,8 @@ mod tests {
         paths.iter().map(|path| fs::read(path).unwrap()).collect()
     }
 
-    /// Changes an input in one of the ways that find most: flips, cuts, insertions, copies of a part
-    /// to another place, a piece of another input.
+    /// Changes an input in one of the ways that find most. It flips, cuts or inserts bytes, copies a part to another
+    /// place, or takes a piece of another input.
     fn mutate(random: &mut fastrand::Rng, input: &mut Vec<u8>, other: &[u8]) {
         for _ in 0..random.usize(1..5) {
             let length = input.len();

@@ -1,9 +1,11 @@
 //! Storage compression that pays for itself.
 //!
-//! Breakeven measures what compressing costs on this machine for this data, decides block by
-//! block, and keeps the books. A program takes one of three things of it: a buffer cache part of which is
-//! compressed where that saves time ([`cache`]), streams whose blocks are compressed as it pays on their way
-//! ([`stream`]), or advice on its data ([`advise`](mod@advise)).
+//! Breakeven measures what compressing costs on this machine for this data, decides block by block, and keeps the
+//! books. It offers a program three things:
+//!
+//! - a buffer cache that compresses a part of its blocks where that saves time ([`cache`]),
+//! - streams that compress each block where that pays on its way ([`stream`]),
+//! - advice on its data ([`advise`](mod@advise)).
 //!
 //! # A cache over a file
 //!
@@ -50,13 +52,14 @@
 //!
 //! # What is built
 //!
-//! Features are places (`cache`, `blocks`, `disk`, `pages`, `objects`, `stream`, `replay`, `advise`, `vault`), codecs beside store, lz4 and
-//! zstd (`xz`, `deflate`, `bzip2`), and `dictionaries`, their names by content and their training. All but `vault`, whose ciphers are
-//! asked for by name, are on by default: 44 crates, build tools and this one included. A program that wants the cache alone asks for
+//! Features are places (`cache`, `blocks`, `disk`, `pages`, `objects`, `stream`, `replay`, `advise`, `vault`) and
+//! codecs beside store, lz4 and zstd (`xz`, `deflate`, `bzip2`). `dictionaries` adds names of dictionaries by content,
+//! and their training. All are on by default but `vault`, because a program asks for its ciphers by name: 44 crates,
+//! build tools and this one included. A program that wants the cache alone asks for
 //! `default-features = false, features = ["cache"]`: 31 crates.
 //!
-//! What else is public is for the doors and the laboratory of this project. It is not shown here, and may change
-//! with any version.
+//! The other public modules are for the doors and the laboratory of this project. They are not shown here, and may
+//! change with any version.
 #![deny(missing_docs)]
 
 #[cfg(feature = "advise")]

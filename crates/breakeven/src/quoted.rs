@@ -1,8 +1,8 @@
 //! Names as they are printed: one line and no more, whatever bytes a name has.
 //!
-//! As GNU `ls` and `tar` have it by their quoting style `escape`: `\n`, `\t` and so on, `\\` for a backslash, and the octal digits of
-//! a byte that is no letter, as of a terminal's command and of what is no UTF-8: `\033`, `\377`. So no two names look alike, and
-//! none forges a line of ours or reaches a terminal. Data for other programs, such as JSON, has names as they are.
+//! Escapes are those of the quoting style `escape` of GNU `ls` and `tar`: `\n`, `\t` and so on, and `\\` for a
+//! backslash. Bytes of terminal commands and of invalid UTF-8 are octal: `\033`, `\377`. So no two names look alike,
+//! and none forges a line of ours or reaches a terminal. Data for other programs, such as JSON, has names as they are.
 #![deny(unsafe_code)]
 
 use std::ffi::OsStr;

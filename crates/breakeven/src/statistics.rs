@@ -1,16 +1,15 @@
-//! The two distributions that intervals are made of, of a mean and of a median; and the mean of what
-//! exceeds a limit.
+//! The distributions behind intervals of a mean and of a median, and the mean excess over a limit.
 
 use crate::bisection::bisect;
 
 /// Degrees of freedom from which the expansion has six digits.
 const EXPANDED_FROM: usize = 30;
 
-/// Returns the 97.5 % point of Student's t, so that a variable of `degrees` degrees of freedom lies
-/// in -t..t with a probability of 95 %; infinite for no degrees.
+/// Returns the 97.5 % point of Student's t. A variable of `degrees` degrees of freedom lies in -t..t with a probability
+/// of 95 %. The point is infinite for no degrees.
 ///
-/// Source: for few degrees the distribution itself (Abramowitz and Stegun 1964, equations 26.7.3
-/// and 26.7.4), inverted by halving; for many its expansion about the normal point (26.7.5).
+/// Source: Abramowitz and Stegun 1964. For few degrees it is the distribution itself (equations 26.7.3 and 26.7.4),
+/// inverted by halving; for many, its expansion about the normal point (26.7.5).
 ///
 /// # Cost
 /// Some microseconds.
@@ -52,8 +51,8 @@ fn probability(t: f64, degrees: usize) -> f64 {
     }
 }
 
-/// Returns the largest rank k (from 0) of `count` sorted values such that the true median lies
-/// below it with a probability of at most 2.5 %: that of at most k heads among `count` fair coins.
+/// Returns the largest rank k (from 0) of `count` sorted values such that the true median lies below it with a
+/// probability of at most 2.5 %. That is the probability of at most k heads among `count` fair coins.
 pub fn outer_rank(count: usize) -> usize {
     let n = count as f64;
     if count > 100 {
@@ -74,8 +73,8 @@ pub fn outer_rank(count: usize) -> usize {
 /// Returns by how much a value is beyond a limit, at least 0, on the mean: of a value that is logistic with
 /// this mean and standard deviation.
 ///
-/// It is the integral of the distribution function, s ln(1 + exp((mean - limit) / s)) with s being the
-/// deviation times the square root of 3 over pi.
+/// It is the integral of the distribution function: s ln(1 + exp((mean - limit) / s)). Here s is the deviation times
+/// the square root of 3 over pi.
 pub fn mean_excess(mean: f64, limit: f64, deviation: f64) -> f64 {
     let scale = deviation * 3.0_f64.sqrt() / std::f64::consts::PI;
     let distance = (mean - limit) / scale;

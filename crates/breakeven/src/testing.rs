@@ -1,4 +1,4 @@
-//! What the tests of this crate take from around them: their seed, and whether to take long.
+//! The surroundings of this crate's tests: their seed, and whether to take long.
 //!
 //! The variables are those of docs/testing.md.
 

@@ -1,8 +1,8 @@
 //! Numbers with their units, their bands and their sources.
 //!
-//! A unit newtype keeps seconds from being added to joules; an [`Estimate`] keeps a measured value
-//! with its interval; a [`Source`] says where a number comes from and how far it can be trusted.
-//! All arithmetic is plain `f64`: quantities here are costs and rates, never file offsets.
+//! A unit newtype keeps seconds from being added to joules. An [`Estimate`] keeps a measured value with its interval. A
+//! [`Source`] says where a number comes from and how far it can be trusted. All arithmetic is plain `f64`: quantities
+//! here are costs and rates, never file offsets.
 
 use std::fmt;
 use std::iter::Sum;
@@ -150,7 +150,7 @@ fn or_below_all<'de, D: Deserializer<'de>>(source: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(source)?.unwrap_or(f64::NEG_INFINITY))
 }
 
-/// Reads a number of which `null` says that it has no bound.
+/// Reads a number; `null` means no bound.
 pub(crate) fn or_above_all<'de, D: Deserializer<'de>>(source: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(source)?.unwrap_or(f64::INFINITY))
 }
@@ -196,9 +196,8 @@ impl Estimate {
     }
 }
 
-/// Where a number comes from, from the most to the least trusted. Each source has a band: the
-/// factor by which the true value may differ (a judgement, stated so that a verdict that flips
-/// inside it can be printed as undecided).
+/// Where a number comes from, from the most to the least trusted. Each source has a band, the factor by which the true
+/// value may differ. The bands are judgements, stated so that a verdict that flips inside one is printed as undecided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "label", content = "of")]
 pub enum Source {
