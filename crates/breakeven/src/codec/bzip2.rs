@@ -1,7 +1,7 @@
 //! bzip2 blocks: one standard `.bz2` stream each.
 //!
-//! A level is a block size in hundreds of kilobytes. It is cut to what the source fills, which
-//! changes one digit of the header and nothing else, and spares the memory.
+//! A level is a block size in hundreds of kilobytes. The block size is cut to the bytes of the source. That spares
+//! memory, and changes one digit of the header and nothing else.
 
 #[cfg(feature = "bzip2")]
 use bzip2::{Action, Compress, Compression, Decompress, Status};

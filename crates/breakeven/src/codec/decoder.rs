@@ -1,4 +1,4 @@
-//! What is stored beside a block so that it can be read again.
+//! The record beside a stored block by which the block is read again.
 //!
 //! A [`Decoder`] is three numbers: a codec, a filter and a dictionary. It never holds a level: how
 //! hard somebody worked on a block is no business of its reader. The numbers come from one table,

@@ -4,8 +4,8 @@
 //! forms of its bytes, one for each level that was used, and may be shared by any number of
 //! threads. Its bytes may come from any medium: they are checked before the first use.
 //!
-//! zstd takes trained dictionaries (with entropy tables and an id) and plain bytes; lz4 takes both
-//! as plain bytes and looks at the last 64 KiB.
+//! zstd takes trained dictionaries, with entropy tables and an id, and plain bytes. lz4 takes both as plain bytes and
+//! looks at the last 64 KiB.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -47,9 +47,9 @@ impl fmt::Display for DictionaryHash {
 ///
 /// # Cost
 ///
-/// The bytes once, once more and 27 KiB for zstd's decoder, and for each level that compresses with
-/// it a form: 50 KiB to 1.6 MiB for zstd, 16 KiB for lz4 and 256 KiB for lz4hc, as
-/// [`Dictionary::memory_bytes`] tells. Making a form takes 0.03 to 4 milliseconds, once.
+/// The bytes once, and once more with 27 KiB for zstd's decoder. Each level that compresses with it adds a form: 50 KiB
+/// to 1.6 MiB for zstd, 16 KiB for lz4 and 256 KiB for lz4hc. [`Dictionary::memory_bytes`] returns the sum. Making a
+/// form takes 0.03 to 4 milliseconds, once.
 pub struct Dictionary {
     #[cfg(feature = "dictionaries")]
     hash: DictionaryHash,

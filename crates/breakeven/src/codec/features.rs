@@ -1,4 +1,4 @@
-//! What a block looks like, cheaply: the numbers a classifier needs and nothing it decides.
+//! The cheap features of a block: the numbers that a classifier needs, and none of its decisions.
 //!
 //! [`Features::of`] reads 4 KiB of a block, in 64 pieces spread over it, and all of it only as long
 //! as every byte is the same. [`Features::with_probe`] compresses two pieces with LZ4 besides. The
@@ -43,8 +43,8 @@ impl Features {
     ///
     /// # Cost
     ///
-    /// Some 10 microseconds for any block of 4 KiB or more, 20 where it is not in a cache, and up to
-    /// 60 microseconds per MiB of leading equal bytes. No allocation.
+    /// Some 10 microseconds for any block of 4 KiB or more, and 20 where it is not in a cache. Leading equal bytes cost
+    /// up to 60 microseconds per MiB. No allocation.
     pub fn of(block: &[u8]) -> Features {
         let all_equal = all_equal(block);
         let mut sample = Sample::new();
@@ -67,8 +67,8 @@ impl Features {
         }
     }
 
-    /// Takes the features of a block and the ratio of LZ4 on two pieces of 16 KiB, at one and
-    /// three quarters of it, or on all of a block that is no longer than both.
+    /// Takes the features of a block and LZ4's ratio on two pieces of 16 KiB, at one and three quarters of it. A block
+    /// that is no longer than both is taken whole.
     ///
     /// # Errors
     ///
@@ -145,7 +145,8 @@ impl Features {
     }
 }
 
-/// What 256 bytes spread over a block tell, for whoever finds a class in less time than encoding the block takes.
+/// The features that 256 bytes spread over a block give. They let a caller find a class in less time than encoding the
+/// block takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glance {
     /// How many different bytes are among them.
@@ -243,8 +244,8 @@ fn is_printable(byte: u8) -> bool {
     is_in(b' ', b'~') | is_in(b'\t', b'\n') | (byte == b'\r')
 }
 
-/// Returns the entropy of a histogram in bits, with the correction of Miller (1955) for samples:
-/// plus (symbols - 1) / (2 * samples * ln 2), and at most 8.
+/// Returns the entropy of a histogram in bits, at most 8, with the correction of Miller (1955) for samples: plus
+/// (symbols - 1) / (2 * samples * ln 2).
 fn entropy_bits(histogram: &[u32; 256]) -> f64 {
     static PRODUCTS: LazyLock<Vec<f64>> = LazyLock::new(|| {
         let product = |count: usize| count as f64 * (count.max(1) as f64).log2();

@@ -100,7 +100,7 @@ pub(super) struct Encoder {
     dense_with: Option<State<DenseState>>,
 }
 
-/// What a compressor of liblz4 works in.
+/// The working memory of a compressor of liblz4.
 pub(super) trait Working {
     /// Allocates and initialises a state, or returns null.
     fn create() -> *mut Self;
@@ -187,8 +187,8 @@ impl FastDictionary {
 impl DenseDictionary {
     pub(super) fn new(level: u8, bytes: Arc<[u8]>) -> Result<DenseDictionary> {
         let mut state = State::new()?;
-        // SAFETY: a fresh state, its level set before the load as the library asks; the bytes live
-        // as long as the state, in the same struct.
+        // SAFETY: the state is fresh, and its level is set before the load as the library asks. The bytes live as long
+        // as the state, in the same struct.
         unsafe {
             LZ4_resetStreamHC_fast(state.as_ptr(), level.into());
             LZ4_loadDictHC(state.as_ptr(), bytes.as_ptr().cast(), length(bytes.len()));
@@ -238,9 +238,9 @@ impl Encoder {
             return Ok(write_empty(target));
         }
         let state = made_once(&mut self.fast_with)?;
-        // SAFETY: an initialised state that starts a new chain of one block, and the slices with
-        // their lengths. The dictionary outlives the call; what the state keeps of it or of the
-        // source is forgotten by the reset before the next.
+        // SAFETY: an initialised state that starts a new chain of one block, and the slices with their lengths. The
+        // dictionary outlives the call. Before the next call the reset forgets all that the state keeps of it or of the
+        // source.
         let size = unsafe {
             LZ4_resetStream_fast(state.as_ptr());
             LZ4_attach_dictionary(state.as_ptr(), dictionary.state.0.as_ptr());

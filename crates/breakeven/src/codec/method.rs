@@ -1,9 +1,9 @@
 //! How a block is stored: a codec with its level, and a filter before it.
 //!
-//! A [`Method`] is what a decision chooses and what a command line says. Its text form reads back
-//! to the same method: `store`, `lz4:1`, `lz4:a8`, `lz4hc:9`, `zstd:-5`, `deflate:6`, `xz:6`,
-//! `bzip2:9`, `shuffle4+zstd:3`, `delta8+xz:6`, `zstd:3+dict`. What is written beside the stored bytes is not the
-//! method but its [`Decoder`], which knows no level.
+//! A [`Method`] is the result of a decision, and an option of a command line. Its text form reads back to the same
+//! method: `store`, `lz4:1`, `lz4:a8`, `lz4hc:9`, `zstd:-5`, `deflate:6`, `xz:6`, `bzip2:9`, `shuffle4+zstd:3`,
+//! `delta8+xz:6`, `zstd:3+dict`. A stored block has its [`Decoder`] beside it, not its method; a decoder knows no
+//! level.
 //!
 //! A method with a dictionary is a method of its own, since it costs and stores otherwise: which
 //! dictionary it is, the place knows that stores the block.
@@ -23,9 +23,9 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Method {
-    /// What makes the bytes fewer.
+    /// The codec that makes the bytes fewer.
     pub codec: Codec,
-    /// What rearranges them first.
+    /// The filter that rearranges them first.
     pub filter: Filter,
     /// Whether the codec starts with a dictionary; only lz4, lz4hc and zstd without a filter do.
     pub dictionary: bool,
@@ -65,7 +65,7 @@ pub enum Filter {
     Delta { distance: u16 },
 }
 
-/// What a reader of a method's text is told when the text is not one.
+/// The error text for a text that is no method.
 const ACCEPTED: &str = "expected store, lz4:1, lz4:a1..a65537, lz4hc:2..12, zstd:-7..22 without 0, \
      deflate:1..12, xz:0..9 or bzip2:1..9, with shuffle2+, shuffle4+ or shuffle8+ before lz4, \
      lz4hc, zstd, deflate or bzip2, delta1..256+ before xz, or +dict after lz4, lz4hc or zstd";
@@ -164,10 +164,11 @@ impl Method {
         codec + self.filter.scratch_bytes(block_bytes)
     }
 
-    /// Returns the most memory a [`super::Decompressor`] holds for a block of `block_bytes` made
-    /// by this method, beside source and target: nothing for store and lz4, some 160 KiB for
-    /// zstd, 11,568 bytes for deflate, the window + 128 KiB for xz, 100 kB + 4 times the block size for
-    /// bzip2. A shuffle adds the block.
+    /// Returns the most memory that a [`super::Decompressor`] holds for a block of `block_bytes` made by this method,
+    /// beside source and target.
+    ///
+    /// It is nothing for store and lz4, some 160 KiB for zstd, and 11,568 bytes for deflate. It is the window + 128 KiB
+    /// for xz, and 100 kB + 4 times the block size for bzip2. A shuffle adds the block.
     pub fn decompressor_bytes(&self, block_bytes: usize) -> usize {
         let codec = match self.codec {
             Codec::Store | Codec::Lz4 { .. } | Codec::Lz4Hc { .. } | Codec::Fsst => 0,
@@ -283,8 +284,8 @@ impl fmt::Display for Method {
 impl FromStr for Method {
     type Err = Error;
 
-    /// Reads a text form; a codec without a level has its usual one (`lz4` is `lz4:1`, `lz4hc`
-    /// `lz4hc:9`, `zstd` `zstd:3`, `deflate`, `xz` and `bzip2` 6, 6 and 9).
+    /// Reads a text form. A codec without a level gets its usual one: `lz4` is `lz4:1`, `lz4hc` `lz4hc:9`, `zstd`
+    /// `zstd:3`; `deflate`, `xz` and `bzip2` have 6, 6 and 9.
     fn from_str(text: &str) -> Result<Method> {
         let fail = |reason: String| Error::parse("method", text, reason);
         let (plain, dictionary) = match text.strip_suffix("+dict") {

@@ -1,13 +1,12 @@
 //! Blocks in and out of compressed form, behind one interface.
 //!
-//! A [`Method`] says how a block is to be stored, a [`Decoder`] what is stored beside it. A
-//! [`Compressor`] and a [`Decompressor`] hold the working memory of every codec they have been
-//! asked for, so that the steady state allocates nothing for store, lz4, zstd and deflate. Each
-//! has one dispatch, and both are in this file.
+//! A [`Method`] says how a block is to be stored, a [`Decoder`] what is stored beside it. A [`Compressor`] and a
+//! [`Decompressor`] hold the working memory of every codec that they have served. So the steady state allocates nothing
+//! for store, lz4, zstd and deflate. Each has one dispatch, and both are in this file.
 //!
-//! Promises: compressing stops where the target ends; decoding fills the target exactly or fails;
-//! no input makes either panic, write outside its target or take memory beyond the stated limit.
-//! After an error or a "does not fit" the bytes of the target are unspecified.
+//! Promises: compressing stops where the target ends. Decoding fills the target exactly or fails. No input makes either
+//! panic, write outside its target or take memory beyond the stated limit. After an error or a "does not fit" the bytes
+//! of the target are unspecified.
 //!
 //! Codecs beside store, lz4 and zstd are features of the crate. Methods of those that are not built can be named, and
 //! are refused where a block is to pass them.
@@ -48,9 +47,9 @@ pub const BLOCK_BYTES_MAX: usize = 1 << 30;
 ///
 /// # Cost
 ///
-/// Memory grows to the sum of [`Method::compressor_bytes`] over the codecs used; levels of one
-/// codec share it, except that lz4 and lz4hc each have their own, and zstd one more for dictionaries.
-/// None is given back before the compressor is dropped.
+/// Memory grows to the sum of [`Method::compressor_bytes`] over the codecs used. Levels of one codec share it, but lz4
+/// and lz4hc each have their own, and zstd has one more for dictionaries. None is given back before the compressor is
+/// dropped.
 #[derive(Default)]
 pub struct Compressor {
     lz4: lz4::Encoder,
@@ -254,10 +253,10 @@ impl Decompressor {
     ///
     /// # Errors
     ///
-    /// `Corrupt` if the bytes are not a block of exactly the target's length, `Unsupported` if the
-    /// decoder is not in the table, not built or names a dictionary, `Limit` if it asks for more memory than
-    /// [`Decompressor::memory_limit_bytes`] or the target is above [`BLOCK_BYTES_MAX`]. The target's
-    /// bytes are then unspecified.
+    /// `Corrupt` if the bytes are not a block of exactly the target's length. `Unsupported` if the decoder is not in
+    /// the table, not built or names a dictionary. `Limit` if it asks for more memory than
+    /// [`Decompressor::memory_limit_bytes`] or the target is above [`BLOCK_BYTES_MAX`]. The target's bytes are then
+    /// unspecified.
     pub fn decompress(&mut self, decoder: Decoder, source: &[u8], target: &mut [u8]) -> Result<()> {
         check_length(target.len())?;
         if decoder.dictionary != 0 {
@@ -276,8 +275,8 @@ impl Decompressor {
 
     /// Decodes a block that was compressed with a dictionary into `target`.
     ///
-    /// Whether it is the right one is for the caller to know: a trained dictionary's id is checked,
-    /// but with the wrong plain bytes a block may decode to other bytes.
+    /// The caller must know that it is the right dictionary. The id of a trained dictionary is checked, but with the
+    /// wrong plain bytes a block may decode to other bytes.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! The byte shuffle: elements of 2, 4 or 8 bytes, taken apart into planes of equal rank.
 //!
-//! The first plane holds byte 0 of each whole element, the next byte 1, and so on; the bytes after
-//! the last whole element follow unchanged. Numbers of one kind differ in their low bytes and
-//! agree in the high ones, so the planes compress better than the elements.
+//! The first plane holds byte 0 of each whole element, the next byte 1, and so on. The bytes after the last whole
+//! element follow unchanged. Numbers of one kind differ in their low bytes and agree in the high ones, so the planes
+//! compress better than the elements.
 
 /// Takes `source` apart into planes.
 ///

@@ -1,8 +1,8 @@
 //! xz blocks: one standard `.xz` stream each, by default without a check (what holds a block has one).
 //!
-//! The window is cut to the block, so that compressing and decoding small blocks does not take
-//! the many megabytes of the presets. A stream is made for each block: reusing one, which only the
-//! C interface can, saved under 2 % of the processor time at 8 KiB and nothing above.
+//! The window is cut to the block, so that compressing and decoding small blocks does not take the many megabytes of
+//! the presets. Each block gets a new stream. Only the C interface can reuse one, and that saved under 2 % of the
+//! processor time at 8 KiB and nothing above.
 
 #[cfg(feature = "xz")]
 use liblzma::stream::{Action, Filters, LzmaOptions, Status, Stream};
@@ -19,7 +19,7 @@ const WINDOW_BYTES_MIN: usize = 4 << 10;
 /// Presets whose match finder is a hash chain; the others build binary trees.
 const HASH_CHAIN_LEVEL_MAX: u8 = 3;
 
-/// What a stream has to check its content by.
+/// The checksum of a stream's content.
 #[derive(Clone, Copy)]
 pub(super) enum Check {
     None,
@@ -139,9 +139,8 @@ pub(super) fn bound(source_bytes: usize) -> usize {
     source_bytes + 3 * (source_bytes / 8192 + 1) + 128
 }
 
-/// Returns the memory of the match finder and the rest: a window and a half, a hash of half the
-/// window's positions (at least 64 Ki) and short ones, links of 4 or 8 bytes for each position, and
-/// a MiB.
+/// Returns the memory of the match finder and the rest. It is a window and a half, a hash of half the window's
+/// positions (at least 64 Ki) and short ones, links of 4 or 8 bytes for each position, and a MiB.
 pub(super) fn compressor_bytes(level: u8, block_bytes: usize) -> usize {
     let window = window_bytes(level, block_bytes);
     let link_bytes = if level <= HASH_CHAIN_LEVEL_MAX { 4 } else { 8 };

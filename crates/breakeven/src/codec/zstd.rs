@@ -1,5 +1,5 @@
-//! Zstandard blocks: one standard frame each, content size on, checksum off; or bare, the content of the one
-//! compressed block of such a frame, whose headers are told by its length.
+//! Zstandard blocks: one standard frame each, content size on, checksum off. A bare block is the content of the one
+//! compressed block of such a frame; its length gives its headers.
 //!
 //! The frame's window is the block (the library picks it from the content size), so decoding
 //! needs no memory beyond the target. Contexts are reused; the level is set only when it changes.
@@ -67,8 +67,8 @@ impl Encoder {
         fitted(context.compress_using_cdict(target, source, dictionary))
     }
 
-    /// Compresses `source` as one bare block, with a prepared dictionary or at a level; `None` if it does not fit,
-    /// is longer than a block may be or comes in several.
+    /// Compresses `source` as one bare block, with a prepared dictionary or at a level. Returns `None` if it does not
+    /// fit, is longer than a block may be or comes in several.
     pub(super) fn compress_bare(
         &mut self,
         how: std::result::Result<&CDict<'_>, i8>,
@@ -109,9 +109,9 @@ fn content_of(frame: &[u8]) -> Option<&[u8]> {
 
 /// A compression context in memory that grows to what a level and a block need, and stays.
 ///
-/// One that takes its own memory gives it back when, after 128 frames, a block comes that needs a third
-/// of it, and takes it again for the next that needs more: where levels change from block to block, that
-/// is thousands of page faults each time.
+/// A context that takes its own memory gives it back when, after 128 frames, a block needs only a third of it. It takes
+/// memory again for the next block that needs more. Where levels change from block to block, that is thousands of page
+/// faults each time.
 #[derive(Default)]
 struct Context {
     /// Its length is 0: libzstd alone knows what is in it.
@@ -127,8 +127,8 @@ struct Made {
     block_bytes: usize,
 }
 
-// SAFETY: the context lies in the memory beside it and refers to nothing else between two calls; both
-// move together, and one thread at a time has them.
+// SAFETY: the context lies in the memory beside it and refers to nothing else between two calls. Both move together,
+// and one thread at a time has them.
 unsafe impl Send for Context {}
 
 impl Context {
