@@ -457,7 +457,7 @@ mod tests {
         folder.path().join(fingerprint().file_name())
     }
 
-    /// A file with this body and its right checksum.
+    /// The bytes to write, one operation after another; `None` to read.
     fn sealed(body: &str) -> String {
         let checksum = crc32c::crc32c(body.as_bytes());
         format!("{{\"schema\":1,\"crc32c\":\"{checksum:08x}\",\"profile\":{body}}}\n")

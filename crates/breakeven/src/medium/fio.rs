@@ -4,10 +4,9 @@
 //! one block size becomes a point: `rw=read`, `randread`, `randread:9` (Harper's mix), and the same
 //! of writing. Seconds per operation are the reciprocal of its operations per second.
 //!
-//! A job that measured something else is left out and named, with the reason: reads mixed with
-//! writes, several block sizes, jobs that ran at once, jobs that failed. One that went through
-//! the page cache is taken and named. Foreign or broken JSON is an error, never a panic,
-//! and the input is bounded. This file does no I/O.
+//! A job of another kind is left out and named, with the reason: reads mixed with writes, several block sizes, jobs
+//! that ran at once, jobs that failed. A job that went through the page cache is taken and named. Foreign or broken
+//! JSON is an error, never a panic, and the input is bounded. This file does no I/O.
 
 #![deny(unsafe_code)]
 
@@ -34,7 +33,7 @@ const SYNCHRONOUS_ENGINES: [&str; 6] = ["sync", "psync", "vsync", "pvsync", "pvs
 pub struct FioJob {
     /// Its name in the job file.
     pub name: String,
-    /// Which way the bytes went.
+    /// The direction of the bytes.
     pub direction: Direction,
     /// The order of operations.
     pub pattern: Pattern,
@@ -50,24 +49,24 @@ pub struct FioJob {
     pub latency_p99_seconds: Option<f64>,
 }
 
-/// What fio's results say.
+/// The contents of fio's results.
 #[derive(Clone, Debug)]
 pub struct FioImport {
     /// The place that was measured, with the power of a device of its kind by default.
     pub medium: Medium,
     /// The jobs it was made of.
     pub jobs: Vec<FioJob>,
-    /// What was left out or is to be doubted, one sentence each.
+    /// The jobs left out or to be doubted, one sentence each.
     pub warnings: Vec<String>,
 }
 
-/// Makes a medium of fio's JSON; `name` is what it shall be called.
+/// Makes a medium of fio's JSON; `name` is the name of the medium.
 ///
 /// Lines before the first that begins with `{` are skipped: fio prints notes there.
 ///
 /// # Errors
-/// `Limit` above [`FIO_JSON_BYTES_MAX`]; `Parse` if it is not JSON, not fio's, or no job of it can
-/// be used, with the reason for each that was left out.
+/// `Limit` above [`FIO_JSON_BYTES_MAX`]. `Parse` if it is not JSON or not fio's, or if no job of it can be used. The
+/// error gives the reason for each job left out.
 pub fn from_json(name: &str, json: &[u8]) -> Result<FioImport> {
     if json.len() > FIO_JSON_BYTES_MAX {
         return Err(Error::Limit {
@@ -137,7 +136,7 @@ struct Job {
     write: Side,
 }
 
-/// What fio says of one direction of a job.
+/// fio's figures for one direction of a job.
 #[derive(Deserialize)]
 struct Side {
     io_bytes: u64,

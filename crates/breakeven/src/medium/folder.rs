@@ -1,7 +1,7 @@
-//! What the system says of the place where a folder lies, without measuring it.
+//! The system's own description of the place where a folder lies, without measuring it.
 //!
-//! File system, allocation unit and free space come from `statfs`; the device and its rotational
-//! flag from sysfs, where the file system lies on one block device. Nothing is written.
+//! File system, allocation unit and free space come from `statfs`. The device and its rotational flag come from sysfs,
+//! where the file system lies on one block device. Nothing is written.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

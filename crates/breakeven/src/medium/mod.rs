@@ -1,15 +1,15 @@
 //! Where bytes wait or travel, with the prices of it.
 //!
-//! A [`Medium`] answers what one operation costs: seconds, joules and euros for `B` bytes read or
-//! written, in sequence, at random or in Harper's mix of nine to one, with a number of operations
-//! in flight. It is a table of measured points between which it interpolates; each number keeps
-//! its interval and its [`Source`]. The points come from a named preset ([`presets`]), from a
-//! probe of a real folder ([`probe`]) or from fio's JSON ([`fio`]).
+//! A [`Medium`] answers what one operation costs: seconds, joules and euros for `B` bytes read or written. The
+//! operations are in sequence, at random or in Harper's mix of nine to one, with a number of them in flight. It is a
+//! table of measured points between which it interpolates; each number keeps its interval and its [`Source`]. The
+//! points come from a named preset ([`presets`]), from a probe of a real folder ([`probe`]) or from fio's JSON
+//! ([`fio`]).
 //!
-//! **Seconds are the medium's own time**: the reciprocal of the operations completed in a second.
-//! With `d` operations in flight one operation takes `d` times as long to come back (Little's
-//! law), which is what [`Medium::latency_for`] returns. Harper's page fault of 110 microseconds is
-//! the first kind of number, measured at depth 4; a thread that waits for one page pays the second.
+//! **Seconds are the medium's own time**: the reciprocal of the operations completed in a second. With `d` operations
+//! in flight one operation takes `d` times as long to come back (Little's law). [`Medium::latency_for`] returns that
+//! time. Harper's page fault of 110 microseconds is the first kind of number, measured at depth 4. A thread that waits
+//! for one page pays the second kind.
 //!
 //! This file does no I/O and reads no clock. A price of `None` means "no charge is known here",
 //! and counts as zero.
@@ -68,7 +68,7 @@ impl Figure {
     }
 }
 
-/// What kind of place a medium is.
+/// The kind of a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MediumKind {
@@ -92,12 +92,12 @@ pub enum Pattern {
     Sequential,
     /// Each operation begins anywhere.
     Random,
-    /// Nine operations in sequence, then one anywhere (fio's `randread:9`; Harper 2018, chapter 4,
-    /// after PostgreSQL's estimate that 90 % of page faults are sequential).
+    /// Nine operations in sequence, then one anywhere: fio's `randread:9`. Harper 2018, chapter 4, has it after
+    /// PostgreSQL's estimate that 90 % of page faults are sequential.
     Mix9to1,
 }
 
-/// Which way the bytes go.
+/// The direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -114,7 +114,7 @@ pub struct Operation {
     pub bytes: u64,
     /// Where it lies relative to the one before.
     pub pattern: Pattern,
-    /// Which way the bytes go.
+    /// The direction of the bytes.
     pub direction: Direction,
     /// Operations of this kind in flight at once, at least 1.
     pub depth: u32,
@@ -143,9 +143,9 @@ pub struct Curve {
 impl Curve {
     /// Makes a curve of measured points in any order.
     ///
-    /// Noise can make a larger operation look cheaper than a smaller one. Such neighbours are
-    /// pooled into their mean with the union of their intervals (isotonic regression), so that
-    /// seconds never fall as bytes grow; points that rise anyway are kept exactly.
+    /// Noise can make a larger operation look cheaper than a smaller one. Such neighbours are pooled into their mean
+    /// with the union of their intervals (isotonic regression), so that seconds never fall as bytes grow. Points that
+    /// rise anyway are kept exactly.
     ///
     /// # Panics
     /// If there is no point, if two have one size, or if a value is not finite and above zero.
@@ -245,7 +245,7 @@ impl Curve {
     }
 }
 
-/// What one direction of a medium asks for its service.
+/// The cost of the service of a medium in one direction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Service {
     /// Times, one curve per pattern and depth.
@@ -310,11 +310,10 @@ impl Service {
         }
     }
 
-    /// Answers for a pattern that was not measured, from the ones that were, with bounds that hold
-    /// whatever the device: a mix is a tenth random operations and nine tenths sequential ones,
-    /// so that a random operation costs at most ten mixed ones. For the sum of the parts the upper
-    /// bound is 5, because Harper's mix of Table 3 costs 1.0 (memory), 3.3 (hard disk) and 4.9
-    /// times (SSD) the sum of his Table 1.
+    /// Answers for a pattern that was not measured from those that were, with bounds that hold for any device. A mix is
+    /// a tenth random operations and nine tenths sequential ones, so a random operation costs at most ten mixed ones.
+    /// For the sum of the parts the upper bound is 5. Harper's mix of Table 3 costs 1.0 (memory), 3.3 (hard disk) and
+    /// 4.9 times (SSD) the sum of his Table 1.
     fn substituted(&self, bytes: u64, pattern: Pattern, depth: u32) -> Figure {
         let of = |pattern| self.measured(bytes, pattern, depth);
         let sequential = of(Pattern::Sequential);
@@ -370,13 +369,13 @@ pub struct Medium {
     pub name: String,
     /// One sentence: the device and what is known of it.
     pub description: String,
-    /// What kind of place it is.
+    /// The kind of place.
     pub kind: MediumKind,
     /// Where most of its times come from; each number keeps its own.
     pub source: Source,
-    /// What reading costs.
+    /// The cost of reading.
     pub read: Service,
-    /// What writing costs.
+    /// The cost of writing.
     pub write: Service,
     /// Stored bytes come in multiples of this, at least 1.
     pub allocation_unit_bytes: u64,

@@ -1,9 +1,8 @@
 //! Media known by name, each number with its source, and the text a person types for one.
 //!
-//! What a paper, a data sheet or a review measured is `Published` and named; what is only common
-//! knowledge of the device is `Default`, with the widest band, so that a verdict that hangs on it
-//! comes out as undecided. Prices are dated defaults: the caller overwrites the public fields from
-//! the price file.
+//! A figure that a paper, a data sheet or a review measured is `Published` and named. Common knowledge of the device is
+//! `Default`, with the widest band, so that a verdict that depends on it comes out as undecided. Prices are dated
+//! defaults: the caller overwrites the public fields from the price file.
 //!
 //! A text is a name of [`preset_names`] or a rate such as `117MB/s` or `10Gbit/s`, which makes a
 //! link of that rate. This file does no I/O.
@@ -206,8 +205,8 @@ fn link(name: &str, bytes_per_second: f64) -> Medium {
 /// How operations in flight at once get along.
 #[derive(Clone, Copy)]
 enum InFlight {
-    /// One after another (a disk's arm, a tape); the device sorts what waits, which shortens the
-    /// way to the next: by a third for 4, by more than half for 16.
+    /// One after another (a disk's arm, a tape). The device sorts the waiting operations, which shortens the way to the
+    /// next: by a third for 4, by more than half for 16.
     Queued,
     /// Their latencies overlap and they share the rate (a solid-state drive, a link).
     Shared,
@@ -234,8 +233,8 @@ impl Times {
         }
     }
 
-    /// Samples the formula at the ends of its straight pieces. What decides a point, latency or
-    /// rate, gives it its source.
+    /// Samples the formula at the ends of its straight pieces. The quantity that decides a point, latency or rate,
+    /// gives it its source.
     fn curve(&self, pattern: Option<Pattern>, depth: u32) -> Curve {
         let (latency, rate) = (self.latency_s.estimate, self.bytes_per_second.estimate);
         let mut sizes = vec![1, LARGEST_BYTES];
@@ -363,8 +362,8 @@ fn sata_ssd() -> Medium {
 }
 
 fn nvme() -> Medium {
-    // 77.9 us for 4 KiB, of which the bytes themselves take 1.2 us. Writes end in the drive's
-    // memory. 23 W at most, 8 W idle.
+    // 77.9 us for 4 KiB; the bytes themselves take 1.2 us of it. Writes end in the drive's memory. 23 W at most, 8 W
+    // idle.
     let read_latency = Figure::published(77.9e-6 - 4096.0 / 3.3e9, P3700);
     let read_rate = Figure::published(3.3e9, PM1725A);
     let write_rate = Figure::published(3.0e9, PM1725A);
@@ -408,7 +407,7 @@ fn optane() -> Medium {
 }
 
 fn ram() -> Medium {
-    // A copy by one thread; more threads move more, up to what the sockets carry.
+    // A copy by one thread. More threads move more, up to the limit of the sockets.
     let latency = Figure::assumed(100e-9);
     let rate = Figure::published(16_332e6, LZBENCH);
     let service = accessed(InFlight::Shared, latency, &rate, Figure::assumed(3.0));
@@ -539,8 +538,8 @@ fn between(low: f64, high: f64, place: &str) -> Figure {
     }
 }
 
-/// A machine of Kothiyal's Table 4.1. He prints the disks' interface rate and turns, and the idle
-/// watts of the whole machine; what a disk sustains and how long its arm takes are not in his text.
+/// A machine of Kothiyal's Table 4.1. He prints the disks' interface rate and turns, and the idle watts of the whole
+/// machine. The sustained rate of a disk and the time of its arm are not in his text.
 struct KothiyalMachine {
     name: &'static str,
     description: &'static str,
@@ -585,7 +584,7 @@ const KOTHIYAL_MACHINES: [KothiyalMachine; 3] = [
 fn kothiyal(machine: &KothiyalMachine) -> Medium {
     let half_turn_s = 60.0 / machine.turns_per_minute / 2.0;
     let mut latency = Figure::assumed(machine.seek_ms / 1e3 + half_turn_s);
-    // Whatever the arm does, half a turn passes on average.
+    // Half a turn passes on average, however fast the arm is.
     latency.estimate.low = latency.estimate.low.max(half_turn_s);
     let mut rate = Figure::assumed(machine.sustained_mb_s * 1e6);
     rate.estimate.high = rate.estimate.high.min(machine.interface_mb_s * 1e6);
@@ -604,8 +603,8 @@ fn kothiyal(machine: &KothiyalMachine) -> Medium {
     }
 }
 
-/// A device of Harper's: operations per second of 4 KiB (his Table 1) and, for 4 to 128 KiB, of
-/// reads that are nine times in ten sequential, at depth 4, past the page cache (his Table 3).
+/// A device of Harper's: operations per second, at depth 4 and past the page cache. One figure is for 4 KiB (his Table
+/// 1), the others for 4 to 128 KiB of reads that are nine times in ten sequential (his Table 3).
 struct HarperDevice {
     name: &'static str,
     description: &'static str,
@@ -815,8 +814,8 @@ mod tests {
         check("harper-ram", Write, Random, 554_294.0);
     }
 
-    /// "approximately 8,000 to 9,000, which translates to 110 - 125 microseconds per IO" (his
-    /// chapter 4): the time that his page fault costs; a thread alone would wait four times as long.
+    /// "approximately 8,000 to 9,000, which translates to 110 - 125 microseconds per IO" (his chapter 4). This is the
+    /// cost of his page fault; a thread alone would wait four times as long.
     #[test]
     fn harper_page_fault_is_in_his_range() {
         let fault = read(8192, Pattern::Mix9to1, 4);

@@ -1,30 +1,29 @@
 //! Measures a real folder: what an operation on it costs, by size, order, direction and depth.
 //!
-//! [`probe`] writes one scratch file of bounded size, and runs short slices of operations on it in
-//! turns, so that a disturbance falls on all cells alike: sequential, random and nine to one, reads
-//! and writes, 4 to 128 KiB, one and four in flight. A cell's value is the median of its slices.
-//! Streams of 1 MiB operations, four in flight, are what files are judged by: their slices are longer,
-//! and the interval is their range, because a medium that pauses does so in a file's stream as well.
+//! [`probe`] writes one scratch file of bounded size, and runs short slices of operations on it in turns, so that a
+//! disturbance falls on all cells alike. The cells are sequential, random and nine to one, reads and writes, 4 to 128
+//! KiB, one and four in flight. A cell's value is the median of its slices. Files are judged by streams of 1 MiB
+//! operations, four in flight. Their slices are longer, and the interval is their range, because a medium that pauses
+//! does so in a file's stream as well.
 //!
-//! What it promises:
-//! * **Nothing stays.** The scratch file loses its name as soon as it is open, so that it goes with
-//!   the process whatever happens; only a process killed between these two calls leaves an empty
-//!   file `.breakeven-scratch-...` behind. It takes at most half of the space that is free.
-//! * **Bounded.** Time, bytes of the file and bytes written are limits of the caller; the stop flag
-//!   and the deadline are looked at before each operation. One operation that hangs in the kernel
-//!   cannot be cut short.
-//! * **The device is measured, not the page cache.** I/O is direct. Where the file system does not
-//!   offer that, reads follow an advice to drop the cache, writes include a sync for each slice, and
-//!   the report says so ([`Access::Buffered`]).
+//! Its promises:
+//! * **Nothing stays.** The scratch file loses its name as soon as it is open, so it always goes with the process. Only
+//!   a process killed between these two calls leaves an empty file `.breakeven-scratch-...` behind. It takes at most
+//!   half of the space that is free.
+//! * **Bounded.** Time, bytes of the file and bytes written are limits of the caller. The probe looks at the stop flag
+//!   and the deadline before each operation. One operation that hangs in the kernel cannot be cut short.
+//! * **The device is measured, not the page cache.** I/O is direct. Where the file system does not offer that, reads
+//!   follow an advice to drop the cache, and writes include a sync for each slice. The report says so
+//!   ([`Access::Buffered`]).
 //! * **Nothing can be saved on the data.** Every write is of fresh random bytes: no compression and
 //!   no deduplication below can shrink it.
-//! * **Luck with memory is left out.** Where buffers happen to lie in scattered pages a driver cuts an
-//!   operation into as many segments, which was measured to cost up to 1.8 times as much; they lie
-//!   in huge pages here, as far as the system has any. And no read goes where one went just before:
-//!   into memory that the processor's cache holds it is a quarter faster than a stream is.
+//! * **Luck with memory is left out.** Where buffers lie in scattered pages, a driver cuts an operation into as many
+//!   segments; that was measured to cost up to 1.8 times as much. Here they lie in huge pages, as far as the system has
+//!   any. And no read goes where one went just before: a read into memory in the processor's cache is a quarter faster
+//!   than a stream is.
 //!
-//! What it cannot see past: the memory of the drive or of a hypervisor, which may hold a file of
-//! this size, and the short way of a disk's arm within it. Both make a device look faster.
+//! It cannot see past the memory of the drive or of a hypervisor, which may hold a file of this size. Nor can it see
+//! that a disk's arm has a short way within the file. Both make a device look faster.
 //!
 //! This file reads a clock, because it measures.
 
@@ -66,8 +65,8 @@ const PATTERNS: [Pattern; 3] = [Pattern::Sequential, Pattern::Random, Pattern::M
 const DIRECTIONS: [Direction; 2] = [Direction::Read, Direction::Write];
 const CELL_COUNT: u32 = 74;
 
-/// The time is cut so that each cell gets about this many slices: six are the fewest whose range
-/// is a 95 % interval of the median whatever the distribution.
+/// The time is cut so that each cell gets about this many slices. Six are the fewest whose range is a 95 % interval of
+/// the median under any distribution.
 const SLICES_PER_CELL: u32 = 8;
 
 /// The fewest values whose range is a 95 % interval of the median.
@@ -79,8 +78,8 @@ const TIME_MAX: Duration = Duration::from_secs(3600);
 /// No slice needs to be longer: more slices say more than longer ones.
 const SLICE_TIME_MAX: Duration = Duration::from_millis(5);
 
-/// Bytes of fresh random data made for one slice of writes that is no stream: ten operations of the
-/// largest size are the fewest that hold a whole mix of nine to one.
+/// Bytes of fresh random data made for one slice of writes that is no stream. Ten operations of the largest size are
+/// the fewest that hold a whole mix of nine to one.
 const PAYLOAD_BYTES: usize = MIX_RUN * (128 << 10);
 
 /// Operations of one slice at most.
@@ -89,7 +88,7 @@ const SLICE_OPERATIONS_MAX: usize = 1024;
 /// The smallest scratch file on which positions can differ.
 const SCRATCH_BYTES_MIN: u64 = 1 << 20;
 
-/// A mix is a run of this many operations, of which the first begins anywhere.
+/// A mix is a run of this many operations; the first begins anywhere.
 const MIX_RUN: usize = 10;
 
 /// Limits of a probe.
@@ -123,7 +122,7 @@ impl Default for ProbeOptions {
     }
 }
 
-/// What a probe tells while it runs.
+/// The events of a running probe.
 #[derive(Clone, Copy, Debug)]
 pub enum ProbeEvent<'a> {
     /// It is about to write this scratch file of at most so many bytes.
@@ -146,7 +145,7 @@ pub enum Access {
 /// One measured combination.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cell {
-    /// Which way the bytes went.
+    /// The direction of the bytes.
     pub direction: Direction,
     /// The order of operations.
     pub pattern: Pattern,
@@ -154,9 +153,9 @@ pub struct Cell {
     pub bytes: u64,
     /// Operations in flight.
     pub depth: u32,
-    /// Seconds of the medium per operation: the median of the slices and its interval of at least
-    /// 95 %; with fewer than six slices, the range widened by half. Of a stream, the median
-    /// and the range, in which the stream of a file falls.
+    /// Seconds of the medium per operation: the median of the slices and its interval of at least 95 %. With fewer than
+    /// six slices it is the range widened by half. For a stream it is the median and the range, in which the stream of
+    /// a file falls.
     pub seconds: Estimate,
     /// Slices measured.
     pub slice_count: u32,
@@ -164,7 +163,7 @@ pub struct Cell {
     pub operation_count: u64,
 }
 
-/// What a probe found.
+/// The results of a probe.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProbeReport {
     /// The place.
@@ -191,8 +190,8 @@ pub struct ProbeReport {
 /// true, what is known so far is returned.
 ///
 /// # Errors
-/// `Io` or `Invalid`, naming the folder or the scratch file: it is missing, no folder, may not be
-/// written, is full, or failed. `Interrupted` if it was stopped before every direction had a cell.
+/// `Io` or `Invalid`, naming the folder or the scratch file, if it is missing, no folder, not writable, full, or
+/// failed. `Interrupted` if it was stopped before every direction had a cell.
 ///
 /// # Cost
 /// The time and the bytes of the options, about 68 MiB of memory, and four threads in turns.
@@ -617,10 +616,10 @@ struct Span {
     count: usize,
 }
 
-/// A run of operations shared by workers, each of which has one in flight.
+/// A run of operations shared by workers; each worker has one in flight.
 struct Slice<'a> {
     file: &'a dyn StorageFile,
-    /// What to write, one operation after another; `None` to read.
+    /// The bytes to write, one operation after another; `None` to read.
     payload: Option<&'a [u8]>,
     offsets: &'a [u64],
     bytes: usize,
@@ -737,9 +736,8 @@ impl Slice<'_> {
 
 /// Returns the median of some values with an interval, `None` if there are none.
 ///
-/// With six values or more the interval is between two of them, the closest pair that holds the
-/// true median with a probability of at least 95 %, whatever the distribution. Fewer cannot, and
-/// have their range.
+/// With six values or more the interval is between two of them. They are the closest pair that holds the true median
+/// with a probability of at least 95 % under any distribution. Fewer values have their range.
 fn median_interval(values: &[f64]) -> Option<Estimate> {
     let mut interval = median_range(values)?;
     if values.len() >= VALUES_MIN {
@@ -778,8 +776,8 @@ impl ProbeReport {
     /// How many cells a probe with enough time measures.
     pub const CELL_COUNT: usize = CELL_COUNT as usize;
 
-    /// Returns the probed place as a medium: measured times, the file system's allocation unit,
-    /// and the power of a device of its kind by default, because that was not measured.
+    /// Returns the probed place as a medium: measured times and the file system's allocation unit. Its power is the
+    /// default for a device of its kind, because that was not measured.
     pub fn medium(&self) -> Medium {
         let like = self.nearest_preset();
         let service = |direction: Direction, like: Service| {
@@ -866,7 +864,7 @@ mod tests {
 
     use crate::storage::{Entry, FileStatus, HeldLock, LockKind, MemoryStorage};
 
-    /// What goes wrong in a [`Faulty`] storage, by the number of the call from 0.
+    /// The failures of a [`Faulty`] storage, by the number of the call from 0.
     #[derive(Clone, Copy, Default)]
     struct Faults {
         open: Option<i32>,
@@ -885,7 +883,7 @@ mod tests {
         written: Mutex<Vec<u8>>,
     }
 
-    /// A storage that fails when told to, and remembers what was written.
+    /// A storage that fails on demand, and remembers the writes.
     struct Faulty {
         inner: Arc<dyn Storage>,
         faults: Faults,

@@ -1,10 +1,9 @@
 //! Calibration: watts over load by a meter at the machine's supply.
 //!
-//! The meter is any command that prints watts: a plug's, a management controller's, a laboratory's.
-//! The machine idles, runs threads on about a tenth, a half and all of its hardware threads, and
-//! idles again, while the command is run at intervals; the means of the phases, put in rising
-//! order, are the machine's profile. Meters average over about a second, so phases are long. Time
-//! and date are handed in; nothing is stored here.
+//! The meter is any command that prints watts: a plug's, a management controller's, a laboratory's. The machine idles,
+//! runs threads on about a tenth, a half and all of its hardware threads, and idles again; the command runs at
+//! intervals. The means of the phases, in rising order, are the machine's profile. Meters average over about a second,
+//! so phases are long. Time and date are handed in; nothing is stored here.
 
 #![deny(unsafe_code)]
 
@@ -88,7 +87,7 @@ impl CalibrationOptions {
     }
 }
 
-/// Where a calibration stands, told after each sample.
+/// The progress of a calibration, reported after each sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CalibrationStep {
     /// The phase, from 0.
@@ -109,9 +108,8 @@ pub struct CalibrationStep {
 ///
 /// # Errors
 ///
-/// [`Error::Invalid`] for options out of range, a command that fails or hangs, and a meter that
-/// does not follow the load; [`Error::Parse`] if the command prints no watts;
-/// [`Error::Interrupted`] if `progress` asks for it.
+/// [`Error::Invalid`] for options out of range, a command that fails or hangs, and a meter that does not follow the
+/// load. [`Error::Parse`] if the command prints no watts. [`Error::Interrupted`] if `progress` asks for it.
 ///
 /// # Cost
 ///
@@ -124,7 +122,7 @@ pub fn calibrate(
     progress: &mut dyn FnMut(CalibrationStep) -> ControlFlow<()>,
 ) -> Result<MachineProfile> {
     options.check()?;
-    // A meter that does not work is told at once, and not after the first load has settled.
+    // A meter that does not work is reported at once, not after the first load has settled.
     read_watts(&options.command, options.deadline)?;
     let phases = phases_for(machine.threads);
     let mut measured: Vec<Phase> = Vec::with_capacity(phases.len());
@@ -275,7 +273,7 @@ mod tests {
         }
     }
 
-    /// Calibrates by a fake time; `show` is told each step and writes what the meter shows next.
+    /// Calibrates by a fake time. `show` gets each step, and writes the next output of the meter.
     fn run(
         options: &CalibrationOptions,
         threads: u32,

@@ -1,11 +1,10 @@
 //! The choice of an energy source, and joules around a piece of work.
 //!
-//! [`EnergyMeter::choose`] takes the source with the narrowest band that this machine offers:
-//! processor counters, then watts declared, then a stored calibration, then counters passed on to
-//! a guest, then the family's published medians, then a default. What was passed over is said in
-//! [`EnergyMeter::notes`]. Counters need to know the idle machine first, so choosing them takes
-//! some seconds: idle, one core, all cores, idle again; from then on they also give a power model,
-//! by which work too short for them is priced.
+//! [`EnergyMeter::choose`] takes the source with the narrowest band that this machine offers. In order: processor
+//! counters, watts declared, a stored calibration, counters passed on to a guest, the family's published medians, a
+//! default. [`EnergyMeter::notes`] names the sources passed over. Counters need to know the idle machine first, so
+//! choosing them takes some seconds: idle, one core, all cores, idle again. From then on they also give a power model,
+//! which prices work too short for them.
 
 #![deny(unsafe_code)]
 
@@ -265,8 +264,8 @@ struct Watch {
 impl EnergySpan<'_> {
     /// Ends the measurement of work that used `usage` and caused `traffic`.
     ///
-    /// Counters give the total, and the idle power they showed the passive part of it; without
-    /// them, for a short span, or if they failed on the way, the model gives both.
+    /// Counters give the total, and their idle power gives its passive part. The model gives both parts without
+    /// counters, for a short span, or where the counters failed on the way.
     pub fn stop(self, usage: &Usage, traffic: &[Traffic]) -> Energy {
         let model = &self.meter.model;
         let counted = self.watch.zip(self.meter.counters.as_ref());

@@ -1,7 +1,7 @@
 //! A known load: threads that keep a processor busy while something is measured.
 //!
-//! The work resembles a match finder's (hash, look up, store, in a table the size of a first-level
-//! cache), so that the watts are those of compressing rather than of an empty loop.
+//! The work resembles a match finder's: hash, look up and store in a table the size of a first-level cache. So the
+//! watts are those of compressing rather than of an empty loop.
 
 #![deny(unsafe_code)]
 

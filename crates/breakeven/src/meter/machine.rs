@@ -1,9 +1,9 @@
 //! A description of the machine, for reports.
 //!
-//! The fields of Kothiyal 2009, Table 4.1, that a running kernel can tell (processor, speed, count,
-//! frequency scaling, c-states, caches, memory, idle power with its source), and what has joined
-//! them since: governor, kernel, virtualisation. Disks are described by their medium. What cannot
-//! be read is absent, never guessed; nothing here needs a privilege.
+//! The fields are those of Kothiyal 2009, Table 4.1, as far as a running kernel knows them: processor, speed, count,
+//! frequency scaling, c-states, caches, memory, and idle power with its source. Governor, kernel and virtualisation
+//! have joined them since. Disks are described by their medium. An unreadable field is absent, never guessed. Nothing
+//! here needs a privilege.
 
 #![deny(unsafe_code)]
 
@@ -32,14 +32,14 @@ pub struct Cache {
     pub size_bytes: u64,
 }
 
-/// What the machine draws when it does nothing.
+/// The power of the idle machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IdlePower {
     /// Watts.
     pub watts: Watts,
     /// Where the number comes from.
     pub source: Source,
-    /// Which hardware it covers.
+    /// The hardware that it covers.
     pub scope: EnergyScope,
 }
 
@@ -68,7 +68,7 @@ pub struct Machine {
     pub c_states: Vec<String>,
     /// Kernel release.
     pub kernel: Option<String>,
-    /// What the machine is virtualised by, absent on bare metal.
+    /// The machine's hypervisor or container, absent on bare metal.
     pub virtualisation: Option<String>,
     /// Idle power, once an energy meter has been chosen.
     pub idle_power: Option<IdlePower>,
@@ -101,8 +101,9 @@ impl Machine {
         }
     }
 
-    /// Reads the description of this machine as far as this process may use it: its affinity and its quota limit the threads, as
-    /// they do those of a pool. Where nothing says which processor it is, how it is virtualised is not known either.
+    /// Reads the description of this machine as far as this process may use it. Its affinity and its quota limit the
+    /// threads, as they limit those of a pool. Where nothing names the processor, the virtualisation is not known
+    /// either.
     pub fn of_this_process() -> Machine {
         let mut machine = Machine::read(&Roots::default());
         let usable = std::thread::available_parallelism();

@@ -1,9 +1,9 @@
 //! The stored result of a calibration: watts over load of one machine, as a small JSON file.
 //!
-//! The file is the user's to read and edit. It is used only if it parses whole, its points make a
-//! rising line, and it was taken on a processor of the same identity and number of threads;
-//! anything else is refused with the reason, and the caller falls back to the next source. It is
-//! written beside its place and renamed, so that a reader sees the old file or the new one.
+//! The file is the user's to read and edit. It is used only if it parses whole, its points make a rising line, and it
+//! was taken on a processor of the same identity and number of threads. Anything else is refused with the reason, and
+//! the caller falls back to the next source. It is written beside its place and renamed, so that a reader sees the old
+//! file or the new one.
 
 #![deny(unsafe_code)]
 

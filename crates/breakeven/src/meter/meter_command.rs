@@ -1,9 +1,9 @@
 //! One reading of a meter: any command that prints watts.
 //!
-//! The command runs through the shell, in a process group of its own, with a deadline after which
-//! the whole group is killed. Its watts are the first number on its last line that is not empty.
-//! Output beyond a bound, no output, an exit status other than 0 and a number that cannot be the
-//! watts of a machine are errors that name the command.
+//! The command runs through the shell, in a process group of its own, with a deadline after which the whole group is
+//! killed. Its watts are the first number on its last line that is not empty. Four outputs are errors that name the
+//! command: more bytes than the bound, none at all, an exit status other than 0, and a number that cannot be the watts
+//! of a machine.
 
 #![deny(unsafe_code)]
 

@@ -1,11 +1,10 @@
 //! Energy by arithmetic: watts over load, and the passive and active joules of a piece of work.
 //!
-//! A [`PowerModel`] is a line of watts over the share of hardware threads that are busy, straight
-//! between its points. Passive energy is idle power times elapsed time, active energy what the
-//! work adds (Kothiyal 2009, section 5.1); the active part is the core-seconds times the marginal
-//! watts of a core, and the bytes moved times the joules a device spends on one. The model is as
-//! wide as its source: the band is one common factor on all of its watts, so that a comparison of
-//! two energies by one model is not undecided by the band alone.
+//! A [`PowerModel`] is a line of watts over the share of hardware threads that are busy, straight between its points.
+//! Passive energy is idle power times elapsed time, active energy what the work adds (Kothiyal 2009, section 5.1). The
+//! active part is the core-seconds times the marginal watts of a core, and the bytes moved times a device's joules per
+//! byte. The model is as wide as its source. The band is one common factor on all of its watts, so it alone never makes
+//! a comparison of two energies by one model undecided.
 
 #![deny(unsafe_code)]
 
@@ -30,7 +29,7 @@ pub(super) const OTHER_CORES_MAX: f64 = 0.1;
 /// No machine this library runs on draws more.
 const WATTS_MAX: f64 = 1e6;
 
-/// Which hardware an energy covers. Energies of different scope are not comparable.
+/// The hardware that an energy covers. Energies of different scope are not comparable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "scope", content = "of")]
 pub enum EnergyScope {
@@ -66,15 +65,15 @@ pub struct Traffic {
 /// The energy of a piece of work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Energy {
-    /// What the idle machine would have spent in the same time.
+    /// The energy of the idle machine over the same time.
     pub passive: Joules,
-    /// What processors spent on top.
+    /// The energy that processors spent on top.
     pub active_processor: Joules,
-    /// What devices spent on top for the bytes moved.
+    /// The energy that devices spent on top for the bytes moved.
     pub active_device: Joules,
     /// Where the passive and the processor part come from.
     pub source: Source,
-    /// What hardware those two cover.
+    /// The hardware that the two active parts cover.
     pub scope: EnergyScope,
     /// Where the device part comes from: the least trusted of its sources.
     pub device_source: Option<Source>,
@@ -244,7 +243,7 @@ impl PowerModel {
         }
     }
 
-    /// Makes the model for a machine of which nothing is known but its number of cores.
+    /// Makes the model for a machine of which only the number of cores is known.
     pub fn default_for(machine: &Machine) -> PowerModel {
         let (idle, busy) = idle_and_busy(
             DEFAULT_IDLE_W_PER_THREAD,
@@ -304,8 +303,8 @@ impl PowerModel {
     /// Returns the energy of a piece of work from its elapsed and processor time, as though it
     /// alone ran, and of the `traffic` it caused.
     ///
-    /// Processor time beyond elapsed time times cores is the second threads of busy cores; they
-    /// draw what the points between say, nothing more in a model that knows cores only.
+    /// Processor time beyond elapsed time times cores is the second threads of busy cores. They draw as the points
+    /// between say, and nothing more in a model that knows cores only.
     pub fn energy(&self, usage: &Usage, traffic: &[Traffic]) -> Energy {
         let wall = usage.wall;
         let busy = if wall.0 > 0.0 {

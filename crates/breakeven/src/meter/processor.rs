@@ -1,9 +1,8 @@
-//! Which processor this is, and what its family draws.
+//! The processor of this machine, and the power of its family.
 //!
-//! The identity is what `/proc/cpuinfo` says: vendor, family, model and stepping, or implementer
-//! and part on ARM. The table of watts is small and stands here with its source. Only families
-//! that are in the table are named: a client part of a server's core draws several times as much
-//! for each core, so it is left to the default and its wider band.
+//! The identity is that of `/proc/cpuinfo`: vendor, family, model and stepping, or implementer and part on ARM. The
+//! table of watts is small and stands here with its source. Only families in the table are named. A client part of a
+//! server's core draws several times as much for each core, so it is left to the default and its wider band.
 
 #![deny(unsafe_code)]
 
@@ -48,8 +47,8 @@ impl fmt::Display for Processor {
     }
 }
 
-/// Median watts of the SPECpower_ssj2008 results of one processor family, whole server at the
-/// wall: at idle and at full load for each hardware thread, and what one more busy core adds.
+/// Median watts of the SPECpower_ssj2008 results of one processor family, whole server at the wall. They are given at
+/// idle, at full load for each hardware thread, and for one more busy core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FamilyPower {
     /// The family's name.

@@ -1,13 +1,12 @@
 //! The processor's own energy counters, through the powercap tree.
 //!
-//! A zone is a folder with `name`, `energy_uj` and `max_energy_range_uj`; packages and their
-//! memory are summed over all sockets, while core, uncore and platform zones are left out because
-//! a package contains the first two and the third contains the package. The counter starts again
-//! at 0 after its range: a difference is corrected for one wrap, so a long span must be advanced
-//! now and then. AMD's counters appear in the same tree under Intel's name, without memory.
+//! A zone is a folder with `name`, `energy_uj` and `max_energy_range_uj`. Packages and their memory are summed over all
+//! sockets. Core, uncore and platform zones are left out: a package contains the first two, and the third contains the
+//! package. The counter starts again at 0 after its range: a difference is corrected for one wrap, so a long span must
+//! be advanced now and then. AMD's counters appear in the same tree under Intel's name, without memory.
 //!
-//! The counters belong to everybody who runs on the machine, and since 2020 only root may read
-//! them; being refused is an answer with a remedy, not a failure.
+//! The counters belong to everybody who runs on the machine, and since 2020 only root may read them. A refusal is an
+//! answer with a remedy, not a failure.
 
 #![deny(unsafe_code)]
 
@@ -193,8 +192,8 @@ pub(super) struct RaplSpan {
 }
 
 impl RaplSpan {
-    /// Adds what was spent since the last call, which must be less than one wrap ago: at 1,000 W
-    /// the smallest counter wraps after a minute.
+    /// Adds the energy spent since the last call, which must be less than one wrap ago. At 1,000 W the smallest counter
+    /// wraps after a minute.
     pub fn advance(&mut self, rapl: &Rapl) -> Result<(), RaplUnavailable> {
         let now = rapl.read()?;
         for ((zone, last), now) in rapl.zones.iter().zip(&mut self.last_uj).zip(now) {
@@ -268,7 +267,7 @@ pub(super) mod tests {
         tree
     }
 
-    /// Opens, lets the counters change as told, and returns the joules or the refusal.
+    /// Opens, changes the counters as `changes` says, and returns the joules or the refusal.
     fn check(tree: &Tree, changes: &[(&str, &str)]) -> Result<f64, RaplUnavailable> {
         let rapl = Rapl::open(&tree.roots(), false)?;
         let mut span = rapl.start()?;

@@ -1,9 +1,8 @@
 //! Wall and processor time around a piece of work.
 //!
-//! A [`Reading`] is the clocks at one moment, a [`Usage`] the difference of two, a [`Meter`] the
-//! pair of them around a piece of work. Processor totals come from the kernel's nanosecond clocks;
-//! their split into user and system from `getrusage`, whose split is by ticks and so is only good
-//! over tens of milliseconds.
+//! A [`Reading`] is the clocks at one moment, a [`Usage`] the difference of two, a [`Meter`] the pair of them around a
+//! piece of work. Processor totals come from the kernel's nanosecond clocks. Their split into user and system comes
+//! from `getrusage`, which splits by ticks and so is only good over tens of milliseconds.
 
 #![deny(unsafe_code)]
 
@@ -136,7 +135,7 @@ impl Reading {
     }
 }
 
-/// What a piece of work used.
+/// The time and bytes that a piece of work used.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Whose processor time this is.
@@ -159,9 +158,8 @@ impl Usage {
         later_minus(self.wall, self.cpu.total())
     }
 
-    /// Returns the share of its wish for a processor that the scope was granted: processor time
-    /// over processor time and runqueue wait, or over elapsed time where that wait is unknown.
-    /// 1 when nothing was asked for.
+    /// Returns the share of the wanted processor time that the scope was granted. It is processor time over processor
+    /// time and runqueue wait, or over elapsed time where that wait is unknown. 1 when nothing was asked for.
     pub fn core_share(&self) -> f64 {
         let cpu = self.cpu.total();
         let wished = match self.runqueue_wait {
@@ -248,8 +246,8 @@ pub fn process_cpu() -> Seconds {
     clock_seconds(ClockId::ProcessCPUTime)
 }
 
-/// Returns for how long in all the threads that this process has now were ready to run and had no processor: nothing where
-/// the kernel keeps no scheduler statistics.
+/// Returns the sum, over the present threads of this process, of the time in which each was ready to run and had no
+/// processor. It is nothing where the kernel keeps no scheduler statistics.
 ///
 /// # Cost
 ///

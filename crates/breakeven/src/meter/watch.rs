@@ -1,5 +1,5 @@
-//! What is watched while energy counters run: the counters themselves, which wrap, and the load
-//! that others put on the machine, which a counter cannot tell from ours.
+//! The watch while energy counters run. It advances the counters, which wrap, and follows the load of other programs,
+//! which a counter cannot tell from ours.
 
 #![deny(unsafe_code)]
 
@@ -52,7 +52,7 @@ impl Guarded {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Advances the span each `interval` until told to stop.
+    /// Advances the span each `interval` until it is stopped.
     fn watch(&self, rapl: &Rapl, interval: Duration) {
         let mut state = self.lock();
         while !state.stop {

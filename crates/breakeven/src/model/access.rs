@@ -1,8 +1,8 @@
 //! How accesses spread over buffers, and what share of them a cache of the hottest ones serves.
 //!
-//! Three patterns: even; Harper's Pareto rule, 80 % of the accesses to 20 % of the data and even
-//! within each part; Zipf, where the k-th hottest buffer has weight `k^-s`. The cache is taken to
-//! hold the hottest buffers, as a perfect replacement strategy would.
+//! There are three patterns. One is even. Harper's Pareto rule gives 80 % of the accesses to 20 % of the data, even
+//! within each part. In Zipf's the k-th hottest buffer has weight `k^-s`. The cache is taken to hold the hottest
+//! buffers, as a perfect replacement strategy would.
 //!
 //! Source: Harper 2018, chapter 4, Objective 1 (even and Pareto).
 
@@ -91,16 +91,16 @@ impl Access {
     }
 }
 
-/// Returns the weight of the `count` hottest buffers, the sum of `k^-s` for k from 1; a fraction of
-/// a buffer counts for that fraction of the next term.
+/// Returns the weight of the `count` hottest buffers, the sum of `k^-s` for k from 1. A fraction of a buffer counts for
+/// that fraction of the next term.
 fn zipf_weight(count: f64, exponent: f64) -> f64 {
     let whole = count.floor();
     let next_term = (count - whole) * (whole + 1.0).powf(-exponent);
     whole_zipf_weight(whole, exponent) + next_term
 }
 
-/// Sums up to a whole `count`: the first terms one by one, the rest by the Euler-Maclaurin formula
-/// to its fifth derivative, whose error is below `1e-9` of the sum from term 32 on.
+/// Sums up to a whole `count`: the first terms one by one, the rest by the Euler-Maclaurin formula to its fifth
+/// derivative. The error of the formula is below `1e-9` of the sum from term 32 on.
 fn whole_zipf_weight(count: f64, exponent: f64) -> f64 {
     const FIRST: f64 = 32.0;
     let term = |k: f64| k.powf(-exponent);

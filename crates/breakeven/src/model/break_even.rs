@@ -1,14 +1,13 @@
 //! How many reads per write make compressing pay: Kothiyal's read-write model.
 //!
-//! A file is written once and read `n` times, plain or compressed. What compressing saves is then
-//! a straight line in `n`: [`Line`]. Where the line crosses zero is the break-even, and its two
-//! signs give the four [`Outcome`]s. Each metric (time, energy, energy-delay, money) is put through
-//! this file on its own: one may pay where another never does.
+//! A file is written once and read `n` times, plain or compressed. The saving of compression is then a straight line in
+//! `n`: [`Line`]. Where the line crosses zero is the break-even, and its two signs give the four [`Outcome`]s. Each
+//! metric (time, energy, energy-delay, money) is put through this file on its own: one may pay where another never
+//! does.
 //!
-//! Boundary conventions, the same for every function here: compressing *pays* only where it saves
-//! something. A tie is no gain, so nothing saved anywhere is [`Outcome::Never`]; nothing lost
-//! anywhere and something saved somewhere is [`Outcome::Always`]; at the break-even itself the two
-//! costs are equal. `n` is any real number from 0 up.
+//! Boundary conventions, the same for every function here: compressing *pays* only where it saves something. A tie is
+//! no gain, so nothing saved anywhere is [`Outcome::Never`]. Nothing lost anywhere and something saved somewhere is
+//! [`Outcome::Always`]. At the break-even itself the two costs are equal. `n` is any real number from 0 up.
 //!
 //! Where the inputs have bands, a [`Verdict`] is [`Answer::Undecided`] when the class of the answer
 //! is not the same over the whole band. A factor common to all quantities (uncertain watts) cancels
@@ -46,9 +45,9 @@ impl Quadruple {
 /// A saving that is linear in some quantity from 0 up: reads per write, days kept, a price.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
-    /// What is saved when the quantity is 0; negative is a loss.
+    /// The saving when the quantity is 0; negative is a loss.
     pub at_zero: f64,
-    /// What each further unit of the quantity saves; negative is a loss.
+    /// The saving of each further unit of the quantity; negative is a loss.
     pub per_unit: f64,
 }
 
@@ -100,7 +99,7 @@ impl Line {
 
     /// Returns for which values compressing pays.
     ///
-    /// A break-even too small or too large for an `f64` is told as the outcome at that end.
+    /// A break-even too small or too large for an `f64` becomes the outcome at that end.
     ///
     /// # Panics
     /// When a coefficient is NaN or infinite.
@@ -130,8 +129,8 @@ impl Line {
     }
 }
 
-/// Returns for which reads per write compressing pays: n_be = (M_c - M_w) / (M_r - M_d), with the
-/// signs of its two parts told apart.
+/// Returns the reads per write for which compressing pays: n_be = (M_c - M_w) / (M_r - M_d), with the signs of its two
+/// parts kept apart.
 ///
 /// Source: Kothiyal 2009, section 4.4; its tables show three of the four outcomes.
 ///
@@ -223,7 +222,7 @@ impl QuadrupleEstimate {
     }
 }
 
-/// What compressing saves at the write and at each read, in one metric, with bands.
+/// The savings of compression at the write and at each read, in one metric, with bands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SavingsEstimate {
     /// M_w - M_c: what the one write saves; negative is a loss.
@@ -254,8 +253,8 @@ impl SavingsEstimate {
         }
     }
 
-    /// Answers for a workload and not for all reads per write: `Pays`, `Never`, or `Undecided`
-    /// when the saving changes its sign within the bands or within the workload's reads per write.
+    /// Answers for a workload and not for all reads per write. It is `Pays`, `Never`, or `Undecided` when the saving
+    /// changes its sign within the bands or within the workload's reads per write.
     ///
     /// # Panics
     /// When the interval of `reads_per_write` starts below 0.
@@ -303,8 +302,8 @@ impl SavingsEstimate {
     }
 }
 
-/// Savings of which every part is multiplied by one and the same uncertain factor: joules that all
-/// come from one uncertain figure of watts, or euros from one uncertain price.
+/// Savings in which one uncertain factor multiplies every part. Such are joules that all come from one uncertain figure
+/// of watts, or euros from one uncertain price.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedFactor {
     /// The savings at a factor of 1.
@@ -323,9 +322,8 @@ pub fn verdict(costs: &QuadrupleEstimate) -> Verdict {
 
 /// Returns the answer over all reads per write when part of the savings has a factor in common.
 ///
-/// With `own` all zero the factor cancels: the break-even of energy does not depend on how many
-/// watts there are, and does not become undecided because they are uncertain. In money, where
-/// energy is one part of the cost, the factor counts for what it is.
+/// With `own` all zero the factor cancels. The break-even of energy does not depend on the watts, so their uncertainty
+/// does not make it undecided. In money, where energy is one part of the cost, the factor counts for what it is.
 ///
 /// # Panics
 /// When the factor's band is not above 0, or a saving is NaN or infinite.
@@ -377,8 +375,8 @@ impl Verdict {
                 high,
             };
         }
-        // The outcomes lie on a circle: a break-even that sinks to 0 turns "above" into "always"
-        // and "below" into "never"; one that rises without bound does the opposite.
+        // The outcomes lie on a circle. A break-even that sinks to 0 turns "above" into "always" and "below" into
+        // "never"; one that rises without bound does the opposite.
         let (pays, never) = (has(Answer::Pays), has(Answer::Never));
         let (above, below) = (has(Answer::PaysAbove), has(Answer::PaysBelow));
         let through_both = above == below || (pays && never);

@@ -1,16 +1,15 @@
-//! A buffer cache of which a share holds compressed buffers: Harper's model.
+//! A buffer cache with a share of compressed buffers: Harper's model.
 //!
-//! Memory is split into a raw and a compressed pool. Compressed buffers are smaller, so more of
-//! them are held and more accesses hit; but a hit in the compressed pool must be restored, and each
-//! page fault compresses a victim in vain. [`BufferCache::cost`] is the mean time per access over
-//! the compressed share; [`BufferCache::break_even`] is where it falls below the raw-only cache.
+//! Memory is split into a raw and a compressed pool. Compressed buffers are smaller, so more of them are held and more
+//! accesses hit. But a hit in the compressed pool must be restored, and each page fault compresses a victim in vain.
+//! [`BufferCache::cost`] is the mean time per access over the compressed share; [`BufferCache::break_even`] is where it
+//! falls below the raw-only cache.
 //!
-//! The thesis uses rates of eight threads in bulk for everything and calls branches, search, hits
-//! and stolen processor time free. Its figures come out with both [`Rates`] at `Bulk` and
-//! [`Overheads::default`]. Advice must not use them so: whoever restores one page waits for one
-//! thread, which is [`Rates::default`]. The thesis also spreads hits evenly over all cached buffers
-//! ([`Placement::Blind`]), though a cache keeps its hottest raw; a real cache lies between that and
-//! [`Placement::HottestRaw`].
+//! The thesis uses rates of eight threads in bulk for everything and calls branches, search, hits and stolen processor
+//! time free. Its figures come out with both [`Rates`] at `Bulk` and [`Overheads::default`]. Advice must not use them
+//! so: a caller that restores one page waits for one thread, which is [`Rates::default`]. The thesis also spreads hits
+//! evenly over all cached buffers ([`Placement::Blind`]), though a cache keeps its hottest raw. A real cache lies
+//! between that and [`Placement::HottestRaw`].
 //!
 //! Source: Harper 2018, chapter 3 (costs left out) and chapter 4 (formulas, Table 4, Figures 10,
 //! 12 and 13).
@@ -19,7 +18,7 @@ use super::access::{Access, Coverage};
 use super::crossing::crossing;
 use crate::units::Seconds;
 
-/// What a codec makes of one buffer.
+/// The ratio and times of a codec on one buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BufferCodec {
     /// The ratio, raw over stored bytes.
@@ -81,7 +80,7 @@ impl Rates {
 }
 
 impl Default for Rates {
-    /// What a cache really waits for.
+    /// The waits of a real cache.
     fn default() -> Rates {
         Rates {
             victims: Rate::Bulk,
@@ -99,13 +98,13 @@ pub struct Overheads {
     pub branch: Seconds,
     /// One comparison of a search that takes log2(buffers held) of them, per access.
     pub comparison: Seconds,
-    /// What compressing a buffer costs others whose processor it takes.
+    /// The time that compressing a buffer takes from others on the same processor.
     pub stolen_by_compress: Seconds,
-    /// What decompressing a buffer costs others whose processor it takes.
+    /// The time that decompressing a buffer takes from others on the same processor.
     pub stolen_by_decompress: Seconds,
 }
 
-/// Which buffers the raw pool holds.
+/// The choice of buffers that the raw pool holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Any: a hit is as likely on each buffer held (the thesis's %ChanceComp).
@@ -133,7 +132,7 @@ pub struct BufferCache {
     pub rates: Rates,
     /// Costs besides disk and codec.
     pub overheads: Overheads,
-    /// Which buffers stay raw.
+    /// The choice of buffers that stay raw.
     pub placement: Placement,
 }
 
@@ -226,8 +225,8 @@ impl BufferCache {
     /// Returns the mean time per access with a `share` of memory compressed:
     /// f = R_cost HR %ChanceComp + miss_cost (1 - HR).
     ///
-    /// At a share of 0 this is the limit of a vanishing compressed pool, in which every victim is
-    /// still compressed in vain; the cache that compresses nothing is [`BufferCache::raw_cost`].
+    /// At a share of 0 this is the limit of a vanishing compressed pool, which still compresses every victim in vain.
+    /// [`BufferCache::raw_cost`] is the cost of a cache that compresses nothing.
     ///
     /// Source: Harper 2018, chapter 4, Objective 2.
     ///
@@ -268,8 +267,8 @@ impl BufferCache {
             + self.search(held)
     }
 
-    /// Returns for which compressed shares the split cache is faster than the raw one: the first
-    /// crossing of the raw line and the next one back; `None` where it never is.
+    /// Returns the compressed shares for which the split cache is faster than the raw one. They lie between the first
+    /// crossing of the raw line and the next one back. `None` where it never is faster.
     ///
     /// # Panics
     /// When the cache is not possible.
@@ -502,7 +501,7 @@ mod tests {
         assert_eq!(cache.restoration(), us(3.0));
     }
 
-    /// What advice uses: a restore waits for one thread, so each crossing moves up.
+    /// The rates of advice: a restore waits for one thread, so each crossing moves up.
     #[test]
     fn honest_restores_pay_later() {
         let honest = |data_set_gb, access| {

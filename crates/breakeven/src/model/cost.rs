@@ -1,17 +1,15 @@
-//! What a block costs over its life: the one formula every place shares.
+//! The cost of a block over its life: the one formula that every place shares.
 //!
 //! ```text
 //! cost(m) = encode(m) + write(s_m) + reads * (read(s_m) + decode(m)) + hold(h_m, time)
 //! ```
 //!
-//! in one metric at a time: seconds, joules or euros. `s_m` are the bytes a method leaves to move
-//! and `h_m` those that stay occupied once the place has rounded them to its units. Two stages in a
-//! row add up in energy and money; in time they may run side by side ([`Overlap`]), and every
-//! verdict must say which was assumed.
+//! in one metric at a time: seconds, joules or euros. `s_m` are the bytes a method leaves to move and `h_m` those that
+//! stay occupied once the place has rounded them to its units. Two stages in a row add up in energy and money. In time
+//! they may run side by side ([`Overlap`]), and every verdict must say which was assumed.
 //!
-//! What is saved against another method is linear in the reads and linear in the time kept, so
-//! each break-even is a [`Line`] from [`super::break_even`]. Energy-delay is not linear and has its
-//! own file, [`super::energy_delay`].
+//! The saving against another method is linear in the reads and linear in the time kept, so each break-even is a
+//! [`Line`] from [`super::break_even`]. Energy-delay is not linear and has its own file, [`super::energy_delay`].
 //!
 //! Source: this project's; it contains Kothiyal 2009, section 4.4 (reads), and Hirsch 2017,
 //! section 3.4 (time kept). `serial` against `overlapped` is Hirsch 2017, section 3.2, Figure 3.4.
@@ -84,8 +82,8 @@ impl Allocation {
     }
 }
 
-/// What one method makes of one block, in one metric: what the codec costs, what is left to move
-/// and to hold. Means over many blocks are as good as one block.
+/// The cost of one method for one block, in one metric: the codec's cost, and the bytes left to move and to hold. Means
+/// over many blocks are as good as one block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Block {
     /// Cost of encoding once, in the metric; 0 for `store`.
@@ -98,7 +96,7 @@ pub struct Block {
     pub held_bytes: f64,
 }
 
-/// What a place asks for moving and holding bytes, in one metric.
+/// The costs of a place for moving and holding bytes, in one metric.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Place {
     /// Cost of one write, whatever its size (a request, a seek).

@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 
 use crate::bisection::bisect;
 
-/// Returns the point of `range` where `function` changes its sign, to the last bit; `None` when
-/// its two ends have the same sign. 0 counts as negative, so that a tie is not a gain.
+/// Returns the point of `range` where `function` changes its sign, to the last bit. `None` when its two ends have the
+/// same sign. 0 counts as negative, so that a tie is not a gain.
 ///
 /// With several changes it returns one of them; a caller who wants the first narrows the range.
 ///

@@ -5,9 +5,9 @@
 //!
 //! - [`EnergyDelay::of_tasks`]: energy times time of each task, then linear in the reads. This is
 //!   how Tables 5.1 to 5.3 were made; it reproduces them and says nothing about the whole work.
-//! - [`EnergyDelay::outcome`]: total energy times total time over one write and `n` reads. The
-//!   saving is a parabola in `n`, so compressing may also pay only between two break-evens, or
-//!   only outside them: where it saves one metric at few reads and the other at many.
+//! - [`EnergyDelay::outcome`]: total energy times total time over one write and `n` reads. The saving is a parabola in
+//!   `n`. Where compressing saves one metric at few reads and the other at many, it may pay only between two
+//!   break-evens, or only outside them.
 //! - [`RunningTotals`]: the whole work followed block by block with linear prices: a second costs
 //!   the joules spent so far, a joule costs the seconds spent so far.
 //!
@@ -174,9 +174,9 @@ impl EnergyDelayEstimate {
         }
     }
 
-    /// Returns the answer over all reads per write for the whole work. At every number of reads
-    /// the least saving has plain work cheapest and compressed work dearest, the largest the
-    /// other way round; these two curves decide.
+    /// Returns the answer over all reads per write for the whole work. At every number of reads, the least saving has
+    /// plain work cheapest and compressed work dearest. The largest saving has them the other way round. These two
+    /// curves decide.
     ///
     /// A curve with two break-evens has no single answer: the verdict is undecided, and `low` and
     /// `high` are the least and the largest of all break-evens found.
@@ -235,10 +235,9 @@ impl EnergyDelayEstimate {
 
 /// The energy and time spent so far by a work that is followed block by block.
 ///
-/// What a further block of e joules and t seconds adds to energy-delay is
-/// (E + e)(T + t) - E T = T e + E t + e t. The last term is left out: it is small against the
-/// others as soon as the block is small against the work. At the very start both prices are 0:
-/// begin with the totals that are expected, not with nothing.
+/// A further block of e joules and t seconds adds (E + e)(T + t) - E T = T e + E t + e t to energy-delay. The last term
+/// is left out: it is small against the others as soon as the block is small against the work. At the very start both
+/// prices are 0: begin with the totals that are expected, not with nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunningTotals {
     /// Energy spent so far, the price of a second.
@@ -339,8 +338,8 @@ mod tests {
         assert_eq!(cell.join(" / "), expected);
     }
 
-    /// Tables 5.1 to 5.3 print break-evens only, so the seconds and watts are made up: for every
-    /// class of cell one set that gives what is printed, each metric classified apart.
+    /// Tables 5.1 to 5.3 print break-evens only, so the seconds and watts are made up. Each class of cell has one set
+    /// that gives the printed value, with each metric classified apart.
     #[test]
     fn every_class_of_cell_in_table_5_1() {
         // Server: gz-1 and gz-6 on text, lzo-1 on binary (below 1: one read pays several writes).

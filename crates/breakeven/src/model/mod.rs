@@ -1,10 +1,9 @@
 //! The papers' formulas as pure arithmetic: no I/O, no clock, no allocation, no failure.
 //!
-//! Every function is total over its stated domain and asserts on values outside it (a NaN, a
-//! negative count): such a value is a bug of the caller, not a fact about the world. What comes
-//! from outside must be checked before it gets here. Prices, times and counts are inputs; where
-//! the numbers come from is the caller's business. `docs/model.md` lists every formula with its
-//! symbols, units and source.
+//! Every function is total over its stated domain and asserts on values outside it, such as a NaN or a negative count.
+//! Such a value is a bug of the caller, not a fact about the world. A value from outside must be checked before it gets
+//! here. Prices, times and counts are inputs; where the numbers come from is the caller's business. `docs/model.md`
+//! lists every formula with its symbols, units and source.
 //!
 //! - [`break_even`]: reads per write at which compressing pays, with bands (Kothiyal 2009).
 //! - [`energy_delay`]: energy times time, task by task and over the whole work.

@@ -1,8 +1,7 @@
 //! When keeping data compressed has redeemed itself, and what it saves in euros.
 //!
-//! Compressing costs once and at each read; what it saves grows with every day the smaller data is
-//! kept: a [`Line`] over days. The thesis's Table 3.1 is gross, storage saved and nothing
-//! subtracted; advice prints net.
+//! Compressing costs once and at each read. Its saving grows with every day for which the smaller data is kept: a
+//! [`Line`] over days. The thesis's Table 3.1 is gross, storage saved and nothing subtracted; advice prints net.
 //!
 //! Source: Hirsch 2017, section 3.4.3, Figure 3.8 and Table 3.1; the days as a formula and the net
 //! saving are this project's.
@@ -13,7 +12,7 @@ use crate::units::{Euros, Seconds};
 const DAYS_PER_YEAR: f64 = 365.0;
 const SECONDS_PER_DAY: f64 = 86_400.0;
 
-/// What it costs and saves to keep a GB (10^9 raw bytes) compressed.
+/// The cost and the saving of keeping a GB (10^9 raw bytes) compressed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Keeping {
     /// The ratio, raw over stored bytes.
@@ -95,8 +94,8 @@ mod tests {
         }
     }
 
-    /// Section 3.4.3 and Figure 3.8: 46 days at a factor of 1.1 with the whole machine; with energy
-    /// above idle only "after one week" at 1.05.
+    /// Section 3.4.3 and Figure 3.8: 46 days at a factor of 1.1 with the whole machine. With energy above idle it is
+    /// only "after one week" at 1.05.
     #[test]
     fn hirsch_redeems_compression() {
         let whole = HIRSCH_2017.machine_cost(SECONDS_PER_GB).total();
@@ -131,7 +130,7 @@ mod tests {
             let net = keeping.net(40_000.0, three_months).0;
             assert_close("net", net, gross - 40_000.0 * whole.0, 1e-9);
         }
-        // What advice prints: 40 TB cost 24.37 EUR to compress, so 1.05 saves next to nothing.
+        // The figure of advice: 40 TB cost 24.37 EUR to compress, so 1.05 saves next to nothing.
         let net = hirsch(1.05, whole).net(40_000.0, three_months).0;
         assert!((0.0..1.0).contains(&net), "{net}");
     }

@@ -1,9 +1,8 @@
 //! Compression done by a device beside the processor, and its limit: compression for nothing.
 //!
-//! A device is told per direction, since most work one way only or at different speeds, and each
-//! takes blocks of certain sizes only. The figures are published ones; what nobody published is
-//! left out and counts as nothing, so a time computed here is a lower bound. None of these devices
-//! was measured by this project.
+//! A device has one entry for each direction, since most work one way only or at different speeds. Each takes blocks of
+//! certain sizes only. The figures are published ones. An unpublished figure is left out and counts as nothing, so a
+//! time computed here is a lower bound. None of these devices was measured by this project.
 //!
 //! Source: Harper 2018, chapter 4, "The Silver Bullet" (FPGA, ASIC); the vendors' figures as
 //! named in each profile.
@@ -30,7 +29,7 @@ pub struct Offload {
 pub struct Direction {
     /// How fast it goes.
     pub throughput: Throughput,
-    /// Time to hand a block over and to be told it is done.
+    /// Time to hand a block over and to learn that it is done.
     pub submit: Seconds,
     /// Smallest block it takes, in bytes.
     pub block_bytes_min: u64,
@@ -54,8 +53,8 @@ pub enum Throughput {
 }
 
 impl Direction {
-    /// Returns the time for one block of `block_bytes` raw bytes, given what the host's own code
-    /// takes for it; `None` when the device does not take blocks of this size.
+    /// Returns the time for one block of `block_bytes` raw bytes. `software` is the time that the host's own code takes
+    /// for it. `None` when the device does not take blocks of this size.
     ///
     /// # Panics
     /// When the software's time is negative or NaN.
@@ -142,7 +141,7 @@ pub const PROFILES: [Offload; 4] = [
     },
 ];
 
-/// A direction of which nothing is known but its rate.
+/// A direction with only its rate known.
 const ANY_BLOCK: Direction = Direction {
     throughput: Throughput::Free,
     submit: Seconds(0.0),

@@ -1,11 +1,11 @@
-//! What machines, storage and energy cost: the fields of a price list and their arithmetic.
+//! Prices of machines, storage and energy: the fields of a price list and their arithmetic.
 //!
 //! A price list is data: the dated file a user edits is read elsewhere and handed down. The one
 //! list here, [`HIRSCH_2017`], is the thesis's, kept so that its figures can be computed again.
 //!
-//! An investment is spread evenly over its lifetime; maintenance is a share of the investment for
-//! every year; cooling is a share on top of the power. A year has 365 days, a GB 10^9 bytes, a PB
-//! 10^15 bytes. The list's watts need not be those of the machine that measures.
+//! An investment is spread evenly over its lifetime. Maintenance is a share of the investment for every year, and
+//! cooling is a share on top of the power. A year has 365 days, a GB 10^9 bytes, a PB 10^15 bytes. The list's watts
+//! need not be those of the machine that measures.
 //!
 //! Source: Hirsch 2017, section 3.4.
 
@@ -30,7 +30,7 @@ pub struct Prices {
     pub storage: StoragePrices,
 }
 
-/// What a computing machine costs.
+/// The prices of a computing machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachinePrices {
@@ -48,7 +48,7 @@ pub struct MachinePrices {
     pub cooling_share: f64,
 }
 
-/// What a petabyte of storage costs.
+/// The prices of a petabyte of storage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoragePrices {

@@ -1,24 +1,23 @@
 //! Compressing while writing over a link: Hirsch's effective speed and write calls.
 //!
-//! Sending data compressed by a factor `f` over a link of speed `s` moves the data at an effective
-//! speed `s f`, as long as the codec keeps up. Compressing fills the time in which the application
-//! waits anyway, so its cost depends on how much of the write call the application computes on
-//! (asynchronism) and on the strategy: speed the call up (S1), keep its duration (S2), or prolong
-//! it for a better ratio (S3).
+//! Sending data compressed by a factor `f` over a link of speed `s` moves the data at an effective speed `s f`, as long
+//! as the codec keeps up. Compressing fills the time in which the application waits anyway. So its cost depends on the
+//! strategy and on asynchronism, the part of the write call in which the application computes on. The strategies speed
+//! the call up (S1), keep its duration (S2), or prolong it for a better ratio (S3).
 //!
 //! Each formula is as the thesis has it; its rough constants (asynchronous computation takes twice
 //! as long beside compression) are kept and named. The compression factor is the ratio,
 //! `raw_bytes / stored_bytes`.
 //!
-//! Source: Hirsch 2017, sections 2.2.4, 3.2.5, 3.5 and 5.2.2; [`CodecSpeeds::pays_at_link`] is
-//! drawn from section 3.2.2, and what a block waits is this project's.
+//! Source: Hirsch 2017, sections 2.2.4, 3.2.5, 3.5 and 5.2.2. [`CodecSpeeds::pays_at_link`] is drawn from section
+//! 3.2.2; the waits of a block are this project's.
 
 use super::break_even::Outcome;
 use crate::units::{BytesPerSecond, Euros, Joules, Seconds, Watts};
 
 const JOULES_PER_KWH: f64 = 3.6e6;
 
-/// What a codec does to data on its way, all its threads together.
+/// The speeds and ratio of a codec on data on its way, all its threads together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CodecSpeeds {
     /// Raw bytes compressed per second; infinite where compressing is free.
@@ -123,7 +122,7 @@ impl CodecSpeeds {
     }
 }
 
-/// What compressing during a write call aims at.
+/// The aim of compressing during a write call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Strategy {
     /// S1: the fastest transfer; compression keeps pace with the effective speed.
@@ -155,9 +154,9 @@ impl Strategy {
         }
     }
 
-    /// Returns the compression time this strategy has where the strategy before it took `time` and
-    /// reached `ratio`: S2 undoes the speed-up that S1 gained, time f; S3 has the prolonging factor
-    /// on top of S2; S1 is first and has its own time.
+    /// Returns the compression time of this strategy where the strategy before it took `time` and reached `ratio`. S1
+    /// is first and has its own time. S2 undoes the speed-up that S1 gained, time f. S3 has the prolonging factor on
+    /// top of S2.
     ///
     /// Source: Hirsch 2017, section 5.2.2, the columns "S2 time" and "S3 time" of Table 5.1. All
     /// 22 rows follow from the printed time and the printed factor, rounded half up to 1 ms.
@@ -187,7 +186,7 @@ pub struct WriteCall {
     pub asynchronism: f64,
 }
 
-/// What a machine draws while compressing and while waiting, and what its energy costs.
+/// The power of a machine while it compresses and while it waits, and the price of its energy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ComputePrices {
     /// Power while compressing.
@@ -256,8 +255,8 @@ impl WriteCall {
         prices.above_idle(self.speedup_compression_time(speedup))
     }
 
-    /// Returns by what factor a call is really prolonged when `prolonging` is wanted (1 for S2):
-    /// a slow codec and the asynchronous computation may prolong it further.
+    /// Returns the factor that really prolongs a call when `prolonging` is wanted (1 for S2). A slow codec and the
+    /// asynchronous computation may prolong it further.
     ///
     /// Source: Hirsch 2017, equation 3.6.
     ///
@@ -359,7 +358,8 @@ mod tests {
             codec(400.0, 900.0, 2.5).pays_at_link(long),
             Outcome::Below(400e6)
         );
-        // A tenth of the bytes is decompressed, by 2 ns a byte, when all is sent: (1 - 0.1 / 2.5) / (1 / 400 MB/s + 0.2 ns).
+        // A tenth of the bytes is still to be decompressed, by 2 ns a byte, when all is sent: (1 - 0.1 / 2.5) / (1 /
+        // 400 MB/s + 0.2 ns).
         let one = OneBlock {
             share: 0.1,
             compress_seconds_per_byte: 5e-9,
@@ -565,8 +565,8 @@ mod tests {
         }
     }
 
-    /// Section 5.2.2: S1 at level 3 leaves S2 0.830 s, enough for level 8; S2 at level 3 leaves S3
-    /// 0.399 s, enough for level 5.
+    /// Section 5.2.2: S1 at level 3 leaves S2 0.830 s, enough for level 8. S2 at level 3 leaves S3 0.399 s, enough for
+    /// level 5.
     #[test]
     fn the_levels_the_text_draws_from_table_5_1() {
         let reached = |budget: Seconds| {

@@ -241,7 +241,7 @@ impl<J: Send + 'static, R: Send + 'static, W: Send + 'static> Submitter<J, R, W>
         self.place(job)
     }
 
-    /// Queues a job in the process that made the stage.
+    /// The results of a probe.
     fn place(&mut self, job: J) -> std::result::Result<(), Refused<J>> {
         let core = &self.core;
         let mut ring = core.lock();
