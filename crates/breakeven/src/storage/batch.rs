@@ -28,10 +28,10 @@ pub enum Operation {
     Sync,
 }
 
-/// What became of one operation.
+/// The outcome of one operation.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It was done; `bytes` is what a read found, what a write wrote, 0 for a sync.
+    /// It was done. `bytes` is the count read or written, 0 for a sync.
     Done { bytes: usize },
     /// It failed.
     Failed(Error),
@@ -44,7 +44,7 @@ pub enum Outcome {
 pub struct Completion {
     /// The operation as submitted; a read's buffer is filled.
     pub operation: Operation,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 

@@ -1,5 +1,5 @@
-//! A file at a path of somebody's choosing that appears whole or not at all, and where that may be: what is no regular
-//! file is written to, and never replaced.
+//! A file at a path that the user chose: it appears whole or not at all. Only a regular file is ever replaced; anything
+//! else is written to.
 //!
 //! It is made beside its place under a name of `unfinished`, and renamed when it is complete. Where the file system renames
 //! nothing, as some mounts of object stores, its bytes are written under a name that is free. For single files; stores work on
@@ -29,14 +29,14 @@ pub const AS_NEW: u32 = 0o666;
 /// Symbolic links that are followed one after the other, as Linux does.
 const LINKS_MAX: usize = 40;
 
-/// What is copied at a time, as GNU `cp` and `cat` do (`IO_BUFSIZE`).
+/// The bytes copied at a time, as GNU `cp` and `cat` do (`IO_BUFSIZE`).
 const COPIED_BYTES: usize = 256 << 10;
 
-/// What stands where somebody wants to write.
+/// The thing that stands at a path to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Nothing, or a regular file that another may be renamed to. The path leads there through no symbolic
-    /// link of its own, so that a renamed file replaces what a link points to, and not the link.
+    /// Nothing, or a regular file that another may be renamed to. No symbolic link stands at the end of the path: a
+    /// renamed file replaces the target of a link, and not the link.
     File { path: PathBuf, exists: bool },
     /// A pipe, a device, a socket: to be opened and written to, and never replaced.
     Other,
@@ -46,8 +46,8 @@ pub enum Place {
 ///
 /// # Errors
 ///
-/// [`Error::Io`] with `path` for a folder, a path that ends with `/`, links that lead nowhere but to each
-/// other, and what may not be looked at.
+/// [`Error::Io`] with `path` for a folder, a path that ends with `/`, links that lead nowhere but to each other, and a
+/// place that may not be looked at.
 pub fn find(path: &Path) -> Result<Place> {
     let failed = |error| Error::io("write to", path, error);
     let exists = match fs::metadata(path) {
@@ -73,8 +73,9 @@ pub fn find(path: &Path) -> Result<Place> {
     Ok(Place::File { path, exists })
 }
 
-/// Returns whether a file is to be synced before it gets a name that counts: where it replaces another, lest a power cut
-/// leave neither; and where a network or a program keeps it, which may tell only then what it could not write.
+/// Returns whether a file must be synced before it gets a name that counts. It must where it replaces another, lest a
+/// power cut leave neither. It must also where a network or a program keeps it, which may report only then that it
+/// could not write.
 pub fn must_sync(file: &File, replaces: bool) -> bool {
     let magic = rustix::fs::fstatfs(file).map(|found| found.f_type as u32);
     replaces || magic.is_ok_and(|magic| FileSystem::of_magic(magic) != FileSystem::Local)
@@ -233,7 +234,7 @@ pub fn sync_folder(path: &Path) -> Result<()> {
 /// How a small file is written.
 #[derive(Clone, Copy, Debug)]
 pub struct SmallFileOptions {
-    /// The permission bits of a new file, of which the process's mask takes some away. Default [`AS_NEW`].
+    /// The permission bits of a new file; the process's mask takes some away. Default [`AS_NEW`].
     pub mode: u32,
     /// Whether it is durable before an old one goes. Default yes.
     pub is_synced: bool,
@@ -251,7 +252,7 @@ impl Default for SmallFileOptions {
     }
 }
 
-/// Writes a small file whole: to what is no regular file, else in place of what stands there.
+/// Writes a small file whole: in place of a regular file, or to anything else that stands there.
 ///
 /// # Errors
 ///
@@ -283,8 +284,8 @@ pub fn write(path: &Path, bytes: &[u8], options: SmallFileOptions) -> Result<()>
     }
 }
 
-/// Makes a file without a name in a folder, to be read and written by its owner: it is gone when it is closed, and what is
-/// killed leaves nothing.
+/// Makes a file without a name in a folder, for its owner to read and write. It is gone when it is closed, and a killed
+/// process leaves nothing.
 ///
 /// # Errors
 ///
@@ -322,7 +323,7 @@ fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Returns whether a refusal to rename may be the file system's way for all names, which it makes and removes all the same.
 fn renames_nothing(error: &io::Error) -> bool {
-    // What servers behind a mount answer for a call that they lack, and folders from which no name goes away.
+    // Answers of servers behind a mount for a call that they lack, and of folders that let no name go.
     matches!(
         Errno::from_io_error(error),
         Some(
@@ -422,7 +423,7 @@ impl MakingFolder for PathFolder<'_> {
     }
 
     fn open(&self, name: &str) -> Result<File> {
-        // What took the name may be a pipe, or a link to somewhere else.
+        // The file that took the name may be a pipe, or a link to somewhere else.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = OpenOptions::new()
             .write(true)
@@ -494,7 +495,7 @@ mod tests {
         living.file().as_ref().write_all(b"whole").unwrap();
         living.finish(true).unwrap();
         living.publish().unwrap();
-        // What has its name is nobody's to remove, and a name that is taken stays another's.
+        // A file that has its name is nobody's to remove, and a taken name stays another's.
         next.finish(false).unwrap();
         let refused = next.publish().unwrap_err().to_string();
         assert!(refused.contains("File exists"), "{refused}");
@@ -530,7 +531,7 @@ mod tests {
                 status.blocks()
             );
             assert_eq!(names(folder.path()), ["file"]);
-            // What has the name keeps it.
+            // The present owner of the name keeps it.
             let refused = made(b"other").rename(|_, _| Err(errno.into())).unwrap_err();
             assert!(refused.to_string().contains("file: "), "{refused}");
             assert!(fs::read(&path).unwrap() == expected, "{errno}");
@@ -687,7 +688,7 @@ mod tests {
         check("dangling", "sub/new", false);
         check("absolute", "none", false);
         check("none", "none", false);
-        // A folder that is missing is told by whoever creates the file.
+        // The creator of the file reports a missing folder.
         assert!(find(&at("none/file")).is_ok());
         for refused in ["sub", "folder", "round", "new/", "sub/old/file"] {
             let error = find(&at(refused)).unwrap_err().to_string();

@@ -1,8 +1,8 @@
-//! What a file system says when a file is closed: the one that keeps bytes for a network, or hands them to a program,
-//! may tell only then that it could not write them.
+//! The file system's answer when a file is closed. One that keeps bytes for a network, or hands them to a program, may
+//! report only then that it could not write them.
 //!
-//! A file of the standard library closes without a word. Here it is asked. All descriptors of one opening are told
-//! once, so that what is written goes through one, or is asked for before the others are dropped.
+//! A file of the standard library closes without a word. Here it is asked. The system reports once for all descriptors
+//! of one opening. So writes go through one descriptor, or the answer is asked for before the others are dropped.
 //!
 //! `unsafe` here: closing a descriptor by its number, which has no safe name that returns the answer.
 #![allow(unsafe_code)]

@@ -1,7 +1,7 @@
-//! Which numbers the descriptors of files have: never those of the standard streams.
+//! The numbers of file descriptors: never those of the standard streams.
 //!
-//! A host that closed its standard streams has 0, 1 or 2 free, and the next file that it opens gets one of them. What
-//! any library prints to "standard error" then goes into that file. SQLite keeps to the same rule
+//! A host that closed its standard streams has 0, 1 or 2 free, and the next file that it opens gets one of them. A
+//! library that prints to "standard error" then writes into that file. SQLite keeps to the same rule
 //! (`SQLITE_MINIMUM_FILE_DESCRIPTOR`; "How To Corrupt An SQLite Database File", section 1.1).
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,8 +11,8 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec, retry_on_intr};
 /// The first number that is no standard stream's.
 const FIRST: i32 = 3;
 
-/// Returns a descriptor of the same file whose number is no standard stream's: the one that was handed over, or a
-/// copy of it, which is closed when a program is executed.
+/// Returns a descriptor of the same file whose number is no standard stream's. It is the one handed over, or a copy of
+/// it. A copy is closed when a program is executed.
 ///
 /// # Errors
 /// That the process has no more descriptors; the one that was handed over is closed.

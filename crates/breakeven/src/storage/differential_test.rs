@@ -42,7 +42,7 @@ struct Pair<'a> {
     conflicts: u64,
 }
 
-/// What an operation did, in a form that two implementations can be compared by.
+/// The result of an operation, in a form in which two implementations can be compared.
 fn outcome<T>(result: &Result<T>) -> String {
     match result {
         Ok(_) => "done".to_string(),
@@ -145,7 +145,7 @@ impl Pair<'_> {
                 let [tested, memory] = files.map(|file| file.truncate(offset));
                 self.check(&format!("truncate {what}"), &tested, &memory);
             }
-            // What a file system does not offer is left out on both sides.
+            // A call that a file system lacks is left out on both sides.
             4 => match tested.punch(offset, length as u64) {
                 Err(Error::Unsupported { .. }) => {}
                 punched => self.check(&what, &punched, &memory.punch(offset, length as u64)),
@@ -223,7 +223,7 @@ impl Pair<'_> {
     }
 }
 
-/// Checks that what is told of two files is the same, but for what tells them apart.
+/// Checks that the status of two files is the same, except for their identities.
 fn check_status(files: [&dyn StorageFile; 2]) {
     let [tested, memory] = files.map(|file| file.status().unwrap());
     assert_eq!(tested.size_bytes, memory.size_bytes);

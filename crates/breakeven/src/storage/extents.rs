@@ -1,7 +1,7 @@
 //! Where the bytes of a file lie on its medium, as far as it shares them with other files.
 //!
-//! Two files whose shared extents are the same hold the same bytes, so that one of them need not be read. What a
-//! file system cannot tell exactly (compressed or inline data, what is not yet written) counts as not shared.
+//! Two files whose shared extents are the same hold the same bytes, so that one of them need not be read. A range that
+//! a file system cannot describe exactly (compressed or inline data, data not yet written) counts as not shared.
 //!
 //! `unsafe` here: the call `FS_IOC_FIEMAP`, which has no safe name in the crates this library stands on.
 #![allow(unsafe_code)]
@@ -44,7 +44,7 @@ struct Map {
 }
 
 const FS_IOC_FIEMAP: libc::Ioctl = 0xC020_660B_u32 as libc::Ioctl;
-/// What was written is given its place first.
+/// Written data gets its place first.
 const FLAG_SYNC: u32 = 1;
 const EXTENT_LAST: u32 = 1;
 const EXTENT_SHARED: u32 = 0x2000;

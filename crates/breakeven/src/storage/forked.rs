@@ -1,7 +1,7 @@
-//! What a child made by `fork` gives up: its copies of the descriptors that have locks, or its parent's locks would
-//! stay for as long as the child lives.
+//! The descriptors that a child made by `fork` gives up: its copies of those with locks. Otherwise its parent's locks
+//! would stay for as long as the child lives.
 //!
-//! `unsafe` here: a child may call nothing but what POSIX lists for signal handlers, of which libc has the names.
+//! `unsafe` here: a child may call only the functions that POSIX lists for signal handlers, and libc has their names.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -38,12 +38,12 @@ impl Drop for Noted {
     }
 }
 
-/// Closes every descriptor that may have locks, so that the locks stay the parent's alone, and takes its number again for a
-/// descriptor of the root folder that can neither be read nor written. For a child just made by `fork`, before anything else
-/// runs in it; allowed in a handler of `pthread_atfork`.
+/// Closes every descriptor that may have locks, so that the locks stay the parent's alone. Each number is taken again
+/// for a descriptor of the root folder that can neither be read nor written. For a child just made by `fork`, before
+/// anything else runs in it; allowed in a handler of `pthread_atfork`.
 ///
-/// Whatever had a file open cannot use it any more: it gets an error. That needs no file that a child may lack, and no
-/// descriptor beside those that are closed.
+/// A user of such a file gets an error from then on. That needs no file that a child may lack, and no descriptor beside
+/// those that are closed.
 pub fn give_up_locked() {
     for place in &NOTED {
         let number = place.load(Ordering::Acquire);
@@ -57,8 +57,8 @@ pub fn give_up_locked() {
 
 /// Takes a number that is free, or leaves it so where the system refuses even that.
 fn take(number: i32) {
-    // SAFETY: a constant C string, and no more than three system calls that are listed as safe after `fork`; of the
-    // descriptors one was made here and the other is free.
+    // SAFETY: a constant C string, and no more than three system calls that are listed as safe after `fork`. One
+    // descriptor was made here, and the other is free.
     unsafe {
         let root = libc::open(c"/".as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
         if root >= 0 && root != number {

@@ -1,7 +1,7 @@
-//! What every handle has in common: its path, its rights, its alignment and its failure latch.
+//! The common part of all handles: path, rights, alignment and failure latch.
 //!
-//! All three implementations send their changing work through here, so that a store cannot forget
-//! to be careful: after the first failure nothing is changed through the same handle again.
+//! All three implementations send their changing work through here, so that no store can forget to be careful. After
+//! the first failure nothing is changed through the same handle again.
 
 use std::io;
 use std::ops::Range;

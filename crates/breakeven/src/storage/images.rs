@@ -1,8 +1,7 @@
-//! Images of disks and of file systems: told from other contents by what they begin with, and where in a sparse file their
-//! data lie.
+//! Images of disks and of file systems: how their first bytes mark them, and where in a sparse file their data lie.
 //!
-//! Promises: only the first bytes and the length decide. What is taken for an image and is none is a matter of cost to
-//! whoever asks, never of right or wrong.
+//! Promises: only the first bytes and the length decide. A wrong guess costs the caller time, and never makes anything
+//! wrong.
 //!
 //! An optical disc is none: its files move when one before them grows, as in an archive.
 
@@ -12,14 +11,14 @@ use std::fs::File;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-/// What of a file has to be looked at.
+/// The bytes of a file that must be looked at.
 pub const HEAD_BYTES: usize = 66 << 10;
 
 /// The sector that ends in the boot signature of a PC's disk (UEFI specification, section 5.2.1); a disk has whole ones.
 const SECTOR_BYTES: u64 = 512;
 const BOOT: (usize, &[u8]) = (510, b"\x55\xaa");
 
-/// What an image has at a place.
+/// The signatures of images and their places.
 const SIGNATURES: [(usize, &[u8], Image); 9] = [
     // Behind two bytes that tell little.
     (0x438, b"\x53\xef", Image::Ext),
@@ -33,10 +32,10 @@ const SIGNATURES: [(usize, &[u8], Image); 9] = [
     (0, b"LUKS\xba\xbe", Image::Luks),
 ];
 
-/// What an optical disc has (ECMA-119, section 8), many of which have a boot sector as well.
+/// The signature of an optical disc (ECMA-119, section 8); many of them have a boot sector as well.
 const DISC: (usize, &[u8]) = (0x8001, b"CD001");
 
-/// What an image is.
+/// The kind of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Image {
     /// A file system: ext2 to ext4.
@@ -102,8 +101,8 @@ impl fmt::Display for Image {
     }
 }
 
-/// Returns where the next data of a sparse file stands, from an offset on: its length if nothing but a hole is left, the offset
-/// itself where the file system does not say. The place at which the file is read stays.
+/// Returns where the next data of a sparse file stands, from an offset on. It is the file's length if nothing but a
+/// hole is left, and the offset itself where the file system does not say. The place at which the file is read stays.
 pub fn next_data(file: &File, offset: u64) -> u64 {
     let Ok(here) = seek(file, SeekFrom::Current(0)) else {
         return offset;

@@ -1,9 +1,9 @@
 //! Byte-range locks: their words, their table in memory, and the system's calls for real files.
 //!
-//! The locks are those of open file descriptions (`F_OFD_SETLK`), so that the owner is the handle and
-//! closing another handle of the file drops nothing. They are advisory: no read and no write looks at
-//! them. [`LockTable`] does for files in memory and on the simulated disk what Linux does for real ones,
-//! down to which of several conflicts is told.
+//! The locks are those of open file descriptions (`F_OFD_SETLK`), so that the owner is the handle and closing another
+//! handle of the file drops nothing. They are advisory: no read and no write looks at them. [`LockTable`] does for
+//! files in memory and on the simulated disk what Linux does for real ones, down to the choice of the conflict that it
+//! reports.
 //!
 //! `unsafe` here: `fcntl` with `F_OFD_*`, which has no safe name in the crates this library stands on.
 #![allow(unsafe_code)]
@@ -39,7 +39,7 @@ pub struct HeldLock {
 /// Names a handle among those of one file.
 pub(super) type LockOwner = u64;
 
-/// The locks of one file in memory: owners in the order of their first lock, the locks of each sorted,
+/// The locks of one file in memory, by owner in the order of their first lock. The locks of each owner are sorted,
 /// without overlaps, and joined where they touch and are of one kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LockTable {
@@ -183,7 +183,7 @@ fn lock_type(kind: LockKind) -> i32 {
 
 /// Describes a range that is not empty and ends at 2^63 - 1 at the latest, as every caller has checked.
 fn request(range: &Range<u64>, lock_type: i32) -> libc::flock {
-    // SAFETY: the struct is plain numbers, of which all may be 0; the process id has to be.
+    // SAFETY: the struct is plain numbers, and all may be 0; the process id has to be.
     let mut request: libc::flock = unsafe { std::mem::zeroed() };
     request.l_type = lock_type as libc::c_short;
     request.l_whence = libc::SEEK_SET as libc::c_short;

@@ -1,13 +1,12 @@
 //! The I/O seam: every file operation of every store goes through these two traits.
 //!
-//! [`Storage`] is a folder of named files; [`StorageFile`] is one open file. There are three
-//! implementations: [`RealStorage`], [`MemoryStorage`], and the [`SimulatedDisk`] that tears, loses
-//! and misdirects writes from a seed. Stores take an `Arc<dyn Storage>`, so that what is proved on
-//! the simulated disk is what runs on the real one. A system call costs a microsecond, a virtual
-//! call a nanosecond: dynamic dispatch is free here.
+//! [`Storage`] is a folder of named files; [`StorageFile`] is one open file. There are three implementations:
+//! [`RealStorage`], [`MemoryStorage`], and the [`SimulatedDisk`] that tears, loses and misdirects writes from a seed.
+//! Stores take an `Arc<dyn Storage>`, so that the code proved on the simulated disk is the code that runs on the real
+//! one. A system call costs a microsecond, a virtual call a nanosecond: dynamic dispatch is free here.
 //!
-//! Beside the seam stand [`beside`]: single files that are no store's and appear whole; and [`images`]: what files that are
-//! disks begin with.
+//! Two modules stand beside the seam. [`beside`] is for single files that are no store's and appear whole. [`images`]
+//! knows the first bytes of files that are disks.
 //!
 //! # What the seam promises
 //!
@@ -15,28 +14,26 @@
 //! [`Storage::sync_directory`]. Short transfers and interrupted calls are finished inside. Errors
 //! name the operation and the path.
 //!
-//! **The failure latch.** After a failed write, sync, truncate or punch the handle refuses all
-//! changing work with [`Error::Poisoned`] until the file is opened again, and a failed directory
-//! sync does the same for the whole folder; reading stays allowed. A failed sync is never retried:
-//! Linux marks the pages clean all the same, so a second sync would report success for data that
-//! is gone. Two refusals change nothing and do not latch: a punch or an allocation that the file
-//! system does not know ([`Error::Unsupported`]), and an allocation for which there is no room.
+//! **The failure latch.** After a failed write, sync, truncate or punch the handle refuses all changing work with
+//! [`Error::Poisoned`] until the file is opened again. A failed directory sync does the same for the whole folder.
+//! Reading stays allowed. A failed sync is never retried: Linux marks the pages clean all the same, so a second sync
+//! would report success for data that is gone. Two refusals change nothing and do not latch. One is a punch or an
+//! allocation that the file system does not know ([`Error::Unsupported`]); the other is an allocation without room.
 //!
 //! # Locks
 //!
-//! A byte-range lock belongs to an open file description, and a [`StorageFile`] is exactly one: the
-//! owner is the handle, and the lock goes with it or with its process. A child made by `fork` shares the
-//! description, so that the lock stays until both have closed it: [`forked`] is for programs whose children live on. On the simulated disk one process
-//! of several dies with its locks. A refused or failed lock changes nothing and does not latch.
+//! A byte-range lock belongs to an open file description, and a [`StorageFile`] is exactly one. The owner is the
+//! handle, and the lock goes with it or with its process. A child made by `fork` shares the description, so that the
+//! lock stays until both have closed it: [`forked`] is for programs whose children live on. On the simulated disk one
+//! process of several dies with its locks. A refused or failed lock changes nothing and does not latch.
 //!
 //! # Room for what a place will need
 //!
-//! * **Shared maps** (SQLite's shared memory) become a method of `StorageFile` that returns a
-//!   guard; nothing here hands out addresses of a file's bytes, so none can dangle meanwhile.
-//! * **io_uring.** [`StorageFile::submit`] takes a [`Batch`] that owns its buffers, and
-//!   [`Submission::complete`] gives them back. Today the batch has run when `submit` returns; its
-//!   contract (only a sync orders what stands before it against what stands after) already allows
-//!   a ring to reorder.
+//! * **Shared maps** (SQLite's shared memory) become a method of `StorageFile` that returns a guard. Nothing here hands
+//!   out addresses of a file's bytes, so none can dangle meanwhile.
+//! * **io_uring.** [`StorageFile::submit`] takes a [`Batch`] that owns its buffers, and [`Submission::complete`] gives
+//!   them back. Today the batch has run when `submit` returns. Its contract already allows a ring to reorder: only a
+//!   sync orders the operations before it against those after it.
 
 #![deny(unsafe_code)]
 
@@ -101,8 +98,8 @@ pub struct OpenOptions {
     /// Bypass the page cache (O_DIRECT): offsets, lengths and buffers must then be multiples of
     /// [`StorageFile::alignment_bytes`]; see [`AlignedBuffer`].
     pub direct: bool,
-    /// The permission bits of a file that is created, of which the process's umask takes some away.
-    /// Default 0o600: readable and writable by its owner alone.
+    /// The permission bits of a created file; the process's umask takes some away. Default 0o600: readable and writable
+    /// by its owner alone.
     pub mode: u32,
 }
 
@@ -150,7 +147,7 @@ impl OpenOptions {
     }
 }
 
-/// What is known of a file without reading it.
+/// The facts about a file that need no reading of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStatus {
     /// Length in bytes, holes included.
@@ -159,7 +156,7 @@ pub struct FileStatus {
     pub allocated_bytes: u64,
     /// The permission bits.
     pub mode: u32,
-    /// Which file it is, whatever its name.
+    /// The identity of the file, under any name.
     pub identity: FileIdentity,
 }
 
@@ -178,11 +175,11 @@ pub struct FileIdentity {
 pub struct Entry {
     /// The name within its folder, without a separator.
     pub name: String,
-    /// What the name stands for.
+    /// The kind of thing under the name.
     pub kind: EntryKind,
 }
 
-/// What a name stands for.
+/// The kind of thing under a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EntryKind {
     /// A regular file.
@@ -195,8 +192,8 @@ pub enum EntryKind {
 
 /// A folder of named files.
 ///
-/// Names are relative paths with `/` as separator: no empty part, no `.` or `..`, no NUL, at most
-/// 255 bytes a part; anything else is [`Error::Invalid`]. Links are not followed below the root.
+/// Names are relative paths with `/` as separator: no empty part, no `.` or `..`, no NUL, at most 255 bytes a part. Any
+/// other name is [`Error::Invalid`]. Links are not followed below the root.
 pub trait Storage: Send + Sync {
     /// Opens or creates a file.
     ///
@@ -209,11 +206,11 @@ pub trait Storage: Send + Sync {
     /// the folders of both names have been synced.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
-    /// Renames a file to a name that must be free: whoever comes second is refused (EEXIST), so that
-    /// of several who make the same file one wins. Durable as [`Storage::rename`] is.
+    /// Renames a file to a name that must be free. The second to come is refused (EEXIST), so of several who make the
+    /// same file one wins. Durable as [`Storage::rename`] is.
     ///
-    /// Where the file system has no such rename, the file is linked and then unlinked: a crash between
-    /// the two, or a failure of the second, leaves both names.
+    /// Where the file system has no such rename, the file is linked and then unlinked. A crash between the two, or a
+    /// failure of the second, leaves both names.
     fn publish(&self, from: &str, to: &str) -> Result<()>;
 
     /// Removes the name of a file; open handles stay usable.
@@ -223,8 +220,8 @@ pub trait Storage: Send + Sync {
     /// UTF-8 cannot be ours and are left out.
     fn list(&self, folder: &str) -> Result<Vec<Entry>>;
 
-    /// Creates a folder in an existing one, for its owner and for the group as far as that one is; a folder that exists is no
-    /// error.
+    /// Creates a folder in an existing one, for its owner, and for the group as far as the existing one is. A folder
+    /// that exists is no error.
     fn create_folder(&self, folder: &str) -> Result<()>;
 
     /// Removes an empty folder. The change is durable when the folder around it has been synced.
@@ -254,8 +251,8 @@ pub trait StorageFile: Send + Sync {
     /// one that failed cannot be overtaken by one that reports success.
     fn sync(&self) -> Result<()>;
 
-    /// Writes `bytes` at `offset` and syncs, also after a failure, to take back what failed: the next reader is to find
-    /// these bytes in place of others. It says nothing of what was written before, and the handle stays refused.
+    /// Writes `bytes` at `offset` and syncs, also after a failure. It takes a failed write back: the next reader is to
+    /// find these bytes in place of others. It says nothing about earlier writes, and the handle stays refused.
     ///
     /// # Errors
     /// Those of writing and syncing, after which either bytes may be found.
@@ -280,19 +277,19 @@ pub trait StorageFile: Send + Sync {
     /// [`Error::Unsupported`] where the file system cannot: the range is then as it was.
     fn punch(&self, offset: u64, length_bytes: u64) -> Result<()>;
 
-    /// Locks a range for this handle, in place of what it holds there, unless another handle's lock is
-    /// in the way; returns whether it did, at once. The bytes need not exist.
+    /// Locks a range for this handle, in place of its own locks there, unless another handle's lock is in the way.
+    /// Returns at once whether it did. The bytes need not exist.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an empty range, one that ends past 2^63 - 1, or an exclusive lock by a
-    /// handle that only reads; [`Error::Io`] where the system has no room for the lock.
+    /// [`Error::Invalid`] for an empty range, one that ends past 2^63 - 1, or an exclusive lock by a handle that only
+    /// reads. [`Error::Io`] where the system has no room for the lock.
     fn try_lock(&self, range: Range<u64>, kind: LockKind) -> Result<bool>;
 
     /// Gives up what this handle holds of a range; what it does not hold is no error.
     fn unlock(&self, range: Range<u64>) -> Result<()>;
 
-    /// Returns a lock of another handle that keeps this one from the range now, if there is one: the
-    /// lowest of the handle that has held locks longest, which need not be the lowest of all.
+    /// Returns a lock of another handle that keeps this one from the range now, if there is one. It is the lowest of
+    /// the handle that has held locks longest, which need not be the lowest of all.
     fn first_conflict(&self, range: Range<u64>, kind: LockKind) -> Result<Option<HeldLock>>;
 
     /// Returns size, allocation, mode and identity.

@@ -57,7 +57,7 @@ fn check_bytes(name: &[u8]) -> Result<()> {
 }
 
 /// Writes a name of the system as one of the seam. A byte that is not UTF-8 becomes a NUL, which no name has, and two
-/// hexadecimal digits; so what is put behind a name is behind it in the system too.
+/// hexadecimal digits. So a suffix of a name is a suffix in the system too.
 pub(super) fn name_of_system(name: &OsStr) -> String {
     let mut seam = String::new();
     for chunk in name.as_bytes().utf8_chunks() {
@@ -237,7 +237,7 @@ impl<T: Clone> Namespace<T> {
         Ok(entries)
     }
 
-    /// Names a file whatever the name stood for: replaying changes of which some were lost.
+    /// Names a file, over any former use of the name: a replay may lack some of the changes.
     pub(super) fn link(&mut self, name: &str, file: T) {
         self.folders.remove(name);
         self.files.insert(name.to_string(), file);

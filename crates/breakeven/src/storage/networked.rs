@@ -1,8 +1,9 @@
-//! File systems of which several machines may have the same files: whose locks keep them apart is not known here.
+//! File systems whose files several machines may share. Whether their locks keep machines apart is not known here.
 //!
-//! A name is told by the number that `statfs` gives, after the lists of `statfs(2)` and of coreutils' `stat`. A program in
-//! user space (FUSE) may be anything, from a local encryption to a mount by SSH: there a lock is taken by one handle and
-//! looked for by another, and what does not know it is refused. That other machines see it is not found out.
+//! The number that `statfs` gives becomes a name, after the lists of `statfs(2)` and of coreutils' `stat`. A program in
+//! user space (FUSE) may be anything, from a local encryption to a mount by SSH. There one handle takes a lock and
+//! another looks for it; a file system that does not know it is refused. Whether other machines see the lock is not
+//! found out.
 
 use std::path::Path;
 
@@ -35,7 +36,7 @@ const NETWORKS: [(u32, &str); 17] = [
 ];
 const FUSE: u32 = 0x6573_5546;
 
-/// What a folder lies on, as far as its locks go.
+/// The file system under a folder, as far as its locks go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileSystem {
     /// Nobody else has these files.
@@ -80,7 +81,7 @@ impl FileSystem {
         let one = storage.open(name, OpenOptions::read_only())?;
         let other = match storage.open(name, OpenOptions::default()) {
             Ok(other) => other,
-            // Who cannot write keeps nobody out, and a handle that only reads cannot ask.
+            // A process that cannot write keeps nobody out, and a handle that only reads cannot ask.
             Err(Error::Io { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };

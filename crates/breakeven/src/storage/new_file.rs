@@ -69,7 +69,7 @@ impl<'a> Unfinished<'a> {
         }
     }
 
-    /// Removes it. What it could not become matters more than a failure here.
+    /// Removes it. The failure that led here matters more than one of the removal.
     pub(crate) fn give_up(self) {
         let _ = self.storage.unlink(&self.name);
     }

@@ -1,9 +1,9 @@
 //! Files on the machine's own file systems.
 //!
-//! A [`RealStorage`] holds its root folder open and resolves every name below it, one part at a
-//! time and through no link, so that neither a name nor a link planted in the folder leads outside.
-//! Where the kernel has `openat2`, it enforces this (`RESOLVE_BENEATH`); elsewhere every part is
-//! opened with `O_NOFOLLOW`. Files are made with the mode that the caller states.
+//! A [`RealStorage`] holds its root folder open and resolves every name below it, one part at a time and through no
+//! link. So neither a name nor a link planted in the folder leads outside. Where the kernel has `openat2`, it enforces
+//! this (`RESOLVE_BENEATH`); elsewhere every part is opened with `O_NOFOLLOW`. Files are made with the mode that the
+//! caller states.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -32,8 +32,8 @@ use crate::storage::{
     Storage, StorageFile, locks,
 };
 
-/// What direct I/O is taken to need where the kernel does not say (Linux before 6.1): a page, which
-/// every common device accepts.
+/// The assumed alignment of direct I/O where the kernel does not give it (Linux before 6.1): a page, which every common
+/// device accepts.
 const DIRECT_ALIGNMENT_FALLBACK_BYTES: usize = 4096;
 
 /// A folder is only gone through: who may search one and not read it reaches what lies in it all the same.
@@ -77,9 +77,9 @@ impl RealStorage {
         })
     }
 
-    /// Opens the folder of a file, and returns the name that the file has in it. A path that is a symbolic link names the
-    /// file behind it ([`followed`]). What the name is made of does not matter to the system, and so not here: one that is not
-    /// UTF-8 is another in the storage, which stands for it alone.
+    /// Opens the folder of a file, and returns the name that the file has in it. A path that is a symbolic link names
+    /// the file behind it ([`followed`]). Names are bytes to the system, and so here. A name that is not UTF-8 becomes
+    /// another in the storage, which stands for it alone.
     ///
     /// # Errors
     /// As [`RealStorage::open_folder`], and [`Error::Invalid`] if the path does not end in a name.
@@ -118,7 +118,7 @@ impl RealStorage {
             .map_err(|error| system_error(operation, &self.path.join(name), error.into()))
     }
 
-    /// Runs `work` on the folders and last parts of two names, of which the first must be a file's.
+    /// Runs `work` on the folders and last parts of two names; the first must be a file's.
     fn with_two_names(
         &self,
         operation: &'static str,
@@ -271,7 +271,7 @@ impl Storage for RealStorage {
             let above = Mode::from_raw_mode(rustix::fs::fstat(parent)?.st_mode);
             let mode = Mode::RWXU | above & Mode::RWXG;
             match retry_on_intr(|| rustix::fs::mkdirat(parent, last, mode)) {
-                // What exists may be a file or a link, which is an error: asking opens it.
+                // A file or a link of that name is an error: asking opens it.
                 Err(Errno::EXIST) => match walk_to_folder(parent, last) {
                     Err(Errno::NOTDIR | Errno::LOOP) => Err(Errno::EXIST),
                     opened => opened.map(drop),
@@ -301,7 +301,8 @@ impl Storage for RealStorage {
         };
         let synced = match open(OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
             Ok(folder) => retry_on_intr(|| rustix::fs::fsync(&folder)),
-            // Who may write a folder and not read it has no descriptor that could be synced: all of the file system is.
+            // A process that may write a folder and not read it has no descriptor to sync. So all of the file system is
+            // synced.
             Err(Errno::ACCESS) => {
                 let inside = open(OFlags::RDWR | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR);
                 let inside = inside.map_err(|_| failed(Errno::ACCESS))?;
@@ -317,8 +318,8 @@ impl Storage for RealStorage {
     }
 }
 
-/// Opens a file. Somebody may hold a lease on it (a server of files for others, by `F_SETLEASE`), who is asked for it and
-/// has some time to give it up: that is waited for, as by whoever opens a file in the usual way.
+/// Opens a file. Another process, such as a file server, may hold a lease on it (`F_SETLEASE`). The kernel asks for the
+/// lease and allows some time to give it up. This call waits for that, as a usual open does.
 fn open_at(
     folder: BorrowedFd<'_>,
     name: &OsStr,

@@ -46,7 +46,7 @@ pub(crate) enum SeededBug {
     FailureIgnored,
     /// A block store uses room again that readers in other processes need.
     ReadersIgnored,
-    /// A reader of a block store does not look again once it has told what it reads.
+    /// A reader of a block store does not look again after it has said which state it reads.
     NotLookedAgain,
     /// A commit's coordinator is not asked for.
     CoordinatorIgnored,

@@ -1,8 +1,8 @@
 //! The bytes of one file, holes included, in shared 4 KiB blocks.
 //!
-//! Cloning copies the map of blocks and none of their bytes: that is what makes it cheap to keep
-//! the cached and the durable state of a disk apart and to build thousands of crash images. Blocks
-//! that were never written take no room and read as zeros, so a file may have any size.
+//! Cloning copies the map of blocks and none of their bytes. That makes it cheap to keep the cached and the durable
+//! state of a disk apart, and to build thousands of crash images. Blocks that were never written take no room and read
+//! as zeros, so a file may have any size.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,16 +1,15 @@
 //! The superblock: a store's first fixed point, in two slots that say the same.
 //!
-//! A crash can tear the slot being written and never the other one, so the newest valid slot is
-//! always a state that was complete; rot can spoil one, and the other leads to the same. The format is
-//! in `docs/format.md`. The payload is the store's own. This module promises that a payload is durable
-//! after [`Superblocks::rewrite`] and [`Superblocks::write`], and that both slots have it after
-//! [`Superblocks::write`] and the next sync of the file; that everything the payload points to was synced
-//! before is the store's to see to, as is keeping what the older slot points to until the newer one is written.
+//! A crash can tear the slot being written and never the other one, so the newest valid slot is always a state that was
+//! complete. Rot can spoil one slot, and the other leads to the same state. The format is in `docs/format.md`. The
+//! payload is the store's own. This module promises that a payload is durable after [`Superblocks::rewrite`] and
+//! [`Superblocks::write`]. Both slots have it after [`Superblocks::write`] and the next sync of the file. The store has
+//! two duties: it syncs everything that the payload points to before, and it keeps the targets of the older slot until
+//! the newer one is written.
 //!
-//! Several processes may write in turn. Whoever has the turn, by a lock of the store's, calls
-//! [`Superblocks::reload`] and then writes; what it read is written again before, since the process
-//! before it may have died between a write and its sync. Opening and reloading write nothing, so that
-//! they need no turn.
+//! Several processes may write, one after the other. The process that holds a lock of the store's calls
+//! [`Superblocks::reload`] and then writes. It first writes again what it read, since the process before it may have
+//! died between a write and its sync. Opening and reloading write nothing, so they need no lock.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -27,16 +26,16 @@ pub const SLOT_BYTES: usize = 4096;
 /// The most bytes a store can put into a superblock.
 pub const PAYLOAD_BYTES_MAX: usize = SLOT_BYTES - PAYLOAD_AT;
 
-/// What every slot begins with.
+/// The first bytes of every slot.
 pub const MAGIC: [u8; 8] = *b"\x89BKVN\r\n\x1A";
 const PAYLOAD_AT: usize = 64;
-/// What a file begins with while a store is made in it: a slot without a checksum.
+/// The first bytes of a file while a store is made in it: a slot without a checksum.
 const BEGUN: [u8; 16] = *b"\x89BKVN\r\n\x1A\0\0\0\0MAKE";
 
-/// What a store says of itself, and checks when it is opened.
+/// The identity of a store, checked when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreKind {
-    /// Which kind of store, four ASCII letters.
+    /// The kind of the store, four ASCII letters.
     pub name: [u8; 4],
     /// The version of the store's format that this library writes, the only one it reads.
     pub version: u32,
@@ -65,13 +64,13 @@ pub struct Superblock {
     pub sequence: u64,
     /// The random id of the log, which its records are bound to.
     pub log_id: [u8; 16],
-    /// What the store needs to be known before anything is read.
+    /// The features that a reader must know before it reads anything.
     pub flags: u64,
     /// The store's own bytes.
     pub payload: Vec<u8>,
 }
 
-/// What is wrong with a slot.
+/// The fault of a slot.
 #[derive(Debug)]
 pub enum SlotFault {
     /// It was never written.
@@ -88,7 +87,7 @@ pub enum SlotFault {
 /// Reads the slot at `offset`.
 ///
 /// # Errors
-/// What is wrong with the slot.
+/// The fault of the slot.
 pub fn parse(
     slot: &[u8; SLOT_BYTES],
     kind: &StoreKind,
@@ -213,15 +212,15 @@ pub fn begin(file: &dyn StorageFile) -> Result<()> {
     file.sync()
 }
 
-/// Returns whether all that a file has may be what a crash left of [`begin`], nothing among it: its length alone may have
-/// reached the medium.
+/// Returns whether all bytes of a file may be a crash's remains of [`begin`]. They may be none: its length alone may
+/// have reached the medium.
 pub fn is_hardly_begun(bytes: &[u8]) -> bool {
     let mut pairs = bytes.iter().zip(&BEGUN);
     bytes.len() <= BEGUN.len() && pairs.all(|(byte, begun)| *byte == 0 || byte == begun)
 }
 
-/// Returns whether a file's first bytes, and those of its second slot, are those of a store that was begun and never was
-/// there: the making ended before its first superblock, which lies in the second slot.
+/// Returns whether a file's first bytes, and those of its second slot, are those of a store that was begun and never
+/// was there. The making ended before its first superblock, which lies in the second slot.
 pub fn is_begun(first: &[u8], second: &[u8; SLOT_BYTES], kind: &StoreKind) -> bool {
     let has_none = matches!(
         parse(second, kind, kind.slots[1]),
@@ -275,14 +274,13 @@ impl Superblocks {
         Ok(superblocks)
     }
 
-    /// Opens the superblocks of a store: reads both slots and takes the newest valid one. Nothing is
-    /// written; whoever builds on it otherwise than by [`Superblocks::write`], and gives back what only
-    /// the older slot points to, calls [`Superblocks::rewrite`] first.
+    /// Opens the superblocks of a store: reads both slots and takes the newest valid one. Nothing is written.
+    /// [`Superblocks::rewrite`] must come before any change other than [`Superblocks::write`] that gives back the
+    /// targets of the older slot.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a store of another kind or version, or with an unknown flag, in
-    /// whichever slot; [`Error::Corrupt`] if no slot is valid or the two are of different logs; and
-    /// those of reading.
+    /// [`Error::Unsupported`] for a store of another kind or version, or with an unknown flag, in either slot.
+    /// [`Error::Corrupt`] if no slot is valid or the two are of different logs. Errors of reading, too.
     pub fn open(file: Arc<dyn StorageFile>, kind: StoreKind) -> Result<Superblocks> {
         kind.check()?;
         let found = read_newest_beside_writers(&*file, &kind)?;
@@ -296,8 +294,8 @@ impl Superblocks {
         })
     }
 
-    /// Reads both slots again and takes what another process wrote since; returns whether it did. What
-    /// is read so need not be durable yet.
+    /// Reads both slots again and takes the newer state that another process wrote; returns whether there was one. That
+    /// state need not be durable yet.
     ///
     /// # Errors
     /// As [`Superblocks::open`], and [`Error::Corrupt`] if the newest is of another log or older than
@@ -350,10 +348,9 @@ impl Superblocks {
     /// may be built on. Does nothing if this handle made it durable before. The store sees to it that
     /// nobody else writes meanwhile.
     ///
-    /// A sync alone would not do: if an earlier process's sync failed, the system shows that
-    /// process's pages and counts them as clean, so that a sync writes nothing and succeeds. Writing
-    /// the same bytes cannot tear a slot that the medium already holds, and one that it does not
-    /// hold is not needed yet.
+    /// A sync alone would not do. If an earlier process's sync failed, the system shows that process's pages and counts
+    /// them as clean, so a sync writes nothing and succeeds. Writing the same bytes cannot tear a slot that the medium
+    /// already holds. A slot that it does not hold is not needed yet.
     ///
     /// # Errors
     /// Those of writing and syncing.
@@ -369,8 +366,8 @@ impl Superblocks {
         Ok(())
     }
 
-    /// Writes the newest superblock again, unchanged, and leaves the sync to the store, for which it may be needed, unless
-    /// one that leads to the same is durable: the store has seen something that its writer wrote only then.
+    /// Writes the newest superblock again, unchanged, unless one that leads to the same state is durable. The sync is
+    /// left to the store, which may need it: the store has seen something that its writer wrote only then.
     ///
     /// # Errors
     /// Those of writing.
@@ -397,8 +394,8 @@ impl Superblocks {
         self.is_only_one
     }
 
-    /// Writes the next superblock to the other slot and syncs it, after [`Superblocks::rewrite`]; then writes the one behind
-    /// it, with the same payload, whose sync is left to whoever syncs the file next.
+    /// Writes the next superblock to the other slot and syncs it, after [`Superblocks::rewrite`]. Then it writes the
+    /// one behind it, with the same payload; the next sync of the file covers that.
     ///
     /// # Errors
     /// [`Error::Limit`] if the payload is too long, and those of writing and syncing, after which
@@ -415,8 +412,8 @@ impl Superblocks {
         self.write_unsynced(payload)
     }
 
-    /// Writes the next superblock to the other slot, after [`Superblocks::rewrite`], and leaves the sync to whoever
-    /// syncs the file next: for what may be lost in a crash.
+    /// Writes the next superblock to the other slot, after [`Superblocks::rewrite`]. The next sync of the file covers
+    /// it: this is for a state that a crash may lose.
     ///
     /// # Errors
     /// As [`Superblocks::write`].
@@ -466,7 +463,7 @@ impl Superblocks {
     }
 }
 
-/// What was read of both slots.
+/// The contents of both slots.
 struct Found {
     newest: Superblock,
     /// Whether the other slot is not valid.
@@ -638,7 +635,7 @@ mod tests {
         assert_eq!(file.status().unwrap().size_bytes, 2 * SLOT_BYTES as u64);
     }
 
-    /// Whatever part of the next slot was there when it was opened.
+    /// Any part of the next slot was there when it was opened.
     #[test]
     fn a_look_finds_what_was_written_since() {
         let file = new_file();

@@ -21,7 +21,7 @@ pub(crate) enum Call<'a> {
     Lock,
 }
 
-/// What hears of each call.
+/// A listener that gets each call.
 pub(crate) type Watch = Arc<dyn Fn(&Call<'_>) + Send + Sync>;
 
 /// A folder whose files are watched.

@@ -1,18 +1,16 @@
 //! The loops that finish short and interrupted transfers.
 //!
-//! They are written once over a raw call, so that the simulated disk, which returns short counts
-//! and interruptions on purpose, proves the very loops that real files run through. They promise
-//! that a read ends only when the buffers are full or the file ends, and that a write ends only
-//! when all is written or an error says otherwise.
+//! They are written once over a raw call. The simulated disk returns short counts and interruptions on purpose, and so
+//! proves the very loops of real files. They promise that a read ends only when the buffers are full or the file ends.
+//! A write ends only when all is written or an error says otherwise.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 
 /// The most buffers one system call takes (Linux `IOV_MAX`).
 const BUFFERS_MAX: usize = 1024;
 
-/// Reads until `buffers` are full or the file ends, returning the bytes read. `alignment_bytes` is
-/// what the handle asks for: a count that is no multiple of it can only be the end of the file, and
-/// a call after it would be refused.
+/// Reads until `buffers` are full or the file ends, returning the bytes read. `alignment_bytes` is the alignment of the
+/// handle. A count that is no multiple of it can only be the end of the file, and a call after it would be refused.
 pub(super) fn read_fully(
     buffers: &mut [IoSliceMut<'_>],
     offset: u64,

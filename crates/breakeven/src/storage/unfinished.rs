@@ -1,9 +1,10 @@
-//! Files that are being made: the names they have until they are whole, and what killed processes left of them.
+//! Files in the making: their names until they are whole, and the remains of killed processes.
 //!
 //! A file that is being made has the first free name of a row, `.breakeven-0.partial`, `.breakeven-1.partial` and so
-//! on, in the folder of its place. Its maker holds a lock on one of its bytes, and a lock dies with its process. Who
-//! finds a name taken and gets that lock has what a killed process left, and removes it; so folders do not fill up, and
-//! no list of a folder is read. Where locks are not seen by all who may use a file, nothing is removed.
+//! on, in the folder of its place. Its maker holds a lock on one of its bytes, and a lock dies with its process. A
+//! process that finds a name taken and gets that lock has found the remains of a killed process, and removes them. So
+//! folders do not fill up, and no list of a folder is read. Where some users of a file may not see its locks, nothing
+//! is removed.
 //!
 //! The names are without the file's own, which may be as long as a name can be.
 
@@ -16,8 +17,8 @@ use crate::error::{Error, Result};
 const MADE_BYTE: u64 = (1 << 60) + 2;
 /// That byte as a range.
 pub(super) const MADE: Range<u64> = MADE_BYTE..MADE_BYTE + 1;
-/// Names behind the one that is taken which are looked at for what was left: as many as the processes that seldom make
-/// files in one folder at once. Each look is one call that fails, of a microsecond.
+/// The names behind a taken one that are looked at for remains. It is as many as the processes that seldom make files
+/// in one folder at once. Each look is one call that fails, of a microsecond.
 const LOOKED_AT: u64 = 16;
 
 /// A folder in which files are made: one of the seam, or one by its path.
@@ -54,7 +55,7 @@ pub(super) fn make<F: MakingFolder>(folder: &F) -> Result<(String, F::File)> {
             Ok(file) => {
                 // Where there are no locks, nobody removes anything.
                 let is_locked = folder.lock(&file).unwrap_or(true);
-                // Who came between making and locking took it for left, and removes it.
+                // A process that came between making and locking took it for remains, and removes it.
                 if is_locked && folder.leads_to(&name, &file).unwrap_or(true) {
                     for behind in number + 1..=number + LOOKED_AT {
                         clear(folder, &name_of(behind));
@@ -77,7 +78,7 @@ fn is_taken(error: &Error) -> bool {
 
 /// Removes a file whose maker is gone; returns whether it did.
 fn clear(folder: &impl MakingFolder, name: &str) -> bool {
-    // What is no file of ours, or may not be touched, is passed over.
+    // A file that is not ours, or may not be touched, is passed over.
     let remove = || -> Result<bool> {
         let file = folder.open(name)?;
         let is_left = folder.has_locks() && folder.lock(&file)? && folder.leads_to(name, &file)?;

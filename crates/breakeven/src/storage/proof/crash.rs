@@ -11,7 +11,7 @@ const STEPS: usize = 40;
 /// One image in this many is recovered for writing, and the power cut again.
 const DOUBLE_EVERY: usize = 150;
 
-/// What must have been tried at the least.
+/// The least numbers of tries.
 #[derive(Clone, Copy, Debug)]
 pub struct CrashFloors {
     /// Images that differ from each other.
@@ -20,7 +20,7 @@ pub struct CrashFloors {
     pub double_images: usize,
 }
 
-/// What was tried.
+/// The numbers of tries.
 #[derive(Debug, Default)]
 pub struct CrashCounts {
     /// Stores that were driven.
@@ -42,7 +42,7 @@ pub struct CrashCounts {
 /// tried.
 ///
 /// # Errors
-/// What a crash lost, tore, revived or invented, with the seed of its run.
+/// A loss, a tear, a revival or an invention by a crash, with the seed of its run.
 ///
 /// # Panics
 /// If a damage was hardly tried.

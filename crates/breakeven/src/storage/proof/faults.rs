@@ -15,7 +15,7 @@ const DAMAGES: [Damage; 5] = [
     Damage::SomeChanges,
 ];
 
-/// What was tried.
+/// The numbers of tries.
 #[derive(Debug, Default)]
 pub struct FaultCounts {
     /// Stores that were driven.
@@ -32,7 +32,7 @@ pub struct FaultCounts {
 /// prints what was tried.
 ///
 /// # Errors
-/// What was acknowledged and is lost, or cannot be opened, with the seed and the fault.
+/// An acknowledged transaction that is lost, or a store that cannot be opened, with the seed and the fault.
 ///
 /// # Panics
 /// If fewer than 500 faults struck for each seed.
@@ -46,11 +46,11 @@ pub fn fail_calls<S: Subject>(seed: u64, seeds: u64) -> std::result::Result<Faul
     Ok(counts)
 }
 
-/// Drives `runs` stores on disks of as many sizes within `capacity_bytes`, which should reach from too
-/// small for most steps to large enough; prints what was tried.
+/// Drives `runs` stores on disks of as many sizes within `capacity_bytes`. The sizes should reach from too small for
+/// most steps to large enough. Prints the number of tries.
 ///
 /// # Errors
-/// What was acknowledged and is lost, or cannot be opened once there is room.
+/// An acknowledged transaction that is lost, or a store that cannot be opened once there is room.
 ///
 /// # Panics
 /// If the disks refused fewer than one step in three runs.

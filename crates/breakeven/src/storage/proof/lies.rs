@@ -1,7 +1,7 @@
 //! A medium that lies: writes lost, torn and sent elsewhere, bits flipped at once or at rest.
 //!
-//! Nothing can bring back what such a medium lost. What is proved is that a store tells, or falls back to
-//! a state it really had, and never invents one.
+//! Nothing can bring back what such a medium lost. The proof shows that a store reports it, or falls back to a state it
+//! really had, and never invents one.
 
 use fastrand::Rng;
 
@@ -11,13 +11,13 @@ use crate::storage::simulated::{Image, Lie, Recording};
 
 /// The steps of one run.
 const STEPS: usize = 30;
-/// The lies told about one run.
+/// The lies in one run.
 const LIES_OF_A_RUN: usize = 200;
 
-/// How stores took the lies they were told.
+/// How stores took the lies.
 #[derive(Debug, Default)]
 pub struct LieCounts {
-    /// Lies told.
+    /// The number of lies.
     pub told: usize,
     /// Stores that refused to be read.
     pub refused: usize,
@@ -29,8 +29,8 @@ pub struct LieCounts {
     pub tails_lost: usize,
 }
 
-/// Lets one write of a run be lost, torn, misdirected or flipped, with everything synced after it, until
-/// `lies` were told; prints what came of them.
+/// Lets one write of a run be lost, torn, misdirected or flipped, with everything synced after it, until there were
+/// `lies` of them. Prints the outcomes.
 ///
 /// # Errors
 /// An invented state, or a silent fall back.

@@ -1,10 +1,10 @@
 //! The reference log: the smallest store that uses all of record and superblock.
 //!
-//! A map from small keys to bytes, changed by transactions. The file `log` holds the superblocks
-//! and two regions used in turn; `snapshots/G` holds the whole map as it was when generation G
-//! began. A transaction is its records and a commit record that chains their checksums. Checkpoint:
-//! snapshot, new generation in the other region, superblock, give the old one back. It keeps the
-//! rules of `docs/format.md`, and each of them can be switched off to see the tests fail.
+//! A map from small keys to bytes, changed by transactions. The file `log` holds the superblocks and two regions, used
+//! alternately. `snapshots/G` holds the whole map as it was when generation G began. A transaction is its records and a
+//! commit record that chains their checksums. Checkpoint: snapshot, new generation in the other region, superblock,
+//! give the old one back. It keeps the rules of `docs/format.md`, and each of them can be switched off to see the tests
+//! fail.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ const DELETE: u8 = 3;
 const COMMIT: u8 = 4;
 const END: u8 = 5;
 
-/// What a log holds.
+/// The content of a log.
 pub type Content = BTreeMap<u16, Arc<[u8]>>;
 /// A new value for a key, or none.
 pub type Operation = (u16, Option<Arc<[u8]>>);
@@ -52,7 +52,7 @@ pub struct Mode {
     pub is_preallocated: bool,
 }
 
-/// What recovery found.
+/// The result of recovery.
 #[derive(Debug)]
 pub struct Recovered {
     pub content: Content,
@@ -145,8 +145,7 @@ impl Log {
         })
     }
 
-    /// Opens a log for writing. What was recovered is made durable by a checkpoint, which also
-    /// begins a new generation.
+    /// Opens a log for writing. A checkpoint makes the recovered state durable, and begins a new generation.
     pub fn open(storage: Arc<dyn Storage>, mode: Mode) -> Result<Log> {
         let file = storage.open("log", options(mode, false))?;
         let mut superblocks = Superblocks::open(Arc::clone(&file), KIND)?;

@@ -1,12 +1,11 @@
 //! The proof that a store survives what a medium may do: one harness for every store.
 //!
-//! A store under proof implements [`Subject`]. It is driven by seeded random transactions on the
-//! simulated disk. The oracle knows, at every moment, which states a crash may leave: the last
-//! acknowledged one, or one that a later transaction, begun and perhaps not acknowledged, would make.
-//! Anything else is a lost, a torn, a revived or an invented transaction. [`cut_power`] cuts the power at
-//! every boundary and again inside of recovery, [`fail_calls`] lets every call fail, [`fill_disk`] lets
-//! the disk be too small, [`tell_lies`] and [`flip_bits`] let the medium lie and rot. Each returns what it
-//! tried, panics below its floor, and returns what is wrong as an error.
+//! A store under proof implements [`Subject`]. It is driven by seeded random transactions on the simulated disk. The
+//! oracle knows, at every moment, the states that a crash may leave. One is the last acknowledged state; the others are
+//! those of a later transaction, begun and perhaps not acknowledged. Anything else is a lost, a torn, a revived or an
+//! invented transaction. [`cut_power`] cuts the power at every boundary and again inside of recovery. [`fail_calls`]
+//! lets every call fail, and [`fill_disk`] lets the disk be too small. [`tell_lies`] and [`flip_bits`] let the medium
+//! lie and rot. Each returns the number of its tries, panics below its floor, and returns a fault as an error.
 //!
 //! The reference log is its first subject. The last part switches safety steps off one by one and demands
 //! that each is missed.
@@ -33,7 +32,7 @@ use fastrand::Rng;
 use crate::error::Result;
 use crate::storage::{SimulatedDisk, Storage};
 
-/// What a check found wrong, for people.
+/// The fault that a check found, for people.
 pub type Failure = String;
 
 /// A state of a store: how many transactions made it, and a digest of all that can be read of it.
@@ -47,7 +46,7 @@ pub struct State {
     pub digest: u64,
 }
 
-/// What is found by reading a store.
+/// The result of reading a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     /// The state it is in.
@@ -60,7 +59,7 @@ pub struct Found {
 pub trait Subject: Sized {
     /// How it goes about its files; a store can be opened in any mode.
     type Mode: Copy;
-    /// What a transaction will do.
+    /// The plan of a transaction.
     type Transaction;
 
     /// Picks a mode for a run.
@@ -69,7 +68,7 @@ pub trait Subject: Sized {
     /// Makes an empty store, durable with all its names when this returns.
     fn create(storage: Arc<dyn Storage>, mode: Self::Mode) -> Result<Self>;
 
-    /// Opens the store for writing. What it shows then is taken for durable.
+    /// Opens the store for writing. The state that it shows then is taken for durable.
     fn open(storage: Arc<dyn Storage>, mode: Self::Mode) -> Result<Self>;
 
     /// Reads the store without changing anything.
@@ -95,7 +94,7 @@ pub trait Subject: Sized {
     fn maintain(&mut self, random: &mut Rng) -> Result<()>;
 }
 
-/// Returns the digest of a content, given as parts that are told apart.
+/// Returns the digest of a content, given as separate parts.
 pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     let mut hash = xxhash_rust::xxh64::Xxh64::new(0);
     for part in parts {
@@ -116,11 +115,11 @@ struct Run<S: Subject> {
     random: Rng,
     /// The states a crash may fall back to, and last the state as the store should show it now.
     candidates: Vec<State>,
-    /// What may be found behind each mark.
+    /// The allowed states behind each mark.
     marks: Vec<Allowed>,
     /// Every state there ever was.
     history: Allowed,
-    /// What was done.
+    /// The numbers of transactions and their kinds.
     commits: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Records on a medium that lies: bits flipped, sectors stale, misplaced or zero.
 //!
-//! Nothing can bring back what such a medium lost. What is proved is that no read ever returns
-//! other bytes than were written at that place.
+//! Nothing can bring back what such a medium lost. The proof shows that no read ever returns other bytes than were
+//! written at that place.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -68,8 +68,8 @@ fn memory_file(bytes: &[u8]) -> Arc<dyn StorageFile> {
     file
 }
 
-/// Checks that every record of the damaged `bytes` that can still be read, by its place or by a
-/// scan, is what was written there; returns how many could.
+/// Checks every record of the damaged `bytes` that can still be read, by its place or by a scan, against the record
+/// written there. Returns how many could be read.
 fn check_reads(written: &Written, bytes: &[u8]) -> Result<usize, Failure> {
     let mut count = 0;
     for (address, _, body) in &written.records {

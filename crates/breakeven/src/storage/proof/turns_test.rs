@@ -1,8 +1,8 @@
-//! Two processes that write the superblocks of one file in turn, of which one dies now and then.
+//! Two processes write the superblocks of one file alternately, and one dies now and then.
 //!
-//! The turn is an exclusive lock of one byte. Whoever gets it reads the newest superblock, counts one up
-//! and writes it. No count may be skipped or taken twice, whoever dies in which call, and after a power
-//! cut the last count that was acknowledged, or the one being written, is found.
+//! The turn is an exclusive lock of one byte. The process that gets it reads the newest superblock, counts one up and
+//! writes it. No count may be skipped or taken twice, in whichever call a process dies. After a power cut the file has
+//! the last acknowledged count, or the one being written.
 
 use std::sync::Arc;
 

@@ -1,10 +1,9 @@
 //! The record: what every log is made of, and how a region of a log is read back.
 //!
-//! A record's checksum covers its bytes, its place, its log and the generation of its region, so
-//! that torn, rotten, misdirected and stale records are all the same thing: not there. The format
-//! and the rules that a log must keep are in `docs/format.md`. This module lays records out
-//! ([`RecordWriter`]), checks one ([`parse`]) and walks a region ([`Scanner`]). It does not encode
-//! bodies, does not sync, and knows no log's kinds.
+//! A record's checksum covers its bytes, its place, its log and the generation of its region. So torn, rotten,
+//! misdirected and stale records are all the same thing: not there. The format and the rules that a log must keep are
+//! in `docs/format.md`. This module lays records out ([`RecordWriter`]), checks one ([`parse`]) and walks a region
+//! ([`Scanner`]). It does not encode bodies, does not sync, and knows no log's kinds.
 //!
 //! No length read from the medium leads to an allocation, and a region takes bounded time whatever
 //! it holds.
@@ -95,10 +94,10 @@ impl Region {
     }
 }
 
-/// What a log says of a record besides its body.
+/// The entries of a log about a record besides its body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Label {
-    /// What the record is, in the log's own table; 0 and 1 are taken.
+    /// The kind of the record, in the log's own table; 0 and 1 are taken.
     pub kind: u8,
     /// The codec of the encoded part of the body, 0 for none.
     pub codec: u8,
@@ -119,7 +118,7 @@ pub struct Record<'a> {
     pub sequence: u64,
     /// Its checksum, to chain or to compare.
     pub checksum: u32,
-    /// What the log says of it.
+    /// The log's label for it.
     pub label: Label,
     /// The log's bytes.
     pub body: &'a [u8],
@@ -284,7 +283,7 @@ impl Header {
         Ok(record_bytes)
     }
 
-    /// Checks the whole record, of which `bytes` are all.
+    /// Checks the whole record; `bytes` are all of it.
     fn verify(&self, region: &Region, address: u64, bytes: &[u8]) -> std::result::Result<(), Gap> {
         let (header, body) = bytes.split_at(HEADER_BYTES);
         let expected = region.checksum(address, header, body);
@@ -340,8 +339,8 @@ pub fn is_begun(bytes: &[u8; HEADER_BYTES], region: &Region, sequence: u64) -> b
     })
 }
 
-/// Returns whether bytes that are not a record were once the header of the one with this number: of what tells it, magic and
-/// version, generation and sequence, two fit or all.
+/// Returns whether bytes that are not a record were once the header of the one with this number. Two of its marks must
+/// fit, or all: magic and version, generation, and sequence.
 pub fn was_begun(bytes: &[u8; HEADER_BYTES], region: &Region, sequence: u64) -> bool {
     let header = Header::fields(bytes);
     let fits = [
@@ -377,9 +376,9 @@ pub fn parse_head(
     Ok((region, body))
 }
 
-/// Returns an id of a log under which the record at `address` is the whole head of a region, `None` if these bytes are no head.
-/// A checksum begins with that of the id, so that of ids with the same one any is as good: of those that begin with twelve
-/// zeros there is one for every four bytes that look like a checksum.
+/// Returns an id of a log under which the record at `address` is the whole head of a region, `None` if these bytes are
+/// no head. A checksum begins with that of the id, so of ids with the same checksum any serves. Among ids that begin
+/// with twelve zeros there is one for every four bytes that look like a checksum.
 pub fn id_of_head(bytes: &[u8], address: u64) -> Option<[u8; 16]> {
     let header = Header::decode(bytes.first_chunk()?).ok()?;
     let is_head = header.version == VERSION && header.label.kind == KIND_HEAD;
@@ -463,7 +462,7 @@ pub struct Placed {
     pub record_bytes: u64,
 }
 
-/// What became of a record that was to be appended.
+/// The outcome of appending a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appended {
     /// It lies in the buffer.
@@ -750,7 +749,7 @@ mod tests {
             let found = format!("{:?}", writer.append(label(2), &[&body]));
             assert!(found.contains(expected), "{length}: {found}");
         };
-        // What would leave room for no padding does not fit either.
+        // A record that would leave no room for padding does not fit either.
         for (length, expected) in [
             (481, "Limit"),
             (464, "Limit"),

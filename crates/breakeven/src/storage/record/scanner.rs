@@ -13,7 +13,7 @@ const WASTE_FACTOR_MAX: u64 = 4;
 /// The least a scanner reads at a time.
 const WINDOW_BYTES_MIN: u64 = 256 << 10;
 
-/// What a scanner found.
+/// One result of a scanner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
     /// The next record.
@@ -28,13 +28,12 @@ pub enum Found<'a> {
 
 /// Walks the records of a region.
 ///
-/// A log that ends at the first gap stops at the first [`Found::Gap`]; one that wants all that can
-/// still be read goes on: the next record is then the first one behind the gap that is whole and
-/// has a higher sequence than all before.
+/// A log that ends at the first gap stops at the first [`Found::Gap`]. A log that wants all that can still be read goes
+/// on. The next record is then the first whole one behind the gap with a higher sequence than all before.
 ///
 /// # Cost
-/// Every byte of the region is read about once and checked once, and at most five times over if it
-/// was made to be hard; memory is twice the longest record, at least 256 KiB or the region.
+/// Every byte of the region is read about once and checked once, and at most five times over if it was made to be hard.
+/// Memory is twice the longest record, at least 256 KiB or the region.
 pub struct Scanner<'a> {
     file: &'a dyn StorageFile,
     region: Region,

@@ -1,9 +1,9 @@
-//! What a power cut may leave of the changes that no sync has covered.
+//! The possible remains, after a power cut, of the changes that no sync has covered.
 //!
-//! The rule of the model: a write consists of sector writes; for every sector the medium holds
-//! *some* version the file had since the last sync, whatever its neighbours hold; the size and every
-//! change of names are kept or lost on their own. On top of that, space the file grew by may hold
-//! anything that was on the medium before. Each [`Damage`] picks one shape out of these.
+//! The rule of the model: a write consists of sector writes. For every sector the medium holds *some* version that the
+//! file had since the last sync, independent of its neighbours. The size and every change of names are kept or lost on
+//! their own. On top of that, space the file grew by may hold anything that was on the medium before. Each [`Damage`]
+//! picks one shape out of these.
 
 use fastrand::Rng;
 
@@ -133,7 +133,7 @@ impl Damage {
     }
 }
 
-/// What of a change is kept or lost by itself.
+/// The part of a change that is kept or lost by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     /// One sector of a write, by its number in the file.
@@ -144,8 +144,8 @@ pub(super) enum Piece {
     Whole,
 }
 
-/// Applies `changes` to `content` as write-back does: after each change, the sectors it touched
-/// reach the medium, with all earlier changes to them, if `keeps` says so.
+/// Applies `changes` to `content` as write-back does. After each change the sectors it touched reach the medium if
+/// `keeps` says so, with all earlier changes to them.
 pub(super) fn write_back(
     content: &mut SparseBytes,
     changes: &[&Change],
@@ -272,7 +272,7 @@ impl Choice {
                 )),
                 _ => None,
             });
-        // What a torn write loses lies in the last one; one sector may go wrong in any.
+        // A torn write loses a part of the last one; one sector may go wrong in any.
         let sectors: Vec<(usize, u64)> = match damage {
             Damage::Torn512 | Damage::Torn4096 => writes
                 .next_back()
@@ -376,8 +376,8 @@ fn overwrite(view: &mut View, inode: InodeNumber, at: u64, sector: &[u8]) {
     content.write(at, &sector[..left.min(SECTOR_BYTES) as usize]);
 }
 
-/// Fills `sector` with random bytes, or with a sector that some file holds or held, there or
-/// elsewhere: unwritten space shows what the medium held before.
+/// Fills `sector` with random bytes, or with a sector that some file holds or held, there or elsewhere. Unwritten space
+/// shows the former contents of the medium.
 fn garbage(medium: &Medium, at: u64, sector: &mut [u8], random: &mut Rng) {
     let held = medium.durable.files.iter().map(|(_, content)| content);
     let contents: Vec<&SparseBytes> = held.chain(&medium.ghosts).collect();

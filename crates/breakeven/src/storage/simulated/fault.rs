@@ -22,7 +22,7 @@ pub enum Call {
     Unlock,
 }
 
-/// What goes wrong.
+/// The kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// Reads and listings fail (EIO).
@@ -135,7 +135,7 @@ impl FaultKind {
 /// A fault and when it strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What goes wrong.
+    /// The kind of failure.
     pub kind: FaultKind,
     /// The first call struck, counting from 0 those calls alone that the kind can strike.
     pub first_call: u64,
@@ -151,7 +151,7 @@ pub(super) struct Injector {
     was_interrupted: bool,
 }
 
-/// What a struck call does.
+/// The effect of a struck call.
 #[derive(Debug)]
 pub(super) enum Strike {
     /// It fails, a write after the first half of its bytes.

@@ -1,8 +1,7 @@
-//! What lies on the simulated medium, and what is still on its way there.
+//! The contents of the simulated medium, and the changes still on their way there.
 //!
-//! A [`View`] is names and contents. A [`Medium`] is a durable view and the changes made since that
-//! no sync has covered. The same code follows a live disk and replays a recorded run, so a replay
-//! cannot differ from what happened.
+//! A [`View`] is names and contents. A [`Medium`] is a durable view and the changes made since that no sync has
+//! covered. The same code follows a live disk and replays a recorded run, so a replay cannot differ from the run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -207,8 +206,8 @@ pub(super) struct Pending {
 pub(super) struct Medium {
     pub(super) durable: View,
     pub(super) pending: Vec<Pending>,
-    /// What files held before they were punched, cut or removed, oldest first: space that is used
-    /// again may show it.
+    /// The former contents of files that were punched, cut or removed, oldest first: space that is used again may show
+    /// it.
     pub(super) ghosts: Vec<SparseBytes>,
 }
 
@@ -264,8 +263,8 @@ impl Medium {
         });
     }
 
-    /// Makes the changes of names durable that waited for `folder` alone, and with them the earlier
-    /// ones that concern the same names: a name's changes are never overtaken by later ones.
+    /// Makes the changes of names durable that waited for `folder` alone, and with them the earlier ones of the same
+    /// names. Later changes of a name never overtake earlier ones.
     fn sync_names(&mut self, folder: &str) {
         let mut names: Vec<String> = Vec::new();
         let mut settles = vec![false; self.pending.len()];

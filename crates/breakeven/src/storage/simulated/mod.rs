@@ -1,14 +1,13 @@
 //! The simulated disk: a file system in memory that loses, tears and misdirects, from a seed.
 //!
-//! It keeps apart what a running program sees (the *cached* state) and what the medium holds (the
-//! *durable* state), and records every change and every sync. A program runs on it once; then
-//! [`Recording::for_each_crash`] enumerates what a power cut could have left at every boundary, and
-//! [`Recording::with_lie`] what a lying medium could have. Faults that calls report are injected
-//! while it runs ([`SimulatedDisk::set_fault`]).
+//! It keeps two states apart: the *cached* state is the running program's view, the *durable* state that of the medium.
+//! It records every change and every sync. A program runs on it once. Then [`Recording::for_each_crash`] enumerates the
+//! possible remains of a power cut at every boundary, and [`Recording::with_lie`] those of a lying medium. Faults that
+//! calls report are injected while it runs ([`SimulatedDisk::set_fault`]).
 //!
-//! Several processes may share a disk. Process death is not a power cut: [`SimulatedProcess::kill`] ends
-//! the handles and locks of one process and keeps the page cache, [`SimulatedDisk::kill_processes`] those
-//! of all, [`SimulatedDisk::cut_power`] ends all handles and leaves what the medium has.
+//! Several processes may share a disk. Process death is not a power cut. [`SimulatedProcess::kill`] ends the handles
+//! and locks of one process and keeps the page cache; [`SimulatedDisk::kill_processes`] ends those of all.
+//! [`SimulatedDisk::cut_power`] ends all handles and leaves the contents of the medium.
 //!
 //! It promises that equal seeds and equal calls give equal disks. It does not model time, nor reads
 //! that go wrong by themselves: rot is put into an [`Image`].
@@ -65,7 +64,7 @@ struct Disk {
     /// Open handles: a file without a name lives until its last handle goes.
     handles: BTreeMap<HandleNumber, (ProcessNumber, InodeNumber)>,
     next_handle: HandleNumber,
-    /// What is locked, by the handles' numbers.
+    /// The locks, by the handles' numbers.
     locks: BTreeMap<InodeNumber, LockTable>,
     capacity_bytes: Option<u64>,
     injector: Option<Injector>,
@@ -105,8 +104,8 @@ impl SimulatedDisk {
         }
     }
 
-    /// Starts a process that sees the disk's folder; it lives until it is killed or the power is cut,
-    /// after which all its calls fail (EBADF).
+    /// Starts a process that sees the disk's folder. It lives until it is killed or the power is cut; after that all
+    /// its calls fail (EBADF).
     pub fn start_process(&self) -> Arc<SimulatedProcess> {
         let mut disk = self.lock();
         let number = disk.next_process;
@@ -119,8 +118,8 @@ impl SimulatedDisk {
         })
     }
 
-    /// Ends all processes. What was written stays in the page cache: the next process sees it, and a
-    /// later power cut may still lose it.
+    /// Ends all processes. Written data stays in the page cache: the next process sees it, and a later power cut may
+    /// still lose it.
     pub fn kill_processes(&self) {
         let mut disk = self.lock();
         for process in std::mem::take(&mut disk.processes) {
@@ -831,7 +830,7 @@ mod tests {
             assert!(matches!(file.sync(), Err(Error::Poisoned { .. })));
             let seen = content(&*process, "a").unwrap();
             assert_eq!(seen == bytes, kind == FaultKind::SyncErrorPagesKept);
-            // What is to be there instead is there, and nothing else of what was written.
+            // The bytes that are to replace the write are there, and no other part of it.
             file.write_after_failure(&[0x77; 4096], 0).unwrap();
             assert!(matches!(file.sync(), Err(Error::Poisoned { .. })));
             // Another handle's sync succeeds and writes nothing: the pages count as clean.
@@ -890,7 +889,7 @@ mod tests {
         assert_eq!(disk.allocated_bytes(), 4 * 4096);
     }
 
-    /// What a file held after each of its changes since the last sync.
+    /// The contents of a file after each of its changes since the last sync.
     type Versions = Vec<Vec<u8>>;
 
     fn sector(version: &[u8], number: usize) -> [u8; SECTOR_BYTES as usize] {
@@ -901,8 +900,8 @@ mod tests {
         sector
     }
 
-    /// Checks a crash image of one file against the model's rule: every sector holds a version of
-    /// itself or, in space that is new, anything; the size is that of a version.
+    /// Checks a crash image of one file against the model's rule. Every sector holds a version of itself or, in new
+    /// space, anything. The size is that of a version.
     fn check_image(crash: &Crash, versions: &Versions) {
         let mut found = vec![0; crash.image.size_bytes("a") as usize];
         crash.image.read("a", 0, &mut found);

@@ -1,7 +1,7 @@
 //! A recorded run, and the crash images it can leave.
 //!
-//! The run is recorded once; every prefix is replayed from the one before it, so that a crash image
-//! costs the changes no sync has covered and not a run of the program.
+//! The run is recorded once, and every prefix is replayed from the one before it. So a crash image costs the changes
+//! that no sync has covered, and not a run of the program.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use fastrand::Rng;
 use crate::storage::simulated::damage::{Damage, SECTOR_BYTES};
 use crate::storage::simulated::medium::{Change, Event, Medium, View};
 
-/// What a run did to the disk, from the state it began in.
+/// The effects of a run on the disk, from the state it began in.
 #[derive(Clone, Debug)]
 pub struct Recording {
     pub(super) base: View,
@@ -48,9 +48,9 @@ pub struct Crash {
     pub step: usize,
     /// The last mark set before the crash, `None` if there was none.
     pub mark: Option<u64>,
-    /// What became of the unsynced changes.
+    /// The fate of the unsynced changes.
     pub damage: Damage,
-    /// What the medium holds.
+    /// The contents of the medium.
     pub image: Image,
 }
 
