@@ -1,22 +1,20 @@
-//! Ranges of a slab lent out: readers on any thread keep bytes while the owner goes on elsewhere in
-//! the slab, and a loader fills its frame while nobody else touches it.
+//! Ranges of a slab lent out. Readers on any thread keep bytes while the owner goes on elsewhere in the slab, and a
+//! loader fills its frame while nobody else touches it.
 //!
-//! A [`SharedSlab`] checks at each access, as `RefCell` does, that nothing is written under a
-//! reader and nothing is read under a writer; a breach is a bug of the owner and panics. The checks
-//! take constant time for readers: the owner appends, so while any reader may be left it writes
-//! only beyond the last byte that was ever lent. Ranges that are being filled are few, and listed.
+//! A [`SharedSlab`] checks at each access, as `RefCell` does, that nothing is written under a reader and nothing is
+//! read under a writer. A breach is a bug of the owner and panics. The checks take constant time for readers: the owner
+//! appends, so while any reader may be left it writes only beyond the last byte that was ever lent. Ranges that are
+//! being filled are few, and listed.
 //!
-//! A loan keeps the slab mapped, whatever becomes of its owner. It is given back by dropping it, on
-//! any thread and without a lock. Loans are counted in two parts, as in biased reference counting (Choi,
-//! Shull and Torrellas, PACT 2018): who lends is alone and counts in plain memory, and
-//! what is given back is counted off by whoever gives it back. So lending takes no locked instruction,
-//! of which a hit of the cache has few. There are such counts for each of [`LANES`], on cache lines of their
-//! own: the owner's threads may lend at once, each in a lane to which it has the [`LaneRight`], and each finds the
+//! A loan keeps the slab mapped, even when its owner is gone. It is given back by dropping it, on any thread and
+//! without a lock. Loans are counted in two parts, as in biased reference counting (Choi, Shull and Torrellas, PACT
+//! 2018). The lender is alone and counts in plain memory; each reader that gives a loan back counts it off. So lending
+//! takes no locked instruction; a hit of the cache has few. Each of [`LANES`] has such counts, on cache lines of their
+//! own. So the owner's threads may lend at once, each in a lane to which it has the [`LaneRight`], and each finds the
 //! count where it left it.
 //!
-//! `unsafe` stands here for that count, which keeps alive what loans point to, and for slices of parts
-//! of a slab, which must never be made from a slice of all of it: that would be a second borrow of
-//! what is lent.
+//! `unsafe` stands here for that count, which keeps the memory of loans alive, and for slices of parts of a slab. Those
+//! must never be made from a slice of all of it: that would be a second borrow of lent bytes.
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
@@ -39,8 +37,8 @@ impl LaneRight {
     ///
     /// # Safety
     ///
-    /// For as long as it is there no other one of this lane is used with any slab that this one is used with,
-    /// on any thread, but after all that was done before.
+    /// While it exists, no other right of this lane is used with any slab that this one is used with, on any thread.
+    /// The next right must come after all that was done with this one.
     #[inline(always)]
     pub unsafe fn new(lane: usize) -> LaneRight {
         assert!(lane < LANES, "lane {lane}");
@@ -57,16 +55,16 @@ impl LaneRight {
 /// A slab that belongs to its owner and its loans together, by lanes; whoever leaves last frees it.
 type Counted = [Lane; LANES];
 
-/// What is counted of one lane.
+/// The counts of one lane.
 ///
-/// `balance` is 0 less the loans given back for as long as there is an owner, who adds those it made when
-/// it leaves: from then on it is the number of loans that are left. It cannot come to 0 by a loan before
-/// the owner left, for then it was 0 or less before.
+/// While there is an owner, `balance` is 0 less the loans given back. When the owner leaves, it adds the loans it made;
+/// from then on `balance` is the number of loans that are left. It cannot come to 0 by a loan before the owner left,
+/// for then it was 0 or less before.
 ///
 /// Both counts lie on one cache line of their own, the only one that lending and giving back write.
 #[repr(align(64))]
 struct Lane {
-    /// Loans that were ever made. Who has the right to lend alone writes it, so it is atomic in name only.
+    /// Loans that were ever made. Only the holder of the right to lend writes it, so it is atomic in name only.
     made: AtomicI64,
     balance: AtomicI64,
     /// The lane's number.
@@ -122,8 +120,8 @@ impl Owner {
 impl Part {
     #[inline]
     fn lane(&self) -> &Lane {
-        // SAFETY: whoever holds a part has not left yet, and the last to leave frees it: it is there,
-        // and it is shared, since nobody makes a mutable reference to it before that.
+        // SAFETY: the holder of a part has not left yet, and the last to leave frees it, so it is there. It is shared,
+        // since nobody makes a mutable reference to it before that.
         unsafe { self.0.as_ref() }
     }
 
@@ -172,8 +170,8 @@ impl Part {
         // Acquire: pairs with the releases by which the others left the lane.
         fence(Ordering::Acquire);
         if first.lane().left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // SAFETY: it was leaked by `of`, and this is the only part left, as the balances said: none can
-            // come to nothing twice, since the owner leaves once and each loan is given back once.
+            // SAFETY: it was leaked by `of`, and the balances said that this is the only part left. None can come to
+            // nothing twice, since the owner leaves once and each loan is given back once.
             drop(unsafe { Box::from_raw(first.0.cast::<Counted>().as_ptr()) });
         }
     }
@@ -197,7 +195,7 @@ pub(crate) struct SharedSlab {
     filling: Option<Box<Filling>>,
 }
 
-/// What is lent to be filled: mostly one range, for which there is one allocation.
+/// The ranges lent to be filled: mostly one range, for which there is one allocation.
 #[derive(Debug)]
 struct Filling {
     one: Range<usize>,
@@ -251,13 +249,13 @@ pub(crate) struct FillLoan {
     part: Part,
 }
 
-// SAFETY: the address and the part are of memory that belongs to the process, and the slab behind the
-// part may be dropped on any thread; all else is plain data.
+// SAFETY: the address and the part are of memory that belongs to the process, and the slab behind the part may be
+// dropped on any thread. All else is plain data.
 unsafe impl Send for SharedSlab {}
 // SAFETY: as for `Send`; a shared slab gives shared slices alone, and its count is atomic.
 unsafe impl Sync for SharedSlab {}
-// SAFETY: a loan is shared reading of bytes that nobody writes, of memory that belongs to the
-// process and stays mapped while the loan has its part; the count is atomic.
+// SAFETY: a loan is shared reading of bytes that nobody writes. Their memory belongs to the process and stays mapped
+// while the loan has its part; the count is atomic.
 unsafe impl Send for Loan {}
 // SAFETY: as for `Send`; a shared loan gives shared slices alone.
 unsafe impl Sync for Loan {}
@@ -286,7 +284,7 @@ impl Drop for FillLoan {
 }
 
 impl SharedSlab {
-    /// What one takes on the heap: its counts, aligned, and what the allocator adds for that.
+    /// The heap bytes of one slab: its counts, aligned, and the allocator's own bytes for that.
     pub const HEAP_BYTES: usize = size_of::<Counted>() + align_of::<Counted>();
 
     pub fn new(slab: Slab) -> SharedSlab {
@@ -306,7 +304,7 @@ impl SharedSlab {
 
     /// Says whether any loan to a reader may be left of a lane, to whoever has the right to lend in it.
     pub fn is_read(&self, lane: usize) -> bool {
-        // What is being filled was lent in the first.
+        // A range to be filled was lent in the first lane.
         let filling = self.filling.as_ref().filter(|_| lane == 0);
         let filling = filling.map_or(0, |it| 1 + it.others.len());
         assert!(lane < LANES, "lane {lane}");
@@ -328,9 +326,9 @@ impl SharedSlab {
         self.assert_not_filling(offset, length);
         self.assert_not_read(offset);
         let start = self.start_of(offset, length);
-        // SAFETY: the range lies in the slab, as for `bytes`. Nobody else has it while this borrow
-        // lives: `&mut self` excludes the owner's other borrows, loans to fill do not touch it, and
-        // what readers have ends before it, as asserted.
+        // SAFETY: the range lies in the slab, as for `bytes`. Nobody else has it while this borrow lives. `&mut self`
+        // excludes the owner's other borrows, loans to fill do not touch it, and the ranges of readers end before it,
+        // as asserted.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
     }
 
@@ -445,8 +443,8 @@ impl SharedSlab {
     }
 }
 
-/// Asks for the first line of a block, which its reader will want: aligned blocks all begin in the same
-/// few sets of the processor's caches, so it is often further away than anything else of a hit.
+/// Asks for the first line of a block, which its reader will want. Aligned blocks all begin in the same few sets of the
+/// processor's caches, so that line is often further away than anything else of a hit.
 #[inline]
 fn prefetch(start: NonNull<u8>) {
     #[cfg(target_arch = "x86_64")]
@@ -460,7 +458,7 @@ fn prefetch(start: NonNull<u8>) {
 }
 
 impl Loan {
-    /// Puts the same loan together anew, out of parts of which the compiler knows nothing.
+    /// Puts the same loan together again, out of parts that hide it from the compiler.
     #[inline(always)]
     pub fn anew(self) -> Loan {
         let loan = ManuallyDrop::new(self);

@@ -1,29 +1,27 @@
 //! Memory in mapped slabs of one size, every byte of it under a budget.
 //!
-//! An [`Arena`] hands out [`Slab`]s: zeroed or used memory of one power-of-two size, aligned to
-//! that size (so fit for direct I/O), returned on drop. Memory that is mapped is either in use or
-//! free for the next caller; both count against the budget, which may change at any time. What
-//! goes over it goes back to the system at once, and [`Arena::give_back`] returns all that is
-//! free. Caches and buffer pools that share one arena trade whole slabs through it, which makes
-//! the budget the memory the process really has.
+//! An [`Arena`] hands out [`Slab`]s: zeroed or used memory of one power-of-two size, aligned to that size (so fit for
+//! direct I/O), returned on drop. Memory that is mapped is either in use or free for the next caller; both count
+//! against the budget, which may change at any time. Memory over the budget goes back to the system at once, and
+//! [`Arena::give_back`] returns all that is free. Caches and buffer pools that share one arena trade whole slabs
+//! through it, which makes the budget the memory the process really has.
 //!
-//! Address space is reserved in regions of many slabs. A slab is given back with `MADV_DONTNEED`
-//! and not `munmap`: its memory leaves the process in the same call, but the map is not cut to
-//! pieces (a process has some 65,000), and the other threads' page faults are not held up by the
-//! lock on it. `MADV_FREE` would leave the memory counted until the system is short of it.
+//! Address space is reserved in regions of many slabs. A slab is given back with `MADV_DONTNEED` and not `munmap`. Its
+//! memory leaves the process in the same call, but the map is not cut to pieces (a process has some 65,000). Nor does
+//! the map's lock hold up the other threads' page faults. `MADV_FREE` would leave the memory counted until the system
+//! is short of it.
 //!
-//! Slabs lie in huge pages where there are any: direct I/O from memory in one piece was measured to be up to
-//! 1.8 times as fast as from scattered pages, and who reads here and there finds a page's place sooner. A huge page gives
-//! memory to all slabs in it at once, so small slabs have one only where the budget has room for all of them, and
-//! then all count as mapped. Of a slab that is given back the huge page lets go at once, and the system has its
-//! memory when the rest has gone too or memory is short; a slab without memory refuses huge pages, or the system
-//! would fill it again. The first slabs may be told to do without ([`ArenaOptions::small_pages_bytes`]), so that slabs
-//! which are hardly filled take hardly any memory; when more are wanted, what they hold moves to huge pages, one
-//! whenever another is asked for. Address space itself is returned when the last handle is gone; until then it is
-//! bounded by the largest budget that was ever in use.
+//! Slabs lie in huge pages where there are any. Direct I/O from memory in one piece was measured to be up to 1.8 times
+//! as fast as from scattered pages, and random reads find a page's place sooner. A huge page gives memory to all slabs
+//! in it at once. So small slabs have one only where the budget has room for all of them, and then all count as mapped.
+//! A huge page lets go of a slab at once when it is given back. The system has the memory when the rest has gone too or
+//! memory is short. A slab without memory refuses huge pages, or the system would fill it again. The first slabs may do
+//! without ([`ArenaOptions::small_pages_bytes`]), so that slabs which are hardly filled take hardly any memory. When
+//! more are wanted, their contents move to huge pages, one whenever another is asked for. Address space itself is
+//! returned when the last handle is gone; until then it is bounded by the largest budget that was ever in use.
 //!
-//! Built for the address sanitizer (`make test-sanitized`), an arena forbids every byte of slabs that
-//! nobody holds, so that using one that was given back ends the program there and then.
+//! Built for the address sanitizer (`make test-sanitized`), an arena forbids every byte of slabs that nobody holds. Use
+//! of a slab that was given back then ends the program at once.
 //!
 //! `unsafe` stands here for the maps and for slices of them. The arena does not divide slabs, does
 //! not move them, and does not clear them: a slab may hold what its last user left.
@@ -163,10 +161,10 @@ impl Arena {
     ///
     /// # Cost
     ///
-    /// One lock, some 40 ns. A new slab then takes a page fault for each page as it is touched,
-    /// which makes filling it ten times as long, unless it was [prepared](Arena::prepare), or one for all
-    /// slabs in a huge page; a new region, once in 32 MiB, takes some system calls, and a huge page that small
-    /// slabs share one, and the copying of 2 MiB where others lie in small pages.
+    /// One lock, some 40 ns. A new slab then takes a page fault for each page as it is touched, which makes filling it
+    /// ten times as long. It takes none if it was [prepared](Arena::prepare), and one for all slabs in a huge page. A
+    /// new region, once in 32 MiB, takes some system calls. A huge page that small slabs share takes one, and the
+    /// copying of 2 MiB where others lie in small pages.
     pub fn allocate(&self) -> Result<Slab> {
         Ok(Slab {
             address: self.shared.take()?,
@@ -271,8 +269,8 @@ impl Slab {
     /// Makes every page present.
     fn touch(&mut self) -> Result<()> {
         let bytes = self.shared.slab_bytes;
-        // SAFETY: the range is this slab, which is mapped and held by us alone; the advice makes
-        // its pages present and does not change what they hold.
+        // SAFETY: the range is this slab, which is mapped and held by us alone. The advice makes its pages present and
+        // does not change their contents.
         let result = unsafe { madvise(self.address.pointer(), bytes, Advice::LinuxPopulateWrite) };
         match result {
             // Kernels before 5.14 do not know the advice.
@@ -290,8 +288,8 @@ impl Slab {
 impl Deref for Slab {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the slab's whole range is mapped readable for as long as `shared` lives, holds
-        // initialised bytes (zeros when new), and nobody else has it while this handle exists.
+        // SAFETY: the slab's whole range is mapped readable for as long as `shared` lives, and holds initialised bytes
+        // (zeros when new). Nobody else has it while this handle exists.
         unsafe { std::slice::from_raw_parts(self.address.0.as_ptr(), self.shared.slab_bytes) }
     }
 }
@@ -319,7 +317,7 @@ impl fmt::Debug for Slab {
     }
 }
 
-/// The address of a slab. Whoever holds it has the slab: it is never in two places.
+/// The address of a slab. Its holder has the slab: it is never in two places.
 struct Address(NonNull<u8>);
 
 // SAFETY: the address stands for memory that belongs to the process, not to a thread, and its one
@@ -400,13 +398,13 @@ impl Shared {
         let is_over = state.mapped_bytes > state.budget_bytes;
         drop(state);
         if is_over {
-            // What the system does not take now stays free and counted, for the next attempt.
+            // Memory that the system does not take now stays free and counted, for the next attempt.
             let _ = self.give_back_while(|state| state.mapped_bytes > state.budget_bytes);
         }
     }
 
-    /// Asks for a huge page where a slab without memory is the first of one, if none of the others in it has memory
-    /// either and the budget has room for them: they are free from now on.
+    /// Asks for a huge page where a slab without memory is the first of one. None of the others in it may have memory,
+    /// and the budget must have room for them: they are free from now on.
     fn ask_for_huge_page(&self, state: &mut State, first: &Address) {
         let is_first = first.0.as_ptr().align_offset(HUGE_PAGE_BYTES) == 0;
         if self.slab_bytes >= HUGE_PAGE_BYTES || !is_first {
@@ -460,8 +458,8 @@ impl Shared {
             return;
         }
         let start = std::ptr::with_exposed_provenance_mut(start);
-        // SAFETY: the range is mapped slabs of one region, none of which is being given back; neither advice changes
-        // a byte of them, whoever reads or writes meanwhile. What a kernel refuses stays as it is.
+        // SAFETY: the range is mapped slabs of one region, and none of them is being given back. Neither advice changes
+        // a byte of them, even under readers and writers. Where a kernel refuses, all stays as it is.
         unsafe {
             if madvise(start, HUGE_PAGE_BYTES, Advice::LinuxHugepage).is_ok() {
                 libc::madvise(start, HUGE_PAGE_BYTES, libc::MADV_COLLAPSE);
@@ -597,7 +595,7 @@ impl Drop for Region {
     }
 }
 
-/// What the address sanitizer is told of memory that it did not hand out itself.
+/// The calls that describe to the address sanitizer memory that it did not hand out itself.
 #[cfg(breakeven_sanitized)]
 mod sanitizer {
     use super::Address;
@@ -649,11 +647,11 @@ pub(crate) fn give_back_heap() {
 }
 
 /// Lets the C library's allocator keep hardly any memory that was freed. By itself it learns from the first large piece
-/// that is freed to keep pieces of that size: a server that trained once would keep some 8 MiB for each thread that did.
-/// Does nothing where there is no such call.
+/// that is freed to keep pieces of that size. A server that trained once would keep some 8 MiB for each thread that
+/// did. Does nothing where there is no such call.
 #[cfg(feature = "objects")]
 pub fn keep_heap_small() {
-    /// What the allocator begins with (mallopt(3)); once it is told, it learns no other.
+    /// The allocator's first value (mallopt(3)); once it is set, the allocator learns no other.
     #[cfg(target_env = "gnu")]
     const MAPPED_BYTES_MIN: i32 = 128 << 10;
     // SAFETY: sets a number of the allocator.
@@ -663,9 +661,9 @@ pub fn keep_heap_small() {
     }
 }
 
-/// Lets go of the pages of programs' and libraries' files that the process has mapped and does not write to: for a server
-/// that has started and will hardly use again what starting took. What is needed comes back from the file. Does nothing
-/// where there are other threads, or the system does not tell what is mapped.
+/// Lets go of the pages of programs' and libraries' files that the process has mapped and does not write to. It is for
+/// a server that has started, and will hardly use again the pages that starting took. A needed page comes back from the
+/// file. Does nothing where there are other threads, or where the system does not list the mappings.
 #[cfg(feature = "objects")]
 pub fn give_back_program() {
     let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
@@ -673,7 +671,7 @@ pub fn give_back_program() {
         return;
     };
     for (start, end) in maps_unwritten(&maps).filter(|_| threads == 1) {
-        // SAFETY: the mapping is private, not writable and has no page of its own, nor one in the swap, so that all of it is
+        // SAFETY: the mapping is private, not writable and has no page of its own, nor one in the swap. So all of it is
         // in the file. No other thread is there to change it meanwhile.
         let _ = unsafe { madvise(start as *mut _, end - start, Advice::LinuxDontNeed) };
     }
@@ -998,7 +996,7 @@ mod tests {
         assert!(slab.iter().all(|byte| *byte == 9));
     }
 
-    /// What the accounting should say, in whole slabs.
+    /// The expected accounting, in whole slabs.
     #[derive(Debug, Default)]
     struct Naive {
         budget: u64,

@@ -1,7 +1,7 @@
 //! Rows of one kind, one behind the other in pages of their own: a list that grows at its end and never moves.
 //!
-//! The pages are the system's and not the heap's: what is let go leaves no holes there, and only those pages are resident
-//! that hold rows. `unsafe` stands here for reading and writing rows in them.
+//! The pages are the system's and not the heap's. Freed rows leave no holes there, and only pages with rows are
+//! resident. `unsafe` stands here for reading and writing rows in them.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 use liblzma::stream::{Action, Status, Stream};
 
-/// What decoding may take.
+/// The limits of decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecoderLimits {
     /// The largest window of a frame that is decoded in pieces, in bytes; for `.xz`, window and
@@ -43,8 +43,8 @@ impl Workspace {
     ///
     /// # Errors
     ///
-    /// `Corrupt` with the byte of the frame, if the bytes are not one sound frame of exactly the
-    /// target's length; `Limit` for an `.xz` window above the limit.
+    /// `Corrupt` with the byte of the frame, if the bytes are not one sound frame of exactly the target's length.
+    /// `Limit` for an `.xz` window above the limit.
     pub fn decode_whole(
         &mut self,
         limits: DecoderLimits,
@@ -108,7 +108,7 @@ impl Workspace {
     }
 }
 
-/// What one call of [`Decoder::decode`] did.
+/// The progress of one call of [`Decoder::decode`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Bytes taken from the source.
@@ -153,7 +153,7 @@ impl Decoder {
                 let context = workspace.zstd()?;
                 context.reset(ResetDirective::SessionOnly).map_err(bug)?;
                 window_bytes_max = window_bytes_max.min(1 << 31);
-                // The library knows powers of two; what is between is refused by what the header states.
+                // The library knows powers of two; the header's own figure refuses windows in between.
                 let log = window_bytes_max.next_power_of_two().ilog2();
                 let parameter = DParameter::WindowLogMax(log);
                 context.set_parameter(parameter).map_err(bug)?;
@@ -330,7 +330,7 @@ fn step_xz(
             needed_bytes: stream.memlimit().max(window_bytes_max + 1),
         }),
         Err(liblzma::stream::Error::Mem) => Err(no_memory("a decoder of xz")),
-        // Well formed, as far as that can be told: a filter or a flag of a later version.
+        // Well formed, as far as it can be read: a filter or a flag of a later version.
         Err(liblzma::stream::Error::Options) => Err(Error::Unsupported {
             what: "an .xz stream with a filter or a flag unknown here".to_string(),
         }),
@@ -351,7 +351,7 @@ fn step_gzip(stream: &mut Decompress, source: &[u8], target: &mut [u8]) -> Resul
     }
 }
 
-/// What libzstd says without memory, which is no fault of the frame.
+/// libzstd's error code without memory, which is no fault of the frame.
 const NO_MEMORY: usize = (ZSTD_ErrorCode::ZSTD_error_memory_allocation as usize).wrapping_neg();
 
 fn no_memory(what: &'static str) -> Error {

@@ -52,8 +52,8 @@ fn decode_in_pieces(
     }
 }
 
-/// Reads any bytes as a frame. The first byte tells in what pieces. What decodes in pieces must
-/// decode as a whole, to the same, and must end where its headers say.
+/// Reads any bytes as a frame. The first byte gives the sizes of the pieces. A frame that decodes in pieces must decode
+/// as a whole, to the same bytes, and must end where its headers say.
 pub(crate) fn fuzz_frame(data: &[u8]) {
     check_table(data);
     let Some((&piece, bytes)) = data.split_first() else {

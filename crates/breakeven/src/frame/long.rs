@@ -1,12 +1,11 @@
 //! One frame as long as its content, made by libzstd's own workers.
 //!
-//! The content is cut into jobs, and each job sees the end of the one before it: on text that repeats itself
-//! over megabytes such a frame is half as long as frames of 1 MiB, which see nothing of each other. What is
-//! written is one standard frame with its checksum, whatever the number of workers: the bytes do not
-//! depend on it.
+//! The content is cut into jobs, and each job sees the end of the one before it. On text that repeats itself over
+//! megabytes such a frame is half as long as frames of 1 MiB, which see nothing of each other. The output is one
+//! standard frame with its checksum. Its bytes do not depend on the number of workers.
 //!
-//! Zeros need no compressing: where a frame passes them, a run of them becomes blocks of one byte and a length, between jobs
-//! that see nothing of each other. The check is then reckoned here, over both.
+//! Zeros need no compressing. Where a frame passes them, a run of them becomes blocks of one byte and a length, between
+//! jobs that see nothing of each other. The check is then reckoned here, over both.
 //!
 //! Not here: files, which level the content deserves, and which zeros are worth ending a job for.
 #![deny(unsafe_code)]
@@ -19,7 +18,7 @@ use super::Step;
 use crate::codec::{Codec, Method};
 use crate::error::{Error, Result};
 
-/// What memory is said to be for.
+/// The purpose of memory in errors.
 const LONG_FRAME: &str = "a long frame";
 
 /// How a long frame is made.
@@ -35,7 +34,7 @@ pub struct LongOptions {
     pub matches_far: bool,
     /// Bytes of a job, at least 512 KiB. Default four windows.
     pub job_bytes: Option<u32>,
-    /// What a job sees of the one before: 9 for a whole window, each less for half of that. Default that of
+    /// The part of the job before that a job sees: 9 for a whole window, each less for half of that. Default that of
     /// the level.
     pub overlap_log: Option<u32>,
     /// The length of the content, which the frame then states; any other is an error. Default unknown.
@@ -65,7 +64,7 @@ impl Default for LongOptions {
     }
 }
 
-/// What a job sees of the one before where it is to see nothing.
+/// The overlap of a job that is to see nothing of the one before.
 const OVERLAP_NONE: u32 = 1;
 /// The largest window that stock readers take by their defaults.
 pub const WINDOW_LOG_MAX: u32 = 27;
@@ -85,8 +84,9 @@ const DESCRIPTOR_AT: u64 = 4;
 const DESCRIPTOR_CHECK: u8 = 1 << 2;
 const CHECK_BYTES: usize = 4;
 
-/// Places that a far match is looked for at, as a logarithm. One worker at a time looks; with libzstd's usual 16 places headers
-/// took 13 % more core time for 0.4 % fewer bytes, an archive of documents and sources 4 % for 0.1 %.
+/// The number of places where a far match is sought, as a logarithm. One worker at a time looks. With libzstd's usual
+/// 16 places headers took 13 % more core time for 0.4 % fewer bytes; an archive of documents and sources took 4 % for
+/// 0.1 %.
 const FAR_BUCKET_LOG: u32 = 1;
 
 impl LongOptions {
@@ -119,8 +119,8 @@ impl LongOptions {
 const WINDOW_LOG_MIN: u32 = 17;
 
 impl LongOptions {
-    /// Returns options that take less memory, unless there are none: first without threads, which each have jobs and tables,
-    /// then without far matches, then with ever smaller windows.
+    /// Returns options that take less memory, if there are any. First it drops threads, which each have jobs and
+    /// tables, then far matches, and then it makes the window ever smaller.
     fn thriftier(&self) -> Option<LongOptions> {
         if self.workers > 0 {
             return Some(LongOptions {
@@ -162,9 +162,8 @@ pub struct Progress {
 ///
 /// # Cost
 ///
-/// With W bytes of window, J of a job (4 W unless told) and N workers: N + 2 jobs with what they see of the one
-/// before, N + 2 compressed jobs, and N times the level's tables. Level 9 with 2 workers takes 110 MB,
-/// as stock `zstd -9 -T2` does.
+/// With W bytes of window, J of a job (4 W by default) and N workers: N + 2 jobs with their overlap, N + 2 compressed
+/// jobs, and N times the level's tables. Level 9 with 2 workers takes 110 MB, as stock `zstd -9 -T2` does.
 pub struct LongEncoder {
     context: CCtx<'static>,
     options: LongOptions,
@@ -177,7 +176,7 @@ pub struct LongEncoder {
     passing: Option<Passing>,
 }
 
-/// What libzstd does not do of a frame that passes zeros.
+/// The part of a frame that passes zeros which libzstd does not do.
 struct Passing {
     check: Option<Xxh64>,
     /// Bytes that were handed out.
@@ -233,8 +232,8 @@ impl LongEncoder {
         })
     }
 
-    /// Takes the memory for the frame, as the first step does otherwise; where the system gives none, or would have none left for the
-    /// jobs, for one without threads, and with a smaller window.
+    /// Takes the memory for the frame, as the first step does otherwise. Where the system gives none, or would have
+    /// none left for the jobs, it takes less: a frame without threads, with a smaller window.
     ///
     /// # Errors
     ///
@@ -279,8 +278,9 @@ impl LongEncoder {
         self.step(&[], target, ZSTD_EndDirective::ZSTD_e_flush)
     }
 
-    /// Takes zeros, at most [`BLOCK_BYTES_MAX`], as a block of their own, once all jobs were drained; none where there is no room
-    /// for it. They are no frame's beginning, for readers before zstd 1.4.4 stop at a first block that is such.
+    /// Takes zeros, at most [`BLOCK_BYTES_MAX`], as a block of their own, once all jobs were drained. It takes none
+    /// where there is no room for it. They never begin a frame, for readers before zstd 1.4.4 stop at such a first
+    /// block.
     ///
     /// # Errors
     ///
@@ -328,8 +328,8 @@ impl LongEncoder {
         }
     }
 
-    /// Sees whether the system would give what workers take later, when there is no way back: as much again as the jobs' content
-    /// has, for what they make of it, and tables for each.
+    /// Tries whether the system would give the memory that workers take later, when there is no way back. It is as much
+    /// again as the jobs' content for their output, and tables for each.
     fn try_jobs(&self) -> Result<()> {
         let codec = Codec::Zstd {
             level: self.options.level,

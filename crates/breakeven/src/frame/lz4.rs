@@ -1,7 +1,7 @@
 //! LZ4 frames around bare blocks (LZ4 frame format 1.6.3): header, blocks, end mark, check.
 //!
-//! Written are independent blocks of at most 4 MiB with content size and content check, so that a
-//! reader can bound what it takes and decode blocks by themselves.
+//! The encoder writes independent blocks of at most 4 MiB with content size and content check. So a reader can bound
+//! its memory and decode blocks by themselves.
 
 use xxhash_rust::xxh32::xxh32;
 

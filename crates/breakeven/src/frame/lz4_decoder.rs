@@ -48,9 +48,8 @@ impl Context {
     /// Decodes a piece: returns the bytes read, the bytes written, and whether the frame ended.
     pub fn decode(&mut self, source: &[u8], target: &mut [u8]) -> Result<(usize, usize, bool)> {
         let (mut read, mut written) = (source.len(), target.len());
-        // SAFETY: a live context and the two slices with their lengths; the decoder stays inside
-        // them whatever the bytes are, and keeps no pointer into the target: without
-        // `stableDst` it copies the window it needs.
+        // SAFETY: a live context and the two slices with their lengths. The decoder stays inside them for all bytes,
+        // and keeps no pointer into the target: without `stableDst` it copies the window it needs.
         let code = unsafe {
             LZ4F_decompress(
                 LZ4FDecompressionContext(self.0.0),
@@ -76,7 +75,7 @@ impl Drop for Context {
     }
 }
 
-/// What liblz4 calls it when the system gave no memory.
+/// liblz4's name for the error that the system gave no memory.
 const NO_MEMORY: &str = "ERROR_allocation_failed";
 
 fn no_memory() -> Error {

@@ -1,11 +1,11 @@
 //! Standard frames in and out: Zstandard, LZ4, .xz and skippable frames, and the seek table.
 //!
-//! [`Encoder`] makes one whole frame of one block; [`Walk`] finds where a frame ends without
-//! decoding it, where its format allows; [`decode_whole`] decodes a frame that lies in memory,
-//! [`Decoder`] one that comes in pieces. `docs/format.md` shows the bytes.
+//! [`Encoder`] makes one whole frame of one block. [`Walk`] finds where a frame ends without decoding it, where its
+//! format allows. [`decode_whole`] decodes a frame that lies in memory, [`Decoder`] one that comes in pieces.
+//! `docs/format.md` shows the bytes.
 //!
-//! Promises: what is written here is decoded by the formats' own tools; no input makes a reader
-//! panic or take memory beyond the stated limits, and errors say at which byte of the frame.
+//! Promises: the formats' own tools decode all frames written here. No input makes a reader panic or take memory beyond
+//! the stated limits. Errors say at which byte of the frame.
 //!
 //! Not here: threads, files, which method a block deserves.
 #![deny(unsafe_code)]
@@ -30,7 +30,7 @@ pub use zstd::{EMPTY_FRAME, RawFrame};
 
 use crate::error::{Error, Result};
 
-/// What a reader names when the bytes are wrong.
+/// The name that a reader gives to wrong bytes.
 pub(crate) const STREAM: &str = "stream";
 
 /// The kinds of frames that a stream may hold.
@@ -62,8 +62,8 @@ pub fn unserved(bytes: &[u8]) -> Option<&'static str> {
 }
 
 impl Kind {
-    /// Returns the length of the units of zeros that may stand behind such a frame, any number of times: padding of `.xz`,
-    /// and what tapes and bsdtar add to a file, which gzip passes over as well.
+    /// Returns the length of the units of zeros that may stand behind such a frame, any number of times. They are
+    /// padding of `.xz`, and for gzip the zeros that tapes and bsdtar add to a file, which gzip passes over as well.
     pub fn padding_bytes(self) -> usize {
         match self {
             Kind::Xz => 4,

@@ -1,7 +1,7 @@
 //! The seek table of the Zstandard seekable format 0.1.0: where each frame of a stream begins.
 //!
-//! Written as the last frame of a stream, read from its end. What it says is a stranger's claim;
-//! `docs/format.md` states the conditions under which it is used.
+//! Written as the last frame of a stream, read from its end. Its entries are a stranger's claims; `docs/format.md`
+//! states the conditions under which they are used.
 
 use super::{corrupt, little};
 use crate::error::Result;
@@ -25,7 +25,7 @@ pub struct Entry {
     pub stored_bytes: u32,
     /// Bytes it decodes to, 0 for a skippable frame.
     pub content_bytes: u32,
-    /// The low 32 bits of the XXH64 of what it decodes to; 0 where the table has no checks.
+    /// The low 32 bits of the XXH64 of the decoded bytes; 0 where the table has no checks.
     pub check: u32,
 }
 

@@ -1,18 +1,18 @@
 //! Where a frame ends, found by its headers alone, without decoding.
 //!
-//! A [`Walk`] asks for a few bytes at some place of the frame, is given them, and asks for the
-//! next, until it knows the frame's length: from block to block in Zstandard and LZ4 frames, at once
-//! in skippable ones. An `.xz` stream tells its length only at its end, so its walk stays open.
+//! A [`Walk`] asks for a few bytes at some place of the frame, takes them, and asks for the next, until it knows the
+//! frame's length. It goes from block to block in Zstandard and LZ4 frames, and is done at once in skippable ones. An
+//! `.xz` stream has its length only at its end, so its walk stays open.
 //!
 //! It checks what it needs to go on, and no more: that a frame is sound is for its decoder to say.
 
 use super::{Kind, MAGIC_BYTES, corrupt, little, lz4, zstd};
 use crate::error::{Error, Result};
 
-/// What a frame says of itself before its first block.
+/// The facts in a frame's header, before its first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Which format it has.
+    /// The format of the frame.
     pub kind: Kind,
     /// The bytes it decodes to, if it says so; a skippable frame's are 0.
     pub content_bytes: Option<u64>,
@@ -20,7 +20,7 @@ pub struct Shape {
     pub window_bytes: u64,
 }
 
-/// What a walk wants next.
+/// The next wish of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walked {
     /// The `bytes` bytes that begin `at` bytes into the frame.
@@ -56,7 +56,7 @@ pub struct Walk {
     block_bytes_max: u64,
 }
 
-/// What the bytes asked for are.
+/// The meaning of the requested bytes.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Magic,

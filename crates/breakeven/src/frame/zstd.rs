@@ -1,7 +1,7 @@
-//! Zstandard frames made by hand: raw and run-length blocks, and the check on a finished frame.
+//! Zstandard frames assembled without libzstd: raw and run-length blocks, and the check on a finished frame.
 //!
-//! libzstd has no level that stores, and a search for matches in noise costs up to nine times what
-//! copying does; so raw frames are put together here (RFC 8878, section 3.1.1).
+//! libzstd has no level that stores, and a search for matches in noise costs up to nine times what copying does. So raw
+//! frames are put together here (RFC 8878, section 3.1.1).
 
 /// Zstandard's magic number.
 pub const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
@@ -110,7 +110,7 @@ pub fn write_raw(content: &[u8], target: &mut [u8]) -> (usize, u32) {
     (out.at, check)
 }
 
-/// What a raw frame has beside its content, to be written around it where it lies.
+/// The bytes of a raw frame beside its content, to be written around the content where it lies.
 pub struct RawFrame {
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,

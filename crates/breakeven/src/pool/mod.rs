@@ -1,17 +1,17 @@
 //! A bounded crew of worker threads, owned by whoever starts it.
 //!
-//! A [`Pool`] is some threads. A [`Stage`] is one kind of job for them: a function with a
-//! workspace, created once for each worker, and a ring of a fixed number of jobs. Jobs are owned
-//! values, started in the order they were submitted, and their results come out in that order;
-//! a full ring refuses, or makes a [`Submitter`] wait. A worker's thread starts when more jobs wait than workers;
-//! beside that, submitting allocates nothing. One pool serves any number of stages, first come first served.
+//! A [`Pool`] is some threads. A [`Stage`] is one kind of job for them: a function with a workspace, created once for
+//! each worker, and a ring of a fixed number of jobs. Jobs are owned values, started in the order they were submitted,
+//! and their results come out in that order. A full ring refuses, or makes a [`Submitter`] wait. A worker's thread
+//! starts when more jobs wait than workers; beside that, submitting allocates nothing. One pool serves any number of
+//! stages, first come first served.
 //!
-//! A job that panics is an error in the place of its result, and its worker goes on with a new
-//! workspace. Every wait ends: a running job ends, and where no worker can come, whoever waits does
-//! the work. That is so in a pool without workers (one processor), where the system starts no thread, after the pool was
-//! dropped, inside a job that uses a stage itself, and in a forked child, which has the parent's memory but
-//! not its threads: there neither threads nor locks of the parent are touched, jobs that were under
-//! way are reported as lost, and new ones run inline.
+//! A job that panics is an error in the place of its result, and its worker goes on with a new workspace. Every wait
+//! ends: a running job ends, and where no worker can come, the waiting thread does the work. That is so in a pool
+//! without workers (one processor), where the system starts no thread, after the pool was dropped, and inside a job
+//! that uses a stage itself. It is so in a forked child, which has the parent's memory but not its threads. There
+//! neither threads nor locks of the parent are touched, jobs that were under way are reported as lost, and new ones run
+//! inline.
 //!
 //! The pool keeps no clock and no priorities, and does not bind threads to processors. `unsafe`
 //! stands only in the test that forks.
@@ -122,11 +122,10 @@ impl Pool {
     ///
     /// # Cost
     ///
-    /// Memory for `capacity` jobs or results, and a workspace for each worker that got a job; one
-    /// more where the waiting thread works. Handing a job over takes some microseconds (4 to 10
-    /// where a sleeping thread must be woken, below 1 without workers), so a job should take 50 or
-    /// more: small blocks go several to a job. With twice as many places as workers, none of them
-    /// is idle while results are taken.
+    /// Memory for `capacity` jobs or results, and a workspace for each worker that got a job; one more where the
+    /// waiting thread works. Handing a job over takes some microseconds: 4 to 10 where a sleeping thread must be woken,
+    /// below 1 without workers. So a job should take 50 or more, and small blocks go several to a job. With twice as
+    /// many places as workers, none of them is idle while results are taken.
     pub fn stage<J: Send + 'static, R: Send + 'static, W: Send + 'static>(
         &self,
         capacity: usize,
@@ -174,7 +173,7 @@ impl Drop for Pool {
     }
 }
 
-/// What the workers share: tasks waiting for a free worker.
+/// The workers' shared state: tasks waiting for a free worker.
 struct Crew {
     worker_count: usize,
     process: u32,
@@ -296,7 +295,7 @@ impl Crew {
         }
     }
 
-    /// What a worker does until the pool closes.
+    /// The loop of a worker until the pool closes.
     fn work(&self, worker_index: usize) {
         IN_WORKER.set(true);
         while let Some(task) = self.next_task() {
@@ -554,7 +553,7 @@ mod tests {
         let ended = waitpid(Some(child), WaitOptions::empty()).expect("waited");
         let status = ended.expect("the child").1.exit_status();
 
-        // A failure is told after everything is released, or the end of the test would wait for it.
+        // A failure is reported after everything is released, or the end of the test would wait for it.
         drop(queue);
         for (release, holder) in holders {
             drop(release);
@@ -578,8 +577,8 @@ mod tests {
     /// Forks this process, and returns the child's number in the parent.
     #[allow(unsafe_code)]
     fn fork() -> Option<Pid> {
-        // SAFETY: the child runs only code that is meant for a forked child, which takes no lock of
-        // its parent's; the C library keeps its allocator usable across a fork.
+        // SAFETY: the child runs only code that is meant for a forked child, which takes no lock of its parent's. The C
+        // library keeps its allocator usable across a fork.
         let process = unsafe { libc::fork() };
         assert!(process >= 0, "fork: {}", std::io::Error::last_os_error());
         Pid::from_raw(process)

@@ -1,8 +1,8 @@
 //! Jobs of one kind: a ring in which they are queued, done, and taken out in order.
 //!
-//! A slot of the ring goes from empty to queued, running, done and back. Jobs start in the order of
-//! the ring, and finish in any. For each queued job one entry stands in the pool's queue, or a
-//! worker is on its way with it; a worker that finds the job already started goes away again.
+//! A slot of the ring goes from empty to queued, running, done and back. Jobs start in the order of the ring, and
+//! finish in any. For each queued job one entry stands in the pool's queue, or a worker is on its way with it. A worker
+//! that finds the job already started goes away again.
 
 #![deny(unsafe_code)]
 
@@ -306,12 +306,12 @@ impl<J: Send + 'static, R: Send + 'static, W: Send + 'static> Drop for Submitter
     }
 }
 
-/// The end of a stage where results come out, in the order of their jobs; it ends when the
-/// [`Submitter`] was dropped and all results were taken.
+/// The end of a stage where results come out, in the order of their jobs. It ends when the [`Submitter`] was dropped
+/// and all results were taken.
 pub struct Results<J: Send + 'static, R: Send + 'static, W: Send + 'static> {
     core: Arc<Core<J, R, W>>,
     workspace: Option<W>,
-    /// The loss in a fork was told.
+    /// The loss in a fork was reported.
     has_failed: bool,
 }
 
@@ -415,17 +415,17 @@ fn lost_in_fork() -> Error {
     }
 }
 
-/// What a worker does with a job.
+/// A worker's function for a job.
 type Work<J, R, W> = dyn Fn(&mut W, J) -> Result<R> + Send + Sync;
 
-/// What a stage's jobs are.
+/// The code of a stage's jobs.
 pub(super) struct Code<J, R, W> {
     pub create: Box<dyn Fn() -> W + Send + Sync>,
     pub work: Box<Work<J, R, W>>,
 }
 
 impl<J, R, W> Code<J, R, W> {
-    /// Does a job; after a panic the workspace is gone, for what state it is in nobody knows.
+    /// Does a job. After a panic the workspace is dropped, because nobody knows its state.
     fn run(&self, workspace: &mut Option<W>, job: J) -> Result<R> {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             (self.work)(workspace.get_or_insert_with(&self.create), job)
@@ -449,7 +449,7 @@ pub(crate) fn message_of(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("no message").to_string()
 }
 
-/// What the two ends of a stage and the workers share.
+/// The state that the two ends of a stage and the workers share.
 struct Core<J, R, W> {
     code: Arc<Code<J, R, W>>,
     crew: Option<Arc<Crew>>,
@@ -550,7 +550,7 @@ impl<J: Send, R: Send, W: Send> Task for Core<J, R, W> {
     }
 
     fn wake(&self) {
-        // Whoever is about to wait either has the lock, or sees what changed before this call.
+        // A thread about to wait either has the lock, or sees the change made before this call.
         drop(self.lock());
         self.head_changed.notify_one();
         self.room.notify_one();
@@ -572,7 +572,7 @@ struct Ring<J, R> {
     results_gone: bool,
 }
 
-/// What the thread that takes results is doing.
+/// The activity of the thread that takes results.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Taker {
     Away,
